@@ -121,7 +121,7 @@ func TestErrors(t *testing.T) {
 // A login has its own rights and no others, not those of root whose connection it was.
 func TestLogin(t *testing.T) {
 	c := connect(t, socket)
-	if _, err := c.Login(t.Context(), client.Login{Backend: "sharedsecret", User: "ada", Password: "wrong"}); !errors.Is(err, client.ErrDenied) {
+	if _, err := c.Login(t.Context(), client.Login{Backend: "sharedsecret", User: "ada", Password: "wr0ngword"}); !errors.Is(err, client.ErrDenied) || strings.Contains(err.Error()+client.Hint(err), "wr0ngword") {
 		t.Errorf("a wrong password: %v", err)
 	}
 	s, err := c.Login(t.Context(), client.Login{Backend: "sharedsecret", User: "ada", Password: "secret word", MakeToken: true})
@@ -139,6 +139,18 @@ func TestLogin(t *testing.T) {
 	}
 	if _, err := connect(t, socket).Login(t.Context(), client.Login{Token: s.Token}); err != nil {
 		t.Errorf("by the token: %v", err)
+	}
+	if err := c.RevokeToken(t.Context(), s.Token); err != nil {
+		t.Errorf("one's own token is revoked: %v", err)
+	}
+	if _, err := connect(t, socket).Login(t.Context(), client.Login{Token: s.Token}); !errors.Is(err, client.ErrDenied) || strings.Contains(err.Error()+client.Hint(err), s.Token) {
+		t.Errorf("by the token that was revoked: %v", err)
+	}
+	if c.IsClosed() {
+		t.Error("the connection has ended")
+	}
+	if c.Close(); !c.IsClosed() {
+		t.Error("the connection stands")
 	}
 }
 
@@ -480,6 +492,69 @@ func tokenIDs(v any) iter.Seq[string] {
 			if id, ok := m["id"].(string); ok && !yield(id) {
 				return
 			}
+		}
+	}
+}
+
+// What a program hands on comes as the daemon has written it, and moves the listener as events that are taken apart do.
+func TestWhatIsNotTakenApart(t *testing.T) {
+	c := connect(t, socket)
+	seq, err := c.Fire(t.Context(), client.Event{Tag: "raw/1", Data: []byte(`{"b":1,"a":2}`)}, client.Event{Tag: "other"}, client.Event{Tag: "raw/2", Data: []byte(`"text"`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.Listen(t.Context(), client.ListenOptions{Tags: []string{"raw/"}, FromSeq: seq - 2, UntilEnd: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var lines []string
+	for {
+		some, err := l.NextLines(t.Context())
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range some {
+			lines = append(lines, string(line))
+		}
+	}
+	if len(lines) != 2 || !strings.Contains(lines[0], `"data":{"b":1,"a":2,"_stamp":`) || !strings.Contains(lines[1], `"data":"text"`) || l.Position() < seq || l.End() < seq {
+		t.Errorf("%q, up to %d of %d", lines, l.Position(), l.End())
+	}
+	job, err := c.Run(t.Context(), client.Glob("web1"), client.Call("test.echo", "hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var step struct{ ID, State, Return string }
+	for line, err := range job.Lines(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(line, &step); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	if step.ID != "web1" || step.State != string(client.Done) || step.Return != "hello" {
+		t.Errorf("the last step is %+v", step)
+	}
+	res, err := c.RunnerResult(t.Context(), client.Call("test.arg", "x"))
+	if v, unread := res.Value(); err != nil || unread != nil || !res.Success || !strings.Contains(string(res.JSON), `"x"`) || v == nil {
+		t.Errorf("%+v, %v, %v", res, err, unread)
+	}
+	if res, err = c.RunnerResult(t.Context(), client.Call("no.such")); !errors.Is(err, client.ErrFailed) {
+		t.Errorf("a runner that is none: %+v, %v", res, err)
+	}
+}
+
+// Addresses of the same master are the same, and what is none is no address.
+func TestAddresses(t *testing.T) {
+	for text, want := range map[string]string{"salt": "tls://salt:4506", "tls://salt:1/": "tls://salt:1", "http://salt": "", "": ""} {
+		got, err := client.ParseAddress(text)
+		if got != want || (err == nil) != (want != "") || err != nil && !errors.Is(err, client.ErrUsage) {
+			t.Errorf("%q: %q, %v", text, got, err)
 		}
 	}
 }

@@ -36,9 +36,9 @@ func Sudo(user string) Option { return func(o *options) { o.sudo = user } }
 // ServerFingerprint asks the server at tls://HOST:PORT for its key and returns that one's
 // fingerprint. Whether it is that of the master somebody who knows must say.
 func ServerFingerprint(ctx context.Context, address string) (string, error) {
-	url, err := rpc.MasterURL(address)
+	url, err := ParseAddress(address)
 	if err != nil {
-		return "", failure{err, ErrUsage}
+		return "", err
 	}
 	return bounded(ctx, func() (string, error) {
 		key, err := rpc.ServerKey(url)
@@ -47,6 +47,16 @@ func ServerFingerprint(ctx context.Context, address string) (string, error) {
 		}
 		return key.SHA256(), nil
 	}, func(string) {})
+}
+
+// ParseAddress returns the address of a master as tls://HOST:PORT, by which programs can compare addresses: the
+// scheme and the port may be left out of text.
+func ParseAddress(text string) (string, error) {
+	url, err := rpc.MasterURL(text)
+	if err != nil {
+		return "", failure{err, ErrUsage}
+	}
+	return url, nil
 }
 
 // Connect connects to the daemon at address: the path of a Unix socket, or tls://HOST:PORT
@@ -94,13 +104,18 @@ func bounded[T any](ctx context.Context, do func() (T, error), drop func(T)) (no
 // Close ends the connection, and everything that goes on over it.
 func (c *Conn) Close() { c.rpc.Close() }
 
+// IsClosed says whether the connection has ended, by [Conn.Close] or because it was lost.
+func (c *Conn) IsClosed() bool { return c.rpc.NC.IsClosed() }
+
 func dial(address string, o options) (*rpc.Conn, error) {
 	path, isPath := strings.CutPrefix(address, "unix://")
 	switch {
+	case o.credentials != "" && o.fingerprint != "":
+		return nil, failure{errBoth, ErrUsage}
 	case o.credentials != "":
 		return rpc.DialCredentials(address, o.credentials)
 	case o.fingerprint != "":
-		url, err := rpc.MasterURL(address)
+		url, err := ParseAddress(address)
 		if err != nil {
 			return nil, err
 		}
@@ -108,7 +123,10 @@ func dial(address string, o options) (*rpc.Conn, error) {
 	case isPath, filepath.IsAbs(address):
 		return rpc.DialBySudo(path, o.sudo)
 	}
-	return nil, fmt.Errorf("connect to %q: %w", address, errAddress)
+	return nil, failure{fmt.Errorf("connect to %.200q: %w", address, errAddress), ErrUsage}
 }
 
-var errAddress = errors.New("it is no path of a socket, and without Credentials or a Fingerprint nothing else can be reached")
+var (
+	errAddress = errors.New("it is no path of a socket, and without Credentials or a Fingerprint nothing else can be reached")
+	errBoth    = errors.New("Credentials and a Fingerprint exclude each other: the credentials say which master it must be")
+)

@@ -19,7 +19,7 @@
 //
 // [Conn.Login] makes the connection that of a user of external_auth. What a connection may do is decided by the
 // master for each request, by its rules; this package decides nothing. A [Conn] does not come back by itself:
-// after [ErrLost] a program connects anew, and a listener goes on behind [Listener.Position].
+// after [ErrLost] a program connects again, and a listener goes on behind [Listener.Position].
 //
 // # Asking
 //
@@ -37,10 +37,17 @@
 // Every call takes a context and returns when that ends. What comes piece by piece is a sequence to range
 // over, and an error is the last thing that comes; who leaves the loop is done with a [Job], while a [Listener]
 // stands until it is closed. Options are a struct whose zero value is usual.
-// Errors are told apart by [errors.Is], with [ErrDenied] and the others, and [Hint] says what can be done.
+// Of several the last counts. Errors are told apart by [errors.Is], with [ErrDenied] and the others, and [Hint]
+// says what can be done. No error has a password or a token, nor has what is printed of a [Login] or a [Session].
 // A [Conn] may be used by many goroutines at once, a [Job] and a [Listener] by one at a time.
 //
-// The command line tools and salt-api are made of the packages that this one is made of. They can ask
-// for nothing that it cannot; a test sees to that. It is no client for minions: what a minion says to its
-// master is in no public package.
+// What comes is taken apart only where that is asked for: [Listener.NextLines], [Job.Lines] and [Result] have it as the
+// daemon has written it, which is faster, and keeps the order of maps.
+//
+// Our own tools are programs of this package like any other: whatever salt, salt-run, salt-cp, salt-event and salt-api ask
+// of a master, and salt-key of one over the network, is asked for by the functions here; a test sees to that. Two things
+// they have besides. The words with which a shell completes a command line are asked for by the tool itself: whoever
+// completes a command line asks the tool. And salt-key, which changes the files of keys, tells the master who does. What is
+// for people at a terminal stays with the tools: a login that is kept, a password that is asked for, coming back by itself.
+// This is no client for minions: what a minion says to its master is in no public package.
 package client

@@ -54,6 +54,9 @@ func known(err error) error {
 // Hint returns what the reader of err can do about it, one sentence, or "".
 func Hint(err error) string { return salt.Hint(err) }
 
+// Unsure says whether what was asked for may be done, or a part of it, although err is what came of it.
+func Unsure(err error) bool { return rpc.Unsure(err) }
+
 // contextual returns why ctx ended, or nil.
 func contextual(ctx context.Context) error {
 	if ctx.Err() != nil {

@@ -3,12 +3,13 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
-	"maps"
 	"time"
 
 	"github.com/brinebus/brine/internal/event"
@@ -47,13 +48,23 @@ func (c *Conn) Fire(ctx context.Context, events ...Event) (seq uint64, err error
 
 // FireWith is Fire with options.
 func (c *Conn) FireWith(ctx context.Context, o FireOptions, events ...Event) (seq uint64, err error) {
-	q := protocol.Fire{Series: o.ID, First: o.First, Live: o.Live}
-	for _, e := range events {
-		q.Events = append(q.Events, event.Item{Tag: e.Tag, Data: e.Data})
+	q := protocol.Fire{ID: o.request(len(events)), Series: o.ID, First: o.First, Live: o.Live, Events: make([]event.Item, len(events))}
+	for i, e := range events {
+		q.Events[i] = event.Item{Tag: e.Tag, Data: e.Data}
 	}
 	var done protocol.Fired
 	err = c.rpc.Ask(ctx, protocol.OpFire, q, &done)
 	return done.Seq, known(err)
+}
+
+// request names this one request of count events, for a bus that knows the names of requests alone: that of a minion,
+// for several events. Cut in another way the same events are another request.
+func (o FireOptions) request(count int) string {
+	if o.ID == "" {
+		return ""
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d+%d %s", o.First, count, o.ID))
+	return hex.EncodeToString(sum[:16])
 }
 
 // ListenOptions say which events are to be heard, and from where on. The zero value is all
@@ -88,10 +99,13 @@ type Listener struct {
 	stream  *rpc.Stream
 	durable string
 	mirrors bool
+	live    bool
 	at      event.Position // how far it is in the journals of others
 	lines   [][]byte
 	passed  uint64
+	end     uint64
 	lost    uint64
+	missed  uint64
 	ahead   uint64
 	limits  []string
 	ended   bool
@@ -121,11 +135,18 @@ func (c *Conn) Listen(ctx context.Context, o ListenOptions) (*Listener, error) {
 		stream.Close()
 		return nil, known(err)
 	}
-	l := &Listener{conn: c, stream: stream, durable: o.Durable, mirrors: o.Mirrors, at: event.Position{}, passed: ready.Start - min(1, ready.Start), lost: ready.Lost, ahead: ready.Ahead, limits: ready.Limits}
+	return newListener(c, stream, o, ready), nil
+}
+
+func newListener(c *Conn, stream *rpc.Stream, o ListenOptions, ready protocol.Ready) *Listener {
+	l := &Listener{
+		conn: c, stream: stream, durable: o.Durable, mirrors: o.Mirrors, live: o.Live, at: event.Position{},
+		passed: ready.Start - min(1, ready.Start), end: ready.Last, lost: ready.Lost, ahead: ready.Ahead, limits: ready.Limits,
+	}
 	for name, start := range ready.At {
 		l.at.Pass(name, start-min(1, start))
 	}
-	return l, nil
+	return l
 }
 
 // Next waits for the next event. It returns io.EOF at the end that UntilEnd asked for.
@@ -134,50 +155,103 @@ func (l *Listener) Next(ctx context.Context) (Event, error) {
 		for len(l.lines) > 0 {
 			line := l.lines[0]
 			l.lines = l.lines[1:]
-			if e, is, err := l.read(line); is || err != nil {
-				return e, err
+			is, err := l.pass(line)
+			if err != nil {
+				return Event{}, err
+			}
+			if is {
+				return l.read(line)
 			}
 		}
-		if l.ended {
-			return Event{}, io.EOF
+		if err := l.receive(ctx); err != nil {
+			return Event{}, err
 		}
-		b, err := l.stream.Next(ctx)
-		if err != nil && b == nil {
-			return Event{}, known(err)
-		}
-		l.lines = bytes.Split(bytes.TrimSuffix(b, []byte("\n")), []byte("\n"))
 	}
 }
 
-// read reads one line: an event, or a word on where the listener stands.
-func (l *Listener) read(line []byte) (e Event, is bool, err error) {
-	if bytes.HasPrefix(line, []byte(`{"passed":`)) {
-		var m protocol.Progress
-		if err := json.Unmarshal(line, &m); err != nil {
-			return e, false, fmt.Errorf("unreadable answer: %w", err)
+// NextLines waits for what comes next, and takes no event apart: each is one document of JSON on one line, with tag,
+// from, data, seq, and master for that of another journal, as the daemon has written it. It is for who hands many
+// events on, and takes the place of [Listener.Next]. There may be none, where it is the position that has moved.
+func (l *Listener) NextLines(ctx context.Context) ([][]byte, error) {
+	if len(l.lines) == 0 {
+		if err := l.receive(ctx); err != nil {
+			return nil, err
 		}
-		if m.Master != "" {
-			l.at.Pass(m.Master, m.Passed)
-			return e, false, nil
-		}
-		l.passed, l.ended = max(l.passed, m.Passed), m.End
-		l.lost += m.Lost + m.Missed
-		return e, false, nil
 	}
+	events := l.lines[:0]
+	for _, line := range l.lines {
+		is, err := l.pass(line)
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			events = append(events, line)
+		}
+	}
+	l.lines = nil
+	return events, nil
+}
+
+// receive waits for lines.
+func (l *Listener) receive(ctx context.Context) error {
+	if l.ended {
+		return io.EOF
+	}
+	b, err := l.stream.Next(ctx)
+	if err != nil && b == nil {
+		return known(err)
+	}
+	l.lines = bytes.Split(bytes.TrimSuffix(b, []byte("\n")), []byte("\n"))
+	return nil
+}
+
+// pass moves on behind one line, and says whether that is an event.
+func (l *Listener) pass(line []byte) (is bool, err error) {
+	if bytes.HasPrefix(line, []byte(`{"passed":`)) {
+		return false, l.progress(line)
+	}
+	seq, journal := event.SeqOf(line), ""
+	if seq == 0 && !l.live {
+		return false, errors.New("unreadable answer: an event without its sequence")
+	}
+	if l.mirrors {
+		journal = event.MasterOf(line)
+	}
+	if journal != "" {
+		l.at.Pass(journal, seq)
+	} else {
+		l.passed = max(l.passed, seq)
+	}
+	return true, nil
+}
+
+// progress reads a word on where the listener stands.
+func (l *Listener) progress(line []byte) error {
+	var m protocol.Progress
+	if err := json.Unmarshal(line, &m); err != nil {
+		return fmt.Errorf("unreadable answer: %w", err)
+	}
+	if m.Master != "" {
+		l.at.Pass(m.Master, m.Passed)
+		return nil
+	}
+	l.passed, l.ended = max(l.passed, m.Passed), m.End
+	l.lost += m.Lost + m.Missed
+	l.missed += m.Missed
+	return nil
+}
+
+// read reads the event of a line.
+func (l *Listener) read(line []byte) (Event, error) {
 	var got event.Event
 	if err := json.Unmarshal(line, &got); err != nil {
-		return e, false, fmt.Errorf("unreadable event: %w", err)
+		return Event{}, fmt.Errorf("unreadable event: %w", err)
 	}
-	e = Event{Tag: got.Tag, Data: got.Data, From: got.From, Seq: got.Seq}
+	e := Event{Tag: got.Tag, Data: got.Data, From: got.From, Seq: got.Seq}
 	if l.mirrors {
 		e.Journal = event.MasterOf(line)
 	}
-	if e.Journal != "" {
-		l.at.Pass(e.Journal, e.Seq)
-	} else {
-		l.passed = max(l.passed, e.Seq)
-	}
-	return e, true, nil
+	return e, nil
 }
 
 // All are the events as they come. An error is the last thing that comes.
@@ -215,6 +289,12 @@ func (l *Listener) Limits() []string { return l.limits }
 // before they could be sent, or not stored and sent while too little was taken.
 func (l *Listener) Lost() uint64 { return l.lost }
 
+// Missed is how many of those that were lost were never stored.
+func (l *Listener) Missed() uint64 { return l.missed }
+
+// End is the sequence number of the newest event when the listener began.
+func (l *Listener) End() uint64 { return l.end }
+
 // Ahead is the position of a durable listener that comes back to a journal which ends before
 // it, put back from a copy, say; 0 is none. It hears all that the journal has from its start.
 func (l *Listener) Ahead() uint64 { return l.ahead }
@@ -222,16 +302,25 @@ func (l *Listener) Ahead() uint64 { return l.ahead }
 // Confirm says that everything up to seq is done; it returns when that is stored. It is for
 // listeners that are durable.
 func (l *Listener) Confirm(ctx context.Context, seq uint64) error {
-	return l.confirm(ctx, protocol.Confirm{Durable: l.durable, Seq: seq})
+	return l.conn.Confirm(ctx, l.durable, seq, "")
 }
 
 // ConfirmAll says that everything that was handed out is done, in all journals.
 func (l *Listener) ConfirmAll(ctx context.Context) error {
-	return l.confirm(ctx, protocol.Confirm{Durable: l.durable, Seq: l.passed, At: maps.Clone(l.at)})
+	return l.conn.Confirm(ctx, l.durable, l.passed, l.Positions())
 }
 
-func (l *Listener) confirm(ctx context.Context, q protocol.Confirm) error {
-	return known(l.conn.rpc.Ask(ctx, protocol.OpConfirm, q, nil))
+// Confirm is [Listener.Confirm] for who confirms beside the listener, in a goroutine of its own: for a durable listener
+// of this connection, and at says the same for the journals of other masters, as [Listener.Positions] writes it.
+func (c *Conn) Confirm(ctx context.Context, durable string, seq uint64, at string) error {
+	q := protocol.Confirm{Durable: durable, Seq: seq}
+	if at != "" {
+		var err error
+		if q.At, err = event.ReadPosition(at); err != nil {
+			return failure{err, ErrUsage}
+		}
+	}
+	return known(c.rpc.Ask(ctx, protocol.OpConfirm, q, nil))
 }
 
 // Close ends the listener.

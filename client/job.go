@@ -69,6 +69,7 @@ type RunOptions struct {
 	Queue    time.Duration // leave the job for minions that are away, for so long
 	Metadata any           // for the events of the job
 	Output   bool          // hear what commands write while they run, by [Job.Updates]
+	Detach   bool          // leave the job to the master: no returns come, see [Conn.Follow]
 
 	BatchWait    time.Duration // until the place in a batch of one that has ended is taken again
 	BatchMaxFail string        // "N" or "N%" of the minions may fail, then no further one begins
@@ -81,9 +82,18 @@ type RunOptions struct {
 	ReturnerKwargs map[string]any // single ones of them
 }
 
+// last are the options that count; without any they are the usual ones.
+func last[T any](opts []T) (o T) {
+	if len(opts) > 0 {
+		o = opts[len(opts)-1]
+	}
+	return o
+}
+
 // put sets what the options say.
 func (o RunOptions) put(q *protocol.Publish) (err error) {
 	q.Timeout, q.Queue, q.Subset, q.Follow = job.Seconds(o.Timeout.Seconds()), job.Seconds(o.Queue.Seconds()), o.Subset, o.Output
+	q.Async = o.Detach
 	q.Batch = job.BatchOptions{Size: o.Batch, Wait: job.Seconds(o.BatchWait.Seconds()), MaxFail: o.BatchMaxFail, SafeLimit: o.SafeLimit, SafeSize: o.SafeSize}
 	q.Returner, q.ReturnTag, q.ReturnConfig = o.Returners, o.ReturnTag, o.ReturnerConfig
 	if q.Metadata.V, err = value.Plain(o.Metadata); err != nil {
@@ -131,9 +141,9 @@ func (c *Conn) Publish(ctx context.Context, t Target, cmd Command, opts ...RunOp
 }
 
 // Preview returns the minions that a job would be for. It is judged as the job would be, and
-// nothing runs.
-func (c *Conn) Preview(ctx context.Context, t Target, cmds ...Command) ([]string, error) {
-	j, err := c.publish(ctx, t, cmds, nil, func(q *protocol.Publish) { q.Preview = true })
+// nothing runs. Without commands it is judged by the target alone.
+func (c *Conn) Preview(ctx context.Context, t Target, cmds []Command, opts ...RunOptions) ([]string, error) {
+	j, err := c.publish(ctx, t, cmds, opts, func(q *protocol.Publish) { q.Preview, q.Async = true, false })
 	if err != nil {
 		return nil, err
 	}
@@ -159,10 +169,8 @@ func (c *Conn) publish(ctx context.Context, t Target, cmds []Command, opts []Run
 		}
 		q.Commands = append(q.Commands, command)
 	}
-	for _, o := range opts {
-		if err := o.put(&q); err != nil {
-			return nil, err
-		}
+	if err := last(opts).put(&q); err != nil {
+		return nil, err
 	}
 	also(&q)
 	return c.job(ctx, protocol.OpPublish, q)
@@ -219,12 +227,26 @@ type Return struct {
 	Minion  string
 	Status  Status
 	Value   any    // what the function returned
-	Retcode int    // of the function; that of compound commands is 0
+	Retcode int    // of the function
 	Text    string // why, where the minion did not return
+	// Outputter is what the function would have its value shown by, one of those of 'salt --out'; "" is
+	// the usual one.
+	Outputter string
+	// Each is how each function of [Conn.RunAll] has ended, by name; there is no Retcode then.
+	Each map[string]Outcome
+}
+
+// Outcome is how one of several functions has ended.
+type Outcome struct {
+	Retcode int
+	OK      bool
 }
 
 // OK says whether the function has succeeded.
 func (r Return) OK() bool { return r.Status == Done }
+
+// Returned says whether the minion has returned something, whatever that is.
+func (r Return) Returned() bool { return job.State(r.Status).Returned() }
 
 // Returns are those of the job as they arrive, one for each minion, to the end of the job. An
 // error is the last thing that comes.
@@ -243,7 +265,9 @@ func (j *Job) Returns(ctx context.Context) iter.Seq2[Return, error] {
 type Update struct {
 	Return          // with a Status that says where it stands, and a Value if it has returned
 	Output []Output // what a command has written since the last one, see RunOptions.Output
-	Begun  []string
+	// OutputEnd says that no more of it comes, and that nothing was left out.
+	OutputEnd bool
+	Begun     []string
 }
 
 // Final says whether this was the last of its minion.
@@ -260,7 +284,7 @@ type Output struct {
 func (j *Job) Updates(ctx context.Context) iter.Seq2[Update, error] {
 	return func(yield func(Update, error) bool) {
 		for u, err := range j.updates(ctx) {
-			step := Update{Return: returned(u), Begun: texts(u.Begun)}
+			step := Update{Return: returned(u), OutputEnd: u.OutputEnd, Begun: texts(u.Begun)}
 			for _, o := range u.Output {
 				text, _ := o.Text.V.(string)
 				step.Output = append(step.Output, Output{o.Error, text})
@@ -272,14 +296,33 @@ func (j *Job) Updates(ctx context.Context) iter.Seq2[Update, error] {
 	}
 }
 
+// Lines are the steps of the job as the daemon has written them, each one document of JSON on one line with id, state,
+// return and what else there is: for who passes them on, or wants the members of what was returned in the order in
+// which the minion has them. They take the place of [Job.Updates]. An error is the last thing that comes.
+func (j *Job) Lines(ctx context.Context) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		defer j.Close()
+		for {
+			line, err := j.line(ctx)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if !yield(line, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // updates are those of the daemon, and an error if they end by one.
 func (j *Job) updates(ctx context.Context) iter.Seq2[job.Update, error] {
 	return func(yield func(job.Update, error) bool) {
-		defer j.Close()
-		for {
-			u, err := j.next(ctx)
-			if errors.Is(err, io.EOF) {
-				return
+		for line, err := range j.Lines(ctx) {
+			var u job.Update
+			if err == nil {
+				if u, err = job.ReadUpdate(line); err != nil {
+					err = fmt.Errorf("unreadable answer: %w", err)
+				}
 			}
 			if !yield(u, err) || err != nil {
 				return
@@ -288,26 +331,42 @@ func (j *Job) updates(ctx context.Context) iter.Seq2[job.Update, error] {
 	}
 }
 
-// next waits for the next update; io.EOF is the end of the job.
-func (j *Job) next(ctx context.Context) (job.Update, error) {
+// line waits for the next step; io.EOF is the end of the job.
+func (j *Job) line(ctx context.Context) ([]byte, error) {
 	for len(j.lines) == 0 {
 		b, err := j.stream.Next(ctx)
 		if err != nil && b == nil {
-			return job.Update{}, known(err)
+			return nil, known(err)
 		}
 		j.lines = bytes.Split(b, []byte("\n"))
 	}
-	u, err := job.ReadUpdate(j.lines[0])
+	line := j.lines[0]
 	j.lines = j.lines[1:]
-	if err != nil {
-		err = fmt.Errorf("unreadable answer: %w", err)
-	}
-	return u, err
+	return line, nil
 }
 
 func returned(u job.Update) Return {
 	code, _ := u.Retcode.V.(int64)
-	return Return{Minion: string(u.ID), Status: Status(u.State), Value: u.Return.V, Retcode: int(code), Text: u.Text}
+	return Return{Minion: string(u.ID), Status: Status(u.State), Value: u.Return.V, Retcode: int(code), Text: u.Text, Outputter: u.Out, Each: outcomes(u)}
+}
+
+// outcomes are those of compound commands, nil for a function alone.
+func outcomes(u job.Update) map[string]Outcome {
+	codes, _ := u.Retcode.V.(map[string]any)
+	successes, _ := u.Success.V.(map[string]any)
+	if codes == nil && successes == nil {
+		return nil
+	}
+	each := map[string]Outcome{}
+	for f, v := range codes {
+		code, _ := v.(int64)
+		each[f] = Outcome{Retcode: int(code)}
+	}
+	for f, v := range successes {
+		ok, _ := v.(bool)
+		each[f] = Outcome{each[f].Retcode, ok}
+	}
+	return each
 }
 
 // Close ends the interest in the job, which goes on. It may be called more than once.

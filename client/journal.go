@@ -27,16 +27,16 @@ func (c *Conn) End(ctx context.Context) (seq uint64, at string, err error) {
 
 // DeadLetter is an event that a handler failed on until its retries were used up.
 type DeadLetter struct {
-	Name     string // of the handler
-	Seq      uint64 // of the event
-	Tag      string
-	From     string
-	Event    json.RawMessage // the whole event; nil where it is too large to be kept twice
-	Command  []string        // the handler's
-	Attempts int
-	Reason   string // how the last attempt ended
-	Stderr   string // the end of what it printed
-	Time     time.Time
+	Name     string          `json:"name"` // of the handler
+	Seq      uint64          `json:"seq"`  // of the event
+	Tag      string          `json:"tag"`
+	From     string          `json:"from,omitempty"`
+	Event    json.RawMessage `json:"event,omitempty"` // the whole event; nil where it is too large to be kept twice
+	Command  []string        `json:"command"`         // the handler's
+	Attempts int             `json:"attempts"`
+	Reason   string          `json:"reason"`           // how the last attempt ended
+	Stderr   string          `json:"stderr,omitempty"` // the end of what it printed
+	Time     time.Time       `json:"time"`
 }
 
 // KeepDeadLetter keeps a dead letter for this user. One with the name and the sequence number of
@@ -98,17 +98,17 @@ func (c *Conn) ForgetPosition(ctx context.Context, durable, user string) error {
 	return known(c.rpc.Ask(ctx, protocol.OpPurge, protocol.Purge{Durable: durable, User: user}, nil))
 }
 
-// Stat is the state of the bus.
+// Stat is the state of the bus. As JSON it is what 'salt-event stat --format json' prints.
 type Stat struct {
-	Journal   JournalStat
-	Started   time.Time // the daemon
-	Fired     uint64    // events by programs since then
-	Sent      uint64    // to listeners
-	MaxEvent  int64     // bytes of the data of an event
-	Dead      int       // dead letters
-	Listeners []ListenerStat
-	Positions []PositionStat
-	Mirrors   []MirrorStat
+	Journal   JournalStat    `json:"journal"`
+	Fired     uint64         `json:"fired"`     // events by programs since the daemon started
+	Sent      uint64         `json:"sent"`      // to listeners
+	Started   time.Time      `json:"started"`   // the daemon
+	MaxEvent  int64          `json:"max_event"` // bytes of the data of an event
+	Listeners []ListenerStat `json:"listeners"`
+	Positions []PositionStat `json:"positions"`
+	Dead      int            `json:"dead"` // letters
+	Mirrors   []MirrorStat   `json:"mirrors,omitempty"`
 }
 
 // JournalStat is what the journal holds.
@@ -119,61 +119,63 @@ type JournalStat struct {
 	Oldest, Newest time.Time
 	Limit          int64         // bytes; 0 is none
 	MaxAge         time.Duration // 0 is none
+	Readers        int           // how many read in it at this moment
+}
+
+// MarshalJSON implements json.Marshaler. MaxAge is in seconds.
+func (j JournalStat) MarshalJSON() ([]byte, error) {
+	return json.Marshal(event.Extent{
+		First: j.First, Last: j.Last, Count: j.Count, Bytes: j.Bytes, Dropped: j.Dropped, Oldest: j.Oldest, Newest: j.Newest,
+		Limit: j.Limit, MaxAge: j.MaxAge.Seconds(), Readers: j.Readers,
+	})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (j *JournalStat) UnmarshalJSON(b []byte) error {
+	var e event.Extent
+	if err := json.Unmarshal(b, &e); err != nil {
+		return err
+	}
+	*j = JournalStat{
+		First: e.First, Last: e.Last, Count: e.Count, Bytes: e.Bytes, Dropped: e.Dropped, Oldest: e.Oldest, Newest: e.Newest,
+		Limit: e.Limit, MaxAge: time.Duration(e.MaxAge * float64(time.Second)), Readers: e.Readers,
+	}
+	return nil
 }
 
 // ListenerStat is one listener.
 type ListenerStat struct {
-	User    string
-	Durable string
-	Tags    []string
-	Next    uint64 // the sequence number that it comes to next
-	Behind  uint64 // events
-	Sent    uint64
-	Started time.Time
+	User    string    `json:"user"`
+	Durable string    `json:"durable,omitempty"`
+	Tags    []string  `json:"tags,omitempty"`
+	Next    uint64    `json:"next"`   // the sequence number that it comes to next
+	Behind  uint64    `json:"behind"` // events
+	Sent    uint64    `json:"sent"`
+	Started time.Time `json:"started"`
 }
 
 // PositionStat is one position that is kept.
 type PositionStat struct {
-	User   string
-	UID    int // -1 for a client
-	Name   string
-	Seq    uint64 // everything up to here is done
-	Behind uint64
-	Held   bool      // a listener works on it
-	Time   time.Time // of the last confirmation
+	User   string    `json:"user"`
+	UID    int       `json:"uid"` // -1 for a client
+	Name   string    `json:"name"`
+	Seq    uint64    `json:"seq"` // everything up to here is done
+	Behind uint64    `json:"behind"`
+	Held   bool      `json:"held"` // a listener works on it
+	Time   time.Time `json:"time"` // of the last confirmation
 }
 
 // MirrorStat is the mirror of another master's journal.
 type MirrorStat struct {
-	Master string // the name of the journal
-	Linked bool   // the other master is there
-	Last   uint64 // the newest event that is here
-	Lag    uint64 // messages that are not here yet, as far as is known
-	Bytes  uint64
+	Master string `json:"master"` // the name of the journal
+	Linked bool   `json:"linked"` // the other master is there
+	Last   uint64 `json:"last"`   // the newest event that is here
+	Lag    uint64 `json:"lag"`    // messages that are not here yet, as far as is known
+	Bytes  uint64 `json:"bytes"`
 }
 
 // Stat describes the bus. It is for operators.
-func (c *Conn) Stat(ctx context.Context) (Stat, error) {
-	var s protocol.Stat
-	if err := c.rpc.Ask(ctx, protocol.OpStat, nil, &s); err != nil {
-		return Stat{}, known(err)
-	}
-	j := s.Journal
-	out := Stat{
-		Started: s.Started, Fired: s.Fired, Sent: s.Sent, MaxEvent: s.MaxEvent, Dead: s.Dead,
-		Journal: JournalStat{
-			First: j.First, Last: j.Last, Count: j.Count, Bytes: j.Bytes, Dropped: j.Dropped, Oldest: j.Oldest, Newest: j.Newest,
-			Limit: j.Limit, MaxAge: time.Duration(j.MaxAge * float64(time.Second)),
-		},
-	}
-	for _, l := range s.Listeners {
-		out.Listeners = append(out.Listeners, ListenerStat(l))
-	}
-	for _, p := range s.Positions {
-		out.Positions = append(out.Positions, PositionStat(p))
-	}
-	for _, m := range s.Mirrors {
-		out.Mirrors = append(out.Mirrors, MirrorStat(m))
-	}
-	return out, nil
+func (c *Conn) Stat(ctx context.Context) (s Stat, err error) {
+	err = c.rpc.Ask(ctx, protocol.OpStat, nil, &s)
+	return s, known(err)
 }

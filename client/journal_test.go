@@ -49,7 +49,7 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// Dead letters are those of one user, of whatever door.
+// Dead letters belong to one user, whichever way this user connects.
 func TestDeadLetters(t *testing.T) {
 	dash := connect(t, "", client.Credentials(credentials))
 	seq, err := dash.Fire(t.Context(), fired("dash/dead", 1, "")...)
@@ -82,17 +82,36 @@ func TestDeadLetters(t *testing.T) {
 // A job of several commands, what it writes meanwhile, and one that is only asked about.
 func TestJobsInMoreWays(t *testing.T) {
 	c := connect(t, socket)
-	minions, err := c.Preview(t.Context(), client.Target{Expr: "id#w*", Type: "grain", Delimiter: "#"}, client.Call("test.ping"))
+	minions, err := c.Preview(t.Context(), client.Target{Expr: "id#w*", Type: "grain", Delimiter: "#"}, []client.Command{client.Call("test.ping")})
 	if err != nil || fmt.Sprint(minions) != "[web1]" {
 		t.Errorf("previewed %v, %v", minions, err)
 	}
-	job, err := c.RunAll(t.Context(), client.Glob("web1"), []client.Command{client.Call("test.ping"), client.Call("test.echo", "x")}, client.RunOptions{Timeout: time.Minute})
+	job, err := c.RunAll(t.Context(), client.Glob("web1"), []client.Command{client.Call("test.ping"), client.Call("test.echo", "x"), client.Call("test.exception", "y")}, client.RunOptions{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for r, err := range job.Returns(t.Context()) {
-		if err != nil || fmt.Sprint(r.Value) != "map[test.echo:x test.ping:true]" {
+		each := r.Each
+		if value, _ := r.Value.(map[string]any); err != nil || value["test.echo"] != "x" || value["test.ping"] != true || len(each) != 3 || !each["test.echo"].OK || each["test.exception"].OK || each["test.exception"].Retcode == 0 {
 			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	got := returns(t, c, client.Glob("web1"), client.Call("test.ping"))
+	if len(got) != 1 || !got[0].Returned() || got[0].Each != nil {
+		t.Errorf("a function alone: %+v", got)
+	}
+	if job, err = c.RunAll(t.Context(), client.Glob("web1"), []client.Command{client.Call("test.ping")}, client.RunOptions{Detach: true}); err != nil || job.ID == "" || fmt.Sprint(job.Minions) != "[web1]" {
+		t.Fatalf("left to the master: %+v, %v", job, err)
+	}
+	for r, err := range job.Returns(t.Context()) {
+		t.Errorf("of a job that was left to the master comes %+v, %v", r, err)
+	}
+	if job, err = c.Follow(t.Context(), job.ID); err != nil {
+		t.Fatal(err)
+	}
+	for r, err := range job.Returns(t.Context()) {
+		if err != nil || fmt.Sprint(r.Value) != "map[test.ping:true]" {
+			t.Errorf("followed: %+v, %v", r, err)
 		}
 	}
 	job, err = c.Run(t.Context(), client.Glob("web1"), client.Call("cmd.run", "echo out; echo bad >&2"), client.RunOptions{Output: true})
@@ -143,6 +162,18 @@ func TestRunnersInMoreWays(t *testing.T) {
 	}
 	if err := dash.PreviewWheel(t.Context(), client.Call("key.list_all")); !errors.Is(err, client.ErrDenied) {
 		t.Errorf("a wheel function that is not granted: %v", err)
+	}
+	var began client.RunnerJob
+	_, err = c.Runner(t.Context(), client.Call("test.no_such"), client.RunnerOptions{Begun: func(j client.RunnerJob) { began = j }})
+	var failed *client.RunnerError
+	if !errors.Is(err, client.ErrFailed) || !errors.As(err, &failed) || failed.Function != "test.no_such" || failed.Reason != err.Error() || errors.Is(err, client.ErrDenied) {
+		t.Errorf("a runner that is none: %v", err)
+	}
+	if began.ID == "" || began.Tag != "salt/run/"+began.ID {
+		t.Errorf("what begins is told as %+v", began)
+	}
+	if v, err := c.Runner(t.Context(), client.Call("test.arg", "x"), client.RunnerOptions{Detach: true}); v != nil || err != nil {
+		t.Errorf("a runner that is left to the master returns %v, %v", v, err)
 	}
 	if got, err := client.ServerFingerprint(t.Context(), "tls://127.0.0.1:"+port); err != nil || got != fingerprint(t) {
 		t.Errorf("the server's fingerprint is %q, %v", got, err)

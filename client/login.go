@@ -7,6 +7,7 @@ import (
 
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // Login is who somebody is for external_auth, and the proof: a password or a token. Backend
@@ -63,11 +64,41 @@ func (c *Conn) Login(ctx context.Context, l Login) (Session, error) {
 			return Session{}, known(err)
 		}
 	}
-	entered, err := c.rpc.Enter(in.Backend, in.User)
-	if err != nil {
+	if err := c.enter(ctx, in.Backend, in.User); err != nil {
 		return Session{}, err
 	}
-	c.rpc = entered
 	rules, _ := in.Perms.V.([]any)
 	return Session{Backend: in.Backend, User: in.User, Groups: in.Groups, Token: in.Token, Issued: in.Issued, Expires: in.Expires, Rules: rules}, nil
+}
+
+// enter leaves a connection as it is, but that of a guest, which becomes the user's.
+func (c *Conn) enter(ctx context.Context, backend, user string) error {
+	if c.rpc.Next() == "" {
+		return nil
+	}
+	guest := c.rpc
+	entered, err := bounded(ctx, func() (*rpc.Conn, error) { return guest.Enter(backend, user) }, (*rpc.Conn).Close)
+	if err == nil {
+		c.rpc = entered
+	}
+	return err
+}
+
+// String leaves out what proves who somebody is: whatever prints a Login tells no secret.
+func (l Login) String() string { return "login of " + l.Backend + ":" + l.User }
+
+// GoString is String.
+func (l Login) GoString() string { return l.String() }
+
+// String leaves out the token.
+func (s Session) String() string { return "session of " + s.Backend + ":" + s.User }
+
+// GoString is String.
+func (s Session) GoString() string { return s.String() }
+
+// RevokeToken has the master forget a token, and those that were made with it: what it was good for ends
+// within seconds. On a connection that was logged in, everybody may do so with their own tokens.
+func (c *Conn) RevokeToken(ctx context.Context, token string) error {
+	_, err := c.Runner(ctx, Call("auth.del_token", protocol.TokenID(token)))
+	return err
 }

@@ -59,31 +59,30 @@ func (v Verdict) String() string {
 	return "deny"
 }
 
-// Decision is a verdict with its reason. Rule, Where and Reason may be shown to
-// the principal; Outside is for the operator only, since the principal may not know of
-// those minions.
+// Decision is a verdict with its reason. Rule, Where and Reason may be shown to the principal;
+// Outside is for operators only, since the principal may not know about those minions.
 type Decision struct {
 	Verdict Verdict
-	Rule    string // the rule that decided, as a path: publisher_acl: fred: test.*; "" when none did
-	Where   string // its place, or that of the nearest rule, file:line; "" without one
+	Rule    string // the rule that decided, as a path: publisher_acl: fred: test.*; "" if none did
+	Where   string // its position, or that of the nearest rule, file:line; "" without one
 	Reason  string // one sentence; of a refusal without a rule, it names the nearest rule
-	// Outside are minions that the question names, at most maxOutside, and the
-	// nearest rule does not cover; there may be no such minions.
+	// Outside are minions of the question, at most maxOutside, that the nearest rule does not
+	// cover; they need not exist.
 	Outside []salt.MinionID
 	// Nearest is the target of the nearest rule, nil for every minion.
 	Nearest *target.Target
-	// Within are the targets of the rules that allowed it: the commands are for the
-	// minions only that all of them mean. None is every minion.
+	// Within are the targets of the rules that allowed it: the commands may go only to minions
+	// that all of them match. None means every minion.
 	Within []*target.Target
-	// Inner are the commands inside those that were asked for, as far as they were
-	// looked at: functions of minions, and behind @runner, @wheel and @master others.
+	// Inner are the commands inside the requested ones, as far as they were checked: functions
+	// of minions and, after @runner, @wheel and @master, others.
 	Inner []string
-	// Own says that it is allowed for what is the principal's own alone, since no rule allows
+	// Own means that it is allowed only for what is the principal's own, since no rule allows
 	// more; Reason says why not.
 	Own bool
-	// Operator says that the principal has all rights, and not those of a rule.
+	// Operator means that the principal has all rights, not those of a rule.
 	Operator bool
 }
 
-// maxOutside is how many ids a log line bears.
+// maxOutside limits the ids in a log line.
 const maxOutside = 10

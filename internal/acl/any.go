@@ -1,7 +1,7 @@
 package acl
 
-// Any says whether any rule is for the question's subject, whatever it allows: for who has
-// none nothing else of a question needs to be looked at.
+// Any reports whether there is any rule for the question's subject, whatever it allows. Without
+// one, nothing else of a question needs to be checked.
 func (r *Rules) Any(q Question) bool {
 	if r == nil {
 		return false

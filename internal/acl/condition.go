@@ -9,20 +9,19 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// condition is what a rule asks of the arguments of a function. A nil pattern is
-// any value. An argument that the condition does not list is refused, unless it
-// lists none at all: somebody who pins the command line of cmd.run does not mean
-// to leave runas and shell open.
+// condition is what a rule requires of the arguments of a function. A nil pattern is any value.
+// An argument that the condition does not list is refused, unless it lists none at all: a rule
+// that fixes the command line of cmd.run must not leave runas and shell open.
 type condition struct {
 	any    bool // neither args nor kwargs: all arguments
-	runs   bool // runs: any: also what cannot be read from the arguments
+	runs   bool // runs: any: also inner commands that the arguments do not show
 	args   []*pattern
 	kwargs map[string]*pattern
 }
 
-// accepts tells whether the condition lets the command pass, and if not, why.
-// Values are compared as text, as Python's str writes them. The reason names
-// places and patterns but no values, which may be secrets.
+// accepts reports whether the condition accepts the command, and if not, why. Values are
+// compared as text, as Python's str writes them. The reason contains positions and patterns but
+// no values, which may be secrets.
 func (c *condition) accepts(cmd *salt.Command) (why string, err error) {
 	switch {
 	case c.any:

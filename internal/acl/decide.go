@@ -10,11 +10,11 @@ import (
 	"github.com/brinebus/brine/internal/target"
 )
 
-// maxCommands bounds a compound command. People write a handful of functions.
+// maxCommands limits a compound command. People write a handful of functions.
 const maxCommands = 100
 
-// Decide answers whether the question's subject may do what it asks. It falls
-// through to Deny: whatever is not understood or takes too long is refused.
+// Decide decides whether the question's subject may do what it asks. In doubt it denies:
+// anything that is not understood or takes too long is refused.
 func (r *Rules) Decide(q Question) Decision {
 	if r == nil {
 		r = &Rules{}
@@ -37,7 +37,7 @@ func (r *Rules) decide(q *Question, in *inside) Decision {
 	return in.decide(q, d)
 }
 
-// decideAsked answers for the commands of a question alone.
+// decideAsked decides about the commands of a question without inner ones.
 func (r *Rules) decideAsked(q *Question) Decision {
 	s := r.standing(q.Subject)
 	switch {
@@ -75,10 +75,10 @@ func (r *Rules) decideAsked(q *Question) Decision {
 	return d
 }
 
-// ownRule stands in the place of a rule where somebody may have what is their own.
+// ownRule is the rule in decisions that allow somebody what is their own.
 const ownRule = "own"
 
-// owned tells whether people may have the commands without a rule, for what is their own.
+// owned reports whether people may use the commands without a rule, for what is their own.
 func (q *Question) owned(s *Subject) bool {
 	if !q.Own || q.Scope != Runner || s.Kind != Local && s.Kind != External {
 		return false
@@ -95,8 +95,8 @@ func refusal(format string, args ...any) Decision {
 	return Decision{Reason: fmt.Sprintf(format, args...)}
 }
 
-// standing is the subject as its rules are looked up: with sudo_acl, who came by
-// sudo stands for their own name.
+// standing returns the subject whose rules apply: with sudo_acl, a user through sudo counts
+// under their own name.
 func (r *Rules) standing(s Subject) Subject {
 	if s.Operator && s.Sudo != "" && r.sudo {
 		s.Name, s.Operator = s.Sudo, false
@@ -104,10 +104,9 @@ func (r *Rules) standing(s Subject) Subject {
 	return s
 }
 
-// barred looks at the blacklist, which holds for functions on minions and for
-// operators too, as in Salt. Users other than operators are kept from runners as
-// well. It is a list for users: minions are held by peer alone, but not where functions
-// would run on the master itself.
+// barred checks the blacklist, which applies to functions on minions, also for operators, as in
+// Salt. For users other than operators it also applies to runners. It is for users: minions are
+// restricted by peer only, except for functions that would run on the master itself.
 func (r *Rules) barred(q *Question, s *Subject) (Decision, bool) {
 	if s.Kind != Peer && (!s.Operator || q.Scope == Minions) {
 		if b, err := r.barredUser(q, s); b != nil {
@@ -126,13 +125,13 @@ func (r *Rules) barred(q *Question, s *Subject) (Decision, bool) {
 	return Decision{}, false
 }
 
-// barredUser looks for the names of who asks.
+// barredUser checks the names of the subject.
 func (r *Rules) barredUser(q *Question, s *Subject) (*barred, error) {
 	names := append([]string{s.Name}, s.Unix...)
 	if q.Subject.Operator && q.Subject.Sudo != "" {
-		names[0] = "sudo_" + q.Subject.Sudo // as Salt calls them, and its users' patterns do
+		names[0] = "sudo_" + q.Subject.Sudo // as in Salt, and in its users' patterns
 		if !s.Operator {
-			names = append(names, s.Name) // who stands for their own name is barred by it, too
+			names = append(names, s.Name) // a user who counts under their own name is barred by it, too
 		}
 	}
 	for _, name := range names {
@@ -150,7 +149,7 @@ func (b *barred) refusal(reason string, err error) Decision {
 	return Decision{Rule: b.rule, Where: b.where, Reason: reason}
 }
 
-// closed refuses what no rule can open.
+// closed refuses what no rule can allow.
 func closed(q *Question, s *Subject) (Decision, bool) {
 	if s.Kind != Peer {
 		return Decision{}, false
@@ -171,12 +170,12 @@ func closed(q *Question, s *Subject) (Decision, bool) {
 	return Decision{}, false
 }
 
-// publishes says whether a function makes a minion ask others.
+// publishes reports whether a function makes a minion send requests to others.
 func publishes(f salt.Function) bool {
 	return strings.HasPrefix(string(f), "publish") || f == "saltutil.cmd" || f == "saltutil.runner" || f == "saltutil.wheel"
 }
 
-// holders returns those whose rules are asked.
+// holders returns the holders whose rules apply.
 func (r *Rules) holders(q *Question, s *Subject) ([]*holder, string, error) {
 	switch s.Kind {
 	case Local:
@@ -249,26 +248,26 @@ func permission(used []*rule) Decision {
 type judge struct {
 	q      *Question
 	covers map[*target.Target]coverage // by the target of a rule
-	effort target.Effort               // that is left for proofs
-	words  []target.PillarWord         // of the target that is asked for
-	keys   [][]string                  // of pillar, that the subject may look at
+	effort target.Effort               // remaining for proofs
+	words  []target.PillarWord         // of the requested target
+	keys   [][]string                  // of pillar, that targets of the subject may use
 
-	reading Reading // of the command under way
+	reading Reading // of the present command
 
-	near nearness // how far the nearest rule went along with the command
+	near nearness // how far the nearest rule matches the command
 	rule *rule    // that one
 	why  string   // what did not fit
 	out  []salt.MinionID
 }
 
-// coverage is whether a target covers all minions that are asked for.
+// coverage is whether a target covers all requested minions.
 type coverage struct {
 	all bool
 	why string
 	out []salt.MinionID // some that it does not cover
 }
 
-// nearness is how far a rule went along with a command.
+// nearness is how far a rule matches a command.
 type nearness int
 
 const (
@@ -294,7 +293,7 @@ func (j *judge) find(holders []*holder, c *salt.Command) (*rule, error) {
 	return nil, nil
 }
 
-// allows asks the cheapest question first: the target may look at every minion.
+// allows makes the cheapest check first: the target may match every minion.
 func (j *judge) allows(r *rule, c *salt.Command) (bool, error) {
 	if ok, err := r.names(j.q.Scope, c.Function); !ok || err != nil {
 		return false, err
@@ -328,8 +327,8 @@ func (j *judge) allows(r *rule, c *salt.Command) (bool, error) {
 	return cov.all, nil
 }
 
-// acceptable returns why no condition accepts the command; of several, why the
-// last does not.
+// acceptable returns why no condition accepts the command; with several, the reason of the
+// last.
 func acceptable(conditions []condition, c *salt.Command, hidden bool) (why string, err error) {
 	if hidden && len(conditions) == 0 {
 		return hiddenWhy, nil
@@ -346,17 +345,16 @@ func acceptable(conditions []condition, c *salt.Command, hidden bool) (why strin
 	return why, nil
 }
 
-// nearest notes a rule that went further than those before.
+// nearest records a rule that matches further than those before.
 func (j *judge) nearest(near nearness, r *rule, cov coverage) {
 	if near > j.near {
 		j.near, j.rule, j.why, j.out = near, r, cov.why, cov.out
 	}
 }
 
-// cover looks whether a target covers every minion that is asked for: by what the
-// two targets say, so that the answer does not depend on minions outside the rules
-// of who asks. When none is asked for, it must cover some minion: a rule for nobody
-// allows nothing.
+// cover decides whether a target covers every requested minion, by the text of the two targets,
+// so that the answer does not depend on minions outside the subject's rules. If none is
+// requested, it must cover some minion: a rule for no minion allows nothing.
 func (j *judge) cover(t *target.Target) (coverage, error) {
 	if j.q.Target != nil {
 		return j.within(t)
@@ -386,9 +384,9 @@ func (j *judge) cover(t *target.Target) (coverage, error) {
 
 const notCovered = "its target does not cover all of the minions"
 
-// within looks whether the target that is asked for means only what t means. Ids
-// that it names are looked at one by one, by what is known of them. One without a
-// minion is judged by the id alone, so that nobody learns which there are.
+// within reports whether the requested target matches only what t matches. Listed ids are
+// checked one by one, by what is known about them. An id without a minion is checked by the id
+// alone, so that nobody learns which ids exist.
 func (j *judge) within(t *target.Target) (coverage, error) {
 	known := map[salt.MinionID]bool{}
 	for _, id := range j.ids() {
@@ -421,8 +419,8 @@ func (j *judge) ids() []salt.MinionID {
 	return j.q.Fleet.IDs()
 }
 
-// matches tells whether the minion is known to match. One whose grains or pillar
-// are not known does not: "not G@role:db" would be true of it.
+// matches reports whether the minion certainly matches. One with unknown grains or pillar does
+// not: "not G@role:db" would be true for it.
 func (j *judge) matches(t *target.Target, id salt.MinionID) (bool, error) {
 	facts := target.Facts{ID: id}
 	if j.q.Fleet != nil {

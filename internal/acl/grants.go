@@ -1,15 +1,15 @@
 package acl
 
-// Grant is one rule of somebody, as they may be shown it.
+// Grant is one rule of a principal, as shown to them.
 type Grant struct {
 	Rule  string // as a path: publisher_acl: fred: web*: test.*
 	Where string // file:line
-	On    string // the target; "" for every minion, and for what is no function of minions
-	Held  bool   // to arguments that the rule lists
+	On    string // the target; "" for every minion, and for what is not a function of minions
+	Held  bool   // restricted to arguments that the rule lists
 }
 
-// Grants returns the rules of a subject, in the order of the settings. An operator has
-// none and needs none.
+// Grants returns the rules of a subject, in the order of the settings. An operator needs none
+// and has none.
 func (r *Rules) Grants(s Subject) ([]Grant, error) {
 	if r == nil {
 		return nil, nil
@@ -33,10 +33,10 @@ func (r *Rules) Grants(s Subject) ([]Grant, error) {
 	return list, nil
 }
 
-// Operator tells whether everything but the blacklist is open to a subject.
+// Operator reports whether a subject may do everything that is not on the blacklist.
 func (r *Rules) Operator(s Subject) bool { return r != nil && r.standing(s).Operator }
 
-// scopesOf are those by which the settings of a kind of subject are looked up.
+// scopesOf returns the scopes in the settings for a kind of subject.
 func scopesOf(k Kind) []Scope {
 	if k == Peer {
 		return []Scope{Minions, Runner, Mine} // peer, peer_run and mine_get
@@ -55,7 +55,7 @@ func (r *rule) grant() Grant {
 	return g
 }
 
-// Barred returns the entries of the blacklist for functions, which holds for everybody.
+// Barred returns the functions on the blacklist, which apply to everybody.
 func (r *Rules) Barred() []string {
 	if r == nil {
 		return nil

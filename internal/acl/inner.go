@@ -10,30 +10,29 @@ import (
 	"github.com/brinebus/brine/internal/target"
 )
 
-// Functions is what the tables of functions say of a command.
+// Functions says, from the tables of functions, what a command does.
 type Functions interface {
 	Read(s Scope, c salt.Command) Reading
 }
 
-// Reading is what a command amounts to.
+// Reading is what a command does.
 type Reading struct {
-	// Inner are the commands that it runs, stores for later or configures. Each is
-	// decided about as if it had been asked for.
+	// Inner are the commands that it runs, stores for later or configures. Each is decided
+	// about as if it had been requested directly.
 	Inner []Inner
-	// Targets say whom it serves later. Whoever may not look at pillar by the target of a
-	// job may not by these.
+	// Targets are for whom it is stored. They may match by pillar only if the target of a job
+	// may.
 	Targets []salt.Target
-	// Hidden says that it also does what its arguments do not tell. It is then for
-	// operators, and for those whose rule names it and says {runs: any}.
+	// Hidden means that it also does something that its arguments do not show. It is then only
+	// for operators, and for rules that name it with {runs: any}.
 	Hidden bool
 	// Naming is how a rule must name it.
 	Naming Naming
-	// Own says that a person who has no rule for it may have it for what is their own.
+	// Own means that a person without a rule may use it for what is their own.
 	Own bool
 }
 
-// Naming is how a rule must name a function to grant it. The zero value is in any way
-// at all.
+// Naming is how a rule must name a function to grant it. The zero value is in any way.
 type Naming int
 
 // The ways of naming.
@@ -47,30 +46,26 @@ const (
 type Inner struct {
 	Scope   Scope
 	Command salt.Command
-	// Published says that it goes to the minions of Target, instead of to those of
-	// the question.
+	// Published means that it goes to the minions of Target instead of those of the question.
 	Published          bool
 	Target, TargetType string
 }
 
-// Machine is the scope of functions of minions that run on the master's own machine.
-// Only the blacklist is asked about them: the rule that grants the runner that does so
-// is the permission.
+// Machine is the scope of minion functions that run on the master's own machine. Only the
+// blacklist applies to them: the rule that grants the runner is the permission.
 const Machine Scope = Mine + 1
 
-// maxInner bounds the commands inside those of a question, to any depth.
+// maxInner limits the commands inside those of a question, to any depth.
 const maxInner = 100
 
-// inside decides about the commands inside those of a question that is allowed
-// itself.
+// inside decides about the commands inside those of an allowed question.
 type inside struct {
 	r     *Rules
 	left  int
 	names []string
 }
 
-// decideInner decides about what is inside the commands, given the decision about the
-// commands themselves.
+// decide decides about the inner commands, given the decision about the outer ones.
 func (in *inside) decide(q *Question, d Decision) Decision {
 	if q.Scope == Mine {
 		return d
@@ -86,7 +81,7 @@ func (in *inside) decide(q *Question, d Decision) Decision {
 				return refusal("there are more than %d commands inside this one", maxInner)
 			}
 			if _, err := salt.ParseFunction(string(inner.Command.Function)); err != nil && in.r.standing(q.Subject).Operator {
-				continue // no function: it is told when it is run
+				continue // not a function: reported when it is run
 			}
 			in.note(inner)
 			one := in.judge(q, inner, d.Within)
@@ -101,7 +96,7 @@ func (in *inside) decide(q *Question, d Decision) Decision {
 	return d
 }
 
-// within is what the command of that number amounts to.
+// within returns what the command with that index does.
 func (q *Question) within(i int) (list []Inner, targets []salt.Target) {
 	if i == 0 {
 		list = slices.Clip(q.Beside)
@@ -113,8 +108,8 @@ func (q *Question) within(i int) (list []Inner, targets []salt.Target) {
 	return append(list, r.Inner...), r.Targets
 }
 
-// judgeTargets refuses a command that has targets that look at pillar, where no rule
-// grants that: nil when nothing is to be refused.
+// judgeTargets refuses a command with targets that match by pillar if no rule grants that; nil
+// if nothing is refused.
 func (in *inside) judgeTargets(q *Question, outer salt.Function, targets []salt.Target) *Decision {
 	if in.r.standing(q.Subject).Operator {
 		return nil
@@ -142,17 +137,17 @@ func (in *inside) note(i Inner) {
 	}
 }
 
-// inside is the refusal of a command because of one that it would run.
+// inside is the refusal of a command because of one inside it.
 func (d Decision) inside(outer salt.Function, i Inner) Decision {
 	if i.Published {
-		d.Nearest = nil // it is about another target
+		d.Nearest = nil // it belongs to another target
 	}
 	d.Reason = fmt.Sprintf("%s would run %s: %s", outer, i.Scope.prefix()+string(i.Command.Function), d.Reason)
 	return d
 }
 
-// judge decides about one command inside those of q: for who asks, and where the
-// minions of q ask the master for it, for each of those that the rules mean.
+// judge decides about one command inside those of q: for the subject and, if the minions of q
+// send the request to the master, for each of those that the rules match.
 func (in *inside) judge(q *Question, i Inner, within []*target.Target) Decision {
 	inner, operator := *q, in.r.standing(q.Subject).Operator
 	inner.Scope, inner.Commands, inner.Beside = i.Scope, []salt.Command{i.Command}, nil
@@ -183,7 +178,7 @@ func (q *Question) parse(expr, kind string) (*target.Target, error) {
 	return q.Parse(expr, kind)
 }
 
-// meant are the minions of the question, of those that all of within mean.
+// meant returns the minions of the question that all targets of within match.
 func (q *Question) meant(within []*target.Target) iter.Seq[salt.MinionID] {
 	if q.Target == nil || q.Fleet == nil {
 		return slices.Values(q.Minions)
@@ -203,12 +198,12 @@ func (q *Question) meant(within []*target.Target) iter.Seq[salt.MinionID] {
 	}
 }
 
-// prefix stands before a function to tell where it runs.
+// prefix is written before a function to show where it runs.
 func (s Scope) prefix() string {
 	return map[Scope]string{Runner: "@runner ", Wheel: "@wheel ", Mine: "@mine ", Machine: "@master "}[s]
 }
 
-// reading is what the tables say of a command. Without tables nothing is known of it.
+// reading returns what the tables say about a command. Without tables, nothing is known.
 func (q *Question) reading(c *salt.Command) Reading {
 	switch {
 	case q.Scope == Mine:
@@ -219,13 +214,13 @@ func (q *Question) reading(c *salt.Command) Reading {
 	return q.Functions.Read(q.Scope, *c)
 }
 
-// grants tells whether the rule names the function as it has to be.
+// grants reports whether the rule names the function as required.
 func (r *rule) grants(n Naming, f salt.Function) bool {
 	return n == AnyPattern || r.literal == string(f) || n == NamesModule && r.module != "" && r.module == f.Module()
 }
 
-// literal is the function that a pattern names and that is all it matches, "" for a
-// pattern that matches more. A dot may stand with its backslash or without.
+// literal returns the function that a pattern names if it matches nothing else, otherwise "". A
+// dot may be written with or without a backslash.
 func literal(module, pattern string) string {
 	name := strings.ReplaceAll(pattern, `\.`, ".")
 	if module != "" {

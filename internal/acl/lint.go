@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// The habits of people who write globs where regular expressions are read, and
-// the other way round. Each check knows one and names the way out.
+// Common mistakes of people who write globs where regular expressions are expected, and vice
+// versa. Each check finds one and suggests a correction.
 
 // strayStar is a star that repeats an ordinary character: web*.
 var strayStar = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[A-Za-z0-9_-]\*`) })
@@ -37,7 +37,7 @@ func (p *parser) lintFunction(a at, base rule) {
 	}
 }
 
-// lintKnown tells of a rule for functions of the master that there are not: @runer.
+// lintKnown warns about a rule for unknown functions of the master: @runer.
 func (p *parser) lintKnown(a at, r *rule) {
 	if slices.Contains(p.added, r.module) || len(p.added) > 0 && r.function != nil {
 		return
@@ -56,7 +56,7 @@ func (p *parser) lintKnown(a at, r *rule) {
 	}
 }
 
-// suggestion makes the pattern that was meant out of a bare module or a glob.
+// suggestion returns the pattern that was probably meant by a bare module or a glob.
 func suggestion(text string) string { return strings.TrimRight(text, "*") + `\..*` }
 
 // lintTarget looks at the target of a rule.

@@ -1,8 +1,7 @@
 package acl
 
-// decideMine answers whether a minion may read entries of the mine. Without the
-// setting mine_get every minion may; what the owner of an entry says beside it is
-// the master's to look at, for each entry.
+// decideMine decides whether a minion may read entries of the mine. Without the setting
+// mine_get every minion may; the master then checks what the owner of each entry allows.
 func (r *Rules) decideMine(q *Question, s *Subject) Decision {
 	if s.Kind != Peer {
 		return refusal("the mine is for minions")

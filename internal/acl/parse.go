@@ -12,7 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/target"
 )
 
-// Config is the access settings of a master as they were read.
+// Config is the access settings of a master as read.
 type Config struct {
 	PublisherACL          Setting
 	PublisherACLBlacklist Setting
@@ -21,16 +21,16 @@ type Config struct {
 	PeerRun               Setting
 	MineGet               Setting
 	PermissiveACL         bool
-	SudoACL               bool           // who came by sudo has the rights of their own name
+	SudoACL               bool           // users through sudo have the rights of their own name
 	Nodegroups            map[string]any // that the targets of rules may name
-	// Runners and Wheel are the functions that the master has, so that a rule for
-	// none of them is told. nil when they are not known.
+	// Runners and Wheel are the functions of the master, so that a rule for an unknown one is
+	// reported. nil if they are not known.
 	Runners, Wheel []salt.Function
-	Added          []string // modules of runners that people have added, whose functions are not known
+	Added          []string // modules of the site's own runners, whose functions are not known
 }
 
-// Rules are the access settings, compiled. They may be used by many goroutines
-// at once; a nil *Rules allows operators all and everybody else nothing.
+// Rules are the compiled access settings. Many goroutines may use them at once; a nil *Rules
+// allows operators everything and others nothing.
 type Rules struct {
 	local, peer, peerRun, mineGet section
 	mineHeld                      bool // mine_get is set
@@ -72,12 +72,12 @@ func Parse(c Config) (*Rules, error) {
 	return r, nil
 }
 
-// Lint returns what is understood and most likely not meant, in the order of
-// the settings.
+// Lint returns warnings about what is valid but probably not meant, in the order of the
+// settings.
 func (r *Rules) Lint() []Warning { return slices.Clone(r.warnings) }
 
-// LocalUsers returns the keys of publisher_acl that are plain names, so that a
-// caller can look whether these users exist.
+// LocalUsers returns the keys of publisher_acl that are plain names, so that a caller can check
+// whether these users exist.
 func (r *Rules) LocalUsers() []string {
 	var names []string
 	for i := range r.local {

@@ -9,15 +9,15 @@ import (
 	"github.com/brinebus/brine/internal/target"
 )
 
-// Pillar holds secrets, and a target tells whether a guess about it is right. So a
-// target may look at pillar only where a rule grants that by name: the rule that
-// allows the function has the same words in its own target, or a rule of the
-// subject says '@target' and the key:
+// Pillar contains secrets, and the answer for a target shows whether a guess about it is right.
+// So a target may match by pillar only if a rule grants that by name: the rule that allows the
+// function has the same words in its own target, or a rule of the subject has '@target' with
+// the key:
 //
 //	fred: [test.*, '@target': [I@role, I@site:name]]
 //
-// What lies below such a key may then be asked for in every way, by I@, J@ and as
-// an exact value, of the minions that the other rules give.
+// Anything below such a key may then be used in every form, by I@, J@ and as an exact value, on
+// the minions that the other rules cover.
 
 // targetRule is the key of such rules.
 const targetRule = "@target"
@@ -58,7 +58,7 @@ func pillarPath(a at) ([]string, error) {
 	return strings.Split(path, ":"), nil
 }
 
-// granted returns the keys of pillar that targets of the subject may look at.
+// granted returns the keys of pillar that targets of the subject may use.
 func (r *Rules) granted(s *Subject) ([][]string, error) {
 	q := Question{Scope: Minions}
 	holders, _, err := r.holders(&q, s)
@@ -71,9 +71,8 @@ func (r *Rules) granted(s *Subject) ([][]string, error) {
 	return keys, err
 }
 
-// MayTarget returns why the subject may not use a target that looks at pillar, ""
-// where it may. It is for what takes a target without a rule for minions: runners,
-// and the mine.
+// MayTarget returns why the subject may not use a target that matches by pillar, "" if it may.
+// It is for targets that no rule for minions is about: those of runners, and of the mine.
 func (r *Rules) MayTarget(s Subject, t *target.Target) string {
 	if r == nil {
 		r = &Rules{}
@@ -99,8 +98,8 @@ func pillarWords(t *target.Target) []target.PillarWord {
 	return t.PillarWords()
 }
 
-// mayAsk tells whether each word is below a key that is granted, or stands in the
-// target of the rule itself.
+// mayAsk reports whether each word is below a granted key, or occurs in the target of the rule
+// itself.
 func mayAsk(words []target.PillarWord, keys [][]string, own *target.Target) bool {
 	literal := pillarWords(own)
 	for _, w := range words {

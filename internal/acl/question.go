@@ -5,18 +5,18 @@ import (
 	"github.com/brinebus/brine/internal/target"
 )
 
-// Kind is by what somebody is known. The zero value is nobody, who may nothing.
+// Kind is how a principal is identified. The zero value is nobody, who may do nothing.
 type Kind int
 
 // The kinds of principals, each with the setting that holds its rules.
 const (
 	Nobody   Kind = iota
-	Local         // a user of this machine, by the kernel's word: publisher_acl
+	Local         // a user of this machine, according to the kernel: publisher_acl
 	External      // a user of an authentication backend: external_auth
 	Peer          // a minion, by its key: peer, peer_run and mine_get
 )
 
-// Subject is who asks, as verified.
+// Subject is the verified principal of a question.
 type Subject struct {
 	Kind Kind
 	Name string // of the user, or the id of the minion; nobody has an empty one
@@ -27,14 +27,14 @@ type Subject struct {
 	// Operator is root or the user that the daemon runs as: everything but the
 	// blacklist is open to it.
 	Operator bool
-	// Unix are the names of the local user who has logged in as an External one: who is
-	// on the blacklist by one of them is barred by any name.
+	// Unix are the names of the local user who has logged in as an External one: a user on the
+	// blacklist with one of them is barred under any name.
 	Unix []string
-	// Sudo is the user behind an operator who came by sudo, "" if none did.
+	// Sudo is the user behind an operator through sudo, "" if there is none.
 	Sudo string
 }
 
-// Scope is what a command is to be run by. The zero value is by minions.
+// Scope is what runs a command. The zero value is minions.
 type Scope int
 
 // The scopes.
@@ -45,37 +45,36 @@ const (
 	Mine                 // entries of the mine, whose names need not be those of functions
 )
 
-// Fleet is what a decision needs to know of minions. Its answers must not change
-// while a decision is made.
+// Fleet is what a decision needs to know about minions. Its answers must not change during a
+// decision.
 type Fleet interface {
-	// IDs are all minions with an accepted key.
+	// IDs returns all minions with an accepted key.
 	IDs() []salt.MinionID
-	// Facts are what a minion is known by; its Grains or Pillar are nil when
-	// nothing is known.
+	// Facts returns what a minion is matched by; Grains or Pillar are nil if unknown.
 	Facts(id salt.MinionID) target.Facts
 }
 
-// Question is what somebody wants to do.
+// Question is what a subject wants to do.
 type Question struct {
 	Subject  Subject
 	Scope    Scope
 	Commands []salt.Command
-	// Target is what minions are asked for, for Scope Minions and Mine. It is judged
-	// by what it says: the caller runs the commands on those of its minions that are
-	// within Decision.Within. nil when it could not be understood.
+	// Target is the requested target, for Scope Minions and Mine. It is decided about by its
+	// text: the caller runs the commands on those of its minions that Decision.Within covers.
+	// nil if it could not be parsed.
 	Target *target.Target
-	// Minions are those that are asked for where there is no Target. For none, a
-	// rule allows what it would allow on any minion it covers.
+	// Minions are the requested minions if there is no Target. If there are none, a rule allows
+	// what it would allow on any minion that it covers.
 	Minions []salt.MinionID
 	Fleet   Fleet // nil knows no minions
-	// Beside are what is to happen with the commands beside them. It is decided about
-	// as if the first of them did it.
+	// Beside are further commands that result from the request. They are decided about as if
+	// they were inside its first command.
 	Beside []Inner
-	// Functions knows what commands amount to; nil knows none, and then only a rule
-	// that names the function and says {runs: any} grants it.
+	// Functions says what commands do. Without it (nil), only a rule that names the function
+	// with {runs: any} grants it.
 	Functions Functions
-	// Own says that the caller can hold who asks to what is their own, and does where
-	// Decision.Own says so.
+	// Own means that the caller can restrict the principal to what is their own, and does so if
+	// Decision.Own is set.
 	Own bool
 	// Parse reads a target inside a command.
 	Parse func(expr, kind string) (*target.Target, error)

@@ -8,8 +8,7 @@ import (
 	"github.com/brinebus/brine/internal/target"
 )
 
-// rule allows some functions, perhaps on some minions only, perhaps with some
-// arguments only.
+// rule allows some functions, possibly on some minions only, possibly with some arguments only.
 type rule struct {
 	text     string // as a path: publisher_acl: fred: web*: test.*
 	where    string
@@ -19,15 +18,14 @@ type rule struct {
 	literal  string         // the one function that it names, "" for a pattern of more
 	accepted []condition    // one of these; nil accepts all arguments
 	target   *target.Target // nil is every minion
-	pillar   [][]string     // keys that targets may look at; such a rule allows no function
+	pillar   [][]string     // keys that targets may use; such a rule allows no function
 }
 
 // auditModule are the runners that read the audit log. They are never for minions.
 const auditModule = "audit"
 
-// names tells whether the rule is about the function, whatever the arguments and
-// minions. In a rule of one module the pattern is compared with what follows the
-// name of the module.
+// names reports whether the rule is about the function, whatever the arguments and minions. In
+// a rule for one module the pattern is compared with the part after the module's name.
 func (r *rule) names(scope Scope, f salt.Function) (bool, error) {
 	if !slices.Contains(r.scopes, scope) {
 		return false, nil
@@ -46,7 +44,7 @@ func (r *rule) names(scope Scope, f salt.Function) (bool, error) {
 	return r.function.match(text)
 }
 
-// holder is whom rules are for.
+// holder is a user, group or minion with its rules.
 type holder struct {
 	who   who
 	rules []rule
@@ -70,8 +68,8 @@ func groupOf(key string) (group string, ok bool) {
 	return strings.TrimRight(key, "%"), true
 }
 
-// holds tells whether the key means s. Whether the star of external users does
-// depends on the other keys; the caller decides.
+// holds reports whether the key matches s. For the star of external users this depends on the
+// other keys; the caller decides.
 func (w *who) holds(s *Subject) (bool, error) {
 	switch {
 	case s.Name == "":
@@ -89,9 +87,9 @@ func (w *who) holds(s *Subject) (bool, error) {
 // section is one setting, or one backend of external_auth.
 type section []holder
 
-// of returns the holders that mean s, in the order written. The star of
-// external_auth is for those without rules by name. With permissive set it is
-// for nobody, as in Salt, whose documentation says otherwise.
+// of returns the holders that match s, in the order written. The star of external_auth is for
+// those without rules by name. With permissive it applies to nobody, as in Salt, whose
+// documentation says otherwise.
 func (sec section) of(s *Subject, permissive bool) ([]*holder, error) {
 	var found []*holder
 	var all *holder

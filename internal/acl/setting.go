@@ -158,7 +158,7 @@ func (p *parser) err() error {
 }
 
 // pairs walks over the keys and values of a mapping. A node of another kind is a mistake, what says
-// what should be there; a key that is no text is one too and passed over.
+// what should be there; a key that is not text is one too and skipped.
 func (p *parser) pairs(a at, what string) iter.Seq2[at, at] {
 	return func(yield func(at, at) bool) {
 		if a.Kind != yaml.MappingNode {

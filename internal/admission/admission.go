@@ -1,8 +1,9 @@
-// Package admission is the door of a master: who a connection is by its key, what its holder
-// is told of that key, and who is cut when keys change, expire or are revoked. What is said
-// of it, in the log, the audit log and the events, is bounded for each host and for all.
+// Package admission decides who may connect to a master: it identifies a connection by its key,
+// tells the holder the state of that key, and cuts connections when keys change, expire or are
+// revoked. What is written about it, into the log, the audit log and events, is limited for
+// each host and in all.
 //
-// What a key may be is decided by keyring, what its holder may do by bus and authz.
+// Package keyring decides about keys, bus and authz about what their holders may do.
 package admission
 
 import (
@@ -23,7 +24,7 @@ type Users interface {
 	Lookup(ctx context.Context, uid int) auth.User
 }
 
-// Connections are those that were let in.
+// Connections are the admitted connections.
 type Connections interface {
 	ConnectionsOf(match func(bus.Identity) bool, f func(i bus.Identity, cut func()))
 	Owner(inbox string) (bus.Identity, bool)
@@ -39,26 +40,26 @@ type Events interface {
 	Announce(tag string, data any)
 }
 
-// Minions are what the master knows of those that have had a key.
+// Minions are what the master knows about minions that have had a key.
 type Minions interface {
 	Forget(ctx context.Context, id salt.MinionID)
 }
 
 // Jobs are those of the master.
 type Jobs interface {
-	Revoke() // some key is accepted no more
+	Revoke() // called when a key is no longer accepted
 }
 
 // Logins are those of users of external_auth.
 type Logins interface {
-	// Remote names the user for whom a login has announced a connection with this inbox,
-	// "" for nobody.
+	// Remote returns the user whose login has announced a connection with this inbox, "" for
+	// none.
 	Remote(inbox string) string
-	// Holds says whether the login on a connection does.
+	// Holds reports whether the login on a connection is still valid.
 	Holds(ctx context.Context, i bus.Identity) bool
 }
 
-// Options are what an admission is made with.
+// Options are the settings of an Admission.
 type Options struct {
 	Keys    *keyring.Keyring
 	Users   Users
@@ -66,7 +67,7 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// Admission lets connections in. What is no option is set before the first one.
+// Admission admits connections. Fields other than Options are set before the first one.
 type Admission struct {
 	Options
 	Connections Connections
@@ -74,18 +75,19 @@ type Admission struct {
 	Events      Events
 	Minions     Minions
 	Jobs        Jobs
-	Local       func(context.Context, bus.Identity) audit.Who // somebody of this machine, for the record
+	Local       func(context.Context, bus.Identity) audit.Who // a user of this machine, for the audit log
 	Logins      Logins
+	Changed     func([]keyring.Change) // called with changes of the key store; may be nil
 
 	ctx      context.Context
 	wg       sync.WaitGroup
 	waiting  keyring.Waiters
-	throttle logging.Throttle // of words on keys that are not accepted
-	often    logging.Throttle // of words that anybody causes who has a version of ours
+	throttle logging.Throttle // of log lines about keys that are not accepted
+	often    logging.Throttle // of log lines that every peer with our protocol can cause
 }
 
-// New makes an admission. The end of ctx ends what is under way.
+// New returns an Admission. The end of ctx ends what is under way.
 func New(ctx context.Context, o Options) *Admission { return &Admission{Options: o, ctx: ctx} }
 
-// Wait returns when nothing is under way any more: after the end of the context.
+// Wait returns when nothing is under way any more, after the end of the context.
 func (a *Admission) Wait() { a.wg.Wait() }

@@ -14,7 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Admit says who a peer is. It is called by the broker for every connection.
+// Admit says who a peer is. The broker calls it for every connection.
 func (a *Admission) Admit(p broker.Peer) bus.Identity {
 	if p.TLS == nil {
 		return a.admitLocal(p)
@@ -47,23 +47,22 @@ func (a *Admission) Admit(p broker.Peer) bus.Identity {
 	return i
 }
 
-// unjudged tells of a key that could not be judged, of each host now and then: that a
-// file cannot be read says nothing of who connects.
+// unjudged logs a key that could not be checked, limited for each host: that a file cannot be
+// read is not the peer's fault.
 func (a *Admission) unjudged(p broker.Peer, id salt.MinionID, err error) {
 	now := time.Now()
 	if a.throttle.Few("unjudged keys of "+p.Host, now, maxUnjudged) && a.throttle.Few("unjudged keys", now, maxUnjudgedOfAll) {
-		a.Log.Error("key not judged, and so not accepted", "minion", id, "remote", p.Remote, "err", err)
+		a.Log.Error("key not checked, and so not accepted", "minion", id, "remote", p.Remote, "err", err)
 	}
 }
 
-// How often in a minute that is told, of one host and of all.
+// How often in a minute that is logged, for one host and in all.
 const (
 	maxUnjudged      = 3
 	maxUnjudgedOfAll = 20
 )
 
-// refuseUnaccepted tells the log of a peer whose certificate makes no sense: of each
-// host now and then.
+// refuseUnaccepted logs a peer with an unusable certificate, limited for each host.
 func (a *Admission) refuseUnaccepted(p broker.Peer, err error) {
 	now := time.Now()
 	if a.throttle.First("certificate "+p.Host, now) && a.throttle.Few("certificates", now, maxHostsLogged) {
@@ -71,20 +70,20 @@ func (a *Admission) refuseUnaccepted(p broker.Peer, err error) {
 	}
 }
 
-// Bounds of what those without an accepted key can fill log, audit log and journal with:
-// words in a minute about the keys of one host, and about those of all. Anybody can
-// make a new key for each connection. Of keys that begin to wait more is told: somebody
-// may accept them by the event.
+// Limits of what peers without an accepted key can write into log, audit log and journal:
+// entries in a minute about the keys of one host, and in all. Anybody can make a new key for
+// each connection. The limit is higher for keys that begin to wait, since somebody may accept
+// them on their event.
 const (
 	maxOfHost       = 100
 	maxOfAnybody    = 3000
 	maxNewOfHost    = 3000
 	maxNewOfAnybody = 6000
-	maxHostsLogged  = 10 // of whom it is told that there is more of theirs
+	maxHostsLogged  = 10 // for which it is logged that there is more
 )
 
-// tooMany says whether enough is told already of keys that are turned away, or begin to
-// wait.
+// tooMany reports whether the limit of entries about refused keys, or keys that begin to wait,
+// is reached.
 func (a *Admission) tooMany(p broker.Peer, begins bool) bool {
 	what, line, ofHost, ofAnybody := "keys", "more keys are turned away than are told of", maxOfHost, maxOfAnybody
 	if begins {
@@ -100,8 +99,8 @@ func (a *Admission) tooMany(p broker.Peer, begins bool) bool {
 	return true
 }
 
-// claim reads the id and the key of a client certificate. The handshake has
-// proven that the peer holds the key; the id is only what it says.
+// claim reads the id and the key of a client certificate. The handshake has proved that the
+// peer holds the key; the id is only claimed.
 func claim(s *tls.ConnectionState) (salt.MinionID, pki.PublicKey, error) {
 	if len(s.PeerCertificates) == 0 {
 		return "", pki.PublicKey{}, errors.New("no client certificate")
@@ -115,11 +114,11 @@ func claim(s *tls.ConnectionState) (salt.MinionID, pki.PublicKey, error) {
 	return id, key, err
 }
 
-// tellAuth logs and announces what became of a key, in Salt's words and shapes.
+// tellAuth logs and announces the result for a key, in Salt's words and forms.
 func (a *Admission) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey, v keyring.Verdict) {
 	log := a.Log.With("minion", id, "remote", p.Remote)
 	if v.Act != "accept" && !a.throttle.First(v.Act+" "+string(id)+" "+bus.KeyToken(key.Key()), time.Now()) {
-		return // it keeps knocking; once a minute is enough for log and journal
+		return // it keeps trying; once a minute is enough for log and journal
 	}
 	if v.Act != "accept" && a.tooMany(p, v.Act == "pend" && v.New) {
 		return
@@ -127,7 +126,7 @@ func (a *Admission) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey,
 	switch v.Act {
 	case "accept":
 		if p.Caller {
-			return // salt-call comes with every command of a script
+			return // salt-call connects for every command of a script
 		}
 		a.often.Log(log, slog.LevelInfo, "accept "+string(id), maxConnected, "Authentication accepted from "+string(id))
 		if !a.often.Few("event "+string(id), time.Now(), maxAnnounced) {
@@ -154,14 +153,14 @@ func (a *Admission) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey,
 	})
 }
 
-// How often in a minute it is in the log that somebody has connected who may, and how often there
-// is an event of it: they may do so as often as they like.
+// How often in a minute it is logged that an accepted peer has connected, and how often there
+// is an event: they may connect as often as they like.
 const (
 	maxConnected = 10
 	maxAnnounced = 60
 )
 
-// turnedAway is why a key gets no connection, by what became of it.
+// turnedAway is why a key gets no connection, by the result.
 var turnedAway = map[string]string{
 	"pend": "the key waits to be accepted", "reject": "the key is rejected", "full": "too many keys are waiting",
 	"denied": "another key holds the id",

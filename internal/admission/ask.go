@@ -11,19 +11,19 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Ask tells the holder of a key whether it is accepted, and again when that
-// changes. It is all that an unaccepted key is answered, and a connection asks it once.
+// Ask tells the holder of a key whether it is accepted, and again when that changes. It is the
+// only request of an unaccepted key, once for each connection.
 func (a *Admission) Ask(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Ask
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	if r.Body = nil; !a.Keys.GrainsCount() { // it may stand for long
+	if r.Body = nil; !a.Keys.GrainsCount() { // the request may go on for long
 		q.AutosignGrains = nil
 	}
 	i, ok := a.Connections.Owner(r.Inbox())
 	if !ok {
-		return nil // it is gone already
+		return nil // the connection has ended already
 	}
 	changes, stop, first := a.waiting.Wait(salt.MinionID(i.Name), r.Inbox())
 	if !first {
@@ -51,7 +51,7 @@ func (a *Admission) Ask(ctx context.Context, r *rpc.Request) error {
 	}
 }
 
-// stateOf looks up where the key of a connection stands now.
+// stateOf returns the present state of a connection's key.
 func (a *Admission) stateOf(i bus.Identity, grains map[string]string) (protocol.KeyState, error) {
 	id := salt.MinionID(i.Name)
 	key, state, err := a.Keys.ByToken(id, i.Key)

@@ -9,10 +9,10 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// certificates are those of one key, by the name or address that a peer connects to: ordinary
-// programs compare it and cannot be told another one. It is in the certificate because the
-// peer has said it, so nobody learns a name or an address that they do not know; that it is
-// the master's is shown by the key, which their authority is.
+// certificates are the certificates of one key, by the name or address that a peer connects to:
+// ordinary programs compare it. It is in the certificate because the peer has sent it, so
+// nobody learns a name or an address that they do not know. The key, which is the authority
+// that those programs trust, proves that it is the master's.
 type certificates struct {
 	issue func(others ...string) (tls.Certificate, error)
 	usual *tls.Certificate // with bus.ServerName only
@@ -21,8 +21,8 @@ type certificates struct {
 	of map[string]*tls.Certificate
 }
 
-// maxCertificates bounds those that are kept: a master has few names, and whoever makes some
-// up costs a signature more than their handshake does.
+// maxCertificates limits how many are stored: a master has few names, and a peer that makes
+// some up costs one signature more than its handshake.
 const maxCertificates = 256
 
 func newCertificates(issue func(others ...string) (tls.Certificate, error)) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
@@ -34,10 +34,10 @@ func newCertificates(issue func(others ...string) (tls.Certificate, error)) (fun
 	return c.choose, nil
 }
 
-// choose returns the certificate for a peer. A name that none can have is left out.
+// choose returns the certificate for a peer. An impossible name is ignored.
 func (c *certificates) choose(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	name := hello.ServerName
-	if name == "" { // an address stands in no greeting
+	if name == "" { // TLS sends no addresses as names
 		name = addressOf(hello.Conn.LocalAddr())
 	}
 	if name == "" || name == bus.ServerName || !isHost(name) {
@@ -50,7 +50,7 @@ func (c *certificates) choose(hello *tls.ClientHelloInfo) (*tls.Certificate, err
 	}
 	made, err := c.issue(name)
 	if err != nil {
-		return c.usual, nil //nolint:nilerr // a name that no certificate can have is not the master's
+		return c.usual, nil //nolint:nilerr // an invalid name is not the master's
 	}
 	if len(c.of) >= maxCertificates {
 		clear(c.of)
@@ -59,16 +59,16 @@ func (c *certificates) choose(hello *tls.ClientHelloInfo) (*tls.Certificate, err
 	return &made, nil
 }
 
-// addressOf is the address that a peer has connected to.
+// addressOf returns the address that a peer has connected to.
 func addressOf(a net.Addr) string {
 	host, _, err := net.SplitHostPort(a.String())
-	if err != nil || net.ParseIP(host) == nil { // a zone is of one machine
+	if err != nil || net.ParseIP(host) == nil { // a zone is valid on one machine only
 		return ""
 	}
 	return host
 }
 
-// isHost says whether a word can be the name of a host, or an address.
+// isHost reports whether a word can be a host name or an address.
 func isHost(name string) bool {
 	const most = 253
 	letters := strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_.") == ""

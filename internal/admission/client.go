@@ -16,8 +16,8 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// claimedClient reads the name of a client out of a certificate; ok is false for
-// the certificate of a minion. The name is only what it says.
+// claimedClient reads the name of a client from a certificate; ok is false for the certificate
+// of a minion. The name is only claimed.
 func claimedClient(s *tls.ConnectionState) (name string, ok bool) {
 	if len(s.PeerCertificates) == 0 {
 		return "", false
@@ -25,9 +25,8 @@ func claimedClient(s *tls.ConnectionState) (name string, ok bool) {
 	return strings.CutPrefix(s.PeerCertificates[0].Subject.CommonName, salt.ClientPrefix)
 }
 
-// admitClient lets in a program with the credentials that an operator made for
-// it, and nobody else: a key that is not known is not recorded, and nobody waits
-// for its acceptance.
+// admitClient admits a program with credentials that an operator has made for it: an unknown
+// key is not recorded and cannot be accepted later.
 func (a *Admission) admitClient(p broker.Peer, claimed string) bus.Identity {
 	name, err := salt.ParseClientName(claimed)
 	if err != nil {
@@ -51,8 +50,8 @@ func (a *Admission) admitClient(p broker.Peer, claimed string) bus.Identity {
 	return i
 }
 
-// clientRefusal says why a client may not be here, "" where it may. What cannot
-// be read is a refusal.
+// clientRefusal returns why a client may not be connected, "" if it may. If that cannot be
+// read, it is refused.
 func (a *Admission) clientRefusal(i bus.Identity, now time.Time) string {
 	c, err := a.Keys.Store.Client(salt.ClientName(i.Name))
 	switch {
@@ -68,7 +67,7 @@ func (a *Admission) clientRefusal(i bus.Identity, now time.Time) string {
 	return ""
 }
 
-// cutClient ends the connection of a client whose credentials are no longer good.
+// cutClient ends the connection of a client whose credentials are no longer valid.
 func (a *Admission) cutClient(i bus.Identity, cut func()) {
 	if why := a.clientRefusal(i, time.Now()); why != "" {
 		a.Log.Info("cutting a connection", "client", i.Name, "reason", why)
@@ -76,10 +75,10 @@ func (a *Admission) cutClient(i bus.Identity, cut func()) {
 	}
 }
 
-// expiryLook is how long credentials may outlive their time.
+// expiryLook is how long credentials may still be used after they expire.
 const expiryLook = 10 * time.Second
 
-// WatchExpiry cuts the clients whose time is over. There are few of them.
+// WatchExpiry cuts clients with expired credentials. There are few clients.
 func (a *Admission) WatchExpiry(ctx context.Context) {
 	look(ctx, func() {
 		a.Connections.ConnectionsOf(nil, func(i bus.Identity, cut func()) {

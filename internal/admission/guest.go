@@ -10,14 +10,14 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 )
 
-// isGuest says whether a peer has no credentials and says so.
+// isGuest reports whether a peer says that it has no credentials.
 func isGuest(s *tls.ConnectionState) bool {
 	return len(s.PeerCertificates) > 0 && s.PeerCertificates[0].Subject.CommonName == bus.GuestCertificate
 }
 
-// admitGuest lets in who has no credentials, to log in and nothing else; their key is not
-// recorded. Who has just done so, with the same key on another connection, comes as the user
-// whose login announced this one.
+// admitGuest admits a peer without credentials, for a login only; its key is not recorded. A
+// peer that has just logged in, with the same key on another connection, is admitted as the
+// user whose login announced this connection.
 func (a *Admission) admitGuest(p broker.Peer) bus.Identity {
 	key, err := pki.PublicFromCertificate(p.TLS.PeerCertificates[0])
 	if err != nil {
@@ -32,13 +32,13 @@ func (a *Admission) admitGuest(p broker.Peer) bus.Identity {
 	return i
 }
 
-// WatchLogins cuts the connections of remote users whose login does not hold any more. They
-// could ask for nothing, and would keep their places.
+// WatchLogins cuts the connections of remote users whose login is no longer valid. They could
+// request nothing, but would count for the limits.
 func (a *Admission) WatchLogins(ctx context.Context) {
 	look(ctx, func() { a.CutEnded(ctx) })
 }
 
-// CutEnded cuts those of now.
+// CutEnded cuts those of the present connections.
 func (a *Admission) CutEnded(ctx context.Context) {
 	remote := func(i bus.Identity) bool { return i.Role == bus.RoleRemote }
 	a.Connections.ConnectionsOf(remote, func(i bus.Identity, cut func()) {

@@ -12,9 +12,8 @@ import (
 	"github.com/brinebus/brine/internal/socket"
 )
 
-// admitLocal lets a process of this machine in as its user. An operator is believed
-// whom they name as the user behind sudo: they could as well not say it. Of others it
-// means nothing.
+// admitLocal admits a process of this machine as its user. If an operator names a user behind
+// sudo, that is trusted: they could also leave it out. The same from other users has no effect.
 func (a *Admission) admitLocal(p broker.Peer) bus.Identity {
 	uid := int(p.Local.UID)
 	i := bus.Identity{Role: bus.RoleUser, Name: strconv.Itoa(uid), Source: processOf(p.Local)}
@@ -23,7 +22,7 @@ func (a *Admission) admitLocal(p broker.Peer) bus.Identity {
 		return i
 	}
 	name, err := salt.ParseUserName(p.Sudo)
-	if err != nil { // with sudo_acl no rule could hold for it
+	if err != nil { // with sudo_acl no rule could apply to it
 		a.Log.Warn("local connection refused: SUDO_USER names no user", "uid", uid, "err", err)
 		return bus.Identity{}
 	}
@@ -31,8 +30,8 @@ func (a *Admission) admitLocal(p broker.Peer) bus.Identity {
 	return i
 }
 
-// processOf names the process at the other end of a socket, for people: by the
-// time that somebody reads it, the number may be another's.
+// processOf names the process at the other end of a socket, for people. The number may have
+// been reused when somebody reads it.
 func processOf(p socket.Peer) string {
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID))
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// revokeDelay is what a minion whose key is forgotten gets to hear the answer and to
-// return the job that asked.
+// revokeDelay is how long a minion whose key was deleted keeps its connection, to read the
+// answer and to return the job that revoked it.
 const revokeDelay = time.Second
 
-// Revoke forgets the accepted key of the minion that asks. Which one that is, the
-// connection says.
+// Revoke deletes the accepted key of the minion that sends the request, which is that of the
+// connection.
 func (a *Admission) Revoke(ctx context.Context, r *rpc.Request) error {
 	id := salt.MinionID(r.From.Name)
 	entries, err := a.Keys.Store.Of(id)
@@ -36,7 +36,7 @@ func (a *Admission) Revoke(ctx context.Context, r *rpc.Request) error {
 	return err
 }
 
-// forgetKey deletes a key in the name of who, as the audit log has it.
+// forgetKey deletes a key, with who in the audit log.
 func (a *Admission) forgetKey(e pki.Entry, who audit.Who) {
 	pause := time.NewTimer(revokeDelay)
 	defer pause.Stop()

@@ -10,20 +10,19 @@ import (
 	"github.com/brinebus/brine/internal/upstream"
 )
 
-// CheckVersion refuses, within the handshake, who speaks no protocol that this master
-// does.
+// CheckVersion refuses, within the handshake, peers without a protocol that this master
+// supports.
 func (a *Admission) CheckVersion(s tls.ConnectionState) error {
 	err := upstream.Spoken(a.Version).CheckMinion(s)
 	if err != nil && a.often.Few("version", time.Now(), maxUnfit) {
-		id, _, _ := claim(&s) // it is only told
+		id, _, _ := claim(&s) // only for the log
 		a.Log.Warn("connection refused", "minion", id, "err", err)
 	}
 	return err
 }
 
-// Certificates are what the master shows to whoever connects: its key, the signature of the
-// key where it is to have one, the protocols that it speaks, and the name by which it is
-// connected to.
+// Certificates returns the certificates for peers: with the master's key, its signature if
+// there is one, the supported protocols, and the name that the peer connects to.
 func (a *Admission) Certificates(key *pki.PrivateKey, signature []byte) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	var shown []pkix.Extension
 	if signature != nil {
@@ -39,5 +38,5 @@ func (a *Admission) Certificates(key *pki.PrivateKey, signature []byte) (func(*t
 	})
 }
 
-// maxUnfit is how often in a minute that is told.
+// maxUnfit is how often in a minute that is logged.
 const maxUnfit = 10

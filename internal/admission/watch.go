@@ -16,16 +16,16 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// secondLook is when connections are looked at once more after a change of keys:
-// well after the microseconds between judging and booking one.
+// secondLook is when connections are checked once more after a change of keys: much later than
+// the microseconds between checking and registering one.
 const secondLook = time.Second
 
-// Watch acts on every change of the key store: it cuts the connections whose
-// key is no longer what it was, and wakes those that wait for it.
+// Watch acts on every change of the key store: it cuts the connections whose key has another
+// state now, and wakes those that wait for their key.
 func (a *Admission) Watch(changed <-chan pki.Seen) {
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
-	lost := map[salt.MinionID]bool{} // ids to look at once more
+	lost := map[salt.MinionID]bool{} // ids to check once more
 	for {
 		select {
 		case seen, ok := <-changed:
@@ -34,8 +34,8 @@ func (a *Admission) Watch(changed <-chan pki.Seen) {
 			}
 			changes := a.lookAtKeys(seen)
 			now := lostBy(changes)
-			// A minion that was judged by the store may have come in with a key of which
-			// nothing is known here: accepted and deleted again before the first look.
+			// A minion may have been admitted with a key that was accepted and deleted again
+			// before the first check, so it is not known here.
 			suspects := maps.Clone(now)
 			maps.Copy(suspects, seen.IDs)
 			maps.Copy(lost, suspects)
@@ -48,15 +48,15 @@ func (a *Admission) Watch(changed <-chan pki.Seen) {
 			}
 			a.waiting.Wake(changes)
 		case <-again.C:
-			// A connection that was judged just before the change and booked just
-			// after it was missed by the first look.
+			// The first check has missed a connection that was checked just before the change
+			// and registered just after it.
 			a.cutRefused(lost, true)
 			clear(lost)
 		}
 	}
 }
 
-// lookAtKeys reads what is said to have changed, and tells of what did.
+// lookAtKeys reads the keys that may have changed, and announces those that did.
 func (a *Admission) lookAtKeys(seen pki.Seen) []keyring.Change {
 	var err error
 	if seen.All {
@@ -69,10 +69,13 @@ func (a *Admission) lookAtKeys(seen pki.Seen) []keyring.Change {
 	}
 	changes := a.Keys.Take()
 	a.announceKeys(changes)
+	if a.Changed != nil {
+		a.Changed(changes)
+	}
 	return changes
 }
 
-// lostBy are the ids of which an accepted key is accepted no more.
+// lostBy returns the ids that have lost an accepted key.
 func lostBy(changes []keyring.Change) map[salt.MinionID]bool {
 	ids := map[salt.MinionID]bool{}
 	for _, c := range changes {
@@ -83,8 +86,8 @@ func lostBy(changes []keyring.Change) map[salt.MinionID]bool {
 	return ids
 }
 
-// cutRefused ends the connections of these ids whose key is not accepted any more, those
-// of clients if they are to be looked at, and nobody else's.
+// cutRefused ends the connections of these ids whose key is no longer accepted and, with
+// clients, those of clients.
 func (a *Admission) cutRefused(ids map[salt.MinionID]bool, clients bool) {
 	if len(ids) == 0 && !clients {
 		return
@@ -103,8 +106,8 @@ func (a *Admission) cutRefused(ids map[salt.MinionID]bool, clients bool) {
 		}
 		a.Log.Info("cutting a connection: its key is no longer accepted", "minion", i.Name, "state", state.String())
 		if err == nil && state == pki.Unknown {
-			// The store was read just now and may be ahead of what was announced: who
-			// sees the end of the connection must find nothing of the minion.
+			// The store was read just now and may be ahead of the announced changes: whoever
+			// sees the connection end must find nothing about the minion any more.
 			a.Minions.Forget(a.ctx, salt.MinionID(i.Name))
 		}
 		cut()
@@ -120,9 +123,8 @@ func (a *Admission) Cut(inbox string) {
 	})
 }
 
-// announceKeys fires salt/key for what changed, as salt-key does in Salt; here
-// it happens whoever moved the file. Of keys that made room for others the log has their
-// number.
+// announceKeys fires salt/key for changes, as salt-key does in Salt; here it happens whoever
+// moved the file. Keys that made room for others are only counted in the log.
 func (a *Admission) announceKeys(changes []keyring.Change) {
 	gaveWay := 0
 	for _, c := range changes {
@@ -137,7 +139,7 @@ func (a *Admission) announceKeys(changes []keyring.Change) {
 		}
 	}
 	if gaveWay > 0 && a.throttle.First("keys gave way", time.Now()) {
-		a.Log.Warn("too many keys wait to be accepted: those that were not seen for the longest time make room", "limit", pki.MaxWaiting, "limit_of_host", pki.MaxWaitingOfHost, "now", gaveWay)
+		a.Log.Warn("too many keys wait to be accepted: those that were not seen for the longest time are removed", "limit", pki.MaxWaiting, "limit_of_host", pki.MaxWaitingOfHost, "now", gaveWay)
 	}
 }
 
@@ -150,7 +152,7 @@ func (a *Admission) tellKey(name pki.Name, act string) {
 	a.Events.Announce("salt/key", map[string]any{"result": true, "act": act, "id": string(name.ID)})
 }
 
-// KeyAction notes which operator is about to change keys by files of their own.
+// KeyAction records which operator is about to change keys through the key files.
 func (a *Admission) KeyAction(ctx context.Context, r *rpc.Request) error {
 	var q protocol.KeyAction
 	if err := r.Decode(&q); err != nil {
@@ -163,9 +165,8 @@ func (a *Admission) KeyAction(ctx context.Context, r *rpc.Request) error {
 	return nil
 }
 
-// CutOlder ends the older connection of a minion that connects once more: one
-// that has not noticed its end, or a machine with a copy of the key. Both would
-// run every job.
+// CutOlder ends the older connection of a minion that connects again: either its end was not
+// noticed yet, or another machine has a copy of the key. Both would run every job.
 func (a *Admission) CutOlder(id salt.MinionID, inbox string) {
 	a.Connections.ConnectionsOf(nil, func(i bus.Identity, cut func()) {
 		if i.Role != bus.RoleMinion || i.Name != string(id) || i.Inbox() == inbox {

@@ -1,9 +1,9 @@
-// Package argument turns the words of a command line into the typed arguments
-// of a function: 5 is a number, yes a truth, {a: 1} a map, k=v a keyword.
+// Package argument converts the words of a command line to the typed arguments of a function: 5 is
+// a number, yes a bool, {a: 1} a map, k=v a keyword.
 //
-// The typing is that of Salt 3006, which is YAML 1.1 with exceptions, minus the
-// traps in which a word silently becomes something else; see Word. The package
-// does not know which arguments a function takes.
+// The types are those of Salt 3006, which is YAML 1.1 with exceptions, without the cases in which a
+// word silently becomes something else; see Word. The package does not know which arguments a
+// function has.
 package argument
 
 import (
@@ -22,9 +22,9 @@ type Options struct {
 	NoParse []string
 }
 
-// Parse splits the words after a function's name into positional arguments and
-// keywords, both typed by Word. Of a keyword given twice the last one counts.
-// Both results are never nil, unless a word is not UTF-8 or goes beyond a limit of Word.
+// Parse splits the words after a function's name into positional arguments and keywords, both typed
+// by Word. If a keyword is given twice, the last one counts. Both results are not nil, unless a
+// word is not UTF-8 or exceeds a limit of Word.
 func Parse(words []string, opt Options) (args []any, kwargs map[string]any, err error) {
 	args, kwargs = []any{}, map[string]any{}
 	for i, word := range words {
@@ -50,10 +50,10 @@ func Parse(words []string, opt Options) (args []any, kwargs map[string]any, err 
 	return args, kwargs, nil
 }
 
-// Keyword splits a word of the form name=value. A name begins with a letter or
-// an underscore and goes on with letters, digits and _ . -; neither a second
-// equals sign at once (a==b) nor a line break within the value makes a keyword.
-// One line break at the end is dropped, as a pipe into --args-stdin leaves it.
+// Keyword splits a word of the form name=value. A name begins with a letter or an underscore and
+// continues with letters, digits and _ . -; a word with a second equals sign directly after the
+// first (a==b), or with a line break within the value, is not a keyword. One line break at the end
+// is removed, as a pipe into --args-stdin adds it.
 func Keyword(word string) (name, text string, ok bool) {
 	name, text, ok = strings.Cut(word, "=")
 	text = strings.TrimSuffix(text, "\n")

@@ -8,18 +8,18 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// The ways in which the words of a compound command do not fit its functions.
+// Errors of Compound: the words do not match the functions.
 var (
 	ErrTooFew  = errors.New("cannot execute compound command without defining all arguments")
 	ErrTooMany = errors.New("cannot execute compound command with more arguments than commands")
 )
 
-// Compound deals the words of a compound command (test.ping,test.echo , hello)
-// out to its functions and returns as many lists as there are functions.
+// Compound assigns the words of a compound command (test.ping,test.echo , hello) to its functions
+// and returns one list for each function.
 //
-// Standalone separators are used if their number fits; else each separator
-// within a word counts too, as in "id,hello". No words at all mean no arguments
-// for any function. A single function takes all words, separators included.
+// Separators that are words of their own are used if their number fits; otherwise each separator
+// inside a word counts too, as in "id,hello". No words mean no arguments for any function. A single
+// function gets all words, including separators.
 func Compound(funs, words []string, separator string) ([][]string, error) {
 	if len(funs) == 1 {
 		return [][]string{words}, nil
@@ -58,8 +58,8 @@ func divide(words []string, separator string) [][]string {
 	return lists
 }
 
-// divideWithin starts a new list at each separator, also within words. Of a
-// word that holds one, the empty parts are dropped.
+// divideWithin starts a new list at each separator, also inside words. Empty parts of a word with a
+// separator are dropped.
 func divideWithin(words []string, separator string) [][]string {
 	var parts []string
 	for _, word := range words {
@@ -75,9 +75,8 @@ func divideWithin(words []string, separator string) [][]string {
 	return divide(parts, separator)
 }
 
-// List splits the word after -L into minion ids: at commas, blanks dropped, or
-// at blanks if there is no comma. An empty id stands where a comma has nothing
-// beside it, which no minion has.
+// List splits the word after -L into minion ids: at commas, without blanks, or at blanks if there
+// is no comma. An empty part between commas becomes an empty id, which matches no minion.
 func List(word string) []string {
 	if strings.Contains(word, ",") {
 		return strings.Split(strings.ReplaceAll(word, " ", ""), ",")

@@ -10,11 +10,11 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// errText says that a word is not one value, so that it stays the text it is.
+// errText means that a word is not a single value, so it stays text.
 var errText = errors.New("not a value")
 
-// flow reads one line of YAML's flow style: [a, b], {a: 1}, 'a', "a" or !!str a,
-// with nothing but a comment after it.
+// flow parses one line of YAML's flow style: [a, b], {a: 1}, 'a', "a" or !!str a; only a comment
+// may follow.
 func flow(text string) (any, error) {
 	r := reader{text: text}
 	v, err := r.node(0)
@@ -27,7 +27,7 @@ func flow(text string) (any, error) {
 	return v, nil
 }
 
-// reader is a place in a line of flow style.
+// reader is a position in a line of flow style.
 type reader struct {
 	text string
 	at   int
@@ -41,8 +41,7 @@ func (r *reader) next() byte {
 	return r.peek(0)
 }
 
-// peek returns the byte n behind the place, 0 beyond the end. A text with a NUL
-// does not come here.
+// peek returns the byte n bytes after the position, 0 after the end. The text contains no NUL.
 func (r *reader) peek(n int) byte {
 	if r.at+n < len(r.text) {
 		return r.text[r.at+n]
@@ -50,7 +49,7 @@ func (r *reader) peek(n int) byte {
 	return 0
 }
 
-// take steps over c if it is next.
+// take skips c if it is next.
 func (r *reader) take(c byte) bool {
 	if r.next() != c {
 		return false
@@ -59,7 +58,7 @@ func (r *reader) take(c byte) bool {
 	return true
 }
 
-// node reads one value. An untyped scalar is typed by its form.
+// node parses one value. An untyped scalar is typed by its form.
 func (r *reader) node(depth int) (any, error) {
 	if depth > value.MaxDepth {
 		return nil, value.ErrDepth
@@ -82,8 +81,7 @@ func (r *reader) node(depth int) (any, error) {
 	return text, nil
 }
 
-// list reads what stands between brackets. An item may be a pair, a: b, which
-// is a map of one key.
+// list parses the inside of brackets. An item may be a pair, a: b, which is a map of one key.
 func (r *reader) list(depth int) (any, error) {
 	r.at++
 	list := []any{}
@@ -123,9 +121,9 @@ func (r *reader) dict(depth int) (any, error) {
 	return dict, nil
 }
 
-// pair reads a key and its value into dict; a key alone has the value nil. A key
-// given twice, one that is no scalar and the merge key << are refused, since no
-// map of ours says what was meant.
+// pair parses a key and its value into dict; a key without a value has the value nil. A duplicate
+// key, a key that is not a scalar, and the merge key << are refused, since a map cannot represent
+// them.
 func (r *reader) pair(dict map[string]any, depth int) error {
 	r.next()
 	key, quoted, err := r.scalar()
@@ -146,7 +144,7 @@ func (r *reader) pair(dict map[string]any, depth int) error {
 	return err
 }
 
-// scalar reads text with or without quotes.
+// scalar parses text with or without quotes.
 func (r *reader) scalar() (text string, quoted bool, err error) {
 	switch r.peek(0) {
 	case '\'':
@@ -160,8 +158,8 @@ func (r *reader) scalar() (text string, quoted bool, err error) {
 	return text, false, err
 }
 
-// plain reads text without quotes: up to a comma, a bracket, a colon followed by
-// a blank or a comment, less the blanks before those.
+// plain parses text without quotes: up to a comma, a bracket, a colon followed by a blank, or a
+// comment, without blanks at its end.
 func (r *reader) plain() (string, error) {
 	first := r.peek(0)
 	if first == 0 || strings.IndexByte("?:,[]{}#&*!|>%@`", first) >= 0 || first == '-' && isBlankOrEnd(r.peek(1)) {
@@ -190,7 +188,7 @@ func (r *reader) plain() (string, error) {
 
 func isBlankOrEnd(c byte) bool { return c == ' ' || c == 0 }
 
-// single reads text between single quotes, where two of them stand for one.
+// single parses text in single quotes, where two of them stand for one.
 func (r *reader) single() (string, error) {
 	var b strings.Builder
 	for r.at++; r.at < len(r.text); r.at++ {
@@ -206,7 +204,7 @@ func (r *reader) single() (string, error) {
 	return "", errText
 }
 
-// double reads text between double quotes, where a backslash escapes.
+// double parses text in double quotes, where a backslash escapes.
 func (r *reader) double() (string, error) {
 	var b strings.Builder
 	for r.at++; r.at < len(r.text); r.at++ {
@@ -226,14 +224,14 @@ func (r *reader) double() (string, error) {
 	return "", errText
 }
 
-// escapes are the escapes of one letter.
+// escapes are the escapes with one letter.
 var escapes = map[byte]string{
 	'0': "\x00", 'a': "\a", 'b': "\b", 't': "\t", 'n': "\n", 'v': "\v", 'f': "\f", 'r': "\r", 'e': "\x1b",
 	' ': " ", '"': `"`, '\'': "'", '/': "/", '\\': `\`, 'N': "\u0085", '_': "\u00a0", 'L': "\u2028", 'P': "\u2029",
 }
 
-// escape writes the character that stands behind a backslash, and ends on the
-// last byte of its name.
+// escape writes the character for the escape after a backslash, and ends at the last byte of the
+// escape.
 func (r *reader) escape(b *strings.Builder) error {
 	c := r.peek(0)
 	if s, ok := escapes[c]; ok {
@@ -253,7 +251,7 @@ func (r *reader) escape(b *strings.Builder) error {
 	return nil
 }
 
-// tagged reads a scalar with one of YAML's own tags before it.
+// tagged parses a scalar with one of YAML's own tags before it.
 func (r *reader) tagged() (any, error) {
 	start := r.at
 	for r.at < len(r.text) && strings.IndexByte(" ,[]{}", r.text[r.at]) < 0 {
@@ -269,8 +267,8 @@ func (r *reader) tagged() (any, error) {
 	return convert(tag, text)
 }
 
-// taggedText reads the text of a tagged scalar, which goes to the end of the
-// line if it has no quotes and is not within brackets.
+// taggedText parses the text of a tagged scalar, which continues to the end of the line if it has
+// no quotes and is not in brackets.
 func (r *reader) taggedText() (string, bool, error) {
 	if start := r.at; r.text[0] == '!' && r.peek(0) != '\'' && r.peek(0) != '"' {
 		r.at = len(r.text)
@@ -282,7 +280,7 @@ func (r *reader) taggedText() (string, bool, error) {
 	return r.scalar()
 }
 
-// convert makes text the value that tag says it is.
+// convert converts text to the type of the tag.
 func convert(tag, text string) (any, error) {
 	v, typed := resolve(text)
 	ok := false

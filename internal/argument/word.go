@@ -15,27 +15,27 @@ const byteOrderMark = "\ufeff"
 // Word returns the value of one word: nil, bool, string, int64, *big.Int,
 // float64, []any or map[string]any.
 //
-//   - A list begins with [ and a map with {; what else would be one in YAML
-//     ("a: b", "- a") stays text, and so does what YAML cannot read at all.
+//   - A list begins with [ and a map with {; other YAML forms of these
+//     ("a: b", "- a") stay text, and so does text that is invalid in YAML.
 //
-//   - Leading zeros are decimal: 010 is 10. 10_000 stays text, 1e3 too: a float
-//     has a dot, and its exponent a sign.
+//   - Numbers with leading zeros are decimal: 010 is 10. 10_000 stays text, and so
+//     does 1e3: a float has a dot, and its exponent a sign.
 //
-//   - Dates and times of day stay text, 12:30 among them, which YAML 1.1 would
-//     read as 750.
+//   - Dates and times of day stay text, also 12:30, which YAML 1.1 would read
+//     as 750.
 //
-//   - A word with # is taken for more than text only if that loses no text.
+//   - A word with # is more than text only if no text is lost.
 //
-//   - Blanks around plain text are dropped. No other part of a word vanishes:
-//     '! test -f x', '>', '|-' and '--- a' stay as they were typed.
+//   - Blanks around plain text are dropped, but no other part of a word:
+//     '! test -f x', '>', '|-' and '--- a' stay as typed.
 //
 //   - The keys of a map are text as typed: {1: a} has the key "1".
 //
-//   - Anchors, aliases, merge keys (<<) and explicit keys (?) are not read: a
-//     word with one is text, so no short word stands for a large value. Of the
-//     tags only those before a scalar that is a value count, as in '!!str 1'.
+//   - Anchors, aliases, merge keys (<<) and explicit keys (?) are not supported: a
+//     word with one is text, so no short word expands to a large value. Tags are
+//     only supported before a scalar that is the whole value, as in '!!str 1'.
 //
-// The only error is value.ErrDepth, for a word that nests too deeply.
+// The only error is value.ErrDepth, for a word that is nested too deeply.
 func Word(word string) (any, error) {
 	if word == "None" {
 		return nil, nil
@@ -65,13 +65,13 @@ func Word(word string) (any, error) {
 	return v, nil
 }
 
-// isTyped says whether v is more than text or nothing.
+// isTyped reports whether v is neither text nor nil.
 func isTyped(v any) bool {
 	_, text := v.(string)
 	return v != nil && !text
 }
 
-// resolve types text by its form, as files do; but Salt reads no sixties in arguments.
+// resolve types text by its form, as in files; but Salt reads no sexagesimal numbers in arguments.
 func resolve(text string) (v any, ok bool) {
 	if strings.ContainsRune(text, ':') {
 		return nil, false
@@ -90,8 +90,8 @@ func plain(text string) any {
 	return text
 }
 
-// isPlain says whether YAML would read text, which has no blanks around it, as
-// one scalar without quotes. Most words are, and need no YAML reader.
+// isPlain reports whether YAML would read text, which has no blanks around it, as one scalar
+// without quotes. Most words are, and need no YAML parser.
 func isPlain(text string) bool {
 	if strings.ContainsRune(",[]{}#&*!|>'\"%@`", rune(text[0])) {
 		return false
@@ -103,14 +103,14 @@ func isPlain(text string) bool {
 	return !strings.Contains(text, ": ") && !strings.HasSuffix(text, ":")
 }
 
-// isGrouped says whether word has only digits and underscores, and both: such a
-// word is rather a name than a number.
+// isGrouped reports whether word has only digits and underscores, and both: such a word is more
+// likely a name than a number.
 func isGrouped(word string) bool {
 	return strings.Contains(word, "_") && strings.Trim(word, "0123456789_ ") == ""
 }
 
-// isPrintable says whether word has only characters that YAML allows, and no
-// tab or line break, which YAML would fold.
+// isPrintable reports whether word has only characters that YAML allows, and no tab or line break,
+// which YAML would fold.
 func isPrintable(word string) bool {
 	for i, r := range word {
 		switch {
@@ -123,7 +123,7 @@ func isPrintable(word string) bool {
 	return true
 }
 
-// shorten quotes a word for a message, its beginning only if it is long.
+// shorten quotes a word for a message; of a long word only the beginning.
 func shorten(word string) string {
 	if len(word) > 40 {
 		return fmt.Sprintf("%q...", strings.ToValidUTF8(word[:40], ""))

@@ -1,14 +1,13 @@
-// Package audit keeps the audit log of a master's decisions: who wanted what, and
-// whether it was allowed. The entries are a chain, each with the hash of the one
-// before, so that it shows when one is changed or taken out; the head of the
-// chain is kept in a file elsewhere, so that it shows when its end is.
+// Package audit keeps the audit log of a master's decisions: who requested what, and whether it was
+// allowed. The entries form a chain: each has the hash of the previous one, so a changed or removed
+// entry is detected. The head of the chain is kept in a separate file, so that a cut end is
+// detected too.
 //
-// It decides nothing, and it is no log: what is written here is written before
-// the decision takes effect, or the effect does not come.
+// The package decides nothing, and it is not an ordinary log: an entry is written before the
+// decision takes effect; if it cannot be written, the decision does not take effect.
 //
-// Whoever can write the journal, the head and the configuration at once, which
-// is root, can also make a new chain. Against that helps a head that is kept on
-// another machine, which Verify compares.
+// A user who can write the journal, the head and the configuration, which is root, can also make a
+// new chain. Keep a head on another machine against that: Verify compares it.
 package audit
 
 import (
@@ -18,19 +17,19 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Verdict is what came of a question. The zero value is a refusal.
+// Verdict is the outcome of a request. The zero value is a refusal.
 type Verdict string
 
 // The verdicts.
 const (
 	Refused Verdict = ""
 	Allowed Verdict = "allowed"
-	// Noted is for what nobody decided: the audit log was pruned, the rules were read
-	// anew.
+	// Noted is for entries that are not decisions: the audit log was pruned, the rules were read
+	// again.
 	Noted Verdict = "noted"
 )
 
-// MarshalText writes the zero value as the word that it means.
+// MarshalText writes the zero value as the word for a refusal.
 func (v Verdict) MarshalText() ([]byte, error) {
 	if v == Refused {
 		return []byte("refused"), nil
@@ -47,7 +46,7 @@ func (v *Verdict) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Kind is what was asked for.
+// Kind is the kind of request.
 type Kind string
 
 // The kinds of entries.
@@ -57,29 +56,30 @@ const (
 	Wheel   Kind = "wheel"
 	Fire    Kind = "fire"   // events
 	Listen  Kind = "listen" // to events
-	Mine    Kind = "mine"   // what minions keep for each other was read
-	File    Kind = "file"   // of the master was asked for
+	Mine    Kind = "mine"   // data that minions keep for each other was read
+	File    Kind = "file"   // a file of the master was requested
 	Return  Kind = "return" // of a job
 	Purge   Kind = "purge"  // of events
 	Stat    Kind = "stat"   // of the bus
-	Key     Kind = "key"    // a minion's key was accepted, rejected, deleted, or turned away
+	Key     Kind = "key"    // a minion's key was accepted, rejected, deleted, or refused
 	Login   Kind = "login"  // of a user of external_auth
-	Token   Kind = "token"  // it was made, used or revoked
-	Rules   Kind = "rules"  // they were read anew
+	Token   Kind = "token"  // a token was made, used or revoked
+	Rules   Kind = "rules"  // the rules were read again
 	OfLog   Kind = "trail"  // the audit log itself
 )
 
-// Who is who asked, as verified. Sudo alone is what a tool of an operator says.
+// Who is the verified principal of a request. Only Sudo is not verified: it comes from an
+// operator's tool.
 type Who struct {
-	User    string `json:"user,omitempty"`   // as jobs name it: fred, sudo_fred, minion:web1
+	User    string `json:"user,omitempty"`   // in the form that jobs use: fred, sudo_fred, minion:web1
 	UID     *int   `json:"uid,omitempty"`    // of a local user, nil for others
-	Sudo    string `json:"sudo,omitempty"`   // the user behind sudo
+	Sudo    string `json:"sudo,omitempty"`   // the user who called sudo
 	Backend string `json:"eauth,omitempty"`  // that authenticated the user
-	Minion  string `json:"minion,omitempty"` // that asked
-	Source  string `json:"source,omitempty"` // an address, or a process of this machine
+	Minion  string `json:"minion,omitempty"` // the minion that sent the request
+	Source  string `json:"source,omitempty"` // an address, or a process on this machine
 }
 
-// maxMinions is how many ids an entry lists; Count has their number.
+// maxMinions is how many ids an entry lists; Count has the total.
 const maxMinions = 1000
 
 // Entry is one decision. N, Time, Prev, Digest and Arguments are set by the Log.
@@ -93,28 +93,28 @@ type Entry struct {
 	Fun        string          `json:"fun,omitempty"`
 	Digest     string          `json:"args,omitempty"`
 	Arguments  json.RawMessage `json:"arg,omitempty"`
-	Inner      []string        `json:"inner,omitempty"` // functions inside it
+	Inner      []string        `json:"inner,omitempty"` // functions that it runs
 	Target     string          `json:"tgt,omitempty"`
 	TargetType string          `json:"tgt_type,omitempty"`
 	Minions    []salt.MinionID `json:"minions,omitempty"`
-	Count      int             `json:"count,omitempty"` // of minions, or of events
+	Count      int             `json:"count,omitempty"` // of minions or events
 	Tags       []string        `json:"tags,omitempty"`
 	JID        salt.JID        `json:"jid,omitempty"`
 	Finger     string          `json:"fingerprint,omitempty"` // of a key
 	Rule       string          `json:"rule,omitempty"`
-	Where      string          `json:"where,omitempty"` // the rule's place, file:line
+	Where      string          `json:"where,omitempty"` // the rule as file:line
 	Reason     string          `json:"reason,omitempty"`
-	Outside    []salt.MinionID `json:"outside,omitempty"` // minions that the nearest rule does not cover
-	// Repeated is how many more such refusals came within a minute.
+	Outside    []salt.MinionID `json:"outside,omitempty"` // minions that the closest rule does not cover
+	// Repeated is the number of further refusals of this kind within a minute.
 	Repeated int `json:"repeated,omitempty"`
-	// Upto and Hash are the last entry that was pruned.
+	// Upto and Hash identify the last pruned entry.
 	Upto uint64 `json:"upto,omitempty"`
 	Hash string `json:"upto_hash,omitempty"`
 
 	Commands []salt.Command `json:"-"`
 }
 
-// Tag is the tag of the event that tells of the entry.
+// Tag is the tag of the event that announces the entry.
 func (e *Entry) Tag() string {
 	switch e.Verdict {
 	case Allowed:

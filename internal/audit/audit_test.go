@@ -141,7 +141,7 @@ func (w *world) remove(seqs ...uint64) {
 	}
 }
 
-// replace writes the chain anew with lines changed.
+// replace writes the chain again with lines changed.
 func (w *world) replace(change func([]string) []string) {
 	w.Helper()
 	lines := change(w.lines(Query{}))
@@ -229,7 +229,7 @@ func TestAttacksOnTheChain(t *testing.T) {
 	}
 }
 
-// A chain that was made anew, head and all, does not fit to a head that was kept
+// A chain that was made again, head and all, does not fit to a head that was kept
 // elsewhere.
 func TestKeptHead(t *testing.T) {
 	w := start(t, nil)
@@ -315,7 +315,7 @@ func TestPruneByAge(t *testing.T) {
 	}
 }
 
-// Arguments are written down as a keyed digest, the same for the same.
+// Arguments are recorded as a keyed digest, the same for the same.
 func TestArguments(t *testing.T) {
 	secret := Entry{Kind: Publish, Verdict: Allowed, Commands: []salt.Command{
 		{Function: "user.add", Args: []any{"fred", int64(5)}, Kwargs: map[string]any{"b": true, "password": "hunter2"}},
@@ -570,7 +570,7 @@ func TestCopyFails(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	w.told(read, "audit_file is written again")
+	w.told(read, "audit_file can be written again")
 	w.awaitIn(4, path+".1", path)
 }
 
@@ -638,12 +638,16 @@ func TestLongLists(t *testing.T) {
 	}
 	e.Count = len(e.Minions)
 	e.Commands[0].Args = []any{strings.Repeat("x", 10<<20)}
+	e.Target = strings.Repeat("ö", 30<<10)
 	if err := w.l.Record(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
 	got, err := parse([]byte(w.lines(Query{})[0]))
 	if err != nil || len(got.Minions) != maxMinions || got.Count != 20_000 || len(e.Minions) != 20_000 {
 		t.Errorf("%d minions of %d, %v", len(got.Minions), got.Count, err)
+	}
+	if want := strings.Repeat("ö", maxTarget/2) + "... (61440 bytes, hmac-sha256:"; !strings.HasPrefix(got.Target, want) {
+		t.Errorf("the target is %.40s... with %d bytes", got.Target, len(got.Target))
 	}
 }
 

@@ -15,24 +15,24 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// copier writes the entries to a file, a line each. It follows the chain, so a
-// file that cannot be written delays nothing and loses nothing: what is missing
-// comes when it can be written again. Until then the log says so.
+// copier copies the entries to a file, one line for each. It reads the chain, so a file that cannot
+// be written delays and loses nothing: the missing entries are written when it becomes writable.
+// Until then the log reports it.
 type copier struct {
 	path     string
 	queue    *journal.Queue
 	position *journal.Table
 	log      *slog.Logger
 	file     *os.File
-	seq      uint64 // of the queue, up to which all is written
-	n        uint64 // the entry that the file ends with; not written again
+	seq      uint64 // in the queue; everything up to it is copied
+	n        uint64 // the last entry in the file; not written again
 	failed   bool
 	wakes    chan struct{}
 }
 
 const positionKey = "file"
 
-// retryEvery is the pause after the file could not be written.
+// retryEvery is the pause after a failed write.
 const retryEvery = 5 * time.Second
 
 func newCopier(ctx context.Context, o Options) (*copier, error) {
@@ -55,7 +55,7 @@ func newCopier(ctx context.Context, o Options) (*copier, error) {
 	return c, nil
 }
 
-// open opens the file, 0600 whatever it was.
+// open opens the file and sets its mode to 0600.
 func (c *copier) open() error {
 	f, err := os.OpenFile(c.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|posix.NoFollow|posix.NoWaiting, 0o600)
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *copier) open() error {
 	return nil
 }
 
-// maxLine is more than an entry takes.
+// maxLine is longer than any entry.
 const maxLine = journal.MaxEntry + 1
 
 // lastNumber is the number of the last entry in the file, 0 for none.
@@ -99,7 +99,7 @@ func lastNumber(path string) (uint64, error) {
 	lines := bytes.Split(bytes.TrimRight(text, "\n"), []byte("\n"))
 	e, err := parse(lines[len(lines)-1])
 	if err != nil {
-		return 0, nil // empty, or somebody else's: the position counts
+		return 0, nil // empty, or not our file: use the position
 	}
 	return e.N, nil
 }
@@ -111,7 +111,7 @@ func (c *copier) wake() {
 	}
 }
 
-// run copies until stop, and then what is left.
+// run copies until stop, and then copies the rest.
 func (c *copier) run(stop <-chan struct{}) {
 	retry := time.NewTicker(retryEvery)
 	defer retry.Stop()
@@ -128,7 +128,7 @@ func (c *copier) run(stop <-chan struct{}) {
 	}
 }
 
-// copy writes what is new. It tells of the first failure and of the end of them.
+// copy writes the new entries. It logs the first failure and the recovery.
 func (c *copier) copy() {
 	ctx, cancel := context.WithTimeout(context.Background(), ackTime)
 	defer cancel()
@@ -138,7 +138,7 @@ func (c *copier) copy() {
 		c.log.Error("audit_file not written; the entries are in the journal and are added when it can be", "file", c.path, "err", err)
 	case err == nil && c.failed:
 		c.failed = false
-		c.log.Info("audit_file is written again", "file", c.path)
+		c.log.Info("audit_file can be written again", "file", c.path)
 	}
 }
 
@@ -151,7 +151,7 @@ func (c *copier) advance(ctx context.Context) error {
 		return err
 	}
 	if c.seq > span.Last {
-		c.seq = 0 // another journal
+		c.seq = 0 // a different journal
 	}
 	if c.seq == span.Last {
 		return nil
@@ -181,7 +181,7 @@ func (c *copier) advance(ctx context.Context) error {
 	return flush(last)
 }
 
-// follow opens the file anew when it was moved away, as logrotate does.
+// follow reopens the file after it was moved away, as logrotate does.
 func (c *copier) follow() error {
 	there, err := os.Lstat(c.path)
 	ours, errOurs := c.file.Stat()
@@ -196,7 +196,7 @@ func (c *copier) follow() error {
 	return nil
 }
 
-// append writes all of it or nothing: half a line would spoil the next.
+// append writes all lines or nothing: half a line would corrupt the next one.
 func (c *copier) append(lines []byte) error {
 	if len(lines) == 0 {
 		return nil

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// Bounds of what one principal's refusals may fill the audit log with: the first in a
-// minute are told one by one, of the others the last, with their number.
+// Limits of the refusals that one principal can write into the audit log: the first ones in a
+// minute have one entry each; for the rest there is one entry, the last, with their number.
 const (
 	floodTime     = time.Minute
 	floodLimit    = 100
 	maxPrincipals = 10_000
 )
 
-// flood counts refusals. What is allowed is never counted: it takes effect, and
-// has an entry. It is no logging.Throttle: what was left out has an entry of its own though
-// nobody knocks again, and with more principals than are remembered the others share one
-// burst, since an audit log must not be filled by whoever invents names.
+// flood counts refusals. Allowed decisions are never limited: they take effect, so each has an
+// entry. It is not a logging.Throttle: suppressed refusals get an entry even if nobody connects
+// again, and if there are more principals than it remembers, the rest share one burst, since
+// invented names must not fill the audit log.
 type flood struct {
 	mu         sync.Mutex
 	principals map[string]*burst
@@ -26,13 +26,13 @@ type flood struct {
 type burst struct {
 	since time.Time
 	count int
-	more  int   // beyond the limit
-	last  Entry // of those
+	more  int   // above the limit
+	last  Entry // the last of them
 }
 
 func (f *flood) init() { f.principals = map[string]*burst{} }
 
-// pass says whether the refusal is told by itself.
+// pass reports whether the refusal gets an entry of its own.
 func (f *flood) pass(e Entry, now time.Time) bool {
 	key := string(e.Kind) + " " + e.known()
 	f.mu.Lock()
@@ -40,7 +40,7 @@ func (f *flood) pass(e Entry, now time.Time) bool {
 	b := f.principals[key]
 	if b == nil {
 		if len(f.principals) >= maxPrincipals {
-			key = "" // principals without number: they share one burst
+			key = "" // principals beyond the limit share one burst
 			b = f.principals[key]
 		}
 		if b == nil {
@@ -56,8 +56,7 @@ func (f *flood) pass(e Entry, now time.Time) bool {
 	return false
 }
 
-// known is by what a principal is known for sure: who tries to log in may call
-// themselves anything.
+// known returns what is verified about a principal: the name in a login request may be anything.
 func (w *Who) known() string {
 	if w.UID != nil {
 		return strconv.Itoa(*w.UID)
@@ -65,7 +64,7 @@ func (w *Who) known() string {
 	return w.User + " " + w.Minion
 }
 
-// take removes the bursts that are over and returns what was not told of them.
+// take removes the bursts that are over and returns the entries for their suppressed refusals.
 func (f *flood) take(now time.Time) []Entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,10 +82,9 @@ func (f *flood) take(now time.Time) []Entry {
 	return list
 }
 
-// Note writes an entry about what takes no effect, without waiting: a refusal,
-// or a word about the audit log. That it could not be written is told to the log. It
-// returns whether the entry is one by itself, and not among those of which only the
-// number is told: the caller's own log is to leave out the same ones.
+// Note writes an entry about something that takes no effect, without waiting: a refusal, or a
+// message about the audit log. A failed write is logged. Note reports whether the refusal gets an
+// entry of its own; if not, only its number is recorded, and the caller's log should omit it too.
 func (l *Log) Note(e Entry) bool {
 	if e.Verdict == Refused {
 		l.refusals.Add(1)
@@ -102,7 +100,7 @@ func (l *Log) Note(e Entry) bool {
 
 func (l *Log) tellRepeated(now time.Time) {
 	for _, e := range l.flood.take(now) {
-		l.opts.Log.Warn("refused again and again", "kind", e.Kind, "user", e.User, "minion", e.Minion, "fun", e.Fun, "last", e.Reason, "repeated", e.Repeated)
+		l.opts.Log.Warn("repeated refusals", "kind", e.Kind, "user", e.User, "minion", e.Minion, "fun", e.Fun, "last", e.Reason, "repeated", e.Repeated)
 		if _, err := l.Begin(e); err != nil {
 			l.opts.Log.Error("audit entry not written", "kind", e.Kind, "user", e.User, "repeated", e.Repeated, "err", err)
 		}

@@ -12,18 +12,18 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// head is the file that remembers the end of the chain. It lies elsewhere than
-// the chain: who cuts that off does not reach it by the same slip.
+// head is the file that stores the end of the chain. It is in a different place than the chain, so
+// that one mistake does not remove both.
 //
-// It is written, and synced, after the entry is on the disk, so after a crash or the loss
-// of power it may be behind the chain, never before it.
+// It is written and synced after the entry is on disk. So after a crash or a power failure it may
+// be behind the chain, but never ahead of it.
 type head struct{ file *os.File }
 
-// headForm is the whole of it: always as long, so that it is overwritten at once.
+// headForm is the format of the file: always the same length, so that one write overwrites it.
 const headForm = "%020d %64s\n"
 
-// openHead makes a missing one at the origin, which created says: so one that is empty was
-// emptied.
+// openHead opens the file. It creates a missing one at the origin and reports that in created; so
+// an empty file was truncated by someone.
 func openHead(path string) (h *head, created bool, err error) {
 	if _, err = os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		created = true
@@ -41,7 +41,7 @@ func openHead(path string) (h *head, created bool, err error) {
 
 func (p position) text() []byte { return fmt.Appendf(nil, headForm, p.n, p.hash) }
 
-// read returns an error that is damaged for what is not a head.
+// read returns the position; for invalid content the error is a *damaged.
 func (h *head) read() (position, error) {
 	text := make([]byte, 128)
 	n, err := h.file.ReadAt(text, 0)

@@ -17,35 +17,47 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// position is an entry's position in the chain.
+// position identifies an entry in the chain.
 type position struct {
 	n    uint64
 	hash string
 }
 
-// origin is before the first entry.
+// origin is the position before the first entry.
 var origin = position{0, strings.Repeat("0", 2*sha256.Size)}
 
-// Hash is the hash of an entry: that of its line, without the line feed, so that
-// sha256sum can tell it too.
+// Hash returns the hash of an entry: that of its line without the line feed, so that sha256sum
+// gives the same.
 func Hash(line []byte) string {
 	sum := sha256.Sum256(line)
 	return hex.EncodeToString(sum[:])
 }
 
-// withHash adds its hash to a line, for those who get it alone.
+// withHash adds its hash to a line that is sent alone.
 func withHash(line []byte, hash string) json.RawMessage {
 	return fmt.Appendf(nil, `%s,"hash":"%s"}`, line[:len(line)-1], hash)
 }
 
-// maxArguments is how many bytes of arguments an entry bears; the digest is of
-// all.
+// maxArguments is how many bytes of arguments an entry can contain; the digest covers all of them.
 const maxArguments = 64 << 10
 
-// encode writes the entry as the line that follows last.
+// maxTarget is how many bytes of a target an entry can contain. A longer target is cut, and its
+// size and digest follow; the matched minions are listed too.
+const maxTarget = 4 << 10
+
+// shortTarget returns the target as an entry contains it.
+func shortTarget(d digester, tgt string) string {
+	if len(tgt) <= maxTarget {
+		return tgt
+	}
+	return fmt.Sprintf("%s... (%d bytes, %s)", strings.ToValidUTF8(tgt[:maxTarget], ""), len(tgt), d.digest([]byte(tgt)))
+}
+
+// encode returns the entry as the line after last, and its position.
 func (e *Entry) encode(d digester, values bool, last position) ([]byte, position, error) {
 	e.N, e.Prev = last.n+1, last.hash
 	e.Minions = e.Minions[:min(len(e.Minions), maxMinions)]
+	e.Target = shortTarget(d, e.Target)
 	if len(e.Commands) > 0 {
 		if err := e.describe(d, values); err != nil {
 			return nil, position{}, err
@@ -58,7 +70,7 @@ func (e *Entry) encode(d digester, values bool, last position) ([]byte, position
 	return line, position{e.N, Hash(line)}, nil
 }
 
-// describe names the functions and digests their arguments.
+// describe sets the functions and the digest of their arguments.
 func (e *Entry) describe(d digester, values bool) error {
 	names := make([]string, len(e.Commands))
 	some := false
@@ -81,7 +93,7 @@ func (e *Entry) describe(d digester, values bool) error {
 	return nil
 }
 
-// arguments writes [args, kwargs] of each command, always the same way.
+// arguments encodes [args, kwargs] of each command; equal arguments give equal bytes.
 func arguments(commands []salt.Command) ([]byte, error) {
 	all := make([]any, len(commands))
 	for i, c := range commands {
@@ -97,8 +109,8 @@ func arguments(commands []salt.Command) ([]byte, error) {
 	return value.Encode(all)
 }
 
-// digester makes digests of arguments. They are keyed: a plain hash would tell a
-// short password to everybody who tries some.
+// digester computes digests of arguments. They are keyed: a plain hash would reveal a short
+// password to anyone who tries some.
 type digester []byte
 
 func (d digester) digest(text []byte) string {
@@ -107,7 +119,7 @@ func (d digester) digest(text []byte) string {
 	return "hmac-sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// openDigester reads the key, making it when missing.
+// openDigester reads the key, and creates it if it is missing.
 func openDigester(path string) (digester, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

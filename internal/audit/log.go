@@ -14,41 +14,38 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Options are what a Log needs.
+// Options configures a Log.
 type Options struct {
-	Queue    *journal.Queue // holds the chain, and nothing else
-	Position *journal.Table // remembers how far File was written
+	Queue    *journal.Queue // holds only the chain
+	Position *journal.Table // stores how far File was written
 	HeadFile string         // the end of the chain
-	KeyFile  string         // the key of digests
-	File     string         // gets a copy, a line for each entry; "" for none
-	Values   bool           // arguments are written down, not only their digest
+	KeyFile  string         // the key for digests
+	File     string         // gets a copy of each entry as one line; "" for none
+	Values   bool           // record arguments, not only their digest
 	MaxAge   time.Duration  // older entries are pruned; 0 keeps them
-	MaxBytes int64          // the oldest are pruned beyond it; 0 is no limit
-	// Announce tells listeners of an entry that is stored, with its hash; nil tells
-	// nobody. It does not wait.
+	MaxBytes int64          // the oldest entries are pruned above it; 0 is no limit
+	// Announce sends a stored entry with its hash to listeners; it may be nil. It does not block.
 	Announce func(tag string, data json.RawMessage)
-	// Flush returns when the entries that are stored are on the disk; nil is for a store
-	// without one.
+	// Flush returns when the stored entries are on disk; nil if the store has none.
 	Flush func() error
 	Log   *slog.Logger
 }
 
-// Log is an open audit log. Its methods may be called concurrently: entries come
-// into one order.
+// Log is an open audit log. Its methods may be called concurrently; entries get one order.
 type Log struct {
 	opts   Options
 	digest digester
 	head   *head
 	copy   *copier
 
-	mu        sync.Mutex // held while an entry is begun
-	last      position   // the entry that was begun last
+	mu        sync.Mutex // held while Begin starts an entry
+	last      position   // the last entry that was started
 	seq       uint64     // its sequence in the queue
 	closed    bool
-	damage    []*damaged  // nothing is written while there is any
-	unwritten int         // entries that were refused for it
-	hurt      atomic.Bool // there is some
-	broken    atomic.Bool // an entry was not stored: the next one finds out what was
+	damage    []*damaged  // nothing is written while this is not empty
+	unwritten int         // entries refused because of it
+	hurt      atomic.Bool // damage is not empty
+	broken    atomic.Bool // an entry was not stored: the next one finds out what is in the store
 	flying    sync.WaitGroup
 
 	allowances, refusals atomic.Uint64 // decisions since the start
@@ -57,25 +54,24 @@ type Log struct {
 
 	flood  flood
 	stop   chan struct{}
-	life   context.Context // ends when nothing is waited for any more
+	life   context.Context // ends when Close stops waiting
 	giveUp context.CancelFunc
 	wg     sync.WaitGroup
 }
 
-// ackTime bounds the wait for the store, closeTime that for what is under way when the
-// log is closed: a store that is broken must not keep a daemon from its end.
+// ackTime limits the wait for the store. closeTime limits the wait for pending entries at Close: a
+// broken store must not block the end of a daemon.
 const (
 	ackTime   = 30 * time.Second
 	closeTime = 5 * time.Second
 )
 
-// ErrUnwritten is wrapped by the errors of entries that are not in the audit log.
-// What was decided must not take effect.
+// ErrUnwritten is wrapped by the errors of entries that are not in the audit log. Their decision
+// must not take effect.
 var ErrUnwritten = errors.New("the audit log cannot be written")
 
-// Open opens the audit log and looks whether its end is where it should be: what is
-// missing is told to the log and is itself an entry. A file for copies that can
-// not be written is an error.
+// Open opens the audit log and compares its end with the head: missing entries are logged and get
+// an entry themselves. It is an error if the file for copies cannot be written.
 func Open(ctx context.Context, o Options) (*Log, error) {
 	l := &Log{opts: o, under: make(chan *Pending, 8<<10), stop: make(chan struct{})}
 	l.life, l.giveUp = context.WithCancel(context.WithoutCancel(ctx))
@@ -97,8 +93,8 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	return l, nil
 }
 
-// begin finds the end of the chain and opens the file for copies. Created says that there
-// was no head.
+// begin finds the end of the chain and opens the file for copies. created means that there was no
+// head.
 func (l *Log) begin(ctx context.Context, created bool) error {
 	if err := l.checkHead(ctx); err != nil {
 		return err
@@ -124,7 +120,7 @@ func (l *Log) begin(ctx context.Context, created bool) error {
 	return err
 }
 
-// checkHead notes that the head is damaged. An empty one is none where there is no chain
+// checkHead records that the head is damaged. An empty head is not damaged if there is no chain
 // yet.
 func (l *Log) checkHead(ctx context.Context) error {
 	_, err := l.head.read()
@@ -142,8 +138,7 @@ func (l *Log) checkHead(ctx context.Context) error {
 	return err
 }
 
-// find sets the position at which the chain goes on, and says what is wrong with
-// its end.
+// find sets the position where the chain continues, and returns what is wrong with its end.
 func (l *Log) find(ctx context.Context, known position) (missing string, err error) {
 	end, seq, err := l.end(ctx)
 	if err != nil {
@@ -158,12 +153,12 @@ func (l *Log) find(ctx context.Context, known position) (missing string, err err
 	default:
 		return "", nil
 	}
-	l.last = known // so that the chain shows it for good
+	l.last = known // the gap stays visible in the chain
 	return missing, nil
 }
 
-// end returns the last entry that is stored, and the last position of the queue,
-// which may be behind it.
+// end returns the position of the last stored entry, and the last sequence of the queue, which may
+// be higher.
 func (l *Log) end(ctx context.Context) (position, uint64, error) {
 	span, err := l.opts.Queue.Span(ctx)
 	if err != nil {
@@ -177,7 +172,7 @@ func (l *Log) end(ctx context.Context) (position, uint64, error) {
 	return position{e.N, Hash(newest.Body)}, span.Last, err
 }
 
-// Pending is an entry on its way into the audit log.
+// Pending is an entry that is being written.
 type Pending struct {
 	entry Entry
 	line  []byte
@@ -187,8 +182,8 @@ type Pending struct {
 	done  chan struct{}
 }
 
-// Wait returns when the entry is stored. After an error, which wraps
-// ErrUnwritten or the cause of ctx, it may be or not.
+// Wait returns when the entry is stored. After an error, which wraps ErrUnwritten or the cause of
+// ctx, the entry may or may not be stored.
 func (p *Pending) Wait(ctx context.Context) error {
 	select {
 	case <-p.done:
@@ -198,8 +193,8 @@ func (p *Pending) Wait(ctx context.Context) error {
 	}
 }
 
-// Begin starts to write an entry without waiting; entries come in the order of
-// the calls. What was decided may take effect when Wait has returned.
+// Begin starts to write an entry without waiting; entries are in the order of the calls. The
+// decision may take effect after Wait has returned.
 func (l *Log) Begin(e Entry) (*Pending, error) {
 	if e.Verdict == Allowed {
 		l.allowances.Add(1)
@@ -223,8 +218,8 @@ func (l *Log) Begin(e Entry) (*Pending, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnwritten, err)
 	}
-	// That it comes directly behind the one before is for the store to see to: if
-	// that fails, this does too.
+	// The store makes sure that it directly follows the previous entry: if that one fails, this one
+	// fails too.
 	ack, err := l.opts.Queue.BeginAfter(line, l.seq)
 	if err != nil {
 		l.broken.Store(true)
@@ -237,11 +232,11 @@ func (l *Log) Begin(e Entry) (*Pending, error) {
 	return p, nil
 }
 
-// Decisions is how many were noted since the start; of refusals those too of which only the
-// number is written down.
+// Decisions returns the number of decisions since the start, including refusals of which only the
+// number is recorded.
 func (l *Log) Decisions() (allowed, refused uint64) { return l.allowances.Load(), l.refusals.Load() }
 
-// Record is Begin and Wait.
+// Record calls Begin and Wait.
 func (l *Log) Record(ctx context.Context, e Entry) error {
 	p, err := l.Begin(e)
 	if err != nil {
@@ -250,8 +245,7 @@ func (l *Log) Record(ctx context.Context, e Entry) error {
 	return p.Wait(ctx)
 }
 
-// reconcile finds out what became of the entries that were under way when one
-// failed.
+// reconcile finds out which of the pending entries were stored after one failed.
 func (l *Log) reconcile() error {
 	l.flying.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), ackTime)
@@ -270,29 +264,48 @@ func (l *Log) reconcile() error {
 	return nil
 }
 
-// finish follows the entries under way, in their order.
+// finish waits for the pending entries, in order.
 func (l *Log) finish() {
-	begun, end := 0, position{} // entries that are stored and for which the head is not written
-	for p := range l.under {
-		if l.finishOne(p) {
-			end = p.at
-		}
-		if begun++; begun < headEvery && len(l.under) > 0 {
-			continue
-		}
+	defer func() { l.head.close() }() // Repair may have replaced it
+	begun, end := 0, position{}       // entries that are stored but not yet in the head
+	write := func() {
 		l.writeHead(end)
 		l.flying.Add(-begun)
 		begun, end = 0, position{}
 	}
-	l.head.close()
+	defer write()
+	due := time.NewTimer(headPause)
+	defer due.Stop()
+	for {
+		select {
+		case p, more := <-l.under:
+			if !more {
+				return
+			}
+			if l.finishOne(p) {
+				end = p.at
+			}
+			if begun++; begun == 1 {
+				due.Reset(headPause)
+			}
+			if begun == headEvery {
+				write()
+			}
+		case <-due.C:
+			write()
+		}
+	}
 }
 
-// headEvery is how many entries, at most, share one write of the head.
-const headEvery = 256
+// Several entries share one write of the head: at most this many, or those within headPause of the
+// first. By then the decided work is mostly done, so it need not share disk and CPU with two syncs.
+const (
+	headEvery = 256
+	headPause = 5 * time.Millisecond
+)
 
-// writeHead writes the head down once the entries are on the disk: after the loss of power
-// it is behind the chain, perhaps, and never ahead of it, which would look as if entries
-// had been taken out.
+// writeHead writes the head after the entries are on disk: after a power failure it may be behind
+// the chain but never ahead of it, which would look as if entries had been removed.
 func (l *Log) writeHead(at position) {
 	if at.n == 0 {
 		return
@@ -309,7 +322,7 @@ func (l *Log) writeHead(at position) {
 	}
 }
 
-// finishOne says whether the entry is stored.
+// finishOne reports whether the entry is stored.
 func (l *Log) finishOne(p *Pending) bool {
 	ctx, cancel := context.WithTimeout(l.life, ackTime)
 	defer cancel()
@@ -325,7 +338,7 @@ func (l *Log) finishOne(p *Pending) bool {
 	return true
 }
 
-// announce tells those who follow the chain of an entry that is stored.
+// announce sends a stored entry to the listeners.
 func (l *Log) announce(p *Pending) {
 	if l.opts.Announce != nil {
 		l.opts.Announce(p.entry.Tag(), withHash(p.line, p.at.hash))
@@ -335,7 +348,7 @@ func (l *Log) announce(p *Pending) {
 	}
 }
 
-// keepEvery is the pause between two looks at what repeats and what is too old.
+// keepEvery is the interval of housekeeping: repeated refusals and pruning.
 const keepEvery = time.Minute
 
 // keep does the housekeeping until Close.
@@ -365,8 +378,7 @@ func (l *Log) housekeep() {
 	}
 }
 
-// Close writes what is still to be told and ends. The queue must be open until
-// it returns.
+// Close writes pending entries and stops. The queue must stay open until Close returns.
 func (l *Log) Close() {
 	l.tellRepeated(time.Now().Add(floodTime))
 	l.mu.Lock()

@@ -8,16 +8,16 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 )
 
-// errEnough ends a reading early.
+// errEnough stops reading early.
 var errEnough = errors.New("enough was read")
 
-// limits are what of the audit log is kept.
+// limits define which part of the audit log is kept.
 type limits struct {
-	since time.Time // entries from then on; the zero value keeps the oldest
-	bytes int64     // of the newest; 0 is no limit
+	since time.Time // keep entries from this time on; the zero value keeps the oldest too
+	bytes int64     // size of the newest entries to keep; 0 is no limit
 }
 
-// limits are those of the options at the moment now.
+// limits returns the limits of the options at the time now.
 func (o *Options) limits(now time.Time) limits {
 	k := limits{bytes: o.MaxBytes}
 	if o.MaxAge > 0 {
@@ -26,8 +26,8 @@ func (o *Options) limits(now time.Time) limits {
 	return k
 }
 
-// prune removes what is beyond the limits. An entry that says so comes first: what is
-// missing at the beginning without one was taken.
+// prune removes entries beyond the limits. It first writes an entry about that: entries missing at
+// the beginning without it were removed by someone else.
 func (l *Log) prune(ctx context.Context, k limits) error {
 	last, err := l.outdated(ctx, k)
 	if err != nil || last.Seq == 0 {
@@ -44,8 +44,8 @@ func (l *Log) prune(ctx context.Context, k limits) error {
 	return l.opts.Queue.Remove(ctx, last.Seq)
 }
 
-// outdated returns the last entry that is to go, the zero Entry for none. The
-// newest always stays.
+// outdated returns the last entry to remove, the zero Entry for none. The newest entry always
+// stays.
 func (l *Log) outdated(ctx context.Context, k limits) (last journal.Entry, err error) {
 	span, err := l.opts.Queue.Span(ctx)
 	if err != nil {
@@ -53,7 +53,7 @@ func (l *Log) outdated(ctx context.Context, k limits) (last journal.Entry, err e
 	}
 	excess := int64(0)
 	if k.bytes > 0 && span.Bytes > k.bytes {
-		excess = span.Bytes - k.bytes/10*9 // a tenth at once, not one by one
+		excess = span.Bytes - k.bytes/10*9 // remove a tenth at once, not single entries
 	}
 	err = each(ctx, l.opts.Queue, span.First, span.Last, func(e journal.Entry) error {
 		if !e.Stored.Before(k.since) && excess <= 0 || e.Seq == span.Last {

@@ -12,16 +12,16 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Of one look into the queue.
+// Limits of one read from the queue.
 const (
 	readCount = 1000
 	readBytes = 1 << 20
 )
 
-// Query says which entries to read. The zero value is all.
+// Query selects entries to read. The zero value selects all.
 type Query struct {
-	Since time.Time // from then on
-	Last  int       // or the newest so many
+	Since time.Time // entries from this time on
+	Last  int       // or this many of the newest
 }
 
 func parse(line []byte) (Entry, error) {
@@ -32,7 +32,7 @@ func parse(line []byte) (Entry, error) {
 	return e, nil
 }
 
-// Each calls f for each entry that is stored when it begins, in their order.
+// Each calls f in order for each entry that is stored at the start of the call.
 func (l *Log) Each(ctx context.Context, q Query, f func(line []byte) error) error {
 	span, err := l.opts.Queue.Span(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (l *Log) Each(ctx context.Context, q Query, f func(line []byte) error) erro
 	return each(ctx, l.opts.Queue, from, span.Last, func(e journal.Entry) error { return f(e.Body) })
 }
 
-// each reads the queue from one position to another.
+// each reads the queue from one sequence to another.
 func each(ctx context.Context, q *journal.Queue, from, to uint64, f func(journal.Entry) error) error {
 	for from <= to {
 		list, err := q.Read(ctx, from, readCount, readBytes)
@@ -75,8 +75,8 @@ func each(ctx context.Context, q *journal.Queue, from, to uint64, f func(journal
 	return nil
 }
 
-// sequenceAt finds the first entry from the moment t on: they are in the order of
-// time, as long as the clock is.
+// sequenceAt returns the first entry at or after t: entries are sorted by time unless the clock was
+// set back.
 func (l *Log) sequenceAt(ctx context.Context, span journal.Span, t time.Time) (uint64, error) {
 	var failed error
 	n := sort.Search(int(span.Last+1-span.First), func(i int) bool {
@@ -89,10 +89,10 @@ func (l *Log) sequenceAt(ctx context.Context, span journal.Span, t time.Time) (u
 	return span.First + uint64(n), failed
 }
 
-// Digest is the digest of these arguments of one function, as entries have it.
+// Digest returns the digest of these arguments of one function, as entries contain it.
 func (l *Log) Digest(args []any, kwargs map[string]any) (string, error) {
 	text, err := arguments([]salt.Command{{Args: args, Kwargs: kwargs}})
 	l.mu.Lock()
-	defer l.mu.Unlock() // Repair may make another key
+	defer l.mu.Unlock() // Repair may replace the key
 	return l.digest.digest(text), err
 }

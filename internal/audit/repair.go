@@ -14,9 +14,9 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// damaged is the error of a file beside the chain, the head or the key, that cannot be
-// believed. Until Repair nothing is written: whoever spoils the head would have a new one
-// made otherwise, for a chain of which the end is cut off.
+// damaged is the error of a file beside the chain, the head or the key, with invalid content.
+// Nothing is written until Repair: otherwise an attacker who destroys the head would get a new one
+// for a chain whose end they cut off.
 type damaged struct {
 	file   string
 	reason string
@@ -26,18 +26,18 @@ func (d *damaged) Error() string { return fmt.Sprintf("%s: %s", d.file, d.reason
 
 const repairHint = "an operator repairs it by 'salt-run audit.repair', which keeps the file as evidence; nothing that is written down is done until then"
 
-// Repaired is what Repair found and did. The zero value is that nothing was damaged.
+// Repaired is what Repair found and did. The zero value means that nothing was damaged.
 type Repaired struct {
 	Files    []Kept
-	Good     uint64   // the last entry up to which all fit together
+	Good     uint64   // the last entry of the intact part
 	Problems []string // of the chain
-	Entry    uint64   // that tells of it
+	Entry    uint64   // the entry about the repair
 }
 
-// Kept is a damaged file: where it was, what was wrong, where it is kept.
+// Kept is a damaged file: its path, what was wrong, and where it was moved.
 type Kept struct{ File, Reason, Aside string }
 
-// spoiled notes err and says whether it is of a damaged file.
+// spoiled records err and reports whether it is about a damaged file.
 func (l *Log) spoiled(err error) bool {
 	var d *damaged
 	if !errors.As(err, &d) {
@@ -54,7 +54,7 @@ func (l *Log) spoiled(err error) bool {
 	return true
 }
 
-// Damaged says whether nothing is written until Repair.
+// Damaged reports whether nothing is written until Repair.
 func (l *Log) Damaged() bool { return l.hurt.Load() }
 
 func (l *Log) refusal() error {
@@ -65,9 +65,9 @@ func (l *Log) refusal() error {
 	return salt.WithHint(fmt.Errorf("%w: %s", ErrUnwritten, strings.Join(names, ", ")), repairHint)
 }
 
-// Repair writes an entry by who on what is damaged and how far the chain is good; when
-// that is on the disk it moves the damaged files aside and makes new ones. An error leaves
-// the damage as it is, and Repair can be called again.
+// Repair writes an entry by who about what is damaged and how far the chain is intact. When that
+// entry is on disk, it moves the damaged files aside and creates new ones. After an error the
+// damage is unchanged and Repair can be called again.
 func (l *Log) Repair(ctx context.Context, who Who) (Repaired, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +95,7 @@ func (l *Log) Repair(ctx context.Context, who Who) (Repaired, error) {
 	return r, nil
 }
 
-// survey finds where the chain goes on, and how far it is good.
+// survey finds where the chain continues and how far it is intact.
 func (l *Log) survey(ctx context.Context) (r Repaired, err error) {
 	suffix := time.Now().UTC().Format(".damaged-20060102T150405.000Z")
 	for _, d := range l.damage {
@@ -117,8 +117,8 @@ func (l *Log) survey(ctx context.Context) (r Repaired, err error) {
 	return r, nil
 }
 
-// resume sets the position at which the chain goes on: where the head cannot be read, the end
-// of what is stored.
+// resume sets the position where the chain continues: if the head is unreadable, the end of what is
+// stored.
 func (l *Log) resume(ctx context.Context) (missing string, err error) {
 	known, err := l.head.read()
 	var d *damaged
@@ -132,8 +132,8 @@ func (l *Log) resume(ctx context.Context) (missing string, err error) {
 	return l.find(ctx, known)
 }
 
-// tellRepair writes the entry and returns when it is on the disk. It goes past finish,
-// which would write into the damaged head.
+// tellRepair writes the entry and returns when it is on disk. It does not use finish, which would
+// write into the damaged head.
 func (l *Log) tellRepair(ctx context.Context, who Who, r *Repaired) (*Pending, error) {
 	e := Entry{Kind: OfLog, Verdict: Noted, Who: who, Fun: "audit.repair", Time: time.Now().UTC(), Reason: r.words(l.unwritten)}
 	line, at, err := e.encode(nil, false, l.last)
@@ -151,7 +151,8 @@ func (l *Log) tellRepair(ctx context.Context, who Who, r *Repaired) (*Pending, e
 	return &Pending{entry: e, line: line, at: at}, err
 }
 
-// words are the reason of the entry; unwritten is how many there should have been since.
+// words returns the reason of the entry; unwritten is the number of entries that could not be
+// written since.
 func (r *Repaired) words(unwritten int) string {
 	var all []string
 	for _, k := range r.Files {
@@ -167,13 +168,13 @@ func (r *Repaired) words(unwritten int) string {
 	return strings.Join(all, "; ")
 }
 
-// renew moves the damaged files aside and begins with new ones, the head at the entry.
+// renew moves the damaged files aside and creates new ones, with the head at the entry.
 func (l *Log) renew(files []Kept, at position) error {
 	for _, k := range files {
 		if _, err := os.Lstat(k.Aside); err == nil {
 			return fmt.Errorf("%s is there already", k.Aside)
 		}
-		// one that is missing was moved by an attempt that failed later, as its entry tells
+		// a missing file was moved by an earlier attempt that failed later, see its entry
 		if err := os.Rename(k.File, k.Aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -10,20 +10,20 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 )
 
-// Report is what Verify found.
+// Report is the result of Verify.
 type Report struct {
 	OK       bool
-	Entries  uint64 // that were looked at
-	First    uint64 // the numbers of the first and the last, 0 in an empty audit log
+	Entries  uint64 // that were checked
+	First    uint64 // numbers of the first and the last entry, 0 in an empty audit log
 	Last     uint64
-	Head     string   // of the last: NUMBER:HASH, to be kept elsewhere
+	Head     string   // NUMBER:HASH of the last entry, to be kept elsewhere
 	Problems []string // at most maxProblems
 }
 
-// maxProblems is how many problems are told; one change may cause several.
+// maxProblems limits the reported problems; one change may cause several.
 const maxProblems = 20
 
-// ParseHead reads NUMBER:HASH.
+// ParseHead parses NUMBER:HASH.
 func ParseHead(s string) (n uint64, hash string, err error) {
 	number, hash, _ := strings.Cut(s, ":")
 	n, err = strconv.ParseUint(number, 10, 64)
@@ -33,8 +33,8 @@ func ParseHead(s string) (n uint64, hash string, err error) {
 	return n, hash, nil
 }
 
-// Verify reads the whole audit log and compares it with the head, and with the heads
-// that were kept elsewhere. An error is only what kept it from looking.
+// Verify reads the whole audit log and compares it with the head, and with the heads that were kept
+// elsewhere. It returns an error only if it could not read them.
 func (l *Log) Verify(ctx context.Context, kept ...string) (Report, error) {
 	c := check{known: map[uint64]string{}, last: origin}
 	for _, s := range kept {
@@ -63,7 +63,7 @@ func (l *Log) Verify(ctx context.Context, kept ...string) (Report, error) {
 	return c.finish(), nil
 }
 
-// idleHead returns the head when no entry is under way.
+// idleHead returns the head when no entry is pending.
 func (l *Log) idleHead() (position, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,14 +71,14 @@ func (l *Log) idleHead() (position, error) {
 	return l.head.read()
 }
 
-// check is one verification under way.
+// check is the state of one verification.
 type check struct {
-	known  map[uint64]string // hashes that are known from elsewhere, by number
-	end    uint64            // the newest of them
-	last   position          // the entry before
+	known  map[uint64]string // hashes known from elsewhere, by number
+	end    uint64            // the highest of them
+	last   position          // the previous entry
 	first  Entry
-	pruned position // the newest that an entry says was removed
-	good   uint64   // the newest up to which nothing is wrong
+	pruned position // the newest entry that was pruned according to the log
+	good   uint64   // the newest entry up to which nothing is wrong
 	report Report
 }
 
@@ -88,7 +88,7 @@ func (c *check) problem(format string, args ...any) {
 	}
 }
 
-// entry looks at the next entry.
+// entry checks the next entry.
 func (c *check) entry(line []byte) {
 	c.report.Entries++
 	e, err := parse(line)
@@ -114,7 +114,7 @@ func (c *check) entry(line []byte) {
 	}
 }
 
-// link compares an entry with the one before.
+// link compares an entry with the previous one.
 func (c *check) link(e Entry) {
 	switch {
 	case e.N <= c.last.n:
@@ -133,7 +133,7 @@ func numbers(from, to uint64) string {
 	return fmt.Sprintf("entries %d to %d are", from, to)
 }
 
-// finish looks at both ends.
+// finish checks both ends.
 func (c *check) finish() Report {
 	if n := c.first.N; n > 0 {
 		switch before := n - 1; {

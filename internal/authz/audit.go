@@ -12,29 +12,28 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// SetAudit sets where decisions are written down, those about events among them.
+// SetAudit sets where decisions are recorded, including those about events.
 func (a *Authorizer) SetAudit(log *audit.Log) {
 	a.Audit = log
 	a.Events.Tell = a.tell
 }
 
-// kinds are the kinds of entries, by where a command runs.
+// kinds are the kinds of entries, by scope of the command.
 var kinds = map[acl.Scope]audit.Kind{acl.Minions: audit.Publish, acl.Runner: audit.Runner, acl.Wheel: audit.Wheel, acl.Mine: audit.Mine}
 
-// entry describes a decision. The target is as it was written.
+// entry describes a decision, with the target as written.
 func entry(who Principal, q acl.Question, d acl.Decision, tgt, kind string) audit.Entry {
 	e := audit.Entry{
 		Kind: kinds[q.Scope], Who: who.Who(), Target: tgt, TargetType: kind, Commands: q.Commands, Minions: q.Minions, Count: len(q.Minions),
 		Rule: d.Rule, Where: d.Where, Reason: d.Reason, Outside: d.Outside, Inner: d.Inner,
 	}
-	if d.Verdict == acl.Allow { // which the rule is the reason for
+	if d.Verdict == acl.Allow { // the reason is its rule
 		e.Verdict, e.Reason = audit.Allowed, ""
 	}
 	return e
 }
 
-// Record writes down what was allowed before it takes effect. A refusal is returned as it
-// is.
+// Record records what was allowed before it takes effect. A refusal is returned unchanged.
 func (a *Authorizer) Record(ctx context.Context, p Permission, jid salt.JID) error {
 	if err := p.Err(); err != nil {
 		return err
@@ -44,15 +43,15 @@ func (a *Authorizer) Record(ctx context.Context, p Permission, jid salt.JID) err
 	return a.Unwritten(a.Audit.Record(ctx, e))
 }
 
-// Note writes down what was allowed and is not done, without waiting.
+// Note records, without waiting, what was allowed and is not done.
 func (a *Authorizer) Note(p Permission) {
 	if p.Err() == nil {
 		a.Audit.Note(p.entry)
 	}
 }
 
-// Book is Record while store stores the rest. When it has returned nil both are kept:
-// nothing takes effect without.
+// Book is Record while store stores the rest. It returns nil when both are stored; otherwise
+// nothing may take effect.
 func (a *Authorizer) Book(ctx context.Context, p Permission, jid salt.JID, store func() error) error {
 	if err := p.Err(); err != nil {
 		return err
@@ -69,21 +68,21 @@ func (a *Authorizer) Book(ctx context.Context, p Permission, jid salt.JID, store
 	return a.Unwritten(pending.Wait(ctx))
 }
 
-// NoteReturn writes down a return that is refused. It is false for what is only counted.
+// NoteReturn records a refused return. It is false for one that is only counted.
 func (a *Authorizer) NoteReturn(id salt.MinionID, jid salt.JID, reason string) bool {
 	return a.Audit.Note(audit.Entry{Kind: audit.Return, Who: audit.Who{Minion: string(id)}, JID: jid, Reason: reason})
 }
 
-// NoteFile tells both logs of a file that a minion may not hand in or have, each of them
-// not too often.
+// NoteFile writes into the log and the audit log that a minion may not upload or read a file;
+// repetitions are limited in both.
 func (a *Authorizer) NoteFile(r *rpc.Request, path, reason string) {
 	if a.Audit.Note(audit.Entry{Kind: audit.File, Who: audit.Who{Minion: r.From.Name}, Fun: "file." + r.Op, Reason: reason}) {
 		a.Log.Warn("file refused", "minion", r.From.Name, "path", path, "reason", reason)
 	}
 }
 
-// Unwritten is the refusal of what cannot be written down, in the audit log or in the
-// journal. Another error stays as it is.
+// Unwritten returns the refusal for what cannot be recorded in the audit log or the journal.
+// Other errors are returned unchanged.
 func (a *Authorizer) Unwritten(err error) error {
 	what := ""
 	switch {

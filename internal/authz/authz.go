@@ -1,10 +1,10 @@
-// Package authz decides who may do what on a master, and is the only maker of a decision
-// that allows: it knows who asks (Principal), holds the rules in force, asks acl about
-// functions, lets users of external_auth log in, and has each decision written into the
-// audit log before it takes effect.
+// Package authz decides who may do what on a master, and it alone makes decisions that allow:
+// it identifies the principal, holds the rules in force, asks acl about functions, lets users
+// of external_auth log in, and has each decision written into the audit log before it takes
+// effect.
 //
-// What it decides about it does not do. A handler takes the decision to its request, see
-// rpc.Request.Decide; a job and a runner take the Permission.
+// It does not carry out what it allows. A handler attaches the decision to its request, see
+// rpc.Request.Decide; a job or a runner gets the Permission.
 package authz
 
 import (
@@ -15,48 +15,50 @@ import (
 	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/auth"
+	"github.com/brinebus/brine/internal/authz/command"
 	"github.com/brinebus/brine/internal/authz/eventacl"
+	"github.com/brinebus/brine/internal/authz/login"
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/target"
 )
 
-// Fleet is what decisions need to know of minions.
+// Fleet is what decisions need to know about minions.
 type Fleet interface {
 	acl.Fleet
-	// ReadInner reads a target inside a command, for which nobody waits their turn.
+	// ReadInner reads a target inside a command, without waiting for a turn.
 	ReadInner(expr, kind string) (*target.Target, error)
 	Targets
 }
 
-// Targets finds the minions that a target means, in the turn of who asks where that takes
-// long.
+// Targets resolves targets to minions. If that takes long, it waits for the principal's turn.
 type Targets interface {
 	ParseTarget(ctx context.Context, principal string, q protocol.Publish) (*target.Target, error)
 	TakeTurn(ctx context.Context, principal string, t *target.Target) (end func(), err error)
-	// Resolve looks at those minions only that all of within mean.
+	// Resolve considers only minions that all targets of within match.
 	Resolve(t *target.Target, within []*target.Target) (job.Start, error)
 }
 
-// Options are what decisions are made of, beside the rules.
+// Options are the settings for decisions beside the rules.
 type Options struct {
 	Users     *auth.Users
-	Tables    Tables
-	FileRecv  bool     // minions may hand in files
-	KeyRevoke bool     // minions may have their keys forgotten
-	APIUser   []string // may log others in by their addresses, beside operators
+	Tables    command.Tables
+	FileRecv  bool     // minions may upload files
+	KeyRevoke bool     // minions may have their own keys deleted
+	APIUser   []string // may log others in with their addresses, besides operators
 	Remote    bool     // users of external_auth may log in from other machines
 	Log       *slog.Logger
 }
 
-// Authorizer makes the decisions of one master. Rules are there from the start; the rest is
-// set before anybody is served.
+// Authorizer makes the decisions of one master. It has rules from the start; the other fields
+// are set before any request is served.
 type Authorizer struct {
 	Options
 	Fleet  Fleet
 	Audit  *audit.Log
 	Events *eventacl.Rules
-	Logins *Logins // external_auth
+	Logins *login.Logins // external_auth
 
 	rules atomic.Pointer[Rules]
 }
@@ -64,16 +66,20 @@ type Authorizer struct {
 // New returns an Authorizer that decides by the rules.
 func New(o Options, r *Rules) *Authorizer {
 	a := &Authorizer{Options: o}
-	a.Logins = &Logins{
-		apiUsers: o.APIUser, remote: o.Remote, log: o.Log, local: a.Local,
-		record: func(ctx context.Context, e audit.Entry) error { return a.Unwritten(a.Audit.Record(ctx, e)) },
-		note:   func(e audit.Entry) bool { return a.Audit.Note(e) },
-	}
+	a.Logins = login.New(login.Options{
+		APIUsers: o.APIUser, Remote: o.Remote, Log: o.Log,
+		Local: func(ctx context.Context, i bus.Identity) login.Local {
+			who := a.Local(ctx, i)
+			return login.Local{Name: who.name, Account: who.account(), Operator: who.operator}
+		},
+		Record: func(ctx context.Context, e audit.Entry) error { return a.Unwritten(a.Audit.Record(ctx, e)) },
+		Note:   func(e audit.Entry) bool { return a.Audit.Note(e) },
+	})
 	a.SetRules(r)
 	return a
 }
 
-// SetRules puts rules in force, and tells what of them can have no effect.
+// SetRules puts rules in force, and logs rules that have no effect.
 func (a *Authorizer) SetRules(r *Rules) {
 	a.rules.Store(r)
 	for _, w := range r.rules.Lint() {
@@ -83,5 +89,5 @@ func (a *Authorizer) SetRules(r *Rules) {
 	}
 }
 
-// Rules are those in force.
+// Rules returns those in force.
 func (a *Authorizer) Rules() *Rules { return a.rules.Load() }

@@ -3,8 +3,6 @@ package authz
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -14,16 +12,14 @@ import (
 	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/auth"
+	"github.com/brinebus/brine/internal/authz/command"
 	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/bus"
-	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/eauth"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
-	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
 	"github.com/brinebus/brine/test/bustest"
@@ -68,18 +64,22 @@ func (m machines) Resolve(t *target.Target, within []*target.Target) (start job.
 	return start, nil
 }
 
-const rules = `
-publisher_acl:
-  "4001":
-  - web*:
-    - test.ping
-  - '@runner': [manage.up]
-event_acl:
-  "4001": {fire: '*'}
-peer:
-  web1:
-  - web2: test.ping
-`
+// settings are the rules of these tests, by their settings.
+var settings = map[string]string{
+	"publisher_acl": `"4001": [{web*: [test.ping]}, {'@runner': [manage.up]}]`,
+	"event_acl":     `"4001": {fire: '*'}`,
+	"peer":          `web1: [{web2: test.ping}]`,
+}
+
+// setting reads one of the settings.
+func setting(t *testing.T, key string) acl.Setting {
+	t.Helper()
+	s, err := acl.ParseSetting(key, settings[key], "master")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
 
 // Numbers of users that no machine has an account of: rules name them by their number.
 const granted, other = "4001", "4002"
@@ -88,22 +88,15 @@ const granted, other = "4001", "4002"
 func authorizer(t *testing.T, o Options) *Authorizer {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "master"), []byte("root_dir: "+dir+"\n"+rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg, _, err := config.LoadMaster(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Users, o.Tables, o.Log = new(auth.Users), NewTables(nil), bustest.Log(t)
-	r, err := ParseRules(cfg, o.Tables)
+	o.Users, o.Tables, o.Log = new(auth.Users), command.New(nil), bustest.Log(t)
+	r, err := ParseRules(acl.Config{PublisherACL: setting(t, "publisher_acl"), Peer: setting(t, "peer"), Runners: o.Tables.Runners(), Wheel: o.Tables.Wheel()}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := New(o, r)
 	a.Fleet = machines{"db1", "web1", "web2"}
 	a.Events = eventacl.New(func(string, any) {}, o.Log)
-	g, err := event.ParseGrants(cfg.EventACL.Node, func(*yaml.Node) string { return "" })
+	g, err := event.ParseGrants(setting(t, "event_acl").Node, func(*yaml.Node) string { return "" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,78 +259,5 @@ func TestWhoStartedAJob(t *testing.T) {
 		if got := c.who.Started(c.user, c.backend); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
-	}
-}
-
-// TestLoginsOfConnections: a login is of one connection, a challenge is answered once, and what
-// a guest is promised ends with them unless it has come.
-func TestLoginsOfConnections(t *testing.T) {
-	var l sessions
-	grant := &eauth.Grant{Backend: "pam"}
-	if l.of("a") != nil || l.takeChallenge("a") != nil {
-		t.Error("there is a login or a challenge that nobody has made")
-	}
-	first, second := l.challenge("a"), l.challenge("a")
-	if slices.Equal(first, second) || len(second) != challengeBytes {
-		t.Errorf("challenges %x and %x", first, second)
-	}
-	if got := l.takeChallenge("b"); got != nil {
-		t.Error("the challenge of one connection is that of another")
-	}
-	if got := l.takeChallenge("a"); !slices.Equal(got, second) {
-		t.Errorf("the challenge is %x, want the last one", got)
-	}
-	if l.takeChallenge("a") != nil {
-		t.Error("a challenge is answered twice")
-	}
-	l.set("a", grant, "192.0.2.1")
-	l.set("a", grant, "")
-	if l.of("a") != grant || l.of("b") != nil || l.address("a") != "" {
-		t.Error("a login is of another connection, or keeps the address of one before")
-	}
-	for i, came := range []bool{false, true} {
-		guest, next := fmt.Sprint("guest", i), fmt.Sprint("next", i)
-		if err := l.promise(guest, next, grant); err != nil {
-			t.Fatal(err)
-		}
-		if l.promise(guest, "more", grant) == nil || l.promise("other", next, grant) == nil {
-			t.Error("a guest logs in twice, or two are promised one connection")
-		}
-		l.drop(guest, func(string) bool { return came })
-		if (l.of(next) != nil) != came {
-			t.Errorf("the promised connection has come: %v; it has a login: %v", came, l.of(next) != nil)
-		}
-	}
-	l.drop("a", func(string) bool { return false })
-	if l.of("a") != nil {
-		t.Error("a login outlives its connection")
-	}
-}
-
-// TestTokensOfOthers: who has a login makes tokens of that, and without one nobody but operators.
-func TestTokensOfOthers(t *testing.T) {
-	grant := &eauth.Grant{Backend: "pam", Account: eauth.Account{Name: "fred"}}
-	fred := Principal{name: "fred", login: grant}
-	var l Logins
-	for name, c := range map[string]struct {
-		who           Principal
-		user, backend string
-	}{
-		"a login, another user":    {fred, "ada", "pam"},
-		"a login, another backend": {fred, "fred", "ldap"},
-		"no login":                 {Principal{name: "fred"}, "fred", "pam"},
-		"root, nobody":             {Principal{name: "root", operator: true}, "", "pam"},
-		"root, no backend":         {Principal{name: "root", operator: true}, "fred", ""},
-	} {
-		if _, secret, err := l.Tokens(c.who).Make(t.Context(), runner.NewToken{User: c.user, Backend: c.backend}); err == nil || secret != "" {
-			t.Errorf("%s: a token is made", name)
-		}
-	}
-	own := (&Authorizer{Logins: &l}).OwnTokens(Principal{name: "fred"}, Permission{})
-	if list, err := own.List(t.Context()); len(list) > 0 || err != nil {
-		t.Errorf("tokens of no login: %v, %v", list, err)
-	}
-	if own.Delete(t.Context(), "5f3a0c11") == nil {
-		t.Error("a token is deleted without a login")
 	}
 }

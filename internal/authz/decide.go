@@ -14,11 +14,11 @@ import (
 	"github.com/brinebus/brine/internal/target"
 )
 
-// Permission is what was decided about functions, and what it holds for. The zero value is
-// a refusal.
+// Permission is a decision about functions, and what it applies to. The zero value is a
+// refusal.
 type Permission struct {
 	decision.Decision
-	entry  audit.Entry // of what is allowed; not written yet
+	entry  audit.Entry // of an allowed request; not written yet
 	within []*target.Target
 	reach  salt.Reach
 	own    string
@@ -27,20 +27,20 @@ type Permission struct {
 	target *target.Target
 }
 
-// Own is why somebody without a rule is allowed it for what is their own; "" where a rule
-// allows it for all.
+// Own is why a principal without a rule may do it, restricted to what is their own; "" if a
+// rule allows it without that restriction.
 func (p Permission) Own() string { return p.own }
 
 // Reach is what the functions may make others do.
 func (p Permission) Reach() salt.Reach { return p.reach }
 
-// Start are the minions that a job may go to, and no others.
+// Start holds the only minions that the job may go to.
 func (p Permission) Start() job.Start { return p.start }
 
-// Target is what a job asks for.
+// Target is the target of the job.
 func (p Permission) Target() *target.Target { return p.target }
 
-// Only is the permission for some of its minions.
+// Only returns the permission for some of its minions.
 func (p Permission) Only(ids []salt.MinionID) Permission {
 	p.start.Minions = ids
 	p.entry.Minions, p.entry.Count = ids, len(ids)
@@ -49,10 +49,10 @@ func (p Permission) Only(ids []salt.MinionID) Permission {
 
 func refuse(err error) Permission { return Permission{Decision: seal.Refuse(err)} }
 
-// allow is the one place where this package allows anything.
+// allow is the only place in this package that makes an allowing decision.
 func allow(c bus.Check) decision.Decision { return seal.Allow(string(c)) }
 
-// checkOf is the check that answers a question of the principal about functions.
+// checkOf returns the check for a question of the principal about functions.
 func (p Principal) checkOf(s acl.Scope) bus.Check {
 	if p.subject.Kind != acl.Peer {
 		return bus.Published
@@ -60,10 +60,9 @@ func (p Principal) checkOf(s acl.Scope) bus.Check {
 	return map[acl.Scope]bus.Check{acl.Minions: bus.Peers, acl.Runner: bus.PeerRuns, acl.Wheel: bus.PeerRuns, acl.Mine: bus.MineReads}[s]
 }
 
-// decide decides whether who may do what the question says. A refusal is told to the
-// principal, to the log and to the audit log: nothing is refused silently. What is allowed
-// is an entry that must be written before it takes effect, see Book. The target is as it
-// was written.
+// decide answers a question about functions for a principal. A refusal goes to the principal,
+// the log and the audit log: nothing is refused silently. An allowed request has an entry that
+// must be written before it takes effect, see Book. tgt is the target as written.
 func (a *Authorizer) decide(who Principal, q acl.Question, tgt, kind string) Permission {
 	if who.refused != nil {
 		a.Audit.Note(entry(who, q, acl.Decision{Reason: "the login has ended"}, tgt, kind))
@@ -75,7 +74,7 @@ func (a *Authorizer) decide(who Principal, q acl.Question, tgt, kind string) Per
 	log := a.Log.With("user", who.name, "fun", functions(q), "target", tgt, "rule", d.Rule, "where", d.Where)
 	if d.Verdict == acl.Allow {
 		log.Debug("permitted")
-		p := Permission{Decision: allow(who.checkOf(q.Scope)), entry: e, within: d.Within, reach: a.Tables.reach(q.Scope, q.Commands, d)}
+		p := Permission{Decision: allow(who.checkOf(q.Scope)), entry: e, within: d.Within, reach: a.Tables.Reach(q.Scope, q.Commands, d)}
 		if d.Own {
 			p.own = d.Reason
 		}
@@ -87,7 +86,7 @@ func (a *Authorizer) decide(who Principal, q acl.Question, tgt, kind string) Per
 	return refuse(refusal(who, q, d))
 }
 
-// rulesOf are the rules that hold for somebody.
+// rulesOf returns the rules for a principal.
 func (a *Authorizer) rulesOf(who Principal) *acl.Rules {
 	if who.rules != nil {
 		return who.rules
@@ -95,15 +94,15 @@ func (a *Authorizer) rulesOf(who Principal) *acl.Rules {
 	return a.Rules().rules
 }
 
-// verdict is the one place where rules are asked about functions: for what is to happen,
-// and for who only wants to know.
+// verdict is the only place that asks rules about functions: for requests, and for questions
+// without a request.
 func (a *Authorizer) verdict(rules *acl.Rules, q acl.Question) acl.Decision {
 	q.Fleet, q.Functions, q.Parse = a.Fleet, a.Tables, a.Fleet.ReadInner
 	return rules.Decide(q)
 }
 
-// Run decides about a runner, or a wheel function. Where own is true the caller can hold
-// who asks to what is their own, and must where Permission.Own says so.
+// Run decides about a runner or a wheel function. With own, the caller is able to restrict the
+// principal to what is their own, and must do so if Permission.Own is not "".
 func (a *Authorizer) Run(who Principal, c job.Command, wheel, own bool) Permission {
 	scope := acl.Runner
 	if wheel {
@@ -112,8 +111,8 @@ func (a *Authorizer) Run(who Principal, c job.Command, wheel, own bool) Permissi
 	return a.decide(who, acl.Question{Scope: scope, Own: own, Commands: commandsOf(c)}, "", "")
 }
 
-// Follow decides about the course of a job: whoever started it may follow it, and who may
-// use the runner jobs.follow. Only the latter is written down.
+// Follow decides about the progress of a job: allowed are whoever started it and those who may
+// use the runner jobs.follow. Only the latter is recorded.
 func (a *Authorizer) Follow(ctx context.Context, who Principal, jid salt.JID, started bool) decision.Decision {
 	if started && who.refused == nil {
 		return allow(bus.Started)
@@ -125,8 +124,8 @@ func (a *Authorizer) Follow(ctx context.Context, who Principal, jid salt.JID, st
 	return allow(bus.Started)
 }
 
-// Mine decides whether a minion may read the entries of the mine with these names, and writes that down. The
-// target is nil where it cannot be read; tgt and kind are it as it was written.
+// Mine decides whether a minion may read the entries of the mine with these names, and records
+// that. The target is nil if it cannot be parsed; tgt and kind are as written.
 func (a *Authorizer) Mine(ctx context.Context, from bus.Identity, t *target.Target, tgt, kind string, names []string) decision.Decision {
 	commands := make([]salt.Command, len(names))
 	for i, name := range names {
@@ -139,13 +138,13 @@ func (a *Authorizer) Mine(ctx context.Context, from bus.Identity, t *target.Targ
 	return p.Decision
 }
 
-// MayTarget says whether the rules let a minion name others by what a target looks at.
+// MayTarget reports whether the rules let a minion use what the target matches by.
 func (a *Authorizer) MayTarget(id salt.MinionID, t *target.Target) bool {
 	return a.Rules().rules.MayTarget(acl.Subject{Kind: acl.Peer, Name: string(id)}, t) == ""
 }
 
-// RefuseEntry writes down that a minion may not keep an entry of the mine for a target that
-// looks at pillar, and returns what it is told.
+// RefuseEntry records that a minion may not store an entry of the mine for a target that
+// matches by pillar, and returns the refusal.
 func (a *Authorizer) RefuseEntry(id salt.MinionID, name, expression string) error {
 	reason := "the target of an entry looks at pillar only where a rule grants that by name"
 	if a.Audit.Note(audit.Entry{Kind: audit.Mine, Who: audit.Who{Minion: string(id)}, Fun: "mine.keep", Target: expression, Reason: reason}) {
@@ -155,7 +154,7 @@ func (a *Authorizer) RefuseEntry(id salt.MinionID, name, expression string) erro
 		WithHint("an operator grants it in the master's configuration, by '@target' under peer")
 }
 
-// Authorize decides what needs nothing of a request but who sends it.
+// Authorize decides about requests for which only the sender matters.
 func (a *Authorizer) Authorize(ctx context.Context, r *rpc.Request, c bus.Check) decision.Decision {
 	on, refusal := false, rpc.Errorf(rpc.Denied, "nobody may do this")
 	switch c {
@@ -164,7 +163,7 @@ func (a *Authorizer) Authorize(ctx context.Context, r *rpc.Request, c bus.Check)
 	case bus.FileRecv:
 		if on = a.FileRecv; !on {
 			a.NoteFile(r, "", "file_recv is off")
-			refusal = rpc.Errorf(rpc.Denied, "the master takes no files of minions").WithHint("set file_recv: True in its configuration, and restart it")
+			refusal = rpc.Errorf(rpc.Denied, "the master accepts no files from minions").WithHint("set file_recv: True in its configuration, and restart it")
 		}
 	case bus.KeyRevoke:
 		on, refusal = a.KeyRevoke, rpc.Errorf(rpc.Denied, "this master does not let minions revoke their keys (allow_minion_key_revoke)")
@@ -175,8 +174,8 @@ func (a *Authorizer) Authorize(ctx context.Context, r *rpc.Request, c bus.Check)
 	return allow(c)
 }
 
-// operator refuses everybody but root and the daemon's own user. Who is one of them by sudo
-// is let through with sudo_acl too: they say what they do with files that they can write.
+// operator refuses everybody but root and the daemon's own user. Operators through sudo are
+// allowed with sudo_acl, too: they act on files that they can write anyway.
 func (a *Authorizer) operator(ctx context.Context, r *rpc.Request) decision.Decision {
 	who := a.Principal(ctx, r.From)
 	if who.subject.Operator {
@@ -189,24 +188,27 @@ func (a *Authorizer) operator(ctx context.Context, r *rpc.Request) decision.Deci
 	return seal.Refuse(rpc.Errorf(rpc.Denied, "user %s may not do this (%s): %s", who.name, r.Op, reason).WithHint("root may do this"))
 }
 
-// refusal is what the principal is told.
+// refusal returns the refusal for the principal.
 func refusal(who Principal, q acl.Question, d acl.Decision) error {
 	what := functions(q)
 	if who.subject.Kind == acl.Peer {
 		return refusePeer(who, q, what, d)
 	}
-	return rpc.Errorf(rpc.Denied, "Authorization error occurred. User %s may not use %s: %s", who.name, what, d.Reason).
-		WithHint("root may do this; an operator grants it in the master's configuration")
+	hint := "root may do this; an operator grants it in the master's configuration"
+	if who.subject.Operator { // an operator may do everything that is not blacklisted
+		hint = "publisher_acl_blacklist in the master's configuration forbids it to everybody"
+	}
+	return rpc.Errorf(rpc.Denied, "Authorization error occurred. User %s may not use %s: %s", who.name, what, d.Reason).WithHint("%s", hint)
 }
 
-// refusePeer tells a minion that it may not, and where an operator would let it.
+// refusePeer returns the refusal for a minion, and names the setting that could allow it.
 func refusePeer(who Principal, q acl.Question, what string, d acl.Decision) error {
 	setting := map[acl.Scope]string{acl.Minions: "peer", acl.Runner: "peer_run", acl.Wheel: "peer_run, below @wheel", acl.Mine: "mine_get"}[q.Scope]
 	return rpc.Errorf(rpc.Denied, "Authorization error occurred. Minion %s may not use %s through the master: %s", who.subject.Name, what, d.Reason).
 		WithHint("an operator grants it in the master's configuration, under %s", setting)
 }
 
-// functions names what a question is about.
+// functions names the functions of a question.
 func functions(q acl.Question) string {
 	list := ""
 	for i, c := range q.Commands {

@@ -14,9 +14,9 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Send decides about an event that a runner fires: nobody fires by it what they may not
-// fire without it. from is its sender, who asked for the runner. The tag spaces of the
-// master are for operators.
+// Send decides about an event that a runner fires: its user may fire only what they could fire
+// without the runner. from is the sender of the event, the user of the runner. The tag spaces
+// of the master are for operators.
 func (a *Authorizer) Send(ctx context.Context, who Principal, tag string) (from string, d decision.Decision) {
 	if id := who.Minion(); id != "" {
 		return id, a.MinionFire(salt.MinionID(id), tag)
@@ -34,7 +34,7 @@ func (a *Authorizer) Send(ctx context.Context, who Principal, tag string) (from 
 	return a.sender(who, p), allow(bus.EventGrant) // the runner is in the audit log
 }
 
-// sender is who fires, in the name by which the runner has them.
+// sender returns the sender, with the name that the runner uses for them.
 func (a *Authorizer) sender(who Principal, p eventacl.Principal) string {
 	if who.subject.Backend != "" {
 		return p.Sender
@@ -42,8 +42,8 @@ func (a *Authorizer) sender(who Principal, p eventacl.Principal) string {
 	return salt.UserPrefix + who.name
 }
 
-// MinionFire decides about events of a minion: none has a tag of the master's or of
-// another minion's.
+// MinionFire decides about events of a minion: it may not use tags of the master or of other
+// minions.
 func (a *Authorizer) MinionFire(id salt.MinionID, tags ...string) decision.Decision {
 	for _, tag := range tags {
 		err := event.CheckMinionTag(id, tag)
@@ -58,8 +58,8 @@ func (a *Authorizer) MinionFire(id salt.MinionID, tags ...string) decision.Decis
 	return allow(bus.TagSpace)
 }
 
-// tell writes down what was decided about a user's use of the bus. written is false for a
-// refusal that is only counted.
+// tell records a decision about a user's use of the bus. written is false for a refusal that is
+// only counted.
 func (a *Authorizer) tell(ctx context.Context, d eventacl.Record) (written bool, err error) {
 	who := audit.Who{User: d.Who.Name(), Sudo: d.Who.Sudo, Source: d.Who.Source}
 	if d.Who.UID >= 0 {
@@ -74,8 +74,8 @@ func (a *Authorizer) tell(ctx context.Context, d eventacl.Record) (written bool,
 	e.Verdict = audit.Allowed
 	err = a.Unwritten(a.Audit.Record(ctx, e))
 	if err != nil && d.Verb == "listen" && d.Who.Operator() {
-		// Who looks for what is wrong has to hear; it changes nothing, and they could
-		// read the files as well.
+		// An operator who looks for the cause must be able to listen. It changes nothing, and
+		// they could read the files as well.
 		a.Log.Warn("an operator listens, which is not in the audit log", "user", d.Who.Name())
 		err = nil
 	}

@@ -5,26 +5,25 @@ import (
 	"errors"
 
 	"github.com/brinebus/brine/internal/acl"
+	"github.com/brinebus/brine/internal/authz/command"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/target"
 )
 
-// errNoRule is for somebody whom no rule is for, and who was allowed something all the
-// same.
-var errNoRule = errors.New("no rule is for who asks")
+// errNoRule is for a principal without any rule who was allowed something nevertheless.
+var errNoRule = errors.New("no rule applies to the principal")
 
-// Publish decides about a job by what its target says, and then looks which minions that
-// is, among those that the rules are for: neither the answer nor the time that it takes
-// depends on others. That the target could not be understood is told to those only who may
-// run the functions somewhere; where no rule is for who asks it is not even read.
+// Publish decides about a job by its target expression, and then resolves it among the minions
+// that the rules allow: neither the answer nor its time depends on other minions. Only a
+// principal who may run the functions somewhere learns that the target cannot be parsed;
+// without any rule it is not even read.
 func (a *Authorizer) Publish(ctx context.Context, who Principal, q protocol.Publish) Permission {
 	commands := q.Commands
 	if q.Preview && len(commands) == 0 {
-		commands = []job.Command{{Function: "test.ping"}} // it tells as much
+		commands = []job.Command{{Function: "test.ping"}} // it reveals as much
 	}
 	if len(commands) == 0 {
 		return refuse(rpc.Errorf(rpc.Usage, "there is no function to run"))
@@ -40,8 +39,8 @@ func (a *Authorizer) Publish(ctx context.Context, who Principal, q protocol.Publ
 		}
 		return refuse(errNoRule)
 	}
-	if q.ReturnTag != "" { // the minions fire what they return, as by that function
-		question.Beside = []acl.Inner{{Command: module.Sending(q.ReturnTag)}}
+	if q.ReturnTag != "" { // the minions fire their returns, as with that function
+		question.Beside = []acl.Inner{{Command: command.Sending(q.ReturnTag)}}
 	}
 	t, mistake := a.Fleet.ParseTarget(ctx, who.Key(), q)
 	end, err := a.Fleet.TakeTurn(ctx, who.Key(), t)
@@ -57,8 +56,7 @@ func (a *Authorizer) Publish(ctx context.Context, who Principal, q protocol.Publ
 	return a.resolve(p, t, mistake)
 }
 
-// resolve finds the minions that a permission is for. That the target cannot be read is
-// told by now.
+// resolve finds the minions of a permission. mistake is the error of parsing the target.
 func (a *Authorizer) resolve(p Permission, t *target.Target, mistake error) Permission {
 	var start job.Start
 	if mistake == nil {
@@ -72,7 +70,7 @@ func (a *Authorizer) resolve(p Permission, t *target.Target, mistake error) Perm
 	return p.Only(start.Minions)
 }
 
-// Ping decides about a test.ping that a runner needs itself: who may run the runner may
+// Ping decides about a test.ping that a runner needs itself: whoever may run the runner may
 // have it done.
 func (a *Authorizer) Ping(ctx context.Context, who Principal, q protocol.Publish) Permission {
 	for _, c := range q.Commands {
@@ -94,8 +92,8 @@ func (a *Authorizer) Ping(ctx context.Context, who Principal, q protocol.Publish
 	return Permission{Decision: allow(bus.Published), start: start, target: t, entry: entry(who, question, d, q.Target, q.TargetType)}
 }
 
-// runnerTarget reads a target that a runner takes, and waits for the turn to look at it. It
-// refuses one that looks at pillar where no rule grants that to who asked for the runner.
+// runnerTarget parses a target of a runner, and waits for the turn to resolve it. It refuses a
+// target that matches by pillar if no rule grants that to the principal.
 func (a *Authorizer) runnerTarget(ctx context.Context, who Principal, q protocol.Publish) (t *target.Target, end func(), err error) {
 	if t, err = a.Fleet.ParseTarget(ctx, who.Key(), q); err != nil {
 		return nil, nil, err

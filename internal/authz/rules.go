@@ -2,69 +2,34 @@ package authz
 
 import (
 	"context"
-	"errors"
 
 	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/auth"
-	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Rules are what the configuration says about who may do what. They are replaced as a
-// whole, never changed.
+// Rules are the configured rules about who may do what. They are replaced as a whole, never
+// changed.
 type Rules struct {
-	config     acl.Config
-	rules      *acl.Rules
-	nodegroups map[string]any
-	verify     bool // the users of publisher_acl must exist
-	sudo       bool // who came by sudo is held to their own rules
+	config acl.Config
+	rules  *acl.Rules
+	verify bool // the users of publisher_acl must exist
 }
 
-// ParseRules compiles the rules about the functions of these tables. An error names every
-// mistake with its place.
-func ParseRules(cfg *config.Master, t Tables) (*Rules, error) {
-	groups, _ := cfg.Nodegroups.Value().(map[string]any)
-	settings := acl.Config{
-		PublisherACL:          setting("publisher_acl", cfg.PublisherACL),
-		PublisherACLBlacklist: setting("publisher_acl_blacklist", cfg.PublisherACLBlacklist),
-		ExternalAuth:          setting("external_auth", cfg.ExternalAuth),
-		Peer:                  setting("peer", cfg.Peer),
-		PeerRun:               setting("peer_run", cfg.PeerRun),
-		MineGet:               setting("mine_get", cfg.MineGet),
-		PermissiveACL:         cfg.PermissiveACL,
-		SudoACL:               cfg.SudoACL,
-		Nodegroups:            groups,
-		Runners:               functionsOf(t.runners),
-		Wheel:                 functionsOf(t.wheel),
-	}
-	for _, p := range t.added.Programs() {
-		settings.Added = append(settings.Added, p.Name)
-	}
-	rules, err := acl.Parse(settings)
+// ParseRules compiles the rules. verify says that the users of publisher_acl must exist. An error
+// has an acl.Error for each mistake.
+func ParseRules(c acl.Config, verify bool) (*Rules, error) {
+	rules, err := acl.Parse(c)
 	if err != nil {
-		return nil, located(err)
+		return nil, err
 	}
-	return &Rules{config: settings, rules: rules, nodegroups: groups, verify: cfg.ClientACLVerify, sudo: cfg.SudoACL}, nil
+	return &Rules{config: c, rules: rules, verify: verify}, nil
 }
 
-// Nodegroups are those of the configuration in force, as package target takes them.
-func (r *Rules) Nodegroups() map[string]any { return r.nodegroups }
+// Nodegroups returns those of the configuration, as package target takes them.
+func (r *Rules) Nodegroups() map[string]any { return r.config.Nodegroups }
 
-// located makes the mistakes that package acl has found those of a configuration.
-func located(err error) error {
-	var list []error
-	for _, one := range config.Mistakes(err) {
-		var e *acl.Error
-		if errors.As(one, &e) {
-			one = &config.Error{File: e.File, Line: e.Line, Column: e.Column, Key: e.Key, Err: e.Err}
-		}
-		list = append(list, one)
-	}
-	return errors.Join(list...)
-}
-
-// with returns the rules that hold for somebody whose token keeps external_auth
-// as it was, in YAML.
+// with returns the rules for a principal whose token keeps external_auth as it was, in YAML.
 func (r *Rules) with(external string) (*acl.Rules, error) {
 	setting, err := acl.ParseSetting("external_auth", external, "token")
 	if err != nil {
@@ -75,11 +40,7 @@ func (r *Rules) with(external string) (*acl.Rules, error) {
 	return acl.Parse(kept)
 }
 
-func setting(key string, l config.Located) acl.Setting {
-	return acl.Setting{Key: key, Node: l.Node, File: l.FileOf}
-}
-
-// Lint returns what is strange about rules without mistakes.
+// Lint returns warnings about valid rules that look wrong.
 func (r *Rules) Lint(ctx context.Context, users *auth.Users) []acl.Warning {
 	list := r.rules.Lint()
 	if !r.verify {

@@ -1,6 +1,6 @@
-// Package beacon watches this machine and says when something is worth an event: load, disks,
-// processes, services, files, logs, certificates. Where the events go, and who may add a
-// beacon, is for its caller.
+// Package beacon watches this machine and creates events: about load, disks, processes,
+// services, files, logs, certificates. Its caller decides where the events go, and who may add
+// a beacon.
 //
 // A beacon has the settings of Salt's beacon of the same name:
 //
@@ -25,19 +25,19 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Event is what a beacon has seen.
+// Event is what a beacon has observed.
 type Event struct {
-	Tag  string         // what the tag of the event ends with, behind the beacon's name
+	Tag  string         // the end of the event's tag, after the beacon's name
 	Data map[string]any // without the minion's id
 }
 
-// Probe looks at one thing. Look is never called twice at once; an error says that it could
-// not look, and is told once until it could again.
+// Probe observes one thing. Calls of Look do not overlap; an error means that it could not look,
+// and is reported once until Look succeeds again.
 type Probe interface {
 	Look(ctx context.Context, now time.Time) ([]Event, error)
 }
 
-// Beacon is one watch, as configured.
+// Beacon is one configured beacon.
 type Beacon struct {
 	Name     string
 	Kind     string // the name, unless beacon_module says otherwise
@@ -47,19 +47,19 @@ type Beacon struct {
 	Probe    Probe
 }
 
-// Status asks the minion's function status.NAME.
+// Status calls the minion's function status.NAME.
 type Status func(ctx context.Context, name string) (any, error)
 
-// needsStatus is a Probe that shows what functions tell.
+// needsStatus is a Probe that reports what functions return.
 type needsStatus interface{ useStatus(Status) }
 
-// DefaultInterval is how often a beacon looks whose interval is not set, as in Salt.
+// DefaultInterval is the interval of a beacon without one, as in Salt.
 const DefaultInterval = time.Second
 
-// MaxEvents bounds what one look of a beacon may bring: the rest is counted in the last.
+// MaxEvents limits the events of one look of a beacon; the last one has the number of the rest.
 const MaxEvents = 100
 
-// kind is a row of the table of what can be watched.
+// kind is a row of the table of beacon kinds.
 type kind struct {
 	name string
 	doc  string
@@ -82,7 +82,7 @@ var kinds = []kind{
 	{"status", "load, memory, processors and more, each time", newStatus},
 }
 
-// Kinds are the names of what can be watched, sorted.
+// Kinds returns the names of all kinds, sorted.
 func Kinds() []string {
 	var names []string
 	for _, k := range kinds {
@@ -91,7 +91,7 @@ func Kinds() []string {
 	return names
 }
 
-// Parse reads the setting beacons. All mistakes are told at once, by beacon.
+// Parse reads the setting beacons. It returns all errors together, by beacon.
 func Parse(v any) ([]Beacon, error) {
 	all, ok := v.(map[string]any)
 	if v != nil && !ok {
@@ -129,7 +129,7 @@ func parse(name string, v any) (Beacon, error) {
 	}
 	b := Beacon{Name: name, Kind: s.text("beacon_module", name), Enabled: s.truth("enabled", true)}
 	b.Interval = s.duration("interval", DefaultInterval)
-	s.ignore("disable_during_state_run") // there are no states
+	s.ignore("disable_during_state_run") // Brine has no states
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == b.Kind })
 	if i < 0 {
 		return Beacon{}, salt.WithHint(fmt.Errorf("there is no beacon %q", b.Kind), "there are: "+strings.Join(Kinds(), ", "))

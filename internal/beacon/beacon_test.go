@@ -83,7 +83,7 @@ func TestParse(t *testing.T) {
 		"neither running nor stopped":           dict{"ps": dict{"processes": dict{"x": "up"}}},
 		"an absolute path is wanted":            dict{"log": dict{"file": "x.log", "tags": dict{"a": dict{"regex": "b"}}}},
 		"a regex is wanted":                     dict{"log": dict{"file": "/x.log", "tags": dict{"a": dict{"regex": "("}}}},
-		"is no absolute path":                   dict{"inotify": dict{"files": dict{"x": nil}}},
+		"is not an absolute path":               dict{"inotify": dict{"files": dict{"x": nil}}},
 		"there is no change moved":              dict{"inotify": dict{"files": dict{"/x": dict{"mask": []any{"moved"}}}}},
 		`there is no counter "bytes"`:           dict{"network_info": dict{"interfaces": dict{"lo": dict{"bytes": int64(1)}}}},
 		"command is wanted":                     dict{"program": dict{"command": "ls"}},
@@ -156,7 +156,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestJournald: a program in the place of journalctl, which notes what it is asked for.
+// TestJournald: a program in place of journalctl, which notes what it is asked for.
 func TestJournald(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\necho \"$*\" >>" + dir + "/asked\ncat " + dir + "/messages 2>/dev/null\nexit 0\n"

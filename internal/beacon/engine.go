@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Engine looks through beacons as often as each of them says.
+// Engine calls each beacon at its interval.
 type Engine struct {
 	fire func(ctx context.Context, name string, events []Event) error
 	log  *slog.Logger
@@ -19,21 +19,21 @@ type Engine struct {
 	changed chan struct{}
 }
 
-// watch is a beacon that is in force.
+// watch is an active beacon.
 type watch struct {
 	Beacon
 	due     time.Time
 	busy    bool
-	failing bool // told already
+	failing bool // already reported
 }
 
-// NewEngine makes an engine without beacons. What they see goes to fire, under the name of
-// the beacon; it may be called for several beacons at once.
+// NewEngine returns an engine without beacons. It passes their events to fire with the name of the
+// beacon; fire may be called for several beacons at once.
 func NewEngine(fire func(ctx context.Context, name string, events []Event) error, log *slog.Logger) *Engine {
 	return &Engine{fire: fire, log: log, changed: make(chan struct{}, 1)}
 }
 
-// Set puts beacons in force, in the place of those before.
+// Set replaces the active beacons.
 func (e *Engine) Set(list []Beacon) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -41,7 +41,7 @@ func (e *Engine) Set(list []Beacon) {
 		if !w.busy {
 			w.close()
 		}
-		w.Enabled = false // a look that is under way closes it at its end
+		w.Enabled = false // a running look closes it when it ends
 	}
 	e.running = nil
 	for _, b := range list {
@@ -59,7 +59,7 @@ func (w *watch) close() {
 	}
 }
 
-// Run looks through the beacons until ctx ends.
+// Run calls the beacons until ctx ends.
 func (e *Engine) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	timer := time.NewTimer(0)
@@ -81,10 +81,10 @@ func (e *Engine) Run(ctx context.Context) {
 	}
 }
 
-// idle is how long nothing is to be done where there is no beacon.
+// idle is the wait if there is no beacon.
 const idle = time.Minute
 
-// due returns the beacons whose time has come, and when the next one's does.
+// due returns the beacons that are due, and the time until the next one is.
 func (e *Engine) due(now time.Time) (list []*watch, next time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -119,7 +119,7 @@ func (e *Engine) look(ctx context.Context, w *watch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err != nil && !w.failing && ctx.Err() == nil {
-		e.log.Warn("a beacon cannot look", "beacon", w.Name, "err", err)
+		e.log.Warn("a beacon has failed", "beacon", w.Name, "err", err)
 	}
 	w.failing, w.busy = err != nil, false
 	if !w.Enabled {
@@ -127,7 +127,7 @@ func (e *Engine) look(ctx context.Context, w *watch) {
 	}
 }
 
-// ask is Look; a panic ends that look and nothing else.
+// ask calls Look; a panic fails only that look.
 func (e *Engine) ask(ctx context.Context, w *watch) (events []Event, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -16,16 +16,16 @@ import (
 	"github.com/brinebus/brine/internal/process"
 )
 
-// journald watches messages of the journal of systemd. It asks journalctl, for those fields
-// only that are watched for.
+// journald watches messages in the systemd journal. It runs journalctl, and requests only the
+// watched fields.
 type journald struct {
 	services map[string]map[string]string // by name: the fields that a message must have
 	program  string
-	cursor   string // of the message that was read last
+	cursor   string // of the last message that was read
 	since    time.Time
 }
 
-// fieldName is what journalctl takes for the name of a field, and not for an option or a file.
+// fieldName matches what journalctl takes for the name of a field, not for an option or a file.
 var fieldName = regexp.MustCompile(`^_{0,2}[A-Z][A-Z0-9_]{0,62}$`)
 
 func newJournald(s *settings) (Probe, error) {
@@ -46,10 +46,10 @@ func newJournald(s *settings) (Probe, error) {
 	return j, nil
 }
 
-// maxJournal bounds what is read at a time, in bytes; the next look goes on behind it.
+// maxJournal limits how many bytes are read at a time; the next look continues after them.
 const maxJournal = 4 << 20
 
-// Look implements Probe. It begins with what comes after the first look.
+// Look implements Probe. It begins with the messages after the first look.
 func (j *journald) Look(ctx context.Context, now time.Time) ([]Event, error) {
 	args := []string{"--output=json", "--no-pager", "--quiet"}
 	switch {
@@ -69,7 +69,7 @@ func (j *journald) Look(ctx context.Context, now time.Time) ([]Event, error) {
 	for line := range bytes.Lines([]byte(e.Stdout)) {
 		var fields map[string]any
 		if json.Unmarshal(line, &fields) != nil {
-			break // cut off: it is read again
+			break // incomplete: it is read again
 		}
 		if len(events) >= MaxEvents {
 			break
@@ -82,7 +82,7 @@ func (j *journald) Look(ctx context.Context, now time.Time) ([]Event, error) {
 	return events, nil
 }
 
-// check says whether there is a journal that can be read.
+// check checks that there is a readable journal.
 func (j *journald) check(ctx context.Context) error {
 	_, err := j.run(ctx, []string{"--output=json", "--no-pager", "--quiet", "--lines=0"})
 	return err
@@ -102,7 +102,7 @@ func (j *journald) run(ctx context.Context, args []string) (process.Ending, erro
 	return e, nil
 }
 
-// matches are the terms of journalctl: all fields of one service, or all of another.
+// matches returns the terms for journalctl: all fields of one service, or all of another.
 func (j *journald) matches() (terms []string) {
 	for i, name := range slices.Sorted(maps.Keys(j.services)) {
 		if i > 0 {
@@ -115,7 +115,7 @@ func (j *journald) matches() (terms []string) {
 	return terms
 }
 
-// events are those of one message: one for each service that it is about.
+// events returns the events of one message: one for each matching service.
 func (j *journald) events(fields map[string]any) (events []Event) {
 	for _, name := range slices.Sorted(maps.Keys(j.services)) {
 		fits := true

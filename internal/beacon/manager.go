@@ -11,8 +11,8 @@ import (
 	"github.com/brinebus/brine/internal/override"
 )
 
-// Manager has the beacons of a minion: those of its configuration, with what functions
-// have changed. It implements module.Beacons.
+// Manager has the beacons of a minion: those of its configuration, with the changes by functions.
+// It implements module.Beacons.
 type Manager struct {
 	engine *Engine
 	status Status
@@ -21,22 +21,22 @@ type Manager struct {
 
 	mu      sync.Mutex
 	setting *override.Setting
-	now     map[string]any // in force
+	now     map[string]any // the active ones
 }
 
 const savedHead = "# Written by beacons.save: what functions have changed. A beacon that is null was deleted.\n"
 
-// NewManager puts the beacons of a configuration in force, for Run; what they see goes to
-// fire, as with NewEngine.
+// NewManager activates the beacons of a configuration, for Run. Their events go to fire, as in
+// NewEngine.
 func NewManager(cfg *config.Minion, fire func(ctx context.Context, name string, events []Event) error, status Status, log *slog.Logger) (*Manager, error) {
 	m := &Manager{engine: NewEngine(fire, log), status: status, file: override.New(cfg, "beacons", config.BeaconChanges, savedHead), log: log}
 	return m, m.Take(cfg)
 }
 
-// Run looks through the beacons until ctx ends.
+// Run calls the beacons until ctx ends.
 func (m *Manager) Run(ctx context.Context) { m.engine.Run(ctx) }
 
-// Check looks at the setting beacons of a configuration; a mistake has its place in the file.
+// Check checks the setting beacons of a configuration; an error has its position in the file.
 func Check(l config.Located) error {
 	if _, err := Parse(l.Value()); err != nil {
 		return l.At(nil, err)
@@ -44,8 +44,8 @@ func Check(l config.Located) error {
 	return nil
 }
 
-// Take puts the beacons of a configuration in force, with what functions have saved. After
-// an error those before are in force.
+// Take activates the beacons of a configuration, with the changes that functions have saved. After
+// an error the previous ones stay active.
 func (m *Manager) Take(cfg *config.Minion) error {
 	if err := Check(cfg.Beacons); err != nil {
 		return err
@@ -85,8 +85,8 @@ func (m *Manager) Beacons() map[string]any {
 	return maps.Clone(m.now)
 }
 
-// SetBeacons implements module.Beacons. A beacon that runs a program comes from the
-// configuration alone: what it would run is for whoever may run programs.
+// SetBeacons implements module.Beacons. A beacon that runs a program can come only from the
+// configuration: otherwise users could run programs without the right to.
 func (m *Manager) SetBeacons(now map[string]any) error {
 	list, err := Parse(now)
 	if err != nil {
@@ -112,15 +112,14 @@ func (m *Manager) SetBeacons(now map[string]any) error {
 	return nil
 }
 
-// SaveBeacons implements module.Beacons: in what the beacons differ from the configuration.
+// SaveBeacons implements module.Beacons: it saves the differences from the configuration.
 func (m *Manager) SaveBeacons() (path string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.file.Path, m.setting.Keep(m.now)
 }
 
-// ResetBeacons implements module.Beacons: what functions have changed is forgotten, what they
-// have saved too.
+// ResetBeacons implements module.Beacons: it removes the changes by functions, also saved ones.
 func (m *Manager) ResetBeacons() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// settings are those of one beacon. What is read is crossed off; what is left over at the end
-// is a mistake.
+// settings are those of one beacon. A setting that is read is removed; whatever is left at the end
+// is an error.
 type settings struct {
 	rest     map[string]any
 	mistakes []error
 }
 
-// newSettings reads a dictionary, or Salt's list of dictionaries of one key each.
+// newSettings reads a dictionary, or Salt's list of dictionaries with one key each.
 func newSettings(v any) (*settings, error) {
 	s := &settings{rest: map[string]any{}}
 	switch v := v.(type) {
@@ -81,7 +81,7 @@ func (s *settings) truth(key string, otherwise bool) bool {
 	}
 }
 
-// maxInterval keeps a beacon from sleeping for ever.
+// maxInterval limits the interval of a beacon.
 const maxInterval = 366 * 24 * time.Hour
 
 func (s *settings) duration(key string, otherwise time.Duration) time.Duration {
@@ -150,7 +150,7 @@ func (s *settings) words(key string) []string {
 	return list
 }
 
-// done tells what was wrong, and what nobody has read.
+// done returns what was wrong, and which settings were not read.
 func (s *settings) done() error {
 	for _, key := range slices.Sorted(maps.Keys(s.rest)) {
 		s.mistakes = append(s.mistakes, fmt.Errorf("it has no setting %q", key))

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// status shows what functions of the module status tell, whether or not it has changed.
+// status reports what functions of the module status return, whether or not it has changed.
 type status struct {
-	wanted map[string][]string // by function: parts of what it tells; none is all
+	wanted map[string][]string // by function: parts of its return; none is all
 	ask    Status
 }
 
-// statusFunctions are those that tell of the machine, and take nothing for it.
+// statusFunctions are those that return machine data and take no arguments.
 var statusFunctions = []string{"cpuinfo", "cpustats", "diskstats", "diskusage", "loadavg", "meminfo", "netdev", "netstats", "nproc", "procs", "time", "uptime", "version", "vmstats", "w"}
 
-// statusUsual is what Salt's beacon shows without settings.
+// statusUsual is what Salt's beacon reports without settings.
 var statusUsual = []string{"loadavg", "cpustats", "meminfo", "vmstats", "time"}
 
 func newStatus(s *settings) (Probe, error) {
@@ -67,7 +67,7 @@ func (p *status) one(ctx context.Context, name string, now time.Time) (any, erro
 	return p.ask(ctx, name)
 }
 
-// pick is a part of what a function tells. What it does not tell is left out.
+// pick selects parts of what a function returns. Missing parts are omitted.
 func pick(all map[string]any, names []string) map[string]any {
 	some := map[string]any{}
 	for _, name := range names {

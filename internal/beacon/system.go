@@ -21,7 +21,7 @@ type averages struct {
 	atStart  bool
 	onChange bool
 	seen     bool
-	outside  bool // at the look before
+	outside  bool // at the previous look
 }
 
 func newLoad(s *settings) (Probe, error) {
@@ -65,7 +65,7 @@ func (l *averages) Look(ctx context.Context, _ time.Time) ([]Event, error) {
 	return []Event{{Data: map[string]any{"1m": a.Load1, "5m": a.Load5, "15m": a.Load15}}}, nil
 }
 
-// memory watches how much of it is used.
+// memory watches the used memory, in percent.
 type memory struct{ percent float64 }
 
 func newMemory(s *settings) (Probe, error) {
@@ -86,7 +86,7 @@ func (m memory) Look(ctx context.Context, _ time.Time) ([]Event, error) {
 	return []Event{{Data: map[string]any{"memusage": v.UsedPercent}}}, nil
 }
 
-// disks watches how full file systems are; a mount point is a name or a regular expression.
+// disks watches how full file systems are; a mount point is a path or a regular expression.
 type disks struct {
 	limits map[*regexp.Regexp]float64
 }
@@ -130,9 +130,9 @@ func (d disks) Look(ctx context.Context, _ time.Time) ([]Event, error) {
 	return events, nil
 }
 
-// processes watches which run.
+// processes watches whether processes run.
 type processes struct {
-	wanted map[string]bool // by name: whether it is told that one runs
+	wanted map[string]bool // by name: whether to report that it runs
 }
 
 func newProcesses(s *settings) (Probe, error) {
@@ -224,7 +224,7 @@ func (n interfaces) Look(ctx context.Context, _ time.Time) ([]Event, error) {
 	return events, nil
 }
 
-// exceeds says whether a counter has its limit, or with the type greater more than that.
+// exceeds reports whether a counter has reached its limit, or with the type greater exceeds it.
 func exceeds(now map[string]uint64, limits map[string]any) bool {
 	for key, limit := range limits {
 		most, ok := number(limit)

@@ -25,14 +25,14 @@ import (
 	"github.com/brinebus/brine/internal/process"
 )
 
-// maxLine bounds a line that becomes an event.
+// maxLine limits a line that becomes an event.
 const maxLine = 64 << 10
 
-// lines watches what is written at the end of a file.
+// lines watches the lines appended to a file.
 type lines struct {
 	file   string
 	tags   map[string]*regexp.Regexp
-	info   os.FileInfo // of the file that was read last
+	info   os.FileInfo // of the last file that was read
 	offset int64
 }
 
@@ -60,8 +60,8 @@ func cmpErr(err error, otherwise string) string {
 	return otherwise
 }
 
-// Look implements Probe. It begins at the end of the file as it is at the first look; a file
-// that was rotated or cut off is read from its beginning.
+// Look implements Probe. It begins at the end of the file at the first look; a file that was
+// rotated or truncated is read from its beginning.
 func (l *lines) Look(_ context.Context, _ time.Time) ([]Event, error) {
 	f, err := os.Open(l.file)
 	if err != nil {
@@ -87,7 +87,7 @@ func (l *lines) Look(_ context.Context, _ time.Time) ([]Event, error) {
 	for r := bufio.NewReaderSize(f, maxLine); len(events) < MaxEvents; {
 		line, err := r.ReadSlice('\n')
 		if errors.Is(err, io.EOF) {
-			return events, nil // an unfinished line is read again
+			return events, nil // an incomplete line is read again
 		}
 		l.offset += int64(len(line))
 		events = append(events, l.matches(strings.TrimRight(string(line), "\r\n"))...)
@@ -108,14 +108,14 @@ func (l *lines) matches(line string) []Event {
 	return events
 }
 
-// files watches for changes of files and folders.
+// files watches changes of files and directories.
 type files struct {
 	watcher *fsnotify.Watcher
 	rules   map[string]fsnotify.Op // by path
-	missing []string               // paths that are to be watched when they are there
+	missing []string               // paths to watch when they exist
 }
 
-// operations are the changes by the names of inotify that Salt has.
+// operations are the changes, by Salt's names, which are those of inotify.
 var operations = map[string]fsnotify.Op{
 	"create": fsnotify.Create, "delete": fsnotify.Remove, "delete_self": fsnotify.Remove, "modify": fsnotify.Write, "close_write": fsnotify.Write,
 	"moved_to": fsnotify.Create, "moved_from": fsnotify.Rename, "move_self": fsnotify.Rename, "attrib": fsnotify.Chmod,
@@ -125,7 +125,7 @@ func newFiles(s *settings) (Probe, error) {
 	f := &files{rules: map[string]fsnotify.Op{}}
 	for path, v := range s.table("files") {
 		if !filepath.IsAbs(path) {
-			return nil, fmt.Errorf("files: %s is no absolute path", path)
+			return nil, fmt.Errorf("files: %s is not an absolute path", path)
 		}
 		rule, _ := v.(map[string]any)
 		mask, err := readMask(rule["mask"])
@@ -143,7 +143,7 @@ func newFiles(s *settings) (Probe, error) {
 	return f, nil
 }
 
-// readMask reads the changes that count; by default those of Salt.
+// readMask reads which changes count; the default is that of Salt.
 func readMask(v any) (fsnotify.Op, error) {
 	list, ok := v.([]any)
 	switch {
@@ -171,7 +171,7 @@ func (f *files) Close() error {
 	return f.watcher.Close()
 }
 
-// Look implements Probe: it takes what the system has told since the last look.
+// Look implements Probe: it returns what the system has reported since the last look.
 func (f *files) Look(context.Context, time.Time) ([]Event, error) {
 	if f.watcher == nil {
 		w, err := fsnotify.NewWatcher()
@@ -199,7 +199,7 @@ func (f *files) Look(context.Context, time.Time) ([]Event, error) {
 	return events, nil
 }
 
-// changes are the names of what happens, as Salt has them.
+// changes are the names of the changes, as in Salt.
 var changes = []struct {
 	op   fsnotify.Op
 	name string
@@ -216,7 +216,7 @@ func (f *files) event(e fsnotify.Event) (Event, bool) {
 	}
 	if e.Has(fsnotify.Remove | fsnotify.Rename) {
 		if _, itself := f.rules[e.Name]; itself && !slices.Contains(f.missing, e.Name) {
-			f.missing = append(f.missing, e.Name) // an editor puts another file in its place
+			f.missing = append(f.missing, e.Name) // an editor replaces the file
 		}
 	}
 	for _, c := range changes {
@@ -227,7 +227,7 @@ func (f *files) event(e fsnotify.Event) (Event, bool) {
 	return Event{}, false
 }
 
-// services watches which run.
+// services watches whether services run.
 type services struct {
 	rules map[string]serviceRule
 	was   map[string]bool
@@ -284,10 +284,10 @@ func isRunning(ctx context.Context, name string) (bool, error) {
 	return err == nil && e.Code == 0, err
 }
 
-// lookTime bounds what a beacon starts.
+// lookTime limits the run time of programs that a beacon starts.
 const lookTime = 30 * time.Second
 
-// certificates watches when they expire.
+// certificates watches when certificates expire.
 type certificates struct {
 	files []string
 	days  float64
@@ -346,8 +346,8 @@ func readCertificate(b []byte) (*x509.Certificate, error) {
 	return x509.ParseCertificate(b)
 }
 
-// program asks a program of somebody's own: each line that it prints is a JSON object, the
-// data of an event, whose tag ends with its "tag".
+// program runs a custom program: each line that it prints is a JSON object, the data of an event
+// whose tag ends with its "tag".
 type program struct{ args []string }
 
 func newProgram(s *settings) (Probe, error) {

@@ -1,10 +1,10 @@
-// Package blockfile looks at the files of the embedded server's store as they lie on the
-// disk: before the server opens them, when they may be damaged, and when somebody asks.
+// Package blockfile checks the block files of the embedded server's store on disk: before the
+// server opens them, if they may be damaged, and on request.
 //
-// The server, when it finds a damaged record, cuts off the block there: all that is
-// readable behind it is gone, and it says so to nobody. Here a damaged record is made into
-// an erased one of the same length, so that the server reads on behind it; a copy of the
-// block as it was is kept; and what was lost is told. Messages are not interpreted here.
+// If the server finds a damaged record, it truncates the block there: all readable records after it
+// are lost, without a report. This package replaces a damaged record with an erased one of the same
+// length, so that the server reads on after it; it keeps a copy of the original block and reports
+// what was lost. It does not interpret messages.
 package blockfile
 
 import (
@@ -21,20 +21,20 @@ import (
 	"time"
 )
 
-// Lost is a part of a stream that cannot be read.
+// Lost is an unreadable part of a stream.
 type Lost struct {
 	Stream string    `json:"stream"`
-	From   uint64    `json:"from"` // sequences that may be lost: none beside these is
-	To     uint64    `json:"to"`   // 0 for an unknown one: it was the end of the stream
+	From   uint64    `json:"from"` // sequences that may be lost; no others are
+	To     uint64    `json:"to"`   // 0 if unknown: it was the end of the stream
 	After  time.Time `json:"after,omitzero"`
-	Before time.Time `json:"before,omitzero"` // when the messages around them were stored
+	Before time.Time `json:"before,omitzero"` // when the messages before and after were stored
 	Block  string    `json:"block"`           // the file
 	Offset int64     `json:"offset"`
 	Bytes  int64     `json:"bytes"`
-	Copy   string    `json:"copy,omitempty"` // of the block as it was
+	Copy   string    `json:"copy,omitempty"` // of the original block
 }
 
-// Map is the same as data.
+// Map returns the same data as a map.
 func (l Lost) Map() map[string]any {
 	m := map[string]any{
 		"stream": l.Stream, "from": int64(l.From), "to": int64(l.To), "block": l.Block, "offset": l.Offset, "bytes": l.Bytes,
@@ -50,50 +50,50 @@ func (l Lost) Map() map[string]any {
 	return m
 }
 
-// Report is what was found.
+// Report is the result of a check.
 type Report struct {
 	Blocks  int
-	Read    int // of them; the others are known not to have changed
+	Read    int // blocks that were read; the others are known to be unchanged
 	Bytes   int64
 	Records uint64
 	Lost    []Lost
 	Last    map[string]uint64 // the last sequence of each stream
-	Torn    map[string]bool   // whether its end is damaged
+	Torn    map[string]bool   // whether the end of the stream is damaged
 
-	streams map[string]*learned // of a Checker that learns
-	window  []byte              // for the block that is read
+	streams map[string]*learned // of a Checker with learn
+	window  []byte              // buffer for the block that is read
 }
 
-// learned is what was found of a stream.
+// learned is what was found in a stream.
 type learned struct {
-	msgs   string // the folder of its blocks
+	msgs   string // the directory of its blocks
 	blocks []numbered
-	unsure bool // there is more to it than the blocks say
+	unsure bool // the blocks do not contain everything about it
 }
 
-// Checker looks at a store.
+// Checker checks a store.
 type Checker struct {
 	Dir    string // of the store
-	Repair bool   // make damaged records into erased ones; else they are only told of
-	// Running says that a server has the store open: the newest block of each stream is
-	// looked at, but not repaired, since it is written to.
+	Repair bool   // replace damaged records with erased ones; otherwise they are only reported
+	// Running means that a server has the store open: the newest block of each stream is checked,
+	// but not repaired, since the server writes to it.
 	Running bool
-	// Pause is called between two blocks, so that who looks in passing takes no time from
-	// others; an error ends it. It may be nil.
+	// Pause is called between two blocks, so that a background check does not slow others; an error
+	// ends the check. It may be nil.
 	Pause func() error
 
-	newestOnly bool // of each stream, unless there is something wrong with that
-	known      bool // blocks that are what their summaries were made of are not read
-	learn      bool // summaries are gathered, and kept
+	newestOnly bool // check only the newest block of each stream, unless that has an error
+	known      bool // do not read blocks that match their summaries
+	learn      bool // collect and store summaries
 }
 
-// copies is the folder for blocks as they were, beside the store's own.
+// copies is the directory for original blocks, beside the store's own.
 const (
 	copies    = "damaged"
 	maxCopies = 16
 )
 
-// Check looks at all streams.
+// Check checks all streams.
 func (c Checker) Check() (*Report, error) {
 	r := &Report{Last: map[string]uint64{}, Torn: map[string]bool{}, streams: map[string]*learned{}}
 	dirs, err := filepath.Glob(filepath.Join(c.Dir, "jetstream", "*", "streams", "*", "msgs"))
@@ -143,13 +143,13 @@ func (c Checker) stream(dir string, r *Report) error {
 	switch {
 	case !c.Repair || c.Running:
 		return nil
-	case len(r.Lost) > lost, c.learn && !c.known: // the index is of the blocks as they were
+	case len(r.Lost) > lost, c.learn && !c.known: // the index describes the blocks before the repair
 		return removeIndex(dir)
 	}
 	return nil
 }
 
-// blocksOf returns the numbers of a stream's blocks in their order.
+// blocksOf returns the numbers of a stream's blocks in order.
 func blocksOf(dir string) ([]int, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -169,36 +169,36 @@ func blocksOf(dir string) ([]int, error) {
 
 func blockPath(dir string, n int) string { return filepath.Join(dir, strconv.Itoa(n)+".blk") }
 
-// block is one that is looked at.
+// block is the block that is being checked.
 type block struct {
 	checker Checker
 	stream  string
 	dir     string
 	number  int
-	newest  bool // it is the one that is written to
+	newest  bool // it is the one that the server writes to
 	report  *Report
 
 	sums  sums
 	size  int
-	end   [sumSize]byte // the sum of the record that was read last
-	text  []byte        // all of it, where it was not read record by record
+	end   [sumSize]byte // the checksum of the last record that was read
+	text  []byte        // the whole block, if it was not read record by record
 	found []damage
 	last  record // the latest message
 	tally *tally
-	torn  int // where a write was cut off, 0 for nowhere: in an empty block nothing is
+	torn  int // where an incomplete write begins, 0 for none: an empty block has none
 }
 
-// damage is a part of a block that has no readable record.
+// damage is a part of a block without a readable record.
 type damage struct {
 	at, end   int
-	seq       uint64 // of the record that takes its place
-	from, to  uint64 // the sequences that it may have had
+	seq       uint64 // of the record that replaces it
+	from, to  uint64 // the sequences that it may have contained
 	after     time.Time
 	before    time.Time
-	discarded bool // it is cut off
+	discarded bool // it is at the end and is truncated
 }
 
-// look passes over a block that is known, and reads another one.
+// look skips a block that is known, and reads any other.
 func (b *block) look() error {
 	if !b.checker.learn {
 		return b.check()
@@ -237,8 +237,8 @@ func (b *block) passOver(s *summary) {
 	b.report.Last[b.stream] = max(b.report.Last[b.stream], b.last.seq, s.high)
 }
 
-// note gathers the summary of a block that was read, and keeps it if the block will not
-// change unnoticed.
+// note collects the summary of a block that was read, and stores it if a later change of the block
+// would be noticed.
 func (b *block) note(path string, id identity, when time.Time) error {
 	if len(b.found) > 0 || b.size == 0 {
 		b.report.unsure(b.stream)
@@ -262,7 +262,7 @@ func (r *Report) learn(stream string, n numbered) {
 	r.streams[stream].blocks = append(r.streams[stream].blocks, n)
 }
 
-// unsure says that the server is to read the blocks of that stream itself.
+// unsure records that the server must read the blocks of that stream itself.
 func (r *Report) unsure(stream string) {
 	if l := r.streams[stream]; l != nil {
 		l.unsure = true
@@ -313,7 +313,7 @@ func (b *block) check() (err error) {
 	return b.handle(path)
 }
 
-// read looks at a block in which something is wrong.
+// read examines a block that has an error.
 func (b *block) read(path string) (err error) {
 	if b.text, err = os.ReadFile(path); err != nil {
 		return err
@@ -331,8 +331,8 @@ func (b *block) read(path string) (err error) {
 	return nil
 }
 
-// skim goes over a block record by record, without having all of it in memory, as long as
-// nothing is wrong. If it is false, nothing has happened.
+// skim checks a block record by record, without loading all of it, as long as it finds no error. If
+// it returns false, it has recorded nothing.
 func (b *block) skim(path string) (whole bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -354,7 +354,7 @@ func (b *block) skim(path string) (whole bool, err error) {
 	return err == nil, err
 }
 
-// begin is before the first record.
+// begin resets the state before the first record.
 func (b *block) begin() {
 	b.last = record{seq: b.report.Last[b.stream]}
 	if b.tally != nil {
@@ -362,7 +362,7 @@ func (b *block) begin() {
 	}
 }
 
-// take notes a readable record, which text begins with.
+// take records a readable record; text begins with it.
 func (b *block) take(r record, text []byte) {
 	b.pass(r)
 	copy(b.end[:], text[r.size-sumSize:r.size])
@@ -371,7 +371,7 @@ func (b *block) take(r record, text []byte) {
 	}
 }
 
-// walk goes over the records.
+// walk examines all records.
 func (b *block) walk() {
 	b.begin()
 	records := uint64(0)
@@ -388,7 +388,7 @@ func (b *block) walk() {
 	b.report.Records += records
 }
 
-// pass notes a readable record.
+// pass records a readable record.
 func (b *block) pass(r record) {
 	switch {
 	case r.kind == tombstone:
@@ -402,31 +402,31 @@ func (b *block) pass(r record) {
 		b.found[n-1].to, b.found[n-1].before = r.seq-1, r.time
 		return
 	}
-	if n := len(b.report.Lost); n > 0 { // the end of the block before
+	if n := len(b.report.Lost); n > 0 { // the end of the previous block
 		if l := &b.report.Lost[n-1]; l.Stream == b.stream && l.To == 0 {
 			l.To, l.Before = r.seq-1, r.time
 		}
 	}
 }
 
-// damaged notes what cannot be read at that offset, and returns where it ends.
+// damaged records the unreadable part at that offset, and returns where it ends.
 func (b *block) damaged(at int) (end int) {
 	d := damage{at: at, end: len(b.text), from: b.last.seq + 1, seq: b.last.seq + 1, after: b.last.time}
 	if next, ok := b.next(at); ok {
 		d.end = next
 	}
 	if d.end == len(b.text) && (b.newest || d.end-d.at < leastSize) {
-		d.discarded = true // nothing is behind it
+		d.discarded = true // nothing readable follows
 	}
 	if d.discarded && b.newest && b.onlyTorn(at) {
 		b.torn = at
-		return d.end // a write that was cut off, of which nobody was told, unless the power went, too
+		return d.end // an incomplete write that was never acknowledged, unless the power also failed
 	}
 	b.found = append(b.found, d)
 	return d.end
 }
 
-// next returns where the next readable record is: at best where the damaged one says that
+// next returns where the next readable record begins: preferably where the damaged record says that
 // it ends.
 func (b *block) next(at int) (int, bool) {
 	if r, _, _, ok := frame(b.text[at:]); ok {
@@ -442,7 +442,7 @@ func (b *block) next(at int) (int, bool) {
 	return 0, false
 }
 
-// onlyTorn says whether the rest of the block is the beginning of the next record.
+// onlyTorn reports whether the rest of the block is the beginning of the next record.
 func (b *block) onlyTorn(at int) bool {
 	rest := b.text[at:]
 	if len(rest) < headSize {
@@ -453,7 +453,7 @@ func (b *block) onlyTorn(at int) bool {
 	return size > len(rest) && size <= mostSize && (seq&(erasedBit|tombBit) != 0 || seq == b.last.seq+1)
 }
 
-// handle tells of the damage, and repairs it.
+// handle reports the damage and repairs it.
 func (b *block) handle(path string) error {
 	if len(b.found) == 0 {
 		return b.cutTorn(path)
@@ -480,8 +480,8 @@ func (b *block) handle(path string) error {
 	return nil
 }
 
-// cutTorn takes away the beginning of a record that was never finished, behind which the
-// server would go on where an index says that the block is whole.
+// cutTorn removes the beginning of an unfinished record. Otherwise the server would append after it
+// if an index says that the block is complete.
 func (b *block) cutTorn(path string) error {
 	if b.torn == 0 || !b.checker.Repair || b.checker.Running {
 		return nil
@@ -489,7 +489,7 @@ func (b *block) cutTorn(path string) error {
 	return os.Truncate(path, int64(b.torn))
 }
 
-// keep copies the block as it was; the oldest copies go.
+// keep copies the original block; the oldest copies are removed.
 func (b *block) keep(path string) (string, error) {
 	dir := filepath.Join(b.checker.Dir, copies)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -508,8 +508,8 @@ func (b *block) keep(path string) (string, error) {
 	return copied, os.WriteFile(copied, b.text, 0o600)
 }
 
-// repair writes a record that is erased over each damage. Its sequence is the last one
-// that may be lost: those before it are known to be gone by that.
+// repair writes an erased record over each damage. Its sequence is the last one that may be lost:
+// from that, the server knows that those before it are gone.
 func (b *block) repair(path string) (err error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -529,9 +529,9 @@ func (b *block) repair(path string) (err error) {
 	return f.Sync()
 }
 
-// SkipTo makes the stream go on behind that sequence. The store must be closed. It adds
-// a block with a word of a removed message, as the server itself does when it remembers
-// more than it finds.
+// SkipTo makes the stream continue after that sequence. The store must be closed. It adds a block
+// with a tombstone of a removed message, as the server itself does when it remembers more than it
+// finds.
 func SkipTo(dir, stream string, seq uint64) error {
 	dirs, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", stream, "msgs"))
 	if err != nil || len(dirs) == 0 {

@@ -13,16 +13,16 @@ import (
 	"strings"
 )
 
-// The form of index.db, as nats-server 2.11 to 2.15 writes it and reads it at its start.
-// It believes the file only where the newest block ends as the file says; otherwise it
-// reads all blocks. TestTheServersOwnIndex holds this to the server that is linked.
+// The format of index.db, as nats-server 2.11 to 2.15 writes it and reads it at its start. The
+// server uses the file only if the newest block ends as the file says; otherwise it reads all
+// blocks. TestTheServersOwnIndex checks this with the server that is linked.
 const (
 	indexName  = "index.db"
 	indexMagic = 11
 	indexForm  = 4
 )
 
-// numbered is a block of a stream with what is known of it.
+// numbered is a block of a stream with its summary.
 type numbered struct {
 	number int
 	*summary
@@ -34,9 +34,9 @@ type subjectSpan struct {
 	first, last int // blocks
 }
 
-// writeIndex writes the index of a stream that is not open, so that the server need not
-// read its blocks. Where the server's own fits, and wherever there is anything unusual
-// about the stream, it writes none: then the server reads them.
+// writeIndex writes the index of a stream that is not open, so that the server need not read its
+// blocks. It writes none if the server's own index is still valid, and none if anything about the
+// stream is unusual: then the server reads the blocks.
 func writeIndex(msgs, stream string, blocks []numbered) error {
 	path := filepath.Join(msgs, indexName)
 	if len(blocks) == 0 || !indexable(msgs) {
@@ -56,14 +56,13 @@ func writeIndex(msgs, stream string, blocks []numbered) error {
 	return replaceFile(path, sums.of(nil, nil, b, b))
 }
 
-// endsAt says whether that index was written when the record with that sum was the newest.
+// endsAt reports whether the index was written when the newest record had that checksum.
 func endsAt(index []byte, sum [sumSize]byte) bool {
 	at := len(index) - 2*sumSize
 	return at >= 0 && bytes.Equal(index[at:at+sumSize], sum[:])
 }
 
-// indexable says whether the stream is of a kind whose index has no more than encodeIndex
-// writes.
+// indexable reports whether the index of the stream contains only what encodeIndex writes.
 func indexable(msgs string) bool {
 	var meta struct {
 		Name          string            `json:"name"`
@@ -87,8 +86,8 @@ func indexable(msgs string) bool {
 	return onlyKnown(dir, "meta.inf", "meta.sum", "msgs", "obs") && onlyKnown(msgs, indexName, ".blk", ".tmp", ".new")
 }
 
-// onlyKnown says whether all names of dir end like one of these. Of anything else, such as
-// keys, or a purge that a kill has cut off, only the server knows what it means.
+// onlyKnown reports whether all names in dir have one of these endings. Only the server knows the
+// meaning of other files, such as keys, or a purge that was interrupted by a kill.
 func onlyKnown(dir string, ends ...string) bool {
 	entries, err := os.ReadDir(dir)
 	return err == nil && !slices.ContainsFunc(entries, func(e os.DirEntry) bool {
@@ -96,7 +95,7 @@ func onlyKnown(dir string, ends ...string) bool {
 	})
 }
 
-// encodeIndex is false where a block is empty or out of order.
+// encodeIndex returns false if a block is empty or out of order.
 func encodeIndex(blocks []numbered) ([]byte, bool) {
 	var messages, size uint64
 	subjects := map[string]subjectSpan{}
@@ -140,7 +139,7 @@ func encodeIndex(blocks []numbered) ([]byte, bool) {
 	return append(out, newest.sum[:]...), true
 }
 
-// appendEntry adds what the index says of one block; its times are those since base.
+// appendEntry appends the index entry of one block; its times are relative to base.
 func (n numbered) appendEntry(out []byte, base int64) []byte {
 	out = binary.AppendUvarint(out, uint64(n.number))
 	out = binary.AppendUvarint(out, n.bytes)
@@ -165,8 +164,8 @@ func removeIndex(msgs string) error {
 	return nil
 }
 
-// applyRemovals takes from the summaries the messages that other blocks say were removed.
-// It reads the blocks that are concerned, and calls changed for each.
+// applyRemovals removes from the summaries the messages that other blocks record as removed. It
+// reads the affected blocks again, and calls changed for each.
 func applyRemovals(msgs, stream string, blocks []numbered, changed func(numbered) error) error {
 	var removals []uint64
 	for _, b := range blocks {
@@ -191,11 +190,11 @@ func applyRemovals(msgs, stream string, blocks []numbered, changed func(numbered
 	return nil
 }
 
-// errChanged says that a block is not what its summary was made of any more.
+// errChanged is returned if a block has changed since its summary was made.
 var errChanged = errors.New("the block was changed meanwhile")
 
-// without reads the block again and returns its summary without those, which are sorted,
-// and without what the present one does not have.
+// without reads the block again and returns its summary without the messages in removals, which are
+// sorted, and without those missing in the present summary.
 func (n numbered) without(msgs, stream string, removals []uint64) (*summary, error) {
 	r := reader{gone: func(seq uint64) bool {
 		_, gone := slices.BinarySearch(removals, seq)
@@ -204,13 +203,13 @@ func (n numbered) without(msgs, stream string, removals []uint64) (*summary, err
 	return r.summarise(blockPath(msgs, n.number), stream, n.number, n.id)
 }
 
-// reader reads blocks that are whole.
+// reader reads blocks without damage.
 type reader struct {
-	gone   func(seq uint64) bool // messages that do not count; nil names none
+	gone   func(seq uint64) bool // messages that do not count; nil means none
 	window []byte
 }
 
-// summarise reads a block that is still that file.
+// summarise reads a block if it is still the same file.
 func (r *reader) summarise(path, stream string, number int, id identity) (*summary, error) {
 	sums, err := newSums(stream, number)
 	if err != nil {

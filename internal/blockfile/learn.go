@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Learner keeps summaries of the blocks that a running server has finished, so that the
-// next start reads only those that came after. What it misses costs that start time, and
-// nothing else. It is for one goroutine.
+// Learner stores summaries of blocks that a running server has finished, so that the next start
+// reads only later ones. A block that it misses only costs time at that start. It is for one
+// goroutine.
 type Learner struct {
 	dir   string // of the store
 	seen  map[string]identity
@@ -17,13 +17,13 @@ type Learner struct {
 	read  reader
 }
 
-// NewLearner returns one for the store in dir. pause is called after each block that was
-// read; an error ends Learn.
+// NewLearner returns a Learner for the store in dir. It calls pause after each block that it reads;
+// an error of pause ends Learn.
 func NewLearner(dir string, pause func() error) *Learner {
 	return &Learner{dir: dir, seen: map[string]identity{}, pause: pause}
 }
 
-// Learn reads the blocks that are new or were changed.
+// Learn reads blocks that are new or changed.
 func (l *Learner) Learn() error {
 	defer func() { l.read.window = nil }()
 	dirs, err := filepath.Glob(filepath.Join(l.dir, "jetstream", "*", "streams", "*", "msgs"))
@@ -64,7 +64,7 @@ func (l *Learner) stream(msgs string) error {
 	})
 }
 
-// block says whether it has kept a summary.
+// block reports whether it has stored a summary.
 func (l *Learner) block(msgs, stream string, n int) (bool, error) {
 	path := blockPath(msgs, n)
 	now := time.Now()
@@ -77,7 +77,7 @@ func (l *Learner) block(msgs, stream string, n int) (bool, error) {
 		return false, nil
 	}
 	s, err := l.read.summarise(path, stream, n, id)
-	if errors.Is(err, errDamaged) || err == nil && id.size == 0 { // the next start says so
+	if errors.Is(err, errDamaged) || err == nil && id.size == 0 { // the next start reports it
 		l.seen[path] = id
 		return false, nil
 	}
@@ -91,7 +91,7 @@ func (l *Learner) block(msgs, stream string, n int) (bool, error) {
 	return true, l.pause()
 }
 
-// forget drops what is known of blocks that are no more.
+// forget removes what is known of deleted blocks.
 func (l *Learner) forget(msgs string, blocks []int) {
 	have := map[string]bool{}
 	for _, n := range blocks {
@@ -104,7 +104,7 @@ func (l *Learner) forget(msgs string, blocks []int) {
 	}
 }
 
-// known returns the blocks of which there are summaries.
+// known returns the blocks that have summaries.
 func (l *Learner) known(msgs, stream string, blocks []int) (known []numbered) {
 	for _, n := range blocks {
 		if s, ok := readSummary(l.dir, stream, n, l.seen[blockPath(msgs, n)]); ok {

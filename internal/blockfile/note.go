@@ -11,16 +11,16 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// unsynced is the folder, beside the store's own, for notes of streams whose sync has failed:
-// from which block on the disk may not have what the kernel has. A daemon that ends before it
-// has written these anew leaves them to the next start, for which the kernel takes all of it
-// for written. The notes themselves are not synced: after a power cut the kernel has nothing
-// that the disk does not have.
+// unsynced is the directory, beside the store's own, for notes about streams whose sync has failed:
+// from which block on the disk may lack what the kernel has. If a daemon ends before it has
+// rewritten these blocks, the next start does it: the kernel considers them written, so only the
+// notes show them. The notes themselves are not synced: after a power failure the kernel has nothing
+// that the disk lacks.
 const unsynced = "unsynced"
 
 func notePath(dir, stream string) string { return filepath.Join(dir, unsynced, stream) }
 
-// wayOnly is noted where not even the folders were synced, and no block was tried.
+// wayOnly is noted if not even the directories could be synced, and no block was tried.
 const wayOnly = -1
 
 func (o *synced) note(dir, stream string) error {
@@ -45,7 +45,7 @@ func dropNote(dir, stream string) error {
 	return nil
 }
 
-// noted returns the streams of which there are notes.
+// noted returns the streams that have notes.
 func noted(dir string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(dir, unsynced))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -53,15 +53,15 @@ func noted(dir string) ([]string, error) {
 	}
 	var streams []string
 	for _, e := range entries {
-		if filepath.Ext(e.Name()) != ".tmp" { // which a kill has cut off, as it failed
+		if filepath.Ext(e.Name()) != ".tmp" { // a temporary file was left by a kill during the write
 			streams = append(streams, e.Name())
 		}
 	}
 	return streams, nil
 }
 
-// renewNoted writes anew what the notes of a store name that is not open. A note that cannot
-// be read names all blocks.
+// renewNoted rewrites the blocks that the notes of a closed store name. An unreadable note means
+// all blocks.
 func renewNoted(dir string, streams []string) error {
 	for _, stream := range streams {
 		found, err := folderOf(dir, stream)

@@ -14,9 +14,9 @@ import (
 	"github.com/minio/highwayhash"
 )
 
-// The form of a record in a block, as the file store of nats-server 2.10 to 2.15 writes
-// it: length, sequence, time, length of the subject; then subject, headers and data, and
-// a sum. TestTheServersOwnBlocks holds this to the server that is linked.
+// The format of a record in a block, as the file store of nats-server 2.10 to 2.15 writes it:
+// length, sequence, time, length of the subject; then subject, headers and data, and a checksum.
+// TestTheServersOwnBlocks checks this with the server that is linked.
 const (
 	headSize  = 22
 	sumSize   = 8
@@ -25,10 +25,10 @@ const (
 
 	headersBit = 1 << 31 // of the length: there are headers
 	erasedBit  = 1 << 63 // of the sequence: the message was erased
-	tombBit    = 1 << 62 // of the sequence: it says that a message was removed
+	tombBit    = 1 << 62 // of the sequence: it records that a message was removed
 )
 
-// record is what is known of one record.
+// record has the metadata of one record.
 type record struct {
 	size int
 	seq  uint64
@@ -44,10 +44,10 @@ const (
 	tombstone
 )
 
-// sums checks the records of one block. It is for one goroutine.
+// sums verifies the checksums of the records of one block. It is for one goroutine.
 type sums struct {
 	hash hash.Hash64
-	last []byte // the sum that was made last
+	last []byte // the last computed checksum
 }
 
 func newSums(stream string, block int) (sums, error) {
@@ -63,8 +63,7 @@ func sumsFor(name string) (sums, error) {
 	return sums{h, make([]byte, 0, sumSize)}, err
 }
 
-// frame reads what the head of the record at the beginning of b says. It is false where
-// that cannot be.
+// frame reads the head of the record at the beginning of b. ok is false if it is invalid.
 func frame(b []byte) (r record, subject, body int, ok bool) {
 	if len(b) < leastSize {
 		return r, 0, 0, false
@@ -96,7 +95,7 @@ func subjectOf(b []byte) []byte {
 	return b[headSize : headSize+int(binary.LittleEndian.Uint16(b[20:]))]
 }
 
-// read reads the record at the beginning of b; it is false if there is no whole one.
+// read reads the record at the beginning of b; it returns false if there is no complete one.
 func (s sums) read(b []byte) (record, bool) {
 	r, subject, body, ok := frame(b)
 	if !ok {
@@ -114,8 +113,8 @@ func (s sums) of(head, subject, data, into []byte) []byte {
 	return s.hash.Sum(into)
 }
 
-// blank is a record without a message, of that many bytes, at least leastSize. To the
-// store it says that the message was there, and is no more.
+// blank returns a record without a message, of size bytes, at least leastSize. For the store it
+// means that the message existed and was removed.
 func (s sums) blank(size int, seq uint64, bit uint64, at time.Time) []byte {
 	b := make([]byte, size)
 	binary.LittleEndian.PutUint32(b, uint32(size))
@@ -127,15 +126,14 @@ func (s sums) blank(size int, seq uint64, bit uint64, at time.Time) []byte {
 	return b
 }
 
-// errDamaged says that a block has something that is no readable record.
+// errDamaged means that a block contains something that is not a readable record.
 var errDamaged = errors.New("a record cannot be read")
 
-// window is how much of a block is in memory while it is read, or more for a longer record.
+// window is how much of a block is in memory while it is read; more for a longer record.
 const window = 256 << 10
 
-// eachRecord calls f for each record of a block, with the text that it is at the beginning
-// of, which is valid as long as f runs.
-// The window may be nil; it is returned for the next block.
+// eachRecord calls f for each record of a block; text begins with the record and is valid only
+// during the call. buf may be nil; it is returned for the next block.
 func eachRecord(from io.Reader, s sums, buf []byte, f func(r record, text []byte)) ([]byte, error) {
 	buf = slices.Grow(buf[:0], window)
 	for ended := false; ; {
@@ -168,7 +166,7 @@ func eachRecord(from io.Reader, s sums, buf []byte, f func(r record, text []byte
 	}
 }
 
-// lengthOf is how long the record at the beginning of b says that it is, at most mostSize.
+// lengthOf returns the length that the record at the beginning of b claims, at most mostSize.
 func lengthOf(b []byte) int {
 	if len(b) < headSize {
 		return leastSize

@@ -13,30 +13,30 @@ import (
 	"github.com/brinebus/brine/internal/atomicfile"
 )
 
-// State is a small file beside the store that is synced before what it says matters: how
-// the store was left, and which sequences may have been shown.
+// State is a small file beside the store: how the store was closed, and which sequences may have
+// been shown. It is synced before its content matters.
 type State struct {
-	Clean bool   `json:"clean"` // it was closed in order
-	Boot  string `json:"boot"`  // of the machine, when it was opened
-	// High is up to which sequence those of a stream may have been given out; of one that
-	// was closed in order, which was the last.
+	Clean bool   `json:"clean"` // it was closed properly
+	Boot  string `json:"boot"`  // boot id of the machine when it was opened
+	// High is the highest sequence of each stream that may have been given out; after a proper
+	// close, the last one.
 	High map[string]uint64 `json:"high,omitempty"`
-	// Lost is what was found to be lost, the latest at the end.
+	// Lost is everything that was found to be lost, the latest at the end.
 	Lost []Lost `json:"lost,omitempty"`
 }
 
-// maxLost is how many are remembered.
+// maxLost limits how many are remembered.
 const maxLost = 256
 
 func statePath(dir string) string { return filepath.Join(dir, "state.json") }
 
-// ReadState returns the state of the store, the zero value where there is none.
+// ReadState returns the state of the store, the zero value if there is none.
 func ReadState(dir string) (State, error) {
 	m := State{}
 	b, err := os.ReadFile(statePath(dir))
 	if err == nil {
 		err = json.Unmarshal(b, &m)
-		if err != nil { // it is written whole or not at all, so somebody else has changed it
+		if err != nil { // it is written atomically, so someone else has changed it
 			return State{}, fmt.Errorf("read %s: %w", statePath(dir), err)
 		}
 	}
@@ -49,7 +49,7 @@ func ReadState(dir string) (State, error) {
 	return m, err
 }
 
-// Write writes it to the disk.
+// Write writes the state to disk.
 func (m State) Write(dir string) error {
 	m.Lost = m.Lost[max(0, len(m.Lost)-maxLost):]
 	b, err := json.Marshal(m)
@@ -59,9 +59,9 @@ func (m State) Write(dir string) error {
 	return atomicfile.Write(statePath(dir), b, 0o600)
 }
 
-const unknownBoot = "unknown" // then each start is taken for one after a power cut
+const unknownBoot = "unknown" // then each start is treated as one after a power failure
 
-// boot names the time since which the kernel has lost nothing of what was written.
+// boot identifies the period in which the kernel has lost no written data.
 func boot() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -70,12 +70,11 @@ func boot() string {
 	return strings.TrimSpace(string(b))
 }
 
-// Recover prepares a store that is not open for the server: after anything but an orderly
-// stop it looks at all of it that it does not know, repairs it, and writes the indexes, so
-// that the server does not read everything again. What could not be synced before it was
-// closed is written anew first. A sequence that may have been shown is
-// not given out again, whatever was lost: the streams of High go on behind it. It returns
-// what was found, and the state, which is written, for the time to come.
+// Recover prepares a closed store for the server. After anything but a proper close it checks all
+// blocks that it does not know, repairs them, and writes the indexes, so that the server does not
+// read everything again. Data that could not be synced before is first written again. A sequence
+// that may have been shown is not given out again, whatever was lost: the streams in High continue
+// after it. Recover returns what it found, and the new state, which is already written.
 func Recover(dir string) (State, *Report, error) {
 	m, err := ReadState(dir)
 	if err != nil {
@@ -96,7 +95,7 @@ func Recover(dir string) (State, *Report, error) {
 	for stream, high := range m.High {
 		last, torn := r.Last[stream], r.Torn[stream] || slices.Contains(doubtful, stream)
 		if last >= high || !m.Clean && !torn && m.sameBoot() {
-			continue // nothing was lost with the power
+			continue // no power failure, so nothing was lost
 		}
 		r.Lost = endAt(r.Lost, stream, last, high)
 		if err := SkipTo(dir, stream, high); err != nil {
@@ -117,8 +116,8 @@ func Recover(dir string) (State, *Report, error) {
 	return m, r, err
 }
 
-// inspect looks at the ends of the streams after an orderly stop, and at all else if they
-// are not where they were, or it was none.
+// inspect checks the ends of the streams after a proper close. If they are not where they were, or
+// if the close was not proper, it checks everything else too.
 func inspect(dir string, m State) (*Report, error) {
 	c := Checker{Dir: dir, Repair: true}
 	if m.Clean {
@@ -135,15 +134,15 @@ func inspect(dir string, m State) (*Report, error) {
 	return c.Check()
 }
 
-// sameBoot says whether the kernel has lost nothing since the store was opened.
+// sameBoot reports whether the kernel has lost nothing since the store was opened.
 func (m State) sameBoot() bool { return m.Boot == boot() && m.Boot != unknownBoot }
 
-// ends looks at the newest blocks alone.
+// ends checks only the newest blocks.
 func ends(dir string) (*Report, error) {
 	return Checker{Dir: dir, newestOnly: true}.Check()
 }
 
-// Leave writes down that the store was closed in order.
+// Leave records that the store was closed properly.
 func (m State) Leave(dir string) error {
 	r, err := ends(dir)
 	if err != nil {
@@ -156,7 +155,7 @@ func (m State) Leave(dir string) error {
 	return m.Write(dir)
 }
 
-// endAt notes that the end of the stream is lost, up to high.
+// endAt records that the end of the stream is lost, up to high.
 func endAt(lost []Lost, stream string, last, high uint64) []Lost {
 	for i := range lost {
 		if l := &lost[i]; l.Stream == stream && l.To == 0 {

@@ -17,31 +17,31 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// summary is what a start needs to know of a block. It is kept beside the store, so that
-// the block need not be read again as long as the file is the same one.
+// summary is what a start needs to know of a block. It is stored beside the store, so that the
+// block need not be read again as long as the file is the same.
 type summary struct {
 	id   identity
-	sum  [sumSize]byte // of the newest record, by which the server knows the end of the block
+	sum  [sumSize]byte // of the newest record; the server compares it with the end of the block
 	head span          // of the first record
 	tail span          // of the last one
-	high uint64        // of the removals that it tells of, the highest sequence
+	high uint64        // the highest sequence in its tombstones
 
 	messages uint64
 	bytes    uint64
 	first    span              // the first message
-	dead     avl.SequenceSet   // sequences behind first that have no message
-	removals []uint64          // sequences of messages that are no more, in other blocks too
-	subjects map[string]uint64 // how many messages each has
+	dead     avl.SequenceSet   // sequences after first that have no message
+	removals []uint64          // sequences of removed messages, also in other blocks
+	subjects map[string]uint64 // number of messages of each
 }
 
-// span is a place in a stream: a sequence, and when it was given.
+// span is a sequence in a stream and the time when it was assigned.
 type span struct {
 	seq uint64
 	at  int64
 }
 
-// identity says whether a file is still what it was. What changes a file changes its ctime,
-// which no program can set back.
+// identity shows whether a file is unchanged. Any change of a file changes its ctime, which no
+// program can set back.
 type identity struct {
 	size, inode  uint64
 	mtime, ctime int64
@@ -59,9 +59,9 @@ func identify(path string) (identity, error) {
 	return identity{uint64(info.Size()), s.Inode, info.ModTime().UnixNano(), s.Changed}, err
 }
 
-// stableTime is how old the last change of a file must be before its identity says anything:
-// the kernel's clock for files ticks every few milliseconds, and two changes within one
-// tick look the same.
+// stableTime is how old the last change of a file must be before its identity is reliable: the
+// kernel's clock for files ticks every few milliseconds, and two changes within one tick look the
+// same.
 const stableTime = 2 * time.Second
 
 func (i identity) stable(now time.Time) bool {
@@ -69,11 +69,11 @@ func (i identity) stable(now time.Time) bool {
 	return i.mtime < limit && i.ctime < limit
 }
 
-// tally gathers a summary from the records of a block, without the messages that gone names.
-// It holds nothing of each: a block has tens of thousands.
+// tally builds a summary from the records of a block, without the messages for which gone is true.
+// It keeps no data for each message: a block has tens of thousands.
 type tally struct {
-	gone    func(seq uint64) bool // nil names none
-	next    uint64                // the sequence behind the latest message
+	gone    func(seq uint64) bool // nil means none
+	next    uint64                // the sequence after the latest message
 	numbers map[string]int        // of the subjects, in counts
 	counts  []uint64
 	summary summary
@@ -118,14 +118,14 @@ func (t *tally) add(r record, subject []byte) {
 	t.counts[n]++
 }
 
-// skip notes that there is no message before seq.
+// skip records that there is no message before seq.
 func (t *tally) skip(seq uint64) {
 	for ; t.next < seq; t.next++ {
 		t.summary.dead.Insert(t.next)
 	}
 }
 
-// end returns the summary. Nothing may be added then.
+// end returns the summary. Nothing may be added after that.
 func (t *tally) end() *summary {
 	s := &t.summary
 	if s.messages > 0 {
@@ -138,22 +138,22 @@ func (t *tally) end() *summary {
 	return s
 }
 
-// has says whether the message is there, as far as the summary knows.
+// has reports whether the message exists, as far as the summary knows.
 func (s *summary) has(seq uint64) bool {
 	return s.messages > 0 && seq >= s.first.seq && seq <= s.tail.seq && !s.dead.Exists(seq)
 }
 
-// summaries is the folder for them, beside the store's own.
+// summaries is their directory, beside the store's own.
 const summaries = "summaries"
 
 func summaryPath(dir, stream string, block int) string {
 	return filepath.Join(dir, summaries, stream, strconv.Itoa(block))
 }
 
-const summaryForm = 1 // the number of the form in which they are written
+const summaryForm = 1 // the version of their file format
 
-// write keeps the summary. It is for the time until the next boot: what a power cut leaves of
-// the block nobody knows.
+// write stores the summary. It is valid until the next boot: nobody knows what a power failure
+// leaves of the block.
 func (s *summary) write(dir, stream string, block int) error {
 	b := []byte{summaryForm}
 	b = appendText(b, []byte(boot()))
@@ -185,7 +185,7 @@ func (s *summary) write(dir, stream string, block int) error {
 	return replaceFile(path, sums.of(nil, nil, b, b))
 }
 
-// replaceFile writes it whole or not at all, as long as the power stays.
+// replaceFile writes a file atomically, but not safe against a power failure.
 func replaceFile(path string, b []byte) error {
 	if err := os.WriteFile(path+".tmp", b, 0o600); err != nil {
 		return err
@@ -197,7 +197,7 @@ func appendText(b, text []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// readSummary returns what is kept of a block, if the file is still the one that it was made of.
+// readSummary returns the stored summary of a block, if the file is the one that it was made from.
 func readSummary(dir, stream string, block int, id identity) (*summary, bool) {
 	b, err := os.ReadFile(summaryPath(dir, stream, block))
 	if err != nil || len(b) < 1+sumSize || b[0] != summaryForm {
@@ -236,7 +236,7 @@ func readSummary(dir, stream string, block int, id identity) (*summary, bool) {
 	return s, !d.failed && len(d.b) == 0 && s.id == id
 }
 
-// decoder reads what write has written.
+// decoder reads what write wrote.
 type decoder struct {
 	b      []byte
 	failed bool
@@ -264,7 +264,7 @@ func (d *decoder) take(n int) []byte {
 	return taken
 }
 
-// count reads how many follow, each of at least one byte.
+// count reads the number of items that follow, each of at least one byte.
 func (d *decoder) count() uint64 {
 	n := d.uint()
 	if n > uint64(len(d.b)) {
@@ -276,7 +276,7 @@ func (d *decoder) count() uint64 {
 
 func (d *decoder) text() []byte { return d.take(int(d.count())) }
 
-// dropSummaries removes those of blocks that are no more.
+// dropSummaries removes those of deleted blocks.
 func dropSummaries(dir, stream string, blocks []int) error {
 	entries, err := os.ReadDir(filepath.Join(dir, summaries, stream))
 	if errors.Is(err, fs.ErrNotExist) {

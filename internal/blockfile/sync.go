@@ -12,40 +12,40 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// Syncer makes durable what a running server has written to the blocks of its streams,
-// many messages at once: the server itself can only sync each one. It acknowledges a
-// message when the kernel has it, so a sync of the file that begins after the
-// acknowledgement covers it. Its methods may be called concurrently.
+// Syncer syncs what a running server has written to the blocks of its streams, many messages at
+// once: the server itself can only sync each one. The server acknowledges a message when the kernel
+// has it, so a sync of the file that begins after the acknowledgement covers it. Its methods may be
+// called concurrently.
 //
-// After a sync that failed the kernel takes what it could not write for written: the next
-// one succeeds, and the disk does not have it. So a stream whose sync has failed stays
-// failed until Renew, or until the Recover of the next start, which finds it noted.
+// After a failed sync the kernel considers the data written, although it is not: the next sync
+// succeeds, but the disk does not have the data. So a stream whose sync has failed stays failed
+// until Renew, or until the Recover of the next start, which finds a note about it.
 type Syncer struct {
 	dir     string // of the store
 	mu      sync.Mutex
 	streams map[string]*synced
-	data    func(path string) error // posix.SyncData; tests have disks that fail
+	data    func(path string) error // posix.SyncData; tests use failing disks
 }
 
-// synced is how far a stream is known to be on the disk. One goroutine syncs, and those
-// that come meanwhile share the next one: group guards the rest.
+// synced is how much of a stream is known to be on disk. One goroutine syncs; calls that arrive
+// meanwhile share the next sync: group guards the rest.
 type synced struct {
-	dir   string // of the blocks; "" as long as nothing was synced
-	way   bool   // what leads there is synced
-	block int    // the newest one
+	dir   string // of the blocks; "" before the first sync
+	way   bool   // the directories above are synced
+	block int    // the newest synced one
 
 	group  atomicfile.Group
-	mu     sync.Mutex // guards what follows, and a sync against Renew
-	failed error      // of the first sync that failed
+	mu     sync.Mutex // guards the next fields, and excludes Renew during a sync
+	failed error      // error of the first failed sync
 }
 
-// NewSyncer returns one for the store in dir.
+// NewSyncer returns a Syncer for the store in dir.
 func NewSyncer(dir string) *Syncer {
 	return &Syncer{dir: dir, streams: map[string]*synced{}, data: posix.SyncData}
 }
 
-// Sync returns when all is on the disk that the server had acknowledged for the stream
-// when it was called.
+// Sync returns when everything is on disk that the server had acknowledged for the stream before
+// the call.
 func (s *Syncer) Sync(stream string) error {
 	s.mu.Lock()
 	one := s.streams[stream]
@@ -74,9 +74,9 @@ func (s *Syncer) Sync(stream string) error {
 	})
 }
 
-// Renew writes what was not synced of streams whose sync has failed to new files, which
-// are synced, as long as the kernel still has it, and says whether there were any. The store
-// must be closed. What the kernel has lost is then found by Recover.
+// Renew writes data of streams whose sync has failed to new, synced files, as long as the kernel
+// still has it, and reports whether there were any. The store must be closed. What the kernel has
+// lost is then found by Recover.
 func (s *Syncer) Renew() (renewed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *Syncer) Renew() (renewed bool, err error) {
 
 func (o *synced) renew(dir string, data func(string) error) error {
 	if err := o.write(dir, data); err != nil {
-		return fmt.Errorf("write anew what could not be synced: %w", err)
+		return fmt.Errorf("write again what could not be synced: %w", err)
 	}
 	o.failed, o.way = nil, true
 	return nil
@@ -125,7 +125,7 @@ func (o *synced) write(dir string, data func(string) error) error {
 	return errors.Join(posix.SyncPath(o.dir), syncWay(dir, o.dir))
 }
 
-// rewrite replaces a file by a copy that is synced.
+// rewrite replaces a file with a synced copy.
 func rewrite(path string, data func(path string) error) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -166,7 +166,7 @@ func (o *synced) sync(dir, stream string, data func(path string) error) error {
 		case !errors.Is(err, fs.ErrNotExist):
 			return err
 		}
-		// It is the first one behind the newest, or the oldest ones were removed.
+		// It is the first one after the newest, or the oldest ones were removed.
 		blocks, err := blocksOf(o.dir)
 		if err != nil {
 			return err
@@ -188,7 +188,7 @@ func (o *synced) sync(dir, stream string, data func(path string) error) error {
 	return nil
 }
 
-// folderOf returns the folder of a stream's blocks.
+// folderOf returns the directory of a stream's blocks.
 func folderOf(dir, stream string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", stream, "msgs"))
 	if err != nil || len(found) == 0 {
@@ -197,13 +197,13 @@ func folderOf(dir, stream string) (string, error) {
 	return found[0], nil
 }
 
-// metaFiles are those that describe the stream with these blocks.
+// metaFiles returns the files that describe the stream with these blocks.
 func metaFiles(dir string) []string {
 	parent := filepath.Dir(dir)
 	return []string{filepath.Join(parent, "meta.inf"), filepath.Join(parent, "meta.sum")}
 }
 
-// syncWay syncs the folders between top and dir, and the files that describe the stream.
+// syncWay syncs the directories between top and dir, and the files that describe the stream.
 func syncWay(top, dir string) error {
 	parent := filepath.Dir(dir)
 	for _, path := range metaFiles(dir) {

@@ -60,7 +60,7 @@ func TestSyncFindsTheNewestBlock(t *testing.T) {
 }
 
 // A stream whose sync has failed stays failed, though the kernel says of the same file
-// that all is well the next time, until it was written anew; what was synced before stays.
+// that all is well the next time, until it was written again; what was synced before stays.
 func TestAFailedSyncStays(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -11,35 +11,35 @@ import (
 	"github.com/brinebus/brine/internal/logging"
 )
 
-// Bounds of what those may hold who have not proven who they are. All shrink with what
-// the operating system's limit on open files allows, see descriptors.
+// Limits for peers that are not authenticated yet. All are lowered when the operating system's
+// limit on open files is low, see descriptors.
 const (
-	// maxHalfOpen connections may be half open, and half of them of one host:
-	// each costs some 50 KB.
+	// maxHalfOpen is how many connections may be half open, at most half of them from one host.
+	// Each costs some 50 KB.
 	maxHalfOpen = 1024
-	// halfOpenTime is how long one may be half open in all; TLS and CONNECT have their
-	// own time, authTimeout each, and the rest is for waiting its turn.
+	// halfOpenTime is how long a connection may be half open in all. TLS and CONNECT have their
+	// own limit, authTimeout each; the rest is for waiting its turn.
 	halfOpenTime = 10 * time.Second
-	// patience is how long a peer may leave the daemon waiting before it gives way to
-	// others, where there are too many: some round trips of a far network.
+	// patience is how long the daemon waits for a peer before the peer may have to give way to
+	// others, when there are too many: a few round trips of a distant network.
 	patience = 250 * time.Millisecond
-	// maxUnaccepted is how many connections may wait for their keys to be accepted,
-	// since anybody can make keys: each costs some 80 KB. What is beyond, of a large fleet
-	// on its first day, tries again; minions with an accepted key do not count.
+	// maxUnaccepted is how many connections may wait for their keys to be accepted, since
+	// anybody can make keys. Each costs some 80 KB. Further minions, of a large fleet on its
+	// first day, try again. Minions with an accepted key do not count.
 	maxUnaccepted = 2000
-	// hostShare is the part of those places that one host gets.
+	// hostShare is the part of these connections that one host gets.
 	hostShare = 2
-	// acceptPause is how long nothing is taken after the kernel had nothing to give.
+	// acceptPause is how long nothing is accepted after accept has failed.
 	acceptPause = 10 * time.Millisecond
 )
 
-// acceptor takes the connections of the network, as many as there is room for, and
-// hands them to the server.
+// acceptor accepts the connections of the network, as many as there is room for, and hands them
+// to the server.
 type acceptor struct {
 	listener net.Listener
 	serve    func(*arrival)   // returns when the server reads from it
-	leave    func(cid uint64) // is told of the end of what was let in
-	throttle logging.Throttle // of what was turned away
+	leave    func(cid uint64) // called when an admitted connection has ended
+	throttle logging.Throttle // of refused connections
 	log      *slog.Logger
 	turns    *turns
 	meter    *meter
@@ -77,8 +77,8 @@ func (p *acceptor) accept() {
 	}
 }
 
-// stumbled is for an accept that failed, for want of descriptors as a rule: those who
-// are half open and silent give them back.
+// stumbled handles an accept that failed, as a rule for lack of descriptors: half-open
+// connections that are silent are closed.
 func (p *acceptor) stumbled(err error) {
 	p.throttle.Log(p.log, slog.LevelError, "accept", 1, "connections cannot be taken for the moment", "err", err)
 	p.mu.Lock()
@@ -90,7 +90,7 @@ func (p *acceptor) stumbled(err error) {
 	time.Sleep(acceptPause)
 }
 
-// arrive books a connection, nil if there is no room for it.
+// arrive counts a connection and returns it, or nil if there is no room for it.
 func (p *acceptor) arrive(c net.Conn) *arrival {
 	a := &arrival{Conn: c, acceptor: p, host: hostGroup(c.RemoteAddr()), gone: make(chan struct{})}
 	a.waiting.Store(time.Now().UnixNano())
@@ -129,15 +129,15 @@ func (p *acceptor) take(a *arrival) (victim *arrival, taken bool) {
 	return victim, taken
 }
 
-// turnedAway ends a connection for which there is no room, and tells of it once a minute,
-// from however many hosts they come.
+// turnedAway ends a connection for which there is no room. It logs that once a minute, from
+// however many hosts they come.
 func (p *acceptor) turnedAway(a *arrival) {
 	a.drop()
 	p.throttle.Log(p.log, slog.LevelWarn, "full", 1, "connections are turned away: too many that have not proven who they are", "host", a.host, "half_open", p.limits.halfOpen)
 }
 
-// letIn makes a half-open connection a proven one; strange ones, whose key is not
-// accepted, stay counted, and may have to leave for those of another host.
+// letIn makes a half-open connection an authenticated one. With strange, its key is not
+// accepted: it stays counted, and may have to give way to one of another host.
 func (p *acceptor) letIn(a *arrival, strange bool) bool {
 	p.mu.Lock()
 	p.halfOpen.remove(a)
@@ -156,7 +156,7 @@ func (p *acceptor) letIn(a *arrival, strange bool) bool {
 	return taken
 }
 
-// left is told of the end of a connection, by whomever and as often as that be.
+// left is called when a connection has ended, possibly more than once.
 func (p *acceptor) left(a *arrival) {
 	p.mu.Lock()
 	first := !a.ends()
@@ -181,7 +181,7 @@ func (p *acceptor) left(a *arrival) {
 	}
 }
 
-// stop ends everything that came in here.
+// stop ends every connection that was accepted here.
 func (p *acceptor) stop() {
 	p.listener.Close()
 	p.mu.Lock()

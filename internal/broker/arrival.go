@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// lifetime holds what is counted of a connection to its life: it is entered before its end
-// or never.
+// lifetime is what is counted for a connection while it lives: it is entered before its end or
+// never.
 type lifetime struct {
 	mu      sync.Mutex
 	ended   bool
 	entered bool
-	cid     uint64 // by the server's count, once entered
+	cid     uint64 // the server's connection number, once entered
 
-	share atomic.Pointer[flow] // of what is under way to the daemon, once entered
+	share atomic.Pointer[flow] // of the bytes under way to the daemon, once entered
 }
 
-// metered reads for a connection from its peer, when its share allows it. What the peer
-// sends meanwhile waits in the kernel, and then on the peer's side.
+// metered reads for a connection from its peer, when its share allows it. Until then, what the
+// peer sends waits in the kernel, and then on the peer's side.
 func (t *lifetime) metered(m *meter, gone <-chan struct{}, from io.Reader, b []byte) (int, error) {
 	s := t.share.Load()
 	if s == nil {
@@ -33,7 +33,7 @@ func (t *lifetime) metered(m *meter, gone <-chan struct{}, from io.Reader, b []b
 	return n, err
 }
 
-// enter says whether the connection is still there to be entered.
+// enter reports whether the connection is still alive and can be entered.
 func (t *lifetime) enter(cid uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -44,7 +44,7 @@ func (t *lifetime) enter(cid uint64) bool {
 	return true
 }
 
-// end says whether this is the first end of a connection that was entered.
+// end reports whether this is the first end of a connection that was entered.
 func (t *lifetime) end() (cid uint64, entered bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,26 +53,26 @@ func (t *lifetime) end() (cid uint64, entered bool) {
 	return t.cid, entered
 }
 
-// arrival is a connection of the network, from the moment it is taken to its end. Until
-// it is let in it is half open: what it makes the daemon compute, the handshake of TLS
-// and the judgement of its key, it does in turn with others.
+// arrival is a connection of the network, from accept to its end. Until it is let in it is half
+// open: what costs the daemon CPU time, the TLS handshake and the check of its key, waits for
+// its turn.
 type arrival struct {
 	net.Conn
 	lifetime
-	host     string // by which it is counted
+	host     string // that it is counted for
 	acceptor *acceptor
 	gone     chan struct{} // closed at its end
 	timer    *time.Timer   // ends it if it is not let in
 
 	in      atomic.Bool  // it was let in
 	turn    atomic.Bool  // it has a turn
-	waiting atomic.Int64 // since when it is the peer who has to speak; 0 if it is not
+	waiting atomic.Int64 // since when the daemon waits for the peer; 0 if it does not
 
-	quota *quota // what follows is guarded by the lock of acceptor
+	quota *quota // from here on guarded by the lock of acceptor
 	spot  *list.Element
 }
 
-// address is that of the peer; the authenticator finds the arrival by it.
+// address is the peer's address; the authenticator finds the arrival by it.
 type address struct {
 	net.Addr
 	arrival *arrival
@@ -81,8 +81,8 @@ type address struct {
 // RemoteAddr implements net.Conn.
 func (a *arrival) RemoteAddr() net.Addr { return address{a.Conn.RemoteAddr(), a} }
 
-// Read waits for the peer and then, while it is not let in, for its turn. Of one that was
-// let in it takes no more than its share.
+// Read waits for the peer and then, until the connection is let in, for its turn. Afterwards it
+// reads no more than the connection's share.
 func (a *arrival) Read(b []byte) (int, error) {
 	if a.in.Load() {
 		return a.metered(a.acceptor.meter, a.gone, a.Conn, b)
@@ -120,28 +120,28 @@ func (a *arrival) ends() bool {
 	}
 }
 
-// letIn makes it a connection like any other.
+// letIn makes it an ordinary connection.
 func (a *arrival) letIn() {
 	a.timer.Stop()
 	a.in.Store(true)
 	a.rest()
 }
 
-// silent says that the daemon has waited for the peer for a while: it may give way to
-// others.
+// silent reports whether the daemon has waited for the peer long enough that it may have to
+// give way to others.
 func (a *arrival) silent() bool {
 	since := a.waiting.Load()
 	return since != 0 && time.Since(time.Unix(0, since)) > patience
 }
 
-// Close ends it, and everything that is counted of it.
+// Close ends the connection and all counts for it.
 func (a *arrival) Close() error {
 	err := a.Conn.Close()
 	a.acceptor.left(a)
 	return err
 }
 
-// drop ends it without a word and without a trace in the kernel.
+// drop closes the connection without TLS messages, and so that the kernel keeps no state of it.
 func (a *arrival) drop() {
 	if c, ok := a.Conn.(*net.TCPConn); ok {
 		_ = c.SetLinger(0) // a closed connection needs none

@@ -21,8 +21,8 @@ import (
 type authenticator struct {
 	opts        Options
 	log         *slog.Logger
-	throttle    logging.Throttle // of connections that were refused
-	throttleAll logging.Throttle // of all of them together
+	throttle    logging.Throttle // of refused connections, by peer
+	throttleAll logging.Throttle // of all refused connections together
 	account     *server.Account
 	daemon      string    // the secret of the daemon's own connection
 	acceptor    *acceptor // nil without a listener
@@ -48,13 +48,13 @@ type localClient struct {
 	claim  string // the uid that the process believes to have, in digits
 }
 
-// misnamed says why a peer cannot be served: the kernel names it otherwise than it names
-// itself, or cannot name it here.
+// misnamed says why a peer cannot be served: the kernel names another user than the peer
+// claims, or cannot name one here.
 func (v *localClient) misnamed() error {
 	claim, err := strconv.ParseUint(v.claim, 10, 32)
 	switch {
 	case err == nil && uint32(claim) != v.UID:
-		return fmt.Errorf("it takes itself for uid %d, the kernel for uid %d: it is in another user namespace", claim, v.UID)
+		return fmt.Errorf("it claims uid %d, the kernel says uid %d: it is in another user namespace", claim, v.UID)
 	case v.Unnamed():
 		return errors.New("it is in a user namespace that this daemon does not know: the kernel has no uid for it")
 	}
@@ -71,7 +71,7 @@ func newAuthenticator(o Options) *authenticator {
 	}
 }
 
-// acceptors are where connections come in over the network.
+// acceptors are the listeners of the network.
 func (g *authenticator) acceptors() (list []*acceptor) {
 	if g.acceptor != nil {
 		list = append(list, g.acceptor)
@@ -82,7 +82,7 @@ func (g *authenticator) acceptors() (list []*acceptor) {
 	return list
 }
 
-// Check implements server.Authentication: it falls through to refusal.
+// Check implements server.Authentication. What no branch allows is refused.
 func (g *authenticator) Check(c server.ClientAuthentication) bool {
 	o := c.GetOpts()
 	if c.Kind() == server.LEAF && g.link != nil {
@@ -110,24 +110,24 @@ func (g *authenticator) Check(c server.ClientAuthentication) bool {
 		}
 		i, ok := g.admit(c, o, Peer{Remote: "local", Local: v.Peer, Sudo: bus.SudoUser(o.Name)}, &v.lifetime)
 		if !ok && g.opts.Context.Err() != nil {
-			v.conn.Close() // a daemon that stops cannot judge: that is no refusal, and nothing is said
+			v.conn.Close() // a daemon that stops cannot decide: this is no refusal and is not logged
 		}
 		return ok && g.register(c, i)
 	}
 	from, ok := c.RemoteAddress().(address)
 	if !ok {
-		return false // it is gone
+		return false // the connection has ended
 	}
 	a := from.arrival
 	i, ok := g.admit(c, o, Peer{Remote: from.String(), Host: a.host, TLS: state, Caller: o.Name == callerName}, &a.lifetime)
 	return ok && g.acceptor.letIn(a, i.Role == bus.RoleUnaccepted || i.Role == bus.RoleGuest) && g.register(c, i)
 }
 
-// callerName in CONNECT asks for the role of salt-call. It asks for less, so no
-// proof is needed.
+// callerName in CONNECT asks for the role of salt-call. That role has fewer rights, so no proof
+// is needed.
 const callerName = "salt-call"
 
-// admit asks who a peer is and books its connection.
+// admit finds out who a peer is and registers its connection.
 func (g *authenticator) admit(c server.ClientAuthentication, o *server.ClientOpts, p Peer, t *lifetime) (bus.Identity, bool) {
 	if err := bus.CheckNonce(o.Username); err != nil {
 		g.refused(hostOf(p.Remote), "remote", p.Remote, "err", err)
@@ -137,7 +137,7 @@ func (g *authenticator) admit(c server.ClientAuthentication, o *server.ClientOpt
 	i := g.opts.Admit(p)
 	i.Nonce = o.Username
 	if i.Role == bus.RoleNobody || i.Role == bus.RoleMaster {
-		return bus.Identity{}, false // the reason was logged by who decided
+		return bus.Identity{}, false // whoever decided has logged the reason
 	}
 	if err := g.enter(c.GetID(), i, p.Host, t); err != nil {
 		g.refused(i.String(), "peer", i.String(), "remote", p.Remote, "err", err)
@@ -146,18 +146,18 @@ func (g *authenticator) admit(c server.ClientAuthentication, o *server.ClientOpt
 	return i, true
 }
 
-// maxRefused is how many peers that are not let in are told of in a minute.
+// maxRefused is how many refused peers are logged in a minute.
 const maxRefused = 50
 
-// refused tells the log of a connection that is not let in: of each peer now and then, and
-// of so many of all.
+// refused logs that a connection was refused: for each peer now and then, and at most
+// maxRefused in a minute.
 func (g *authenticator) refused(who string, args ...any) {
 	if g.throttle.First(who, time.Now()) {
 		g.throttleAll.Log(g.log, slog.LevelWarn, "", maxRefused, "connection refused", args...)
 	}
 }
 
-// hostOf leaves out the port, by which each attempt is another.
+// hostOf cuts off the port, which differs with each attempt.
 func hostOf(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host
@@ -165,14 +165,14 @@ func hostOf(address string) string {
 	return address
 }
 
-// register gives the connection what the table has for its role.
+// register gives the connection the permissions of its role.
 func (g *authenticator) register(c server.ClientAuthentication, i bus.Identity) bool {
 	c.RegisterUser(&server.User{Username: i.String(), Account: g.account, Permissions: permissions(g.rights, i)})
 	return true
 }
 
-// permissions translates the table. The server takes an empty list of allowed
-// subjects for "everything", so where the table has nothing, all is denied.
+// permissions translates the table. The server takes an empty list of allowed subjects for
+// "everything", so where the table has nothing, all is denied.
 func permissions(rights bus.Rights, i bus.Identity) *server.Permissions {
 	return &server.Permissions{
 		Publish:   subjects(rights.Allowed(i, bus.Publish)),
@@ -187,9 +187,9 @@ func subjects(allow []string) *server.SubjectPermission {
 	return &server.SubjectPermission{Allow: allow}
 }
 
-// expect announces a local peer and returns the secret that its connection must
-// show, once. Whoever announces takes it back when the connection has ended: with a time
-// of its own it could end before a busy daemon has looked, which is not a refusal.
+// expect announces a local peer and returns the secret that its connection must present, once.
+// The caller withdraws it when the connection has ended. With a timeout it could expire before
+// a busy daemon has checked it, which would look like a refusal.
 func (g *authenticator) expect(v *localClient) string {
 	s := secret()
 	g.mu.Lock()
@@ -206,11 +206,10 @@ func (g *authenticator) takeLocal(secret string) (*localClient, bool) {
 	return v, ok
 }
 
-// enter books the connection. An inbox belongs to one connection: a second one
-// with the same nonce could hear the answers of the first. A connection enters
-// once: the server would take a second CONNECT for a change of mind, and what the
-// first had booked would stay for ever. One that has ended while it was judged does not
-// enter: nobody would book it out.
+// enter registers the connection. An inbox belongs to one connection: a second one with the
+// same nonce could read the answers of the first. A connection enters only once: the server
+// would accept a second CONNECT, and what the first had registered would stay forever. A
+// connection that ended during authentication does not enter, since nobody would remove it.
 func (g *authenticator) enter(cid uint64, i bus.Identity, host string, t *lifetime) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -227,7 +226,7 @@ func (g *authenticator) enter(cid uint64, i bus.Identity, host string, t *lifeti
 	case i.Key != "" && g.perKey[i.Key] >= g.mostOf(i):
 		return fmt.Errorf("its key has %d connections already", g.mostOf(i))
 	case !t.enter(cid):
-		return errors.New("it ended while it was judged")
+		return errors.New("it ended while it was checked")
 	}
 	g.in[cid] = i
 	g.inboxes[inbox] = i
@@ -237,7 +236,7 @@ func (g *authenticator) enter(cid uint64, i bus.Identity, host string, t *lifeti
 		g.perKey[i.Key]++
 	}
 	if i.Role == bus.RoleRemote {
-		g.perLogin[i.Name]++ // each may come with a key of its own
+		g.perLogin[i.Name]++ // each may have a key of its own
 	}
 	return nil
 }
@@ -285,7 +284,7 @@ func (g *authenticator) holds(token string) bool {
 	return g.perKey[token] > 0
 }
 
-// all are the connections that match; nil matches every one.
+// all returns the connections that match; nil matches every one.
 func (g *authenticator) all(match func(bus.Identity) bool) map[uint64]bus.Identity {
 	g.mu.Lock()
 	defer g.mu.Unlock()

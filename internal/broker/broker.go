@@ -24,14 +24,14 @@ import (
 	"github.com/brinebus/brine/internal/socket"
 )
 
-// Limits against a peer that asks for too much. They hold for each connection;
-// MaxPerKey for each key.
+// Limits for each connection; MaxPerKey is for each key.
 const (
 	maxPayload = 1 << 20  // bytes of one message; larger ones travel in pieces
 	maxPending = 64 << 20 // bytes waiting for one slow reader before it is cut off
-	// ownPending is the same for the daemon itself, and no limit: it was cut off as a slow
-	// reader of itself, by whoever sent enough. What waits for it is bounded where it is
-	// taken in, see meter, or it has asked for it.
+	// ownPending is the same for the daemon's own connection, and means no limit: with one,
+	// whoever sent enough would have the daemon cut off as a slow consumer of its own server.
+	// What waits for the daemon is bounded where it is read from the network (see meter), or
+	// the daemon has asked for it.
 	ownPending     = 1 << 50
 	maxControlLine = 4 << 10          // bytes of one protocol line
 	maxSubs        = 1000             // subscriptions of one connection; a minion has four
@@ -39,16 +39,16 @@ const (
 	authTimeout    = 5 * time.Second  // TLS and CONNECT must be done by then
 	usualPing      = 20 * time.Second // where Options do not say
 	maxPings       = 2
-	// MaxPerKey is how many connections one key may have: the daemon, its
-	// predecessor that has not noticed its end, and several salt-call at once.
+	// MaxPerKey is how many connections one key may have: the daemon, its predecessor whose end
+	// was not noticed yet, and several salt-call at once.
 	MaxPerKey = 32
-	// maxPerUser is how many connections an ordinary user may have through the
-	// local socket, which is open to all; a remote one; and a program that logs others in.
+	// maxPerUser is how many connections one user may have: an ordinary user of the local
+	// socket, which is open to all; a remote user; a program that logs others in.
 	maxPerUser = 256
-	// maxStore is no limit: the streams have bounds of their own (event_max_bytes). The
-	// server's would be three quarters of what is free now, and it would not open a
-	// stream that may grow beyond: a master would not start on a disk that will do for
-	// long.
+	// maxStore means no limit: the streams have bounds of their own (event_max_bytes). The
+	// server's default would be three quarters of the disk space that is free now, and it would
+	// not open a stream that may grow beyond that: a master would not start on a disk that is
+	// large enough for a long time.
 	maxStore = 1 << 50
 )
 
@@ -58,22 +58,22 @@ const (
 	system  = "SYS"
 )
 
-// Peer is who knocks: over TLS with a certificate, or over the local socket with
-// the kernel's word.
+// Peer is who connects: over TLS with a certificate, or over the local socket with the kernel's
+// credentials.
 type Peer struct {
 	Remote string
-	Host   string               // what it is counted by: its IPv4 address or its IPv6 network of 64 bits
+	Host   string               // its IPv4 address or its IPv6 /64 network, for limits for each host
 	Caller bool                 // it says that it is salt-call and wants no jobs
 	TLS    *tls.ConnectionState // nil for local peers
 	Local  socket.Peer          // for local peers
-	Nonce  string               // that it has chosen for its inbox
-	Sudo   string               // whom a local peer names as the user behind sudo; not checked
+	Nonce  string               // chosen by the peer for its inbox
+	Sudo   string               // the user behind sudo that a local peer claims; not checked
 }
 
-// Sync says when what is stored is on the disk.
+// Sync says when stored messages are synced to the disk.
 type Sync int
 
-// SyncSoon is within about a second, SyncAlways before anybody is told that it is stored.
+// SyncSoon is within about a second, SyncAlways before the message is acknowledged.
 const (
 	SyncSoon Sync = iota
 	SyncAlways
@@ -85,29 +85,28 @@ type Options struct {
 	Listen   string      // host:port; "" for no listener at all
 	TLS      *tls.Config // required with Listen
 	StoreDir string      // the folder of the JetStream file store; "" for none
-	Sync     Sync        // when what is stored is on the disk
-	// Ping is how often a connection that is silent is tried out. One that does not
-	// answer ends after three to four of them; 0 is for local peers, whose end the
-	// kernel tells.
+	Sync     Sync        // when stored messages are synced to the disk
+	// Ping is how often a silent connection is pinged. One that does not answer ends after
+	// three to four pings. 0 is for local peers, whose end the kernel reports.
 	Ping time.Duration
-	// Admit says who a peer is. An identity without a role is refused. It is
-	// called from many goroutines at once.
+	// Admit says who a peer is. An identity without a role is refused. It is called from many
+	// goroutines at once.
 	Admit func(Peer) bus.Identity
-	// Context is that of the daemon. Once it has ended, local peers whom Admit does not
-	// admit get no refusal: their connection just ends, and they may come again. nil
-	// never ends.
+	// Context is that of the daemon. Once it has ended, local peers that Admit refuses get no
+	// refusal: their connection just ends, and they may try again. nil never ends.
 	Context context.Context
-	// BringsOthers says who may have as many connections as a local user, with one key: a
+	// BringsOthers says whose key may have as many connections as a local user: that of a
 	// program that logs others in. nil is nobody.
 	BringsOthers func(bus.Identity) bool
-	// Gone is told of the end of every connection that was admitted.
+	// Gone is called after the end of every connection that was admitted.
 	Gone func(bus.Identity)
-	// Ready, where it is not nil, is closed when connections may be taken. Until then
-	// they wait in the kernel, where they cost nothing.
+	// Ready, where it is not nil, is closed when connections may be accepted. Until then they
+	// wait in the kernel, where they cost nothing.
 	Ready <-chan struct{}
 	Log   *slog.Logger
 	Link  *LinkOptions // for other masters that mirror the journal; nil for none
-	// Endpoints are what the daemon can be asked: connections may say that and no more.
+	// Endpoints are the requests that the daemon answers: connections may send these and no
+	// others.
 	Endpoints bus.Endpoints
 }
 
@@ -120,19 +119,19 @@ type Broker struct {
 	auth     *authenticator
 	health   *Health
 	nc       *nats.Conn  // the daemon's own connection
-	own      *loopDaemon // what it goes through
+	own      *loopDaemon // the daemon's end of it in this process
 	meter    *meter
-	failed   chan error // an inner part has died
+	failed   chan error // a part of the broker has failed
 	quit     chan struct{}
 	stopping sync.Once
-	ends     chan struct{} // there is something in ended
+	ends     chan struct{} // signals that ended is not empty
 	mu       sync.Mutex
-	ended    []bus.Identity // of whose end Gone is still to be told
+	ended    []bus.Identity // connections for which Gone is still to be called
 	locals   []net.Listener
 	users    map[uint32]int // local connections, by uid
 	stateMu  sync.Mutex
-	state    *blockfile.State // of the store, while it is open
-	lost     []blockfile.Lost // what was found to be lost when it was opened
+	state    *blockfile.State // state of the store, while it is open
+	lost     []blockfile.Lost // losses found when it was opened
 	losses   losses
 	wg       sync.WaitGroup
 }
@@ -180,7 +179,7 @@ func Start(o Options) (*Broker, error) {
 	return b, nil
 }
 
-// newServer makes the server, which does not run yet.
+// newServer makes the server; it does not run yet.
 func newServer(o Options, g *authenticator, listener net.Listener) (*server.Server, *server.Options, error) {
 	so, err := serverOptions(o, g, listener)
 	if err != nil {
@@ -210,15 +209,15 @@ func newServer(o Options, g *authenticator, listener net.Listener) (*server.Serv
 	return s, so, nil
 }
 
-// listen takes the port, nil where there is to be none. Who connects waits in the kernel.
+// listen takes the port; nil if there is to be none. Connections wait in the kernel.
 func listen(o Options) (net.Listener, error) {
 	if o.Listen == "" {
 		return nil, nil
 	}
 	if o.TLS == nil {
-		return nil, errors.New("a broker that listens needs TLS")
+		return nil, errors.New("a broker with a listener needs TLS")
 	}
-	c := net.ListenConfig{KeepAlive: -1} // the server tries out who is silent
+	c := net.ListenConfig{KeepAlive: -1} // the server pings silent peers
 	l, err := c.Listen(context.Background(), "tcp", o.Listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		err = salt.WithHint(err, "another program has the port, perhaps a second master: stop it, or set ret_port")
@@ -261,19 +260,19 @@ func serverOptions(o Options, g *authenticator, listener net.Listener) (*server.
 	return so, nil
 }
 
-// serverTLS asks for a certificate and takes any: the key decides, in Admit.
+// serverTLS asks for a certificate and accepts any: Admit decides by the key.
 func serverTLS(c *tls.Config) *tls.Config {
 	c = c.Clone()
 	c.MinVersion = tls.VersionTLS13
 	c.ClientAuth = tls.RequireAnyClientCert
-	c.SessionTicketsDisabled = true // each connection proves its key anew; none of our clients keeps a ticket
+	c.SessionTicketsDisabled = true // each connection proves its key again; none of our clients keeps a ticket
 	return c
 }
 
-// checkStore tries out whether the store can be written, since the server's words
-// for a full disk or a closed directory leave the cause out.
+// checkStore tries whether the store can be written, since the server's own message for a full
+// disk or a closed directory leaves out the cause.
 func (b *Broker) checkStore() error {
-	const size = 64 << 10 // a first block of each stream, and what describes it
+	const size = 64 << 10 // the first block and the description of each stream
 	if b.opts.StoreDir == "" {
 		return nil
 	}
@@ -329,7 +328,7 @@ func (b *Broker) open(so *server.Options, fatal <-chan string) error {
 	return nil
 }
 
-// isReady waits until connections may be taken; it is false if the broker stops before.
+// isReady waits until connections may be accepted; it is false if the broker stops before.
 func (b *Broker) isReady() bool {
 	if b.opts.Ready == nil {
 		return true
@@ -342,8 +341,8 @@ func (b *Broker) isReady() bool {
 	}
 }
 
-// ready waits until the server takes connections. Its own ReadyForConnections
-// looks only every 25 ms, which is longer than the start takes.
+// ready waits until the server accepts connections. Its own ReadyForConnections polls every 25
+// ms, which is longer than the start takes.
 func (b *Broker) ready(fatal <-chan string) error {
 	deadline := time.Now().Add(30 * time.Second)
 	for !b.started() {
@@ -371,7 +370,7 @@ func (b *Broker) started() bool {
 	return b.server.Running()
 }
 
-// internal makes a connection of the daemon to its own server, in the process.
+// internal connects the daemon to its own server, within the process.
 func (b *Broker) internal(secret string) (*nats.Conn, error) {
 	nc, err := nats.Connect("nats://self", nats.InProcessServer(loopMaker{b}), nats.UserInfo(secret, ""), nats.Name(b.opts.Name),
 		nats.SkipHostLookup(), nats.NoReconnect(), nats.CustomInboxPrefix("_INBOX.master"), nats.Timeout(10*time.Second),
@@ -381,9 +380,9 @@ func (b *Broker) internal(secret string) (*nats.Conn, error) {
 				subject = sub.Subject
 			}
 			if errors.Is(err, nats.ErrSlowConsumer) {
-				// Ours have no limit, so it is a reader of the journal, in the client library:
-				// after a pause of the whole daemon it may have asked twice. It notices the gap in
-				// what it gets, and reads it again.
+				// Our subscriptions have no limit, so it is a reader of the journal in the
+				// client library: after a pause of the whole daemon it may have asked twice. It
+				// notices the gap and reads it again.
 				b.opts.Log.Debug("a reader of the journal was given more than it had room for, and reads it again", "subject", subject)
 				return
 			}
@@ -402,14 +401,13 @@ func (b *Broker) internal(secret string) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// Store tells whether the journal's disk can be written; it implements
-// journal.Store.
+// Store reports whether the journal's disk can be written; it implements journal.Store.
 func (b *Broker) Store() *Health { return b.health }
 
 // Conn is the daemon's own connection.
 func (b *Broker) Conn() *nats.Conn { return b.nc }
 
-// Addr is where the broker listens, nil without a listener.
+// Addr is the listen address, nil without a listener.
 func (b *Broker) Addr() net.Addr {
 	if b.auth.acceptor == nil {
 		return nil
@@ -420,7 +418,7 @@ func (b *Broker) Addr() net.Addr {
 // Owner returns the identity of the living connection with this inbox prefix.
 func (b *Broker) Owner(inbox string) (bus.Identity, bool) { return b.auth.owner(inbox) }
 
-// Holds says whether a connection with this key is there.
+// Holds reports whether a connection with this key exists.
 func (b *Broker) Holds(token string) bool { return b.auth.holds(token) }
 
 // Connections calls f for every admitted connection, with a function that cuts it.
@@ -428,7 +426,8 @@ func (b *Broker) Connections(f func(i bus.Identity, cut func())) {
 	b.ConnectionsOf(nil, f)
 }
 
-// ConnectionsOf is Connections for those for which match says so, under a lock; nil is for all.
+// ConnectionsOf is like Connections, for those that match accepts; nil accepts all. match is
+// called under a lock.
 func (b *Broker) ConnectionsOf(match func(bus.Identity) bool, f func(i bus.Identity, cut func())) {
 	for id, i := range b.auth.all(match) {
 		f(i, func() {
@@ -448,8 +447,8 @@ func (b *Broker) CutUnaccepted(key string) {
 	b.ConnectionsOf(match, func(_ bus.Identity, cut func()) { cut() })
 }
 
-// left is told of each connection that ended. It waits for nothing: the server calls it
-// with its locks held.
+// left is called for each connection that has ended. It never blocks: the server calls it with
+// its locks held.
 func (b *Broker) left(cid uint64) {
 	i, ok := b.auth.leave(cid)
 	if !ok || b.opts.Gone == nil {
@@ -464,7 +463,7 @@ func (b *Broker) left(cid uint64) {
 	}
 }
 
-// tellGone tells of connections that ended until the broker stops.
+// tellGone calls Gone for connections that have ended, until the broker stops.
 func (b *Broker) tellGone() {
 	for {
 		select {
@@ -505,5 +504,5 @@ func (b *Broker) Stop() {
 	b.leaveStore()
 }
 
-// secret returns what nobody can guess.
+// secret returns a random text that cannot be guessed.
 func secret() string { return rand.Text() + rand.Text() }

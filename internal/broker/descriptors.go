@@ -6,23 +6,23 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// descriptors is what the operating system's limit on open files leaves for the
-// network. The rest is reserved for what is within: the files of the journal, keys, local
-// tools, programs that are run.
+// descriptors is what the operating system's limit on open files leaves for the network. The
+// rest is reserved for the daemon: the files of the journal, keys, local tools, programs that
+// it runs.
 type descriptors struct {
 	limit       int
 	connections int // of the network
-	halfOpen    int // of those, who may have proven nothing yet
-	unaccepted  int // of those, who may wait for their key to be accepted
+	halfOpen    int // of those, not authenticated yet
+	unaccepted  int // of those, waiting for their key to be accepted
 }
 
 const (
-	// minReserve is what the daemon needs within: some 60 for the journal, 20 for the
-	// bus and its watches, twice that while it is opened anew, and a hundred tools.
+	// minReserve is what the daemon needs itself: some 60 for the journal, 20 for the bus and
+	// its watches, twice that while it is opened again, and a hundred tools.
 	minReserve = 256
-	// maxReserve is enough for anybody: the ordinary local users have maxPerUser each.
+	// maxReserve is always enough: each ordinary local user has at most maxPerUser.
 	maxReserve = 4096
-	// maxConnections is where memory ends, on a machine without a limit on files.
+	// maxConnections is where memory becomes the limit, on a machine without a limit on files.
 	maxConnections = 1 << 20
 )
 

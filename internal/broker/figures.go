@@ -2,14 +2,14 @@ package broker
 
 import "github.com/brinebus/brine/internal/bus"
 
-// Figures are counts of a moment.
+// Figures are the metrics of a moment.
 type Figures struct {
 	Connections   map[bus.Role]int
 	SlowConsumers int64 // that were cut since the start
 	Failed        bool  // the store cannot be written
 }
 
-// Figures counts. Roles that nobody has are not in it.
+// Figures returns the metrics. Roles without a connection are left out.
 func (b *Broker) Figures() Figures {
 	f := Figures{Connections: map[bus.Role]int{}, SlowConsumers: b.server.NumSlowConsumers(), Failed: b.health.Err() != nil}
 	for _, i := range b.auth.all(nil) {

@@ -11,24 +11,23 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// serveClient makes the server serve a connection that it has not accepted itself: it
-// is what the server's own accept loop calls, and returns when TLS is done. The server has
-// no exported way in for a connection: its listener takes whoever comes, without a bound
-// for a host, and its in-process connections would copy every byte of every minion
-// once more. That the name is still that of the same function is what TestHandover
-// checks.
+// serveClient makes the server serve a connection that it has not accepted itself. The server's
+// own accept loop calls the same function; it returns when TLS is done. The server exports no
+// way to hand it a connection: its listener accepts everybody without a limit for each host,
+// and its in-process connections would copy every byte of every minion once more. TestHandover
+// checks that the name is still that of the same function.
 //
 //go:linkname serveClient github.com/nats-io/nats-server/v2/server.(*Server).createClientEx
 func serveClient(s *server.Server, c net.Conn, inProcess bool) unsafe.Pointer
 
-// serveLink is the same for a link that another master has made, which is a leaf node to
-// the server; what follows the connection is for links that a server makes itself.
+// serveLink is the same for a link that another master has dialled, which is a leaf node to the
+// server. The parameters after the connection are for links that a server dials itself.
 //
 //go:linkname serveLink github.com/nats-io/nats-server/v2/server.(*Server).createLeafNode
 func serveLink(s *server.Server, c net.Conn, _ *url.URL, _, _ unsafe.Pointer) unsafe.Pointer
 
-// introduceLinks sets what the server says to those who make a link, before it starts: it
-// makes that up itself only where it has a listener of its own for them.
+// introduceLinks sets what the server sends first to those who dial a link, before it starts:
+// the server makes that up itself only where it has its own listener for them.
 func introduceLinks(s *server.Server) error {
 	f := reflect.ValueOf(s).Elem().FieldByName("leafNodeInfo")
 	if !f.IsValid() || f.Type() != reflect.TypeFor[server.Info]() {
@@ -41,14 +40,14 @@ func introduceLinks(s *server.Server) error {
 	return nil
 }
 
-// setOptions puts options in force, under the server's lock. What it reloads by itself
-// does not have MaxPending among it.
+// setOptions puts options in force, under the server's lock. The server's own reload does not
+// include MaxPending.
 //
 //go:linkname setOptions github.com/nats-io/nats-server/v2/server.(*Server).setOpts
 func setOptions(s *server.Server, o *server.Options)
 
-// limitReaders gives every connection that comes from now on the limit of what may wait
-// for it; the daemon's own keeps what it began with.
+// limitReaders sets MaxPending for every connection that comes from now on. The daemon's own
+// connection keeps its value.
 func limitReaders(s *server.Server, so *server.Options) {
 	o := so.Clone()
 	o.MaxPending = maxPending

@@ -12,30 +12,32 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/blockfile"
+	"github.com/brinebus/brine/internal/logging"
 )
 
-// Health tells whether the store can be written. Once a write has failed, on a full
-// disk say, the server's store takes nothing any more and leaves writers without an
-// answer; that it says in its log alone. The broker opens the store anew when there is
-// room again.
+// Health reports whether the store can be written. Once a write has failed, on a full disk for
+// example, the server's store takes nothing any more and does not answer writers; it says so
+// only in its log. The broker opens the store again when there is space again.
 type Health struct {
 	mu      sync.Mutex
 	cause   error
-	again   bool          // a write has failed since the store was closed to be opened anew
+	again   bool          // a write has failed since the store was closed to be opened again
 	failed  chan struct{} // closed while there is a cause
 	alarm   chan struct{} // wakes heal
 	stopped chan struct{}
 	end     sync.Once
 
 	log    *slog.Logger
+	room   *blockfile.Reserver
+	delays delays
 	syncer *blockfile.Syncer
 	waits  bool
-	dirty  map[string]struct{} // streams that are to be synced soon; guarded by mu
-	soon   chan struct{}       // there are some
+	dirty  map[string]struct{} // streams to be synced soon; guarded by mu
+	soon   chan struct{}       // signals that dirty is not empty
 }
 
 func newHealth(o Options) *Health {
-	return &Health{log: o.Log, syncer: blockfile.NewSyncer(o.StoreDir), waits: o.Sync == SyncAlways, dirty: map[string]struct{}{}, soon: make(chan struct{}, 1), failed: make(chan struct{}), alarm: make(chan struct{}, 1), stopped: make(chan struct{})}
+	return &Health{log: o.Log, room: blockfile.NewReserver(o.StoreDir), delays: delays{log: o.Log}, syncer: blockfile.NewSyncer(o.StoreDir), waits: o.Sync == SyncAlways, dirty: map[string]struct{}{}, soon: make(chan struct{}, 1), failed: make(chan struct{}), alarm: make(chan struct{}, 1), stopped: make(chan struct{})}
 }
 
 // Failed returns a channel that is closed while the store cannot be written, and
@@ -53,10 +55,10 @@ func (h *Health) Err() error {
 	return h.cause
 }
 
-// signs are in what the server logs when a write has failed.
+// signs are texts that the server logs when a write has failed.
 var signs = []string{"Critical write error", "JetStream failed to store a msg"}
 
-// heard looks for them.
+// heard looks for signs in a line of the server's log.
 func (h *Health) heard(text string) {
 	for _, sign := range signs {
 		if strings.Contains(text, sign) {
@@ -93,13 +95,21 @@ func (h *Health) Sync(stream string) error {
 	return nil
 }
 
-// Flush returns when what was acknowledged for the stream is on the disk, also where
-// others do not wait for that.
+// Flush returns when everything acknowledged for the stream is on the disk, also where writers
+// do not wait for that.
 func (h *Health) Flush(stream string) error {
 	if h.waits {
-		return nil // it is
+		return nil // it is on the disk already
 	}
 	return h.sync(stream)
+}
+
+// Room implements journal.Store.
+func (h *Health) Room(stream string, messages uint64) error {
+	if err := h.Err(); err != nil {
+		return err
+	}
+	return h.room.Reserve(stream, messages)
 }
 
 // Waits implements journal.Store.
@@ -118,13 +128,13 @@ func (h *Health) Soon(stream string) {
 
 func (h *Health) sync(stream string) error {
 	err := h.syncer.Sync(stream)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // what the kernel had may be gone
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // what the kernel had not written may be lost
 		h.fail(err.Error())
 	}
 	return err
 }
 
-// syncDirty syncs what was to be synced soon.
+// syncDirty syncs the streams in dirty.
 func (h *Health) syncDirty() (err error) {
 	h.mu.Lock()
 	dirty := h.dirty
@@ -138,10 +148,10 @@ func (h *Health) syncDirty() (err error) {
 	return err
 }
 
-// syncEvery is how often what nobody waits for is synced.
+// syncEvery is how often streams are synced that no writer waits for.
 const syncEvery = time.Second
 
-// keepSynced syncs what nobody waits for, once a second while there is something.
+// keepSynced syncs streams that no writer waits for, once a second while there are any.
 func (b *Broker) keepSynced() {
 	for {
 		select {
@@ -150,7 +160,7 @@ func (b *Broker) keepSynced() {
 			return
 		}
 		if err := b.health.syncDirty(); err != nil {
-			b.opts.Log.Error("what is stored is not synced", "err", err)
+			b.opts.Log.Error("stored messages are not synced", "err", err)
 		}
 		select {
 		case <-time.After(syncEvery):
@@ -161,19 +171,33 @@ func (b *Broker) keepSynced() {
 }
 
 // Late implements journal.Store.
-func (h *Health) Late(what string, waited time.Duration) {
-	h.log.Warn("the store of this daemon does not answer: it is asked again", "question", what, "waited", waited.Round(time.Millisecond))
+func (h *Health) Late(what string, waited time.Duration) { h.delays.Late(what, waited) }
+
+// delays logs questions that a store has not answered in time. It is limited, since a peer may
+// be able to cause this again and again.
+type delays struct {
+	log      *slog.Logger
+	throttle logging.Throttle
 }
 
-// closed notes that no store is open: what was heard until now is of one that is gone.
+// maxDelays is how many of them are logged in a minute, for each question.
+const maxDelays = 10
+
+// Late implements journal.Delays.
+func (d *delays) Late(what string, waited time.Duration) {
+	d.throttle.Log(d.log, slog.LevelWarn, what, maxDelays, "the store of this daemon does not answer: it is asked again", "question", what, "waited", waited.Round(time.Millisecond))
+}
+
+// closed notes that no store is open: log lines heard before were about the one that is closed.
 func (h *Health) closed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.again = false
+	h.room.Forget()
 }
 
-// well notes that the store is open, unless a write to it has failed by now: the server
-// would take nothing for that stream any more, and might not say so a second time.
+// well notes that the store is open, unless a write to it has failed already: the server would
+// take nothing for that stream any more, and might not log it a second time.
 func (h *Health) well() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -187,15 +211,26 @@ func (h *Health) well() bool {
 func (h *Health) stop() { h.end.Do(func() { close(h.stopped) }) }
 
 const (
-	// healEvery is how often it is tried whether there is room again.
+	// healEvery is how often the broker tries whether there is space again.
 	healEvery = time.Second
-	// healPause is how long the store stays closed at least: who is writing a batch has
-	// noticed by then that a part of it was refused, and sends no more of it.
+	// healPause is how long the store stays closed at least. By then whoever writes a batch has
+	// noticed that a part of it was refused, and sends no more of it.
 	healPause = 250 * time.Millisecond
+	// stuckTime is how long one attempt may take. A server that needs longer holds a lock
+	// forever and answers no question about its store any more.
+	stuckTime = time.Minute
 )
 
-// heal opens the store anew after a failed write, as soon as the disk takes
-// something again, until the broker stops.
+// bounded calls f. If f takes longer than limit, it calls fail: the daemon ends, to be started
+// again.
+func bounded(limit time.Duration, fail func(error), f func()) {
+	stuck := time.AfterFunc(limit, func() { fail(fmt.Errorf("the journal is neither closed nor opened within %s", limit)) })
+	defer stuck.Stop()
+	f()
+}
+
+// heal opens the store again after a failed write, as soon as the disk takes data again, until
+// the broker stops.
 func (b *Broker) heal() {
 	tick := time.NewTicker(healEvery)
 	defer tick.Stop()
@@ -206,14 +241,16 @@ func (b *Broker) heal() {
 			return
 		}
 		b.opts.Log.Error("the journal cannot be written; nothing is stored until it can", "err", b.health.Err())
-		streams := b.streams()
+		var streams int
+		bounded(stuckTime, b.fail, func() { streams = b.streams() })
 		for again := time.After(healPause); ; again = tick.C {
 			select {
 			case <-again:
 			case <-b.health.stopped:
 				return
 			}
-			err := b.reopen(streams)
+			var err error
+			bounded(stuckTime, b.fail, func() { err = b.reopen(streams) })
 			if err == nil && b.health.well() {
 				break
 			}
@@ -224,16 +261,16 @@ func (b *Broker) heal() {
 				b.opts.Log.Error("the journal cannot be opened again yet", "err", err)
 			}
 		}
-		b.opts.Log.Warn("the journal is written again")
+		b.opts.Log.Warn("the journal can be written again")
 		b.losses.tell(&b.wg)
 	}
 }
 
-// spareFiles is how many descriptors must be free before the store is opened anew: it
-// takes several for each stream, and the server does not survive every lack of them.
+// spareFiles is how many descriptors must be free before the store is opened again: it takes
+// several for each stream, and the server does not always survive a lack of them.
 const spareFiles = 128
 
-// spare says whether so many descriptors are free.
+// spare returns an error if fewer than spareFiles descriptors are free.
 func spare() error {
 	files := make([]*os.File, 0, spareFiles)
 	defer func() {
@@ -254,9 +291,9 @@ func spare() error {
 // streams is how many streams the store has.
 func (b *Broker) streams() int { return b.auth.account.JetStreamUsage().Streams }
 
-// reopen opens the store anew if the disk takes something, and says whether that many
-// streams came back: the server leaves out what it cannot read, and calls it a success.
-// A panic on the way ends the daemon.
+// reopen opens the store again if the disk takes data. It fails unless that many streams came
+// back: the server leaves out what it cannot read and reports success. A panic on the way ends
+// the daemon.
 func (b *Broker) reopen(streams int) (err error) {
 	if err := errors.Join(spare(), b.checkStore()); err != nil {
 		return err
@@ -273,7 +310,7 @@ func (b *Broker) reopen(streams int) (err error) {
 	}
 	defer release()
 	if waited != nil {
-		b.opts.Log.Debug("the store is opened anew with questions under way", "err", waited)
+		b.opts.Log.Debug("the store is reopened with requests under way", "err", waited)
 	}
 	_ = b.auth.account.DisableJetStream() // or it is closed already, after an attempt that failed
 	b.health.closed()

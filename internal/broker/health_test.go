@@ -34,7 +34,7 @@ func stored(t *testing.T) (b *Broker, dir string, there func() bool) {
 	}
 }
 
-// Without descriptors the store is not opened anew until there are some; then it is
+// Without descriptors the store is not opened again until there are some; then it is
 // whole.
 func TestStoreIsReopenedWhenThereAreDescriptors(t *testing.T) {
 	b, _, there := stored(t)
@@ -95,7 +95,7 @@ func TestStoreThatCameBackInPartIsNotWell(t *testing.T) {
 	}
 }
 
-// A write that fails while the store is opened anew is not forgotten by it: that stream
+// A write that fails while the store is opened again is not forgotten by it: that stream
 // would leave its writers without an answer.
 func TestAFailureWhileTheStoreIsOpened(t *testing.T) {
 	h := newHealth(Options{StoreDir: t.TempDir()})
@@ -118,7 +118,7 @@ func TestAFailureWhileTheStoreIsOpened(t *testing.T) {
 	}
 }
 
-// After a failed sync nothing passes for synced until the store was opened anew: what was
+// After a failed sync nothing passes for synced until the store was opened again: what was
 // not synced is written once more then, and what cannot be read is told.
 func TestAFailedSyncLastsUntilTheStoreIsReopened(t *testing.T) {
 	b, dir, there := stored(t)
@@ -172,7 +172,7 @@ func TestAFailedSyncLastsUntilTheStoreIsReopened(t *testing.T) {
 	}
 }
 
-// A daemon that ends after a failed sync, before it has opened the store anew, leaves that to
+// A daemon that ends after a failed sync, before it has opened the store again, leaves that to
 // the next one: the kernel says of these blocks that they are on the disk.
 func TestAFailedSyncIsKnownToTheNextStart(t *testing.T) {
 	b, dir, _ := stored(t)

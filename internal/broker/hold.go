@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -13,12 +14,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// loop is the connection of the daemon to the server in its own process. What the daemon
-// writes can be held back while the store is opened anew: a question that meets a store half
-// closed is never answered, or that there is none. Nobody else may ask such questions.
+// loop is the daemon's connection to the server in its own process. What the daemon writes can
+// be held back while the store is opened again: a question that meets a half-closed store is
+// never answered, or answered that there is no store. Only the daemon may ask such questions.
 type loop struct {
-	turn chan struct{} // who has it writes, or holds back what others write
-	end  chan struct{} // closed when either side is
+	turn chan struct{} // its holder may write, or hold back what others write
+	end  chan struct{} // closed when either side is closed
 	once sync.Once
 
 	// Guarded by turn.
@@ -28,12 +29,12 @@ type loop struct {
 	written uint64        // bytes that the server has taken
 
 	mu      sync.Mutex
-	handled uint64        // bytes that the server has done with
+	handled uint64        // bytes that the server has handled
 	moved   chan struct{} // closed when handled grows
 }
 
-// maxKept is how many bytes are kept while a loop is held; who writes more waits. It is
-// far more than waits for answers of a store.
+// maxKept is how many bytes are kept while a loop is held; further writes wait. It is far more
+// than ever waits for a store.
 const maxKept = 64 << 20
 
 func newLoop() *loop {
@@ -82,7 +83,7 @@ func (d *loopDaemon) Write(b []byte) (int, error) {
 	return d.pass(b)
 }
 
-// pass gives bytes to the server; the turn is the caller's.
+// pass gives bytes to the server; the caller holds the turn.
 func (d *loopDaemon) pass(b []byte) (int, error) {
 	n, err := d.Conn.Write(b)
 	d.loop.written += uint64(n)
@@ -95,8 +96,8 @@ func (d *loopDaemon) Close() error {
 	return d.Conn.Close()
 }
 
-// loopServer is the server's side of a loop. The server reads again when it has handled
-// what it has read.
+// loopServer is the server's side of a loop. The server reads again when it has handled what it
+// has read before.
 type loopServer struct {
 	net.Conn
 	loop *loop
@@ -128,9 +129,8 @@ func (l *loop) done(n uint64) {
 	l.moved = make(chan struct{})
 }
 
-// hold keeps back what is written from now on, and returns when the server has handled
-// all that was written before. release lets go of it, in order. With an error nothing is
-// held.
+// hold keeps back everything written from now on, and returns when the server has handled
+// everything written before. release passes it on, in order. If hold fails, nothing is held.
 func (d *loopDaemon) hold(ctx context.Context) (release func(), err error) {
 	l := d.loop
 	select {
@@ -159,7 +159,7 @@ func (d *loopDaemon) hold(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
-// fence waits until the server has handled so many bytes.
+// fence waits until the server has handled that many bytes.
 func (l *loop) fence(ctx context.Context, written uint64) error {
 	for {
 		l.mu.Lock()
@@ -178,8 +178,12 @@ func (l *loop) fence(ctx context.Context, written uint64) error {
 	}
 }
 
-// answerPings keeps a loop that is held from being taken for dead: the answers of the
-// client library are kept with all else. One that nobody has asked for does no harm.
+// pongTime is how long a server may take to read an answer to its ping. One that reads nothing
+// has its turn given back to whoever waits for it, among them who wants to end.
+const pongTime = time.Second
+
+// answerPings keeps the server from taking a held loop for dead: the answers of the client
+// library are kept with everything else. An answer to no ping does no harm.
 func (d *loopDaemon) answerPings(stop <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -198,14 +202,25 @@ func (d *loopDaemon) answerPings(stop <-chan struct{}) {
 			return
 		case d.loop.turn <- struct{}{}:
 			if d.loop.held {
-				_, _ = d.pass([]byte("PONG\r\n")) // it ends with the connection
+				d.pong()
 			}
 			<-d.loop.turn
 		}
 	}
 }
 
-// release lets go of what was kept.
+// pong answers a ping; the caller holds the turn. What a server has begun to read it gets whole.
+func (d *loopDaemon) pong() {
+	rest := []byte("PONG\r\n")
+	_ = d.SetWriteDeadline(time.Now().Add(pongTime)) // an error means that the connection has ended
+	n, err := d.pass(rest)
+	_ = d.SetWriteDeadline(time.Time{})
+	if n > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		_, _ = d.pass(rest[n:]) // likewise
+	}
+}
+
+// release passes on what was kept.
 func (d *loopDaemon) release() {
 	l := d.loop
 	select {
@@ -218,7 +233,7 @@ func (d *loopDaemon) release() {
 	l.held, l.kept = false, nil
 	close(l.resumed)
 	if len(kept) > 0 {
-		_, _ = d.pass(kept) // an error is that the connection has ended
+		_, _ = d.pass(kept) // an error means that the connection has ended
 	}
 }
 
@@ -228,21 +243,21 @@ type loopMaker struct{ b *Broker }
 // InProcessConn implements nats.InProcessConnProvider.
 func (m loopMaker) InProcessConn() (net.Conn, error) {
 	daemon, server := newLoop().ends()
-	m.b.wg.Go(func() { serveClient(m.b.server, server, true) }) // it greets, and returns
+	m.b.wg.Go(func() { serveClient(m.b.server, server, true) }) // sends the greeting and returns
 	m.b.own = daemon
 	return daemon, nil
 }
 
-// Bounds of the way to a store that nobody has a question to.
+// Limits of waiting for questions to the store.
 const (
-	holdTime   = 5 * time.Second // a server that needs longer is stuck: the store is opened anew later
+	holdTime   = 5 * time.Second // a server that needs longer is stuck: the store is opened again later
 	answerTime = time.Second     // for what was asked before
 	answerStep = time.Millisecond
 )
 
-// quiet holds back what the daemon writes, and returns when what it has asked the store of
-// the server is answered. Answers that a failed store does not give are not waited for:
-// waited is then why, and release must be called all the same.
+// quiet holds back what the daemon writes, and returns when the server has answered all
+// questions about the store. It does not wait for answers that a failed store does not give:
+// waited then says why, and release must still be called.
 func (d *loopDaemon) quiet(s *server.Server, secret string) (release func(), waited, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), holdTime)
 	defer cancel()
@@ -254,9 +269,9 @@ func (d *loopDaemon) quiet(s *server.Server, secret string) (release func(), wai
 	return release, answered(ctx, s, secret), nil
 }
 
-// answered waits until the server has answered what it was asked about the store: it
-// counts the questions that it handles one after the other, and what it reads at once from
-// a stream leaves in order, so that the answer to one more question comes last.
+// answered waits until the server has answered all earlier questions about the store. It
+// handles the questions one after the other, and sends what it reads from a stream in order, so
+// the answer to one more question comes last.
 func answered(ctx context.Context, s *server.Server, secret string) error {
 	var streams []server.StreamDetail
 	for {

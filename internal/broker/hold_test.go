@@ -18,10 +18,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 )
 
-// Each question about the store that is asked while it is closed and opened anew, many
+// Each question about the store that is asked while it is closed and opened again, many
 // times, is answered, and nothing of the server is looked at while it is replaced: the
 // race detector has the last word.
 func TestQuestionsWhileTheStoreIsReopened(t *testing.T) {
@@ -180,6 +181,7 @@ func TestHold(t *testing.T) {
 func TestHoldEnds(t *testing.T) {
 	t.Parallel()
 	daemon, _ := newLoop().ends()
+	defer time.AfterFunc(time.Minute, func() { daemon.Close() }).Stop()
 	release, err := daemon.hold(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -199,6 +201,32 @@ func TestHoldEnds(t *testing.T) {
 	release()
 	if _, err := daemon.hold(t.Context()); err == nil {
 		t.Error("a connection that has ended is held")
+	}
+}
+
+// A server that reads nothing keeps nobody for ever who wants to let go of the loop, or to
+// end it.
+func TestHoldWithAServerThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	daemon, _ := newLoop().ends()
+	defer daemon.Close()
+	defer time.AfterFunc(time.Minute, func() { daemon.Close() }).Stop()
+	release, err := daemon.hold(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * pongTime / 2) // an answer to a ping is under way, and nobody reads it
+	if n, err := daemon.Write([]byte("kept")); n != 4 || err != nil {
+		t.Error(n, err)
+	}
+	released := make(chan struct{})
+	go func() { release(); close(released) }()
+	time.Sleep(2 * pongTime) // it passes on what was kept
+	daemon.Close()
+	select {
+	case <-released:
+	case <-time.After(time.Minute):
+		t.Error("it is never let go")
 	}
 }
 
@@ -240,6 +268,159 @@ type impatient struct {
 
 func (i impatient) Late(what string, _ time.Duration) { i.late <- what }
 
+// dialLossy connects to the server on a way on which questions get lost.
+func dialLossy(t *testing.T, b *Broker, lose func([]byte) bool) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect("nats://self", nats.InProcessServer(lossy{b.server, lose}), nats.UserInfo(b.auth.daemon, ""), nats.SkipHostLookup(), nats.NoReconnect(), nats.CustomInboxPrefix("_INBOX.master"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// Whatever the daemon asks its store is asked again where the answer is missing, and the log
+// has it.
+func TestEachQuestionIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	b, _, _ := startLocal(t, t.TempDir())
+	first, _, _ := openAll(t, b.Conn(), b.Store())
+	if _, err := first.Append(t.Context(), anEvent(t), ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, question string // what is in it
+		ask            func(context.Context, *journal.Journal, *journal.Table, *journal.Queue) error
+	}{
+		{"write a table", "$KV.facts.b ", func(ctx context.Context, _ *journal.Journal, t *journal.Table, _ *journal.Queue) error {
+			return t.Put(ctx, "b", []byte("c"))
+		}},
+		{"read a key", "DIRECT.GET.KV_facts", func(ctx context.Context, _ *journal.Journal, t *journal.Table, _ *journal.Queue) error {
+			v, err := t.Get(ctx, "a")
+			return want(err, string(v), "b")
+		}},
+		{"read a table", "CONSUMER.CREATE.KV_facts", func(ctx context.Context, _ *journal.Journal, t *journal.Table, _ *journal.Queue) error {
+			n := 0
+			err := t.Each(ctx, func(key string, _ []byte) {
+				if key == "a" {
+					n++
+				}
+			})
+			return want(err, n, 1)
+		}},
+		{"look at the journal", "STREAM.INFO.EVENTS", func(ctx context.Context, j *journal.Journal, _ *journal.Table, _ *journal.Queue) error {
+			last, err := j.Last(ctx)
+			return want(err, last, 1)
+		}},
+		{"read the journal", "CONSUMER.CREATE.EVENTS", func(ctx context.Context, j *journal.Journal, _ *journal.Table, _ *journal.Queue) error {
+			n := 0
+			err := j.Read(ctx, journal.Query{}, func(event.Event) error { n++; return nil })
+			return want(err, n, 1)
+		}},
+		{"read a message", "GET.EVENTS ", func(ctx context.Context, j *journal.Journal, _ *journal.Table, _ *journal.Queue) error {
+			e, err := j.Fetch(ctx, []uint64{1})
+			return want(err, e.Tag, "a/tag")
+		}},
+		{"read a queue", "DIRECT.GET.LATER", func(ctx context.Context, _ *journal.Journal, _ *journal.Table, q *journal.Queue) error {
+			list, err := q.Read(ctx, 1, 10, 1000)
+			return want(err, len(list), 1)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var left atomic.Int64
+			nc := dialLossy(t, b, func(text []byte) bool { return bytes.Contains(text, []byte(c.question)) && left.Add(-1) >= 0 })
+			store := impatient{b.Store(), make(chan string, 64)}
+			j, table, queue := openAll(t, nc, store)
+			for len(store.late) > 0 { // on a slow machine
+				<-store.late
+			}
+			left.Store(1)
+			if err := c.ask(t.Context(), j, table, queue); err != nil {
+				t.Error(err)
+			}
+			if left.Load() > 0 {
+				t.Fatalf("nobody asks for %s", c.question)
+			}
+			if len(store.late) == 0 {
+				t.Error("the log has no line")
+			}
+		})
+	}
+}
+
+func want(err error, got, wanted any) error {
+	if err == nil && fmt.Sprint(got) != fmt.Sprint(wanted) {
+		err = fmt.Errorf("it is %v, want %v", got, wanted)
+	}
+	return err
+}
+
+func anEvent(t *testing.T) event.Event {
+	t.Helper()
+	e, err := event.New("a/tag", nil, "", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// openAll opens a journal, a table with one key, and a queue of one message.
+func openAll(t *testing.T, nc *nats.Conn, store journal.Store) (*journal.Journal, *journal.Table, *journal.Queue) {
+	t.Helper()
+	j, err := journal.Open(t.Context(), nc, journal.Options{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	table, err := j.Table(t.Context(), "facts")
+	if err == nil {
+		err = table.Put(t.Context(), "a", []byte("b"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue, err := journal.OpenQueue(t.Context(), nc, "LATER", store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := queue.Begin([]byte("x"), "only")
+	if err == nil {
+		_, err = p.Wait(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j, table, queue
+}
+
+// Names of batches are learned at a start from a store that is slow to answer, too: what is sent
+// again is not stored again.
+func TestNamesFromASlowStore(t *testing.T) {
+	t.Parallel()
+	b, _, _ := startLocal(t, t.TempDir())
+	slow := dialLossy(t, b, func(text []byte) bool {
+		if bytes.Contains(text, []byte("CONSUMER.MSG.NEXT.EVENTS")) {
+			<-time.After(1500 * time.Millisecond) // longer than the library waits for a fetch
+		}
+		return false
+	})
+	var seqs [2]uint64
+	for i, nc := range []*nats.Conn{b.Conn(), slow} {
+		j, err := journal.Open(t.Context(), nc, journal.Options{Store: b.Store()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seqs[i], err = j.Append(t.Context(), anEvent(t), "web1/x"); err != nil {
+			t.Fatal(err)
+		}
+		j.Close()
+	}
+	if seqs[0] != seqs[1] {
+		t.Errorf("the event is at %d, and when it is sent again at %d", seqs[0], seqs[1])
+	}
+}
+
 // A start whose question to its own store has no answer, as on a machine that has far too much
 // to do, asks again and says so. A signal ends it at once.
 func TestAStartInsistsOnAnAnswer(t *testing.T) {
@@ -247,18 +428,13 @@ func TestAStartInsistsOnAnAnswer(t *testing.T) {
 	b, _, _ := startLocal(t, t.TempDir())
 	lost := make(chan struct{}, 64)
 	var left atomic.Int64 // how many questions about tables are to get lost
-	way := lossy{b.server, func(text []byte) bool {
+	nc := dialLossy(t, b, func(text []byte) bool {
 		if !bytes.Contains(text, []byte("KV_")) || left.Add(-1) < 0 {
 			return false
 		}
 		lost <- struct{}{}
 		return true
-	}}
-	nc, err := nats.Connect("nats://self", nats.InProcessServer(way), nats.UserInfo(b.auth.daemon, ""), nats.SkipHostLookup(), nats.NoReconnect(), nats.CustomInboxPrefix("_INBOX.master"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	})
 	store := impatient{b.Store(), make(chan string, 64)}
 	j, err := journal.Open(t.Context(), nc, journal.Options{Store: store})
 	if err != nil {
@@ -287,4 +463,22 @@ func TestAStartInsistsOnAnAnswer(t *testing.T) {
 	if _, err := j.Table(ctx, "others"); !errors.Is(err, signal) {
 		t.Errorf("ended by a signal: %v", err)
 	}
+}
+
+// A store that is not opened again ends the daemon, which is started anew, instead of holding
+// everybody for ever.
+func TestAStuckStoreEndsTheDaemon(t *testing.T) {
+	t.Parallel()
+	b, _, _ := startLocal(t, t.TempDir())
+	bounded(time.Minute, b.fail, func() {})
+	select {
+	case err := <-b.Failed():
+		t.Errorf("what is quick ends it: %v", err)
+	default:
+	}
+	bounded(time.Millisecond, b.fail, func() {
+		if err := <-b.Failed(); !errors.Is(err, ErrFailed) {
+			t.Errorf("it ends with %v", err)
+		}
+	})
 }

@@ -19,28 +19,28 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// linkAccount is that of links: only other masters and the daemon are in it. Of what is in
-// the account of the clients the messages of the journal come over to it, on subjects that
-// no client may publish to or hear, and how far a reader has come goes back, and no more.
+// linkAccount is the account of links: only other masters and the daemon are in it. From the
+// clients' account the messages of the journal are exported to it, on subjects that no client
+// may publish or subscribe to. The other way goes only how far a reader has come.
 const linkAccount = "LINK"
 
 // LinkOptions are for a broker whose journal other masters may mirror.
 type LinkOptions struct {
 	Listen  string      // host:port
-	TLS     *tls.Config // of both ends: it judges who is a master of this system
+	TLS     *tls.Config // mutual: it checks who is a master of this system
 	Journal string      // the name of the own journal
-	// Judge names the journal of the master with this certificate, or refuses it. TLS has
-	// asked the same before.
+	// Judge returns the journal's name for the master with this certificate, or refuses it. TLS
+	// has checked the same before.
 	Judge func(*x509.Certificate) (journal string, err error)
 }
 
-// Bounds of the port of links. There is one other master, which dials again where it was
-// turned away; everybody else can only knock.
+// Limits of the port of links. There is one other master, which dials again if it was refused;
+// everybody else is refused anyway.
 const (
 	linkConnections = 96
 	linkHalfOpen    = 64
-	// maxLinks is how many links one master may have: the one in use, and those before it
-	// whose end nobody has noticed yet.
+	// maxLinks is how many links one master may have: the one in use, and earlier ones whose
+	// end was not noticed yet.
 	maxLinks = 4
 )
 
@@ -53,15 +53,15 @@ type link struct {
 
 	mu sync.Mutex
 	in map[uint64]*incoming // those that came in, by the server's number
-	n  int                  // how many have come in so far
+	n  int                  // links accepted so far
 }
 
-// incoming is a link that another master has made.
+// incoming is a link that another master has dialled.
 type incoming struct {
 	certificate *x509.Certificate
 	reader      string // the name of its journal
 	arrival     *arrival
-	number      int // in the order in which they came
+	number      int // in order of arrival
 }
 
 func newLink(o *LinkOptions) *link {
@@ -71,10 +71,9 @@ func newLink(o *LinkOptions) *link {
 	return &link{opts: *o, secret: secret(), in: map[uint64]*incoming{}}
 }
 
-// options adds links to the options of the server. TLS comes before anything is said, so that
-// whoever is no master of this system learns nothing. The server has no port for them, since
-// it would take whoever comes; that it has links all the same it learns by one that is never
-// made.
+// options adds links to the options of the server. TLS comes before anything else, so whoever
+// is not a master of this system learns nothing. The server gets no port for links, since it
+// would accept anybody. A remote that is never dialled tells it that there are links.
 func (l *link) options(so *server.Options) {
 	so.LeafNode = server.LeafNodeOpts{
 		TLSConfig: l.opts.TLS, TLSHandshakeFirst: true, TLSTimeout: authTimeout.Seconds(), AuthTimeout: authTimeout.Seconds(),
@@ -84,8 +83,8 @@ func (l *link) options(so *server.Options) {
 	so.Accounts = append(so.Accounts, server.NewAccount(linkAccount))
 }
 
-// listen takes the port. Who connects waits in the kernel until the broker is ready, and is
-// bounded until it has proven to be a master, as those are who come to the port of clients.
+// listen takes the port. Connections wait in the kernel until the broker is ready. Until a peer
+// has proven to be a master it is limited as on the port of clients.
 func (l *link) listen(s *server.Server, log *slog.Logger) error {
 	c := net.ListenConfig{KeepAlive: -1}
 	listener, err := c.Listen(context.Background(), "tcp", l.opts.Listen)
@@ -101,7 +100,7 @@ func (l *link) listen(s *server.Server, log *slog.Logger) error {
 	return nil
 }
 
-// bind opens the two ways between the account of the clients and that of the links.
+// bind connects the account of the clients and that of the links, one export each way.
 func (l *link) bind(s *server.Server, clients *server.Account) (err error) {
 	if l.account, err = s.LookupAccount(linkAccount); err != nil {
 		return err
@@ -113,18 +112,24 @@ func (l *link) bind(s *server.Server, clients *server.Account) (err error) {
 	if err := l.account.AddStreamImport(clients, bus.LinkDelivers, ""); err != nil {
 		return err
 	}
-	if err := clients.AddServiceExport(bus.LinkFlow, only); err != nil {
-		return err
+	for _, stream := range bus.LinkStreams {
+		flow := bus.LinkFlow(stream)
+		if err := clients.AddServiceExport(flow, only); err != nil {
+			return err
+		}
+		if err := l.account.AddServiceImport(clients, flow, flow); err != nil {
+			return err
+		}
 	}
-	return l.account.AddServiceImport(clients, bus.LinkFlow, bus.LinkFlow)
+	return nil
 }
 
-// check says who comes in over the port of links.
+// check decides about a connection to the port of links.
 func (l *link) check(c server.ClientAuthentication, g *authenticator) bool {
 	from, ok := c.RemoteAddress().(address)
 	state := c.GetTLSConnectionState()
 	if !ok || state == nil || len(state.PeerCertificates) == 0 {
-		return false // it is gone, or has not come in by the port of links
+		return false // it has ended, or did not come through the port of links
 	}
 	cert := state.PeerCertificates[0]
 	name, err := l.judge(cert)
@@ -145,7 +150,7 @@ func (l *link) check(c server.ClientAuthentication, g *authenticator) bool {
 	return true
 }
 
-// judge names the journal of a master that is one, and another one than this.
+// judge returns the journal's name for a certificate of a master other than this one.
 func (l *link) judge(cert *x509.Certificate) (name string, err error) {
 	if name, err = l.opts.Judge(cert); err != nil {
 		return "", err
@@ -154,17 +159,17 @@ func (l *link) judge(cert *x509.Certificate) (name string, err error) {
 		return "", err
 	}
 	if name == l.opts.Journal {
-		return "", errors.New("its journal has the name of this one")
+		return "", errors.New("its journal has the same name as this one")
 	}
 	return name, nil
 }
 
-// enter books a link. Where its master has too many the oldest of them ends.
+// enter registers a link. If its master has too many, the oldest of them is ended.
 func (l *link) enter(cid uint64, i *incoming) error {
 	oldest := l.book(cid, i)
 	if !i.arrival.enter(cid) {
 		l.left(cid)
-		return errors.New("it ended while it was judged")
+		return errors.New("it ended while it was checked")
 	}
 	if oldest != nil {
 		oldest.arrival.Close()
@@ -194,24 +199,24 @@ func (l *link) book(cid uint64, i *incoming) (tooMany *incoming) {
 	return oldest
 }
 
-// left is told of the end of each.
+// left is called when a connection has ended.
 func (l *link) left(cid uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.in, cid)
 }
 
-// all are those of now.
+// all returns the present links.
 func (l *link) all() map[uint64]*incoming {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.in)
 }
 
-// Links are those of a broker whose journal other masters may mirror.
+// Links are the links of a broker whose journal other masters may mirror.
 type Links struct{ b *Broker }
 
-// Conn is a new connection of the daemon among the links; its caller closes it.
+// Conn returns a new connection of the daemon to the account of links; the caller closes it.
 func (k *Links) Conn() (*nats.Conn, error) {
 	nc, err := nats.Connect("nats://self", nats.InProcessServer(k.b.server), nats.UserInfo(k.b.auth.link.secret, ""), nats.Name(k.b.opts.Name+" links"),
 		nats.SkipHostLookup(), nats.NoReconnect(), nats.CustomInboxPrefix("_INBOX.master"))
@@ -221,16 +226,16 @@ func (k *Links) Conn() (*nats.Conn, error) {
 	return nc, nil
 }
 
-// Addr is where links come in.
+// Addr is the listen address for links.
 func (k *Links) Addr() string { return k.b.auth.link.acceptor.listener.Addr().String() }
 
-// Cut ends the links of those that Judge does not take any more.
+// Cut ends the links that Judge no longer accepts.
 func (k *Links) Cut() {
 	l := k.b.auth.link
 	for cid, one := range l.all() {
 		if _, err := l.opts.Judge(one.certificate); err != nil {
 			k.b.opts.Log.Warn("a link was cut", "err", err)
-			_ = k.b.server.DisconnectClientByID(cid) // it fails where the link has ended
+			_ = k.b.server.DisconnectClientByID(cid) // fails if the link has ended
 		}
 	}
 }

@@ -86,7 +86,7 @@ func linked(t *testing.T, s *server.Server) {
 }
 
 // TestTheOtherMasterComesInThroughAFlood: connections to the port of links that say nothing, or
-// that show what is no master's key, have a bound in all and for each host, and the other
+// that show what is not a master's key, have a bound in all and for each host, and the other
 // master finds a place beside them.
 func TestTheOtherMasterComesInThroughAFlood(t *testing.T) {
 	b := startLinked(t)
@@ -181,7 +181,7 @@ func TestNoSubjectOfClientsCrossesALink(t *testing.T) {
 	// the other then, and the rest was not on its way any more.
 	own := bus.Link{Owner: "m1", Reader: "m2"}
 	pass := func(word string) {
-		crosses(t, came, "links "+own.Create()+" "+word, func() error { return evil.Publish(own.Create(), []byte(word)) })
+		crosses(t, came, "links "+own.Create(bus.JournalStream)+" "+word, func() error { return evil.Publish(own.Create(bus.JournalStream), []byte(word)) })
 		crosses(t, heard, "attacker "+own.Deliver()+".M.x "+word, func() error { return b.Conn().Publish(own.Deliver()+".M.x", []byte(word)) })
 	}
 	pass("begin")

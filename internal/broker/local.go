@@ -15,9 +15,9 @@ import (
 	"github.com/brinebus/brine/internal/socket"
 )
 
-// ServeLocal opens the local socket at path, for everybody of this machine, and takes
-// connections from it until the broker stops, which closes it. Each becomes a connection
-// to the server in this process, for the user whom the kernel names.
+// ServeLocal opens the local socket at path, for everybody on this machine, and accepts
+// connections until the broker stops, which closes it. Each becomes a connection to the server
+// in this process, as the user that the kernel names.
 func (b *Broker) ServeLocal(path string) error {
 	l, err := socket.Listen(path, 0o666)
 	if err != nil {
@@ -35,7 +35,7 @@ func (b *Broker) ServeLocal(path string) error {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			if err != nil { // out of file descriptors, say: it may pass
+			if err != nil { // for example out of file descriptors, which may pass
 				b.auth.throttle.Log(b.opts.Log, slog.LevelError, "accept", 1, "connections cannot be taken on the local socket for the moment", "err", err)
 				time.Sleep(acceptPause)
 				continue
@@ -74,8 +74,8 @@ func (b *Broker) serveOne(c net.Conn) {
 	}
 }
 
-// count books a connection of a local user. Root and the daemon's own user, who
-// could stop the daemon anyway, have no limit.
+// count counts a connection of a local user, and reports whether it is allowed. Root and the
+// daemon's own user could stop the daemon anyway and have no limit.
 func (b *Broker) count(uid uint32) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,9 +94,8 @@ func (b *Broker) uncount(uid uint32) {
 	}
 }
 
-// join passes bytes both ways. The client's first line is its CONNECT; the
-// secret that stands for the kernel's word is put into it, and whatever
-// credentials it had are taken out.
+// join passes bytes both ways. The client's first line is its CONNECT: the secret for the user
+// that the kernel names is put into it, and any credentials are taken out.
 func (b *Broker) join(c, in net.Conn, v *localClient) error {
 	done := make(chan struct{})
 	go func() {
@@ -119,14 +118,14 @@ func (b *Broker) join(c, in net.Conn, v *localClient) error {
 	if _, err := in.Write(line); err != nil {
 		return err
 	}
-	came, _ := r.Peek(r.Buffered()) // with the first line
+	came, _ := r.Peek(r.Buffered()) // what came together with the first line
 	if _, err := in.Write(came); err != nil {
 		return err
 	}
 	return pass(in, localConn{c, b.auth.meter, v, done})
 }
 
-// localConn is a connection through the local socket, read as its share allows.
+// localConn is a connection through the local socket; it is read as its share allows.
 type localConn struct {
 	net.Conn
 	meter *meter
@@ -137,14 +136,14 @@ type localConn struct {
 // Read implements io.Reader.
 func (l localConn) Read(b []byte) (int, error) { return l.v.metered(l.meter, l.gone, l.Conn, b) }
 
-// Bounds of what is passed on at once. The largest is what the server reads at once.
+// Limits of what is passed on at once. The largest is what the server reads at once.
 const (
 	minPass = 4 << 10
 	maxPass = 64 << 10
 )
 
-// pass passes bytes on until either side closes, in larger batches where many come:
-// each costs two system calls' time and two goroutines a meeting.
+// pass passes bytes on until either side closes, in larger pieces where many come: each piece
+// costs two system calls and a switch between two goroutines.
 func pass(to io.Writer, from io.Reader) error {
 	b := make([]byte, minPass)
 	for {
@@ -166,9 +165,9 @@ func pass(to io.Writer, from io.Reader) error {
 	}
 }
 
-// connect is what is passed on of a client's CONNECT. All else, other credentials
-// above all, is left out however it is spelt: the server, like this, takes the
-// names of JSON in any case.
+// connect is what is passed on of a client's CONNECT. Everything else, above all other
+// credentials, is left out however it is spelled: the server, and this, match the names of JSON
+// fields in upper and lower case.
 type connect struct {
 	User         string `json:"user"`
 	Pass         string `json:"pass"`
@@ -183,11 +182,11 @@ type connect struct {
 	NoResponders bool   `json:"no_responders"`
 }
 
-// identify writes into the CONNECT line who the kernel says is there.
+// identify writes into the CONNECT line who the peer is according to the kernel.
 func (b *Broker) identify(line []byte, v *localClient) ([]byte, error) {
 	body, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("CONNECT "))
 	if !ok {
-		return nil, errors.New("the first line is no CONNECT")
+		return nil, errors.New("the first line is not CONNECT")
 	}
 	c := connect{Echo: true} // the protocol's default
 	if err := json.Unmarshal(body, &c); err != nil {

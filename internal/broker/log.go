@@ -9,29 +9,29 @@ import (
 	"github.com/brinebus/brine/internal/logging"
 )
 
-// serverLog passes the server's words on to our log. What it calls fatal ends
-// the start, not the process. What it says of a store that cannot be written is for
-// health: nobody else is told.
+// serverLog passes the server's log on to ours. What it calls fatal ends the start, not the
+// process. Lines about a store that cannot be written go to health, since the server reports
+// them nowhere else.
 type serverLog struct {
 	log    *slog.Logger
 	fatal  chan string
 	health *Health
-	quiet  bool // a mirror's: what it says of its link is told by who watches that
+	quiet  bool // of a mirror: lines about its link are left to the code that watches the link
 
-	throttle logging.Throttle // of lines about connections
-	all      logging.Throttle // of those about all connections together
+	throttle logging.Throttle // of lines about one connection
+	all      logging.Throttle // of lines about all connections together
 }
 
-// Bounds of what connections may fill the log with in a minute, by trying what they may not
-// or by speaking no TLS.
+// Limits of what peers may write into the log in a minute, by trying what they may not do or by
+// not speaking TLS.
 const (
 	maxViolations = 10 // lines of one connection
-	maxOfAll      = 50 // and of all of them
-	maxOthers     = 20 // lines that say something else, of all connections
+	maxOfAll      = 50 // of all connections
+	maxOthers     = 20 // lines of other kinds, of all connections
 )
 
-// Errorf passes errors on as warnings, since most are about peers. What was left out in a
-// minute is told by its number with the next line.
+// Errorf passes errors on as warnings, since most are about peers. The next line tells how many
+// were left out in a minute.
 func (l *serverLog) Errorf(f string, a ...any) {
 	text := fmt.Sprintf(f, a...)
 	l.health.heard(text)
@@ -44,7 +44,7 @@ func (l *serverLog) Errorf(f string, a ...any) {
 	}
 }
 
-// count says whether a line is told, and how many of its kind were not.
+// count reports whether a line is logged, and how many of its kind were left out before.
 func (l *serverLog) count(text string, now time.Time) (left int, tell bool) {
 	who, _, violation := strings.Cut(text, "Violation")
 	switch {
@@ -65,14 +65,14 @@ func (l *serverLog) Noticef(f string, a ...any) { l.log.Debug(fmt.Sprintf(f, a..
 func (l *serverLog) Debugf(f string, a ...any)  { l.log.Debug(fmt.Sprintf(f, a...)) }
 func (l *serverLog) Tracef(f string, a ...any)  {}
 
-// Warnf passes warnings on, but for those that every start of ours would have.
+// Warnf passes warnings on, except those that every start of ours would cause.
 func (l *serverLog) Warnf(f string, a ...any) {
 	text := fmt.Sprintf(f, a...)
 	if strings.Contains(text, "JetStream is enabled but") {
 		return
 	}
 	if l.quiet || strings.Contains(text, "hostname of solicited leafnodes") {
-		l.log.Debug(text) // of links: names in certificates decide nothing, the key does
+		l.log.Debug(text) // about links: the key decides, names in certificates do not matter
 		return
 	}
 	l.log.Warn(text)

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/test/capture"
 )
 
 // Connections that try what they may not, or speak no TLS, fill no log: a few lines
@@ -48,8 +48,8 @@ func TestConnectionsFillNoLog(t *testing.T) {
 	}
 }
 
-// TestAFloodIsOneLine: connections that are turned away for want of room, and those that
-// cannot be taken for want of descriptors, are one line a minute, from however many hosts.
+// TestAFloodIsOneLine: connections that are turned away for lack of room, and those that
+// cannot be taken for lack of descriptors, are one line a minute, from however many hosts.
 func TestAFloodIsOneLine(t *testing.T) {
 	var text bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&text, nil))
@@ -81,7 +81,7 @@ func TestRefusedConnectionsFillNoLog(t *testing.T) {
 }
 
 // A reader that has more on its way than it has room for reads again what it missed: nothing
-// is lost, so it is no error.
+// is lost, so it is not an error.
 func TestAReaderThatIsBehindIsNoError(t *testing.T) {
 	var text bytes.Buffer
 	heard := make(chan struct{}, 1)
@@ -123,30 +123,11 @@ func (s *signalling) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// logged is what a log has, for any goroutine.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // A reader of the journal that was given more than it has room for reads it again: nothing is
 // lost, and no error is told.
 func TestAReaderWithoutRoomIsNoError(t *testing.T) {
 	t.Parallel()
-	log := &logged{}
+	log := &capture.Buffer{}
 	b, err := Start(Options{Name: "test", Admit: func(Peer) bus.Identity { return bus.Identity{} }, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		t.Fatal(err)

@@ -9,49 +9,49 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// Bounds of what is under way to the daemon: taken from its peers and not yet looked at.
-// Whoever has that much waits on their own connection, where it costs the peer.
+// Limits of the bytes under way to the daemon: read from its peers and not handled yet. A peer
+// that has reached them waits on its own connection, where it costs only the peer.
 const (
-	// maxShare is for one identity, over all of its connections: many requests, and two
-	// pieces of large ones. It goes through in some milliseconds, some ten if what was large
-	// has become small without a warning.
+	// maxShare is for one identity, over all of its connections: many requests, and two pieces
+	// of large ones. It is handled in a few milliseconds, some ten if large messages have
+	// suddenly become small ones.
 	maxShare = 1 << 20
-	// strangeShare is for all without an accepted key of one host, who have one short
-	// question each.
+	// strangeShare is for all peers without an accepted key on one host. Each has one short
+	// question.
 	strangeShare = 128 << 10
-	// maxUnderWay is for all together; beyond it nobody gets more than a small part of
-	// their share.
+	// maxUnderWay is for all identities together; beyond it each gets only a small part of its
+	// share.
 	maxUnderWay = 8 << 20
 	smallPart   = 16
-	// maxMessages is about how many messages of one identity may be under way: small ones
-	// take as long as large ones, and others wait behind them. How much that is in bytes
-	// follows from those that were looked at, down to minShare; it grows slowly again, so
-	// that a few large messages make no room for a flood of small ones.
+	// maxMessages is about how many messages of one identity may be under way: small ones take
+	// as long as large ones, and others wait behind them. The limit in bytes follows from the
+	// size of the messages that were handled, down to minShare. It grows only slowly again, so
+	// that a few large messages do not make room for a flood of small ones.
 	maxMessages = 512
 	minShare    = 16 << 10
-	firstShare  = 8 * minShare // until anything was looked at
-	// probeEach is how much is taken until it is looked how far the daemon is.
+	firstShare  = 8 * minShare // until anything was handled
+	// probeEach is how many bytes are read between two probes of how far the daemon is.
 	probeEach = 256 << 10
-	// probeEvery is how often that is looked when little comes, and deafAfter how long the
-	// daemon may need: it does so much in milliseconds.
+	// probeEvery is how often the daemon is probed when little comes, and deafAfter how long it
+	// may need to answer: normally it needs milliseconds.
 	probeEvery = 5 * time.Second
 	deafAfter  = 60 * time.Second
 )
 
-// ErrFailed is wrapped by what Failed tells.
+// ErrFailed is wrapped by the errors of Failed.
 var ErrFailed = errors.New("the bus has failed")
 
-// meter counts what is under way from each identity to the daemon. How far the daemon
-// is, probes say, which go the way of the requests: when one has come back, all that was
-// taken before it has been looked at.
+// meter counts the bytes under way from each identity to the daemon. Probes, sent the way of
+// the requests, find out how far the daemon is: when one has come back, everything read before
+// it has been handled.
 type meter struct {
 	mu      sync.Mutex
 	on      bool // probes are sent
 	epoch   uint64
-	flight  bool  // the probe that ended the epoch before has not come back
-	was     int64 // bytes of the epoch before
+	flight  bool  // the probe that ended the previous epoch has not come back
+	was     int64 // bytes of the previous epoch
 	now     int64 // bytes of this epoch
-	most    int64 // of a share, by how large messages are; firstShare at first, maxShare where they are large
+	most    int64 // limit of a share, by the size of messages: firstShare at first, maxShare where they are large
 	shares  map[string]*flow
 	passed  chan struct{} // closed when the probe comes back
 	due     chan struct{} // a probe is to be sent
@@ -63,7 +63,7 @@ type flow struct {
 	key   string
 	limit int64
 	conns int
-	epoch uint64 // of now
+	epoch uint64 // the current one
 	was   int64
 	now   int64
 	rest  time.Time // nothing is read until then
@@ -73,7 +73,7 @@ func newMeter() *meter {
 	return &meter{most: firstShare, shares: map[string]*flow{}, passed: make(chan struct{}), due: make(chan struct{}, 1)}
 }
 
-// join returns the share of an identity for one more connection, which leave gives back.
+// join returns the share of an identity for one more connection; leave gives it back.
 func (m *meter) join(i bus.Identity, host string) *flow {
 	key, limit := shareKey(i, host), int64(maxShare)
 	if i.Role == bus.RoleUnaccepted || i.Role == bus.RoleGuest {
@@ -90,7 +90,8 @@ func (m *meter) join(i bus.Identity, host string) *flow {
 	return s
 }
 
-// shareKey names the share that an identity counts in; host is for those without a key.
+// shareKey names the share that an identity uses; host is for those without an accepted key. A
+// guest is named by its host.
 func shareKey(i bus.Identity, host string) string {
 	switch i.Role {
 	case bus.RoleUnaccepted:
@@ -101,8 +102,14 @@ func shareKey(i bus.Identity, host string) string {
 	return string(i.Role) + " " + i.Name
 }
 
-// slow lets nothing be read of an identity for a moment.
+// slow stops reading from an identity for a moment. A key that is not accepted shares its flow
+// with all such keys of its host, which may be many machines behind one address: they would
+// wait with it. So it is not slowed. It has one question and needs no pace: if it asks more, it
+// is refused and its connection ended.
 func (m *meter) slow(i bus.Identity, pause time.Duration) {
+	if i.Role == bus.RoleUnaccepted {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s := m.shares[shareKey(i, "")]; s != nil {
@@ -121,7 +128,7 @@ func (m *meter) leave(s *flow) {
 	}
 }
 
-// took notes bytes that were read from a connection.
+// took counts bytes that were read from a connection.
 func (m *meter) took(s *flow, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -133,7 +140,7 @@ func (m *meter) took(s *flow, n int) {
 	}
 }
 
-// turn brings the share to the epoch of now.
+// turn brings the share to the current epoch.
 func (m *meter) turn(s *flow) {
 	switch {
 	case s.epoch == m.epoch:
@@ -152,7 +159,7 @@ func (m *meter) nudge() {
 	}
 }
 
-// wait returns when more may be read for the share, or when the connection is gone.
+// wait returns when more may be read for the share, or when the connection has ended.
 func (m *meter) wait(s *flow, gone <-chan struct{}) {
 	for {
 		m.mu.Lock()
@@ -176,7 +183,7 @@ func (m *meter) wait(s *flow, gone <-chan struct{}) {
 	}
 }
 
-// pause waits until rest is over, or if there is none until passed is closed. It says
+// pause waits until rest is over or, if there is none, until passed is closed. It reports
 // whether the connection ended meanwhile.
 func pause(passed <-chan struct{}, rest time.Duration, gone <-chan struct{}) (ended bool) {
 	var over <-chan time.Time
@@ -194,7 +201,7 @@ func pause(passed <-chan struct{}, rest time.Duration, gone <-chan struct{}) (en
 	return false
 }
 
-// over says whether the share is used up. The caller holds the lock.
+// over reports whether the share is used up. The caller holds the lock.
 func (m *meter) over(s *flow) bool {
 	if !m.on {
 		return false
@@ -216,7 +223,7 @@ func (m *meter) begin() {
 	m.flight, m.was, m.now = true, m.now, 0
 }
 
-// end is called when the probe has come back; so many messages were looked at.
+// end is called when the probe has come back; looked is how many messages were handled.
 func (m *meter) end(looked int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -229,12 +236,12 @@ func (m *meter) end(looked int) {
 	m.passed = make(chan struct{})
 }
 
-// Slow lets nothing be read of an identity for a moment, over all its connections.
+// Slow stops reading from an identity for a moment, over all its connections.
 func (b *Broker) Slow(i bus.Identity, pause time.Duration) { b.meter.slow(i, pause) }
 
-// Meter begins to hold peers to their shares. probe sends a probe the way of all requests
-// and calls back when the daemon has looked at everything before it. A probe that does not
-// come back is the end: a daemon that does not hear must not seem to run.
+// Meter starts to hold peers to their shares. probe sends a probe the way of all requests, and
+// calls back when the daemon has handled everything before it. If a probe does not come back,
+// the daemon ends: one that hears nothing must not seem to run.
 func (b *Broker) Meter(probe func(back func(looked int)) error) {
 	b.meter.mu.Lock()
 	b.meter.on = true
@@ -255,7 +262,7 @@ func (b *Broker) keepProbing(probe func(func(int)) error) error {
 		case <-b.meter.due:
 		case <-tick.C:
 			if lame = b.lame(lame); lame > maxLame {
-				return errors.New("its store was switched off")
+				return errors.New("the store was switched off")
 			}
 		case <-b.quit:
 			return nil
@@ -279,8 +286,8 @@ func (b *Broker) keepProbing(probe func(func(int)) error) error {
 	}
 }
 
-// maxLame is how often in a row the store may be found switched off while nobody says
-// that it is being opened again.
+// maxLame is how many times in a row the store may be found switched off while it is not being
+// opened again.
 const maxLame = 3
 
 func (b *Broker) lame(times int) int {
@@ -290,11 +297,11 @@ func (b *Broker) lame(times int) int {
 	return times + 1
 }
 
-// Failed tells, once, that an inner part of the broker has died, so that it serves no more
-// though it runs. The daemon must end: whoever started it starts it again.
+// Failed reports, once, that a part of the broker has failed, so that it serves no more
+// although it runs. The daemon must end, so that its service manager starts it again.
 func (b *Broker) Failed() <-chan error { return b.failed }
 
-// fail tells of it, unless the broker is stopping.
+// fail reports it, unless the broker is stopping.
 func (b *Broker) fail(err error) {
 	select {
 	case <-b.quit:

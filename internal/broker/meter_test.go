@@ -132,6 +132,24 @@ func TestPushBack(t *testing.T) {
 	}
 }
 
+// One key that is not accepted does not make the others of its host wait, with which it shares.
+// Guests are paced by their host, all of them.
+func TestPushBackOfThoseWithoutAKey(t *testing.T) {
+	m := newMeter()
+	for _, host := range []string{"", "10.0.0.1"} { // a message does not say from which it came
+		evil := bus.Identity{Role: bus.RoleUnaccepted, Name: "1", Key: "1"}
+		shared := m.join(evil, host)
+		if m.slow(evil, time.Hour); !shared.rest.IsZero() {
+			t.Errorf("all unaccepted keys of host %q wait for %s", host, time.Until(shared.rest))
+		}
+	}
+	guest := bus.Identity{Role: bus.RoleGuest, Name: "10.0.0.1", Key: "1"}
+	shared := m.join(guest, "10.0.0.1")
+	if m.slow(guest, time.Hour); shared.rest.IsZero() {
+		t.Error("guests that ask too much are read on")
+	}
+}
+
 // A peer that waits is let go at its end.
 func TestAWaitEndsWithTheConnection(t *testing.T) {
 	m := newMeter()

@@ -14,10 +14,11 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// mirrorAccount is the one of a mirror's server that has a store.
+// mirrorAccount is the account of a mirror's server that has a store.
 const mirrorAccount = "MIRROR"
 
-// mirrorDomain tells its JetStream from that of the journal's owner, over the link.
+// mirrorDomain is its JetStream domain: over the link it tells it apart from that of the
+// journal's owner.
 const mirrorDomain = "mirror"
 
 // MirrorOptions are for a mirror of another master's journal. All are required.
@@ -28,9 +29,9 @@ type MirrorOptions struct {
 	Log      *slog.Logger
 }
 
-// Mirror is a server beside that of the bus, for what is kept of another master's journal:
-// a store of its own, whose disk, failures and pauses are not those of the own journal, and
-// into which no client comes. It dials the other master, and goes on dialling.
+// Mirror is a second server, for the mirror of another master's journal: its store is separate,
+// so its disk, failures and pauses do not touch the own journal. No client connects to it. It
+// dials the other master, again and again.
 type Mirror struct {
 	opts    MirrorOptions
 	server  *server.Server
@@ -39,14 +40,15 @@ type Mirror struct {
 	fatal   chan string
 	reopens sync.Mutex
 	nc      *nats.Conn
+	delays
 }
 
-// StartMirror returns when the store is open, whether or not the other master is there.
+// StartMirror returns when the store is open, whether or not the other master is reachable.
 func StartMirror(ctx context.Context, o MirrorOptions) (*Mirror, error) {
 	if err := os.MkdirAll(o.StoreDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of the mirror: %w", err)
 	}
-	m := &Mirror{opts: o, secret: secret(), fatal: make(chan string, 1)}
+	m := &Mirror{opts: o, delays: delays{log: o.Log}, secret: secret(), fatal: make(chan string, 1)}
 	so := m.options()
 	var err error
 	if m.server, err = server.NewServer(so); err != nil {
@@ -74,8 +76,8 @@ func (m *Mirror) options() *server.Options {
 	so.LeafNode.Remotes = []*server.RemoteLeafOpts{{
 		LocalAccount: mirrorAccount, URLs: []*url.URL{peer}, TLS: true, TLSConfig: m.opts.TLS, TLSHandshakeFirst: true, TLSTimeout: authTimeout.Seconds(),
 		Compression: server.CompressionOpts{Mode: server.CompressionOff},
-		// What the other master may not reach here: this store, and answers to the daemon. All
-		// of $JS cannot be denied: that would hold back, too, what the mirror says of how far it is.
+		// What the other master may not reach here: this store, and answers to the daemon.
+		// Denying all of $JS would also hold back the acknowledgements of the mirror.
 		DenyImports: []string{"$JS.API.>", "$JS." + mirrorDomain + ".>", "$JS.ACK.>", "$SYS.>", "$KV.>", "$O.>", "_INBOX.>", "_R_.>"},
 	}}
 	return so
@@ -115,27 +117,27 @@ func (m *Mirror) connect() (err error) {
 // Conn is the daemon's connection to the mirror.
 func (m *Mirror) Conn() *nats.Conn { return m.nc }
 
-// Linked says whether the other master is there.
+// Linked reports whether the link to the other master is up.
 func (m *Mirror) Linked() bool { return m.server.NumLeafNodes() > 0 }
 
-// Cut ends the link; it is dialled anew.
+// Cut ends the link; it is dialled again.
 func (m *Mirror) Cut() {
 	z, err := m.server.Leafz(nil)
 	if err != nil {
-		return // it is stopping
+		return // the server is stopping
 	}
 	for _, l := range z.Leafs {
-		_ = m.server.DisconnectClientByID(l.ID) // it fails where the link has ended
+		_ = m.server.DisconnectClientByID(l.ID) // fails if the link has ended
 	}
 }
 
-// Reopen closes the store and opens it, after which it asks the other master at once for
-// what it lacks: by itself it waits for longer and longer. A store that could not be written
-// is written again by it, too.
+// Reopen closes and opens the store, after which it asks the other master at once for what it
+// lacks. Without that it would wait for longer and longer. A store that could not be written
+// can be written again after it.
 func (m *Mirror) Reopen() error {
 	m.reopens.Lock()
 	defer m.reopens.Unlock()
-	_ = m.account.DisableJetStream() // or the server has closed it, on a full disk
+	_ = m.account.DisableJetStream() // an error means that the server has closed it, on a full disk
 	if !m.server.JetStreamEnabled() {
 		if err := m.server.EnableJetStream(&server.JetStreamConfig{StoreDir: m.opts.StoreDir, MaxStore: maxStore, MaxMemory: -1, Domain: mirrorDomain}); err != nil {
 			return fmt.Errorf("open the mirror again: %w", err)
@@ -147,7 +149,7 @@ func (m *Mirror) Reopen() error {
 	return nil
 }
 
-// Stop ends it. When it returns nothing of it runs.
+// Stop ends the mirror. When it returns, nothing of it runs.
 func (m *Mirror) Stop() {
 	if m.nc != nil {
 		m.nc.Close()
@@ -156,7 +158,7 @@ func (m *Mirror) Stop() {
 	m.server.WaitForShutdown()
 }
 
-// mirrorAuth lets the daemon in, and nobody else: this server dials, and nobody dials it.
+// mirrorAuth admits only the daemon: this server dials, and nobody dials it.
 type mirrorAuth struct{ m *Mirror }
 
 // Check implements server.Authentication.

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// quota is a bounded number of connections, in all and of one host. It has no lock.
+// quota is a bounded number of connections, in all and for each host. It has no lock.
 type quota struct {
 	most, ofHost int
 	n            int
@@ -17,9 +17,9 @@ func newQuota(most, ofHost int) *quota {
 	return &quota{most: most, ofHost: ofHost, hosts: map[string]*list.List{}}
 }
 
-// add takes a in. Where that is one too many, victim is who has to leave for it: one of
-// its own host that gives may, or one of the host that has the most. Without anybody to
-// leave a is not taken.
+// add adds a. If that is one too many, victim is the connection that must leave for it: one of
+// its own host for which gives is true, or one of the host that has the most. If none may
+// leave, a is not added.
 func (c *quota) add(a *arrival, gives func(*arrival) bool) (victim *arrival, taken bool) {
 	own := c.count(a.host)
 	switch {
@@ -56,7 +56,7 @@ func (c *quota) put(a *arrival) {
 	c.n++
 }
 
-// remove takes a out, wherever it stands; a second time does nothing.
+// remove removes a. A second call does nothing.
 func (c *quota) remove(a *arrival) {
 	if a.quota != c {
 		return
@@ -70,7 +70,7 @@ func (c *quota) remove(a *arrival) {
 	c.n--
 }
 
-// oldest is the oldest connection of a host that gives way, nil without one.
+// oldest is the oldest connection of a host for which gives is true, nil without one.
 func (c *quota) oldest(host string, gives func(*arrival) bool) *arrival {
 	l := c.hosts[host]
 	if l == nil {
@@ -84,9 +84,9 @@ func (c *quota) oldest(host string, gives func(*arrival) bool) *arrival {
 	return nil
 }
 
-// surplus is who leaves for a host that has own connections: of the host with the most
-// one that gives way, or its oldest if it has more than its share; else somebody of
-// another host that gives way.
+// surplus is the connection that leaves for a host that has own connections: of the host with
+// the most, one for which gives is true, or its oldest if it has more than its share; otherwise
+// one of another host for which gives is true.
 func (c *quota) surplus(own int, gives func(*arrival) bool) *arrival {
 	most, heaviest := 0, ""
 	for host, l := range c.hosts {
@@ -111,8 +111,8 @@ func (c *quota) surplus(own int, gives func(*arrival) bool) *arrival {
 func anybody(*arrival) bool { return true }
 func nobody(*arrival) bool  { return false }
 
-// hostGroup is what stands for a host when connections are counted: an address of IPv4,
-// or the network of 64 bits that an IPv6 host has for itself.
+// hostGroup is what counts as one host: an IPv4 address, or the /64 network that an IPv6 host
+// has for itself.
 func hostGroup(a net.Addr) string {
 	ap, err := netip.ParseAddrPort(a.String())
 	if err != nil {

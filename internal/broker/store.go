@@ -11,7 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/blockfile"
 )
 
-// recoverStore prepares the files of the store for the server, and tells of what is lost.
+// recoverStore prepares the files of the store for the server, and reports what is lost.
 func (b *Broker) recoverStore() error {
 	if b.opts.StoreDir == "" {
 		return nil
@@ -21,15 +21,15 @@ func (b *Broker) recoverStore() error {
 	if err != nil {
 		return err
 	}
-	debug.FreeOSMemory() // of the blocks that were read, some of 8 MiB
+	debug.FreeOSMemory() // of the blocks that were read, up to 8 MiB each
 	b.state, b.lost = &state, r.Lost
-	b.opts.Log.Debug("the store was looked at", "blocks", r.Blocks, "read", r.Read, "took", time.Since(begun).Round(time.Millisecond))
+	b.opts.Log.Debug("the store was checked", "blocks", r.Blocks, "read", r.Read, "took", time.Since(begun).Round(time.Millisecond))
 	b.tellLost(r.Lost)
 	return nil
 }
 
-// renewStore writes anew what a failed sync has left in doubt, and looks at all of the store
-// then that it does not know. The store must be closed.
+// renewStore writes again what a failed sync has left in doubt, and then checks all of the
+// store that is not known to be whole. The store must be closed.
 func (b *Broker) renewStore() error {
 	renewed, err := b.health.syncer.Renew()
 	if err != nil || !renewed {
@@ -48,10 +48,10 @@ func (b *Broker) renewStore() error {
 	return nil
 }
 
-// losses are what was found to be lost while the store was opened anew.
+// losses are what was found to be lost while the store was opened again.
 type losses struct {
 	mu         sync.Mutex
-	found      func([]blockfile.Lost) // is told of them
+	found      func([]blockfile.Lost) // is called with them
 	unreported []blockfile.Lost
 }
 
@@ -67,8 +67,8 @@ func (l *losses) watch(found func([]blockfile.Lost)) {
 	l.found = found
 }
 
-// tell tells of them, in a goroutine of wg. Who is told writes it down, so the store must be
-// well.
+// tell calls found with them, in a goroutine of wg. found writes to the journal, so the store
+// must be in order.
 func (l *losses) tell(wg *sync.WaitGroup) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,14 +86,14 @@ func (b *Broker) tellLost(lost []blockfile.Lost) {
 	}
 }
 
-// Pauses of the look at a store that was closed in order, which takes no time from others.
+// Pauses of the check of a store that was closed cleanly; it must not slow down others.
 const (
 	checkAfter = 10 * time.Second
 	checkPause = 100 * time.Millisecond // between two blocks, of 8 MiB
 )
 
-// watchStore looks once at all of a store that is open, since a reader that meets damage
-// makes the server cut off the block there.
+// watchStore checks all of an open store once, since a reader that meets damage makes the
+// server cut off the block there.
 func (b *Broker) watchStore(found func([]blockfile.Lost)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -111,17 +111,17 @@ func (b *Broker) watchStore(found func([]blockfile.Lost)) {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		b.opts.Log.Error("the store was not looked at", "err", err)
+		b.opts.Log.Error("the store was not checked", "err", err)
 	case len(r.Lost) > 0:
 		found(r.Lost)
 	}
 }
 
-// learnEvery is how often blocks that the server has finished are looked for. What came
-// since then is read by a start after a kill.
+// learnEvery is how often new finished blocks of the server are recorded. A start after a kill
+// reads those that came later.
 const learnEvery = 5 * time.Second
 
-// learnStore keeps what the next start needs to know of finished blocks.
+// learnStore records what the next start needs to know about finished blocks.
 func (b *Broker) learnStore() {
 	tick := time.NewTicker(learnEvery)
 	defer tick.Stop()
@@ -140,19 +140,19 @@ func (b *Broker) learnStore() {
 		case <-tick.C:
 		}
 		if err := l.Learn(); err != nil && !errors.Is(err, context.Canceled) && b.auth.throttle.First("learn "+err.Error(), time.Now()) {
-			b.opts.Log.Warn("what is in the store is not written down: a start after a kill takes longer", "err", err)
+			b.opts.Log.Warn("the summary of the store is not written: a start after a kill takes longer", "err", err)
 		}
 	}
 }
 
-// WatchStore begins to look at all of the store, gently. found is told of what is lost, now
-// and whenever the store is opened anew.
+// WatchStore starts to check all of the store slowly. found is called with what is lost, now
+// and whenever the store is opened again.
 func (b *Broker) WatchStore(found func([]blockfile.Lost)) {
 	b.losses.watch(found)
 	b.wg.Go(func() { b.watchStore(found) })
 }
 
-// Verify looks at all of the store now.
+// Verify checks all of the store now.
 func (b *Broker) Verify(ctx context.Context) (*blockfile.Report, error) { return b.verify(ctx, 0) }
 
 func (b *Broker) verify(ctx context.Context, pause time.Duration) (*blockfile.Report, error) {
@@ -176,7 +176,7 @@ func (b *Broker) verify(ctx context.Context, pause time.Duration) (*blockfile.Re
 	return r, err
 }
 
-// leaveStore writes down that the store was closed in order.
+// leaveStore records that the store was closed cleanly.
 func (b *Broker) leaveStore() {
 	b.stateMu.Lock()
 	defer b.stateMu.Unlock()
@@ -184,16 +184,16 @@ func (b *Broker) leaveStore() {
 		return
 	}
 	if err := b.health.syncDirty(); err != nil {
-		b.opts.Log.Error("what is stored is not synced", "err", err)
+		b.opts.Log.Error("stored messages are not synced", "err", err)
 	}
 	if err := b.state.Leave(b.opts.StoreDir); err != nil {
-		b.opts.Log.Error("that the store was closed is not written down: the next start looks at all of it", "err", err)
+		b.opts.Log.Error("the orderly close of the store was not recorded: the next start checks all of it", "err", err)
 	}
 	b.state = nil
 }
 
-// Lost is what was found to be lost when the store was opened, and All what was at any
-// start, the latest at the end.
+// Lost returns now, what was found to be lost when the store was opened, and all, what was
+// found at any start, the latest last.
 func (b *Broker) Lost() (now, all []blockfile.Lost) {
 	b.stateMu.Lock()
 	defer b.stateMu.Unlock()
@@ -203,8 +203,8 @@ func (b *Broker) Lost() (now, all []blockfile.Lost) {
 	return b.lost, b.state.Lost
 }
 
-// Reserve writes down, and to the disk, that the sequences of a stream up to seq may be
-// given out: whatever is lost, the stream goes on behind them.
+// Reserve records on the disk that the sequences of a stream up to seq may have been used:
+// whatever is lost, the stream goes on after them.
 func (b *Broker) Reserve(stream string, seq uint64) error {
 	b.stateMu.Lock()
 	defer b.stateMu.Unlock()

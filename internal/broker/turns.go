@@ -2,14 +2,14 @@ package broker
 
 import "sync"
 
-// turns lets a bounded number of connections at a time make the daemon compute, and
-// shares that between the hosts they come from: the next turn goes to another host,
-// however many connections of the first are waiting. Who waits costs a goroutine.
+// turns lets a bounded number of connections use CPU time at once, and shares the turns between
+// hosts: the next turn goes to another host, however many connections of the first are waiting.
+// One that waits costs a goroutine.
 type turns struct {
 	mu    sync.Mutex
 	free  int
 	queue map[string][]*turn
-	hosts []string // those in queue, the next one first
+	hosts []string // with waiting connections, the next one first
 }
 
 // turn is a connection that waits for its turn.
@@ -21,7 +21,7 @@ type turn struct {
 
 func newTurns(n int) *turns { return &turns{free: n, queue: map[string][]*turn{}} }
 
-// take waits for a turn, and says whether it came before gone was closed.
+// take waits for a turn, and reports whether it came before gone was closed.
 func (t *turns) take(host string, gone <-chan struct{}) bool {
 	t.mu.Lock()
 	if t.free > 0 {
@@ -50,7 +50,7 @@ func (t *turns) take(host string, gone <-chan struct{}) bool {
 	return false
 }
 
-// give hands a turn on.
+// give passes a turn on.
 func (t *turns) give() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,7 +66,7 @@ func (t *turns) give() {
 	t.free++
 }
 
-// next takes who is next out of the queue. The caller holds the lock.
+// next removes the next turn from the queue. The caller holds the lock.
 func (t *turns) next() *turn {
 	host := t.hosts[0]
 	t.hosts = t.hosts[1:]

@@ -6,37 +6,37 @@ import (
 	"strings"
 )
 
-// Endpoint is one operation that a role may ask of a daemon. There is no other way to
-// be answered: the rights on subjects are made from the endpoints, and a handler is
-// registered for one of them or not at all.
+// Endpoint is one operation that a role may request from a daemon. There is no other way to get
+// an answer: the rights on subjects are derived from the endpoints, and a handler can be
+// registered only for one of them.
 //
-// A row is written without the names of its fields, so that none of them, the check
-// above all, can be left out.
+// A row is written without the names of its fields, so that none of them, above all the check,
+// can be left out.
 type Endpoint struct {
 	Op      string
 	Roles   []Role
 	Check   Check
 	Body    int    // bytes of the largest request
-	Handler string // under which a daemon registers what answers
+	Handler string // name under which a daemon registers the handler
 	Why     string
 }
 
-// Endpoints are what one daemon can be asked.
+// Endpoints are the requests that one daemon answers.
 type Endpoints []Endpoint
 
-// Check is what stands between a request and its answer. The zero value refuses.
+// Check is what decides whether a request is answered. The zero value refuses.
 type Check string
 
-// The checks. The first group is decided by who asks alone: the server asks for the
-// decision before the handler is called, and so before a body is decoded.
+// The checks. For the first group only the sender matters: the server makes the decision before
+// the handler is called, and so before a body is decoded.
 const (
-	Own        Check = "own"                     // it is about the sender itself, whom the broker has verified
+	Own        Check = "own"                     // it is about the sender itself, which the broker has verified
 	Operator   Check = "operator"                // root and the daemon's own user
-	FileRecv   Check = "file_recv"               // the setting lets minions hand in files
-	KeyRevoke  Check = "allow_minion_key_revoke" // the setting lets minions forget their keys
+	FileRecv   Check = "file_recv"               // the setting lets minions upload files
+	KeyRevoke  Check = "allow_minion_key_revoke" // the setting lets minions delete their keys
 	Published  Check = "publisher_acl"           // publisher_acl and external_auth, on functions, arguments and targets
-	Started    Check = "job"                     // who started the job, and else publisher_acl
-	Proof      Check = "external_auth"           // the proof of who logs in
+	Started    Check = "job"                     // whoever started the job, otherwise publisher_acl
+	Proof      Check = "external_auth"           // the proof of a login
 	Peers      Check = "peer"                    // peer, on functions, arguments and targets
 	PeerRuns   Check = "peer_run"                // peer_run, on runners, wheel functions and arguments
 	MineReads  Check = "mine_get"                // mine_get, on names and targets, and what the owners of entries allow
@@ -44,28 +44,28 @@ const (
 	TagSpace   Check = "tag"                     // no tag of the master's or of another minion's
 )
 
-// checks has all of them, with their words for the document.
+// checks are all checks, with their texts for the document.
 var checks = []struct {
 	Check
 	early bool
 	words string
 }{
-	{Own, true, "it is about the sender itself, whom the server has verified: its facts, its returns, its own place"},
+	{Own, true, "it is about the sender itself, whom the server has verified: its grains, its returns, its mine entries"},
 	{Operator, true, "root and the daemon's own user"},
-	{FileRecv, true, "the setting lets minions hand in files"},
-	{KeyRevoke, true, "the setting lets minions have their own keys forgotten"},
+	{FileRecv, true, "the setting lets minions upload files"},
+	{KeyRevoke, true, "the setting lets minions delete their own keys"},
 	{Published, false, "`publisher_acl`, its blacklist and `external_auth`, on functions, arguments and targets; runners about what is one's own need no rule"},
-	{Started, false, "whoever started the job; else as `publisher_acl`"},
-	{Proof, false, "the password, certificate or token of who logs in"},
+	{Started, false, "whoever started the job; otherwise as `publisher_acl`"},
+	{Proof, false, "the password, certificate or token of the login"},
 	{Peers, false, "the setting, on functions, arguments and targets"},
 	{PeerRuns, false, "the setting, on runners, wheel functions and arguments"},
 	{MineReads, false, "the setting, on names and targets; then what the owner of each entry allows"},
-	{EventGrant, false, "the setting, on tags; operators need no rule, and `stat` and `purge` are for them, but for one's own position"},
+	{EventGrant, false, "the setting, on tags; operators need no rule, and only they may use `stat` and `purge`, except for one's own position"},
 	{TagSpace, false, "no tag space of the master or of another minion"},
 }
 
-// Early says whether the decision needs nothing of the body, which then is not decoded
-// before it.
+// Early reports whether the decision needs nothing of the body, which is then decoded only
+// afterwards.
 func (c Check) Early() bool {
 	for _, k := range checks {
 		if k.Check == c {
@@ -75,8 +75,8 @@ func (c Check) Early() bool {
 	return false
 }
 
-// Weight is for how many requests one counts in its sender's pace: what makes others work,
-// jobs and runners, takes the daemon some ten times as long as the rest.
+// Weight is for how many requests one counts in its sender's rate: jobs and runners, which make
+// others work, take the daemon some ten times as long as other requests.
 func (c Check) Weight() float64 {
 	switch c {
 	case Published, Peers, PeerRuns:
@@ -96,15 +96,15 @@ func (c Check) known() bool {
 
 // Sizes of requests.
 const (
-	tinyBody = 1 << 10 // nothing, a word, or the few grains that may have a key accepted
-	// KeyBody is for the question of a key that is not accepted, where no grains can have
-	// it accepted: a version.
+	tinyBody = 1 << 10 // nothing, a word, or the few grains for autosign_grains
+	// KeyBody is for the question about a key that is not accepted, if grains cannot have it
+	// accepted: a version.
 	KeyBody   = 512
 	shortBody = 64 << 10 // names and patterns
 	factsBody = 2 << 20  // grains; entries of the mine
-	peerBody  = 4 << 20  // what a minion publishes: it is held against rules, signed, stored and sent to many
-	callBody  = 16 << 20 // what a user publishes, a file handed over as an argument say
-	LargeBody = 64 << 20 // a return or an event, which nothing shortens
+	peerBody  = 4 << 20  // what a minion publishes: it is checked, signed, stored and sent to many
+	callBody  = 16 << 20 // what a user publishes, for example with a file as an argument
+	LargeBody = 64 << 20 // a return or an event, which cannot be shortened
 )
 
 var (
@@ -115,84 +115,84 @@ var (
 	guests  = []Role{RoleGuest}
 )
 
-// MasterEndpoints are all that a master can be asked.
+// MasterEndpoints are all requests that a master answers.
 var MasterEndpoints = Endpoints{
 	{"ask", []Role{RoleMinion, RoleCaller, RoleUnaccepted}, Own, tinyBody, "ask", "am I accepted? With a version, and a few grains where `autosign_grains_dir` is set; else it has 512 B"},
 
 	{"file", minions, Own, shortBody, "sendFile", "a file of file_roots, which are for all minions"},
 	{"files", minions, Own, shortBody, "listFiles", "the names of those files"},
 	{"fire", minions, TagSpace, LargeBody, "minionFire", "events for the master's bus, answered when stored"},
-	{"grains", []Role{RoleMinion}, Own, factsBody, "grains", "its facts have changed"},
+	{"grains", []Role{RoleMinion}, Own, factsBody, "grains", "its grains have changed"},
 	{"hello", []Role{RoleMinion}, Own, factsBody, "hello", "a minion is ready for jobs"},
-	{"letters", []Role{RoleMinion}, Own, LargeBody, "letters", "what has waited in its outbox"},
-	{"mine", minions, Own, factsBody, "changeMine", "what it keeps for others"},
-	{"mine_get", minions, MineReads, shortBody, "readMine", "what others keep for it"},
+	{"letters", []Role{RoleMinion}, Own, LargeBody, "deliver", "messages waiting in its outbox"},
+	{"mine", minions, Own, factsBody, "changeMine", "its entries of the mine"},
+	{"mine_get", minions, MineReads, shortBody, "readMine", "mine entries of others"},
 	{"pillar", minions, Own, tinyBody, "pillar", "its own pillar"},
 	{"publish", minions, Peers, peerBody, "peerPublish", "a job on other minions"},
-	{"push", minions, FileRecv, factsBody, "push", "a piece of a file that it hands in"},
+	{"push", minions, FileRecv, factsBody, "push", "a piece of a file that it uploads"},
 	{"ret", []Role{RoleMinion}, Own, LargeBody, "returned", "receipts, progress and returns of jobs that it was sent"},
-	{"return", minions, Own, LargeBody, "localReturn", "what salt-call ran"},
+	{"return", minions, Own, LargeBody, "localReturn", "the return of what salt-call ran"},
 	{"revoke", minions, KeyRevoke, tinyBody, "revoke", "forget my key"},
 	{"room", []Role{RoleMinion}, Own, tinyBody, "reserve", "is there space for large returns?"},
 	{"run", minions, PeerRuns, peerBody, "peerRun", "a runner, or a wheel function, on the master"},
 
-	{"confirm", clients, EventGrant, shortBody, "clientConfirm", "a durable listener has done its work up to here"},
-	{"dead", clients, EventGrant, LargeBody, "clientDead", "events that a handler could not be brought to take"},
+	{"confirm", clients, EventGrant, shortBody, "clientConfirm", "how far a durable listener has come"},
+	{"dead", clients, EventGrant, LargeBody, "clientDead", "dead letters: events that a handler could not handle"},
 	{"fire", clients, EventGrant, LargeBody, "clientFire", "events for the master's bus, answered when stored"},
-	{"follow", clients, Started, tinyBody, "follow", "the course of a job"},
+	{"follow", clients, Started, tinyBody, "follow", "the progress of a job"},
 	{"listen", clients, EventGrant, shortBody, "clientListen", "the events of the master's bus"},
-	{"login", clients, Proof, shortBody, "login", "be a user of external_auth"},
+	{"login", clients, Proof, shortBody, "login", "log in as a user of external_auth"},
 	{"place", clients, EventGrant, tinyBody, "clientEnd", "where does the journal end?"},
 	{"publish", clients, Published, peerBody, "publish", "a job on minions"},
 	{"run", clients, Published, peerBody, "run", "a runner, or a wheel function"},
 
-	{"login", guests, Proof, shortBody, "login", "be let in as a user of external_auth, with the next connection"},
+	{"login", guests, Proof, shortBody, "login", "log in as a user of external_auth, for the next connection"},
 
-	{"complete", users, Own, tinyBody, "complete", "words that the sender's command line may go on with, of those that they may know"},
-	{"confirm", people, EventGrant, shortBody, "userConfirm", "a durable listener has done its work up to here"},
-	{"dead", people, EventGrant, LargeBody, "userDead", "events that a handler could not be brought to take"},
+	{"complete", users, Own, tinyBody, "complete", "completions of a command line, as far as the sender may see them"},
+	{"confirm", people, EventGrant, shortBody, "userConfirm", "how far a durable listener has come"},
+	{"dead", people, EventGrant, LargeBody, "userDead", "dead letters: events that a handler could not handle"},
 	{"fire", people, EventGrant, LargeBody, "userFire", "events for the master's bus, answered when stored"},
-	{"follow", people, Started, tinyBody, "follow", "the course of a job"},
+	{"follow", people, Started, tinyBody, "follow", "the progress of a job"},
 	{"keyaction", users, Operator, callBody, "keyAction", "who is about to change keys, for the audit log"},
 	{"listen", people, EventGrant, shortBody, "userListen", "the events of the master's bus"},
-	{"login", users, Proof, shortBody, "login", "be a user of external_auth"},
+	{"login", users, Proof, shortBody, "login", "log in as a user of external_auth"},
 	{"place", people, EventGrant, tinyBody, "userEnd", "where does the journal end?"},
-	{"profile", users, Operator, tinyBody, "profile", "what the daemon spends its time and memory on"},
+	{"profile", users, Operator, tinyBody, "profile", "profiles of processor time and memory"},
 	{"publish", people, Published, callBody, "publish", "a job on minions"},
-	{"purge", people, EventGrant, shortBody, "userPurge", "remove events; a position of one's own"},
+	{"purge", people, EventGrant, shortBody, "userPurge", "remove events; forget one's own position"},
 	{"run", people, Published, callBody, "run", "a runner, or a wheel function"},
 	{"stat", people, EventGrant, tinyBody, "userStat", "the state of the bus"},
 }
 
-// MinionEndpoints are all that the daemon of a minion can be asked, by local users.
+// MinionEndpoints are all requests that a minion's daemon answers, for local users.
 var MinionEndpoints = Endpoints{
-	{"complete", users, Own, tinyBody, "complete", "words that the sender's command line may go on with, of those that they may know"},
-	{"confirm", users, EventGrant, shortBody, "userConfirm", "a durable listener has done its work up to here"},
-	{"dead", users, EventGrant, LargeBody, "userDead", "events that a handler could not be brought to take"},
+	{"complete", users, Own, tinyBody, "complete", "completions of a command line, as far as the sender may see them"},
+	{"confirm", users, EventGrant, shortBody, "userConfirm", "how far a durable listener has come"},
+	{"dead", users, EventGrant, LargeBody, "userDead", "dead letters: events that a handler could not handle"},
 	{"file", users, Operator, shortBody, "passFiles", "a file of the master"},
 	{"files", users, Operator, shortBody, "passFiles", "the names of those files"},
 	{"fire", users, EventGrant, LargeBody, "localFire", "events for the minion's bus, answered when stored"},
 	{"listen", users, EventGrant, shortBody, "userListen", "the events of the minion's bus"},
 	{"master", users, Operator, LargeBody, "passOn", "events for the master's bus"},
-	{"mine", users, Operator, factsBody, "passToMaster", "what the minion keeps for others"},
-	{"mine_get", users, Operator, shortBody, "passToMaster", "what others keep for the minion"},
+	{"mine", users, Operator, factsBody, "passToMaster", "the minion's entries of the mine"},
+	{"mine_get", users, Operator, shortBody, "passToMaster", "mine entries of other minions"},
 	{"pillar", users, Operator, tinyBody, "showPillar", "the minion's pillar"},
 	{"place", users, EventGrant, tinyBody, "userEnd", "where does the journal end?"},
-	{"profile", users, Operator, tinyBody, "profile", "what the daemon spends its time and memory on"},
+	{"profile", users, Operator, tinyBody, "profile", "profiles of processor time and memory"},
 	{"publish", users, Operator, peerBody, "passToMaster", "a job on other minions, in the minion's name"},
-	{"purge", users, EventGrant, shortBody, "userPurge", "remove events; a position of one's own"},
+	{"purge", users, EventGrant, shortBody, "userPurge", "remove events; forget one's own position"},
 	{"push", users, Operator, factsBody, "passFiles", "a piece of a file for the master"},
-	{"refresh", users, Operator, tinyBody, "refresh", "find out anew what the next job is to see"},
-	{"return", users, Operator, LargeBody, "passReturn", "what salt-call ran"},
-	{"revoke", users, Operator, tinyBody, "passFiles", "have the minion's key forgotten"},
+	{"refresh", users, Operator, tinyBody, "refresh", "refresh grains and pillar"},
+	{"return", users, Operator, LargeBody, "passReturn", "the return of what salt-call ran"},
+	{"revoke", users, Operator, tinyBody, "passFiles", "delete the minion's key"},
 	{"run", users, Operator, peerBody, "passToMaster", "a runner, or a wheel function, on the master, in the minion's name"},
 	{"schedule", users, Operator, peerBody, "scheduleRequest", "the minion's schedule"},
 	{"stat", users, EventGrant, tinyBody, "userStat", "the state of the bus"},
 	{"status", users, Operator, tinyBody, "status", "the state of the minion's daemon"},
 }
 
-// Find returns the endpoint of an operation for a role; nil, which is a refusal, where
-// the table has none.
+// Find returns the endpoint of an operation for a role; nil, which means a refusal, if the
+// table has none.
 func (e Endpoints) Find(role Role, op string) *Endpoint {
 	for i := range e {
 		if e[i].Op == op && slices.Contains(e[i].Roles, role) {
@@ -202,8 +202,8 @@ func (e Endpoints) Find(role Role, op string) *Endpoint {
 	return nil
 }
 
-// Rights are those on subjects: one for each operation of each role, and those that
-// are about no operation.
+// Rights returns the rights on subjects: one for each operation of each role, and those without
+// an operation.
 func (e Endpoints) Rights() Rights {
 	var list Rights
 	for i := range e {
@@ -216,7 +216,7 @@ func (e Endpoints) Rights() Rights {
 	return list
 }
 
-// roleOrder is that of tables: from the most to the least trusted, users apart.
+// roleOrder is the order in tables: from the most to the least trusted; users are separate.
 var roleOrder = []Role{RoleMaster, RoleMinion, RoleCaller, RoleClient, RoleRemote, RoleGuest, RoleUnaccepted, RoleUser}
 
 func order(r Rule) int {
@@ -227,7 +227,7 @@ func order(r Rule) int {
 	return n
 }
 
-// pattern is the subject of an operation, for whoever has the role.
+// pattern returns the subject of an operation for a role.
 func pattern(role Role, op string) string {
 	if op == OpAsk {
 		return "salt.key.<key>.req.ask"
@@ -243,8 +243,8 @@ func pattern(role Role, op string) string {
 	return root + "req." + op
 }
 
-// Fault says what is wrong with a table, nil for nothing: a row that could be asked
-// without a check, or that another hides.
+// Fault returns what is wrong with a table, nil if nothing: a row without a check, or one that
+// another row hides.
 func (e Endpoints) Fault() error {
 	seen := map[string]bool{}
 	for _, row := range e {

@@ -5,46 +5,60 @@ import (
 	"regexp"
 )
 
-// Link is what passes between two masters of which one mirrors the other's journal: by the
-// names of the two journals, so that no other pair can be meant.
+// Link is a link between two masters of which one mirrors the other's journal. It has the names
+// of both journals, so it is valid for this pair only.
 type Link struct {
-	Owner  string // of the journal that is mirrored
-	Reader string // of the one beside which the mirror lies
+	Owner  string // name of the mirrored journal
+	Reader string // name of the journal beside the mirror
 }
 
-// JournalStream is the stream of a journal, at the master whose it is.
-const JournalStream = "EVENTS"
+// The streams that may be mirrored: a journal, and its master's decisions about keys and
+// tokens.
+const (
+	JournalStream  = "EVENTS"
+	DecisionStream = "KV_decisions"
+)
 
-// linkRoot is above all subjects of links.
+// LinkStreams are all of them.
+var LinkStreams = []string{DecisionStream, JournalStream}
+
+// linkRoot is the first token of all subjects of links.
 const linkRoot = "JOURNAL"
 
-// API is the prefix of what the reader may ask: one question, for what it lacks.
+// API is the subject prefix of the reader's requests: one for each stream, for what it lacks.
 func (l Link) API() string { return linkRoot + "." + l.Owner + "." + l.Reader + ".API" }
 
-// Create is the subject of that question.
-func (l Link) Create() string { return l.API() + ".CONSUMER.CREATE." + JournalStream }
+// Create is the subject of that request.
+func (l Link) Create(stream string) string { return l.API() + ".CONSUMER.CREATE." + stream }
 
-// Deliver is the prefix on which the reader gets it.
+// Deliver is the subject prefix of messages to the reader.
 func (l Link) Deliver() string { return linkRoot + "." + l.Owner + "." + l.Reader + ".DELIVER" }
 
-// Asks are the subjects on which the reader may publish: it asks, and says how far it is.
-func (l Link) Asks() []string { return []string{l.Create(), LinkFlow} }
+// Asks returns the subjects that the reader may publish to: its requests, and how far it is.
+func (l Link) Asks() (list []string) {
+	for _, stream := range LinkStreams {
+		list = append(list, l.Create(stream), LinkFlow(stream))
+	}
+	return list
+}
 
-// Hears are those that it may subscribe to: messages, and the answers to what it asked.
+// Hears returns the subjects that it may subscribe to: messages, and the answers to its
+// requests.
 func (l Link) Hears() []string { return []string{l.Deliver() + ".>", LinkAnswers} }
 
-// LinkFlow is how a reader says how far it has come; LinkAnswers are the answers of the
-// owner; LinkDelivers is all that any reader gets.
+// LinkFlow is the subject on which a reader reports how far it has come in a stream.
+func LinkFlow(stream string) string { return "$JS.FC." + stream + ".*.*" }
+
+// LinkAnswers are the answers of the owner; LinkDelivers is everything that a reader gets.
 const (
-	LinkFlow     = "$JS.FC." + JournalStream + ".*.*"
 	LinkAnswers  = "$JSC.R.*"
 	LinkDelivers = linkRoot + ".*.*.DELIVER.>"
 )
 
 var journalName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 
-// CheckJournalName says whether a journal may have this name: it is a token of subjects, a
-// part of the name of a stream, and stands in positions.
+// CheckJournalName checks the name of a journal: it is a token of subjects, a part of the name
+// of a stream, and part of positions.
 func CheckJournalName(name string) error {
 	if !journalName.MatchString(name) {
 		return fmt.Errorf("%.80q is no name of a journal: letters, digits, - and _, at most 64", name)

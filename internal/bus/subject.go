@@ -19,15 +19,15 @@ import (
 // names. Minions compare keys.
 const ServerName = "salt-master"
 
-// GuestCertificate is the name in the certificate of who has no credentials and wants to log
-// in from another machine. No minion id and no name of a client is like it.
+// GuestCertificate is the name in the certificate of a guest: a user without credentials who
+// wants to log in from another machine. No minion id or client name can be equal to it.
 const GuestCertificate = salt.UserPrefix
 
 // Role is what a connection is on the bus. The zero value may do nothing.
 type Role string
 
-// The roles. Who has which is decided by the broker's daemon when a connection
-// is made, from its key or from the kernel's word on the process.
+// The roles. The broker's daemon assigns one when a connection is made, by its key or by the
+// kernel's credentials of the process.
 const (
 	RoleNobody     Role = ""           // refused
 	RoleMaster     Role = "master"     // the daemon itself, on its own embedded server
@@ -35,19 +35,19 @@ const (
 	RoleCaller     Role = "caller"     // salt-call with the key of an accepted minion and no daemon
 	RoleClient     Role = "client"     // a program with credentials for the event bus, see doc/clients.md
 	RoleRemote     Role = "remote"     // a user of external_auth on another machine, once logged in
-	RoleGuest      Role = "guest"      // the same before: they may log in and nothing else
+	RoleGuest      Role = "guest"      // a remote user before the login: they may only log in
 	RoleUnaccepted Role = "unaccepted" // a key that is pending, rejected, denied or unknown
 	RoleUser       Role = "user"       // a local process, by its Unix user
 )
 
-// Identity is who a connection is, as the broker verified it.
+// Identity is the sender of a connection, as the broker has verified it.
 type Identity struct {
 	Role  Role
-	Name  string // a minion id, the name of a client, a uid in decimal, a LoginName; of a guest the host
+	Name  string // a minion id, a client's name, a uid in decimal, a LoginName; for a guest the host
 	Key   string // for connections with a key: its hexadecimal SHA-256, see KeyToken
-	Nonce string // what makes the connection's inbox its own
+	Nonce string // makes the connection's inbox unique
 
-	// What is for the record: no right hangs on it here.
+	// For the audit log only; no right depends on it.
 	Source string // an address, or a process of this machine
 	Sudo   string // the user behind sudo, as a tool of an operator says
 }
@@ -67,13 +67,13 @@ func (i Identity) UID() int {
 	return int(uid)
 }
 
-// IsOperator says whether that is root or the daemon's own user, who could stop it anyway.
+// IsOperator reports whether that is root or the daemon's own user, who could stop it anyway.
 func (i Identity) IsOperator() bool {
 	uid := i.UID()
 	return uid == 0 || uid >= 0 && uid == os.Geteuid()
 }
 
-// sudoName is the name of a connection that came by sudo, before that of the user.
+// sudoName is the prefix, before the user, of the name of a connection through sudo.
 const sudoName = "sudo:"
 
 // SudoName is the name of a connection whose user was started by sudo, and "" for "".
@@ -84,8 +84,7 @@ func SudoName(user string) string {
 	return sudoName + user
 }
 
-// SudoUser is the user behind sudo whom the name of a connection claims, "" for
-// none.
+// SudoUser returns the user behind sudo that the name of a connection claims, "" for none.
 func SudoUser(name string) string {
 	user, ok := strings.CutPrefix(name, sudoName)
 	if !ok {
@@ -94,13 +93,12 @@ func SudoUser(name string) string {
 	return user
 }
 
-// Inbox is the prefix of the subjects that only this connection may subscribe
-// to. It is made from the key, not from the id, so that one that is not accepted
-// yet knows its own before it knows its role.
+// Inbox is the prefix of the subjects that only this connection may subscribe to. It is derived
+// from the key, not from the id, so that a connection knows it before it knows its role.
 func (i Identity) Inbox() string { return InboxPrefix(i.owner(), i.Nonce) }
 
-// owner is the part of the inbox that says whose it is, "" where the identity
-// does not say it.
+// owner is the part of the inbox that identifies its owner, "" if the identity does not have
+// it.
 func (i Identity) owner() string {
 	switch {
 	case i.Role == RoleMaster, i.Role == RoleUser && i.Name != "":
@@ -115,7 +113,7 @@ func (i Identity) owner() string {
 // token, or "user" and the uid) with this nonce.
 func InboxPrefix(owner, nonce string) string { return InboxOwner(owner) + "." + nonce }
 
-// InboxOwner is what stands before the nonce in the prefixes of owner.
+// InboxOwner is the part before the nonce in the owner's prefixes.
 func InboxOwner(owner string) string { return "_INBOX." + owner }
 
 // NewNonce returns a fresh nonce for an inbox: 130 random bits as text.
@@ -136,7 +134,7 @@ func CheckNonce(s string) error {
 	return nil
 }
 
-// The subjects on which the daemon hears its clients.
+// The subjects that the daemon subscribes to for its clients.
 var (
 	RequestSubjects = []string{"salt.user.*.req.*", "salt.minion.*.req.*", "salt.minion.*.ret.*", "salt.minion.*.fire", "salt.client.*.req.*", "salt.key.*.req.*", "salt.guest.*.req.*", "salt.remote.*.req.*"}
 	WindowSubjects  = []string{"salt.user.*.credit", "salt.minion.*.credit", "salt.remote.*.credit"}
@@ -145,16 +143,16 @@ var (
 
 // The subjects of one minion.
 
-// JobSubject is where the minion gets its jobs.
+// JobSubject is the subject of the minion's jobs.
 func JobSubject(id salt.MinionID) string { return minionSubject(id, "job") }
 
 func minionSubject(id salt.MinionID, leaf string) string {
 	return "salt.minion." + event.Escape(string(id)) + "." + leaf
 }
 
-// RequestSubject is where a minion (name is its id), a local user (name is the
-// uid) or a guest (name is the key) asks the daemon to do op. A minion's returns (op is "ret." and the jid)
-// and events ("fire") have subjects of their own.
+// RequestSubject is the subject for requests of op by a minion (name is its id), a local user
+// (name is the uid) or a guest (name is the key). A minion's returns (op is "ret." and the jid)
+// and events ("fire") have separate subjects.
 func RequestSubject(role Role, name, op string) string {
 	if role.Kind() == "minion" && (op == opFire || strings.HasPrefix(op, opReturn)) {
 		return requestRoot(role, name) + "." + op
@@ -162,7 +160,7 @@ func RequestSubject(role Role, name, op string) string {
 	return requestRoot(role, name) + ".req." + op
 }
 
-// Operations whose subjects or limits are unlike those of others.
+// Operations with special subjects or limits.
 const (
 	OpAsk    = "ask" // of an unaccepted key
 	opFire   = "fire"
@@ -170,16 +168,16 @@ const (
 	opReturn = opRet + "." // and the jid
 )
 
-// WindowSubject is where the asking side says how much of an answer it has
-// taken, so that the daemon may send more.
+// WindowSubject is where the client reports how much of an answer it has read, so that the
+// daemon may send more.
 func WindowSubject(role Role, name string) string { return requestRoot(role, name) + ".credit" }
 
 func requestRoot(role Role, name string) string {
 	return "salt." + role.Kind() + "." + event.Escape(name)
 }
 
-// Kind is the second token of the subjects on which a role speaks: salt-call
-// speaks as its minion.
+// Kind is the second token of the subjects that a role publishes to: salt-call uses those of
+// its minion.
 func (r Role) Kind() string {
 	switch r {
 	case RoleMinion, RoleCaller:
@@ -194,25 +192,25 @@ func (r Role) Kind() string {
 	return "user"
 }
 
-// AckSubject is where a client says how much it has taken of the answer with this number.
+// AckSubject is where a client reports how much it has read of the answer with this number.
 func AckSubject(name, answer string, sent int64) string {
 	return requestRoot(RoleClient, name) + ".ack." + answer + "." + strconv.FormatInt(sent, 10)
 }
 
-// AskSubject is where the holder of a key asks whether it is accepted.
+// AskSubject is for the question whether a key is accepted.
 func AskSubject(key string) string { return "salt.key." + key + ".req.ask" }
 
-// KeyToken names a public key on the bus: the hexadecimal SHA-256 of its DER form.
+// KeyToken is the name of a public key on the bus: the hexadecimal SHA-256 of its DER form.
 func KeyToken(key crypto.PublicKey) string {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
-		return "" // no key of ours: it gets no subject at all
+		return "" // an unsupported key gets no subject at all
 	}
 	sum := sha256.Sum256(der)
 	return hex.EncodeToString(sum[:])
 }
 
-// Sender takes apart the subject of a request, return or event: salt.<kind>.<name>.<rest>.
+// Sender parses the subject of a request, return or event: salt.<kind>.<name>.<rest>.
 func Sender(subject string) (Identity, string, bool) {
 	parts := strings.SplitN(subject, ".", 4)
 	if len(parts) != 4 || parts[0] != "salt" {
@@ -245,7 +243,7 @@ func Sender(subject string) (Identity, string, bool) {
 	return Identity{}, "", false
 }
 
-// Operation is what the end of a subject asks for; of a return with its jid, which is
+// Operation returns the operation at the end of a subject; for a return also its jid, which is
 // not checked yet.
 func Operation(rest string) (op string, jid salt.JID) {
 	if jid, ok := strings.CutPrefix(rest, opReturn); ok {

@@ -103,7 +103,7 @@ func TestUID(t *testing.T) {
 		{Role: RoleUser}:                     -1,
 		{Role: RoleUser, Name: "-1"}:         -1,
 		{Role: RoleUser, Name: "4294967296"}: -1,
-		{Role: RoleMinion, Name: "0"}:        -1, // an id of digits is no user
+		{Role: RoleMinion, Name: "0"}:        -1, // an id of digits is not a user
 		{Role: RoleUnaccepted, Name: "0"}:    -1,
 		{Role: RoleMaster}:                   -1,
 	} {

@@ -30,10 +30,10 @@ const (
 // Rights are the rules of one daemon, see Endpoints.Rights.
 type Rights []Rule
 
-// Table is what connections may do beside asking: with the rules that the endpoints of
-// a daemon make, it is the whole. What is in neither is refused: there are no rules
-// that deny, and a role without rules for a verb may do nothing of that kind. The
-// JetStream API and the system account are in no rule but the daemon's own.
+// Table is what connections may do besides requests. Together with the rules derived from the
+// endpoints of a daemon it is complete: everything else is refused. There are no rules that
+// deny, and a role without rules for a verb may do nothing of that kind. The JetStream API and
+// the system account are only in the daemon's own rules.
 var Table = Rights{
 	{RoleMaster, Publish, ">", "the daemon speaks for itself on its own embedded server"},
 	{RoleMaster, Subscribe, ">", "the daemon hears everything that its clients may publish"},
@@ -45,7 +45,7 @@ var Table = Rights{
 	{RoleCaller, Publish, "salt.minion.<id>.credit", "how much of an answer was read"},
 	{RoleCaller, Subscribe, "<inbox>.>", "answers to this connection"},
 
-	{RoleClient, Publish, "salt.client.<client>.ack.*.*", "so much of an answer was taken"},
+	{RoleClient, Publish, "salt.client.<client>.ack.*.*", "how much of an answer was read"},
 	{RoleClient, Subscribe, "<inbox>.>", "answers to this connection"},
 
 	{RoleRemote, Publish, "salt.remote.<login>.credit", "how much of an answer was read"},
@@ -53,15 +53,14 @@ var Table = Rights{
 
 	{RoleGuest, Subscribe, "<inbox>.>", "the answer to the login"},
 
-	{RoleUnaccepted, Subscribe, "<inbox>.>", "the answer, and the word when it changes"},
+	{RoleUnaccepted, Subscribe, "<inbox>.>", "the answer, and updates of it"},
 
 	{RoleUser, Publish, "salt.user.<uid>.credit", "how much of an answer was read"},
 	{RoleUser, Subscribe, "<inbox>.>", "answers to this connection"},
 }
 
-// Allowed returns the subjects on which the identity may use verb, filled in.
-// An identity whose name or key is empty, or whose nonce is none, gets nothing
-// from a rule whose pattern needs it.
+// Allowed returns the subjects on which the identity may use verb, filled in. An identity with
+// an empty name or key, or an invalid nonce, gets nothing from a rule whose pattern needs it.
 func (rules Rights) Allowed(i Identity, verb Verb) []string {
 	var subjects []string
 	for _, r := range rules {

@@ -11,18 +11,17 @@ import (
 
 const (
 	maxAnswer = 4096 // bytes of a line typed by a person: what a terminal itself allows
-	maxAsked  = 3    // times that a question is put before we take it for a wrong pipe
+	maxAsked  = 3    // how often a question is asked before the input counts as wrong
 )
 
-// ErrNoInput is wrapped by the errors of Confirm and Password when Stdin has
-// ended before the answer: there is nobody to ask.
+// ErrNoInput is wrapped by the errors of Confirm and Password if Stdin has ended before the
+// answer.
 var ErrNoInput = errors.New("the input has ended")
 
-// Confirm asks a question that is answered by yes or no, as in "Proceed? [n/Y] ",
-// where an empty answer means what byDefault says. The answer comes from Stdin
-// also when that is no terminal; at its end, and after three other words, there
-// is an error. A context that ends while the person thinks is an error too; the
-// read is then abandoned, so Stdin cannot be used any more.
+// Confirm asks a yes-or-no question, such as "Proceed? [n/Y] "; an empty answer means
+// byDefault. The answer is read from Stdin even if it is not a terminal. It fails at the end of
+// the input, and after three other words. It also fails when ctx ends during the wait; the read
+// is then abandoned, so Stdin cannot be used any more.
 func (e *Env) Confirm(ctx context.Context, question string, byDefault bool) (bool, error) {
 	choices := "[N/y]"
 	if byDefault {
@@ -32,7 +31,7 @@ func (e *Env) Confirm(ctx context.Context, question string, byDefault bool) (boo
 		fmt.Fprintf(e.Stderr, "%s %s ", question, choices)
 		answer, err := e.readLine(ctx)
 		if err != nil {
-			fmt.Fprintln(e.Stderr) // the cursor still stands behind the question
+			fmt.Fprintln(e.Stderr) // the cursor is still after the question
 			return false, fmt.Errorf("read the answer to %q: %w", question, err)
 		}
 		switch strings.ToLower(strings.TrimSpace(answer)) {
@@ -47,8 +46,7 @@ func (e *Env) Confirm(ctx context.Context, question string, byDefault bool) (boo
 	return false, fmt.Errorf("no usable answer to %q: want y or n", question)
 }
 
-// Ask asks for a line of text, without the blanks around it. Its errors are as in
-// Confirm.
+// Ask asks for a line of text and trims spaces. Its errors are those of Confirm.
 func (e *Env) Ask(ctx context.Context, prompt string) (string, error) {
 	fmt.Fprint(e.Stderr, prompt)
 	answer, err := e.readLine(ctx)
@@ -59,16 +57,15 @@ func (e *Env) Ask(ctx context.Context, prompt string) (string, error) {
 	return strings.TrimSpace(answer), nil
 }
 
-// Password asks for a secret without showing it. Where Stdin is no terminal it
-// reads a line and asks nothing. An ended context is as in Confirm; the terminal
-// shows what is typed again.
+// Password asks for a secret without showing it. If Stdin is not a terminal it reads a line
+// without a prompt. When ctx ends, it is as with Confirm; the terminal shows typed text again.
 func (e *Env) Password(ctx context.Context, prompt string) (string, error) {
 	if terminal, ok := e.Stdin.(*os.File); ok && e.StdinTTY {
 		show, err := hideTyping(int(terminal.Fd()))
 		if err != nil {
 			return "", fmt.Errorf("hide the password: %w", err)
 		}
-		defer fmt.Fprintln(e.Stderr) // the typed line end was not shown either
+		defer fmt.Fprintln(e.Stderr) // the line end that was typed is not shown either
 		defer show()
 		fmt.Fprint(e.Stderr, prompt)
 	}
@@ -79,8 +76,8 @@ func (e *Env) Password(ctx context.Context, prompt string) (string, error) {
 	return secret, nil
 }
 
-// readLine reads a line from Stdin and not a byte more: the rest may be for the
-// next question. It returns it without its end; a last line may lack one.
+// readLine reads a line from Stdin and not a byte more: the rest may be for the next question.
+// It returns it without the line end, which the last line may lack.
 func (e *Env) readLine(ctx context.Context) (string, error) {
 	return unlessDone(ctx, func() (string, error) {
 		line, err := scanLine(e.Stdin)
@@ -88,8 +85,8 @@ func (e *Env) readLine(ctx context.Context) (string, error) {
 	})
 }
 
-// scanLine reads up to a line feed, which it drops. Nothing before the end of
-// the input is ErrNoInput.
+// scanLine reads up to a line feed, which it drops. At the end of the input it returns
+// ErrNoInput if it has read nothing.
 func scanLine(r io.Reader) (string, error) {
 	var line []byte
 	letter := make([]byte, 1)
@@ -110,9 +107,8 @@ func scanLine(r io.Reader) (string, error) {
 	return "", errors.New("the line is too long")
 }
 
-// unlessDone returns what read returns, or the cause of ctx when that ends first;
-// read then goes on in the background, since a read of a terminal cannot be
-// stopped.
+// unlessDone returns what read returns, or the cause of ctx if that ends first; read then goes
+// on in the background, since a read of a terminal cannot be interrupted.
 func unlessDone(ctx context.Context, read func() (string, error)) (string, error) {
 	type result struct {
 		text string

@@ -14,31 +14,31 @@ import (
 	"github.com/brinebus/brine/internal/output"
 )
 
-// CompleteFlag, as the first word of a command line, asks for the words that the last of the
-// others may become, a line each. Scripts of shells use it.
+// CompleteFlag, as the first word of a command line, asks for completions of the last of the
+// other words, one a line. The scripts of shells use it.
 const CompleteFlag = "--complete"
 
-// completeTime bounds how long somebody who has pressed a key waits: a daemon that is away
-// or busy is not asked for longer, and what needs none is shown.
+// completeTime limits how long a user who has pressed Tab waits. If a daemon is down or busy,
+// only the words that need no daemon are shown.
 const completeTime = 250 * time.Millisecond
 
-// Completion is a word that somebody is typing.
+// Completion is a word being typed.
 type Completion struct {
-	Flag   string         // the option whose value it is, by its full name; "" for none
-	Words  []string       // those before it that are neither options nor their values
-	Prefix string         // what there is of it
+	Flag   string         // the full name of the option whose value it is; "" if it is not a value
+	Words  []string       // words before it that are neither options nor their values
+	Prefix string         // what was typed of it
 	Opts   *urcli.Context // the options before it
 }
 
-// harmless is what can stand in a command line of every shell without quotes. Tags and ids
-// come from others; what they could smuggle into a command line is not completed.
+// harmless matches text that needs no quotes in any shell. Tags and ids come from others: text
+// that could inject something into a command line is not completed.
 var harmless = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=-]+$`)
 
 // logLevels are the values of --log-level.
 var logLevels = strings.Fields("all garbage trace debug profile info warning error critical quiet")
 
-// complete prints the words that the last of words may become. It says nothing else, and
-// succeeds whatever happens: errors would stand in the middle of what is typed.
+// complete prints the completions of the last of words. It prints nothing else and always
+// succeeds: errors would appear in the middle of the line being typed.
 func (e *Env) complete(ctx context.Context, spec Spec, words []string) error {
 	if len(words) == 0 {
 		return nil
@@ -58,8 +58,8 @@ func (e *Env) complete(ctx context.Context, spec Spec, words []string) error {
 	return nil
 }
 
-// typed reads the words before the last one. Where that is an option, it returns the options
-// that there are.
+// typed parses the words before the last one. If the last one is an option, it returns the
+// possible options.
 func (e *Env) typed(ctx context.Context, spec Spec, words []string) (c Completion, options []string) {
 	flags := allFlags(spec)
 	g := newGrammar(flags)
@@ -99,7 +99,7 @@ func (e *Env) typed(ctx context.Context, spec Spec, words []string) (c Completio
 	return c, visible(flags)
 }
 
-// flagOf is the name of the last of some options in the normal form.
+// flagOf returns the name of the last of some options in the normal form.
 func flagOf(options []string) string {
 	if len(options) == 0 {
 		return ""
@@ -108,7 +108,7 @@ func flagOf(options []string) string {
 	return strings.TrimLeft(name, "-")
 }
 
-// visible are the long names of options, and the short ones of those that have none.
+// visible returns the long names of options, and the short ones of those without a long name.
 func visible(flags []urcli.Flag) []string {
 	list := []string{}
 	for _, f := range flags {
@@ -127,7 +127,7 @@ func prefixed(by string, words []string) []string {
 	return list
 }
 
-// parsed is what a program would be given of these options.
+// parsed returns these options as a program would get them.
 func (e *Env) parsed(ctx context.Context, g grammar, flags []urcli.Flag, known []string) (opts *urcli.Context) {
 	args := append(known, "--")
 	app := e.app(needed(flags, g.given(args)))
@@ -138,7 +138,7 @@ func (e *Env) parsed(ctx context.Context, g grammar, flags []urcli.Flag, known [
 	return opts
 }
 
-// candidates are the words that the last one may become, more than these among them.
+// candidates returns possible completions, and others that complete filters out.
 func (e *Env) candidates(ctx context.Context, spec Spec, c Completion) []string {
 	switch {
 	case c.Flag == "out" && spec.Output:
@@ -155,14 +155,14 @@ func (e *Env) candidates(ctx context.Context, spec Spec, c Completion) []string 
 	return append(commands, e.asked(ctx, spec, c)...)
 }
 
-// asked are the candidates that the program itself knows.
+// asked returns the candidates of the program itself.
 func (e *Env) asked(ctx context.Context, spec Spec, c Completion) []string {
 	if spec.Complete == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, completeTime)
 	defer cancel()
-	found := make(chan []string, 1) // so that what comes too late holds up nobody
+	found := make(chan []string, 1) // so that a late answer does not block
 	go func() { found <- spec.Complete(ctx, e, c) }()
 	select {
 	case list := <-found:
@@ -172,7 +172,7 @@ func (e *Env) asked(ctx context.Context, spec Spec, c Completion) []string {
 	}
 }
 
-// Last is the part of a list with commas that is being typed, and what stands before it.
+// Last splits a comma-separated list at its last comma: before, and the part being typed.
 func (c Completion) Last() (before, last string) {
 	i := strings.LastIndexByte(c.Prefix, ',') + 1
 	return c.Prefix[:i], c.Prefix[i:]

@@ -1,8 +1,8 @@
-// Package cli is what the binaries have in common: their streams, the
-// shared options, exit codes, and the words in which they speak to a person.
+// Package cli is what the binaries have in common: their streams, the shared options, exit
+// codes, and how they talk to people.
 //
-// It knows no command of any binary: each has a package of its own below this
-// one, which describes its command line by a Spec and hands it to Env.Run.
+// It knows no command of any binary: each has its own package below this one, which describes
+// its command line by a Spec and passes it to Env.Run.
 //
 // How we talk to the terminal:
 //
@@ -40,7 +40,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Env is the world of a running command. Tests make their own with buffers.
+// Env is the environment of a running command. Tests make their own with buffers.
 type Env struct {
 	Name   string   // of the program, "salt-key"
 	Args   []string // the command line without the program's name
@@ -52,12 +52,11 @@ type Env struct {
 	// Which of the three streams is a terminal.
 	StdinTTY, StdoutTTY, StderrTTY bool
 
-	quiet, progress bool // as the options of these names say
+	quiet, progress bool // set by the options of these names
 }
 
-// Talks says whether a person is told more than errors and warnings: on a terminal, and
-// where --progress asks for it. What goes into a log, or a mail of cron, is to be empty
-// when all went well.
+// Talks reports whether notes are printed, not only errors and warnings: on a terminal, and
+// with --progress. Elsewhere, in a log or a mail of cron, success prints nothing.
 func (e *Env) Talks() bool { return !e.quiet && (e.StderrTTY || e.progress) }
 
 // Main runs a program in the environment of this process and returns its exit
@@ -89,9 +88,9 @@ func processEnv(name string) *Env {
 	}
 }
 
-// untilSignal returns a context that ends at the first SIGINT or SIGTERM, from
-// where on both have their usual effect again. A signal that the parent had
-// ignored stays so: a shell does that for a script's background jobs.
+// untilSignal returns a context that ends at the first SIGINT or SIGTERM; after that both have
+// their default effect again. A signal that the parent ignores stays ignored: a shell does that
+// for background jobs of a script.
 func untilSignal(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	arrived := make(chan os.Signal, 1)
@@ -116,10 +115,10 @@ func untilSignal(parent context.Context) (ctx context.Context, stop func()) {
 	}
 }
 
-// pipeWriter tells a broken pipe of the output from one of a socket.
+// pipeWriter distinguishes a broken pipe of the output from one of a socket.
 type pipeWriter struct {
 	w      *os.File
-	closed bool // it was when the program was started
+	closed bool // it was closed when the program was started
 }
 
 func (p pipeWriter) Write(b []byte) (int, error) {
@@ -133,8 +132,8 @@ func (p pipeWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Report tells err and its hint to the person, unless it is one of those that
-// need no words, and returns its exit code. See Code.
+// Report prints err and its hint, unless it needs no words, and returns its exit code, see
+// Code.
 func (e *Env) Report(err error) int {
 	if err != nil && !isQuiet(err) {
 		e.say("error", err.Error())
@@ -143,7 +142,7 @@ func (e *Env) Report(err error) int {
 	return Code(err)
 }
 
-// Warn tells of something wrong that does not stop the command, unless --quiet is given.
+// Warn prints a warning that does not stop the command, unless --quiet is given.
 func (e *Env) Warn(err error) {
 	if e.quiet {
 		return
@@ -152,8 +151,7 @@ func (e *Env) Warn(err error) {
 	e.say("hint", salt.Hint(err))
 }
 
-// Note tells something that is not wrong, worded as fmt.Sprintf does, to whom Talks
-// lets it.
+// Note prints a note, formatted like fmt.Sprintf, if Talks is true.
 func (e *Env) Note(format string, args ...any) {
 	if !e.Talks() {
 		return
@@ -161,12 +159,12 @@ func (e *Env) Note(format string, args ...any) {
 	e.say("note", fmt.Sprintf(format, args...))
 }
 
-// Reply tells what came of the answer to a question, which a person has read wherever
-// standard error goes.
+// Reply prints the result of a question that the user has answered, wherever standard error
+// goes.
 func (e *Env) Reply(format string, args ...any) { e.say("note", fmt.Sprintf(format, args...)) }
 
-// say prints each line of text as "NAME: kind: line". Empty text prints nothing.
-// It drops the error of a write: there is nowhere left to tell it.
+// say prints each line of text as "NAME: kind: line". Empty text prints nothing. Write errors
+// are ignored: there is no place left to report them.
 func (e *Env) say(kind, text string) {
 	if text == "" {
 		return

@@ -20,7 +20,7 @@ const (
 	Terminated   = 143 // ended by SIGTERM (128 + SIGTERM)
 )
 
-// failure is an error that knows its exit code; err may be nil.
+// failure is an error with an exit code; err may be nil.
 type failure struct {
 	code int
 	err  error
@@ -43,11 +43,11 @@ func Fail(code int, err error) error {
 	return &failure{code, err}
 }
 
-// Reported says that nothing is left to be said about err, which is not nil.
+// Reported reports whether nothing more is to be printed about err, which is not nil.
 func Reported(err error) bool { return isQuiet(err) }
 
-// Exit is an error that ends the program with code and prints nothing: for a
-// command that has already said what went wrong. Code OK is no error.
+// Exit is an error that ends the program with code and prints nothing: for a command that has
+// printed already what went wrong. With code OK it is nil.
 func Exit(code int) error {
 	if code == OK {
 		return nil
@@ -55,13 +55,13 @@ func Exit(code int) error {
 	return &failure{code: code}
 }
 
-// Usagef is the error for a wrong command line, worded as fmt.Errorf does.
+// Usagef is the error for a wrong command line, formatted like fmt.Errorf.
 func Usagef(format string, args ...any) error {
 	return Fail(Usage, fmt.Errorf(format, args...))
 }
 
-// Code returns the exit code for err: OK for nil, that of a signal or a broken
-// pipe, the one that Fail gave it, else Failed.
+// Code returns the exit code for err: OK for nil, that of a signal or a broken pipe, the one
+// set by Fail, otherwise Failed.
 func Code(err error) int {
 	var signal *SignalError
 	var f *failure
@@ -78,8 +78,8 @@ func Code(err error) int {
 	return Failed
 }
 
-// isQuiet says whether nothing is to be printed about err: who pressed Ctrl-C
-// or closed the pipe knows, and Exit has been preceded by words.
+// isQuiet reports whether nothing is printed about err: the user knows that they pressed Ctrl-C
+// or closed the pipe, and before Exit something was printed.
 func isQuiet(err error) bool {
 	var signal *SignalError
 	var f *failure
@@ -94,5 +94,5 @@ type SignalError struct{ Signal syscall.Signal }
 
 func (e *SignalError) Error() string { return "ended by signal: " + e.Signal.String() }
 
-// ErrBrokenPipe is returned by Env.Stdout when its reader has gone.
+// ErrBrokenPipe is returned by Env.Stdout when its reader is gone.
 var ErrBrokenPipe = errors.New("nobody reads the output any more")

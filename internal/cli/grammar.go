@@ -31,15 +31,15 @@ func newGrammar(flags []urcli.Flag) grammar {
 	return g
 }
 
-// normalize returns args in the form that urfave/cli reads: each option by its
-// full name, values attached with "=", then "--", then the other words in their
-// order. It accepts what follows; all else is a usage error.
+// normalize returns args in the form that urfave/cli reads: each option by its full name,
+// values attached with "=", then "--", then the other words in their order. It accepts the
+// following; everything else is a usage error.
 //
 //   - --name, --name=value, --name value, and any beginning of a long name that
 //     fits one option only
 //   - -t5, -t=5, -t 5, and clusters such as -yq and -vt5
 //   - "-" and negative numbers are words, not options
-//   - all that follows "--" are words
+//   - everything after "--" is a word, not an option
 //
 // A value in a word of its own may begin with a hyphen unless it is the name of
 // an option: "-a -y" has lost the value of -a.
@@ -76,7 +76,7 @@ func (g grammar) given(args []string) map[urcli.Flag]bool {
 	return flags
 }
 
-// isOption says whether word is to be read as an option, known or not.
+// isOption reports whether word is to be read as an option, known or not.
 func (g grammar) isOption(word string) bool {
 	if len(word) < 2 || word[0] != '-' {
 		return false
@@ -95,7 +95,7 @@ func (g grammar) read(word string, next []string) (options []string, used int, e
 	return g.readCluster(word, next)
 }
 
-// readLong reads NAME or NAME=VALUE, where NAME can be cut short.
+// readLong reads NAME or NAME=VALUE, where NAME may be abbreviated.
 func (g grammar) readLong(text string, next []string) (options []string, used int, err error) {
 	name, value, attached := strings.Cut(text, "=")
 	f, err := g.find(name, text)
@@ -104,9 +104,9 @@ func (g grammar) readLong(text string, next []string) (options []string, used in
 	}
 	shown := "--" + name
 	switch {
-	case !takesValue(f) && attached:
+	case !takesValue(f) && attached && isVisible(f):
 		return nil, 0, fmt.Errorf("%s option does not take a value", shown)
-	case !takesValue(f):
+	case !takesValue(f): // a hidden one has no effect or is refused, with a value as without
 		return []string{option(f)}, 0, nil
 	case !attached:
 		if value, err = g.detached(shown, next); err != nil {
@@ -117,8 +117,8 @@ func (g grammar) readLong(text string, next []string) (options []string, used in
 	return []string{option(f) + "=" + value}, used, check(shown, f, value)
 }
 
-// readCluster reads one or many short options behind one hyphen. The first that
-// takes a value has the rest of the word, or the next word when nothing is left.
+// readCluster reads one or more short options after one hyphen. The first that takes a value
+// gets the rest of the word, or the next word if nothing is left.
 func (g grammar) readCluster(word string, next []string) (options []string, used int, err error) {
 	for i, letter := range word[1:] {
 		shown := "-" + string(letter)
@@ -146,7 +146,7 @@ func (g grammar) readCluster(word string, next []string) (options []string, used
 	return options, 0, nil
 }
 
-// detached returns the value of an option that stands in the next word.
+// detached returns the value of an option from the next word.
 func (g grammar) detached(shown string, next []string) (string, error) {
 	if len(next) == 0 {
 		return "", fmt.Errorf("%s option requires an argument", shown)
@@ -159,8 +159,8 @@ func (g grammar) detached(shown string, next []string) (string, error) {
 	return value, nil
 }
 
-// find returns the option with the long name, or with the only one that begins
-// with it. It stood in the word "--" + text.
+// find returns the option with this long name, or the only one that begins with it. "--" + text
+// is the word it was in.
 func (g grammar) find(name, text string) (urcli.Flag, error) {
 	if f := g[name]; f != nil && len(name) > 1 {
 		return f, nil
@@ -172,7 +172,7 @@ func (g grammar) find(name, text string) (urcli.Flag, error) {
 		}
 	}
 	slices.Sort(found)
-	found = slices.Compact(found) // two names of one option are no ambiguity
+	found = slices.Compact(found) // two names of one option are not ambiguous
 	switch {
 	case len(found) == 0 || name == "":
 		return nil, g.unknown("--"+name, "--"+text)
@@ -182,7 +182,7 @@ func (g grammar) find(name, text string) (urcli.Flag, error) {
 	return g[found[0][2:]], nil
 }
 
-// unknown is the error for an option that does not exist, which stood in word.
+// unknown is the error for an unknown option in word.
 func (g grammar) unknown(shown, word string) error {
 	err := fmt.Errorf("no such option: %s", shown)
 	hint := "--help shows all options"
@@ -192,8 +192,8 @@ func (g grammar) unknown(shown, word string) error {
 	return salt.WithHint(err, fmt.Sprintf("%s\nto pass %s as an argument, put -- before it", hint, word))
 }
 
-// nearest returns the option, with hyphens, that was most likely meant. A single
-// letter is like any other; only its other case is worth a guess.
+// nearest returns the option, with hyphens, that was most likely meant. For a single letter
+// only the other case is suggested.
 func (g grammar) nearest(shown string) string {
 	if letter, short := strings.CutPrefix(shown, "-"); short && len(letter) == 1 {
 		for _, other := range []string{strings.ToLower(letter), strings.ToUpper(letter)} {
@@ -215,8 +215,8 @@ func (g grammar) nearest(shown string) string {
 	return ""
 }
 
-// check refuses a value that does not suit the type of its option, in better
-// words than those of package flag.
+// check refuses a value of the wrong type for its option, with better messages than those of
+// package flag.
 func check(shown string, f urcli.Flag, value string) error {
 	var kind string
 	var err error
@@ -240,7 +240,7 @@ func check(shown string, f urcli.Flag, value string) error {
 	return nil
 }
 
-// option returns the normal spelling of f: by its first long name.
+// option returns the normal spelling of f: its first long name.
 func option(f urcli.Flag) string {
 	all := names(f)
 	for _, name := range all {
@@ -251,8 +251,8 @@ func option(f urcli.Flag) string {
 	return "-" + all[0]
 }
 
-// names is f.Names(), which applies a regular expression to each name, for the types
-// that our options have.
+// names is f.Names() for our types of options; Names applies a regular expression to each name,
+// which is slow.
 func names(f urcli.Flag) []string {
 	switch f := f.(type) {
 	case *urcli.BoolFlag:
@@ -265,13 +265,13 @@ func names(f urcli.Flag) []string {
 	return f.Names()
 }
 
-// takesValue says whether f is followed by a value; a switch is not.
+// takesValue reports whether f needs a value; a switch does not.
 func takesValue(f urcli.Flag) bool {
 	documented, ok := f.(urcli.DocGenerationFlag)
 	return ok && documented.TakesValue()
 }
 
-// isVisible says whether f is listed by -h.
+// isVisible reports whether -h lists f.
 func isVisible(f urcli.Flag) bool {
 	visible, ok := f.(urcli.VisibleFlag)
 	return !ok || visible.IsVisible()

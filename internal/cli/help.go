@@ -14,8 +14,7 @@ const (
 	helpWidth  = 80 // every terminal has it
 )
 
-// Help returns the text of "NAME -h": how to call it, what for, the options in
-// groups, examples.
+// Help returns the text of "NAME -h": synopsis, summary, the options in groups, examples.
 func Help(name string, spec Spec) string {
 	var b strings.Builder
 	lead := "Usage: "
@@ -52,7 +51,7 @@ func groups(flags []urcli.Flag) []string {
 	return headings
 }
 
-// category returns the heading that f belongs under.
+// category returns the heading for f.
 func category(f urcli.Flag) string {
 	if c, ok := f.(urcli.CategorizableFlag); ok && c.GetCategory() != "" {
 		return c.GetCategory()
@@ -83,8 +82,8 @@ func helpLine(f urcli.Flag) string {
 	return b.String()
 }
 
-// spelling returns the first short and the first long name of f. Other names
-// are for hands that know them, and in the man page.
+// spelling returns the first short and the first long name of f. Other names are only in the
+// man page.
 func spelling(f urcli.Flag) string {
 	short := "    "
 	for _, name := range f.Names() {
@@ -99,7 +98,7 @@ func spelling(f urcli.Flag) string {
 	return strings.TrimSuffix(short, ", ")
 }
 
-// placeholder takes the word in backquotes out of usage, and its quotes away.
+// placeholder returns the word in backquotes in usage, and usage without the quotes.
 func placeholder(usage string) (word, plain string) {
 	before, rest, ok := strings.Cut(usage, "`")
 	word, after, closed := strings.Cut(rest, "`")

@@ -10,21 +10,21 @@ import (
 	"github.com/brinebus/brine/internal/logging"
 )
 
-// LogSettings is what the configuration says about the log. The options of the
-// command line go before it.
+// LogSettings are the log settings of the configuration. The options of the command line take
+// precedence.
 type LogSettings struct {
-	Level     string // log_level; "" is warning
-	File      string // log_file; "" is none
-	FileLevel string // log_level_logfile; "" is as Level
-	Format    string // log_format; "" is text
+	Level     string // log_level; "" means warning
+	File      string // log_file; "" means none
+	FileLevel string // log_level_logfile; "" means as Level
+	Format    string // log_format; "" means text
 
-	// FileRequired makes a log file that cannot be written an error, as it is
-	// for a daemon. A tool goes on without, with a warning.
+	// FileRequired makes it an error if the log file cannot be written, as for a daemon.
+	// Without it, the program continues with a warning.
 	FileRequired bool
 }
 
-// OpenLog opens the log of the program on Stderr and, where one is named, in a
-// file. The caller closes it.
+// OpenLog opens the log of the program on Stderr and, if a file is named, in that file. The
+// caller closes it.
 func (e *Env) OpenLog(opts *urcli.Context, s LogSettings) (*logging.Log, error) {
 	o := logging.Options{
 		Console: e.Stderr,
@@ -38,7 +38,7 @@ func (e *Env) OpenLog(opts *urcli.Context, s LogSettings) (*logging.Log, error) 
 	if o.ConsoleLevel, err = logging.ParseLevel(level); err != nil {
 		return nil, err
 	}
-	if e.quiet && opts.String("log-level") == "" { // the file is not what it is about
+	if e.quiet && opts.String("log-level") == "" { // it does not affect the file
 		o.ConsoleLevel = max(o.ConsoleLevel, slog.LevelError)
 	}
 	if o.FileLevel, err = logging.ParseLevel(cmp.Or(opts.String("log-file-level"), s.FileLevel, level)); err != nil {
@@ -53,8 +53,8 @@ func (e *Env) OpenLog(opts *urcli.Context, s LogSettings) (*logging.Log, error) 
 	return log, err
 }
 
-// Debug logs what a tool does beside its work, for who asks for it by --log-level or
-// --log-file-level. Where the log cannot be opened nothing is lost that was to be told.
+// Debug logs details of what a tool does, for users of --log-level or --log-file-level. If the
+// log cannot be opened, the line is dropped.
 func (e *Env) Debug(opts *urcli.Context, text string, args ...any) {
 	if opts.String("log-level") == "" && opts.String("log-file-level") == "" {
 		return

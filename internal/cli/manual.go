@@ -36,7 +36,7 @@ func Manual(name string, spec Spec) string {
 	return b.String()
 }
 
-// manualCommands lists the commands of a program that has some: each has its own page.
+// manualCommands lists the commands of a program that has commands: each has its own page.
 func manualCommands(b *strings.Builder, name string, spec Spec) {
 	if len(spec.Commands) == 0 {
 		return
@@ -66,7 +66,7 @@ func manualOptions(b *strings.Builder, spec Spec) {
 	}
 }
 
-// manualOption writes all names of an option, with its value, and what it does.
+// manualOption writes all names of an option, its value, and its description.
 func manualOption(b *strings.Builder, f urcli.Flag) {
 	usage := ""
 	if documented, ok := f.(urcli.DocGenerationFlag); ok {
@@ -111,7 +111,7 @@ func manualExits(b *strings.Builder) {
 	}
 }
 
-// seeAlso names the pages of the other programs.
+// seeAlso returns the pages of the other programs.
 func seeAlso(page string) string {
 	var others []string
 	for _, p := range []string{"salt", "salt-call", "salt-cp", "salt-event", "salt-key", "salt-master", "salt-minion", "salt-run"} {
@@ -122,8 +122,8 @@ func seeAlso(page string) string {
 	return strings.Join(others, ", ")
 }
 
-// roff escapes text for a page: backslashes, hyphens, which would else become typographic
-// ones that nobody can copy into a shell, and what begins a line and would be a request.
+// roff escapes text for a page: backslashes, hyphens (they would become typographic ones that
+// cannot be copied into a shell), and line starts that would be requests.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	lines := strings.Split(text, "\n")
@@ -135,5 +135,5 @@ func roff(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// roffWord is text as one argument of a request.
+// roffWord returns text as one argument of a request.
 func roffWord(text string) string { return `"` + strings.ReplaceAll(roff(text), `"`, `""`) + `"` }

@@ -2,9 +2,9 @@ package cli
 
 import "github.com/brinebus/brine/internal/salt"
 
-// Nearest returns the candidate that word was most likely meant to be: the one
-// with the fewest typing errors, and the first in the alphabet of equals. It is
-// "" when even that one has more errors than a third of its length.
+// Nearest returns the candidate that word was most likely meant to be: the one with the fewest
+// typing errors, the alphabetically first of equals. It returns "" if even that one has more
+// errors than a third of its length.
 func Nearest(word string, candidates []string) string {
 	best, fewest := "", 0
 	for _, c := range candidates {

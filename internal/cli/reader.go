@@ -6,15 +6,15 @@ import (
 	"os"
 )
 
-// errClosedOutput is what a write to a standard output that the caller has closed gives.
+// errClosedOutput is the error of a write to a standard output that the caller has closed.
 var errClosedOutput = errors.New("standard output is closed")
 
-// WhileRead returns a context that ends, with ErrBrokenPipe as its cause, as soon as
-// nobody reads Stdout any more, not only when something is written: for commands that
-// may be silent for long. A closed standard output is an error. stop must be called.
+// WhileRead returns a context that ends, with ErrBrokenPipe as its cause, as soon as the reader
+// of Stdout is gone, even if nothing is written: for commands that may be silent for long. A
+// closed standard output is an error. stop must be called.
 func (e *Env) WhileRead(ctx context.Context) (while context.Context, stop func(), err error) {
 	out, ok := e.Stdout.(pipeWriter)
-	if !ok { // a test's
+	if !ok { // a buffer of a test
 		return ctx, func() {}, nil
 	}
 	if out.closed {

@@ -1,4 +1,4 @@
 package cli
 
-// sameDescription is true where it cannot be known, as here.
+// sameDescription returns true, since it cannot be known here.
 func sameDescription(_, _ int) bool { return true }

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sameDescription says whether two descriptors came from one open(2), and so where that
-// cannot be known.
+// sameDescription reports whether two descriptors came from one open(2); true if that cannot be
+// known.
 func sameDescription(a, b int) bool {
 	const kcmpFile = 0
 	pid := uintptr(os.Getpid())

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readerGone waits until nobody reads what is written to fd, or until wake is at its
-// end. A file and a terminal always have a reader.
+// readerGone waits until the reader of fd is gone (true), or until wake is closed. A file and a
+// terminal always have a reader.
 func readerGone(fd int, wake *os.File) bool {
-	polled := []unix.PollFd{{Fd: int32(fd)}, {Fd: int32(wake.Fd())}} // errors and ends are always told
+	polled := []unix.PollFd{{Fd: int32(fd)}, {Fd: int32(wake.Fd())}} // errors and hang-ups are always reported
 	for {
 		_, err := unix.Poll(polled, -1)
 		switch {
@@ -25,9 +25,9 @@ func readerGone(fd int, wake *os.File) bool {
 	}
 }
 
-// isClosed says whether the process was started with f closed, as by ">&-". The Go
-// runtime has put /dev/null there, opened for reading and writing; whoever wants that
-// opens it for writing, or once for several streams, as daemons do.
+// isClosed reports whether the process was started with f closed, as by ">&-". The Go runtime
+// has then opened /dev/null for it, for reading and writing. A user who wants /dev/null opens
+// it for writing only, or once for several streams, as daemons do.
 func isClosed(f, other *os.File) bool {
 	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
 	if err != nil || flags&unix.O_ACCMODE != unix.O_RDWR {

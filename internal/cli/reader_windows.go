@@ -2,12 +2,11 @@ package cli
 
 import "os"
 
-// readerGone waits for the end of wake alone: that nobody reads any more is told by the
-// next write.
+// readerGone only waits until wake is closed: the next write finds out that the reader is gone.
 func readerGone(_ int, wake *os.File) bool {
-	_, _ = wake.Read(make([]byte, 1)) // only the end ever comes
+	_, _ = wake.Read(make([]byte, 1)) // returns only at the end
 	return false
 }
 
-// isClosed is false: no shell there starts a program so.
+// isClosed is false: no shell there starts programs with a closed output.
 func isClosed(_, _ *os.File) bool { return false }

@@ -19,67 +19,65 @@ import (
 	"github.com/brinebus/brine/internal/version"
 )
 
-// DefaultConfigDir is where the configuration is looked for when neither -c nor
-// SALT_CONFIG_DIR says otherwise.
+// DefaultConfigDir is the configuration directory without -c and SALT_CONFIG_DIR.
 const DefaultConfigDir = "/etc/salt"
 
 // Spec describes the command line of a binary.
 type Spec struct {
-	Synopsis []string // one line for each form, without the program's name
+	Synopsis []string // one line for each form of the call, without the program's name
 	Summary  string   // what it is for, in a sentence or two
 	Examples []string // command lines, shown at the end of -h
 
-	// Flags are the program's own options, the most important first. Their
-	// Category is the heading in -h; a word in backquotes in Usage stands for the
-	// value there. Required and Action are not used: Run checks what it needs.
-	// A name that they take is no longer one of a common option: in salt-key, -l
-	// is --list and log levels have --log-level only.
+	// Flags are the program's own options, the most important first. Category is the heading in
+	// -h; a word in backquotes in Usage stands for the value. Required and Action are not used:
+	// Run checks what it needs. A name used here is removed from the common options: in
+	// salt-key, -l is --list, and the log level has only --log-level.
 	Flags []urcli.Flag
 
-	// Commands are what the program's first word can be, where each is described by a Spec of
-	// its own: for the manual.
+	// Commands are the subcommands of the program, if each is described by its own Spec: for
+	// the manual.
 	Commands []Command
 
-	// Ignored are options of Salt that mean nothing here. They are accepted with
-	// a note, and are not in -h. "m,module-dirs=" has two names and a value.
+	// Ignored are options of Salt that have no effect here. They are accepted with a note, and
+	// not shown in -h. "m,module-dirs=" has two names and a value; a reason for the note may
+	// stand behind ": ".
 	Ignored []string
 
-	// Refused are options of Salt that would mean something here, and cannot: whoever uses one
-	// must not believe that it works. They are not in -h.
+	// Refused are options of Salt that cannot be supported: users must not believe that they
+	// work. They are not shown in -h.
 	Refused []Refusal
 
-	Output bool // has the options for the form of results: --out and its company
+	Output bool // has the options for the output: --out and others
 	Daemon bool // serves until a signal: a broken pipe does not end it
 
-	// Complete returns what a word of the command line may become, beside options; more than
-	// that is left out, and so is what a shell would not take as it is. nil is nothing.
+	// Complete returns completions of a word of the command line, besides options. Words that
+	// do not match, or would need quotes in a shell, are filtered out. nil means none.
 	Complete func(ctx context.Context, env *Env, c Completion) []string
 
-	// Run does the work, with the options parsed. Its error is reported, see
-	// Env.Report; opts.Args holds the words that are no options.
+	// Run does the work, with the options parsed. Its error is reported, see Env.Report;
+	// opts.Args holds the words that are not options.
 	Run func(ctx context.Context, env *Env, opts *urcli.Context) error
 }
 
 // Refusal is an option of Salt that is refused, and why.
 type Refusal struct {
 	Option string // as in Spec.Ignored
-	Reason string // what is said: "option --range: REASON"
-	Hint   string // the way to do it instead
+	Reason string // printed as "option --range: REASON"
+	Hint   string // what to do instead
 }
 
-// Command is a word that a program takes first, with the beginning of its description.
+// Command is a subcommand, with the start of its description.
 type Command struct {
 	Name    string
 	Summary string
 }
 
-// Run parses the command line, answers -h, --version and --versions-report
-// itself, calls spec.Run for all else, reports its error and returns the exit
-// code.
+// Run parses the command line, handles -h, --version and --versions-report itself, calls
+// spec.Run for everything else, reports its error and returns the exit code.
 func (e *Env) Run(ctx context.Context, spec Spec) int {
 	err := e.run(ctx, spec)
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		err = context.Cause(ctx) // the signal, when there was one
+		err = context.Cause(ctx) // the signal, if there was one
 	}
 	return e.Report(err)
 }
@@ -103,7 +101,7 @@ func (e *Env) run(ctx context.Context, spec Spec) error {
 	app := e.app(needed(flags, given))
 	app.Action = func(opts *urcli.Context) error {
 		if err := cmp.Or(checkRefused(spec, refused, given), checkLevels(opts), checkOutput(opts)); err != nil {
-			return err // also where the program makes no use of them
+			return err // even if the program does not use them
 		}
 		e.quiet, e.progress = opts.Bool("quiet"), opts.Bool("progress")
 		e.noteIgnored(ignored, given)
@@ -115,8 +113,8 @@ func (e *Env) run(ctx context.Context, spec Spec) error {
 	return app.RunContext(ctx, append([]string{e.Name}, args...))
 }
 
-// app returns an urfave/cli application that parses flags and does nothing by
-// itself: help, version, words of errors and the exit are ours.
+// app returns an urfave/cli application that only parses flags: help, version, error messages
+// and the exit are ours.
 func (e *Env) app(flags []urcli.Flag) *urcli.App {
 	return &urcli.App{
 		Name:                      e.Name,
@@ -124,20 +122,20 @@ func (e *Env) app(flags []urcli.Flag) *urcli.App {
 		HideVersion:               true,
 		Flags:                     flags,
 		DisableSliceFlagSeparator: true,            // a comma is a part of the value
-		Compiled:                  time.Unix(1, 0), // else it asks the file system
+		Compiled:                  time.Unix(1, 0), // otherwise it asks the file system
 		Reader:                    e.Stdin,
 		Writer:                    io.Discard,
 		ErrWriter:                 io.Discard,
 		OnUsageError: func(_ *urcli.Context, err error, _ bool) error {
 			return Fail(Usage, err)
 		},
-		ExitErrHandler: func(*urcli.Context, error) {}, // else it calls os.Exit
+		ExitErrHandler: func(*urcli.Context, error) {}, // otherwise it calls os.Exit
 	}
 }
 
-// answer returns the answer to the options that end the program before it reads
-// any file; args are normal. It is not left to urfave/cli, for which the first
-// word before -h names a subcommand.
+// answer returns the output of the options that end the program before it reads any file; args
+// are normalized. urfave/cli does not do it, since it takes the first word before -h for a
+// subcommand.
 func (e *Env) answer(spec Spec, args []string) (text string, ok bool) {
 	given := args[:slices.Index(args, "--")]
 	switch {
@@ -153,12 +151,11 @@ func (e *Env) answer(spec Spec, args []string) (text string, ok bool) {
 	return "", false
 }
 
-// needed returns the options that urfave/cli must know: those given, and those
-// that have a value when they are not. What it does not know is unset and zero.
+// needed returns the options that urfave/cli must know: those given, and those with a default.
+// Others are unset and zero.
 //
-// This is for speed only. For each option it is told of, urfave/cli compares each
-// name of every other, by a regular expression: a sixth of the whole time of a
-// command that is told of forty.
+// This is only for speed. For each option, urfave/cli compares each name of every other one,
+// with a regular expression: with forty options that is a sixth of the whole time of a command.
 func needed(flags []urcli.Flag, given map[urcli.Flag]bool) []urcli.Flag {
 	var list []urcli.Flag
 	for _, f := range flags {
@@ -169,7 +166,7 @@ func needed(flags []urcli.Flag, given map[urcli.Flag]bool) []urcli.Flag {
 	return list
 }
 
-// hasDefault says whether f, not given, has another value than zero.
+// hasDefault reports whether f has a value other than zero when it is not given.
 func hasDefault(f urcli.Flag) bool {
 	switch f := f.(type) {
 	case *urcli.BoolFlag:
@@ -184,17 +181,22 @@ func hasDefault(f urcli.Flag) bool {
 	return true // unless known otherwise
 }
 
-// noteIgnored tells the person which of the options given mean nothing.
+// noteIgnored prints which of the given options have no effect.
 func (e *Env) noteIgnored(ignored []urcli.Flag, given map[urcli.Flag]bool) {
 	for _, f := range ignored {
-		if given[f] {
-			e.Note("%s has no effect in %s", option(f), version.Name)
+		if !given[f] {
+			continue
 		}
+		reason := ""
+		if doc, ok := f.(urcli.DocGenerationFlag); ok && doc.GetUsage() != "" {
+			reason = ": " + doc.GetUsage()
+		}
+		e.Note("%s has no effect in %s%s", option(f), version.Name, reason)
 	}
 }
 
-// ConfigDir returns the directory that -c names, else the one in
-// SALT_CONFIG_DIR, else DefaultConfigDir.
+// ConfigDir returns the directory of -c, or else that of SALT_CONFIG_DIR, or else
+// DefaultConfigDir.
 func (e *Env) ConfigDir(opts *urcli.Context) string {
 	if dir := opts.String("config-dir"); dir != "" {
 		return dir
@@ -205,8 +207,8 @@ func (e *Env) ConfigDir(opts *urcli.Context) string {
 	return DefaultConfigDir
 }
 
-// allFlags returns the options of -h in its order: the program's own, then those
-// for the output, then the general ones.
+// allFlags returns the options in the order of -h: the program's own, then those for the
+// output, then the general ones.
 func allFlags(spec Spec) []urcli.Flag {
 	own := newGrammar(spec.Flags)
 	flags := slices.Clone(spec.Flags)
@@ -214,15 +216,14 @@ func allFlags(spec Spec) []urcli.Flag {
 		flags = append(flags, outputFlags(own)...)
 	}
 	talk := talkFlags(own)
-	if spec.Daemon { // it waits for nothing that a person would wait for
+	if spec.Daemon { // nobody waits for its output
 		talk = slices.DeleteFunc(talk, func(f urcli.Flag) bool { return f.Names()[0] == "progress" })
 	}
 	flags = append(flags, talk...)
 	return append(flags, generalFlags(own)...)
 }
 
-// talkFlags return the options for what is said beside results, but for those that own
-// has, with a meaning that goes further.
+// talkFlags returns the options about messages, except those that own has with a wider meaning.
 func talkFlags(own grammar) []urcli.Flag {
 	const group = "General"
 	var flags []urcli.Flag
@@ -237,7 +238,7 @@ func talkFlags(own grammar) []urcli.Flag {
 	return flags
 }
 
-// free returns those of the names that no option in g has.
+// free returns the names that no option in g has.
 func (g grammar) free(names ...string) []string {
 	return slices.DeleteFunc(names, func(n string) bool { return g[n] != nil })
 }
@@ -266,7 +267,7 @@ func generalFlags(own grammar) []urcli.Flag {
 	}
 }
 
-// outputFlags returns the options for the form of results.
+// outputFlags returns the options for the output.
 func outputFlags(own grammar) []urcli.Flag {
 	const group = "Output"
 	return []urcli.Flag{
@@ -285,8 +286,8 @@ func outputFlags(own grammar) []urcli.Flag {
 	}
 }
 
-// ignoredFlags makes hidden options of Spec.Ignored and of what every binary of
-// Salt has and Brine has no use for.
+// ignoredFlags makes hidden options of Spec.Ignored, and of those that every binary of Salt has
+// and Brine does not need.
 func ignoredFlags(spec Spec) []urcli.Flag {
 	names := append([]string{"hard-crash", "saltfile="}, spec.Ignored...)
 	if spec.Output {
@@ -308,7 +309,7 @@ func refusedFlags(spec Spec) []urcli.Flag {
 	return flags
 }
 
-// checkRefused says why an option that is given cannot be had.
+// checkRefused returns the error for a refused option that is given.
 func checkRefused(spec Spec, refused []urcli.Flag, given map[urcli.Flag]bool) error {
 	for i, f := range refused {
 		if given[f] {
@@ -319,13 +320,14 @@ func checkRefused(spec Spec, refused []urcli.Flag, given map[urcli.Flag]bool) er
 	return nil
 }
 
-// hiddenFlag is an option that is understood and not in -h; "m,module-dirs=" has two names
-// and a value.
+// hiddenFlag is an option that is accepted and not shown in -h; "m,module-dirs=" has two names
+// and a value, and behind ": " it may say why it has no effect.
 func hiddenFlag(names string) urcli.Flag {
+	names, reason, _ := strings.Cut(names, ": ")
 	list, takesValue := strings.CutSuffix(names, "=")
 	all := strings.Split(list, ",")
 	if takesValue {
-		return &urcli.StringFlag{Name: all[0], Aliases: all[1:], Hidden: true}
+		return &urcli.StringFlag{Name: all[0], Aliases: all[1:], Usage: reason, Hidden: true}
 	}
-	return &urcli.BoolFlag{Name: all[0], Aliases: all[1:], Hidden: true}
+	return &urcli.BoolFlag{Name: all[0], Aliases: all[1:], Usage: reason, Hidden: true}
 }

@@ -266,20 +266,24 @@ func TestColor(t *testing.T) {
 func TestOutputForm(t *testing.T) {
 	for _, tc := range []struct {
 		name, args string
+		setting    string
 		wantName   string
 		want       output.Options
 		wantIndent string
 	}{
-		{"a terminal", "", "key", output.Options{Color: true, Terminal: true}, "none"},
-		{"given", "--out json --out-indent -1", "json", output.Options{Color: true, Terminal: true}, "-1"},
-		{"a file", "--out-file=x", "key", output.Options{}, "none"},
+		{"a setting", "", "2", "key", output.Options{Color: true, Terminal: true}, "2"},
+		{"a setting against the command line", "--out-indent 3", "2", "key", output.Options{Color: true, Terminal: true}, "3"},
+		{"pretty", "", "pretty", "key", output.Options{Color: true, Terminal: true, Sorted: true}, "none"},
+		{"a terminal", "", "", "key", output.Options{Color: true, Terminal: true}, "none"},
+		{"given", "--out json --out-indent -1", "", "json", output.Options{Color: true, Terminal: true}, "-1"},
+		{"a file", "--out-file=x", "", "key", output.Options{}, "none"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld("", strings.Fields(tc.args)...)
 			w.StdoutTTY = true
 			s := spec()
 			s.Run = func(_ context.Context, env *cli.Env, opts *urcli.Context) error {
-				name, got := env.OutputForm(opts, "key")
+				name, got := env.OutputForm(opts, "key", tc.setting)
 				indent := "none"
 				if got.Indent != nil {
 					indent = fmt.Sprint(*got.Indent)

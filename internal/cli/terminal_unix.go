@@ -4,9 +4,9 @@ package cli
 
 import "golang.org/x/sys/unix"
 
-// hideTyping stops the echo of a terminal until show is called. It is not left
-// to term.ReadPassword, which blocks while the echo is off: what Ctrl-C restores
-// could be undone by a read that had just begun.
+// hideTyping stops the echo of a terminal until show is called. It does not use
+// term.ReadPassword, which blocks while the echo is off: a read that has just begun could undo
+// what Ctrl-C restores.
 func hideTyping(fd int) (show func(), err error) {
 	shown, err := unix.IoctlGetTermios(fd, getTermios)
 	if err != nil {

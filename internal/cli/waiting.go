@@ -12,10 +12,9 @@ import (
 // Patience is how long a command may be silent before it says what it waits for.
 const Patience = time.Second
 
-// Waiting prints "NAME: waiting for TEXT" once, to whom Talks lets it, when after has passed without a
-// call of stop and ctx has not ended. The text is asked for at that moment, from
-// another goroutine. When stop returns, nothing more is printed; it may be called
-// more than once, and must be called.
+// Waiting prints "NAME: waiting for TEXT" once, if Talks is true, when after has passed before
+// stop is called or ctx ends. text is called at that time, in another goroutine. Nothing is
+// printed once stop has returned. stop must be called, and may be called more than once.
 //
 //	defer env.Waiting(ctx, cli.Patience, func() string { return "the master at " + addr })()
 func (e *Env) Waiting(ctx context.Context, after time.Duration, text func() string) (stop func()) {

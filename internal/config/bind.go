@@ -12,7 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// A setting is one field with tags, and nothing else; its comment is its text in
+// A setting is one field with tags and nothing else; its comment becomes its text in
 // doc/configuration.md.
 //
 //	yaml     the key
@@ -36,9 +36,8 @@ import (
 // A range may be open at its end. Types speak for themselves: a *bool or *int may be
 // left to the program, a Located is parsed by another package.
 
-// bind returns the settings of the struct that to points to, sorted by key, and fills in
-// their defaults. A tag that is not understood is a defect and panics, at the start of
-// every test.
+// bind returns the settings of the struct that to points to, sorted by key, and fills in their
+// defaults. A tag that is not understood is a bug and panics, so at the start of every test.
 func bind(to any, daemon string) []setting {
 	v := reflect.ValueOf(to).Elem()
 	var list []setting
@@ -79,8 +78,8 @@ func setDefault(s setting, text string) {
 	}
 }
 
-// kindOf is what reads a field, which to points to, under a rule; nil for none. of is the
-// struct of the field.
+// kindOf returns the kind that reads the field to points to, under a rule; nil if there is
+// none. of is the struct of the field.
 func kindOf(to any, rule string, of any) kind {
 	words, isWords := strings.CutPrefix(rule, "one of ")
 	switch to := to.(type) {
@@ -110,7 +109,7 @@ func kindOf(to any, rule string, of any) kind {
 	return plainKind(to)
 }
 
-// plainKind is the kind of a field whose type says all.
+// plainKind is the kind of a field without a rule: its type says all.
 func plainKind(to any) kind {
 	switch to := to.(type) {
 	case *bool:
@@ -146,7 +145,7 @@ func numberKind(to any, rule string) kind {
 	return integer(to.(*int), int(low), int(high))
 }
 
-// durationRange reads 0..365d; an open end is as long as a time can be.
+// durationRange reads 0..365d; an open end is the longest duration.
 func durationRange(rule string) (low, high time.Duration) {
 	from, until, ok := strings.Cut(rule, "..")
 	low, err := salt.ParseDuration(from, time.Second)
@@ -173,7 +172,7 @@ func sizeRange(rule string) (low, high int64) {
 	return low, high
 }
 
-// signed is a size or a number, which may be below zero.
+// signed reads a size or a number, which may be negative.
 func signed(text string) (int64, error) {
 	if rest, ok := strings.CutPrefix(text, "-"); ok {
 		n, err := salt.ParseSize(rest)

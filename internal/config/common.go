@@ -17,11 +17,11 @@ type Common struct {
 	ConfigDir string `yaml:"-"`
 	// ConfigFile is the main file in ConfigDir; it may not exist.
 	ConfigFile string `yaml:"-"`
-	// Files are the files that were read, in the order of reading.
+	// Files are the files that were read, in that order.
 	Files []string `yaml:"-"`
-	// Raw is everything that the files and the command line say, merged, as
-	// plain data by the present names of the keys: what config.get shows. It
-	// holds keys that nobody knows and no defaults.
+	// Raw is everything that the files and the command line set, merged, as plain data by the
+	// present names of the keys: what config.get shows. It includes unknown keys and no
+	// defaults.
 	Raw map[string]any `yaml:"-"`
 
 	// The output of the command-line tools is coloured where it goes to a
@@ -32,9 +32,9 @@ type Common struct {
 	// Drop-ins that are read after the main file: a pattern relative to its
 	// directory. Empty reads none.
 	DefaultInclude string `yaml:"default_include" default:"{daemon}.d/*.conf"`
-	// Who may fire and hear which tags on the local bus, by user, and on a
-	// master by client:NAME for programs with credentials. Nobody but root and
-	// the daemon's own user when it is not set.
+	// Who may fire and listen to which tags on the local bus, by user, and on a master by
+	// client:NAME for programs with credentials. If it is not set, only root and the daemon's
+	// own user.
 	EventACL Located `yaml:"event_acl"`
 	// The environments and directories of the file server. Relative
 	// directories are below root_dir.
@@ -43,16 +43,15 @@ type Common struct {
 	HashType string `yaml:"hash_type" is:"one of md5 sha1 sha224 sha256 sha384 sha512" default:"sha256"`
 	// IPv6 is used beside IPv4; null leaves it to the system.
 	IPv6 *bool `yaml:"ipv6"`
-	// The type of a key that is made on first start: ed25519 or rsa. Keys that
-	// exist are used whatever their type.
+	// The type of a key that is made on first start: ed25519 or rsa. Existing keys are used
+	// whatever their type.
 	KeyType string `yaml:"key_type" is:"one of ed25519 rsa" default:"ed25519"`
 	// The bits of an RSA key that is made on first start.
 	KeySize int `yaml:"keysize" is:"2048..16384" default:"2048"`
-	// Where the daemon logs to: a file, or a URL such as file:///dev/log or
-	// udp://host:514.
+	// Where the daemon logs to: a file, or a URL such as file:///dev/log or udp://host:514.
 	LogFile string `yaml:"log_file" is:"path below root" default:"/var/log/salt/{daemon}"`
-	// How a line of a log looks, of daemons and tools, on the console and in
-	// files: text, or json, an object for each line.
+	// The format of log lines, of daemons and tools, on the console and in files: text, or
+	// json, one object for each line.
 	LogFormat string `yaml:"log_format" is:"one of text json" default:"text"`
 	// How much is logged to the console: all, garbage, trace, debug, profile,
 	// info, warning, error, critical or quiet.
@@ -66,41 +65,43 @@ type Common struct {
 	MasterSignKeyName string `yaml:"master_sign_key_name" is:"file" default:"master_sign"`
 	// The largest event; a larger one is refused with a message to its sender.
 	MaxEventSize int64 `yaml:"max_event_size" is:"1KiB..65472KiB" default:"1MiB"`
-	// The largest message of the bus. Larger returns travel in pieces. It must
-	// exceed max_event_size by 64 KiB for the envelope, and grows with it when
-	// it is not set.
+	// The largest message of the bus. Larger returns are sent in pieces. It must exceed
+	// max_event_size by 64 KiB for the envelope, and grows with it if it is not set.
 	MaxPayload int64 `yaml:"max_payload" is:"65KiB..64MiB" default:"2MiB"`
-	// Figures for Prometheus are served here over HTTP, at /metrics, and
-	// whether the daemon is well, at /healthz and /readyz: HOST:PORT of this
-	// machine, or unix:PATH. Empty serves none.
+	// Where the daemon serves metrics for Prometheus over HTTP, at /metrics, and its health, at
+	// /healthz and /readyz: HOST:PORT of this machine, or unix:PATH. Empty serves none.
 	MetricsListen string `yaml:"metrics_listen"`
-	// metrics_listen may be an address that other machines reach. Whoever
-	// reaches it reads the figures, and is asked for nothing.
+	// metrics_listen may be an address that other machines can reach. Everybody who can reach
+	// it can read the metrics without a login.
 	MetricsPublic bool `yaml:"metrics_public"`
 	// Further directories with modules.
 	ModuleDirs []string `yaml:"module_dirs" is:"below root"`
-	// Accept every key. On the minion: accept any key of a master, without
-	// keeping it in the place of a pinned one. Never outside a laboratory.
+	// Accept every key. On the minion: accept any key of a master, without storing it in place
+	// of a pinned one. For laboratories only.
 	OpenMode bool `yaml:"open_mode"`
 	// How the command-line tools show results; empty means the outputter that
 	// the function asks for.
 	Output string `yaml:"output"`
-	// The file with the number of the daemon's process.
+	// The indentation of json, yaml and pprint in the command-line tools, unless --out-indent
+	// is given: 0 to 9 spaces, -1 for everything on one line, or pretty for 4 spaces and the
+	// members of json sorted by name. Empty leaves it to the outputter.
+	OutputIndent string `yaml:"output_indent" is:"one of pretty -1 0 1 2 3 4 5 6 7 8 9"`
+	// The file with the process id of the daemon.
 	PIDFile string `yaml:"pidfile" is:"path below root" default:"/var/run/salt-{daemon}.pid"`
 	// The environments and directories of pillar data. Relative directories
 	// are below root_dir.
 	PillarRoots map[string][]string `yaml:"pillar_roots" default:"{base: [/srv/pillar]}"`
 	// The directory of keys.
 	PKIDir string `yaml:"pki_dir" is:"path below root" default:"/etc/salt/pki/{daemon}"`
-	// The directory that is put before every path that is not below it
-	// already, so that a whole system can live in a scratch directory. A
-	// relative one counts from the configuration directory.
+	// The directory that is put before every path that is not below it already, so that a whole
+	// system can live in a scratch directory. A relative one is relative to the configuration
+	// directory.
 	RootDir string `yaml:"root_dir" is:"path" default:"/"`
-	// Jobs that the daemon runs by the clock.
+	// Jobs that the daemon runs by itself at set times.
 	Schedule Located `yaml:"schedule"`
-	// The signature algorithm that is accepted from RSA keys beside Brine's
-	// own: PKCS1v15-SHA1, PKCS1v15-SHA224 or PKCS1v15-SHA256. Name the first
-	// two only while old signatures have to be read.
+	// The signature algorithm that is accepted from RSA keys besides Brine's own:
+	// PKCS1v15-SHA1, PKCS1v15-SHA224 or PKCS1v15-SHA256. Use the first two only while old
+	// signatures must be read.
 	SigningAlgorithm string `yaml:"signing_algorithm" is:"one of PKCS1v15-SHA1 PKCS1v15-SHA224 PKCS1v15-SHA256"`
 	// The directory of the Unix sockets of the command-line tools.
 	SockDir string `yaml:"sock_dir" is:"path below root" default:"/var/run/salt/{daemon}"`
@@ -111,32 +112,32 @@ type Common struct {
 	StateVerbose bool `yaml:"state_verbose" default:"true"`
 	// TCP connections are kept alive.
 	TCPKeepalive bool `yaml:"tcp_keepalive" default:"true"`
-	// The probes that may stay unanswered before a connection counts as lost;
-	// -1 leaves it to the system.
+	// The number of unanswered probes after which a connection counts as lost; -1 leaves it to
+	// the system.
 	TCPKeepaliveCount int `yaml:"tcp_keepalive_cnt" is:"-1..1000" default:"-1"`
-	// The silence after which probing begins; -1 leaves it to the system.
+	// The idle time after which probing begins; -1 leaves it to the system.
 	TCPKeepaliveIdle time.Duration `yaml:"tcp_keepalive_idle" is:"s -1..1d" default:"300s"`
 	// The time between two probes; -1 leaves it to the system.
 	TCPKeepaliveInterval time.Duration `yaml:"tcp_keepalive_intvl" is:"s -1..1d" default:"-1"`
-	// The user that the daemon runs as; empty means the one who starts it.
+	// The user that the daemon runs as; empty means the user who starts it.
 	User string `yaml:"user"`
 
 	settings []setting // bound to the fields, for Lookup
 	daemon   string    // master or minion
 }
 
-// bind binds the keys to the fields of c and of own, the struct of the daemon, which is
-// master or minion, and fills in the defaults. Paths in these are relative to root_dir.
+// bind binds the keys to the fields of c and of own, the struct of the daemon (master or
+// minion), and fills in the defaults. Paths in these are relative to root_dir.
 func (c *Common) bind(daemon string, own any) {
 	c.daemon, c.ConfigDir = daemon, DefaultDir
 	c.settings = slices.Concat(bind(c, daemon), bind(own, daemon))
 }
 
-// envelope is what a message needs beside the event in it.
+// envelope is the space that a message needs beside the event in it.
 const envelope = 64 << 10
 
-// Lookup returns the value of a key in force, as data: what the configuration
-// says, or else the default. It is false for a key that neither knows.
+// Lookup returns the value in force of a key, as data: the configured one or the default. It is
+// false for an unknown key.
 func (c *Common) Lookup(key string) (any, bool) {
 	if v, ok := c.Raw[key]; ok && v != nil {
 		return v, true
@@ -150,8 +151,8 @@ func (c *Common) Lookup(key string) (any, bool) {
 	return v, ok
 }
 
-// Keys returns the keys of all settings, sorted by name within those that the
-// daemons share and those of its own.
+// Keys returns the keys of all settings: first those of both daemons, then those of this one,
+// each sorted by name.
 func (c *Common) Keys() []string {
 	keys := make([]string, len(c.settings))
 	for i, s := range c.settings {
@@ -191,8 +192,8 @@ func (c *Common) relativeUnder(dirs []string) {
 	}
 }
 
-// under puts root_dir before paths that are not below it. Empty ones stay so,
-// and so do the URLs that a log file may have.
+// under puts root_dir before paths that are not below it. Empty paths and URLs of log files are
+// left alone.
 func (c *Common) under(paths ...*string) {
 	for _, p := range paths {
 		if *p == "" || strings.Contains(*p, "://") {
@@ -205,9 +206,8 @@ func (c *Common) under(paths ...*string) {
 	}
 }
 
-// rootsUnder moves the defaults and relative directories below root_dir, and
-// leaves the absolute ones that somebody wrote: file roots are often shared by
-// several systems.
+// rootsUnder moves the defaults and relative directories below root_dir. Absolute ones from the
+// configuration are left alone: several systems often share file roots.
 func (c *Common) rootsUnder(key string, roots map[string][]string) map[string][]string {
 	moved := make(map[string][]string, len(roots))
 	for env, dirs := range roots {
@@ -227,7 +227,7 @@ func isBelow(path, root string) bool {
 	return path == root || root == "/" && filepath.IsAbs(path) || strings.HasPrefix(path, root+"/")
 }
 
-// check looks at settings that depend on each other.
+// check checks settings that depend on each other.
 func (c *Common) check() error {
 	if c.MaxEventSize+envelope <= c.MaxPayload {
 		return nil

@@ -10,53 +10,46 @@ import (
 	"github.com/brinebus/brine/internal/yamlfile"
 )
 
-// DefaultDir is where the configuration lives when no other place is named.
+// DefaultDir is the configuration directory if none is named.
 const DefaultDir = "/etc/salt"
 
 // Options say where a configuration comes from and how strictly it is read.
 // The zero value reads DefaultDir as a command-line tool does.
 type Options struct {
-	// ConfigDir is the directory that holds the files master and minion. Empty
-	// means DefaultDir, which may be missing; a directory that is named must
-	// exist.
+	// ConfigDir is the directory with the files master and minion. Empty means DefaultDir,
+	// which may be missing; a named directory must exist.
 	ConfigDir string
-	// Overrides are settings from the command line, by key. Text is read as if
-	// it stood unquoted in the file, so "90s" and "yes" work here too. A key
-	// that is no setting is an error.
+	// Overrides are settings from the command line, by key. Text is read as if it stood
+	// unquoted in the file, so "90s" and "yes" work here too. An unknown key is an error.
 	Overrides map[string]any
-	// CheckOwner refuses files and directories that belong to somebody else
-	// than root and the effective user, or that the group or everybody may
-	// write. Daemons set it.
+	// CheckOwner refuses files and directories that belong to a user other than root and the
+	// effective user, or that the group or others may write. Daemons set it.
 	CheckOwner bool
-	// Strict makes mistakes of what could let rules of access vanish: a key that
-	// nobody knows and that is near to one of security, and rules that allow
-	// something in two places. Daemons set it; the tools, which need no rules, work
-	// while somebody mends them.
+	// Strict turns into errors what could silently disable access rules: an unknown key that is
+	// similar to one of security, and rules that allow something in two places. Daemons set it.
+	// The tools need no rules, and must work while the file is being repaired.
 	Strict bool
-	// AllowUnreadable turns a file that the user may not read into a Notice.
-	// The tools of ordinary users set it: they need little of the master's
-	// configuration, and its defaults are right for most.
+	// AllowUnreadable turns a file that the user may not read into a Notice. The tools of
+	// ordinary users set it: they need little of the master's configuration, and its defaults
+	// are right for most.
 	AllowUnreadable bool
-	// Lookup finds the name of this machine for a minion without an id. Its
-	// zero value asks the system.
+	// Lookup finds the name of this machine for a minion without an id. The zero value uses the
+	// system's functions.
 	Lookup Lookup
 }
 
-// LoadMaster reads the master's configuration from configDir with the zero
-// Options otherwise.
+// LoadMaster reads the master's configuration from configDir, with otherwise zero Options.
 func LoadMaster(configDir string) (*Master, []Notice, error) {
 	return Options{ConfigDir: configDir}.Master()
 }
 
-// LoadMinion reads the minion's configuration from configDir with the zero
-// Options otherwise.
+// LoadMinion reads the minion's configuration from configDir, with otherwise zero Options.
 func LoadMinion(configDir string) (*Minion, []Notice, error) {
 	return Options{ConfigDir: configDir}.Minion()
 }
 
-// Master reads the master's configuration. The notices are for the log; on an
-// error, which has an *Error for each mistake wherever a place can be named, the
-// Master is nil.
+// Master reads the master's configuration. The notices are for the log. On an error the Master
+// is nil; the error has an *Error for each mistake that has a place.
 func (o Options) Master() (*Master, []Notice, error) {
 	m, notices, err := o.InspectMaster()
 	if err != nil {
@@ -65,8 +58,8 @@ func (o Options) Master() (*Master, []Notice, error) {
 	return m, notices, nil
 }
 
-// InspectMaster is Master for who looks for further mistakes: after an error the
-// Master holds what could be read. It is nil when nothing could.
+// InspectMaster is like Master, for callers that look for further mistakes: after an error the
+// Master holds what could be read. It is nil if nothing could.
 func (o Options) InspectMaster() (*Master, []Notice, error) {
 	m := NewMaster()
 	l := loader{opts: o, daemon: "master", common: &m.Common}
@@ -97,11 +90,11 @@ func (o Options) Minion() (*Minion, []Notice, error) {
 	return m, slices.Concat(notices, more), err
 }
 
-// ResolveID resolves the id of a minion from InspectMinion, see Minion.ID.
+// ResolveID resolves the id of a minion that InspectMinion returned, see Minion.ID.
 func (o Options) ResolveID(m *Minion) ([]Notice, error) { return m.resolveID(o) }
 
-// InspectMinion is to Minion what InspectMaster is to Master. It leaves the id as it
-// is written, and so writes nothing.
+// InspectMinion is to Minion what InspectMaster is to Master. It does not resolve the id, and
+// so writes nothing.
 func (o Options) InspectMinion() (*Minion, []Notice, error) {
 	m := NewMinion()
 	l := loader{opts: o, daemon: "minion", common: &m.Common}
@@ -109,22 +102,24 @@ func (o Options) InspectMinion() (*Minion, []Notice, error) {
 		return nil, l.notices, err
 	}
 	m.root()
-	if err := m.check(); err != nil {
-		l.wrong(err)
+	for _, err := range []error{m.check(), m.checkMasters()} {
+		if err != nil {
+			l.wrong(err)
+		}
 	}
 	return m, slices.Concat(l.notices, m.noticeCommas()), Join(l.errs...)
 }
 
-// Place is a mistake apart from where it is.
+// Place is a mistake and, apart from it, its position.
 type Place struct {
-	Where  string // file:line, "" when it is not known
-	Column int    // 0 when it is not known
+	Where  string // file:line, "" if unknown
+	Column int    // 0 if unknown
 	Key    string
 	Text   string
 }
 
-// PlaceOf takes the place off a mistake, of this package or of another with an error
-// of the same kind.
+// PlaceOf separates a mistake from its position. It takes errors of this package, and of others
+// with the same kind of error.
 func PlaceOf(err error) Place {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -151,7 +146,7 @@ func Join(errs ...error) error {
 	return errors.Join(list...)
 }
 
-// Mistakes takes an error apart that holds several.
+// Mistakes returns the single mistakes of an error of several.
 func Mistakes(err error) []error {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		var out []error
@@ -169,32 +164,31 @@ func Mistakes(err error) []error {
 	return []error{err}
 }
 
-// Notice is something about the configuration that its owner should know and
-// that stops nothing: a setting that has no effect here, a word that nobody
-// knows, a name that has changed.
+// Notice is something about the configuration that its owner should know and that prevents
+// nothing: a setting without effect here, an unknown key, a name that has changed.
 type Notice struct {
-	File string // "" when it belongs to no file
-	Line int    // counted from 1; 0 when it belongs to no line
-	Key  string // the setting, "" when it belongs to none
+	File string // "" if it belongs to none
+	Line int    // counted from 1; 0 if it belongs to none
+	Key  string // the setting, "" if it belongs to none
 	Text string // lower case, without the key
 
-	Column int // counted from 1; 0 when it belongs to no line
+	Column int // counted from 1; 0 if it belongs to none
 }
 
-// String returns the notice as one line, with its place in front.
+// String returns the notice as one line, with its position in front.
 func (n Notice) String() string {
 	return yamlfile.Place(n.File, n.Line, 0, n.Key) + n.Text
 }
 
-// Error is a mistake in the configuration, with its place.
+// Error is a mistake in the configuration, with its position.
 type Error = yamlfile.Error
 
-// ErrMistake is what every Error is, and what Mistake marks: a daemon that does not
-// start for it must not be tried again as it is.
+// ErrMistake is wrapped by every Error, and by what Mistake returns: a daemon that does not
+// start because of it must not be restarted with the same configuration.
 var ErrMistake = yamlfile.ErrMistake
 
-// Mistake marks err, which was found by whoever uses a setting, as ErrMistake. A nil
-// err stays nil.
+// Mistake wraps err, found by the package that uses a setting, in ErrMistake. A nil err stays
+// nil.
 func Mistake(err error) error {
 	if err == nil {
 		return nil
@@ -207,7 +201,7 @@ type mistake struct{ error }
 func (m mistake) Unwrap() error        { return m.error }
 func (m mistake) Is(target error) bool { return target == ErrMistake }
 
-// day is the unit of the long durations below.
+// day is the unit of long durations.
 const day = salt.Day
 
 const maxDuration = salt.MaxDuration

@@ -148,7 +148,7 @@ func TestMistakes(t *testing.T) {
 		"negative size":       {"event_max_bytes: -1", 1, 18, "event_max_bytes", "is not a size", true},
 		"word":                {"log_level: debgu", 1, 12, "log_level", `"debgu" is none of all, garbage`, true},
 		"file name":           {"master_sign_key_name: ../x", 1, 23, "master_sign_key_name", "not the bare name of a file", false},
-		"empty path":          {"pki_dir: ''", 1, 10, "pki_dir", "an empty text stands where a path", false},
+		"empty path":          {"pki_dir: ''", 1, 10, "pki_dir", "it must be a path", false},
 		"escaped NUL":         {"pki_dir: \"/a\\0b\"", 1, 10, "pki_dir", "control character", false},
 		"null in a list":      {"module_dirs: [a, ~]", 1, 14, "module_dirs", "entry 2: nothing stands", false},
 		"map of environments": {"file_roots: [a]", 1, 13, "file_roots", "a list stands where a map", false},
@@ -413,6 +413,7 @@ func TestMasters(t *testing.T) {
 	}
 	differences.Differences(t, slices.Collect(maps.Values(masterDifferences))...)
 	unseen := maps.Clone(masterDifferences)
+	var count differences.Comparison
 	for _, c := range vectors.Cases {
 		delete(unseen, c.ID)
 		lines := c.YAML
@@ -425,6 +426,7 @@ func TestMasters(t *testing.T) {
 			t.Errorf("%s: %q: error %v; different from Salt: %v %s", c.ID, lines, err, differs, why)
 			continue
 		}
+		count.Count(differences.Refusal(!differs, err == nil, c.Verdict["exit"] == nil))
 		for key, want := range c.Verdict {
 			if err != nil || want == nil || key == "master_shuffle" {
 				continue // null is the default, which the next look-up would not show
@@ -437,6 +439,7 @@ func TestMasters(t *testing.T) {
 	for id := range unseen {
 		t.Errorf("%s is listed as different, and is no case", id)
 	}
+	count.Stands(t, "settings of masters")
 }
 
 // masterDifferences are the cases where Salt warns, or does not even that, and
@@ -475,6 +478,30 @@ func benchmark(b *testing.B, text string) {
 	for b.Loop() {
 		if _, _, err := LoadMaster(dir); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// TestOnlyMaster: a name that no master can have is told where it stands; among others it is
+// one that is not there.
+func TestOnlyMaster(t *testing.T) {
+	for lines, want := range map[string]string{
+		"master: tcp://a:4506": "is a URL", "master: 'a b'": "has a blank in it", "master: 'a:x'": "no port from 1 to 65535", "master: 'a:'": "no port",
+		"master: ':4506'": "is missing", "master: '[::1]x'": "no address in brackets", "master: a:70000": "no port", "master: a\nmaster_uri_format: ip_only": "is no address",
+		"master: 10.0.0.1:1\nmaster_uri_format: ip_only": "is no address",
+	} {
+		_, _, err := minion(t, lines+"\n")
+		var e *Error
+		if !errors.As(err, &e) || e.Key != "master" || !strings.Contains(err.Error(), want) || salt.Hint(err) == "" {
+			t.Errorf("%q: %v, want %q with a hint", lines, err, want)
+		}
+	}
+	for lines, want := range map[string]string{
+		"master: ' a:1 '": "a:1", "master: '[::1]:4506'": "[::1]:4506", "master: ::1": "::1", "master: ''": "", "master: ['tcp://a', b]": "tcp://a", "master: 'fe80::1%eth0'": "fe80::1%eth0",
+		"master: 10.0.0.1\nmaster_uri_format: ip_only": "10.0.0.1", "master_uri_format: ip_only": "salt",
+	} {
+		if m, _, err := minion(t, lines+"\n"); err != nil || m.Master[0] != want {
+			t.Errorf("%q: %v", lines, err)
 		}
 	}
 }

@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// Hidden is shown in the place of a secret.
+// Hidden is shown in place of a secret.
 const Hidden = "** hidden **"
 
-// secretWords are what the names of settings contain whose values are secrets.
+// secretWords are parts of the names of settings whose values are secrets.
 var secretWords = []string{"password", "passwd", "secret", "token_key", "bindpw"}
 
-// Disclose returns settings without the secrets in them, for whoever looks at a
-// configuration: what a runner returns is in the journal, what a tool prints is in
-// the scrollback of a terminal and in reports of mistakes.
+// Disclose returns settings without the secrets in them, for showing them: what a runner
+// returns is in the journal, what a tool prints is in the terminal's scrollback and in bug
+// reports.
 func Disclose(settings map[string]any) map[string]any {
 	open, _ := disclosed(settings).(map[string]any)
 	return open
 }
 
-// disclosed is Disclose for any part of them.
+// disclosed is Disclose for any part of the settings.
 func disclosed(v any) any {
 	switch x := v.(type) {
 	case map[string]any:

@@ -15,15 +15,15 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// lookupTimeout bounds all questions to the resolver together: a machine whose
-// name server is away must still be able to run salt-call.
+// lookupTimeout limits all questions to the resolver together: salt-call must still work on a
+// machine whose name server is down.
 const lookupTimeout = 2 * time.Second
 
-// Lookup is how the machine is asked for its name. A nil function means the
-// system's own.
+// Lookup holds the functions that find the machine's name. A nil function means the system's
+// own.
 type Lookup struct {
 	Hostname  func() (string, error)                                 // the kernel's name of the host
-	FQDN      func(ctx context.Context, name string) (string, error) // its full name by the resolver
+	FQDN      func(ctx context.Context, name string) (string, error) // its full name according to the resolver
 	Addresses func() ([]net.Addr, error)                             // of the network interfaces
 	ReadFile  func(path string) ([]byte, error)                      // of /etc/hostname and /etc/hosts
 }
@@ -45,9 +45,8 @@ func (l Lookup) withDefaults() Lookup {
 	return l
 }
 
-// resolveID gives m its id: from the configuration, from the cache file beside
-// it, or from the host, in which case the cache file is written. Only in the
-// last case is anybody asked for anything.
+// resolveID gives m its id: from the configuration, from the cache file beside it, or from the
+// host. Only in the last case it calls the functions of o.Lookup and writes the cache file.
 func (m *Minion) resolveID(o Options) ([]Notice, error) {
 	var notices []Notice
 	id, cache := string(m.ID), filepath.Join(m.ConfigDir, "minion_id")
@@ -81,7 +80,7 @@ func (m *Minion) resolveID(o Options) ([]Notice, error) {
 	return notices, nil
 }
 
-// readID returns the id of a cache file, "" when there is none.
+// readID returns the id of a cache file, "" if there is no file.
 func readID(path string, checkOwner bool) (string, error) {
 	text, err := readFile(path, checkOwner)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,15 +94,15 @@ func readID(path string, checkOwner bool) (string, error) {
 		return "", nil
 	}
 	if _, err := salt.ParseMinionID(id); err != nil {
-		return "", &Error{File: path, Line: 1, Err: salt.WithHint(err, "remove the file to have the id found out anew, or set id in the configuration")}
+		return "", &Error{File: path, Line: 1, Err: salt.WithHint(err, "remove the file to determine the id again, or set id in the configuration")}
 	}
 	return id, nil
 }
 
-// findID returns the first name of this host that can be an id and is no name
-// of localhost, and whether it is an address. It asks in Salt's order: the
-// resolver's full name, the kernel's name, /etc/hostname, the names that
-// /etc/hosts gives to the loopback addresses, the addresses.
+// findID returns the first name of this host that is a valid id and not a name of localhost,
+// and whether it is an address. The order is Salt's: the resolver's full name, the kernel's
+// name, /etc/hostname, the names that /etc/hosts gives to the loopback addresses, the
+// addresses.
 func findID(l Lookup) (id string, isAddress bool) {
 	host, err := l.Hostname()
 	if err == nil && isHostID(host) {
@@ -126,8 +125,8 @@ func findID(l Lookup) (id string, isAddress bool) {
 	return "localhost", false
 }
 
-// trim applies minion_id_remove_domain and minion_id_lowercase to a name that
-// was found out.
+// trim applies minion_id_remove_domain and minion_id_lowercase to a name that was determined
+// from the host.
 func (m *Minion) trim(id string, isAddress bool) string {
 	switch {
 	case isAddress:
@@ -142,8 +141,7 @@ func (m *Minion) trim(id string, isAddress bool) string {
 	return id
 }
 
-// isHostID tells whether name can be an id and is not one of those that every
-// machine has.
+// isHostID reports whether name is a valid id and not one of those that every machine has.
 func isHostID(name string) bool {
 	if _, err := salt.ParseMinionID(name); err != nil {
 		return false

@@ -18,14 +18,13 @@ import (
 type setting struct {
 	key   string
 	kind  kind
-	below any // the field, where root_dir is put before its paths
+	below any // the field, if root_dir is put before its paths
 }
 
 // kind reads and shows the value of one setting.
 type kind interface {
 	set(Located) error
-	// get returns the field as data, in the unit that a bare number of the
-	// setting has.
+	// get returns the field as data, in the unit of the setting's bare numbers.
 	get() any
 }
 
@@ -33,7 +32,7 @@ type kind interface {
 type field[T any] struct {
 	to    *T
 	parse func(*yaml.Node) (T, error)
-	show  func(T) any // nil when T is data already
+	show  func(T) any // nil if T is data already
 }
 
 func (f field[T]) set(l Located) error {
@@ -54,12 +53,12 @@ func (f field[T]) get() any {
 // text is any single value, as it is written.
 func text(to *string) kind { return field[string]{to: to, parse: parseText} }
 
-// path is the name of a file or directory that must be somewhere.
+// path is the name of a file or directory, which may not be empty.
 func path(to *string) kind {
 	return field[string]{to: to, parse: func(n *yaml.Node) (string, error) {
 		s, err := parseText(n)
 		if err == nil && s == "" {
-			err = errors.New("an empty text stands where a path is wanted")
+			err = errors.New("it must be a path, not empty")
 		}
 		return s, err
 	}}
@@ -76,7 +75,7 @@ func fileName(to *string) kind {
 	}}
 }
 
-// oneOf is one of words, in lower or upper case.
+// oneOf is one of words, in any case.
 func oneOf(to *string, words ...string) kind {
 	return field[string]{to: to, parse: func(n *yaml.Node) (string, error) {
 		s, err := parseText(n)
@@ -96,8 +95,8 @@ func oneOf(to *string, words ...string) kind {
 	}}
 }
 
-// boolean is a YAML 1.1 boolean without quotes. Salt takes any text for true, even
-// a quoted "False"; here that is an error, which nobody can misread.
+// boolean is a YAML 1.1 boolean without quotes. Salt takes any text for true, even a quoted
+// "False"; here that is an error, so it cannot be misread.
 func boolean(to *bool) kind { return field[bool]{to: to, parse: parseBool} }
 
 // choice is a boolean that may also be left to the program.
@@ -113,7 +112,7 @@ func integer(to *int, low, high int) kind {
 	return field[int]{to: to, parse: parseInt(low, high), show: func(i int) any { return int64(i) }}
 }
 
-// count is an integer that may be left open.
+// count is an integer that may be left unset.
 func count(to **int, low, high int) kind {
 	return field[*int]{to: to, parse: func(n *yaml.Node) (*int, error) {
 		i, err := parseInt(low, high)(n)
@@ -168,14 +167,14 @@ func list(to *[]string) kind {
 	return field[[]string]{to: to, parse: parseList, show: showList}
 }
 
-// modules is a list of the names of modules: one that can be the name of none would
-// leave open what it is meant to close.
+// modules is a list of module names. An entry that cannot be one is an error: it would leave
+// enabled what it is meant to disable.
 func modules(to *[]string) kind {
 	return field[[]string]{to: to, parse: func(n *yaml.Node) ([]string, error) {
 		names, err := parseList(n)
 		for _, name := range names {
 			if strings.ContainsAny(name, ".*?[]^$ ,") {
-				return nil, salt.WithHint(fmt.Errorf("%q is the name of no module", name), "name whole modules, as cmd; single functions are refused by publisher_acl_blacklist of the master")
+				return nil, salt.WithHint(fmt.Errorf("%q is not the name of a module", name), "name whole modules, as cmd; single functions are refused by publisher_acl_blacklist of the master")
 			}
 		}
 		return names, err
@@ -253,18 +252,18 @@ type elsewhere struct{ to *Located }
 func (e elsewhere) set(l Located) error { *e.to = l; return nil }
 func (e elsewhere) get() any            { return e.to.Value() }
 
-// parseText returns a scalar as written. Texts become paths, names and lines of
-// a log: none may hold control characters, which quotes let through.
+// parseText returns a scalar as written. Texts become paths, names and log lines, so control
+// characters, which quoted YAML can hold, are refused.
 func parseText(n *yaml.Node) (string, error) {
 	if n.Kind != yaml.ScalarNode {
 		return "", yamlfile.WrongKind(n, "a single value")
 	}
-	s, ok := yamlfile.Value(n).(string) // not n.Value, which !!binary encodes
+	s, ok := yamlfile.Value(n).(string) // not n.Value, which is encoded for !!binary
 	if !ok {
 		s = n.Value
 	}
 	if strings.ContainsFunc(s, unicode.IsControl) {
-		return "", fmt.Errorf("%q holds a control character", yamlfile.Shorten(s))
+		return "", fmt.Errorf("%q contains a control character", yamlfile.Shorten(s))
 	}
 	return s, nil
 }
@@ -313,8 +312,8 @@ func parseList(n *yaml.Node) ([]string, error) {
 	return words, nil
 }
 
-// showDuration writes whole days as days and the rest as Go does, without the
-// zero minutes and seconds.
+// showDuration writes whole days as days and other durations as Go does, without zero minutes
+// and seconds.
 func showDuration(d time.Duration) string {
 	if d >= day && d%day == 0 {
 		return fmt.Sprintf("%dd", d/day)

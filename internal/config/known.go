@@ -2,8 +2,8 @@ package config
 
 import "slices"
 
-// renamed returns the present name of a setting that older versions of Salt
-// called otherwise.
+// renamed returns the present name of a setting that had another name in older versions of
+// Salt.
 func renamed(key string) (now string, ok bool) {
 	switch key {
 	case "client_acl":
@@ -16,9 +16,8 @@ func renamed(key string) (now string, ok bool) {
 	return "", false
 }
 
-// ignored tells whether Salt has a setting that Brine does not, and why that
-// needs nobody's care, as the end of a sentence; "" where there is no such
-// reason.
+// ignored reports whether Salt has a setting that Brine does not need, and why, as the end of a
+// sentence; "" if there is no reason to give.
 func ignored(key string) (why string, ok bool) {
 	_, ok = slices.BinarySearch(saltKeys, key)
 	switch key {
@@ -48,8 +47,8 @@ func ignored(key string) (why string, ok bool) {
 	return why, ok
 }
 
-// saltKeys are the settings of Salt 3006 and of the versions before and after
-// it that neither daemon has here, sorted.
+// saltKeys are the settings of Salt 3006, and of earlier and later versions, that neither
+// daemon has here, sorted.
 var saltKeys = []string{
 	"add_proxymodule_to_opts",
 	"append_minionid_config_dirs",

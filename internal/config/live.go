@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// live are the settings that take effect when a daemon reads its configuration anew.
-// Those that begin with auth. do, too.
+// live are the settings that take effect when a daemon reads its configuration again; so do
+// those that begin with auth.
 var live = map[string][]string{
 	"master": {
 		"auto_accept", "autoreject_file", "autosign_file", "autosign_grains_dir", "client_acl_verify", "event_acl", "external_auth", "keep_acl_in_token",
@@ -24,15 +24,14 @@ var ofTools = []string{
 	"timeout", "token_file",
 }
 
-// isLive tells whether a setting needs no restart. A key that is no setting is for
-// others, who ask for it each time.
+// isLive reports whether a setting needs no restart. Keys that are not settings of ours belong
+// to other packages, which read them anew each time.
 func (c *Common) isLive(key string) bool {
 	return slices.Contains(live[c.daemon], key) || slices.Contains(ofTools, key) || strings.HasPrefix(key, "auth.") || !slices.Contains(c.Keys(), key)
 }
 
-// Changes names the settings that differ between two configurations of a daemon,
-// sorted: those that take effect when it reads them anew, and those that need a
-// restart.
+// Changes returns the names of the settings that differ between two configurations of a daemon,
+// sorted: taken take effect on reload, restart need a restart.
 func (c *Common) Changes(now *Common) (taken, restart []string) {
 	keys := map[string]bool{}
 	for _, key := range slices.Concat(c.Keys(), slices.Collect(maps.Keys(c.Raw)), slices.Collect(maps.Keys(now.Raw))) {
@@ -54,8 +53,8 @@ func (c *Common) Changes(now *Common) (taken, restart []string) {
 	return taken, restart
 }
 
-// InForce is Raw of a daemon that was started with c and has read now since: the
-// settings that need a restart are those of the start.
+// InForce is Raw for a daemon that was started with c and has now read now: the settings that
+// need a restart are those of c.
 func (c *Common) InForce(now *Common) map[string]any {
 	out := map[string]any{}
 	for key, v := range c.Raw {

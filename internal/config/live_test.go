@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Each setting of a daemon that is another one when the file is read anew is named: as one
-// that is taken, or as one that needs a restart. None is passed over in silence.
+// Each setting of a daemon that is another one when the file is read again is named: as one
+// that is taken, or as one that needs a restart. None is skipped in silence.
 func TestEachChangedSettingIsNamed(t *testing.T) {
 	m, _, err := master(t, "")
 	if err != nil {

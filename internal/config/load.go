@@ -16,8 +16,8 @@ import (
 	"github.com/brinebus/brine/internal/yamlfile"
 )
 
-// maxFiles bounds the drop-ins of one configuration, so that an include of the
-// wrong directory ends with a sentence and not with the memory.
+// maxFiles limits the drop-ins of one configuration, so that an include of the wrong directory
+// ends with an error and does not fill the memory.
 const maxFiles = 10_000
 
 // loader fills the settings of one daemon from its files. It is used once.
@@ -29,12 +29,12 @@ type loader struct {
 	origin  map[*yaml.Node]string
 	others  []string // see otherKeys
 	notices []Notice
-	errs    []error // mistakes; all are told at once
+	errs    []error // mistakes; all are reported together
 }
 
-// load reads everything and fills the settings; paths and relations between
-// settings are left to the caller. After mistakes the settings without one are
-// filled all the same, so that whoever looks at them finds further ones.
+// load reads everything and fills the settings; the caller handles paths and relations between
+// settings. Settings without a mistake are filled even if others have one, so that later checks
+// find further mistakes.
 func (l *loader) load() error {
 	l.origin = map[*yaml.Node]string{}
 	c := l.common
@@ -49,11 +49,11 @@ func (l *loader) load() error {
 	return nil
 }
 
-// wrong notes a mistake.
+// wrong records a mistake.
 func (l *loader) wrong(err error) { l.errs = append(l.errs, err) }
 
-// newDocument returns a document that takes rules in two places for a mistake, if a
-// daemon reads it. The tools need none of these rules.
+// newDocument returns a document that treats rules in two places as a mistake, if a daemon
+// reads it. The tools need none of these rules.
 func (l *loader) newDocument() *document {
 	if l.opts.Strict {
 		return newDocument(l.origin, l.wrong)
@@ -105,7 +105,7 @@ func (l *loader) files() *document {
 	usual := l.common.DefaultInclude
 	if e, ok := doc.get("default_include"); ok && !yamlfile.IsNull(e.value) {
 		if usual, err = parseText(e.value); err != nil {
-			usual = "" // which apply tells
+			usual = "" // which apply reports
 		}
 	}
 	own, named := l.includes(doc)
@@ -126,7 +126,7 @@ func (l *loader) file(path string) ([]entry, error) {
 	}
 	l.common.Files = append(l.common.Files, path)
 	if len(l.common.Files) > maxFiles {
-		return nil, &Error{File: path, Err: fmt.Errorf("this is one file more than the %d that a configuration may have", maxFiles)}
+		return nil, &Error{File: path, Err: fmt.Errorf("a configuration may have %d files at most, and this is one more", maxFiles)}
 	}
 	entries, err := parse(path, text)
 	return l.rename(entries), err
@@ -145,9 +145,8 @@ func (l *loader) includes(doc *document) (entry, []string) {
 	return e, patterns
 }
 
-// include reads the files that patterns name and merges them. by is the setting
-// that says so, with no key for the default. above are the files that are being
-// read, to notice a circle.
+// include reads the files that patterns name and merges them. by is the setting with the
+// patterns, without a key for the default. above are the files being read, to detect a cycle.
 func (l *loader) include(by entry, patterns, above []string) []entry {
 	merged := l.newDocument()
 	for _, pattern := range patterns {
@@ -166,7 +165,7 @@ func (l *loader) include(by entry, patterns, above []string) []entry {
 	return merged.entries
 }
 
-// dropIn reads one file of an include, and what that includes in turn.
+// dropIn reads one file of an include, and its own includes.
 func (l *loader) dropIn(by entry, path string, above []string) ([]entry, error) {
 	if slices.Contains(above, path) || path == l.common.ConfigFile {
 		return nil, &Error{File: by.file, Line: line(by.value), Key: "include", Err: fmt.Errorf("%s includes itself", path)}
@@ -189,10 +188,9 @@ func (l *loader) dropIn(by entry, path string, above []string) ([]entry, error) 
 	return doc.entries, nil
 }
 
-// ScheduleChanges is the file, in the folder of drop-ins, that keeps what functions have
-// changed in a minion's schedule. It is no drop-in: it would replace the schedule of the
-// other files without a word, so the scheduler reads it, and says what it changes. The
-// name is Salt's.
+// ScheduleChanges is the file, in the drop-in directory, that keeps what functions have changed
+// in a minion's schedule. It is not a drop-in, which would silently replace the schedule of the
+// other files: the scheduler reads it and reports what it changes. The name is Salt's.
 const ScheduleChanges = "_schedule.conf"
 
 // BeaconChanges is the same for a minion's beacons.
@@ -209,9 +207,9 @@ func DropIn(key string, v any) (string, error) {
 	return b.String(), e.Close()
 }
 
-// glob returns the files that a pattern names, sorted by name. Hidden files
-// count only where the pattern itself begins with a dot: editors leave them.
-// An empty pattern names nothing.
+// glob returns the files that a pattern names, sorted by name. Hidden files count only if the
+// pattern itself begins with a dot: editors leave hidden files behind. An empty pattern names
+// nothing.
 func (l *loader) glob(by entry, pattern string) ([]string, error) {
 	if pattern == "" {
 		return nil, nil
@@ -249,9 +247,9 @@ func (l *loader) glob(by entry, pattern string) ([]string, error) {
 	return paths, nil
 }
 
-// matches returns the files of one directory that match base. A directory that
-// is missing has none; one that cannot be read, or a link that leads nowhere, is an
-// error, since leaving out its files would silently change what is allowed.
+// matches returns the files of one directory that match base. A missing directory has none. A
+// directory that cannot be read, or a dangling link, is an error, since leaving out its files
+// would silently change what is allowed.
 func (l *loader) matches(dir, base string) ([]string, error) {
 	names, err := os.ReadDir(dir)
 	switch {
@@ -273,14 +271,14 @@ func (l *loader) matches(dir, base string) ([]string, error) {
 	return paths, nil
 }
 
-// isLink says whether path is a symbolic link, wherever that leads.
+// isLink reports whether path is a symbolic link, even a dangling one.
 func isLink(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
-// rename gives settings of older Salt versions their present names. The present
-// name wins where both are in a file, but for what must not vanish.
+// rename gives settings of older Salt versions their present names. If a file has both, the
+// present name wins, except for security settings.
 func (l *loader) rename(entries []entry) []entry {
 	var out []entry
 	for _, e := range entries {
@@ -303,7 +301,7 @@ func (l *loader) rename(entries []entry) []entry {
 	return out
 }
 
-// override puts the options of the command line over the files.
+// override puts the options of the command line above the files.
 func (l *loader) override(doc *document) {
 	entries := make([]entry, 0, len(l.opts.Overrides))
 	for key, value := range l.opts.Overrides {
@@ -322,10 +320,10 @@ func (l *loader) override(doc *document) {
 	doc.replace(entries)
 }
 
-// commandLine stands for a file in the place of a setting.
+// commandLine takes the place of a file name in the position of a setting.
 const commandLine = "command line"
 
-// apply fills the settings that a document has and tells about the others.
+// apply fills the settings that a document has and reports the others.
 func (l *loader) apply(doc *document) {
 	kinds := make(map[string]kind, len(l.common.settings))
 	for _, s := range l.common.settings {
@@ -349,8 +347,8 @@ func (l *loader) apply(doc *document) {
 	}
 }
 
-// unknown tells about a key that fills no setting. A key with a dot belongs to
-// a returner or another backend, which reads it itself.
+// unknown reports a key that is not a setting. A key with a dot belongs to a returner or
+// another backend, which reads it itself.
 func (l *loader) unknown(doc *document, e entry) {
 	key := e.key.Value
 	near := nearGuard(key, l.common.Keys())
@@ -372,12 +370,12 @@ func (l *loader) unknown(doc *document, e entry) {
 	}
 }
 
-// names returns all keys that somebody may have meant, ours first.
+// names returns all keys that may have been meant, ours first.
 func (l *loader) names() []string {
 	return slices.Concat(l.common.Keys(), []string{"include"}, saltKeys)
 }
 
-// otherKeys returns the settings of the daemon that this is not.
+// otherKeys returns the settings of the other daemon.
 func (l *loader) otherKeys() []string {
 	if l.others == nil {
 		other := &NewMaster().Common
@@ -389,7 +387,7 @@ func (l *loader) otherKeys() []string {
 	return l.others
 }
 
-// notice notes something about a file, or about a key of it.
+// notice records a notice about a file, or about a key of it.
 func (l *loader) notice(file string, key *yaml.Node, text string) {
 	n := Notice{File: file, Text: text}
 	if key != nil {
@@ -398,7 +396,7 @@ func (l *loader) notice(file string, key *yaml.Node, text string) {
 	l.notices = append(l.notices, n)
 }
 
-// nodeOf returns a value of the command line as if it stood in a file.
+// nodeOf returns a value of the command line as a YAML node.
 func nodeOf(value any) (*yaml.Node, error) {
 	switch v := value.(type) {
 	case string:

@@ -12,24 +12,22 @@ import (
 	"github.com/brinebus/brine/internal/yamlfile"
 )
 
-// Located is a piece of configuration that another package parses: the data as
-// it was written, and where. Aliases and merge keys are resolved in it, no map
-// holds a key twice, and no tag is of an application's own, so its reader meets
-// scalars, sequences and mappings only. The zero value is a setting that is not
-// there.
+// Located is a part of the configuration that another package parses: the data as written, and
+// its position. Aliases and merge keys are resolved, keys in a map are unique, and there are no
+// custom tags, so its reader meets only scalars, sequences and mappings. The zero value is a
+// setting that is absent.
 type Located struct {
-	// File holds the setting, or its larger part when several drop-ins were
+	// File is the file with the setting, or with its larger part if several drop-ins were
 	// merged.
 	File string
-	// Node is the value; nil when the setting is absent or empty. It must not
-	// be changed.
+	// Node is the value; nil if the setting is absent or empty. It must not be changed.
 	Node *yaml.Node
 
 	key    string
 	origin map[*yaml.Node]string // the file of each node, where files were merged
 }
 
-// Present tells whether the setting is there and has a value.
+// Present reports whether the setting exists and has a value.
 func (l Located) Present() bool { return l.Node != nil }
 
 // FileOf returns the file that n, a node of l, comes from.
@@ -40,10 +38,10 @@ func (l Located) FileOf(n *yaml.Node) string {
 	return l.File
 }
 
-// Where returns the place of n, a node of l, as file:line.
+// Where returns the position of n, a node of l, as file:line.
 func (l Located) Where(n *yaml.Node) string { return fmt.Sprintf("%s:%d", l.FileOf(n), n.Line) }
 
-// At puts the place of n in front of err; a nil n means the whole setting.
+// At puts the position of n in front of err; a nil n means the whole setting.
 func (l Located) At(n *yaml.Node, err error) *Error {
 	if n == nil {
 		n = l.Node
@@ -60,9 +58,9 @@ func (l Located) At(n *yaml.Node, err error) *Error {
 // them.
 func (l Located) Value() any { return yamlfile.Value(l.Node) }
 
-// ReadRules reads a file that a setting names, with the care that a configuration
-// gets: nobody else may be able to write it, and what stands in it is resolved as
-// Located says. An empty file has no Node.
+// ReadRules reads a file that a setting names, with the same checks as for a configuration
+// file: no other user may be able to write it, and its content is resolved as described at
+// Located. An empty file has no Node.
 func ReadRules(path string) (Located, error) {
 	text, err := readFile(path, true)
 	if err != nil {
@@ -79,18 +77,18 @@ func ReadRules(path string) (Located, error) {
 	return Located{File: path, Node: n}, nil
 }
 
-// CheckProgram refuses what a daemon should not run: a path that is not absolute,
-// no executable file, or one that somebody else could have written.
+// CheckProgram returns an error for a program that a daemon should not run: a relative path, a
+// file that is not executable, or one that another user could have written.
 func CheckProgram(path string) error {
 	if !filepath.IsAbs(path) {
-		return fmt.Errorf("%q is no absolute path", path)
+		return fmt.Errorf("%q is not an absolute path", path)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
-		return salt.WithHint(fmt.Errorf("%s is no program: it is %s", path, programKind(info.Mode())), "chmod +x "+path)
+		return salt.WithHint(fmt.Errorf("%s is not a program: it is %s", path, programKind(info.Mode())), "chmod +x "+path)
 	}
 	if err := checkInfo(path, info); err != nil {
 		return salt.WithHint(fmt.Errorf("%s: %w", path, err), salt.Hint(err))

@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// Master is the configuration of a master. NewMaster makes one with the
-// defaults, LoadMaster one from files; after the latter every path is absolute.
+// Master is the configuration of a master. NewMaster returns the defaults, LoadMaster reads
+// files; then every path is absolute.
 type Master struct {
 	Common
 
@@ -16,10 +16,10 @@ type Master struct {
 	AuditArgs bool `yaml:"audit_args"`
 	// A file that gets every entry of the audit log too, one line of JSON each.
 	AuditFile string `yaml:"audit_file" is:"below root"`
-	// The most that the audit log may hold; the oldest entries go first, and
-	// that is noted in it.
+	// The maximum size of the audit log. Beyond it the oldest entries are removed, and the log
+	// gets an entry about that.
 	AuditMaxBytes int64 `yaml:"audit_max_bytes" is:"1MiB..1024TiB" default:"1GiB"`
-	// How long the audit log keeps entries; 0 keeps them for ever.
+	// How long the audit log keeps entries; 0 keeps them forever.
 	AuditRetention time.Duration `yaml:"audit_retention" is:"s 0.." default:"365d"`
 	// The directory with the credentials, see 'salt-event creds', by which salt-api reaches a
 	// master on another machine. Empty means the master of this one, by its socket.
@@ -28,9 +28,9 @@ type Master struct {
 	APILogFile string `yaml:"api_logfile" is:"path below root" default:"/var/log/salt/api"`
 	// The file with the process number of salt-api.
 	APIPidfile string `yaml:"api_pidfile" is:"path below root" default:"/var/run/salt-api.pid"`
-	// Whose programs log others in by the addresses that they come from: the user that
-	// salt-api runs as, or client:NAME for credentials with which it comes from another
-	// machine, or a list of these. Empty means nobody but root.
+	// Programs of these users may log others in, with the addresses that they come from: the
+	// user that salt-api runs as, or client:NAME for credentials with which it comes from
+	// another machine, or a list of these. Empty means only root.
 	APIUser []string `yaml:"api_user" is:"texts" default:"salt-api"`
 	// The attribute of a user's groups that names them, and of the user's own entry
 	// in Active Directory.
@@ -42,21 +42,21 @@ type Master struct {
 	LDAPAnonymous bool `yaml:"auth.ldap.anonymous"`
 	// Where users and groups are looked up.
 	LDAPBaseDN string `yaml:"auth.ldap.basedn"`
-	// As whom users are looked up; with {{ username }} in it, as whom a user
-	// binds without being looked up first.
+	// The name with which users are looked up. With {{ username }} in it, a user binds by that
+	// name without a lookup.
 	LDAPBindDN string `yaml:"auth.ldap.binddn"`
 	// The password to look users up with.
 	LDAPBindPassword string `yaml:"auth.ldap.bindpw"`
 	// A file with the certificates that the server's must be signed by; empty
 	// means those of the system.
 	LDAPCAFile string `yaml:"auth.ldap.ca_file" is:"path"`
-	// The filter by which a user is found.
+	// The filter that finds a user.
 	LDAPFilter string `yaml:"auth.ldap.filter" default:"(uid={{ username }})"`
 	// The directory is one of FreeIPA.
 	LDAPFreeIPA bool `yaml:"auth.ldap.freeipa"`
 	// Where groups are looked up in FreeIPA; empty means basedn.
 	LDAPGroupBaseDN string `yaml:"auth.ldap.group_basedn"`
-	// The filter by which the groups of a user are found in FreeIPA.
+	// The filter that finds the groups of a user in FreeIPA.
 	LDAPGroupFilter string `yaml:"auth.ldap.group_filter" default:"(&(member={{ userdn }})(objectClass=ipausergroup))"`
 	// The attribute of a user that names groups by their DN.
 	LDAPGroupAttribute string `yaml:"auth.ldap.groupattribute" default:"memberOf"`
@@ -65,44 +65,42 @@ type Master struct {
 	// The organisational unit below basedn with the groups; empty means all
 	// below basedn.
 	LDAPGroupOU string `yaml:"auth.ldap.groupou" default:"Groups"`
-	// Is refused: the certificate of the server is always verified.
+	// Refused: the certificate of the server is always verified.
 	LDAPNoVerify bool `yaml:"auth.ldap.no_verify"`
 	// The class of users in Active Directory.
 	LDAPPersonType string `yaml:"auth.ldap.persontype" default:"person"`
-	// The port of the directory server; 0 means 389, with tls 636.
+	// The port of the directory server; 0 means 389, or 636 with tls.
 	LDAPPort int `yaml:"auth.ldap.port" is:"0..65535"`
 	// How deep users are looked up: 0 is basedn itself, 1 what is directly
 	// below it, 2 all below it.
 	LDAPScope int `yaml:"auth.ldap.scope" is:"0..2" default:"2"`
 	// The directory server.
 	LDAPServer string `yaml:"auth.ldap.server" default:"localhost"`
-	// The connection becomes TLS by StartTLS.
+	// The connection is upgraded to TLS by StartTLS.
 	LDAPStartTLS bool `yaml:"auth.ldap.starttls"`
-	// The connection is TLS from its beginning.
+	// The connection uses TLS from the start.
 	LDAPTLS bool `yaml:"auth.ldap.tls"`
-	// The directory server as ldap://HOST, ldaps://HOST or ldapi://PATH; goes
-	// before server, port and tls.
+	// The directory server as ldap://HOST, ldaps://HOST or ldapi://PATH. It takes precedence
+	// over server, port and tls.
 	LDAPURI string `yaml:"auth.ldap.uri"`
 	// The PAM service whose file in /etc/pam.d decides about users of the
 	// backend pam.
 	PAMService string `yaml:"auth.pam.service" is:"file" default:"login"`
 	// Accept every new key that was not rejected before.
 	AutoAccept bool `yaml:"auto_accept"`
-	// A file with ids and patterns of minions whose keys are rejected when they
-	// come.
+	// A file with ids and patterns of minions whose new keys are rejected.
 	AutorejectFile string `yaml:"autoreject_file" is:"below root"`
-	// A file with ids and patterns of minions whose keys are accepted when they
-	// come.
+	// A file with ids and patterns of minions whose new keys are accepted.
 	AutosignFile string `yaml:"autosign_file" is:"below root"`
-	// A directory with one file for a grain, whose lines are the values that
-	// let a new key in.
+	// A directory with one file for each grain. Its lines are the values of that grain with
+	// which a new key is accepted.
 	AutosignGrainsDir string `yaml:"autosign_grains_dir" is:"below root"`
-	// How long a file in pki_dir/minions_autosign lets a key in.
+	// For how long a file in pki_dir/minions_autosign has its key accepted.
 	AutosignTimeout time.Duration `yaml:"autosign_timeout" is:"m 0..365d" default:"2h"`
 	// A batch that would run on more minions than this at once is cut down to
 	// batch_safe_size.
 	BatchSafeLimit int `yaml:"batch_safe_limit" is:"0..10000000" default:"100"`
-	// The size of a batch that was cut down.
+	// The size to which such a batch is reduced.
 	BatchSafeSize int `yaml:"batch_safe_size" is:"1..10000000" default:"8"`
 	// The command-line tools print a summary below the returns.
 	CLISummary bool `yaml:"cli_summary"`
@@ -111,8 +109,8 @@ type Master struct {
 	// The module that gives users their rules; empty means the one that
 	// authenticated them.
 	EauthACLModule string `yaml:"eauth_acl_module"`
-	// The most that the journal may hold: beyond it goes first what a sender has stored
-	// beyond its share, the oldest of it.
+	// The maximum size of the journal. Beyond it the oldest events are removed, first those of
+	// senders that have stored more than their share.
 	EventMaxBytes int64 `yaml:"event_max_bytes" is:"1MiB..1024TiB" default:"1GiB"`
 	// How long the journal keeps events.
 	EventRetention time.Duration `yaml:"event_retention" is:"s 1m.." default:"1d"`
@@ -122,32 +120,33 @@ type Master struct {
 	FileRecv bool `yaml:"file_recv"`
 	// The largest file that a minion may push, in megabytes.
 	FileRecvMaxSize int `yaml:"file_recv_max_size" is:"1..10000000" default:"100"`
-	// How long a tool waits for a word from minions about jobs that they have
-	// not returned.
+	// How long a tool waits for minions to answer about jobs that they have not returned.
 	GatherJobTimeout time.Duration `yaml:"gather_job_timeout" is:"s 100ms..1d" default:"10s"`
-	// The name of the master in events; empty means the host's name with
-	// _master behind it.
+	// The name of the master in events; empty means the host's name followed by _master.
 	ID string `yaml:"id"`
 	// The address that the master listens on.
 	Interface string `yaml:"interface" default:"0.0.0.0"`
-	// When what is stored is on the disk: always, before anybody is told that it is
-	// stored, or default, within about a second: what was stored in the last second may
-	// then go with the power. The death of the daemon loses nothing either way.
+	// When stored messages are synced to the disk: always, before they are acknowledged, or
+	// default, within about a second. With default, a power failure can lose what was stored in
+	// the last second; a crash of the daemon loses nothing either way.
 	JournalSync string `yaml:"journal_sync" is:"one of default always" default:"default"`
-	// The host:port of the links of the other one of two masters: its journal is mirrored
-	// here, and this one may be mirrored there. It needs master_sign_pubkey, with the same
-	// signing pair on both.
+	// The host:port for links of the other one of two masters. Its journal is mirrored here,
+	// and this one may be mirrored there. It needs master_sign_pubkey, with the same signing
+	// key pair on both.
 	JournalMirror string `yaml:"journal_mirror"`
+	// Keys of minions and tokens that the other master has accepted and issued are accepted
+	// here, too. What it rejects, deletes and revokes counts here in any case.
+	JournalMirrorAccept bool `yaml:"journal_mirror_accept"`
 	// The port on which the other master reaches this one, where journal_mirror is set.
 	JournalMirrorPort int `yaml:"journal_mirror_port" is:"1..65535" default:"4507"`
-	// A token holds the rules of the moment in which it was made.
+	// A token keeps the rules of the time when it was made.
 	KeepACLInToken bool `yaml:"keep_acl_in_token"`
-	// How long jobs are kept; 0 keeps them for ever.
+	// How long jobs are kept; 0 keeps them forever.
 	KeepJobs time.Duration `yaml:"keep_jobs_seconds" is:"s 0.." default:"1d"`
 	// The log of key operations.
 	KeyLogfile string `yaml:"key_logfile" is:"path below root" default:"/var/log/salt/key"`
-	// The file in pki_dir with the signature of the master's public key that
-	// was made in advance; null means master_pubkey_signature.
+	// The file in pki_dir with a signature of the master's public key that was made in advance;
+	// null means master_pubkey_signature.
 	MasterPubkeySignature string `yaml:"master_pubkey_signature" is:"file" default:"master_pubkey_signature"`
 	// Minions get a signature of the master's public key, by the key that
 	// master_sign_key_name names.
@@ -157,15 +156,15 @@ type Master struct {
 	MasterUsePubkeySignature bool `yaml:"master_use_pubkey_signature"`
 	// The most minions that may be connected; 0 sets no limit.
 	MaxMinions int `yaml:"max_minions" is:"0..10000000"`
-	// How often a silent connection of a minion is tried out: the minion is named
-	// as disconnected after three to four of these without an answer.
+	// How often a silent connection of a minion is probed. A minion counts as disconnected
+	// after three to four probes without an answer.
 	MinionAliveInterval time.Duration `yaml:"minion_alive_interval" is:"s 1s..1d" default:"5s"`
-	// Which minions may read which entries of the mine; every minion every entry
-	// when it is not set.
+	// Which minions may read which entries of the mine. If it is not set, every minion may read
+	// every entry.
 	MineGet Located `yaml:"mine_get"`
 	// The most files that the daemon may have open.
 	MaxOpenFiles int `yaml:"max_open_files" is:"256..1073741824" default:"100000"`
-	// What salt-api may be asked for: local, local_async, local_batch, local_subset,
+	// The clients of salt-api that are enabled: local, local_async, local_batch, local_subset,
 	// runner, runner_async, wheel, wheel_async.
 	NetapiClients []string `yaml:"netapi_enable_clients"`
 	// Targets with names.
@@ -174,16 +173,15 @@ type Master struct {
 	Peer Located `yaml:"peer"`
 	// Which minions may run which runners, and below @wheel which wheel functions.
 	PeerRun Located `yaml:"peer_run"`
-	// The rules of * hold beside those of a user's own, not only for users
-	// without.
+	// The rules of * also apply to users with rules of their own.
 	PermissiveACL bool `yaml:"permissive_acl"`
-	// Changes of presence are told as events.
+	// Changes of presence are fired as events.
 	PresenceEvents bool `yaml:"presence_events"`
 	// Which local users may run which functions on which minions.
 	PublisherACL Located `yaml:"publisher_acl"`
 	// Users and functions that are refused whatever the other rules say.
 	PublisherACLBlacklist Located `yaml:"publisher_acl_blacklist"`
-	// What is done about which events.
+	// Which actions are taken for which events.
 	Reactor Located `yaml:"reactor"`
 	// Users of external_auth may log in from other machines, over the master's port.
 	RemoteLogin bool `yaml:"remote_login"`
@@ -200,19 +198,18 @@ type Master struct {
 	ShowJID bool `yaml:"show_jid"`
 	// The tools name minions that did not answer.
 	ShowTimeout bool `yaml:"show_timeout" default:"true"`
-	// Users of sudo are held to their own rules too, not to those of root.
+	// Users of sudo are also bound by their own rules, not only by those of root.
 	SudoACL bool `yaml:"sudo_acl"`
-	// How long a tool waits for the first word from minions.
+	// How long a tool waits for the first answer of minions.
 	Timeout time.Duration `yaml:"timeout" is:"s 100ms..1d" default:"5s"`
 	// How long a token of an external user is valid.
 	TokenExpire time.Duration `yaml:"token_expire" is:"s 1s.." default:"12h"`
-	// Users may ask for another validity: true for all, or a map from a
-	// backend to users.
+	// Users may choose another validity: true for all, or a map from a backend to users.
 	TokenExpireUserOverride Located `yaml:"token_expire_user_override"`
 	// Where the tools keep the token of their user; ~ is the home directory.
 	TokenFile string `yaml:"token_file" default:"~/.salt_token"`
 
-	// How long jobs are kept, in hours; keep_jobs_seconds goes before it.
+	// How long jobs are kept, in hours; keep_jobs_seconds takes precedence.
 	KeepJobHours time.Duration `yaml:"keep_jobs" is:"h 0.." default:"1d"`
 }
 

@@ -13,16 +13,15 @@ import (
 type entry struct {
 	key, value *yaml.Node
 	file       string
-	written    string // the key as it was written, when it was renamed
+	written    string // the key as written, if it was renamed
 }
 
-// document is what several files say together: their settings in the order in
-// which they were first met.
+// document is the settings of several files, in the order in which they first occur.
 type document struct {
 	entries []entry
 	index   map[string]int        // from key to entry
 	origin  map[*yaml.Node]string // the file of every node in a merged value
-	wrong   func(error)           // takes mistakes that merging finds; nil lets them pass
+	wrong   func(error)           // called with mistakes found while merging; nil ignores them
 }
 
 // newDocument returns an empty document. The documents of one configuration
@@ -40,7 +39,7 @@ func (d *document) get(key string) (entry, bool) {
 	return d.entries[i], true
 }
 
-// replace lets the settings of a later source stand in place of earlier ones.
+// replace replaces earlier settings by those of a later source.
 func (d *document) replace(entries []entry) {
 	for _, e := range entries {
 		if d.guard(e) {
@@ -55,8 +54,8 @@ func (d *document) replace(entries []entry) {
 	}
 }
 
-// merge adds the settings of one more drop-in: maps are merged at all levels,
-// lists are joined without saying a thing twice, anything else is replaced.
+// merge adds the settings of one more drop-in: maps are merged at all levels, lists are joined
+// without duplicates, anything else is replaced.
 func (d *document) merge(entries []entry) {
 	for _, e := range entries {
 		if d.guard(e) {
@@ -73,8 +72,8 @@ func (d *document) merge(entries []entry) {
 	}
 }
 
-// guard takes a setting that is there already and must not vanish: what refuses is
-// added, what allows is a mistake.
+// guard handles a setting that exists already and must not be replaced: what refuses is added,
+// what allows is a mistake. It reports whether it has handled e.
 func (d *document) guard(e entry) bool {
 	i, ok := d.index[e.key.Value]
 	switch {
@@ -128,7 +127,7 @@ func (d *document) union(a, b *yaml.Node) *yaml.Node {
 	return &out
 }
 
-// remember notes the file of n and of all below it, unless known already.
+// remember records the file of n and of all nodes below it, unless known already.
 func (d *document) remember(n *yaml.Node, file string) {
 	if _, ok := d.origin[n]; ok {
 		return
@@ -153,12 +152,12 @@ func (d *document) plain() map[string]any {
 	return m
 }
 
-// sameCollection tells whether a and b are both maps or both lists.
+// sameCollection reports whether a and b are both maps or both lists.
 func sameCollection(a, b *yaml.Node) bool {
 	return a.Kind == b.Kind && a.Kind != yaml.ScalarNode
 }
 
-// equal compares two values, whatever their style and place.
+// equal compares two values, whatever their style and position.
 func equal(a, b *yaml.Node) bool {
 	if a.Kind != b.Kind || len(a.Content) != len(b.Content) {
 		return false

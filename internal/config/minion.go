@@ -2,6 +2,9 @@ package config
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,62 +14,59 @@ import (
 	"github.com/brinebus/brine/internal/yamlfile"
 )
 
-// Minion is the configuration of a minion. NewMinion makes one with the
-// defaults and no id, LoadMinion one from files; after the latter every path is
-// absolute and ID is a checked name.
+// Minion is the configuration of a minion. NewMinion returns the defaults without an id,
+// LoadMinion reads files; then every path is absolute and ID is a checked name.
 type Minion struct {
 	Common
 
-	// The id of this minion. Without it: the cached one of the file minion_id
-	// beside the configuration, or the full name of the host as the resolver,
-	// the kernel, /etc/hostname and /etc/hosts know it, whichever is the first
-	// that is not a name of localhost; or else an address, or localhost.
+	// The id of this minion. If it is not set: the cached one of the file minion_id beside the
+	// configuration, or the full name of the host according to the resolver, the kernel,
+	// /etc/hostname and /etc/hosts, whichever is the first that is not a name of localhost;
+	// otherwise an address, or localhost.
 	ID salt.MinionID `yaml:"id"`
 	// IDFrom says where ID comes from: "id", the name of the cache file, or
 	// "host".
 	IDFrom string `yaml:"-"`
-	// MasterIsList tells whether master is a list in the configuration. With
-	// master_type str, one name is one master and a list of one is a list.
+	// MasterIsList reports whether master is a list in the configuration. With master_type str,
+	// one name is one master and a list of one is a list.
 	MasterIsList bool `yaml:"-"`
 
-	// The pause after a master that does not take this minion now: too many keys
-	// wait there, or rejected_retry or auth_safemode has it tried again. That a key
-	// is accepted is told at once. A minion that is a service makes the first pause
-	// so long after a master that is refused or refuses it; each that follows is
-	// twice as long, with a random part.
+	// The pause before this minion tries a master again that does not take it now: too many
+	// keys are waiting there, or rejected_retry or auth_safemode applies. (The minion learns at
+	// once that its key was accepted.) A minion that runs as a service also begins with this
+	// pause after it was refused, or has refused a master; each further pause is twice as long,
+	// with a random part.
 	AcceptanceWaitTime time.Duration `yaml:"acceptance_wait_time" is:"s 0..1d" default:"10s"`
-	// The longest such pause: each is longer by acceptance_wait_time until then. 0
-	// keeps all at acceptance_wait_time, and those of a service at five minutes and
-	// a random part.
+	// The longest such pause: each is longer by acceptance_wait_time until then. 0 keeps all at
+	// acceptance_wait_time, and limits those of a service to five minutes and a random part.
 	AcceptanceWaitTimeMax time.Duration `yaml:"acceptance_wait_time_max" is:"s 0..30d"`
-	// With verify_master_pubkey_sign: a master that sends no signature of its public
-	// key is judged as without that setting, with a warning. It is for the time in
-	// which the masters of a system begin to sign.
+	// With verify_master_pubkey_sign: a master that sends no signature of its public key is
+	// handled as without that setting, with a warning. Use it while the masters of a system are
+	// being switched to signing.
 	AllowUnsignedMaster bool `yaml:"allow_unsigned_master"`
-	// The signature of the master's public key is checked on each connection. It
-	// is without this setting, too.
+	// The signature of the master's public key is checked on each connection. This is done
+	// without this setting, too.
 	AlwaysVerifySignature bool `yaml:"always_verify_signature"`
-	// A domain that is put behind an id that does not end with it.
+	// A domain that is appended to an id that does not end with it.
 	AppendDomain string `yaml:"append_domain"`
-	// A minion that is refused, or refuses its masters, waits for
-	// acceptance_wait_time and tries again. Without it a minion in the foreground
-	// ends, and a service waits longer.
+	// A minion that is refused, or refuses its masters, waits for acceptance_wait_time and
+	// tries again. Without it, a minion in the foreground ends, and a service waits longer.
 	AuthSafemode bool `yaml:"auth_safemode"`
-	// How long each address of a master, and each answer on the way to a
-	// connection, is waited for.
+	// How long the minion waits for each address of a master, and for each answer while it
+	// connects.
 	AuthTimeout time.Duration `yaml:"auth_timeout" is:"s 100ms..1d" default:"5s"`
-	// Without effect: masters that cannot be reached are tried for ever.
+	// Without effect: masters that cannot be reached are tried forever.
 	AuthTries int `yaml:"auth_tries" is:"1..10000000" default:"7"`
 	// Grains that are sent with a new key, for the master's
 	// autosign_grains_dir.
 	AutosignGrains []string `yaml:"autosign_grains"`
-	// What the minion watches of its machine, and tells by events: the names of
-	// beacons, each with its settings. See doc/beacons.md.
+	// What the minion watches on its machine and reports by events: the names of beacons, each
+	// with its settings. See doc/beacons.md.
 	Beacons Located `yaml:"beacons"`
 	// Commands run without a shell unless a caller asks for one.
 	CmdSafe bool `yaml:"cmd_safe" default:"true"`
-	// Modules that are not loaded, by their names, as cmd, or those of their
-	// files in Salt, as cmdmod.
+	// Modules that are not loaded, by their names, such as cmd, or by their file names in Salt,
+	// such as cmdmod.
 	DisableModules []string `yaml:"disable_modules" is:"modules"`
 	// Returners that are not loaded.
 	DisableReturners []string `yaml:"disable_returners"`
@@ -78,70 +78,71 @@ type Minion struct {
 	FileClient string `yaml:"file_client" is:"one of remote local" default:"remote"`
 	// Static grains of this minion.
 	Grains map[string]any `yaml:"grains"`
-	// Patterns of grains that are left out.
+	// Patterns of grains to leave out.
 	GrainsBlacklist []string `yaml:"grains_blacklist"`
 	// The pause, in minutes, between two collections of grains; 0 collects at
 	// the start only.
 	GrainsRefreshEvery time.Duration `yaml:"grains_refresh_every" is:"m 0..365d"`
 	// The masters: one name, or a list. A name may carry a port, as host:port.
 	Master []string `yaml:"master" is:"masters" default:"salt"`
-	// How soon a master that is silent is noticed: another one is in use within two
-	// of these. 0 takes 10 s for a connection that is silent.
+	// How soon a silent master is noticed: another one is in use within twice this time. 0
+	// means 10 s for a silent connection.
 	MasterAliveInterval time.Duration `yaml:"master_alive_interval" is:"s 0..1d"`
-	// The tag that the returner master_bus gives its events.
+	// The tag of the events of the returner master_bus.
 	MasterBusTag string `yaml:"master_bus.tag"`
-	// With failover: go back to the first master when it is there again.
+	// With failover: return to the first master when it is available again.
 	MasterFailback bool `yaml:"master_failback"`
-	// The pause between two looks for the first master; 0 takes that of
+	// The pause between two checks for the first master; 0 means the value of
 	// master_alive_interval.
 	MasterFailbackInterval time.Duration `yaml:"master_failback_interval" is:"s 0..1d"`
-	// The fingerprint that the master's public key must have, or a list of them for
-	// several masters. A key that is pinned must have it, too.
+	// The fingerprint that the master's public key must have, or a list of them for several
+	// masters. A pinned key must have it, too.
 	MasterFinger []string `yaml:"master_finger" is:"texts"`
 	// The port of the master.
 	MasterPort int `yaml:"master_port" is:"1..65535" default:"4506"`
-	// After so many rounds without a master the log has an error; the minion goes
-	// on for ever. -1 has none.
+	// After so many rounds without a master an error is logged; the minion keeps trying
+	// forever. -1 logs none.
 	MasterTries int `yaml:"master_tries" is:"-1..10000000" default:"-1"`
-	// Which keys of masters are trusted that are new, and that no signature and no
-	// master_finger vouches for: first, the one of the first contact, as long as no
-	// key is pinned; each, the first one at each address of a list; never, none.
+	// Which new keys of masters are trusted without a signature or a master_finger: first, only
+	// that of the first contact, while no key is pinned; each, the first one at each address of
+	// a list; never, none.
 	MasterTrustOnFirstUse string `yaml:"master_trust_on_first_use" is:"one of first each never" default:"first"`
-	// What several masters are for: str, one, or all of a list at once;
-	// failover, one of a list after the other; distributed, one of a list that
-	// follows from the id; disable, none.
+	// How several masters are used: str, one, or all of a list at once; failover, one after the
+	// other; distributed, one that is chosen by the id; disable, none.
 	MasterType string `yaml:"master_type" is:"master type" default:"str"`
-	// How master is written: default, with an optional port, or ip_only.
+	// How master is written: default, a name with an optional port, or ip_only, an address
+	// without one.
 	MasterURIFormat string `yaml:"master_uri_format" is:"one of default ip_only" default:"default"`
-	// Mine functions run by the clock.
+	// Mine functions run at set times.
 	MineEnabled bool `yaml:"mine_enabled" default:"true"`
 	// The functions whose returns the mine keeps.
 	MineFunctions Located `yaml:"mine_functions"`
 	// The pause, in minutes, between two updates of the mine.
 	MineInterval time.Duration `yaml:"mine_interval" is:"m 1s..365d" default:"1h"`
-	// Updates of the mine are kept as jobs.
+	// Updates of the mine are stored as jobs.
 	MineReturnJob bool `yaml:"mine_return_job"`
-	// An id that was found out is kept in the file minion_id.
+	// An id that was determined from the host is stored in the file minion_id.
 	MinionIDCaching bool `yaml:"minion_id_caching" default:"true"`
-	// An id that was found out is put in lower case.
+	// An id that was determined from the host is changed to lower case.
 	MinionIDLowercase bool `yaml:"minion_id_lowercase"`
-	// The domain that is cut from an id that was found out; true cuts any.
+	// The domain that is cut off an id that was determined from the host; true cuts any.
 	MinionIDRemoveDomain string `yaml:"minion_id_remove_domain" is:"domain"`
-	// The program that minion.restart runs, with its arguments, once the minion has
-	// ended. Empty: systemd, where the minion is its service, or else the command line
-	// of the minion itself.
+	// The program that minion.restart runs, with its arguments, after the minion has ended.
+	// Empty: systemd if the minion runs as its service, otherwise the command line of the
+	// minion itself.
 	MinionRestartCommand []string `yaml:"minion_restart_command"`
-	// How long the outbox keeps what could not be delivered.
+	// How long the outbox keeps undelivered messages.
 	OutboxMaxAge time.Duration `yaml:"outbox_max_age" is:"s 1m.." default:"7d"`
-	// The most that the outbox may hold, and as much again the journal of the minion's own bus; the oldest go first.
+	// The maximum size of the outbox, and also of the journal of the minion's own bus; the
+	// oldest messages are removed first.
 	OutboxMaxBytes int64 `yaml:"outbox_max_bytes" is:"1MiB..1024TiB" default:"256MiB"`
-	// When what is stored here is on the disk, the outbox and which jobs were begun among
-	// it: always, before anybody is told that it is stored, or default, within about a
-	// second: what was stored in the last second may then go with the power. The death of
-	// the daemon loses nothing either way.
+	// When stored messages, including the outbox and the record of started jobs, are synced to
+	// the disk: always, before they are acknowledged, or default, within about a second. With
+	// default, a power failure can lose what was stored in the last second; a crash of the
+	// daemon loses nothing either way.
 	JournalSync string `yaml:"journal_sync" is:"one of default always" default:"default"`
-	// The pause, in minutes, between two events minion_ping on the master's bus,
-	// which end a connection on which they are not answered; 0 sends none.
+	// The pause, in minutes, between two minion_ping events on the master's bus; a connection
+	// on which they are not answered is ended. 0 sends none.
 	PingInterval time.Duration `yaml:"ping_interval" is:"m 0..365d"`
 	// The most jobs that run at once; -1 sets no limit.
 	ProcessCountMax int `yaml:"process_count_max" is:"-1..10000000" default:"-1"`
@@ -151,29 +152,28 @@ type Minion struct {
 	RandomReauthDelay time.Duration `yaml:"random_reauth_delay" is:"s 0..1d" default:"10s"`
 	// The longest random pause before the first connection.
 	RandomStartupDelay time.Duration `yaml:"random_startup_delay" is:"s 0..1d"`
-	// The longest first pause before a lost connection is made again, in
-	// milliseconds; it is 50 where this is more.
+	// The longest first pause before a lost connection is made again, in milliseconds; values
+	// above 50 count as 50.
 	ReconDefault time.Duration `yaml:"recon_default" is:"ms 1ms..1d" default:"1s"`
-	// The longest such pause, to which they double, in milliseconds.
+	// The longest such pause, in milliseconds; pauses double up to it.
 	ReconMax time.Duration `yaml:"recon_max" is:"ms 0..1d" default:"10s"`
 	// These pauses have a random part, of up to as much again.
 	ReconRandomize bool `yaml:"recon_randomize" default:"true"`
 	// A rejected key is tried again instead of ending the minion.
 	RejectedRetry bool `yaml:"rejected_retry"`
-	// The longest pause before the name of the only master is resolved again while
-	// it has no address; 0 takes that of recon_max. Of several masters the next one
-	// is tried at once.
+	// The longest pause before the name of the only master is resolved again while it has no
+	// address; 0 means the value of recon_max. With several masters the next one is tried at
+	// once.
 	RetryDNS time.Duration `yaml:"retry_dns" is:"s 0..1d" default:"30s"`
-	// How often that is done before the minion ends; null means for ever.
+	// How often that is done before the minion ends; null means forever.
 	RetryDNSCount *int `yaml:"retry_dns_count" is:"0..10000000"`
-	// The returners that get every result too: a list, or names with commas
-	// between.
+	// Returners that also get every result: a list, or names separated by commas.
 	Return []string `yaml:"return" is:"commas"`
 	// The local address of connections to the master.
 	SourceAddress string `yaml:"source_address"`
 	// Grains that are sent with the start event.
 	StartEventGrains []string `yaml:"start_event_grains"`
-	// With file_client local: connect to a master all the same.
+	// With file_client local: connect to a master nevertheless.
 	UseMasterWhenLocal bool `yaml:"use_master_when_local"`
 	// The master's public key must be signed by the key that
 	// master_sign_key_name names.
@@ -190,8 +190,7 @@ func NewMinion() *Minion {
 	return m
 }
 
-// AllMasters says whether the minion is connected to all masters of its list at the
-// same time.
+// AllMasters reports whether the minion is connected to all masters of its list at once.
 func (m *Minion) AllMasters() bool {
 	return m.MasterType == "str" && m.MasterIsList && len(m.Master) > 1
 }
@@ -201,10 +200,41 @@ type masters struct{ m *Minion }
 
 func (k masters) set(l Located) error {
 	names, err := parseList(l.Node)
-	if err == nil {
-		k.m.Master, k.m.MasterIsList = names, l.Node.Kind == yaml.SequenceNode
+	if err != nil {
+		return err
 	}
-	return err
+	for i := range names {
+		names[i] = strings.TrimSpace(names[i])
+	}
+	if l.Node.Kind == yaml.ScalarNode {
+		if err := checkOnlyMaster(names[0]); err != nil {
+			return salt.WithHint(err, "write the host, or host:port, as master.example.com:4506; an IPv6 address with a port stands in brackets")
+		}
+	}
+	k.m.Master, k.m.MasterIsList = names, l.Node.Kind == yaml.SequenceNode
+	return nil
+}
+
+// checkOnlyMaster refuses what cannot be the name of a master, where there is no other one. In
+// a list such a name is a master that cannot be reached, and the others are in use. An empty
+// name is that of a minion without a master.
+func checkOnlyMaster(name string) error {
+	host, port, err := net.SplitHostPort(name)
+	switch {
+	case err == nil && host == "":
+		return fmt.Errorf("the name of the master is missing in %q", name)
+	case strings.Contains(name, "/"):
+		return fmt.Errorf("%q is a URL or a path, and no name of a master", name)
+	case len(strings.Fields(name)) > 1 && !strings.Contains(name, ","):
+		return fmt.Errorf("%q has a blank in it, and is no name of a master", name)
+	case err == nil:
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return fmt.Errorf("%q has no port from 1 to 65535 behind its colon", name)
+		}
+	case strings.HasPrefix(name, "[") && !strings.HasSuffix(name, "]"):
+		return fmt.Errorf("%q is no address in brackets", name)
+	}
+	return nil
 }
 
 func (k masters) get() any {
@@ -214,8 +244,19 @@ func (k masters) get() any {
 	return k.m.Master[0]
 }
 
-// noticeCommas tells about names of masters that look like several. Salt does not
-// split them either.
+// checkMasters holds the masters to master_uri_format.
+func (m *Minion) checkMasters() error {
+	for _, name := range m.Master {
+		if _, err := netip.ParseAddr(name); err != nil && m.MasterURIFormat == "ip_only" && m.Raw["master"] != nil && name != "" {
+			return &Error{File: m.ConfigFile, Key: "master", Err: salt.WithHint(fmt.Errorf("%q is no address, and master_uri_format is ip_only", name),
+				"write an address without a port, or leave master_uri_format out")}
+		}
+	}
+	return nil
+}
+
+// noticeCommas reports names of masters that look like several names. Salt does not split them
+// either.
 func (m *Minion) noticeCommas() []Notice {
 	for _, name := range m.Master {
 		if strings.Contains(name, ",") {
@@ -225,7 +266,7 @@ func (m *Minion) noticeCommas() []Notice {
 	return nil
 }
 
-// masterType is a oneOf that knows of func, which Brine does not have.
+// masterType is a oneOf with a better error for func, which Brine does not have.
 func masterType(to *string) kind {
 	words := oneOf(to, "str", "failover", "distributed", "disable").(field[string])
 	parse := words.parse
@@ -238,7 +279,7 @@ func masterType(to *string) kind {
 	return words
 }
 
-// minionID is a checked id; a number is one too, and an empty text is none.
+// minionID is a checked id. A number is one too; an empty text means no id.
 func minionID(to *salt.MinionID) kind {
 	return field[salt.MinionID]{to: to, parse: func(n *yaml.Node) (salt.MinionID, error) {
 		s, err := parseText(n)
@@ -267,5 +308,5 @@ func domain(to *string) kind {
 	}}
 }
 
-// anyDomain in MinionIDRemoveDomain cuts whatever follows the first dot.
+// anyDomain in MinionIDRemoveDomain cuts everything after the first dot.
 const anyDomain = "true"

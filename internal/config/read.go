@@ -11,12 +11,12 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// maxFile bounds one file. A node group list of a hundred thousand minions has
-// three megabytes; a log file or a disk image named by mistake has more.
+// maxFile limits the size of one file. A node group list of a hundred thousand minions has
+// three megabytes; a log file or disk image named by mistake has more.
 const maxFile = 8 << 20
 
-// readFile returns the text of a configuration file. It never waits: a FIFO or
-// a device in the place of the file is refused, not read.
+// readFile returns the text of a configuration file. It never blocks: a FIFO or a device in
+// place of the file is refused, not read.
 func readFile(path string, checkOwner bool) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|posix.NoWaiting, 0) // a FIFO without a writer would block
 	if err != nil {
@@ -40,12 +40,12 @@ func readFile(path string, checkOwner bool) ([]byte, error) {
 		return nil, fileError(path, err)
 	}
 	if len(text) > maxFile {
-		return nil, fileError(path, fmt.Errorf("it is larger than %d MiB, which no configuration is", maxFile>>20))
+		return nil, fileError(path, fmt.Errorf("it is larger than %d MiB, the limit for configuration files", maxFile>>20))
 	}
 	return text, nil
 }
 
-// checkDir refuses a directory in which others could put configuration files.
+// checkDir refuses a directory in which other users could put configuration files.
 func checkDir(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -57,15 +57,14 @@ func checkDir(path string) error {
 	return nil
 }
 
-// checkInfo refuses what belongs to another user than root and ours, or what
-// others may write.
+// checkInfo refuses what belongs to a user other than root and ours, or what others may write.
 func checkInfo(path string, info fs.FileInfo) error {
 	owner, mode, err := posix.Owner(path, info)
 	if err != nil {
 		return err
 	}
 	if euid := os.Geteuid(); owner != 0 && owner != euid {
-		err := fmt.Errorf("it belongs to the user with the number %d, who could run anything through it", owner)
+		err := fmt.Errorf("it belongs to the user with uid %d, who could run anything through it", owner)
 		return salt.WithHint(err, fmt.Sprintf("chown %d %s", euid, path))
 	}
 	if mode = mode.Perm(); mode&0o022 != 0 {
@@ -75,7 +74,7 @@ func checkInfo(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// fileError names the file that could not be used, once.
+// fileError names the file that could not be used, if err does not already.
 func fileError(path string, err error) error {
 	var inner *fs.PathError
 	if errors.As(err, &inner) {

@@ -92,7 +92,7 @@ func TestForeignOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err := Options{ConfigDir: dir, CheckOwner: true}.Minion()
-	if err == nil || !strings.Contains(err.Error(), "belongs to the user with the number 65534") || !strings.HasPrefix(salt.Hint(err), "chown 0 ") {
+	if err == nil || !strings.Contains(err.Error(), "belongs to the user with uid 65534") || !strings.HasPrefix(salt.Hint(err), "chown 0 ") {
 		t.Errorf("a file of somebody else: %v, hint %q", err, salt.Hint(err))
 	}
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/brinebus/brine/internal/yamlfile"
 )
 
-// Some settings must not vanish: with a letter wrong, a blacklist would be gone and
-// everything else look well; so would one that a later file replaces.
+// Some settings must not get lost. With one letter wrong, or replaced by a later file, a
+// blacklist would be gone while everything else looks right.
 
-// denying are the settings that refuse something. They add up over all files.
+// denying are the settings that refuse something. They are added up over all files.
 var denying = []string{"disable_modules", "disable_returners", "grains_blacklist", "publisher_acl_blacklist"}
 
-// allowing are the settings whose rules let somebody do something. They stand in one
-// file: of two, nobody sees which is in force.
+// allowing are the settings whose rules allow something. They may stand in one file only: with
+// two, it is not obvious which is in force.
 var allowing = []string{
 	"autoreject_file", "autosign_file", "autosign_grains_dir", "event_acl", "external_auth", "mine_get", "peer", "peer_run", "publisher_acl", "whitelist_modules",
 }
@@ -29,20 +29,20 @@ var allowing = []string{
 // Those that begin with auth. are too.
 var guarding = []string{
 	"allow_minion_key_revoke", "allow_unsigned_master", "always_verify_signature", "audit_args", "audit_file", "auth_safemode", "auto_accept", "autosign_grains",
-	"autosign_timeout", "client_acl_verify", "cmd_safe", "eauth_acl_module", "file_recv", "keep_acl_in_token", "key_logfile", "key_type", "keysize",
+	"autosign_timeout", "client_acl_verify", "cmd_safe", "eauth_acl_module", "file_recv", "journal_mirror_accept", "keep_acl_in_token", "key_logfile", "key_type", "keysize",
 	"master_finger", "master_pubkey_signature", "master_sign_key_name", "master_sign_pubkey", "master_trust_on_first_use", "master_use_pubkey_signature", "nodegroups", "open_mode",
 	"permissive_acl", "pki_dir", "rejected_retry", "remote_login", "sharedsecret", "signing_algorithm", "sudo_acl", "token_expire", "token_expire_user_override",
 	"token_file", "verify_master_pubkey_sign",
 }
 
-// isGuard tells whether a setting is one of security.
+// isGuard reports whether a setting concerns security.
 func isGuard(key string) bool {
-	return key == "include" || key == "default_include" || // which may name files with any of them
+	return key == "include" || key == "default_include" || // they may name files with any of these
 		slices.Contains(denying, key) || slices.Contains(allowing, key) || slices.Contains(guarding, key) || strings.HasPrefix(key, "auth.")
 }
 
-// nearGuard returns the setting of security that a key is most likely meant to be.
-// Old names count; capitals and hyphens do not.
+// nearGuard returns the security setting that a key was most likely meant to be. Old names
+// count; upper case and hyphens are ignored.
 func nearGuard(key string, keys []string) string {
 	names := slices.DeleteFunc(slices.Clone(keys), func(k string) bool { return !isGuard(k) })
 	names = append(names, "include")
@@ -53,8 +53,8 @@ func nearGuard(key string, keys []string) string {
 	return cmp.Or(suggest(key, names), shortened(key, names))
 }
 
-// shortened returns the name that a key has most of the words of, and no others:
-// acl_blacklist or publisher_blacklist. One word alone says too little.
+// shortened returns the name of which a key has most of the words, and no others: acl_blacklist
+// or publisher_blacklist. One word alone is not enough.
 func shortened(key string, names []string) string {
 	words := strings.Split(key, "_")
 	for _, name := range names {
@@ -67,21 +67,20 @@ func shortened(key string, names []string) string {
 	return ""
 }
 
-// errTwice is the mistake of rules that stand in two places.
+// errTwice is the error for rules in two places.
 func errTwice(was entry) error {
-	err := fmt.Errorf("%s:%d has these rules too: what allows something stands in one place", was.file, was.key.Line)
+	err := fmt.Errorf("%s:%d has these rules too: what allows something may stand in one place only", was.file, was.key.Line)
 	return salt.WithHint(err, "keep one of the two, with all of the rules in it")
 }
 
-// errNear is the mistake of a key that nobody knows and that was meant to be one of
-// security.
+// errNear is the error for an unknown key that was probably meant to be a security setting.
 func errNear(near string) error {
-	return salt.WithHint(errors.New("nobody knows this setting, and without it others would be in force than those that are meant: did you mean "+near+"?"),
+	return salt.WithHint(errors.New("this setting is unknown, and without it other rules would be in force than intended: did you mean "+near+"?"),
 		"correct the name, or take the setting out")
 }
 
-// add joins two values of a setting that refuses: an empty one takes nothing away,
-// and a single text is a list of one.
+// add joins two values of a setting that refuses: an empty one removes nothing, and a single
+// text is a list of one.
 func (d *document) add(a, b *yaml.Node) *yaml.Node {
 	switch {
 	case yamlfile.IsNull(b):

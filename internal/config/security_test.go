@@ -88,7 +88,7 @@ func TestModulesByName(t *testing.T) {
 	for _, text := range []string{"disable_modules: [cmd.run]", "disable_modules: cmd.*", "disable_modules: ['cmd*']", "disable_modules: 'cmd, file'", "whitelist_modules: [test.*]"} {
 		_, _, err := Options{ConfigDir: write(t, map[string]string{"minion": "id: a\n" + text + "\n"}), Strict: true}.Minion()
 		var e *Error
-		if !errors.As(err, &e) || e.Line != 2 || !strings.Contains(e.Error(), "is the name of no module") {
+		if !errors.As(err, &e) || e.Line != 2 || !strings.Contains(e.Error(), "is not the name of a module") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

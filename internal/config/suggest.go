@@ -2,8 +2,8 @@ package config
 
 import "github.com/brinebus/brine/internal/salt"
 
-// suggest returns the name among names that s is most likely a slip of the
-// finger for, or "" when none is close: one slip in four letters, three at most.
+// suggest returns the name among names of which s is most likely a misspelling, or "" if none
+// is close: one typo in four letters, three at most.
 func suggest(s string, names []string) string {
 	best, limit := "", min(len(s)/4, 3)+1
 	for _, name := range names {

@@ -12,29 +12,29 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// ErrDeaf is wrapped by the error of a daemon that runs and does not serve.
+// ErrDeaf is wrapped by the error of a daemon that runs but does not serve.
 var ErrDeaf = errors.New("the daemon does not serve its own requests")
 
-// SelfCheck finds out, again and again, whether the daemon serves. A daemon that runs and
-// does not is worse than one that has ended, which is started again.
+// SelfCheck checks periodically whether the daemon serves requests. A daemon that runs but does not
+// serve is worse than one that has ended, which is restarted.
 type SelfCheck struct {
-	// Check makes a request of the daemon to itself. Its context bounds the wait.
+	// Check sends a request from the daemon to itself. Its context limits the wait.
 	Check func(context.Context) error
-	// Every is the pause between two checks; 0 is the usual one. A check may take
-	// three times as long.
+	// Every is the pause between two checks; 0 is the default. A check may take three times as
+	// long.
 	Every time.Duration
 	Log   *slog.Logger
 }
 
 const (
 	usualCheck  = 5 * time.Second
-	checkTime   = 3 // times the pause: a machine that is busy is no daemon that is deaf
+	checkTime   = 3 // times the pause: a busy machine must not look like a hanging daemon
 	checkMisses = 3 // failures in a row that end the daemon
 )
 
-// Run checks until ctx ends, and then returns nil; or until three checks in a row have
-// failed. Each success is told to systemd's watchdog, which ends, with WatchdogSec, a
-// daemon in which not even this works any more.
+// Run checks until ctx ends, and then returns nil; or until three checks in a row have failed. Each
+// success is reported to systemd's watchdog, which ends, with WatchdogSec, a daemon in which not
+// even this works any more.
 func (s SelfCheck) Run(ctx context.Context) error {
 	every := s.Every
 	if every == 0 {
@@ -71,7 +71,7 @@ func (s SelfCheck) once(ctx context.Context, limit time.Duration) error {
 	return s.Check(ctx)
 }
 
-// alive tells the watchdog, where there is one.
+// alive notifies the watchdog, if there is one.
 func (s SelfCheck) alive() {
 	if os.Getenv("WATCHDOG_USEC") == "" {
 		return
@@ -81,10 +81,9 @@ func (s SelfCheck) alive() {
 	}
 }
 
-// EndWithin sees to it that a daemon that no longer serves ends, even where its inside
-// hangs so that it cannot stop: after limit the process gets the signal that systemd's
-// watchdog would send, with which it prints what it hangs on. The daemon that has
-// stopped calls done.
+// EndWithin makes sure that a daemon that no longer serves ends, even if it hangs and cannot stop:
+// after limit the process gets the signal that systemd's watchdog would send, and prints its
+// goroutines. A daemon that has stopped calls done.
 func EndWithin(limit time.Duration) (done func()) {
 	t := time.AfterFunc(limit, func() { _ = posix.Kill(os.Getpid(), syscall.SIGABRT) })
 	return func() { t.Stop() }

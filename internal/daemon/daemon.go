@@ -1,8 +1,7 @@
-// Package daemon is what a daemon owes the system around it: one instance for
-// each data folder, a pid file, word to systemd that it is ready, and the memory that it
-// does not need.
+// Package daemon handles what every daemon needs from the system: one instance for each data
+// directory, a pid file, notification of systemd, and little memory when idle.
 //
-// It does not fork: service managers want their daemons in the foreground.
+// It does not fork: service managers expect their daemons in the foreground.
 package daemon
 
 import (
@@ -20,13 +19,13 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// ErrRunning is wrapped when another instance holds the folder.
+// ErrRunning is wrapped if another instance holds the directory.
 var ErrRunning = errors.New("another instance is running")
 
-// Lock makes this process the only one of its kind on dir, which is made, 0700,
-// when missing. The lock ends with release, or with the process however it ends.
+// Lock makes this process the only one that uses dir, which is created with mode 0700 if it is
+// missing. The lock ends with release, or when the process ends in any way.
 func Lock(dir string) (release func(), err error) {
-	// What is above is not the daemon's alone: below a root_dir its sockets are, too.
+	// The parent is not only for the daemon: below a root_dir it also has the sockets.
 	if err := errors.Join(MakeDir(filepath.Dir(dir)), os.MkdirAll(dir, 0o700)); err != nil {
 		return nil, err
 	}
@@ -45,20 +44,20 @@ func Lock(dir string) (release func(), err error) {
 			"stop it first, or give this one a root_dir of its own")
 	}
 	if err := f.Truncate(0); err == nil {
-		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0) // only for the words above
+		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0) // only for the error message above
 	}
 	return func() {
-		_ = posix.Unlock(f) // a child that is about to begin its program has the file, too
+		_ = posix.Unlock(f) // a child that has not yet started its program has the file too
 		f.Close()
 	}, nil
 }
 
-// orphanGrace is how long the lock of a process that is dead is waited for.
+// orphanGrace is how long to wait for the lock of a dead process.
 const orphanGrace = 10 * time.Second
 
-// flock takes the lock, or fails at once while the process that has it lives. One
-// that was killed as it started a program has a child that holds the lock until
-// that program begins: on a busy machine longer than a restart takes.
+// flock takes the lock, or fails at once if its holder is alive. If the holder was killed while
+// starting a program, a child still holds the lock until that program begins: on a busy machine
+// this takes longer than a restart.
 func flock(f *os.File) error {
 	for deadline := time.Now().Add(orphanGrace); ; time.Sleep(10 * time.Millisecond) {
 		err := posix.TryLock(f, posix.Exclusive)
@@ -71,10 +70,10 @@ func flock(f *os.File) error {
 	}
 }
 
-// holderOf is the process that has, or had, the lock; 0 if it is not known.
+// holderOf returns the process that has, or had, the lock; 0 if it is unknown.
 func holderOf(f *os.File) int {
 	text := make([]byte, 32)
-	n, _ := f.ReadAt(text, 0) // an unreadable number is none
+	n, _ := f.ReadAt(text, 0) // an unreadable number counts as none
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text[:n])))
 	if err != nil || pid <= 0 {
 		return 0
@@ -89,12 +88,12 @@ func pidText(pid int) string {
 	return fmt.Sprintf(" (process %d)", pid)
 }
 
-// MakeDir makes a directory where there is none: 0755, under any umask, since the
-// way to the sockets, which are for all, may lead through it.
+// MakeDir creates a missing directory with mode 0755, under any umask, since it may contain the
+// sockets, which all users need.
 func MakeDir(dir string) error { return atomicfile.MakeDir(dir, 0o755) }
 
-// PIDFile writes the number of this process to path, making its folder, and
-// returns how to remove it. An empty path writes nothing.
+// PIDFile writes the number of this process to path and creates its directory. remove deletes the
+// file. An empty path writes nothing.
 func PIDFile(path string) (remove func(), err error) {
 	if path == "" {
 		return func() {}, nil
@@ -108,20 +107,20 @@ func PIDFile(path string) (remove func(), err error) {
 	return func() { os.Remove(path) }, nil
 }
 
-// Supervised says whether this process is a service: somebody waits for its word that
-// it is ready, systemd or Detach, or it is what a unit of systemd has started. Nobody
-// then looks at its end as one does who has typed the command.
+// Supervised reports whether this process is a service: systemd or Detach waits for its
+// notification, or a systemd unit has started it. Then nobody sees how it ends, unlike a command in
+// a terminal.
 func Supervised() bool {
 	if os.Getenv("NOTIFY_SOCKET") != "" {
 		return true
 	}
-	// A shell in a desktop may have the unit of its terminal around it.
+	// A shell on a desktop may run in the unit of its terminal.
 	pid := os.Getenv("SYSTEMD_EXEC_PID")
 	return os.Getenv("INVOCATION_ID") != "" && (pid == "" || pid == strconv.Itoa(os.Getpid()))
 }
 
-// Notify tells systemd the state ("READY=1", "STOPPING=1", "RELOADING=1" ...).
-// Without systemd it does nothing. The protocol is that of sd_notify(3).
+// Notify sends the state ("READY=1", "STOPPING=1", "RELOADING=1" ...) to systemd. Without systemd
+// it does nothing. The protocol is that of sd_notify(3).
 func Notify(state string) error {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {

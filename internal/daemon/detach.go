@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// readyPrefix begins the name of the socket on which Detach waits: by it the child
-// knows that it has to let go of its caller.
+// readyPrefix begins the name of the socket on which Detach waits. It also tells the child to close
+// its caller's descriptors.
 const readyPrefix = "@salt-ready-"
 
-// Ready tells systemd, or the Detach that waits, that the daemon is ready. After Detach
-// it lets go of the standard error of its caller first: who reads that to its end, as in
-// $(salt-minion -d 2>&1), would else wait for the end of the daemon.
+// Ready notifies systemd, or the waiting Detach, that the daemon is ready. After Detach it first
+// closes the standard error of its caller: a caller that reads it to the end, as in $(salt-minion
+// -d 2>&1), would otherwise wait for the end of the daemon.
 func Ready() error {
 	if strings.HasPrefix(os.Getenv("NOTIFY_SOCKET"), readyPrefix) {
 		if err := dropStderr(); err != nil {
@@ -22,8 +22,8 @@ func Ready() error {
 	return Notify("READY=1")
 }
 
-// ExitError is the end of a detached daemon that did not become ready; it has
-// told the reason itself.
+// ExitError means that a detached daemon has ended before it was ready; it has printed the reason
+// itself.
 type ExitError struct{ Code int }
 
 func (e *ExitError) Error() string { return fmt.Sprintf("the daemon ended with exit code %d", e.Code) }

@@ -16,13 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Detach starts this program again with args, in a session of its own, and
-// returns when it is ready: the same word that systemd would get. What the
-// child says until then goes to stderr; from then on it holds no descriptor of its
-// caller, see Ready. A child that ends before it is ready is an error.
+// Detach starts this program again with args, in its own session, and returns when it sends the
+// notification that systemd would get. Until then, the output of the child goes to stderr; after
+// that it holds no descriptor of its caller, see Ready. If the child ends before it is ready, that
+// is an error.
 func Detach(ctx context.Context, args []string, stderr io.Writer) error {
-	// The socket has a name and no file: a path below a long TMPDIR would not fit
-	// into an address.
+	// The socket is abstract, without a file: a path in a long TMPDIR may not fit into an address.
 	name := readyPrefix + rand.Text()
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
 	if err != nil {
@@ -40,7 +39,7 @@ func Detach(ctx context.Context, args []string, stderr io.Writer) error {
 	c.Env = append(os.Environ(), "NOTIFY_SOCKET="+name)
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if f, ok := stderr.(*os.File); ok {
-		c.Stderr = f // a copying goroutine would end with this process
+		c.Stderr = f // a goroutine that copies would end with this process
 	}
 	if err := c.Start(); err != nil {
 		return err
@@ -59,18 +58,18 @@ func Detach(ctx context.Context, args []string, stderr io.Writer) error {
 		}
 		return errors.New("the daemon ended before it was ready")
 	case <-ctx.Done():
-		_ = c.Process.Signal(syscall.SIGTERM) // it is being waited for no more
+		_ = c.Process.Signal(syscall.SIGTERM) // nobody waits for it any more
 		return context.Cause(ctx)
 	}
 }
 
-// closeOnExec keeps what this process has inherited beside its three streams, such as
-// the pipe of a script, from the child.
+// closeOnExec closes inherited descriptors, except the three standard streams, in the child: for
+// example the pipe of a script.
 func closeOnExec() error {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("close inherited descriptors: %w", err)
 	}
-	return nil // a kernel before 5.11 has no such call
+	return nil // kernels before 5.11 do not have this call
 }
 
 func dropStderr() error {
@@ -80,7 +79,7 @@ func dropStderr() error {
 	}
 	defer null.Close()
 	if err := unix.Dup3(int(null.Fd()), int(os.Stderr.Fd()), 0); err != nil {
-		return fmt.Errorf("let go of standard error: %w", err)
+		return fmt.Errorf("release standard error: %w", err)
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Detach fails: the service manager of the system keeps a daemon in the background, and one
-// that forks has its way to tell it that it is ready on Linux only.
+// Detach fails: on this system a service manager keeps a daemon in the background, and the
+// notification of a forked daemon exists only on Linux.
 func Detach(context.Context, []string, io.Writer) error {
 	return salt.WithHint(posix.Unsupported("going into the background"), "start it without -d, as a service of the system")
 }

@@ -11,20 +11,20 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Format is the number of the form of what a daemon keeps in its cachedir: journal,
-// outbox, and the like. It rises with a change that an older program would misread or
-// drop; a program reads the form of every older number.
+// Format is the format version of the data in a daemon's cachedir: journal, outbox, and the like.
+// It increases with a change that an older program would misread or drop; a program reads all older
+// formats.
 const Format = 1
 
-// ErrNewer is wrapped when the data of a folder is of a newer program, or may be.
+// ErrNewer is wrapped if the data in a directory was, or may have been, written by a newer program.
 var ErrNewer = errors.New("the data is of a newer version")
 
-// formatFile holds the number, and the version that wrote it, for people. A folder
-// without it is older than the numbers.
+// formatFile contains the format version, and for people the version of the program that wrote it.
+// A directory without it is older than the first format version.
 const formatFile = ".format"
 
-// checkFormat refuses a folder that a newer program has written, before anything in it
-// is opened: nothing of it is touched. version is that of this program.
+// checkFormat refuses a directory that was written by a newer program, before anything in it is
+// opened or changed. version is that of this program.
 func checkFormat(dir, version string) error {
 	path := filepath.Join(dir, formatFile)
 	text, err := os.ReadFile(path)
@@ -47,7 +47,7 @@ func checkFormat(dir, version string) error {
 		fmt.Sprintf("start version %s or a later one, or give this one a cachedir of its own", writer))
 }
 
-// markFormat notes that this program writes the folder, which it has locked and checked.
+// markFormat records that this program writes the directory, which it has locked and checked.
 func markFormat(dir, version string) error {
 	path, line := filepath.Join(dir, formatFile), fmt.Sprintf("%d %s\n", Format, version)
 	if text, err := os.ReadFile(path); err == nil && string(text) == line {
@@ -56,8 +56,7 @@ func markFormat(dir, version string) error {
 	return atomicfile.Write(path, []byte(line), 0o600)
 }
 
-// Open locks the folder of a daemon's data, as Lock does, unless it is of a newer
-// version.
+// Open locks the data directory of a daemon, as Lock does, unless a newer version has written it.
 func Open(dir, version string) (release func(), err error) {
 	if err := checkFormat(dir, version); err != nil {
 		return nil, err
@@ -65,7 +64,7 @@ func Open(dir, version string) (release func(), err error) {
 	if release, err = Lock(dir); err != nil {
 		return nil, err
 	}
-	// Another program may have had the folder in between.
+	// Another program may have used the directory in between.
 	if err = checkFormat(dir, version); err == nil {
 		err = markFormat(dir, version)
 	}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"math"
 	"runtime"
 	"runtime/debug"
 	"testing"
@@ -40,4 +41,30 @@ func awaitLimit(t *testing.T, good func(int64) bool) {
 		runtime.Gosched()
 	}
 	t.Errorf("the limit is %d MiB", debug.SetMemoryLimit(-1)>>20)
+}
+
+// What is large has the garbage collected before it is taken, unless there is room for it.
+func TestMakeRoom(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // nothing else collects
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
+	runtime.GC()
+	collected := func(n int) bool {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		MakeRoom(n)
+		runtime.ReadMemStats(&after)
+		return after.NumGC > before.NumGC
+	}
+	if collected(60 << 20) {
+		t.Error("it collects though there is room")
+	}
+	held := make([]byte, 200<<20)
+	runtime.KeepAlive(held)
+	held = nil
+	if collected(largeRoom - 1) {
+		t.Error("it collects for what is not large")
+	}
+	if !collected(60 << 20) {
+		t.Error("it collects nothing")
+	}
 }

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// Hangups returns a channel that gets each SIGHUP, which no longer ends the
-// process, until stop is called.
+// Hangups returns a channel that gets each SIGHUP. Until stop is called, SIGHUP no longer ends the
+// process.
 func Hangups() (c <-chan os.Signal, stop func()) {
 	ch := make(chan os.Signal, 1)
 	signal.Notify(ch, syscall.SIGHUP)

@@ -9,22 +9,20 @@ import (
 )
 
 const (
-	// idleLook is how often a daemon looks whether it is idle.
+	// idleLook is how often a daemon checks whether it is idle.
 	idleLook = 5 * time.Second
-	// idleFirst is when it looks for the first time: soon, since the start itself has read
-	// more than is kept of it.
+	// idleFirst is the time of the first check: soon, since the start has read more than is kept.
 	idleFirst = time.Second
-	// idleQuiet is how much memory it takes meanwhile, in bytes, when it does nothing
-	// but to keep its connections.
+	// idleQuiet is how many bytes a daemon allocates between two checks if it only keeps its
+	// connections.
 	idleQuiet = 256 << 10
-	// idleWorth is how much it has taken at least since memory was last given back.
+	// idleWorth is the minimum number of bytes allocated since memory was last returned.
 	idleWorth = 1 << 20
 )
 
-// FreeWhenIdle gives memory back to the system whenever the daemon is idle, until
-// stop is called. The runtime by itself keeps some megabytes of garbage, for the next
-// work that may be hours away: the start leaves as much, and on a small machine it
-// is more than all that a minion needs.
+// FreeWhenIdle returns memory to the system whenever the daemon is idle, until stop is called.
+// Otherwise the runtime keeps some megabytes of garbage for the next work, which may be hours away:
+// after the start they are more than all that a minion needs on a small machine.
 func FreeWhenIdle(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -40,7 +38,7 @@ func FreeWhenIdle(ctx context.Context) (stop func()) {
 			case <-next.C:
 				next.Reset(idleLook)
 				if i.over(allocated()) {
-					runtime.GC() // what is in pools, a block of the store among it, survives the first of two
+					runtime.GC() // the contents of pools, for example a block of the store, survive the first of two
 					debug.FreeOSMemory()
 				}
 			}
@@ -49,27 +47,26 @@ func FreeWhenIdle(ctx context.Context) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// allocated is how many bytes this process has ever taken.
+// allocated returns how many bytes this process has ever allocated.
 func allocated() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
 }
 
-// idle knows what was taken when it was last looked, and when memory was last given
-// back.
+// idle stores the allocated bytes at the last check, and when memory was last returned.
 type idle struct {
 	seen, given uint64
 	looks       int
 }
 
-// idleStart is how many looks give memory back in any case. What a start has taken becomes
-// garbage by and by: the server keeps the newest block of its store for some seconds. A
-// daemon that is at work at once, or takes nothing more, would hold it for long.
+// idleStart is the number of first checks that return memory in any case. Memory from the start
+// becomes garbage gradually: the server keeps the newest block of its store for some seconds.
+// Otherwise a daemon that is busy at once, or allocates nothing more, would keep it for long.
 const idleStart = 5
 
-// over says that the work which took the memory is over: there is memory worth
-// giving back, and from now on it counts as given back.
+// over reports whether the work that allocated memory has ended, so that it is worth returning;
+// then this memory counts as returned.
 func (i *idle) over(now uint64) bool {
 	i.looks++
 	quiet := now-i.seen < idleQuiet

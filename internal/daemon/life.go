@@ -12,29 +12,29 @@ import (
 // deafStop is how long a daemon that does not serve may take to stop.
 const deafStop = 20 * time.Second
 
-// Life is how a daemon lives that serves: until it is to end, or does not serve any more.
+// Life runs a daemon until it should end or no longer serves.
 type Life struct {
 	Name    string // master or minion
 	Self    Self
-	Every   time.Duration    // between two checks of Self; 0 is the usual one
-	Stop    time.Duration    // in which it has to stop when it does not serve; 0 is the usual one
+	Every   time.Duration    // between two checks of Self; 0 is the default
+	Stop    time.Duration    // time to stop if it does not serve; 0 is the default
 	Failed  <-chan error     // of its bus
-	Refused <-chan error     // by others, so that it is to end; nil for never
+	Refused <-chan error     // by others, so that it must end; nil for never
 	Hangups <-chan os.Signal // see Hangups
-	Hangup  func()           // is called for each
+	Hangup  func()           // is called for each SIGHUP
 	Log     *slog.Logger
 }
 
-// Self is the way of a daemon to itself.
+// Self sends the daemon a request from itself.
 type Self interface {
 	Check(context.Context) error
 	Close()
 }
 
-// Live tells the service manager that the daemon is ready. It returns nil once ctx has
-// ended, and else why the daemon is to end. The goroutine of its checks ends with work and is
-// one of group. The daemon that has stopped calls stopped: one that did not serve is ended
-// where it hangs meanwhile.
+// Live notifies the service manager that the daemon is ready. It returns nil when ctx has ended,
+// otherwise the reason why the daemon must end. The goroutine of its checks ends with work and
+// belongs to group. The caller calls stopped when the daemon has stopped: if the daemon did not
+// serve and hangs, it is killed.
 func (l Life) Live(ctx, work context.Context, group *sync.WaitGroup) (stopped func(), err error) {
 	if err := Ready(); err != nil {
 		l.Log.Warn("systemd was not told", "err", err)
@@ -58,7 +58,7 @@ func (l Life) Live(ctx, work context.Context, group *sync.WaitGroup) (stopped fu
 	}
 }
 
-// checkItself finds out whether the daemon serves, and tells when it does not.
+// checkItself checks whether the daemon serves, and sends an error if it does not.
 func (l Life) checkItself(ctx context.Context, group *sync.WaitGroup) <-chan error {
 	deaf := make(chan error, 1)
 	group.Go(func() {

@@ -43,7 +43,7 @@ func hang(how string) {
 }
 
 // TestADaemonThatCannotStopIsEnded: one that does not serve must not stay where its inside hangs, or it would
-// hold its port and its lock for ever. It says where it hangs.
+// hold its port and its lock forever. It says where it hangs.
 func TestADaemonThatCannotStopIsEnded(t *testing.T) {
 	for how, want := range map[string]string{"-failed": "it ends: its bus has died", "-deaf": "it ends: the daemon does not serve its own requests"} {
 		t.Run(how, func(t *testing.T) {

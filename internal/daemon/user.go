@@ -10,8 +10,8 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// SwitchUser makes this process the named user, with its groups. An empty name,
-// or the user that it is already, changes nothing; another one needs root.
+// SwitchUser makes this process run as the named user, with its groups. An empty name, or the
+// current user, changes nothing; another user needs root.
 func SwitchUser(name string) error {
 	if name == "" {
 		return nil

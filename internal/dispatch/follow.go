@@ -12,12 +12,12 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// follow sends what has happened of a job, then what happens, until nothing more is expected
-// for now. Its caller has decided that who asks may.
+// follow sends what has happened to a job, then what happens, until no more is expected for
+// now. The caller has decided that the principal may see it.
 func (d *Dispatcher) follow(ctx context.Context, r *rpc.Request, jid salt.JID) error {
 	var w *watcher
 	if run := d.jobs.running(jid); run != nil {
-		w = run.watch() // before the journal is read, so that nothing is between the two
+		w = run.watch() // before the journal is read, so that no update is missed
 		defer w.close()
 	}
 	h, err := d.history(ctx, jid)
@@ -65,7 +65,7 @@ func (d *Dispatcher) replayReturns(ctx context.Context, r *rpc.Request, jid salt
 	})
 }
 
-// Runs are the jobs of which more is expected, as far as shown says, the oldest first.
+// Runs returns the unfinished jobs for which shown is true, the oldest first.
 func (d *Dispatcher) Runs(shown func(*Job) bool) []job.Summary {
 	var list []job.Summary
 	for _, r := range d.jobs.all() {
@@ -81,7 +81,7 @@ func (d *Dispatcher) Runs(shown func(*Job) bool) []job.Summary {
 	return list
 }
 
-// Running is a job of which more is expected, nil for every other one.
+// Running returns an unfinished job, nil for every other one.
 func (d *Dispatcher) Running(jid salt.JID) *Job {
 	if r := d.jobs.running(jid); r != nil {
 		return r.job
@@ -89,7 +89,7 @@ func (d *Dispatcher) Running(jid salt.JID) *Job {
 	return nil
 }
 
-// Cancel withdraws a job from the minions that it was not sent to.
+// Cancel withdraws a job from the minions that it was not sent to yet.
 func (d *Dispatcher) Cancel(jid salt.JID, by string) ([]salt.MinionID, error) {
 	r := d.jobs.running(jid)
 	if r == nil {
@@ -104,12 +104,12 @@ func (d *Dispatcher) Cancel(jid salt.JID, by string) ([]salt.MinionID, error) {
 	return ids, nil
 }
 
-// ErrNoneWaits says that a job waits for nobody, also where there is no such job.
+// ErrNoneWaits is the error for a job that waits for no minion, or does not exist.
 func ErrNoneWaits(jid salt.JID) error {
 	return salt.WithHint(fmt.Errorf("job %s waits for nobody", jid), "'salt-run jobs.list_queued' lists the jobs that do")
 }
 
-// Await returns when nothing more is expected of a job for now.
+// Await returns when no more is expected of a job for now.
 func (d *Dispatcher) Await(ctx context.Context, jid salt.JID) error {
 	r := d.jobs.running(jid)
 	if r == nil {
@@ -120,7 +120,7 @@ func (d *Dispatcher) Await(ctx context.Context, jid salt.JID) error {
 	return w.each(ctx, func(update) error { return nil })
 }
 
-// Revoke withdraws what waits for keys that are not accepted any more.
+// Revoke withdraws jobs that wait for keys that are no longer accepted.
 func (d *Dispatcher) Revoke() {
 	for _, r := range d.jobs.all() {
 		r.revoke(d.Keys.Accepts)

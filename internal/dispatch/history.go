@@ -13,7 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// history is what the journal has of a job.
+// history is what the journal contains about a job.
 type history struct {
 	load     load
 	states   map[salt.MinionID]job.Standing
@@ -23,8 +23,7 @@ type history struct {
 // load is the event of the start of a job.
 type load struct{ job.Load }
 
-// plan is as much of the plan as is needed to follow a job that is not sent to
-// anybody any more.
+// plan returns as much of the plan as is needed to follow a job that will not be sent any more.
 func (l *load) plan() plan {
 	p := plan{
 		Start: job.Start{JID: l.JID, Minions: l.Minions, Missing: l.Missing}, Timeout: job.Seconds(defaultTimeout.Seconds()), Internal: l.Internal, Metadata: l.Metadata.V,
@@ -46,7 +45,7 @@ func (l *load) plan() plan {
 	return p
 }
 
-// target is the expression, whose list is one in the event.
+// target is the target expression; a list is a list in the event.
 func (l *load) target() string {
 	list, ok := l.Target.V.([]any)
 	if !ok {
@@ -60,7 +59,7 @@ func (l *load) target() string {
 	return strings.Join(words, ",")
 }
 
-// standing is where the job stood on a minion when it was recorded last.
+// standing returns the last recorded state of the job on a minion.
 func (h *history) standing(id salt.MinionID) job.Standing {
 	if s, ok := h.returned[id]; ok {
 		return job.Standing{State: s}
@@ -76,8 +75,8 @@ func (h *history) standings(ids []salt.MinionID) map[salt.MinionID]job.State {
 	return all
 }
 
-// history reads what the journal has of a job; it is NotFound of one that there
-// is not.
+// history reads what the journal contains about a job. For an unknown job the error is
+// NotFound.
 func (d *Dispatcher) history(ctx context.Context, jid salt.JID) (*history, error) {
 	h := &history{states: map[salt.MinionID]job.Standing{}, returned: map[salt.MinionID]job.State{}}
 	err := d.Journal.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(jid, "")}}, h.add)

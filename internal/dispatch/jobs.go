@@ -13,19 +13,19 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// maxKnown is how many jobs are remembered in memory, so that a return need not
-// be looked up in the journal.
+// maxKnown is how many jobs are kept in memory, so that their returns need no look-up in the
+// journal.
 const maxKnown = 4096
 
-// Job is what the master must know of a job to take a return for it.
+// Job is what the master must know of a job to accept a return for it.
 type Job struct {
 	minions  map[salt.MinionID]bool
 	fun      any
 	args     any
 	User     string
-	Backend  string // by which the user was authenticated; "" for one of this machine
+	Backend  string // that authenticated the user; "" for a user of this machine
 	metadata any
-	returned map[salt.MinionID]bool // guarded by jobs; what came before a restart is not in it
+	returned map[salt.MinionID]bool // guarded by jobs; without returns before a restart
 }
 
 func jobOf(p *plan) *Job {
@@ -37,9 +37,9 @@ func jobOf(p *plan) *Job {
 	return k
 }
 
-// jobs are the jobs that the master has in memory.
+// jobs are the jobs in the master's memory.
 type jobs struct {
-	adopting sync.Mutex // one job at a time is made anew from the journal
+	adopting sync.Mutex // one job at a time is rebuilt from the journal
 
 	mu    sync.Mutex
 	runs  map[salt.JID]*Run
@@ -69,14 +69,14 @@ func (j *jobs) remember(jid salt.JID, k *Job) {
 	}
 }
 
-// forget drops a job of which nothing more is expected. Returns are still taken.
+// forget drops a finished job. Returns are still accepted.
 func (j *jobs) forget(r *Run) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	delete(j.runs, r.plan.Start.JID)
 }
 
-// running returns the run of a job, nil where nothing more is expected of it.
+// running returns the run of a job, nil if it is finished.
 func (j *jobs) running(jid salt.JID) *Run {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -92,7 +92,7 @@ func (j *jobs) all() []*Run {
 	return list
 }
 
-// waiting is how many jobs may wait for minions that are away.
+// waiting returns how many jobs may wait for minions that are away.
 func (j *jobs) waiting() (n int) {
 	for _, r := range j.all() {
 		if !r.plan.Until.IsZero() {
@@ -111,7 +111,7 @@ func (j *jobs) lost(id salt.MinionID) {
 	}
 }
 
-// open returns the jobs that a minion was sent and of which something is expected.
+// open returns the jobs that were sent to a minion and are not finished there.
 func (j *jobs) open(id salt.MinionID) (list []salt.JID) {
 	for _, r := range j.all() {
 		if r.job.minions[id] && r.open(id) {
@@ -121,7 +121,7 @@ func (j *jobs) open(id salt.MinionID) (list []salt.JID) {
 	return list
 }
 
-// back tells every job that waits for a minion that it is there.
+// back tells every job that waits for a minion that it is connected.
 func (j *jobs) back(id salt.MinionID, key string) {
 	for _, r := range j.all() {
 		if !r.plan.Until.IsZero() {
@@ -130,7 +130,7 @@ func (j *jobs) back(id salt.MinionID, key string) {
 	}
 }
 
-// note notes that a minion has returned; again says that it had before.
+// note records that a minion has returned; again is true if it had before.
 func (j *jobs) note(k *Job, id salt.MinionID, returned bool) (again bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -152,8 +152,7 @@ func (j *jobs) find(jid salt.JID) *Job {
 	return j.known[jid]
 }
 
-// Lookup returns what is known of a job, from memory or the journal; nil for a
-// job that there is not.
+// Lookup returns what is known of a job, from memory or the journal; nil for an unknown job.
 func (d *Dispatcher) Lookup(ctx context.Context, jid salt.JID) (*Job, error) {
 	if k := d.jobs.find(jid); k != nil {
 		return k, nil

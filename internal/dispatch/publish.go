@@ -15,18 +15,18 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Bounds of what a caller may ask for.
+// Limits of requests for jobs.
 const (
 	defaultTimeout = 5 * time.Second
 	maxTimeout     = 24 * time.Hour
-	// expiry is how long after its start a minion may still begin a job: enough
-	// for a slow network, less than what the minions' memory of jobs covers.
+	// expiry is how long after its start a minion may still begin a job: enough for a slow
+	// network, and less than minions remember jobs.
 	expiry = 5 * time.Minute
 	// maxWaiting is how many jobs may wait for minions that are away.
 	maxWaiting = 1000
 )
 
-// publish runs a job that was permitted and tells its course to whoever asks.
+// publish runs a permitted job and sends its progress to the caller.
 func (d *Dispatcher) publish(ctx context.Context, req *rpc.Request, q protocol.Publish, who authz.Principal, may authz.Permission) error {
 	if q.Subset > 0 {
 		may = may.Only(d.subset(may.Start().Minions, q.Subset))
@@ -43,8 +43,9 @@ func (d *Dispatcher) publish(ctx context.Context, req *rpc.Request, q protocol.P
 	}
 	w := r.watch()
 	defer w.close()
+	started := make(chan struct{})
 	if q.Follow {
-		w.output = func(ctx context.Context, u job.Update) error { return req.Send(ctx, u) }
+		w.output = after(started, ctx, func(ctx context.Context, u job.Update) error { return req.Send(ctx, u) })
 	}
 	r.Begin()
 	if q.Async {
@@ -55,10 +56,26 @@ func (d *Dispatcher) publish(ctx context.Context, req *rpc.Request, q protocol.P
 	if err := req.Send(ctx, r.plan.Start); err != nil || q.Async {
 		return err
 	}
+	close(started)
 	return w.batches(ctx, func(list []update) error { return d.send(ctx, req, q.Lines, list) })
 }
 
-// Execute runs a job that was permitted and gathers its course. That nobody is meant is no
+// after returns send, which waits until started is closed or the caller has gone: the first that a
+// caller hears of a job is its start, and a quick command on a near minion writes before it is sent.
+func after(started <-chan struct{}, caller context.Context, send func(context.Context, job.Update) error) func(context.Context, job.Update) error {
+	return func(ctx context.Context, u job.Update) error {
+		select {
+		case <-started:
+			return send(ctx, u)
+		case <-caller.Done():
+			return context.Cause(caller)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Execute runs a permitted job and collects its progress. A target without minions is not an
 // error: there are no updates.
 func (d *Dispatcher) Execute(ctx context.Context, q protocol.Publish, who authz.Principal, may authz.Permission) ([]job.Update, error) {
 	r, err := d.Prepare(ctx, q, who, may)
@@ -81,7 +98,7 @@ func (d *Dispatcher) Execute(ctx context.Context, q protocol.Publish, who authz.
 	return updates, err
 }
 
-// subset picks n of the minions at random, those that are connected first.
+// subset picks n of the minions at random, connected ones first.
 func (d *Dispatcher) subset(ids []salt.MinionID, n int) []salt.MinionID {
 	ids = slices.Clone(ids)
 	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
@@ -112,9 +129,8 @@ func functionList(commands []job.Command) string {
 	return s
 }
 
-// Prepare accepts a job for the minions that were permitted: those, and no others that
-// match by now. The job, and that it was permitted, is in the journal before the first
-// minion gets it, which is when the run begins.
+// Prepare accepts a job for the permitted minions that match now. The job and its permission
+// are in the journal before Begin of the run sends it to the first minion.
 func (d *Dispatcher) Prepare(ctx context.Context, q protocol.Publish, who authz.Principal, may authz.Permission) (*Run, error) {
 	if len(q.Commands) == 0 {
 		return nil, rpc.Errorf(rpc.Usage, "there is no function to run")
@@ -136,7 +152,7 @@ func (d *Dispatcher) Prepare(ctx context.Context, q protocol.Publish, who authz.
 	}
 	p.Envelope.Reach = may.Reach()
 	err = d.Audit.Book(ctx, may, p.Start.JID, func() error {
-		// In this order: a job that is known is carried on after a kill at any moment.
+		// In this order a job that is known continues after a kill at any time.
 		if err := d.storePlan(ctx, &p, batch); err != nil {
 			return err
 		}
@@ -152,7 +168,7 @@ func (d *Dispatcher) Prepare(ctx context.Context, q protocol.Publish, who authz.
 	return r, nil
 }
 
-// plan works out what a request means.
+// plan makes the plan of a request.
 func (d *Dispatcher) plan(q protocol.Publish, who authz.Principal, start job.Start, t *target.Target, now time.Time) (plan, *job.Batch, error) {
 	timeout := q.Timeout.Duration()
 	if timeout <= 0 {
@@ -177,8 +193,8 @@ func (d *Dispatcher) plan(q protocol.Publish, who authz.Principal, start job.Sta
 	return p, batch, err
 }
 
-// wait lets a job wait for those of its minions that are away: for the holders of
-// the keys that are accepted now.
+// wait lets a job wait for its minions that are away: for the holders of the keys that are
+// accepted now.
 func (d *Dispatcher) wait(p *plan, span time.Duration, now time.Time) error {
 	if most := d.Retention; most > 0 && span > most {
 		return rpc.Errorf(rpc.Usage, "a job can wait for %s at most, as long as the journal keeps it", most).
@@ -192,12 +208,12 @@ func (d *Dispatcher) wait(p *plan, span time.Duration, now time.Time) error {
 	return nil
 }
 
-// record writes the start of a job into the journal, in the shape of Salt's
-// salt/job/<jid>/new, and before it, under the bare id as Salt does, who is asked. Nothing
-// depends on that one, so nobody waits for it.
+// record writes the start of a job into the journal, in the form of Salt's salt/job/<jid>/new.
+// Before it comes the event with the bare id and the expected minions, as in Salt, which is
+// stored without waiting since nothing depends on it.
 func (d *Dispatcher) record(ctx context.Context, p *plan) error {
 	e := &p.Envelope
-	d.Events.Announce(string(e.JID), map[string]any{"minions": value.Texts(p.Start.Minions)})
+	d.Events.AnnounceFor(e.User, string(e.JID), map[string]any{"minions": value.Texts(p.Start.Minions)})
 	data := map[string]any{
 		"jid": string(e.JID), "tgt": p.given(), "tgt_type": e.TargetType, "user": e.User, "fun": e.Fun(), "arg": e.Arguments(),
 		"minions": value.Texts(p.Start.Minions), "missing": value.Texts(p.Start.Missing),

@@ -10,10 +10,10 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Requests answers who asks for jobs, once authz has decided that they may.
+// Requests answers requests about jobs, once authz has allowed them.
 type Requests struct {
 	jobs  *Dispatcher
-	authz *authz.Authorizer // no interface: nothing else may decide
+	authz *authz.Authorizer // not an interface: nothing else may decide
 }
 
 // NewRequests answers requests for jobs of d.
@@ -29,7 +29,7 @@ func (s *Requests) Publish(ctx context.Context, r *rpc.Request) error {
 	return s.authz.Logins.While(ctx, who, func(ctx context.Context) error { return s.publishFor(ctx, r, q, who) })
 }
 
-// publishFor runs a job for whoever asks and tells its course.
+// publishFor runs a job for a principal and sends its progress.
 func (s *Requests) publishFor(ctx context.Context, r *rpc.Request, q protocol.Publish, who authz.Principal) error {
 	may := s.authz.Publish(ctx, who, q)
 	if err := r.Decide(may.Decision); err != nil {
@@ -38,9 +38,9 @@ func (s *Requests) publishFor(ctx context.Context, r *rpc.Request, q protocol.Pu
 	return s.jobs.publish(ctx, r, q, who, may)
 }
 
-// React starts the job of a handler of the reactor. It is decided about and recorded as
-// everybody's is, under the name of the handler, which no user can have. One of a function that
-// no minion has is an error: nobody would see that it has failed.
+// React starts the job of a rule of the reactor. It is decided and recorded like every other
+// one, under the name of the rule, which no user can have. A function that no minion has is an
+// error, since nobody would see the failure.
 func (s *Requests) React(ctx context.Context, handler string, q protocol.Publish) error {
 	who := s.authz.Reactor(handler)
 	run, err := s.jobs.Prepare(ctx, q, who, s.authz.Publish(ctx, who, q))
@@ -53,8 +53,8 @@ func (s *Requests) React(ctx context.Context, handler string, q protocol.Publish
 	return s.jobs.unknownOf(q.Commands).begun(ctx, w)
 }
 
-// Follow tells the course of a job that was started before: from its beginning, until
-// nothing more is expected for now. Who started it may, and who may use the runner
+// Follow sends the progress of a job that was started before: from its beginning, until no more
+// is expected for now. Allowed are the user who started it, and those who may use the runner
 // jobs.follow.
 func (s *Requests) Follow(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Follow
@@ -80,12 +80,12 @@ func (s *Requests) Follow(ctx context.Context, r *rpc.Request) error {
 	return s.authz.Logins.While(ctx, who, func(ctx context.Context) error { return s.jobs.follow(ctx, r, jid) })
 }
 
-// maxUnwatched is how many jobs of a minion may run when it starts one that nobody waits
-// for: of others its requests are the bound.
+// maxUnwatched is how many jobs of a minion may be running when it starts one without waiting
+// for it. Jobs that it waits for are limited by its requests.
 const maxUnwatched = 100
 
-// PeerPublish runs a job for a minion and tells its course to the connection that asked
-// and to no other: the id of a job opens nothing.
+// PeerPublish runs a job for a minion and sends its progress only to the connection that asked:
+// knowing the id of a job gives no access.
 func (s *Requests) PeerPublish(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Publish
 	if err := r.Decode(&q); err != nil {
@@ -98,15 +98,15 @@ func (s *Requests) PeerPublish(ctx context.Context, r *rpc.Request) error {
 	if q.Async && len(s.jobs.Runs(func(j *Job) bool { return who.Started(j.User, j.Backend) })) >= maxUnwatched {
 		return rpc.Errorf(rpc.Busy, "%d jobs of minion %s are running: that is the limit for those that nobody waits for", maxUnwatched, r.From.Name)
 	}
-	if err := authz.ParseWords(q.Commands); err != nil {
+	if err := protocol.ParseWords(q.Commands); err != nil {
 		return err
 	}
 	return s.publishFor(ctx, r, q, who)
 }
 
-// plain says whether a request has nothing in it beside what a minion may ask for.
-// All else a user may ask for is refused: the settings of a returner, say, could
-// have the returning minion write where it pleases the asking one.
+// plain reports whether a request contains only what a minion may use. Everything else is
+// refused: with the settings of a returner, for example, the requesting minion could choose
+// where the other one writes.
 func plain(q protocol.Publish) bool {
 	q.Target, q.TargetType, q.Delimiter, q.Commands, q.Compound = "", "", "", nil, false
 	q.Timeout, q.Async, q.Preview, q.Lines, q.Returner, q.ReturnTag, q.Via = 0, false, false, false, "", "", ""

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/brinebus/brine/internal/backoff"
@@ -14,15 +15,15 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// plansTable holds the plans of the jobs of which something is expected.
+// plansTable holds the plans of unfinished jobs.
 const plansTable = "plans"
 
-// maxPlan is the largest plan in bytes that a table takes. A larger one of a job that
-// does not last is kept without what is needed to send it again.
+// maxPlan is the largest plan, in bytes, for the table. A larger one, of a job that does not
+// continue after a restart, is stored without what is needed to send it again.
 const maxPlan = 900 << 10
 
-// storePlan survives what the job's start survives: a job that is known without its plan
-// would never reach a final state.
+// storePlan stores the plan as durably as the job's start: a job without its plan would never
+// finish.
 func (d *Dispatcher) storePlan(ctx context.Context, p *plan, batch *job.Batch) error {
 	b, err := json.Marshal(p)
 	if err == nil && len(b) > maxPlan && !p.lasts(batch) {
@@ -39,21 +40,84 @@ func (d *Dispatcher) storePlan(ctx context.Context, p *plan, batch *job.Batch) e
 	return d.plans.Keep(ctx, string(p.Start.JID), b)
 }
 
-func (d *Dispatcher) dropPlan(jid salt.JID) {
+func (d *Dispatcher) dropPlan(jid salt.JID) (dropped bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), storeTime)
 	defer cancel()
-	if err := d.plans.Remove(ctx, string(jid)); err != nil {
-		d.Log.Error("the plan of a job that has ended is not dropped", "jid", jid, "err", err)
+	err := d.plans.Remove(ctx, string(jid))
+	if err != nil {
+		d.Log.Error("the plan of a job that has ended is not deleted", "jid", jid, "err", err)
+	}
+	return err == nil
+}
+
+// The plans of jobs that have ended are deleted together, after dropAfter or when there are
+// maxEnded of them. A store that holds nothing but the plan that is deleted makes another
+// file, which for a quick job would be most of what the master does. What a kill leaves of them is
+// found to have ended at the next start.
+const (
+	dropAfter = time.Second
+	maxEnded  = 256
+)
+
+// ended are jobs whose plans are to be deleted.
+type ended struct {
+	mu   sync.Mutex
+	jids []salt.JID
+	full chan struct{} // there are maxEnded
+}
+
+func newEnded() *ended { return &ended{full: make(chan struct{}, 1)} }
+
+// add returns how many there are.
+func (e *ended) add(jid salt.JID) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.jids = append(e.jids, jid)
+	if len(e.jids) == maxEnded {
+		select {
+		case e.full <- struct{}{}:
+		default: // of those before, which may be deleted just now
+		}
+	}
+	return len(e.jids)
+}
+
+func (e *ended) take() (jids []salt.JID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	jids, e.jids = e.jids, nil
+	return jids
+}
+
+// dropSoon deletes the plan of a job that has ended, with those of others. It is called by what
+// Wait waits for.
+func (d *Dispatcher) dropSoon(jid salt.JID) {
+	if d.ended.add(jid) == 1 {
+		d.wg.Go(d.dropEnded)
 	}
 }
 
-// resumeGrace is what minions get to come back before a batch goes on.
+func (d *Dispatcher) dropEnded() {
+	t := time.NewTimer(dropAfter)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-d.ended.full:
+	case <-d.ctx.Done():
+	}
+	for _, jid := range d.ended.take() {
+		if !d.dropPlan(jid) && d.ctx.Err() != nil {
+			return // a store that hangs must not keep the daemon from its end
+		}
+	}
+}
+
+// resumeGrace is how long minions have to reconnect before a batch continues.
 const resumeGrace = 10 * time.Second
 
-// Resume carries on the jobs that a stop of the master has interrupted.
-func (d *Dispatcher) Resume() error {
-	ctx, cancel := context.WithTimeout(d.ctx, time.Minute)
-	defer cancel()
+// Resume continues the jobs that a stop of the master has interrupted. It waits for the journal
+// as long as needed: a job that is left out would never finish.
+func (d *Dispatcher) Resume(ctx context.Context) error {
 	var plans []plan
 	var bad error
 	err := d.plans.Each(ctx, func(jid string, b []byte) {
@@ -68,20 +132,23 @@ func (d *Dispatcher) Resume() error {
 		return err
 	}
 	if bad != nil {
-		d.Log.Error("a job is not carried on", "err", bad)
+		d.Log.Error("a job cannot be resumed", "err", bad)
 	}
 	for _, p := range plans {
-		if err := d.carryOn(ctx, p); err != nil {
-			d.Log.Error("a job is not carried on", "jid", p.Start.JID, "err", err)
+		switch err := d.carryOn(ctx, p); {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			d.Log.Error("a job cannot be resumed", "jid", p.Start.JID, "err", err)
 		}
 	}
 	return nil
 }
 
-// carryOn makes the run of a job from its plan and what the journal has of it.
+// carryOn makes the run of a job from its plan and what the journal contains about it.
 func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 	h, err := d.history(ctx, p.Start.JID)
-	if rpc.CodeOf(err) == rpc.NotFound { // nobody was told of it
+	if rpc.CodeOf(err) == rpc.NotFound { // nobody was told about it
 		d.dropPlan(p.Start.JID)
 		return nil
 	}
@@ -91,13 +158,17 @@ func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 	p.Metadata = h.load.Metadata.V
 	now := time.Now()
 	r := newRun(d, p, nil, now)
-	var rest []salt.MinionID // whom it was not sent to
+	var rest []salt.MinionID // minions that it was not sent to
 	for _, id := range slices.Concat(p.Start.Minions, p.Start.Missing) {
 		s := h.standing(id)
 		if s.State == job.Sent || s.State == job.Queued && s.Until.IsZero() {
 			rest = append(rest, id)
 		}
 		r.tracker.Restore(id, s, now.Add(resumeGrace))
+	}
+	if r.tracker.Finished() {
+		d.dropPlan(p.Start.JID)
+		return nil
 	}
 	if r.batch, err = job.NewBatch(p.Batch, p.Start.Minions); err != nil {
 		return err
@@ -112,11 +183,11 @@ func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 			r.away(id, "the master was started anew before the minion had the job")
 		}
 	}
-	// The others are asked when they come back.
+	// The others are asked when they reconnect.
 	for _, id := range p.Start.Minions {
 		r.notify(r.tracker.Doubt(id, now.Add(resumeGrace)))
 	}
-	d.Log.Info("job carried on", "jid", p.Start.JID, "minions", len(rest))
+	d.Log.Info("job resumed", "jid", p.Start.JID, "minions", len(rest))
 	d.jobs.add(r)
 	d.wg.Go(func() {
 		if r.batch == nil || backoff.Sleep(d.ctx, resumeGrace) {
@@ -126,8 +197,8 @@ func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 	return nil
 }
 
-// adopt makes a run for a job that a minion still works on, though the master
-// knows nothing of it: it was started anew. Nil if that cannot be done.
+// adopt makes a run for a job that a minion still works on although this master, after a
+// restart, has no run for it. It returns nil if that is not possible.
 func (d *Dispatcher) adopt(ctx context.Context, jid salt.JID) *Run {
 	d.jobs.adopting.Lock()
 	defer d.jobs.adopting.Unlock()

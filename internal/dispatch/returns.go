@@ -17,9 +17,8 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Returned takes what a minion says of a job. The minion is the one of the
-// connection; the job must be one that it was sent. The answer to a return comes
-// when it is in the journal.
+// Returned handles a minion's message about a job. The minion is that of the connection; the
+// job must have been sent to it. A return is answered when it is in the journal.
 func (d *Dispatcher) Returned(ctx context.Context, r *rpc.Request) error {
 	id := salt.MinionID(r.From.Name)
 	jid := r.JID
@@ -59,21 +58,21 @@ func (d *Dispatcher) Returned(ctx context.Context, r *rpc.Request) error {
 	return d.Durable()
 }
 
-// largeSeqs is where a large return lies; nil for a small one, and for one whose
-// pieces were stored before.
+// largeSeqs returns the sequences of a large return; nil for a small one, and for one that was
+// stored before.
 func largeSeqs(ctx context.Context, size int, p *journal.Pending) []uint64 {
 	if size <= maxInline || p == nil {
 		return nil
 	}
 	seqs, err := p.Sequences(ctx)
 	if err != nil {
-		return nil // it is passed on as it came
+		return nil // it is passed on as received
 	}
 	return seqs
 }
 
-// heard tells the run of a job what a minion said. Of a job without a run,
-// as after a restart of the master, one is made when it is still running.
+// heard passes a minion's message to the run of the job. If there is none, for example after a
+// restart, one is made if the job is still running.
 func (d *Dispatcher) heard(ctx context.Context, id salt.MinionID, jid salt.JID, k *Job, rep job.Report, seqs []uint64) {
 	again := d.jobs.note(k, id, rep.State.Returned())
 	if rep.State.Returned() && !again {
@@ -92,7 +91,7 @@ func (d *Dispatcher) heard(ctx context.Context, id salt.MinionID, jid salt.JID, 
 	}
 }
 
-// clock tells how long a return took, by the moment that is in the id of its job.
+// clock measures the latency of a return, from the time in its job id.
 func (d *Dispatcher) clock(jid salt.JID) {
 	if d.Latency == nil {
 		return
@@ -102,11 +101,11 @@ func (d *Dispatcher) clock(jid salt.JID) {
 	}
 }
 
-// errNobody tells a minion to keep to itself what its commands write.
+// errNobody tells a minion not to send the output of commands.
 var errNobody = rpc.Errorf(rpc.NotFound, "nobody follows this job")
 
-// passOutput hands what a command has written to whoever started the job. The
-// minion is answered when that has taken it, so a slow reader slows it down.
+// passOutput passes the output of a command to the user who started the job. The minion is
+// answered when they have read it, so a slow reader slows it down.
 func (d *Dispatcher) passOutput(ctx context.Context, id salt.MinionID, jid salt.JID, rep job.Report) error {
 	run := d.jobs.running(jid)
 	if run == nil {
@@ -125,9 +124,9 @@ func (d *Dispatcher) passOutput(ctx context.Context, id salt.MinionID, jid salt.
 	return nil
 }
 
-// ReadReturn reads a return that has waited in an outbox. One of a job that this master
-// does not know, since another one has sent it, is kept as what the minion ran by
-// itself: it speaks for nobody else, and no job of this master is touched.
+// ReadReturn reads a return from an outbox. If another master has sent the job, it is stored as
+// a job that the minion ran by itself: it claims no user, and does not affect jobs of this
+// master.
 func (d *Dispatcher) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.JID, msg outbox.Message) (r outbox.Record, err error) {
 	rep, commands, err := readReport(msg)
 	if err != nil {
@@ -159,8 +158,8 @@ func (d *Dispatcher) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.
 	return r, nil
 }
 
-// readReport reads a return, see protocol.Return. What was returned is only passed on,
-// and so not decoded; nor is what was run, which a master knows of its own jobs.
+// readReport reads a return, see protocol.Return. The returned data is only passed on and not
+// decoded, nor are the commands, which a master knows of its own jobs.
 func readReport(msg outbox.Message) (rep job.Report, commands []byte, err error) {
 	rep, err = job.ReadReport(msg.Body, func(key string, v []byte) error {
 		if key == "commands" {
@@ -174,7 +173,8 @@ func readReport(msg outbox.Message) (rep job.Report, commands []byte, err error)
 	return rep, commands, nil
 }
 
-// maxForeign is how many returns of one minion are in the log in a minute that nobody here has asked for.
+// maxForeign is how many returns of one minion for jobs of other masters are logged in a
+// minute.
 const maxForeign = 20
 
 func (d *Dispatcher) readForeign(id salt.MinionID, jid salt.JID, rep job.Report, ran []byte) (r outbox.Record, err error) {
@@ -186,7 +186,7 @@ func (d *Dispatcher) readForeign(id salt.MinionID, jid salt.JID, rep job.Report,
 		return r, rpc.Errorf(rpc.Usage, "unreadable commands of a return: %v", err)
 	}
 	if !rep.State.Returned() {
-		return r, nil // a refusal, say, which is for the one who has sent the job
+		return r, nil // for example a refusal, which is for the sender of the job
 	}
 	e, err := ownReturn(id, jid, commands, rep, "")
 	if err != nil {
@@ -197,8 +197,7 @@ func (d *Dispatcher) readForeign(id salt.MinionID, jid salt.JID, rep job.Report,
 	return r, nil
 }
 
-// sentTo returns what is known of a job that the minion was sent; for every other
-// job it is refused.
+// sentTo returns the job if the minion was sent it, otherwise a refusal.
 func (d *Dispatcher) sentTo(ctx context.Context, id salt.MinionID, jid salt.JID) (*Job, error) {
 	if _, err := salt.ParseJID(string(jid)); err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "%v", err)
@@ -217,16 +216,16 @@ func (d *Dispatcher) sentTo(ctx context.Context, id salt.MinionID, jid salt.JID)
 	return k, nil
 }
 
-// returnID names a return in the journal.
+// returnID is the message id of a return in the journal.
 func returnID(id salt.MinionID, jid salt.JID) string {
-	return event.Escape(string(id)) + "/ret:" + string(jid) // no name that a minion gives has a colon
+	return event.Escape(string(id)) + "/ret:" + string(jid) // minions cannot choose names with a colon
 }
 
 func returnTag(id salt.MinionID, jid salt.JID) string {
 	return "salt/job/" + string(jid) + "/ret/" + string(id)
 }
 
-// returnEvent is a return in the shape of Salt's salt/job/<jid>/ret/<id>.
+// returnEvent is a return in the form of Salt's salt/job/<jid>/ret/<id>.
 func returnEvent(id salt.MinionID, jid salt.JID, k *Job, rep job.Report) (event.Event, error) {
 	data := map[string]any{
 		"cmd": "_return", "id": string(id), "jid": string(jid), "fun": k.fun, "fun_args": k.args, "user": k.User,
@@ -239,9 +238,9 @@ func returnEvent(id salt.MinionID, jid salt.JID, k *Job, rep job.Report) (event.
 	return newReturn(returnTag(id, jid), data, rep)
 }
 
-// newReturn is newEvent for data that holds a return, which may be long: it is copied once.
+// newReturn is newEvent for data with a return, which may be long: it is copied only once.
 func newReturn(tag string, data map[string]any, rep job.Report) (event.Event, error) {
-	const beside = 1 << 10 // what it has beside, mostly
+	const beside = 1 << 10 // size of the other fields, in most cases
 	returned, _ := rep.Return.V.(value.Raw)
 	e, err := event.NewLong(tag, "", time.Now(), len(returned)+beside, func(b []byte) ([]byte, error) { return value.Append(b, data) })
 	if err != nil {
@@ -250,7 +249,7 @@ func newReturn(tag string, data map[string]any, rep job.Report) (event.Event, er
 	return e, nil
 }
 
-// addManner adds how a return is shown, and who ended what returned it.
+// addManner adds how a return is shown, and who ended the job.
 func addManner(data map[string]any, rep job.Report) {
 	if rep.Out != "" {
 		data["out"] = rep.Out
@@ -260,7 +259,7 @@ func addManner(data map[string]any, rep job.Report) {
 	}
 }
 
-// LocalReturn takes what salt-call ran on a minion by itself.
+// LocalReturn stores the return of what salt-call ran on a minion.
 func (d *Dispatcher) LocalReturn(ctx context.Context, r *rpc.Request) error {
 	var q protocol.LocalReturn
 	if err := r.Decode(&q); err != nil {
@@ -271,11 +270,13 @@ func (d *Dispatcher) LocalReturn(ctx context.Context, r *rpc.Request) error {
 	if err != nil {
 		return err
 	}
-	_, err = d.Journal.Append(ctx, e, returnID(id, q.JID))
+	name := returnID(id, q.JID)
+	r.Body, q = nil, protocol.LocalReturn{} // these may be long, and the event has a copy
+	_, err = d.Journal.Append(ctx, e, name)
 	return err
 }
 
-// LocalReturnEvent is the event of such a return.
+// LocalReturnEvent is the event for such a return.
 func (d *Dispatcher) LocalReturnEvent(ctx context.Context, id salt.MinionID, q protocol.LocalReturn) (event.Event, error) {
 	jid, err := salt.ParseJID(string(q.JID))
 	if err != nil {
@@ -290,8 +291,8 @@ func (d *Dispatcher) LocalReturnEvent(ctx context.Context, id salt.MinionID, q p
 	return ownReturn(id, jid, []job.Command{q.Command}, q.Report, q.Schedule)
 }
 
-// ownReturn is a return of what a minion ran without this master. Schedule names the
-// scheduled job that it was, "" for none.
+// ownReturn is a return of what a minion ran without this master. Schedule is the name of the
+// scheduled job, "" for none.
 func ownReturn(id salt.MinionID, jid salt.JID, commands []job.Command, r job.Report, schedule string) (event.Event, error) {
 	e := &job.Envelope{Commands: commands}
 	data := map[string]any{

@@ -13,24 +13,24 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Run carries one job from its start to its end, in the master's own time: it
-// goes on when whoever started the job is gone. It sends the job when the turn of
-// a minion has come, follows what is heard, and writes down where the job stands.
+// Run carries one job from its start to its end. It goes on when the user who started it is
+// gone. It sends the job to each minion when it is its turn, follows messages, and records the
+// state of the job.
 type Run struct {
 	d    *Dispatcher
 	plan plan
 	job  *Job
 	wake chan struct{}
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the next fields
 	tracker  *job.Tracker
-	batch    *job.Batch // nil where all begin at once
+	batch    *job.Batch // nil if all begin at once
 	due      []salt.MinionID
-	dirty    map[salt.MinionID]bool // whose standing is not in the journal
+	dirty    map[salt.MinionID]bool // minions whose latest state is not in the journal
 	watchers map[*watcher]bool
 	settled  bool
 
-	sealed [][]byte // the envelope in pieces; for who sends
+	sealed [][]byte // the envelope in pieces; used by send
 	fresh  time.Time
 }
 
@@ -44,7 +44,7 @@ func newRun(d *Dispatcher, p plan, batch *job.Batch, now time.Time) *Run {
 	return r
 }
 
-// Begin sends the job to those whose turn it is, and carries it on from then on.
+// Begin sends the job to the minions whose turn it is, and carries it on from then on.
 func (r *Run) Begin() {
 	r.mu.Lock()
 	for _, id := range r.plan.Start.Missing {
@@ -66,11 +66,11 @@ func (r *Run) Begin() {
 	r.d.wg.Go(r.run)
 }
 
-// run waits for what happens by time.
+// run handles what happens by time.
 func (r *Run) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	record := time.Time{} // when what has changed is written down
+	record := time.Time{} // when changes are recorded next
 	for {
 		due, next, finished := r.look(time.Now())
 		switch {
@@ -96,7 +96,8 @@ func (r *Run) run() {
 	}
 }
 
-// look takes the time: who is given up, whose turn has come, when to look again.
+// look handles what is due at now. It returns the minions whose turn has come, when to look
+// again, and whether the job is finished.
 func (r *Run) look(now time.Time) (due []salt.MinionID, next time.Time, finished bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,11 +124,11 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// recordEvery is how often it is written down where a job stands on the minions
-// that have not returned. A job that is quicker leaves its returns only.
+// recordEvery is how often the state of a job on minions that have not returned is recorded. A
+// quicker job leaves only its returns.
 const recordEvery = time.Second
 
-// keep writes down what has changed if it is time, and returns when it is next.
+// keep records changes if it is time, and returns the next times.
 func (r *Run) keep(record, next time.Time) (time.Time, time.Time) {
 	r.mu.Lock()
 	changed := len(r.dirty) > 0
@@ -144,7 +145,7 @@ func (r *Run) keep(record, next time.Time) (time.Time, time.Time) {
 	return record, earlier(next, record)
 }
 
-// record writes into the journal what has changed since it was last done.
+// record writes into the journal what has changed since the last record.
 func (r *Run) record() {
 	r.mu.Lock()
 	minions := map[string]any{}
@@ -157,7 +158,7 @@ func (r *Run) record() {
 	r.d.recordStates(r.plan.Start.JID, minions)
 }
 
-// recordStates stores where a job stands on some minions.
+// recordStates stores the state of a job on some minions.
 func (d *Dispatcher) recordStates(jid salt.JID, minions map[string]any) {
 	if len(minions) == 0 {
 		return
@@ -165,21 +166,21 @@ func (d *Dispatcher) recordStates(jid salt.JID, minions map[string]any) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), storeTime)
 	defer cancel()
 	if _, err := d.Events.Store(ctx, "salt/job/"+string(jid)+"/state", map[string]any{"jid": string(jid), "minions": minions}, ""); err != nil {
-		d.Log.Error("where a job stands is not recorded", "jid", jid, "err", err)
+		d.Log.Error("the state of a job is not recorded", "jid", jid, "err", err)
 	}
 }
 
-// end is when nothing more is expected.
+// end is called when no more is expected.
 func (r *Run) end() {
 	r.record()
 	r.d.jobs.forget(r)
-	r.d.dropPlan(r.plan.Start.JID)
+	r.d.dropSoon(r.plan.Start.JID)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.release()
 }
 
-// release lets those go who watch, when nothing more is expected for now.
+// release tells watchers that no more is expected for now.
 func (r *Run) release() {
 	if r.settled = r.tracker.Settled(); r.settled {
 		for w := range r.watchers {
@@ -188,7 +189,7 @@ func (r *Run) release() {
 	}
 }
 
-// notify passes an update on; nil is none. It is called with mu held, as show is.
+// notify passes an update on, unless it is nil. The caller holds mu; the same goes for show.
 func (r *Run) notify(u *job.Update) {
 	if u != nil {
 		r.show(update{Update: *u})
@@ -204,7 +205,7 @@ func (r *Run) show(t update) {
 	}
 	clean := len(r.dirty) == 0
 	if t.State.Returned() {
-		delete(r.dirty, t.ID) // the return says it
+		delete(r.dirty, t.ID) // the return contains it
 	} else {
 		r.dirty[t.ID] = true
 	}
@@ -218,7 +219,7 @@ func (r *Run) show(t update) {
 	}
 }
 
-// stopBatch ends a batch in which more minions have failed than may.
+// stopBatch ends a batch in which more minions have failed than allowed.
 func (r *Run) stopBatch() {
 	if !r.batch.Spent() {
 		return
@@ -240,7 +241,7 @@ func (r *Run) stir() {
 	}
 }
 
-// report takes what a minion said. Seqs are where its return lies in the journal.
+// report handles a minion's message. Seqs are the sequences of its return in the journal.
 func (r *Run) report(id salt.MinionID, rep job.Report, seqs []uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -249,14 +250,14 @@ func (r *Run) report(id salt.MinionID, rep job.Report, seqs []uint64) {
 		return
 	}
 	if len(seqs) > 0 {
-		// It is read from the journal for each who watches; what stays would hold all of it.
+		// Each watcher reads it from the journal; the copy in memory stays small.
 		u.Return.V, u.Retcode.V, u.Success.V = nil, nil, nil
 	}
 	r.show(update{*u, seqs})
 }
 
-// lost takes the end of a minion's connection. A job that waits for minions waits
-// on for one that may not have got it: it runs it once, however often it is sent.
+// lost handles the end of a minion's connection. A job that waits for minions goes on waiting
+// for one that may not have received it: the minion runs it once, however often it is sent.
 func (r *Run) lost(id salt.MinionID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -267,7 +268,7 @@ func (r *Run) lost(id salt.MinionID) {
 	r.notify(r.tracker.Lost(id, time.Now()))
 }
 
-// back takes that a minion is connected again, with this key.
+// back handles that a minion is connected again, with this key.
 func (r *Run) back(id salt.MinionID, key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -282,15 +283,15 @@ func (r *Run) back(id salt.MinionID, key string) {
 	r.stir()
 }
 
-// open says whether something is expected of a minion that was sent the job.
+// open reports whether the job was sent to a minion and is not finished there.
 func (r *Run) open(id salt.MinionID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.tracker.Open(id)
 }
 
-// missed takes that a minion, which has this key, was asked for the job and never got
-// it: it is sent again, unless that is too late.
+// missed handles the answer of a minion, with this key, that it never received the job: the job
+// is sent again, unless it is too late.
 func (r *Run) missed(id salt.MinionID, key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -311,8 +312,7 @@ func (r *Run) missed(id salt.MinionID, key string) {
 	}
 }
 
-// revoke withdraws the job from those that wait for it and whose key is not
-// accepted any more.
+// revoke withdraws the job from the waiting minions whose key is no longer accepted.
 func (r *Run) revoke(accepted func(id salt.MinionID, key string) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -323,8 +323,7 @@ func (r *Run) revoke(accepted func(id salt.MinionID, key string) bool) {
 	}
 }
 
-// cancel withdraws the job from everybody whom it was not sent to, and returns
-// them, sorted.
+// cancel withdraws the job from all minions that it was not sent to, and returns them, sorted.
 func (r *Run) cancel(by string) []salt.MinionID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -342,14 +341,14 @@ func (r *Run) cancel(by string) []salt.MinionID {
 	return ids
 }
 
-// standings is where the job stands now.
+// standings returns the present state of the job.
 func (r *Run) standings() map[salt.MinionID]job.Standing {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.tracker.Standings()
 }
 
-// send sends the job to minions, and notes who is not there.
+// send sends the job to minions, and notes which ones are not connected.
 func (r *Run) send(ids []salt.MinionID) {
 	there := make([]salt.MinionID, 0, len(ids))
 	r.mu.Lock()
@@ -366,7 +365,7 @@ func (r *Run) send(ids []salt.MinionID) {
 	parts, err := r.seal()
 	if err != nil {
 		r.d.Log.Error("job not sent", "jid", r.plan.Start.JID, "err", err)
-		return // those that it was not sent to are given up as silent
+		return // those that did not get it are given up as silent
 	}
 	for _, id := range there {
 		subject := bus.JobSubject(id)
@@ -378,7 +377,7 @@ func (r *Run) send(ids []salt.MinionID) {
 	}
 }
 
-// away notes that a minion is not connected: the job waits for it, where it may.
+// away records that a minion is not connected: the job waits for it, if it may.
 func (r *Run) away(id salt.MinionID, text string) {
 	if until := r.plan.Until; r.plan.waits(id, time.Now()) {
 		r.notify(r.tracker.Park(id, text+"; "+job.WaitsUntil(until), until))
@@ -387,8 +386,8 @@ func (r *Run) away(id salt.MinionID, text string) {
 	r.notify(r.tracker.Away(id, text))
 }
 
-// seal signs the envelope, anew when it is no longer fresh: a minion has the whole
-// time of expiry to begin the job, but no more than the job may wait.
+// seal signs the envelope, again when it is no longer fresh: a minion has the whole time of
+// expiry to begin the job, but not longer than the job may wait.
 func (r *Run) seal() ([][]byte, error) {
 	now := r.d.Now()
 	if r.sealed != nil && now.Before(r.fresh) {

@@ -11,20 +11,20 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// unknown are the functions of a job that no minion is known to have: people may have added them,
-// or they may be misspelt. Nobody would look for the failure of a job that nobody waits for, so
-// it is waited until one of the minions has begun.
+// unknown are the functions of a job that are not known here: extensions, or misspelled. If
+// nobody waits for the job, nobody would see its failure, so the start of the job waits until
+// one of the minions has begun it.
 type unknown struct {
 	names   map[salt.Function]bool
-	minions int    // that have said that they do not have one
-	said    string // by one of them
+	minions int    // that have reported a missing function
+	said    string // the text of one of them
 	found   bool
 }
 
 // errFound ends the waiting.
 var errFound = errors.New("found")
 
-// unknownOf are those of a request that are not in the tables of this program.
+// unknownOf returns the functions of a request that are not in the tables of this program.
 func (d *Dispatcher) unknownOf(commands []job.Command) *unknown {
 	u := &unknown{names: map[salt.Function]bool{}}
 	for _, c := range commands {
@@ -35,9 +35,8 @@ func (d *Dispatcher) unknownOf(commands []job.Command) *unknown {
 	return u
 }
 
-// begun waits until a minion has begun the job, all have refused its functions, or the job's
-// timeout has passed, after which it is not for this to say. The error is what the minions say of
-// a function that none of them has.
+// begun waits until a minion has begun the job, all have reported missing functions, or the
+// job's timeout has passed. The error, only in the second case, is what a minion has reported.
 func (u *unknown) begun(ctx context.Context, w *watcher) error {
 	if len(u.names) == 0 {
 		return nil
@@ -54,7 +53,7 @@ func (u *unknown) begun(ctx context.Context, w *watcher) error {
 	return rpc.Errorf(rpc.NotFound, "%s", u.said).WithHint("'salt-run jobs.lookup_jid %s' shows what each minion has said", w.run.plan.Start.JID)
 }
 
-// hear takes what is told of one minion.
+// hear handles an update about one minion.
 func (u *unknown) hear(d *Dispatcher, ctx context.Context, t update) error {
 	switch {
 	case t.State == job.Running:
@@ -76,7 +75,7 @@ func (u *unknown) hear(d *Dispatcher, ctx context.Context, t update) error {
 	return errFound
 }
 
-// missing is what a minion says of a function that it does not have; "" for one that has all.
+// missing returns a minion's message about a missing function; "" if it has all.
 func (u *unknown) missing(ret value.Value) string {
 	each, compound := ret.V.(map[string]any)
 	for name := range u.names {

@@ -11,25 +11,25 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// watcher is somebody who wants to hear the course of a job. What it has not taken
-// yet is kept, without the returns that are large: those are read from the journal
-// when their turn comes, so that many of them at once take no memory.
+// watcher gets the progress of a job. Updates that it has not taken yet are kept, without large
+// returns: those are read from the journal when it is their turn, so that they do not fill the
+// memory.
 type watcher struct {
 	run    *Run
-	output func(context.Context, job.Update) error // takes what commands write; nil for nobody
+	output func(context.Context, job.Update) error // gets the output of commands; may be nil
 	wake   chan struct{}
 	mu     sync.Mutex
 	queue  []update
-	pause  time.Time // until then what comes wakes nobody: it is gathered
+	pause  time.Time // updates until then are gathered without waking the watcher
 }
 
-// update is one of job, with the seqs of the return if that is left out.
+// update is a job.Update, with the sequences of its return if that is left out.
 type update struct {
 	job.Update
 	seqs []uint64
 }
 
-// maxInline is the size in bytes of a return that is kept for those who watch.
+// maxInline is the largest return, in bytes, that is kept for watchers.
 const maxInline = 4 << 10
 
 // watch begins to keep the updates of the job.
@@ -41,7 +41,7 @@ func (r *Run) watch() *watcher {
 	return w
 }
 
-// outputs are those who take what commands write.
+// outputs returns the functions that get the output of commands.
 func (r *Run) outputs() (list []func(context.Context, job.Update) error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +76,7 @@ func (w *watcher) nudge() {
 	}
 }
 
-// take returns what came, and whether that is all for now.
+// take returns the new updates, and whether these are all for now.
 func (w *watcher) take() (q []update, settled bool) {
 	w.run.mu.Lock()
 	settled = w.run.tracker.Settled()
@@ -87,8 +87,7 @@ func (w *watcher) take() (q []update, settled bool) {
 	return q, settled
 }
 
-// each calls f for every update until nothing more is expected for now, or ctx
-// ends.
+// each calls f for every update until no more is expected for now, or ctx ends.
 func (w *watcher) each(ctx context.Context, f func(update) error) error {
 	return w.batches(ctx, func(list []update) error {
 		for _, t := range list {
@@ -100,12 +99,12 @@ func (w *watcher) each(ctx context.Context, f func(update) error) error {
 	})
 }
 
-// gatherTime is how long updates are gathered after one was passed on. What comes alone
-// goes at once, and so does the end; of a thousand that come within a tenth of a second
-// each would else be a message of its own.
+// gatherTime is how long updates are gathered after one was passed on. A single one is passed
+// on at once, and so is the end. Without that, of a thousand that come within a tenth of a
+// second each would be a message.
 const gatherTime = 5 * time.Millisecond
 
-// batches is each for all updates that have come at a time.
+// batches is each, with all updates that have come at a time.
 func (w *watcher) batches(ctx context.Context, f func([]update) error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -138,10 +137,10 @@ func (w *watcher) gather() {
 	w.pause = time.Now().Add(gatherTime)
 }
 
-// maxLines is the size in bytes of a message with several updates.
+// maxLines is the largest message with several updates, in bytes.
 const maxLines = 64 << 10
 
-// send sends updates: each as a message, or several as the lines of one.
+// send sends updates: each as a message, or several as lines of one message.
 func (d *Dispatcher) send(ctx context.Context, r *rpc.Request, lines bool, list []update) error {
 	var batch []byte
 	for _, t := range list {
@@ -170,7 +169,7 @@ func (d *Dispatcher) send(ctx context.Context, r *rpc.Request, lines bool, list 
 	return r.SendRaw(ctx, batch)
 }
 
-// filled is the update with its return, which may be a value.Raw.
+// filled returns the update with its return, which may be a value.Raw.
 func (d *Dispatcher) filled(ctx context.Context, t update) (job.Update, error) {
 	if len(t.seqs) == 0 {
 		return t.Update, nil
@@ -182,8 +181,8 @@ func (d *Dispatcher) filled(ctx context.Context, t update) (job.Update, error) {
 	return readReturn(e)
 }
 
-// whole is the update with its return, decoded. left is the room for the returns of all
-// minions; one that would become more has failed, since the others have not.
+// whole returns the update with its return, decoded. left is the remaining memory for the
+// returns of all minions; a return that does not fit counts as failed.
 func (d *Dispatcher) whole(ctx context.Context, t update, left *int) (job.Update, error) {
 	u, err := d.filled(ctx, t)
 	if err != nil {
@@ -197,7 +196,7 @@ func (d *Dispatcher) whole(ctx context.Context, t update, left *int) (job.Update
 	return u, u.Decode()
 }
 
-// readReturn reads a return as the journal has it. What was returned is a value.Raw.
+// readReturn reads a return from its event in the journal. The returned data is a value.Raw.
 func readReturn(e event.Event) (u job.Update, err error) {
 	killed := ""
 	r, err := job.ReadReport(e.Data, func(key string, v []byte) error {
@@ -228,8 +227,7 @@ func readReturn(e event.Event) (u job.Update, err error) {
 	return u, nil
 }
 
-// succeeded reads the success of a return: of a compound command that of each
-// function.
+// succeeded reads the success of a return: of a compound command that of each function.
 func succeeded(v any) bool {
 	if each, ok := v.(map[string]any); ok {
 		for _, one := range each {

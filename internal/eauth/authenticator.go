@@ -15,45 +15,43 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Bounds in time.
+// Time limits.
 const (
-	// verifyTime bounds one question to a backend: PAM modules ask directory
-	// servers, which may be slow.
+	// verifyTime limits one request to a backend: PAM modules may query slow directory servers.
 	verifyTime = 30 * time.Second
-	// lookEvery is how old what is known of an account may be: one that is
-	// locked or removed loses its tokens within that time.
+	// lookEvery is the maximum age of what is known of an account: if it is locked or removed, its
+	// tokens become invalid within that time.
 	lookEvery = 5 * time.Second
-	// blindTime is how long a login holds where its account cannot be looked
-	// at again.
+	// blindTime is how long a login is valid if its account cannot be looked up again.
 	blindTime = 5 * time.Minute
 )
 
-// Authenticator lets users of the backends in. It may be used by many goroutines at once.
+// Authenticator verifies users through the backends. Its methods may be called concurrently.
 type Authenticator struct {
 	log      *slog.Logger
 	store    Store
 	backends atomic.Pointer[Backends]
-	limits   limiter // of logins
-	tokened  limiter // of tokens that are shown
+	limits   limiter // for logins
+	tokened  limiter // for tokens that are presented
 	clock    clock
 	failTime time.Duration
 
 	mu       sync.Mutex
 	looks    map[string]*look // by backend and user
-	tokens   int              // how many there are, about
+	tokens   int              // about how many tokens there are
 	tokensOf map[string]int   // by backend and user
 }
 
 // look is what is known of an account.
 type look struct {
-	mu      sync.Mutex // held while it is asked for
+	mu      sync.Mutex // held during a lookup
 	at      time.Time
 	account Account
 	err     error
 }
 
-// NewAuthenticator returns an authenticator that keeps its tokens in store. Backends of Salt that Brine does
-// not have are named in the log.
+// NewAuthenticator returns an authenticator that stores its tokens in store. It logs backends of
+// Salt that Brine does not have.
 func NewAuthenticator(ctx context.Context, store Store, b *Backends, log *slog.Logger) (*Authenticator, error) {
 	g := &Authenticator{log: log, store: store, tokened: limiter{atATime: maxTokensOfSource}, failTime: failTime, looks: map[string]*look{}, tokensOf: map[string]int{}}
 	g.backends.Store(b)
@@ -67,8 +65,7 @@ func (g *Authenticator) tellAbsent(b *Backends) {
 	}
 }
 
-// Set puts other backends in force: logins through those that have gone are
-// refused from now on.
+// Set replaces the backends: logins through removed backends are refused from now on.
 func (g *Authenticator) Set(b *Backends) {
 	g.backends.Store(b)
 	g.tellAbsent(b)
@@ -77,23 +74,25 @@ func (g *Authenticator) Set(b *Backends) {
 	g.looks = map[string]*look{}
 }
 
-// Backends returns the names of those in force, sorted.
+// Backends returns the names of the current backends, sorted.
 func (g *Authenticator) Backends() []string { return g.backends.Load().names() }
 
-// Grant is a login that was verified. It is never changed.
+// Grant is a verified login. It is never changed.
 type Grant struct {
 	Backend string
 	Account
 	Issued, Expires time.Time
-	Rules           string // what keep_acl_in_token keeps, as YAML of external_auth; "" is none
+	Rules           string // the rules that keep_acl_in_token stores, as YAML of external_auth; "" is none
 
-	key    []byte   // of digest
+	key    []byte   // key of digest
 	digest []byte   // of the account's version
-	tokens []string // by which it was made, as the store names them, the first one first
+	tokens []string // the tokens it was made by, as store keys, the first one first
+
+	foreign bool // another master made one of these tokens
 }
 
-// Login verifies a user. From names the source, which pays for failures. Every
-// refusal takes the same time and, to the principal, has the same words.
+// Login verifies a user. from identifies the source, which is charged for failures. Every refusal
+// takes the same time and has the same text for the principal.
 func (g *Authenticator) Login(ctx context.Context, from, backend, user string, p Proof) (*Grant, error) {
 	leave, err := g.limits.enter(ctx, from)
 	if err != nil {
@@ -102,7 +101,7 @@ func (g *Authenticator) Login(ctx context.Context, from, backend, user string, p
 	began := time.Now()
 	account, err := g.verify(ctx, backend, user, p)
 	if err != nil {
-		// One that was broken off counts too: it has cost as much.
+		// A cancelled login counts too: it cost as much.
 		leave(errors.Is(err, ErrRefused) || ctx.Err() != nil)
 		backoff.Sleep(ctx, g.failTime-time.Since(began))
 		return nil, err
@@ -115,7 +114,7 @@ func (g *Authenticator) Login(ctx context.Context, from, backend, user string, p
 	return grant, nil
 }
 
-// until returns the earlier of two times, of which end may be zero for never.
+// until returns the earlier of two times; a zero end means never.
 func until(t, end time.Time) time.Time {
 	if !end.IsZero() && end.Before(t) {
 		return end
@@ -123,7 +122,7 @@ func until(t, end time.Time) time.Time {
 	return t
 }
 
-// verify asks the backend, in its turn.
+// verify calls the backend when it has a free slot.
 func (g *Authenticator) verify(ctx context.Context, name, user string, p Proof) (Account, error) {
 	b := g.backends.Load().all[name]
 	if b == nil {
@@ -149,7 +148,7 @@ func (g *Authenticator) verify(ctx context.Context, name, user string, p Proof) 
 	return account, nil
 }
 
-// turn waits for a turn of the backend.
+// turn waits for a free slot of the backend.
 func (b *guarded) turn(ctx context.Context, remote bool) (done func(), err error) {
 	turns := []chan struct{}{b.slots}
 	if remote {
@@ -173,7 +172,7 @@ func (b *guarded) turn(ctx context.Context, remote bool) (done func(), err error
 	return done, nil
 }
 
-// unavailable marks what is neither yes nor no.
+// unavailable marks an error that is neither an acceptance nor a refusal.
 func (g *Authenticator) unavailable(name string, err error) error {
 	if errors.Is(err, ErrRefused) || errors.Is(err, ErrUnavailable) || errors.Is(err, errUnknowable) {
 		return err
@@ -181,7 +180,7 @@ func (g *Authenticator) unavailable(name string, err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrUnavailable, name, err)
 }
 
-// check refuses what can be no login of any backend.
+// check refuses input that no backend can accept.
 func check(user string, p Proof) error {
 	if _, err := salt.ParseUserName(user); err != nil {
 		return err
@@ -199,14 +198,14 @@ func check(user string, p Proof) error {
 
 func lookKey(backend, user string) string { return backend + "\x00" + user }
 
-// remember notes an account that was just verified.
+// remember stores an account that was just verified.
 func (g *Authenticator) remember(backend string, a Account) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.looks[lookKey(backend, a.Name)] = &look{at: time.Now(), account: a}
 }
 
-// look returns the account as it was within lookEvery.
+// look returns the account; what it returns is not older than lookEvery.
 func (g *Authenticator) look(ctx context.Context, backend, user string) (Account, error) {
 	b := g.backends.Load().all[backend]
 	if b == nil {
@@ -228,7 +227,7 @@ func (g *Authenticator) look(ctx context.Context, backend, user string) (Account
 	defer cancel()
 	account, err := b.Look(ctx, user)
 	if err != nil && ctx.Err() != nil {
-		return Account{}, fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx)) // not to be remembered
+		return Account{}, fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx)) // this error must not be remembered
 	}
 	l.at, l.account = time.Now(), account
 	l.err = nil
@@ -240,15 +239,14 @@ func (g *Authenticator) look(ctx context.Context, backend, user string) (Account
 
 func (g *Grant) expired(now time.Time) bool { return !now.Before(g.Expires) }
 
-// ErrExpired is wrapped by the refusal of a login whose time is over.
-var ErrExpired = fmt.Errorf("%w: its time is over", ErrRefused)
+// ErrExpired is wrapped by the refusal of a login that has expired.
+var ErrExpired = fmt.Errorf("%w: it has expired", ErrRefused)
 
 var errChanged = fmt.Errorf("%w: the account was changed since the login", ErrRefused)
 
-// Check returns the login as it is now, with the account's groups of now. It is
-// refused when its time is over, when the token that it was made by is revoked, or
-// the account was locked or removed or has got another secret, at most lookEvery
-// after that.
+// Check returns the login with the current groups of the account. It is refused if it has expired,
+// if the token that it was made by is revoked, or if the account was locked or removed or has
+// another secret, at most lookEvery after that.
 func (g *Authenticator) Check(ctx context.Context, old *Grant) (*Grant, error) {
 	for _, key := range old.tokens {
 		b, err := g.store.Get(ctx, key)
@@ -262,7 +260,7 @@ func (g *Authenticator) Check(ctx context.Context, old *Grant) (*Grant, error) {
 	return g.check(ctx, old)
 }
 
-// check is Check without a look at the tokens.
+// check is Check without checking the tokens.
 func (g *Authenticator) check(ctx context.Context, old *Grant) (*Grant, error) {
 	now := g.clock.now()
 	if old.expired(now) {
@@ -271,9 +269,12 @@ func (g *Authenticator) check(ctx context.Context, old *Grant) (*Grant, error) {
 	if old.Rules != "" && !g.backends.Load().keep {
 		fresh := *old
 		fresh.Rules = ""
-		old = &fresh // whoever takes keep_acl_in_token back means the tokens that there are
+		old = &fresh // keep_acl_in_token was turned off: that applies to existing tokens too
 	}
 	account, err := g.look(ctx, old.Backend, old.Name)
+	if old.foreign && (errors.Is(err, errUnknowable) || err == nil && account.Version == "") {
+		return nil, fmt.Errorf("%w: another master has made the token, and this one cannot tell whether the account is the same", ErrRefused)
+	}
 	if errors.Is(err, errUnknowable) && now.Before(old.Issued.Add(blindTime)) {
 		return old, nil
 	}
@@ -287,7 +288,7 @@ func (g *Authenticator) check(ctx context.Context, old *Grant) (*Grant, error) {
 		return nil, errChanged
 	}
 	if old.Rules != "" {
-		return old, nil // with the groups of then
+		return old, nil // with the groups from the time of the login
 	}
 	fresh := *old
 	fresh.Groups = account.Groups

@@ -13,44 +13,44 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// System is what backends need of the machine.
+// System is what backends need from the machine.
 type System struct {
-	// Groups are those of a local user.
+	// Groups returns the groups of a local user.
 	Groups func(ctx context.Context, name salt.UserName) []string
-	// Shadow is the password field of a local user, which says whether it was
-	// changed or locked; "" where the system shows none.
+	// Shadow returns the password field of a local user, which changes if the password is changed
+	// or locked; "" if the system shows none.
 	Shadow func(ctx context.Context, name salt.UserName) (string, error)
-	// PAMHelper is the program that talks to PAM.
+	// PAMHelper is the program that calls PAM.
 	PAMHelper string
 }
 
-// Backends are those that the configuration sets up. They are never changed.
+// Backends is the set of configured backends. It is never changed.
 type Backends struct {
 	all  map[string]*guarded
 	life lifetimes
-	keep bool // a token keeps the rules of its moment
-	// rules is external_auth, of which a token keeps a part.
+	keep bool // a token keeps the rules from the time when it was made
+	// rules is external_auth; a token keeps a part of it.
 	rules config.Located
-	// Absent are backends of the configuration that are not here: nobody can
-	// log in through them.
+	// Absent lists backends of the configuration that do not exist here: nobody can log in through
+	// them.
 	Absent []string
 }
 
-// guarded is a backend with its turns.
+// guarded is a backend with its slots.
 type guarded struct {
 	Backend
 	slots  chan struct{}
-	remote chan struct{} // turns of logins from other machines, each of which takes one of slots too
+	remote chan struct{} // slots for logins from other machines; each of these also takes one of slots
 }
 
-// Client is the name below external_auth of the programs that have credentials of
-// salt-event creds: a key of theirs is the proof, and nobody logs in.
+// Client is the name below external_auth for programs with credentials from salt-event creds: they
+// prove their identity by their key, without a login.
 const Client = "client"
 
-// foreign are the backends of Salt that Brine has not.
+// foreign lists the backends of Salt that Brine does not have.
 var foreign = []string{"django", "keystone", "mysql", "rest", "yubico"}
 
-// makers are the backends by name.
+// makers has the constructor of each backend, by name.
 var makers = map[string]func(o options, cfg *config.Master, sys System) (Backend, error){
 	"file": func(o options, cfg *config.Master, _ System) (Backend, error) {
 		return newPasswordFile(o, func(name string) string { return under(cfg, name) })
@@ -65,7 +65,7 @@ var makers = map[string]func(o options, cfg *config.Master, sys System) (Backend
 	},
 }
 
-// under makes a relative name one below root_dir.
+// under resolves a relative name below root_dir.
 func under(cfg *config.Master, name string) string {
 	if filepath.IsAbs(name) {
 		return name
@@ -73,8 +73,8 @@ func under(cfg *config.Master, name string) string {
 	return filepath.Join(cfg.RootDir, name)
 }
 
-// Parse sets up the backends of external_auth. A mistake has its place. That the
-// users and rules are well formed is for package acl, which reads the same.
+// Parse sets up the backends of external_auth. An error has its position. Whether the users and
+// rules are well-formed is checked by package acl, which reads the same setting.
 func Parse(cfg *config.Master, sys System) (*Backends, error) {
 	b := &Backends{all: map[string]*guarded{}, keep: cfg.KeepACLInToken, rules: cfg.ExternalAuth}
 	var err error
@@ -112,7 +112,7 @@ func makeBackend(key *yaml.Node, o options, cfg *config.Master, sys System) (Bac
 	maker := makers[key.Value]
 	switch {
 	case key.Value == "auto":
-		return nil, o.setting.At(key, errors.New("auto would let in everybody under any name; it is not here"))
+		return nil, o.setting.At(key, errors.New("auto would let in everybody under any name; it is not supported"))
 	case maker == nil:
 		return nil, o.setting.At(key, salt.WithHint(fmt.Errorf("there is no authentication backend %q", key.Value), "the backends are file, ldap, pam, pki and sharedsecret"))
 	}
@@ -136,8 +136,8 @@ func (b *Backends) names() []string {
 	return names
 }
 
-// rulesOf returns, as YAML, the part of external_auth that can be about the
-// account: what a token keeps.
+// rulesOf returns, as YAML, the part of external_auth that can apply to the account: a token keeps
+// it.
 func (b *Backends) rulesOf(backend string, a Account) (string, error) {
 	n := b.rules.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -148,8 +148,7 @@ func (b *Backends) rulesOf(backend string, a Account) (string, error) {
 	return "", fmt.Errorf("external_auth has no backend %s", backend)
 }
 
-// keep writes the entries below a backend that name the account, one of its
-// groups, or everybody.
+// keep returns the entries of a backend that name the account, one of its groups, or everybody.
 func keep(key, users *yaml.Node, a Account) (string, error) {
 	part := &yaml.Node{Kind: yaml.MappingNode}
 	for i := 0; i+1 < len(users.Content); i += 2 {

@@ -16,12 +16,12 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// certificates has the users whose certificate an authority has signed: the user
-// is its common name. A certificate is no secret, so its key has to sign what
-// this side asks it to; without that nobody gets in.
+// certificates accepts users whose certificate was signed by an authority: the user is its common
+// name. A certificate is not a secret, so its key must also sign a statement that we choose;
+// without that the login is refused.
 type certificates struct {
 	authorities *x509.CertPool
-	digest      string // of the authorities: other ones end every login
+	digest      string // of the authorities: if they change, all logins end
 }
 
 // newCertificates reads the authorities below external_auth: pki: ca_file.
@@ -72,14 +72,13 @@ func (c *certificates) Verify(_ context.Context, user string, p Proof) (Account,
 	return Account{Name: user, Version: c.digest, Until: leaf.NotAfter}, nil
 }
 
-// Look implements Backend. There are no accounts beside the rules; a login ends
-// with its certificate, with another authority, and with its rules.
+// Look implements Backend. There are no accounts besides the rules; a login ends with its
+// certificate, if the authorities change, or with its rules.
 func (c *certificates) Look(_ context.Context, user string) (Account, error) {
 	return Account{Name: user, Version: c.digest}, nil
 }
 
-// signed checks a signature: of the statement for Ed25519, of its SHA-256 for RSA
-// and ECDSA.
+// signed checks a signature: of the statement for Ed25519, of its SHA-256 for RSA and ECDSA.
 func signed(key crypto.PublicKey, statement, signature []byte) bool {
 	sum := sha256.Sum256(statement)
 	switch key := key.(type) {

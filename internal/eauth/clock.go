@@ -5,18 +5,17 @@ import (
 	"time"
 )
 
-// clock tells a time that never goes back, so that nothing that has expired is
-// alive again: when the system's clock is set back it goes on from where it
-// stood, when that is set forward it follows.
+// clock returns a time that never goes back, so that nothing that has expired becomes valid again:
+// if the system clock is set back, it continues from its last time; if that is set forward, it
+// follows.
 type clock struct {
 	mu    sync.Mutex
-	wall  func() time.Time // nil is the system's
-	shown time.Time        // what it showed last, without a monotonic part
-	since time.Time        // when, with one
+	wall  func() time.Time // nil is the system clock
+	shown time.Time        // the last returned time, without a monotonic part
+	since time.Time        // when it was returned, with a monotonic part
 }
 
-// atLeast makes the clock show t or later, for a time that was shown before a
-// restart.
+// atLeast makes the clock return t or later, for a time that was returned before a restart.
 func (c *clock) atLeast(t time.Time) {
 	c.now()
 	c.mu.Lock()

@@ -1,10 +1,9 @@
-// Package eauth verifies users of authentication systems outside of this master:
-// external_auth. Name and secret go in, an account comes out: the name as the
-// system writes it, its groups, and a version that changes when the account does. A
-// Authenticator guards the backends, so that a flood of guesses is slow and slows nobody
-// else, and keeps the tokens that stand for a login.
+// Package eauth verifies users of authentication systems outside of this master: external_auth. It
+// takes a name and a secret and returns an account: the name as the system writes it, its groups,
+// and a version that changes with the account. An Authenticator protects the backends: a flood of
+// guesses is slow and slows nobody else. It also stores the tokens that stand for a login.
 //
-// What an account may do is not decided here but in package acl.
+// What an account may do is decided in package acl.
 package eauth
 
 import (
@@ -13,53 +12,50 @@ import (
 	"time"
 )
 
-// Errors of a login, of which only ErrBusy says more than no: whether the user,
-// the password or the backend was wrong is for the log.
+// Errors of a login. Only ErrBusy says more than no: whether the user, the password or the backend
+// was wrong is only logged.
 var (
-	// ErrRefused is wrapped by every refusal that is about the login itself.
+	// ErrRefused is wrapped by every refusal because of the login itself.
 	ErrRefused = errors.New("the login is refused")
-	// ErrBusy is wrapped where too many logins of one source have failed, or
-	// too many are under way.
+	// ErrBusy is wrapped if too many logins of one source have failed, or too many are pending.
 	ErrBusy = errors.New("too many logins")
-	// ErrUnavailable is wrapped where a backend could not be asked.
+	// ErrUnavailable is wrapped if a backend could not be reached.
 	ErrUnavailable = errors.New("the authentication system cannot be asked")
-	// errUnknowable is returned by Look of a backend that cannot look at an
-	// account without its secret.
-	errUnknowable = errors.New("accounts cannot be looked at without their secret")
+	// errUnknowable is returned by Look of a backend that cannot look up an account without its
+	// secret.
+	errUnknowable = errors.New("accounts cannot be checked without their secret")
 )
 
-// Account is a user as a backend knows them.
+// Account is a user of a backend.
 type Account struct {
-	Name   string   // as the backend writes it, which may not be what was typed
+	Name   string   // as the backend writes it, which may differ from the typed name
 	Groups []string // without a percent sign
-	// Version changes when the account is locked or gets another secret. It may be
-	// made of secrets and is kept as a digest only.
+	// Version changes when the account is locked or gets another secret. It may contain secrets, so
+	// only its digest is stored.
 	Version string
-	// Until is when the proof of the login ends by itself; zero is never.
+	// Until is when the proof of the login expires; zero is never.
 	Until time.Time
 }
 
-// Proof is what a login shows beside the name.
+// Proof is what a login presents besides the name.
 type Proof struct {
 	Secret string // the password
-	// Certificate and Signature are for the backend pki: a certificate in PEM,
-	// and the signature that its key made of Statement.
+	// Certificate and Signature are for the backend pki: a certificate in PEM, and the signature of
+	// Statement by its key.
 	Certificate []byte
 	Signature   []byte
-	Statement   []byte // what was to be signed, as this side knows it; nil is none
+	Statement   []byte // the text to sign, as known to this side; nil is none
 
-	// Remote is set for proofs that anybody may send from another machine. Of those a backend
-	// looks at half as many at a time as it can: the rest is for who is on this one.
+	// Remote is set for proofs that anyone on another machine can send. At most half of the slots
+	// of a backend are for those: the rest is for users on this machine.
 	Remote bool
 }
 
-// Backend knows the users of one system of authentication. It may be used by
-// many goroutines at once. The errors of both methods wrap ErrRefused where the
-// answer is no; all others mean that there is none.
+// Backend verifies the users of one authentication system. Its methods may be called concurrently.
+// Their errors wrap ErrRefused if the answer is no; any other error means that there is no answer.
 type Backend interface {
-	// Verify returns the account if the proof is that of the user.
+	// Verify returns the account if the proof belongs to the user.
 	Verify(ctx context.Context, user string, p Proof) (Account, error)
-	// Look returns the account as it is now. An account that is locked, expired
-	// or gone is refused.
+	// Look returns the current account. An account that is locked, expired or removed is refused.
 	Look(ctx context.Context, user string) (Account, error)
 }

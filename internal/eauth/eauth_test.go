@@ -178,7 +178,7 @@ func TestBadBackends(t *testing.T) {
 		"a slip":            {"external_auth:\n  pamm: {fred: [.*]}", `master:3:3: external_auth: there is no authentication backend "pamm"`},
 		"everybody":         {"external_auth:\n  auto: {fred: [.*]}", "master:3:3: external_auth: auto would let in everybody"},
 		"no file":           {"external_auth:\n  file: {fred: [.*]}", "master:3:3: external_auth: file: ^filename is not set"},
-		"a weak hash":       {"external_auth:\n  file:\n    ^filename: x\n    ^hashtype: md5", "master:5:16: external_auth: ^hashtype: md5 is quickly undone"},
+		"a weak hash":       {"external_auth:\n  file:\n    ^filename: x\n    ^hashtype: md5", "master:5:16: external_auth: ^hashtype: md5 is easily cracked"},
 		"no number":         {"external_auth:\n  file:\n    ^filename: x\n    ^username_field: a", `master:5:22: external_auth: ^username_field: "a" is no number`},
 		"a slip in a key":   {"external_auth:\n  file:\n    ^filename: x\n    ^hashtyp: md5", "master:5:5: external_auth: the backend file has no option ^hashtyp"},
 		"a list":            {"external_auth:\n  file:\n    ^filename: [x]", "master:4:16: external_auth: ^filename: it is not a single value"},
@@ -374,7 +374,7 @@ func stubbed(t testing.TB, s Backend, settings string) *Authenticator {
 	return newAuthenticator(t, &memory{}, b)
 }
 
-// forget makes the authenticator look at accounts anew, as lookEvery does.
+// forget makes the authenticator look at accounts again, as lookEvery does.
 func (g *Authenticator) forgetLooks() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -438,7 +438,7 @@ func TestLoginsThatCanNotBeLookedAt(t *testing.T) {
 	}
 }
 
-// A token that is made with a token ends with it, so that nobody renews for ever
+// A token that is made with a token ends with it, so that nobody renews forever
 // what they once proved: neither past a certificate, nor unseen by a directory.
 func TestTokensOfTokens(t *testing.T) {
 	for name, c := range map[string]struct {

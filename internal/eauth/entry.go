@@ -10,21 +10,21 @@ import (
 	"github.com/go-ldap/ldap/v3"
 )
 
-// locks are the attributes by which directories lock accounts, and tell that a
-// password was changed: of Active Directory, of the password policy of OpenLDAP,
-// of 389 and FreeIPA, of shadow. Together they are an account's version.
+// locks are the attributes in which directories record that an account is locked or its password
+// was changed: of Active Directory, of the password policy of OpenLDAP, of 389 and FreeIPA, of
+// shadow. Together they are the version of an account.
 var locks = []string{
 	"userAccountControl", "msDS-User-Account-Control-Computed", "accountExpires", "pwdLastSet",
 	"pwdAccountLockedTime", "pwdChangedTime", "pwdReset", "nsAccountLock", "shadowExpire",
 }
 
-// find returns the one entry of a user.
+// find returns the only entry of a user.
 func (d *directory) find(c *ldap.Conn, user string) (*ldap.Entry, error) {
 	return d.one(c, d.cfg.LDAPBaseDN, d.cfg.LDAPScope, fill(d.filter, ldap.EscapeFilter(user)))
 }
 
-// one searches for one entry. None and several are a refusal alike: which of two
-// would it be?
+// one searches for one entry. It is a refusal if there is none, and also if there are several,
+// since it is unclear which one is meant.
 func (d *directory) one(c *ldap.Conn, base string, scope int, filter string) (*ldap.Entry, error) {
 	attributes := append([]string{d.name, d.cfg.LDAPGroupAttribute}, locks...)
 	res, err := c.Search(ldap.NewSearchRequest(base, scope, ldap.NeverDerefAliases, 2, int(ldapTime/time.Second), false, filter, attributes, nil))
@@ -39,7 +39,7 @@ func (d *directory) one(c *ldap.Conn, base string, scope int, filter string) (*l
 	return res.Entries[0], nil
 }
 
-// account makes an account of the entry that was found for what was typed.
+// account returns the account for an entry that was found for the typed name.
 func (d *directory) account(c *ldap.Conn, e *ldap.Entry, typed string) (Account, error) {
 	if why := locked(e, time.Now()); why != "" {
 		return Account{}, fmt.Errorf("%w: %s: %s", ErrRefused, e.DN, why)
@@ -48,7 +48,7 @@ func (d *directory) account(c *ldap.Conn, e *ldap.Entry, typed string) (Account,
 	if len(names) == 0 {
 		return Account{}, fmt.Errorf("%w: %s shows no %s", ErrRefused, e.DN, d.name)
 	}
-	// Directories do not tell capitals from small letters, access rules do.
+	// Directories ignore upper and lower case, access rules do not.
 	a := Account{Name: names[0]}
 	if i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, typed) }); i >= 0 {
 		a.Name = names[i]
@@ -61,10 +61,10 @@ func (d *directory) account(c *ldap.Conn, e *ldap.Entry, typed string) (Account,
 	return a, err
 }
 
-// locked says why an account may not be used, "" for one that may.
+// locked returns why an account may not be used, "" if it may.
 func locked(e *ldap.Entry, now time.Time) string {
 	number := func(name string) int64 {
-		n, _ := strconv.ParseInt(e.GetEqualFoldAttributeValue(name), 10, 64) // 0 where there is none
+		n, _ := strconv.ParseInt(e.GetEqualFoldAttributeValue(name), 10, 64) // 0 if it is missing
 		return n
 	}
 	has := func(name, value string) bool {
@@ -84,16 +84,16 @@ func locked(e *ldap.Entry, now time.Time) string {
 	return ""
 }
 
-// expired compares the ends of accounts with now: fileTime is that of Active
-// Directory, in tenths of microseconds since 1601, whose 0 and largest number are
-// never; days are those of shadow since 1970, for which 0 and less are.
+// expired compares the expiry times of an account with now: fileTime is that of Active Directory,
+// in units of 100 ns since 1601, where 0 and the largest number mean never; days is that of shadow,
+// in days since 1970, where 0 and less mean never.
 func expired(fileTime, days int64, now time.Time) bool {
 	const fileEpoch, never = 11_644_473_600, 1<<63 - 1
 	return fileTime > 0 && fileTime < never && fileTime/10_000_000-fileEpoch <= now.Unix() || days > 0 && days*86_400 <= now.Unix()
 }
 
-// groups returns the names of the groups of a user: those that their entry names,
-// and those of an own search, of the kind that the directory has.
+// groups returns the names of the groups of a user: those that their entry names, and those from a
+// search, depending on the kind of directory.
 func (d *directory) groups(c *ldap.Conn, e *ldap.Entry, user string) ([]string, error) {
 	groups := commonNames(e.GetEqualFoldAttributeValues(d.cfg.LDAPGroupAttribute))
 	base, filter := d.groupSearch(e.DN, user)
@@ -102,7 +102,7 @@ func (d *directory) groups(c *ldap.Conn, e *ldap.Entry, user string) ([]string, 
 	}
 	res, err := c.Search(ldap.NewSearchRequest(base, ldap.ScopeWholeSubtree, ldap.NeverDerefAliases, 0, int(ldapTime/time.Second), false, filter, []string{"cn"}, nil))
 	if ldap.IsErrorWithCode(err, ldap.LDAPResultNoSuchObject) {
-		return groups, nil // the unit of groups is not there
+		return groups, nil // the base of groups does not exist
 	}
 	if err != nil {
 		return nil, fmt.Errorf("search groups %s below %q: %w", filter, base, err)
@@ -114,7 +114,7 @@ func (d *directory) groups(c *ldap.Conn, e *ldap.Entry, user string) ([]string, 
 	return slices.Compact(groups), nil
 }
 
-// groupSearch returns where and how groups are searched for.
+// groupSearch returns the base and the filter of the search for groups.
 func (d *directory) groupSearch(dn, user string) (base, filter string) {
 	c := d.cfg
 	class := "(objectClass=" + ldap.EscapeFilter(c.LDAPGroupClass) + ")"
@@ -138,7 +138,7 @@ func (d *directory) groupSearch(dn, user string) (base, filter string) {
 	return base, "(&(" + c.LDAPAccountAttribute + "=" + ldap.EscapeFilter(user) + ")" + class + ")"
 }
 
-// commonNames returns the first part of each DN: cn=ops,ou=groups is ops.
+// commonNames returns the value of the first part of each DN: ops for cn=ops,ou=groups.
 func commonNames(dns []string) []string {
 	var names []string
 	for _, text := range dns {

@@ -14,21 +14,20 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// maxFile bounds the file of users: ten thousands of lines.
+// maxFile limits the file of users: enough for tens of thousands of lines.
 const maxFile = 16 << 20
 
-// passwordFile has users in a file, a line each: of htpasswd, or with a separator
-// and fields of its own. It is read anew for each login.
+// passwordFile is a file with one user in each line: of htpasswd, or with its own separator and
+// fields. It is read again for each login.
 type passwordFile struct {
 	name         string
-	kind         string // htpasswd, plaintext, or a name of digests
+	kind         string // htpasswd, plaintext, or a key of digests
 	separator    string
-	user, secret int // fields, from 0
+	user, secret int // field indexes, from 0
 	trustedUID   int
 }
 
-// newPasswordFile reads the options below external_auth: file, whose names begin
-// with ^ as in Salt.
+// newPasswordFile reads the options below external_auth: file; their names begin with ^ as in Salt.
 func newPasswordFile(o options, under func(string) string) (Backend, error) {
 	f := &passwordFile{kind: "htpasswd", separator: ":", user: 0, secret: 1, trustedUID: os.Geteuid()}
 	var err error
@@ -65,7 +64,7 @@ func checkKind(kind string) error {
 	case kind == "htpasswd", kind == "plaintext", digests[kind] != nil:
 		return nil
 	case kind == "md5" || kind == "sha1":
-		return salt.WithHint(fmt.Errorf("%s is quickly undone, and is not taken", kind), "make the passwords anew with 'htpasswd -B', and leave ^hashtype out")
+		return salt.WithHint(fmt.Errorf("%s is easily cracked, and is refused", kind), "make the passwords anew with 'htpasswd -B', and leave ^hashtype out")
 	}
 	return salt.WithHint(fmt.Errorf("%q is no kind of file", kind), "the kinds are htpasswd, sha256, sha384, sha512 and plaintext")
 }
@@ -77,7 +76,7 @@ func (f *passwordFile) Verify(_ context.Context, user string, p Proof) (Account,
 		return Account{}, err
 	}
 	if entry == "" {
-		_, _ = f.match(other, p.Secret) // so that it takes as long
+		_, _ = f.match(other, p.Secret) // so that an unknown user takes as long
 		return Account{}, fmt.Errorf("%w: %s has no such user", ErrRefused, f.name)
 	}
 	ok, err := f.match(entry, p.Secret)
@@ -112,8 +111,8 @@ func (f *passwordFile) match(entry, secret string) (bool, error) {
 	return matchCrypt(entry, secret)
 }
 
-// find returns the entry of the user, "" for none, and that of somebody else.
-// Of two entries the first counts, as for Apache.
+// find returns the entry of the user, "" for none, and the entry of some other user. If a user has
+// two entries, the first counts, as in Apache.
 func (f *passwordFile) find(user string) (entry, other string, err error) {
 	b, err := f.read()
 	if err != nil {
@@ -139,7 +138,7 @@ func (f *passwordFile) find(user string) (entry, other string, err error) {
 	return "", other, scan.Err()
 }
 
-// read returns the file, if nobody else may change it or read hashes from it.
+// read returns the file if nobody else may change it or read its hashes.
 func (f *passwordFile) read() ([]byte, error) {
 	file, err := os.OpenFile(f.name, os.O_RDONLY|posix.NoWaiting, 0)
 	if err != nil {
@@ -166,7 +165,7 @@ func (f *passwordFile) trust(info os.FileInfo) error {
 	case !info.Mode().IsRegular():
 		return errors.New("it is no regular file")
 	case err != nil || owner != 0 && owner != f.trustedUID:
-		return errors.New("it belongs to somebody else than root or the master's user")
+		return errors.New("it belongs to somebody other than root or the master's user")
 	case mode.Perm()&0o022 != 0:
 		return fmt.Errorf("its mode %04o lets others than its owner write", mode.Perm())
 	case mode.Perm()&0o004 != 0:

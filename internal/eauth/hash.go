@@ -17,23 +17,22 @@ import (
 	"github.com/go-crypt/crypt/algorithm/shacrypt"
 )
 
-// maxSecret bounds a password: what a hash is computed over is the principal's
-// choice, and pays for it is the master.
+// maxSecret limits the length of a password: the principal chooses the input of the hash, but the
+// master computes it.
 const maxSecret = 1024
 
-// decoders reads the hashes that name their kind: those that are made for
-// passwords, and none that is quickly tried out.
+// decoders parses hashes with a scheme name. Only schemes made for passwords are accepted, since
+// the others are fast to guess.
 var decoders = sync.OnceValue(func() *crypt.Decoder {
 	d := crypt.NewDecoder()
 	err := errors.Join(argon2.RegisterDecoder(d), bcrypt.RegisterDecoderStandard(d), scrypt.RegisterDecoder(d), shacrypt.RegisterDecoder(d))
 	if err != nil {
-		panic(err) // the same name twice
+		panic(err) // a duplicate name
 	}
 	return d
 })
 
-// matchCrypt compares a password with a hash of crypt(3): $2y$, $5$, $6$, $y$,
-// $7$, or $argon2id$.
+// matchCrypt compares a password with a hash of crypt(3): $2y$, $5$, $6$, $y$, $7$, or $argon2id$.
 func matchCrypt(hash, secret string) (bool, error) {
 	digest, err := decoders().Decode(hash)
 	if err != nil {
@@ -41,15 +40,15 @@ func matchCrypt(hash, secret string) (bool, error) {
 	}
 	ok, err := digest.MatchAdvanced(secret)
 	if err != nil && len(secret) > 72 && strings.HasPrefix(hash, "$2") {
-		return false, nil // bcrypt takes no longer one
+		return false, nil // bcrypt accepts no longer password
 	}
 	return ok, err
 }
 
-// errHash is about hashes that are not taken.
-var errHash = errors.New("this kind of password hash is not taken, only bcrypt, SHA-crypt, yescrypt, scrypt and argon2")
+// errHash is for unsupported hashes.
+var errHash = errors.New("this kind of password hash is not supported, only bcrypt, SHA-crypt, yescrypt, scrypt and argon2")
 
-// hashName names the kind of a hash, and nothing else of it.
+// hashName returns the scheme of a hash, and nothing else from it.
 func hashName(hash string) string {
 	switch {
 	case strings.HasPrefix(hash, "$apr1$"):
@@ -65,7 +64,7 @@ func hashName(hash string) string {
 	return "neither a hash of crypt nor plain text that was asked for"
 }
 
-// digests are the plain hashes that a file may have; a file names them itself.
+// digests are the plain hashes that a file may contain, by the name in its options.
 var digests = map[string]func(string) []byte{
 	"sha256": func(s string) []byte { b := sha256.Sum256([]byte(s)); return b[:] },
 	"sha384": func(s string) []byte { b := sha512.Sum384([]byte(s)); return b[:] },
@@ -77,8 +76,7 @@ func matchDigest(digest func(string) []byte, hash, secret string) bool {
 	return err == nil && len(want) > 0 && subtle.ConstantTimeCompare(want, digest(secret)) == 1
 }
 
-// same compares two texts in a time that tells nothing of either but nothing of
-// their lengths.
+// same compares two texts in a time that reveals at most their lengths.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1

@@ -21,18 +21,17 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// ldapTime bounds one exchange with a directory server.
+// ldapTime limits one exchange with a directory server.
 const ldapTime = 10 * time.Second
 
-// directory has the users of a directory server, which it asks by a connection of
-// its own for each login.
+// directory looks up users on a directory server. It opens a new connection for each login.
 type directory struct {
 	cfg    *config.Master
 	url    string
 	tls    *tls.Config
-	direct bool   // users bind as the template of binddn says, and are not looked up before
-	filter string // in brackets
-	name   string // the attribute with the name of a user
+	direct bool   // users bind with the template binddn, without a search before
+	filter string // in parentheses
+	name   string // the attribute that contains the name of a user
 }
 
 func newDirectory(cfg *config.Master) (Backend, error) {
@@ -63,10 +62,10 @@ var (
 	nameAttribute = regexp.MustCompile(`([A-Za-z][A-Za-z0-9-]*)\s*=\s*\{\{\s*username\s*\}\}`)
 )
 
-// fill puts a value, which is escaped already, into a template.
+// fill inserts an escaped value into a template.
 func fill(template, value string) string { return placeholder.ReplaceAllLiteralString(template, value) }
 
-// bracketed gives a filter the brackets that Salt's manual leaves out.
+// bracketed adds the parentheses that Salt's manual omits from a filter.
 func bracketed(filter string) string {
 	if filter = strings.TrimSpace(filter); strings.HasPrefix(filter, "(") {
 		return filter
@@ -74,8 +73,8 @@ func bracketed(filter string) string {
 	return "(" + filter + ")"
 }
 
-// checkSearch refuses what could find no user, or let everybody in: a server
-// takes a name without a password for somebody anonymous, and says yes.
+// checkSearch refuses settings that find no user, or that would let everyone in: for a name without
+// a password, a server makes an anonymous bind and reports success.
 func (d *directory) checkSearch() error {
 	c := d.cfg
 	switch {
@@ -94,8 +93,7 @@ func (d *directory) checkSearch() error {
 	return nil
 }
 
-// parseURL settles where the server is. A password must not cross a network in
-// the clear.
+// parseURL parses the address of the server. A password must not cross a network unencrypted.
 func (d *directory) parseURL() error {
 	c := d.cfg
 	d.url = c.LDAPURI
@@ -134,7 +132,7 @@ func isLoopback(host string) bool {
 
 func (d *directory) loadTLS() error {
 	if d.cfg.LDAPNoVerify {
-		return salt.WithHint(errors.New("auth.ldap.no_verify would give passwords to whoever stands in between; it is not here"),
+		return salt.WithHint(errors.New("auth.ldap.no_verify would send passwords to whoever is in the middle; it is not supported"),
 			"name the certificate that signs the server's by auth.ldap.ca_file")
 	}
 	if d.cfg.LDAPCAFile == "" {
@@ -151,7 +149,7 @@ func (d *directory) loadTLS() error {
 	return nil
 }
 
-// connect opens a connection that ends with ctx at the latest.
+// connect opens a connection that is closed with ctx at the latest.
 func (d *directory) connect(ctx context.Context) (*ldap.Conn, func(), error) {
 	dialer := &net.Dialer{Timeout: ldapTime}
 	if end, ok := ctx.Deadline(); ok {
@@ -214,14 +212,14 @@ func (d *directory) verifyDirect(ctx context.Context, user, secret string) (Acco
 	isDN := strings.Contains(d.cfg.LDAPBindDN, "=")
 	name := user
 	if isDN {
-		name = ldap.EscapeDN(user)
+		name = ldap.EscapeDN(user) // no user name has a comma, but with ; and \ a server reads more, or another name
 	}
 	dn := fill(d.cfg.LDAPBindDN, name)
 	if err := bind(c, dn, secret); err != nil {
 		return Account{}, err
 	}
 	if d.cfg.LDAPAnonymous {
-		return d.Look(ctx, user) // what others see is compared later
+		return d.Look(ctx, user) // the later comparison uses what other users can see
 	}
 	var entry *ldap.Entry
 	if isDN {
@@ -258,7 +256,7 @@ func (d *directory) Look(ctx context.Context, user string) (Account, error) {
 	return d.account(c, entry, user)
 }
 
-// reader opens a connection that may look users up.
+// reader opens a connection that may look up users.
 func (d *directory) reader(ctx context.Context) (*ldap.Conn, func(), error) {
 	c, done, err := d.connect(ctx)
 	if err != nil || d.cfg.LDAPAnonymous {
@@ -271,8 +269,8 @@ func (d *directory) reader(ctx context.Context) (*ldap.Conn, func(), error) {
 	return c, done, nil
 }
 
-// bind proves a password. One that has expired, and one that has to be changed,
-// is refused even where the server lets its owner in to change it.
+// bind checks a password. One that has expired or must be changed is refused, even if the server
+// accepts it so that its owner can change it.
 func bind(c *ldap.Conn, dn, secret string) error {
 	res, err := c.SimpleBind(ldap.NewSimpleBindRequest(dn, secret, []ldap.Control{ldap.NewControlBeheraPasswordPolicy()}))
 	if ldap.IsErrorAnyOf(err, ldap.LDAPResultInvalidCredentials, ldap.LDAPResultNoSuchObject, ldap.LDAPResultInvalidDNSyntax,

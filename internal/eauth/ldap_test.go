@@ -236,6 +236,8 @@ func TestDirectory(t *testing.T) {
 		"bind without a password":     {byBind, "fred", "", "", nil},
 		"bind, nobody":                {byBind, "nosuch", "x", "", nil},
 		"bind, more of a DN":          {byBind, "fred,ou=people", "fred-secret", "", nil},
+		"bind, as one below":          {byBind, "visitor;ou=guests", "visitor-secret", "", nil}, // a comma is in no name of a user
+		"bind, by other letters":      {byBind, `fr\65d`, "fred-secret", "", nil},
 		"bind, as somebody elsewhere": {byBind, "tom+uid=fred", "fred-secret", "", nil},
 		"bind and find":               {byBind + "auth.ldap.basedn: dc=example,dc=org\n", "fred", "fred-secret", "fred", []string{"ops", "web"}},
 		"Active Directory":            {byAD, "wilma", "wilma-secret", "Wilma", []string{"Salt Operators"}},
@@ -357,7 +359,7 @@ func TestBadDirectories(t *testing.T) {
 	for settings, want := range map[string]string{
 		"":                                       "auth.ldap.basedn is not set",
 		"auth.ldap.basedn: dc=x\n":               "auth.ldap.binddn and auth.ldap.bindpw are not both set",
-		bySearch + "auth.ldap.no_verify: true\n": "would give passwords to whoever stands in between",
+		bySearch + "auth.ldap.no_verify: true\n": "would send passwords to whoever is in the middle",
 		bySearch + "auth.ldap.server: ldap.example.org\n":      "in the clear",
 		bySearch + "auth.ldap.uri: http://localhost\n":         "neither ldap nor ldaps nor ldapi",
 		bySearch + "auth.ldap.filter: uid=x\n":                 "compares no attribute with {{ username }}",

@@ -10,21 +10,20 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// ErrLifetime is wrapped where a token may not live as long as was asked for.
-var ErrLifetime = errors.New("the life of the token")
+// ErrLifetime is wrapped if a token may not have the requested lifetime.
+var ErrLifetime = errors.New("the lifetime of the token")
 
-// lifetimes say how long tokens live, and who may choose.
+// lifetimes defines how long tokens are valid, and which users may choose.
 type lifetimes struct {
 	usual  time.Duration       // token_expire
 	anyone bool                // may choose
-	users  map[string][]string // of each backend, who may
+	users  map[string][]string // users who may choose, by backend
 }
 
-// maxLife bounds what is chosen: longer is a slip.
+// maxLife limits the chosen lifetime: a longer one is a mistake.
 const maxLife = 10 * 365 * 24 * time.Hour
 
-// parseLifetimes reads token_expire_user_override: true, false, or the users of
-// each backend.
+// parseLifetimes reads token_expire_user_override: true, false, or the users of each backend.
 func parseLifetimes(cfg *config.Master) (lifetimes, error) {
 	l := lifetimes{usual: cfg.TokenExpire}
 	o := cfg.TokenExpireUserOverride
@@ -63,7 +62,7 @@ func userList(v any) ([]string, error) {
 	return names, nil
 }
 
-// of returns the life of a token; want 0 is the usual one.
+// of returns the lifetime of a token; want 0 is the usual one.
 func (l lifetimes) of(backend, user string, want time.Duration, free bool) (time.Duration, error) {
 	switch {
 	case want == 0:

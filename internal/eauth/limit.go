@@ -8,32 +8,32 @@ import (
 	"time"
 )
 
-// Limits of logins. A source is a local user, by the kernel's word.
+// Limits of logins. A source is a local user, as reported by the kernel.
 const (
-	// maxOfSource is how many logins of one source are looked at at a time:
-	// enough for a program that logs people in, and never all of a backend.
+	// maxOfSource is how many logins of one source are verified at a time: enough for a program
+	// that logs in users, but never all slots of a backend.
 	maxOfSource = 2
-	// maxTokensOfSource is the same of tokens, which cost a look at the store and
-	// every five seconds one at the account.
+	// maxTokensOfSource is the same for tokens, which cost a read from the store, and every five
+	// seconds a lookup of the account.
 	maxTokensOfSource = 16
-	// maxOfBackend is how many a backend looks at at a time. Hashes are made to
-	// be slow, and a child process is started for PAM.
+	// maxOfBackend is how many logins a backend verifies at a time. Hashes are slow by design, and
+	// PAM needs a child process.
 	maxOfBackend = 8
-	// maxFailed is how many logins of one source may fail in a row, and
-	// forgiveAfter how long one of them counts.
+	// maxFailed is how many logins of one source may fail in a row, and forgiveAfter how long each
+	// of them counts.
 	maxFailed    = 10
 	forgiveAfter = 2 * time.Second
-	// failTime is how long a failed login takes at least, whatever was wrong.
+	// failTime is the minimum time of a failed login, whatever was wrong.
 	failTime = 700 * time.Millisecond
-	// maxSources bounds the memory for sources: there are as many as local users.
+	// maxSources limits the memory for sources: there are as many as local users.
 	maxSources = 10_000
 )
 
-// limiter bounds the logins of each source. The zero value is that of passwords. What counts
-// against a source is known only when a login has ended, and meanwhile it holds its turn: so it
-// is neither a rate of requests nor a semaphore alone.
+// limiter limits the logins of each source. The zero value is for passwords. Whether a login counts
+// as failed is known only at its end, and until then it occupies a slot: so neither a rate limit
+// nor a semaphore alone is enough.
 type limiter struct {
-	atATime int // of one source; 0 is maxOfSource
+	atATime int // for one source; 0 is maxOfSource
 	mu      sync.Mutex
 	sources map[string]*source
 }
@@ -41,13 +41,12 @@ type limiter struct {
 type source struct {
 	slots  chan struct{}
 	users  int     // that hold or await a slot
-	failed float64 // logins, less those that are forgiven
+	failed float64 // failed logins, less those that are forgiven
 	since  time.Time
 }
 
-// enter waits for a turn of the source. It returns ErrBusy when too many of its
-// logins have failed. After leave, which tells whether this one did, the turn is
-// another's.
+// enter waits for a slot of the source. It returns ErrBusy if too many of its logins have failed.
+// leave frees the slot; its argument says whether this login failed.
 func (l *limiter) enter(ctx context.Context, from string) (leave func(failed bool), err error) {
 	s := l.take(from)
 	select {
@@ -97,7 +96,7 @@ func (l *limiter) give(from string, s *source, failed bool) {
 	}
 }
 
-// forget drops the sources that nobody uses.
+// forget removes the sources that are not in use.
 func (l *limiter) forget() {
 	for from, s := range l.sources {
 		if s.users == 0 {
@@ -106,7 +105,7 @@ func (l *limiter) forget() {
 	}
 }
 
-// wait is how long the source has to wait before it may try again.
+// wait returns how long the source must wait before the next attempt.
 func (l *limiter) wait(s *source) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,13 +12,13 @@ import (
 	"github.com/brinebus/brine/internal/config"
 )
 
-// options are what stands below a backend of external_auth beside its users.
+// options are the keys of a backend in external_auth that are not users.
 type options struct {
 	setting config.Located
 	node    *yaml.Node // the mapping of the backend
 }
 
-// find returns the value of a key, nil where there is none.
+// find returns the value of a key, nil if it is missing.
 func (o options) find(key string) *yaml.Node {
 	if o.node.Kind != yaml.MappingNode {
 		return nil
@@ -31,13 +31,13 @@ func (o options) find(key string) *yaml.Node {
 	return nil
 }
 
-// known are the options of each backend that has some.
+// known lists the options of each backend that has options.
 var known = map[string][]string{
 	"file": {"^field_separator", "^filename", "^hashtype", "^password_field", "^username_field"},
 }
 
-// checkKeys refuses options that the backend does not have: a slip in one would
-// leave its default in force.
+// checkKeys refuses options that the backend does not have: a typo would leave the default in
+// force.
 func (o options) checkKeys(backend string) error {
 	if o.node.Kind != yaml.MappingNode {
 		return nil
@@ -50,7 +50,7 @@ func (o options) checkKeys(backend string) error {
 	return nil
 }
 
-// at puts the place of a key in front of err.
+// at prefixes err with the position of a key.
 func (o options) at(key string, err error) error {
 	n := o.find(key)
 	if n == nil {

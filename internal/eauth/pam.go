@@ -12,18 +12,18 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// pamBackend has the users of the system, by its authentication modules.
+// pamBackend verifies the users of the system through PAM.
 type pamBackend struct {
 	helper  pam.Helper
 	service string
 	sys     System
 }
 
-// pamDirs are where the files of services are.
+// pamDirs are the directories with the files of PAM services.
 var pamDirs = []string{"/etc/pam.d", "/usr/lib/pam.d", "/usr/share/pam.d"}
 
-// newPAM takes the service of the configuration and of nowhere else: who could
-// name one could choose one that lets them in.
+// newPAM uses only the service in the configuration: a user who could choose the service could
+// choose one that accepts them.
 func newPAM(cfg *config.Master, sys System) (Backend, error) {
 	if _, err := os.Stat(sys.PAMHelper); err != nil {
 		return nil, salt.WithHint(fmt.Errorf("the program that talks to PAM is not there: %w", err), "install salt-pam beside salt-master")
@@ -56,9 +56,8 @@ func (b *pamBackend) Look(ctx context.Context, user string) (Account, error) {
 	return b.ask(ctx, pam.Question{Service: b.service, User: user, AccountOnly: true})
 }
 
-// ask asks PAM, and the system for what PAM does not say: the groups, and
-// whether the password was locked or changed, of which the account step knows
-// nothing.
+// ask calls PAM, and asks the system for what PAM does not return: the groups, and whether the
+// password was locked or changed, which the account step does not check.
 func (b *pamBackend) ask(ctx context.Context, q pam.Question) (Account, error) {
 	answer, err := b.helper.Ask(ctx, q)
 	switch {

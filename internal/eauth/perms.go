@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Perms are the rules of a login as external_auth has them now: texts, sorted, then maps;
-// empty for none. They are for people to see, nothing is decided by them.
+// Perms returns the current rules of external_auth for a login: texts, sorted, then maps; empty for
+// none. They are only shown to users; nothing is decided by them.
 func (g *Authenticator) Perms(login *Grant) []any {
 	all, _ := g.backends.Load().rules.Value().(map[string]any)
 	users, _ := all[login.Backend].(map[string]any)
@@ -20,7 +20,7 @@ func (g *Authenticator) Perms(login *Grant) []any {
 		for _, rule := range list {
 			if text, ok := rule.(string); ok {
 				texts[text] = true
-			} else if m, ok := rule.(map[string]any); !ok || m["@target"] == nil { // that one is about targets
+			} else if m, ok := rule.(map[string]any); !ok || m["@target"] == nil { // a rule with @target is about targets
 				others[fmt.Sprint(rule)] = rule
 			}
 		}
@@ -35,8 +35,8 @@ func (g *Authenticator) Perms(login *Grant) []any {
 	return out
 }
 
-// concerns says whether the rules below name are those of a login: its own, those of its
-// groups, or those of everybody else where it has no line of its own.
+// concerns reports whether the rules below name apply to a login: its own, those of its groups, or
+// those of everybody if it has no line of its own.
 func concerns(users map[string]any, name string, login *Grant) bool {
 	group, isGroup := cutGroup(name)
 	_, own := users[login.Name]

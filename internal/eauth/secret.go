@@ -6,8 +6,7 @@ import (
 	"fmt"
 )
 
-// sharedSecret lets in whoever knows the one secret of the configuration, under
-// any name.
+// sharedSecret accepts the one secret of the configuration, with any user name.
 type sharedSecret struct{ secret string }
 
 func newSharedSecret(secret string) (Backend, error) {
@@ -25,7 +24,7 @@ func (b sharedSecret) Verify(ctx context.Context, user string, p Proof) (Account
 	return b.Look(ctx, user)
 }
 
-// Look implements Backend. There are no accounts; the version is of the secret.
+// Look implements Backend. There are no accounts; the version is that of the secret.
 func (b sharedSecret) Look(_ context.Context, user string) (Account, error) {
 	return Account{Name: user, Version: b.secret}, nil
 }

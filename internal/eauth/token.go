@@ -17,7 +17,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Store keeps tokens: a table of the journal.
+// Store stores tokens: a table of the journal.
 type Store interface {
 	Put(ctx context.Context, key string, value []byte) error
 	Get(ctx context.Context, key string) ([]byte, error)
@@ -27,20 +27,20 @@ type Store interface {
 
 const (
 	tokenBytes = 32
-	// maxTokens bounds what a program that never uses its tokens can fill, and
-	// maxOfUser what one user can, so that they do not keep others from theirs.
+	// maxTokens limits the tokens of a program that never uses them, and maxOfUser those of one
+	// user, so that they do not block other users.
 	maxTokens = 100_000
 	maxOfUser = 10_000
-	// maxLine is how many tokens may have been made one by the other: each use of
-	// the last looks at all of them.
+	// maxLine limits how many tokens may be made one by the other: each use of the last one checks
+	// all of them.
 	maxLine = 8
-	// shortest is how many digits of a token's id name it.
+	// shortest is the minimum number of digits of a token's id.
 	shortest = 8
-	clockKey = "clock" // the latest time that was shown, in the same table
+	clockKey = "clock" // the latest time that was returned, in the same table
 )
 
-// stored is a token as the store has it, under the SHA-256 of the token. The
-// token itself is nowhere.
+// stored is a token in the store, with the SHA-256 of the token as its key. The token itself is not
+// stored.
 type stored struct {
 	Backend string    `json:"eauth"`
 	User    string    `json:"name"`
@@ -48,12 +48,13 @@ type stored struct {
 	Issued  time.Time `json:"start"`
 	Expires time.Time `json:"expire"`
 	Rules   string    `json:"auth_list,omitempty"`
-	Digest  []byte    `json:"digest"`       // of the account's version, keyed with the token
-	By      []string  `json:"by,omitempty"` // the tokens it was made by, the first one first
+	Digest  []byte    `json:"digest"`            // of the account's version, keyed with the token
+	By      []string  `json:"by,omitempty"`      // the tokens it was made by, the first one first
+	Foreign bool      `json:"foreign,omitempty"` // another master made it, or one of the tokens it was made by
 }
 
-// Token is a token as people see it. Its id is the beginning of its digest:
-// it names the token and cannot be used as one.
+// Token is a token as users see it. Its id is the beginning of its digest: it identifies the token
+// but cannot be used as one.
 type Token struct {
 	ID, Backend, User string
 	Groups            []string
@@ -61,7 +62,7 @@ type Token struct {
 	KeepsRules        bool
 }
 
-// openTokens reads how late it was when the store was used last.
+// openTokens reads the last time from the store.
 func (g *Authenticator) openTokens(ctx context.Context) error {
 	b, err := g.store.Get(ctx, clockKey)
 	if err != nil {
@@ -73,7 +74,7 @@ func (g *Authenticator) openTokens(ctx context.Context) error {
 	return g.Sweep(ctx)
 }
 
-// seal notes what the account's version is, by a digest that tells nothing of it.
+// seal stores a digest of the account's version that does not reveal the version.
 func (g *Grant) seal(key []byte) {
 	g.key = key
 	g.digest = versionDigest(key, g.Version)
@@ -94,13 +95,13 @@ func tokenKey(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TokenID is what operators name a token by, and what cannot be used as one.
+// TokenID returns the id by which operators name a token. It cannot be used as one.
 func TokenID(token string) string { return idOf(tokenKey(token)) }
 
 func idOf(key string) string { return key[:2*shortest] }
 
-// MakeToken makes a token that stands for the login; life 0 is the usual one,
-// which all may choose if free is set. It returns the token and when it expires.
+// MakeToken makes a token for the login. life 0 is the usual lifetime; every user may choose it if
+// free is set. It returns the token and its expiry.
 func (g *Authenticator) MakeToken(ctx context.Context, login *Grant, life time.Duration, free bool) (string, time.Time, error) {
 	b := g.backends.Load()
 	life, err := b.life.of(login.Backend, login.Name, life, free)
@@ -127,7 +128,7 @@ func (g *Authenticator) MakeToken(ctx context.Context, login *Grant, life time.D
 	default:
 		made.Version = account.Version // a login by token does not know it
 	}
-	if b.keep && made.Rules == "" { // else the rules of now would be for the groups of then
+	if b.keep && made.Rules == "" { // otherwise the current rules would be stored for the groups of that time
 		if made.Rules, err = b.rulesOf(login.Backend, login.Account); err != nil {
 			return "", time.Time{}, err
 		}
@@ -140,8 +141,8 @@ func (g *Authenticator) MakeToken(ctx context.Context, login *Grant, life time.D
 	return token, made.Expires, nil
 }
 
-// count books a token that is about to be made, if there is room for it. That one
-// was forgotten, or came to nothing, is known with the next Sweep.
+// count counts a token before it is made, if the limits allow it. The next Sweep corrects the count
+// if the token was deleted or not made.
 func (g *Authenticator) count(login *Grant) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -165,7 +166,7 @@ func newToken() string {
 
 func (g *Authenticator) put(ctx context.Context, key string, t *Grant) error {
 	b, err := json.Marshal(stored{
-		Backend: t.Backend, User: t.Name, Groups: t.Groups, Issued: t.Issued, Expires: t.Expires, Rules: t.Rules, Digest: t.digest, By: t.tokens,
+		Backend: t.Backend, User: t.Name, Groups: t.Groups, Issued: t.Issued, Expires: t.Expires, Rules: t.Rules, Digest: t.digest, By: t.tokens, Foreign: t.foreign,
 	})
 	if err != nil {
 		return err
@@ -176,13 +177,13 @@ func (g *Authenticator) put(ctx context.Context, key string, t *Grant) error {
 	return g.noteTime(ctx)
 }
 
-// noteTime keeps the time over a restart.
+// noteTime stores the time for the next start.
 func (g *Authenticator) noteTime(ctx context.Context) error {
 	return g.store.Put(ctx, clockKey, []byte(g.clock.now().Format(time.RFC3339Nano)))
 }
 
-// ShowToken is Token for the source that shows it, which pays for tokens that are
-// refused: a flood of them is not looked at.
+// ShowToken is Token for a source that presents the token. The source is charged for refused
+// tokens: a flood of them is not checked.
 func (g *Authenticator) ShowToken(ctx context.Context, from, token string) (*Grant, error) {
 	leave, err := g.tokened.enter(ctx, from)
 	if err != nil {
@@ -193,9 +194,9 @@ func (g *Authenticator) ShowToken(ctx context.Context, from, token string) (*Gra
 	return grant, err
 }
 
-// Token returns the login that a token stands for, as it is now. A token that is
-// refused for good is forgotten. What is made of the login ends with the token: who
-// has one could else have it live for ever.
+// Token returns the current login for a token. A token that is refused permanently is deleted.
+// Tokens that are made with this login end with the token: otherwise its owner could renew it
+// forever.
 func (g *Authenticator) Token(ctx context.Context, token string) (*Grant, error) {
 	if len(token) != hex.EncodedLen(tokenBytes) {
 		return nil, fmt.Errorf("%w: this is no token", ErrRefused)
@@ -214,10 +215,10 @@ func (g *Authenticator) Token(ctx context.Context, token string) (*Grant, error)
 	}
 	t, err := g.Check(ctx, &Grant{
 		Backend: s.Backend, Account: Account{Name: s.User, Groups: s.Groups, Until: s.Expires}, Issued: s.Issued, Expires: s.Expires, Rules: s.Rules,
-		key: []byte(token), digest: s.Digest, tokens: append(s.By, key),
+		key: []byte(token), digest: s.Digest, tokens: append(s.By, key), foreign: s.Foreign,
 	})
 	if errors.Is(err, ErrRefused) {
-		g.log.Info("token forgotten", "user", s.User, "eauth", s.Backend, "id", key[:shortest], "reason", err)
+		g.log.Info("token deleted", "user", s.User, "eauth", s.Backend, "id", key[:shortest], "reason", err)
 		return nil, errors.Join(err, g.store.Delete(ctx, key), g.noteTime(ctx))
 	}
 	return t, err
@@ -235,7 +236,7 @@ func (g *Authenticator) Issue(ctx context.Context, backend, user string, life ti
 	return g.MakeToken(ctx, &Grant{Backend: backend, Account: account}, life, true)
 }
 
-// all returns the tokens that are stored.
+// all returns the stored tokens.
 func (g *Authenticator) all(ctx context.Context) (map[string]stored, error) {
 	all := map[string]stored{}
 	err := g.store.Each(ctx, func(key string, value []byte) {
@@ -247,8 +248,8 @@ func (g *Authenticator) all(ctx context.Context) (map[string]stored, error) {
 	return all, err
 }
 
-// lives says whether a token, one of all, is good by its time and by those that it
-// was made by.
+// lives reports whether a token, one of all, is valid by its expiry and by the tokens it was made
+// by.
 func (s *stored) lives(all map[string]stored, now time.Time) bool {
 	for _, key := range s.By {
 		if _, there := all[key]; !there {
@@ -275,13 +276,13 @@ func (g *Authenticator) List(ctx context.Context, of *Grant) ([]Token, error) {
 	return list, err
 }
 
-// owns tells whether a token is one's own: everybody's are those of nil.
+// owns reports whether a token belongs to the login; all tokens belong to nil.
 func (g *Grant) owns(backend, user string) bool {
 	return g == nil || g.Backend == backend && g.Name == user
 }
 
-// Find returns the token that the beginning of its id names. For somebody who has logged
-// in, as of says, there are no tokens but theirs; nil is everybody's.
+// Find returns the token whose id begins with id. A logged-in user, of, finds only their own
+// tokens; nil finds all.
 func (g *Authenticator) Find(ctx context.Context, id string, of *Grant) (TokenKey, error) {
 	id = strings.ToLower(strings.TrimSpace(id))
 	if len(id) < shortest {
@@ -306,18 +307,54 @@ func (g *Authenticator) Find(ctx context.Context, id string, of *Grant) (TokenKe
 	return "", fmt.Errorf("%d tokens have ids that begin with %s", len(found), id)
 }
 
-// TokenKey names one token in the store, and cannot be used as one.
+// TokenKey identifies one token in the store, and cannot be used as one.
 type TokenKey string
 
-// Delete forgets a token, and with it those that it has made.
+// Delete deletes a token and those made with it. A store that is shared with other masters
+// remembers that it must not come back.
 func (g *Authenticator) Delete(ctx context.Context, key TokenKey) error {
+	if s, ok := g.store.(interface {
+		Revoke(ctx context.Context, key string) error
+	}); ok {
+		return s.Revoke(ctx, string(key))
+	}
 	return g.store.Delete(ctx, string(key))
 }
 
-// sweepEvery is how often tokens that have expired are removed.
+// Foreign restricts a token from another master to what this master would have allowed: its stored
+// rules are dropped, it lives no longer than the usual lifetime here, and each use is checked with
+// the backends of this master, which must know the same account with the same secret.
+func (g *Authenticator) Foreign(value []byte) ([]byte, error) {
+	var s stored
+	if err := json.Unmarshal(value, &s); err != nil {
+		return nil, fmt.Errorf("token of another master: %w", err)
+	}
+	b := g.backends.Load()
+	if b.all[s.Backend] == nil {
+		return nil, fmt.Errorf("token of another master: external_auth has no backend %.60q here", s.Backend)
+	}
+	if err := check(s.User, Proof{Secret: "-"}); err != nil {
+		return nil, fmt.Errorf("token of another master: %w", err)
+	}
+	if len(s.By) > maxLine || len(s.Digest) == 0 {
+		return nil, errors.New("token of another master: it is not as this one makes them")
+	}
+	life, err := b.life.of(s.Backend, s.User, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	now := g.clock.now()
+	s.Expires, s.Rules, s.Foreign = until(now.Add(life), s.Expires), "", true
+	if s.Issued.After(now) {
+		s.Issued = now
+	}
+	return json.Marshal(s)
+}
+
+// sweepEvery is how often expired tokens are removed.
 const sweepEvery = time.Minute
 
-// Keep sweeps from time to time, until ctx ends.
+// Keep sweeps periodically until ctx ends.
 func (g *Authenticator) Keep(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -328,13 +365,13 @@ func (g *Authenticator) Keep(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := g.Sweep(ctx); err != nil && ctx.Err() == nil {
-			g.log.Error("tokens not swept", "err", err)
+			g.log.Error("expired tokens not removed", "err", err)
 		}
 	}
 }
 
-// Sweep forgets tokens that have expired or whose own token is gone, and what is known of accounts that
-// nobody asked for in a while.
+// Sweep deletes tokens that have expired or whose parent token is gone, and cached accounts that
+// were not used for a while.
 func (g *Authenticator) Sweep(ctx context.Context) error {
 	now := g.clock.now()
 	all, err := g.all(ctx)

@@ -2,16 +2,16 @@ package event
 
 import "time"
 
-// Extent says what a store of events holds.
+// Extent describes the content of an event store.
 type Extent struct {
 	First   uint64    `json:"first"` // the sequence of the oldest event
-	Last    uint64    `json:"last"`  // and of the newest; First is Last+1 in an empty store
+	Last    uint64    `json:"last"`  // the sequence of the newest event; First is Last+1 in an empty store
 	Count   uint64    `json:"count"` // messages: a long event takes several
 	Bytes   uint64    `json:"bytes"`
 	Oldest  time.Time `json:"oldest,omitzero"`
 	Newest  time.Time `json:"newest,omitzero"`
 	Limit   int64     `json:"limit"`   // bytes; 0 is no limit
-	Dropped uint64    `json:"dropped"` // messages that went by size, since the daemon began
+	Dropped uint64    `json:"dropped"` // messages removed because of the size limit since the daemon started
 	MaxAge  float64   `json:"max_age"` // seconds; 0 is no limit
 	Readers int       `json:"readers"`
 }

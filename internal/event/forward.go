@@ -11,8 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// ForwardPrefix begins the tags of a minion's own bus whose events are passed on
-// to the master.
+// ForwardPrefix begins the tags of events on a minion's own bus that are forwarded to the master.
 const ForwardPrefix = "fire_master"
 
 // ErrForward is wrapped by the errors of ParseForward.
@@ -24,23 +23,20 @@ type Item struct {
 	Data json.RawMessage `json:"data,omitempty"` // none is an empty object
 }
 
-// Forward is what a minion sends to the master's bus: one event in the single
-// form, or a list.
+// Forward is what a minion sends to the master's bus: one event in the single form, or a list.
 type Forward struct {
 	Single bool
-	Pretag *string // nil for none; an empty one is one
+	Pretag *string // nil for none; an empty one counts
 	Items  []Item  // never empty; exactly one in the single form
 }
 
-// Forwarded says whether an event with this tag, fired on a minion's bus, is for
-// the master.
+// Forwarded reports whether an event with this tag, fired on a minion's bus, is for the master.
 func Forwarded(tag string) bool { return strings.HasPrefix(tag, ForwardPrefix) }
 
-// ParseForward reads the data of an event whose tag is Forwarded: an object with
-// tag and data, or with a list of events, each with its own tag and data, and
-// perhaps pretag. A key that is missing or null means none. The list wins over
-// tag and data, as in Salt; other keys are ignored, an id among them: who sent
-// the event is what the bus has verified.
+// ParseForward reads the data of an event whose tag is Forwarded: an object with tag and data, or
+// with a list of events, each with its own tag and data, and optionally pretag. A missing or null
+// key means none. The list takes precedence over tag and data, as in Salt; other keys are ignored,
+// also an id: the sender is what the bus has verified.
 func ParseForward(data json.RawMessage) (Forward, error) {
 	f, err := parseForward(data)
 	if err != nil {
@@ -74,7 +70,7 @@ func parseForward(data json.RawMessage) (Forward, error) {
 	return f, err
 }
 
-// parseItems reads the events of a list. One without data is its own data, as in
+// parseItems reads the events of a list. If one has no data, the item itself is the data, as in
 // Salt.
 func parseItems(list []json.RawMessage) ([]Item, error) {
 	items := make([]Item, len(list))
@@ -113,8 +109,8 @@ func tagOf(keys map[string]json.RawMessage) (string, error) {
 	return tag, nil
 }
 
-// object takes an object apart, by its exact keys: encoding/json would take "Tag"
-// for the field of a struct that is named "tag".
+// object parses an object with its exact keys: encoding/json would accept "Tag" for a struct field
+// named "tag".
 func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	keys := map[string]json.RawMessage{}
 	if value.Members(raw, func(key string, v []byte) error { keys[key] = v; return nil }) != nil {
@@ -132,8 +128,8 @@ func orEmpty(data json.RawMessage) json.RawMessage {
 	return data
 }
 
-// single is Salt's form of a minion's event on the master's bus. The order of the
-// keys is Salt's too.
+// single returns Salt's form of a minion's event on the master's bus, with the keys in Salt's
+// order.
 func single(id salt.MinionID, pretag *string, data json.RawMessage, tag string) json.RawMessage {
 	b := make([]byte, 0, len(id)+len(data)+len(tag)+96)
 	b = appendText(append(b, `{"id":`...), string(id))
@@ -147,10 +143,9 @@ func single(id salt.MinionID, pretag *string, data json.RawMessage, tag string) 
 	return append(appendText(append(b, `,"tag":`...), tag), '}')
 }
 
-// Shape returns the events as they stand on the master's bus. A single one is
-// wrapped together with the id of its verified sender. Those of a list stand as
-// they are; with a pretag each is fired under its own tag, and again under the
-// pretag, a slash and its tag. Their data is valid.
+// Shape returns the events for the master's bus. A single one is wrapped together with the id of
+// its verified sender. Those of a list are unchanged; with a pretag each is fired with its own tag,
+// and again with pretag, a slash and its tag. Their data is valid.
 func (f Forward) Shape(id salt.MinionID) ([]Item, error) {
 	shaped := make([]Item, 0, 2*len(f.Items))
 	for _, item := range f.Items {
@@ -169,14 +164,14 @@ func (f Forward) Shape(id salt.MinionID) ([]Item, error) {
 	return shaped, nil
 }
 
-// Outline is an event as Shape returns it, without its data.
+// Outline is an event as Shape returns it, but without its data.
 type Outline struct {
 	Tag  string
 	Size int // bytes of the data
 }
 
-// Outlines are those of the events that Shape returns, for data that is valid: to see whether
-// they may be fired they need not be made.
+// Outlines returns the outlines of the events that Shape returns, for valid data: to check whether
+// they may be fired, they need not be built.
 func (f Forward) Outlines(id salt.MinionID) []Outline {
 	list := make([]Outline, 0, 2*len(f.Items))
 	for _, item := range f.Items {
@@ -192,14 +187,14 @@ func (f Forward) Outlines(id salt.MinionID) []Outline {
 	return list
 }
 
-// compact takes the blanks between the parts of data out, if there are any.
+// compact removes blanks between the parts of data, if there are any.
 func compact(data json.RawMessage) json.RawMessage {
 	if !bytes.ContainsAny(data, " \t\r\n") {
 		return data
 	}
 	var b bytes.Buffer
 	if json.Compact(&b, data) != nil {
-		return data // it is not valid, which shows where it is checked
+		return data // it is invalid, and is checked elsewhere
 	}
 	return b.Bytes()
 }
@@ -211,9 +206,8 @@ func under(pretag, tag string) string {
 	return pretag + "/" + tag
 }
 
-// MasterTag names an event that a minion fires on its own bus about its master:
-// what is alive, connected, disconnected or failback. That a master is alive is
-// told under its own address.
+// MasterTag returns the tag of an event that a minion fires on its own bus about its master: what
+// is alive, connected, disconnected or failback. For alive, the tag has the address of the master.
 func MasterTag(what, master string) string {
 	if what == "alive" && master != "" {
 		return "__master_alive_" + master

@@ -49,12 +49,14 @@ func TestForwardLikeSalt(t *testing.T) {
 	}
 	documented.Differences(t, slices.Collect(maps.Values(different))...)
 	unused := maps.Clone(different)
+	var count documented.Comparison
 	for _, c := range file.Cases {
 		t.Run(c.ID, func(t *testing.T) {
 			got, want := c.brine(t), c.salt(t)
 			same := reflect.DeepEqual(got, want)
 			reason, listed := unused[c.ID]
 			delete(unused, c.ID)
+			count.Count(documented.Refusal(same, isAnEvent(got), isAnEvent(want)))
 			if !same && !listed {
 				t.Errorf("%s\ngot  %v\nwant %v", c.Kind, got, want)
 			}
@@ -66,6 +68,13 @@ func TestForwardLikeSalt(t *testing.T) {
 	for id := range unused {
 		t.Errorf("%s is listed as different, and is no case", id)
 	}
+	count.Stands(t, "events of minions")
+}
+
+// isAnEvent tells whether there is anything on the bus then.
+func isAnEvent(answer any) bool {
+	list, ok := answer.([]any)
+	return !ok || len(list) > 0
 }
 
 // salt returns what the case says that then stands on the bus.

@@ -11,10 +11,9 @@ import (
 	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
-// Grants say which ordinary users may fire and hear which tags: the setting
-// event_acl. Users and tags are shell patterns for the whole name, in which *
-// passes slashes; what nobody granted is refused. Root and the user that the
-// daemon runs as need no grant.
+// Grants defines which ordinary users may fire and listen to which tags: the setting
+// event_acl. Users and tags are shell patterns for the whole name, in which * also matches
+// slashes; everything without a grant is refused. Root and the daemon's user need no grant.
 //
 //	event_acl:
 //	  nagios:                 # a user
@@ -23,13 +22,13 @@ import (
 //	      - monitoring/*
 //	      - salt/minion/*/start
 //	  'web-*':
-//	    - deploy/*            # a list is for both
+//	    - deploy/*            # a list applies to both
 //	  client:dashboard:       # a client, by the name of its credentials
 //	    listen: monitoring/*
-//	  ldap:fred:              # who has logged in by a backend of external_auth
+//	  ldap:fred:              # a user who has logged in through a backend of external_auth
 //	    listen: deploy/*
 //
-// The nil Grants are none.
+// A nil Grants grants nothing.
 type Grants struct{ rules []grant }
 
 type grant struct {
@@ -37,24 +36,24 @@ type grant struct {
 	fire, listen []right
 }
 
-// right is one pattern of tags that somebody may fire or hear.
+// right is one pattern of tags that a user may fire or listen to.
 type right struct {
 	*fnmatch.Pattern
 	Grant
 }
 
-// Grant names the rule that allows something, and its place as file:line.
+// Grant is the rule that allows something, and its position as file:line.
 type Grant struct{ Rule, Where string }
 
-// holds says whether the rule is for this user. Rules for clients, programs that
-// come over the network, say so, and those for a user who has logged in name the backend:
-// a pattern for the users of this machine is never for them too.
+// holds reports whether the rule applies to this user. Rules for clients, which are programs on the
+// network, and for users who have logged in through a backend begin with that kind: a pattern for
+// the users of this machine never matches them.
 func (g grant) holds(user string) bool {
 	return g.user.Match(user) && kindOf(g.user.String()) == kindOf(user)
 }
 
-// kindOf is what stands before the colon of a name: "client", or a backend; "" for a
-// user of this machine.
+// kindOf returns the part of a name before the colon: "client", or a backend; "" for a user of this
+// machine.
 func kindOf(name string) string {
 	kind, _, found := strings.Cut(name, ":")
 	if !found {
@@ -63,8 +62,7 @@ func kindOf(name string) string {
 	return kind
 }
 
-// GrantError is a mistake in event_acl. Node is where it stands; nil is the
-// setting as a whole.
+// GrantError is an error in event_acl. Node is its position; nil is the setting as a whole.
 type GrantError struct {
 	Node *yaml.Node
 	Err  error
@@ -73,15 +71,15 @@ type GrantError struct {
 // Error implements error.
 func (e *GrantError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the mistake itself.
+// Unwrap returns the cause.
 func (e *GrantError) Unwrap() error { return e.Err }
 
 func grantErrorf(n *yaml.Node, format string, args ...any) error {
 	return &GrantError{n, fmt.Errorf(format, args...)}
 }
 
-// ParseGrants reads event_acl; n is nil where it is not set. where tells the
-// place of a node. Its errors are *GrantError.
+// ParseGrants reads event_acl; n is nil if it is not set. where returns the position of a node. Its
+// errors are *GrantError.
 func ParseGrants(n *yaml.Node, where func(*yaml.Node) string) (*Grants, error) {
 	if n == nil || n.Tag == "!!null" {
 		return nil, nil
@@ -134,7 +132,7 @@ func (g *grant) parse(rights *yaml.Node, where func(*yaml.Node) string) (err err
 	return nil
 }
 
-// rights reads the tags that may be fired or heard.
+// rights reads the tags that may be fired or listened to.
 func (g *grant) rights(verb string, n *yaml.Node, where func(*yaml.Node) string) ([]right, error) {
 	nodes, err := parseTags(n)
 	list := make([]right, len(nodes))
@@ -144,7 +142,7 @@ func (g *grant) rights(verb string, n *yaml.Node, where func(*yaml.Node) string)
 	return list, err
 }
 
-// parseTags reads one pattern or a list of them.
+// parseTags reads one pattern or a list of patterns.
 func parseTags(n *yaml.Node) ([]*yaml.Node, error) {
 	nodes := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
@@ -161,8 +159,8 @@ func parseTags(n *yaml.Node) ([]*yaml.Node, error) {
 	return nodes, nil
 }
 
-// MayFire says whether user may fire tag, and the rule that allows it. The
-// events of the audit log are the daemon's own, whatever is granted.
+// MayFire reports whether user may fire tag, and returns the rule that allows it. Only the daemon
+// may fire the events of the audit log, whatever is granted.
 func (g *Grants) MayFire(user, tag string) (Grant, bool) {
 	if g == nil || IsAudit(tag) {
 		return Grant{}, false
@@ -180,7 +178,7 @@ func (g *Grants) MayFire(user, tag string) (Grant, bool) {
 	return Grant{}, false
 }
 
-// Fires are the patterns of tags that user may fire.
+// Fires returns the patterns of tags that user may fire.
 func (g *Grants) Fires(user string) []string {
 	var list []string
 	if g == nil {
@@ -197,7 +195,7 @@ func (g *Grants) Fires(user string) []string {
 	return list
 }
 
-// Known says whether user has any grant.
+// Known reports whether user has any grant.
 func (g *Grants) Known(user string) bool {
 	return g != nil && slices.ContainsFunc(g.rules, func(one grant) bool {
 		return one.holds(user) && len(one.fire)+len(one.listen) > 0
@@ -210,7 +208,7 @@ type Hearing struct {
 	tags []right
 }
 
-// HearAll is the hearing of root and of the daemon's user.
+// HearAll is for root and the daemon's user.
 var HearAll = Hearing{all: true}
 
 // Hearing returns what user may listen to.
@@ -227,16 +225,16 @@ func (g *Grants) Hearing(user string) Hearing {
 	return h
 }
 
-// May says whether an event of this tag may be heard. Those of the audit log
-// may be by a pattern that names them: not by * alone.
+// May reports whether an event with this tag may be received. Those of the audit log need a pattern
+// that names them: * alone is not enough.
 func (h Hearing) May(tag string) bool {
 	return h.all || slices.ContainsFunc(h.tags, func(t right) bool { return t.Match(tag) && (!IsAudit(tag) || t.namesAudit()) })
 }
 
-// namesAudit says whether the pattern is about the audit log in so many words.
+// namesAudit reports whether the pattern explicitly names the audit log.
 func (r right) namesAudit() bool { return IsAudit(r.Prefix()) }
 
-// Limits are the patterns to which the hearing is limited; nil is no limit.
+// Limits returns the patterns to which the hearing is limited; nil is no limit.
 func (h Hearing) Limits() []string {
 	if h.all {
 		return nil
@@ -248,8 +246,8 @@ func (h Hearing) Limits() []string {
 	return limits
 }
 
-// Covers says whether some tag that begins with prefix may be heard, as far as
-// can be told from the patterns, and the first rule that allows it.
+// Covers reports whether some tag that begins with prefix may be received, as far as the patterns
+// show it, and returns the first rule that allows it.
 func (h Hearing) Covers(prefix string) (Grant, bool) {
 	if h.all {
 		return Grant{Rule: "operator"}, true

@@ -8,34 +8,34 @@ import (
 	"github.com/brinebus/brine/internal/target/pyre"
 )
 
-// MatchType says how a pattern is compared with a tag. The names are Salt's.
+// MatchType is the way a pattern is compared with a tag. The names are Salt's.
 type MatchType string
 
-// The ways of comparing. The empty MatchType is StartsWith.
+// The match types. The empty MatchType is StartsWith.
 const (
 	StartsWith MatchType = "startswith"
 	EndsWith   MatchType = "endswith"
 	Find       MatchType = "find"    // anywhere in the tag
 	Regex      MatchType = "regex"   // a regular expression of Python, with a ^ before it
-	Fnmatch    MatchType = "fnmatch" // a shell pattern for the whole tag; * passes slashes
+	Fnmatch    MatchType = "fnmatch" // a shell pattern for the whole tag; * also matches slashes
 )
 
-// MatchTypes are all of them, for the words of an error.
+// MatchTypes lists all match types, for error messages.
 const MatchTypes = "startswith, endswith, find, regex, fnmatch"
 
 // Matcher compares tags with patterns. Its methods may be called concurrently.
 type Matcher struct {
-	all      bool // there is no pattern: every tag matches
+	all      bool // there are no patterns: every tag matches
 	prefixes []string
 	tests    []func(tag string) (bool, error)
 	back     bool
 }
 
-// Backtracks says whether a pattern may go back in a tag, and take a long time over it.
+// Backtracks reports whether a pattern may need backtracking, which can take long.
 func (m *Matcher) Backtracks() bool { return m.back }
 
-// NewMatcher compiles patterns, one of which is enough for a match; without any,
-// every tag matches.
+// NewMatcher compiles patterns; a tag matches if one of them does. Without patterns every tag
+// matches.
 func NewMatcher(t MatchType, patterns []string) (*Matcher, error) {
 	m := &Matcher{all: len(patterns) == 0}
 	for _, p := range patterns {
@@ -53,14 +53,13 @@ func NewMatcher(t MatchType, patterns []string) (*Matcher, error) {
 			m.back = m.back || err != nil || re.Backtracks()
 		}
 	}
-	if _, err := compile(t, ""); err != nil { // also where there is no pattern
+	if _, err := compile(t, ""); err != nil { // check the type even if there is no pattern
 		return nil, err
 	}
 	return m, nil
 }
 
-// Match says whether tag matches. An error means that a regular expression took
-// too long over it.
+// Match reports whether tag matches. An error means that a regular expression took too long.
 func (m *Matcher) Match(tag string) (bool, error) {
 	if m.all {
 		return true, nil
@@ -95,8 +94,8 @@ func compile(t MatchType, pattern string) (func(string) (bool, error), error) {
 	return nil, fmt.Errorf("%q is no way to match a tag: there are %s", t, MatchTypes)
 }
 
-// compileRegex reads pattern as Salt does: a ^ is put before it and it is then
-// searched for, so that of several alternatives only the first is anchored.
+// compileRegex compiles pattern as Salt does: it puts ^ before the pattern and then searches for
+// it, so only the first of several alternatives is anchored.
 func compileRegex(pattern string) (func(string) (bool, error), error) {
 	anchored := "^" + pattern
 	if _, err := pyre.Compile(anchored); err != nil {

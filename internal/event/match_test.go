@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/target/fnmatch"
+	"github.com/brinebus/brine/test/documented"
 )
 
 // TestMatchVectors runs testdata/tags.json: cases answered by Salt 3006.
@@ -29,23 +30,29 @@ func TestMatchVectors(t *testing.T) {
 	if len(file.Cases) < 100 {
 		t.Fatalf("only %d cases", len(file.Cases))
 	}
+	var count documented.Comparison
 	for _, c := range file.Cases {
 		want, decided := c.Verdict.(bool)
 		m, err := NewMatcher(c.Type, []string{c.Search})
 		if err != nil {
+			count.Count(documented.Verdict(false, decided))
 			if decided {
 				t.Errorf("%s: NewMatcher(%s, %q): %v, want %v", c.ID, c.Type, c.Search, err, want)
 			}
 			continue
 		}
 		if !decided {
+			count.Count(documented.Laxer)
 			t.Errorf("%s: NewMatcher(%s, %q) was accepted; Salt says %v", c.ID, c.Type, c.Search, c.Verdict)
 			continue
 		}
-		if got, err := m.Match(c.Tag); got != want || err != nil {
+		got, err := m.Match(c.Tag)
+		count.Count(documented.Verdict(got, want))
+		if got != want || err != nil {
 			t.Errorf("%s: %s %q with %q: %v, %v; want %v", c.ID, c.Type, c.Tag, c.Search, got, err, want)
 		}
 	}
+	count.Stands(t, "tags of events")
 }
 
 func TestSeveralPatterns(t *testing.T) {

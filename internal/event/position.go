@@ -12,14 +12,14 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Position is how far a reader of several journals has come: a sequence for each, by the
-// name of the journal.
+// Position is how far a reader of several journals has read: a sequence for each journal, by its
+// name.
 type Position map[string]uint64
 
-// maxJournals is how many journals a position may name.
+// maxJournals limits the journals in a position.
 const maxJournals = 8
 
-// ReadPosition reads what String wrote, as m1-0a1b2c3d:4711,m2-9f8e7d6c:12.
+// ReadPosition parses the text that String returns, such as m1-0a1b2c3d:4711,m2-9f8e7d6c:12.
 func ReadPosition(text string) (Position, error) {
 	p := Position{}
 	for _, part := range strings.Split(text, ",") {
@@ -36,7 +36,7 @@ func ReadPosition(text string) (Position, error) {
 	return p, nil
 }
 
-// String writes it, sorted by the names.
+// String returns the position as text, sorted by name.
 func (p Position) String() string {
 	parts := make([]string, 0, len(p))
 	for _, name := range slices.Sorted(maps.Keys(p)) {
@@ -45,9 +45,9 @@ func (p Position) String() string {
 	return strings.Join(parts, ",")
 }
 
-// CheckText says whether a text can be the one of a stored event: an object of JSON, on one
-// line. Whoever writes into a journal of ours makes sure of that; what comes out of another
-// master's may be anything, further lines for whoever listens among it.
+// CheckText reports as an error if text cannot be a stored event: a JSON object on one line. For
+// our own journals the writer guarantees this; the journal of another master may contain anything,
+// also extra lines for listeners.
 func CheckText(text []byte) error {
 	if len(text) < 2 || text[0] != '{' || text[len(text)-1] != '}' || bytes.ContainsAny(text, "\r\n") || !value.Valid(text) {
 		return errors.New("it is no event: an object of JSON on one line is wanted")
@@ -55,21 +55,21 @@ func CheckText(text []byte) error {
 	return nil
 }
 
-// Pass notes that everything up to seq of that journal is done.
+// Pass records that everything up to seq of that journal is done.
 func (p Position) Pass(name string, seq uint64) { p[name] = max(p[name], seq) }
 
 const masterKey = `,"master":"`
 
-// AppendMirrored is AppendStored for an event of the journal of another master, with the
-// name of that journal, which needs no escapes.
+// AppendMirrored is AppendStored for an event from the journal of another master, with the name of
+// that journal, which needs no escapes.
 func AppendMirrored(b, stored []byte, master string, seq uint64) []byte {
 	b = append(b, stored[:len(stored)-1]...)
 	b = append(append(append(b, masterKey...), master...), '"')
 	return append(appendSeq(b, seq), '}')
 }
 
-// MasterOf reads the name of the journal in a line that AppendMirrored wrote; "" where
-// there is none.
+// MasterOf returns the name of the journal in a line that AppendMirrored wrote; "" if there is
+// none.
 func MasterOf(line []byte) string {
 	at := bytes.LastIndex(line, []byte(seqKey))
 	if at < 1 || line[at-1] != '"' {
@@ -83,14 +83,13 @@ func MasterOf(line []byte) string {
 	return string(head[begin+len(masterKey):])
 }
 
-// stampEnd is what the text of an event ends with whose data has a _stamp.
+// stampEnd precedes the stamp at the end of the text of an event whose data has a _stamp.
 const stampEnd = `"_stamp":"`
 
-// StampOf is the moment at which a stored event was stored, as its _stamp has it; "" where
-// its data is no object.
+// StampOf returns the _stamp of a stored event, as text; "" if its data is not an object.
 func StampOf(text []byte) string { return StampIn(bytes.TrimSuffix(text, []byte("}"))) }
 
-// StampIn is that of the data of a stored event.
+// StampIn is StampOf for the data of a stored event.
 func StampIn(data []byte) string {
 	const end = `"}`
 	n := len(data) - len(end) - len(StampLayout)

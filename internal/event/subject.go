@@ -6,27 +6,25 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Root is the first part of every subject of the master's event bus.
+// Root is the prefix of every subject of the master's event bus.
 const Root = "salt.event"
 
-// indexed is how many parts of an ordinary tag become subject tokens, and
-// maxToken how long one may be. The journal keeps an index of its subjects in
-// memory, so a subject is a bounded hint to where an event lies; the exact tag
-// is in the event.
+// indexed is how many parts of an ordinary tag become subject tokens, and maxToken their maximum
+// length. The journal keeps an index of its subjects in memory, so a subject is only a bounded hint
+// where an event is; the exact tag is in the event.
 const (
 	indexed  = 2
 	maxToken = 48
 )
 
-// Subject returns the subject under which the journal files an event of this
-// tag: for a job one subject for its start, one for all its returns and one for
-// each further kind; for a runner one a job; otherwise the first two parts.
-// Without that, ten thousand minions times a thousand jobs would be ten million
-// entries of the index.
+// Subject returns the subject under which the journal stores an event with this tag: for a job, one
+// subject for its start, one for all its returns and one for each further kind; for a runner, one
+// for each job; otherwise the first two parts. Otherwise ten thousand minions times a thousand jobs
+// would be ten million index entries.
 func Subject(tag string) string {
 	parts := strings.SplitN(tag, "/", 5)
 	if _, err := salt.ParseJID(parts[0]); err == nil {
-		return JobSubject(salt.JID(parts[0]), "other") // with its job, and for as long
+		return JobSubject(salt.JID(parts[0]), "other") // stored with its job, and as long as it
 	}
 	if len(parts) >= 3 && parts[0] == "salt" {
 		if _, err := salt.ParseJID(parts[2]); err == nil {
@@ -49,8 +47,8 @@ func Subject(tag string) string {
 	return s
 }
 
-// JobSubject is where the journal files the events of one kind ("new", "ret",
-// "state") of a job. An empty jid or kind stands for all.
+// JobSubject returns the subject for the events of one kind ("new", "ret", "state") of a job. An
+// empty jid or kind stands for all.
 func JobSubject(jid salt.JID, kind string) string {
 	if jid == "" {
 		jid = "*"
@@ -63,7 +61,7 @@ func JobSubject(jid salt.JID, kind string) string {
 
 func isJobKind(s string) bool { return s == "new" || s == "ret" || s == "state" }
 
-// token escapes one part for the index, cut where it is long.
+// token escapes one part for the index, and cuts it if it is too long.
 func token(part string) string {
 	t := Escape(part)
 	if len(t) > maxToken {
@@ -74,9 +72,9 @@ func token(part string) string {
 
 const hexDigits = "0123456789ABCDEF"
 
-// Escape writes any text as one subject token: letters, digits, hyphen and
-// underscore stay, every other byte becomes % and two upper-case hexadecimal
-// digits, and the empty text a single %. Different texts give different tokens.
+// Escape encodes any text as one subject token: letters, digits, hyphen and underscore stay, every
+// other byte becomes % and two upper-case hexadecimal digits, and the empty text becomes a single
+// %. Different texts give different tokens.
 func Escape(s string) string {
 	if s == "" {
 		return "%"
@@ -101,8 +99,8 @@ func Escape(s string) string {
 	return string(b)
 }
 
-// Unescape is the inverse of Escape. It refuses every token that Escape does
-// not make, so that a text has one token only.
+// Unescape is the inverse of Escape. It refuses every token that Escape does not produce, so that
+// each text has only one token.
 func Unescape(token string) (string, bool) {
 	if token == "%" {
 		return "", true
@@ -131,7 +129,7 @@ func bare(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
 }
 
-// JobKind is the part of a job's tag behind its id; "" where it has none.
+// JobKind returns the part of a job's tag after the id; "" if there is none.
 func JobKind(tag string) string {
 	if parts := strings.SplitN(tag, "/", 5); len(parts) > 3 {
 		return parts[3]

@@ -12,12 +12,12 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// The text of an event, in the journal and on its way to a listener, is one line
-// of JSON with its keys in one order: tag, from, data, seq. That order lets the
-// daemon tell the tag and the sender, and add the sequence, without reading data.
+// The text of an event, in the journal and on its way to a listener, is one line of JSON with its
+// keys in this order: tag, from, data, seq. With this order the daemon can read the tag and the
+// sender, and add the sequence, without parsing data.
 
-// Append writes e behind b as one line of JSON without a line end. e.Data must be
-// valid; line ends between its parts are taken out.
+// Append appends e to b as one line of JSON without a line end. e.Data must be valid; line ends
+// between its parts are removed.
 func (e Event) Append(b []byte) []byte {
 	b = appendLine(appendHead(b, e.Tag, e.From), e.Data)
 	if e.Seq > 0 {
@@ -26,7 +26,7 @@ func (e Event) Append(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendHead writes what stands before the data.
+// appendHead appends everything before the data.
 func appendHead(b []byte, tag, from string) []byte {
 	b = append(b, `{"tag":`...)
 	b = appendText(b, tag)
@@ -37,8 +37,7 @@ func appendHead(b []byte, tag, from string) []byte {
 	return append(b, `,"data":`...)
 }
 
-// Read reads a text that Append wrote, without going into the data, which is a part of
-// it.
+// Read parses a text that Append wrote, without parsing the data, which is a slice of it.
 func Read(text []byte) (e Event, err error) {
 	err = value.Members(text, func(key string, v []byte) error {
 		switch key {
@@ -59,8 +58,7 @@ func Read(text []byte) (e Event, err error) {
 	return e, nil
 }
 
-// AppendStored writes stored, the text of an event without a sequence, behind b with
-// its sequence.
+// AppendStored appends to b stored, the text of an event without a sequence, with its sequence.
 func AppendStored(b, stored []byte, seq uint64) []byte {
 	b = append(b, stored[:len(stored)-1]...)
 	return append(appendSeq(b, seq), '}')
@@ -72,8 +70,8 @@ func appendSeq(b []byte, seq uint64) []byte {
 	return strconv.AppendUint(append(b, seqKey...), seq, 10)
 }
 
-// SeqOf reads the sequence at the end of a line that AppendStored or Append wrote; 0
-// where there is none.
+// SeqOf returns the sequence at the end of a line that AppendStored or Append wrote; 0 if there is
+// none.
 func SeqOf(line []byte) uint64 {
 	line = bytes.TrimSuffix(bytes.TrimRight(line, "\n"), []byte("}"))
 	digits := len(line)
@@ -90,8 +88,7 @@ func SeqOf(line []byte) uint64 {
 	return seq
 }
 
-// appendText writes s as a JSON string. Go's own way would write < and > as
-// escapes, which people read badly.
+// appendText appends s as a JSON string. encoding/json would escape < and >, which is hard to read.
 func appendText(b []byte, s string) []byte {
 	if plain(s) {
 		return append(append(append(b, '"'), s...), '"')
@@ -112,27 +109,25 @@ func plain(s string) bool {
 	return true
 }
 
-// appendLine writes JSON without line ends, which in valid JSON stand between
-// its parts only.
+// appendLine appends JSON without line ends, which valid JSON has only between its parts.
 func appendLine(b, data []byte) []byte {
 	if bytes.IndexByte(data, '\n') < 0 && bytes.IndexByte(data, '\r') < 0 {
 		return append(b, data...)
 	}
 	var buf bytes.Buffer
 	if err := json.Compact(&buf, data); err != nil {
-		return append(b, data...) // the caller's mistake; it shows where it is read
+		return append(b, data...) // invalid JSON is an error of the caller; a reader will notice
 	}
 	return append(b, buf.Bytes()...)
 }
 
-// Head is what is known of an event without reading its data.
+// Head is the part of an event before its data.
 type Head struct {
 	Tag  string
 	From string
 }
 
-// HeadOf reads the head of a text that Append wrote, without going through the
-// data.
+// HeadOf parses the head of a text that Append wrote, without parsing the data.
 func HeadOf(text []byte) (Head, error) {
 	if h, _, ok := quickHead(text); ok {
 		return h, nil
@@ -147,8 +142,8 @@ func HeadOf(text []byte) (Head, error) {
 	return Head{e.Tag, e.From}, nil
 }
 
-// Heads reads the heads of texts one after the other. Neighbours mostly have the same
-// one, which then costs a comparison. The zero value is ready.
+// Heads parses the heads of consecutive texts. Neighbours usually have the same head, which then
+// costs only a comparison. The zero value is ready to use.
 type Heads struct {
 	last  Head
 	begin []byte // the text of the last event up to its data
@@ -167,7 +162,7 @@ func (h *Heads) Of(text []byte) (Head, error) {
 	return head, nil
 }
 
-// quickHead also returns where the data begins.
+// quickHead also returns the offset of the data.
 func quickHead(text []byte) (h Head, data int, ok bool) {
 	rest, ok := bytes.CutPrefix(text, []byte(`{"tag":"`))
 	if !ok {
@@ -185,10 +180,19 @@ func quickHead(text []byte) (h Head, data int, ok bool) {
 	return h, len(text) - len(rest), ok
 }
 
-// Split takes a line that Append wrote for an event without sender and sequence
-// apart, without looking into data. ok is false for what must be read as JSON. like is the
-// tag that it returned for the line before, or "": mostly this one has the same, which
-// is then not copied.
+// Retag returns the text of an event, which Append wrote, with another tag. A text in another
+// format is returned unchanged.
+func Retag(text []byte, tag string) []byte {
+	head, data, ok := quickHead(text)
+	if !ok {
+		return text
+	}
+	return append(appendHead(make([]byte, 0, len(text)), tag, head.From), text[data:]...)
+}
+
+// Split splits a line that Append wrote for an event without sender and sequence, without parsing
+// data. If ok is false, the line must be parsed as JSON. like is the tag that it returned for the
+// previous line, or "": usually the tag is the same, and then it is not copied.
 func Split(line []byte, like string) (tag string, data []byte, ok bool) {
 	rest, ok := bytes.CutPrefix(line, []byte(`{"tag":"`))
 	if !ok {
@@ -206,7 +210,7 @@ func Split(line []byte, like string) (tag string, data []byte, ok bool) {
 	return tag, data, ok
 }
 
-// quickText reads a JSON string up to its closing quote, if it has no escapes.
+// quickText parses a JSON string up to its closing quote, if it has no escapes.
 func quickText(b []byte) (s string, rest []byte, ok bool) {
 	end := bytes.IndexByte(b, '"')
 	if end < 0 || bytes.IndexByte(b[:end], '\\') >= 0 {

@@ -95,3 +95,26 @@ func TestHeads(t *testing.T) {
 		t.Error("a text without a tag has a head")
 	}
 }
+
+func TestRetag(t *testing.T) {
+	for stored, want := range map[string]string{
+		`{"tag":"salt/job/1/ret/a","from":"a","data":{"tag":"x"},"seq":7}` + "\n": `{"tag":"1","from":"a","data":{"tag":"x"},"seq":7}` + "\n",
+		`{"tag":"salt/job/1/ret/ä","data":null}`:                                  `{"tag":"1","data":null}`,
+		`no event`: "no event",
+	} {
+		text := []byte(stored)
+		if got := string(Retag(text, "1")); got != want {
+			t.Errorf("%s becomes %s, want %s", stored, got, want)
+		}
+		if string(text) != stored {
+			t.Errorf("%s was changed to %s: others read it as well", stored, text)
+		}
+	}
+	for tag, want := range map[string]string{
+		"salt/job/1/ret/web1": "1", "salt/job/1/new": "", "salt/run/1/ret": "", "salt/job/1": "", "salt/job//ret/x": "", "x/salt/job/1/ret/web1": "",
+	} {
+		if got := ReturnOf(tag); got != want {
+			t.Errorf("the job of %s is %q, want %q", tag, got, want)
+		}
+	}
+}

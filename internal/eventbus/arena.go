@@ -4,17 +4,18 @@ import (
 	"github.com/brinebus/brine/internal/event"
 )
 
-// arena is memory for the texts of a batch, a few pieces for all of them: one for each
-// costs the collector more than the texts. A piece stays while one of its texts does.
+// arena is memory for the texts of a batch, in a few large pieces: one allocation for each text
+// would cost the garbage collector more than the texts do. A piece is kept as long as one of
+// its texts is used.
 type arena struct {
-	left int // bytes that are still to come, about
+	left int // about how many bytes are still to come
 	free []byte
 }
 
-// arenaBytes is a piece.
+// arenaBytes is the size of a piece.
 const arenaBytes = 32 << 10
 
-// arenaFor is for the texts of new events.
+// arenaFor returns an arena for the texts of new events.
 func arenaFor(events []event.Item, origin event.Origin) arena {
 	var s arena
 	for _, e := range events {
@@ -23,7 +24,7 @@ func arenaFor(events []event.Item, origin event.Origin) arena {
 	return s
 }
 
-// next is where a text of n bytes is to be appended to, and keep takes it.
+// next returns where a text of n bytes can be appended; keep then takes it.
 func (s *arena) next(n int) []byte {
 	if cap(s.free) < n {
 		s.free = make([]byte, 0, max(n, min(s.left, arenaBytes)))

@@ -10,16 +10,16 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// mostWords is how many words one answer has: nobody reads more of them.
+// mostWords limits the words of one answer: a shell cannot usefully show more.
 const mostWords = 200
 
-// SetWords sets what knows the words of its daemon beside tags and jobs; it is set before
-// anybody is served.
+// SetWords sets the source of the daemon's own words beside tags and jobs. It is called before
+// any request is served.
 func (r *Bus) SetWords(words func(kind protocol.WordKind) []string) { r.words = words }
 
-// Complete answers with the words that begin as a user has typed: of events only those which
-// they may hear, of minions and nodegroups none but for operators. Functions are for all,
-// as their documentation is.
+// Complete answers with the words that begin with what a user has typed: tags only of events
+// that they may hear, minions and nodegroups only for operators. Function names are for all, as
+// their documentation is.
 func (r *Bus) Complete(ctx context.Context, req *rpc.Request, who eventacl.Principal) error {
 	var q protocol.Complete
 	if err := req.Decode(&q); err != nil {

@@ -19,40 +19,40 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// Bounds of the dead letters. One lives in a single message of the store.
+// Limits of the dead letters. One is stored as a single message.
 const (
 	maxLetter  = 900 << 10 // bytes of one; a larger event is kept by its sequence only
 	maxLetters = 10_000    // of one user
 
-	// The bytes of one user, and of all users together. An event for which there is no
-	// space is kept by its sequence only, as long as that fits.
+	// Bytes of one user, and of all users together. An event for which there is no space is
+	// kept by its sequence only, while that fits.
 	maxOfUser  = 16 << 20
 	maxOfUsers = 128 << 20
-	// Those of the daemon's own handlers are apart: nobody may make its reactor stop.
+	// The daemon's own handlers have a limit apart: no user may make the reactor stop.
 	maxOfDaemon = 64 << 20
-	// maxWords bounds a letter beside its event: what the handler said.
+	// maxWords limits a dead letter without its event: what the handler printed.
 	maxWords = 64 << 10
 )
 
-// DeadLetters are the events that handlers could not be brought to take. What is exported
-// is for the daemon's own handlers.
+// DeadLetters are the events that handlers have failed to handle. The exported methods are for
+// the daemon's own handlers.
 type DeadLetters struct {
 	tables   *tables
 	log      *slog.Logger
-	throttle logging.Throttle // of letters that gave way, by sender
+	throttle logging.Throttle // of dead letters that gave way, by sender
 
-	mu    sync.Mutex            // held while letters are counted and kept
-	known map[string]letterHead // by key; nil before they were read
+	mu    sync.Mutex            // held while dead letters are counted and stored
+	known map[string]letterHead // by key; nil until they were read
 }
 
-// DeadLetters are those of this bus.
+// DeadLetters returns those of this bus.
 func (r *Bus) DeadLetters() *DeadLetters { return r.dead }
 
 func letterKey(owner, name string, seq uint64) string {
 	return fmt.Sprintf("%s/%s/%020d", owner, name, seq)
 }
 
-// Dead keeps, lists and drops the dead letters of the asking user.
+// Dead stores, lists and drops the dead letters of the calling user.
 func (r *Bus) Dead(ctx context.Context, req *rpc.Request, who eventacl.Principal) error {
 	var q protocol.Dead
 	if err := req.Decode(&q); err != nil {
@@ -67,12 +67,12 @@ func (r *Bus) Dead(ctx context.Context, req *rpc.Request, who eventacl.Principal
 	case protocol.DeadList, protocol.DeadDrop:
 		return r.dead.send(ctx, req, who, q)
 	}
-	return rpc.Errorf(rpc.Usage, "there is nothing like %q to do with dead letters", q.Do)
+	return rpc.Errorf(rpc.Usage, "%q is not a command for dead letters", q.Do)
 }
 
 func (s *DeadLetters) addFor(ctx context.Context, who eventacl.Principal, l *protocol.DeadLetter) error {
 	if l == nil || l.Seq == 0 {
-		return rpc.Errorf(rpc.Usage, "there is no letter to keep")
+		return rpc.Errorf(rpc.Usage, "there is no dead letter to store")
 	}
 	if err := checkName(l.Name); err != nil {
 		return err
@@ -91,8 +91,8 @@ func (s *DeadLetters) addFor(ctx context.Context, who eventacl.Principal, l *pro
 	return s.keep(ctx, who.Owner, l, s.allowance(who.Owner, l), full)
 }
 
-// allowance is how many bytes a letter of an owner may have. Its caller holds mu and
-// has counted.
+// allowance is how many bytes a dead letter of an owner may have. The caller holds mu and has
+// counted.
 func (s *DeadLetters) allowance(owner string, l *protocol.DeadLetter) int {
 	own, all := 0, 0
 	for _, p := range s.known {
@@ -112,12 +112,12 @@ func (s *DeadLetters) allowance(owner string, l *protocol.DeadLetter) int {
 	return min(maxOfUser-own, maxOfUsers-all)
 }
 
-// letterHead is what is known of a letter without reading it: to read all at each
-// addition would take longer with each.
+// letterHead is what is known of a dead letter without reading it: reading all of them at each
+// addition would take longer each time.
 type letterHead struct {
 	owner   string
 	name    string // of the handler
-	speaker string // whose event it is
+	speaker string // who fired the event
 	seq     uint64
 	size    int // bytes
 }
@@ -126,7 +126,7 @@ func headOf(owner string, l *protocol.DeadLetter, size int) letterHead {
 	return letterHead{owner, l.Name, event.Head{Tag: l.Tag, From: l.From}.Speaker(), l.Seq, size}
 }
 
-// of returns the letters of an owner, the oldest first. Its caller holds mu.
+// of returns the dead letters of an owner, the oldest first. The caller holds mu.
 func (s *DeadLetters) of(ctx context.Context, owner string) ([]letterHead, error) {
 	if s.known == nil {
 		dead := map[string]letterHead{}
@@ -148,9 +148,8 @@ func (s *DeadLetters) of(ctx context.Context, owner string) ([]letterHead, error
 	return list, nil
 }
 
-// keep stores a letter of at most that many bytes: whole, or its event by the sequence
-// only. The error full says that not even that fits. Its caller holds
-// mu.
+// keep stores a dead letter of at most most bytes: whole, or with the sequence of its event
+// only. It returns full if not even that fits. The caller holds mu.
 func (s *DeadLetters) keep(ctx context.Context, owner string, l *protocol.DeadLetter, most int, full error) error {
 	t, err := s.tables.get(ctx, "dead")
 	if err != nil {
@@ -181,7 +180,7 @@ func (s *DeadLetters) keep(ctx context.Context, owner string, l *protocol.DeadLe
 	return nil
 }
 
-// drop forgets a letter. Its caller holds mu.
+// drop deletes a dead letter. The caller holds mu.
 func (s *DeadLetters) drop(ctx context.Context, owner, name string, seq uint64) error {
 	t, err := s.tables.get(ctx, "dead")
 	if err != nil {
@@ -195,7 +194,7 @@ func (s *DeadLetters) drop(ctx context.Context, owner, name string, seq uint64) 
 	return nil
 }
 
-// send sends the letters that q names, and removes them if it says so.
+// send sends the dead letters that q names, and deletes them if q says so.
 func (s *DeadLetters) send(ctx context.Context, req *rpc.Request, who eventacl.Principal, q protocol.Dead) error {
 	return s.each(ctx, who, q, func(l owned) error {
 		if q.Do == protocol.DeadDrop {
@@ -213,15 +212,15 @@ func (s *DeadLetters) forget(ctx context.Context, owner string, l protocol.DeadL
 	return s.drop(ctx, owner, l.Name, l.Seq)
 }
 
-// owned is a letter with whose it is, and its bytes in the store.
+// owned is a dead letter with its owner and its size in the store, in bytes.
 type owned struct {
 	protocol.DeadLetter
 	owner string
 	size  int
 }
 
-// letters returns the letters of who that q names, in the order of the journal.
-// Operators see those of the daemon's own handlers, too.
+// letters returns the dead letters of who that q names, in the order of the journal. Operators
+// also see those of the daemon's own handlers.
 func (s *DeadLetters) letters(ctx context.Context, who eventacl.Principal, q protocol.Dead) (list []owned, err error) {
 	err = s.each(ctx, who, q, func(l owned) error {
 		list = append(list, l)
@@ -230,8 +229,8 @@ func (s *DeadLetters) letters(ctx context.Context, who eventacl.Principal, q pro
 	return list, err
 }
 
-// each calls f for each letter that is asked for, in order. One at a time is read: whoever
-// takes none of them costs no more than one.
+// each calls f for each requested dead letter, in order. It reads one at a time, so a caller
+// that reads slowly holds only one in memory.
 func (s *DeadLetters) each(ctx context.Context, who eventacl.Principal, q protocol.Dead, f func(owned) error) error {
 	heads, err := s.matching(ctx, who, q)
 	if err != nil {
@@ -248,11 +247,11 @@ func (s *DeadLetters) each(ctx context.Context, who eventacl.Principal, q protoc
 			return err
 		}
 		if b == nil {
-			continue // it was dropped meanwhile
+			continue // it has been dropped since
 		}
 		l := owned{owner: p.owner, size: len(b)}
 		if err := json.Unmarshal(b, &l.DeadLetter); err != nil {
-			s.log.Error("unreadable dead letter passed over", "key", key, "err", err)
+			s.log.Error("unreadable dead letter skipped", "key", key, "err", err)
 			continue
 		}
 		if err := f(l); err != nil {
@@ -262,7 +261,7 @@ func (s *DeadLetters) each(ctx context.Context, who eventacl.Principal, q protoc
 	return nil
 }
 
-// matching are the letters that are asked for.
+// matching returns the heads of the requested dead letters.
 func (s *DeadLetters) matching(ctx context.Context, who eventacl.Principal, q protocol.Dead) ([]letterHead, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -279,7 +278,7 @@ func (s *DeadLetters) matching(ctx context.Context, who eventacl.Principal, q pr
 	return list, err
 }
 
-// scan reads the letters of those owners.
+// scan reads the dead letters of the matching owners.
 func (s *DeadLetters) scan(ctx context.Context, of func(owner string) bool, f func(owned)) error {
 	t, err := s.tables.get(ctx, "dead")
 	if err != nil {
@@ -291,24 +290,23 @@ func (s *DeadLetters) scan(ctx context.Context, of func(owner string) bool, f fu
 			return
 		}
 		if err := json.Unmarshal(b, &l.DeadLetter); err != nil {
-			s.log.Error("unreadable dead letter passed over", "key", key, "err", err)
+			s.log.Error("unreadable dead letter skipped", "key", key, "err", err)
 			return
 		}
 		f(l)
 	})
 }
 
-// maxOfSender is how many dead letters the events of one sender may leave behind
-// with the daemon's handlers: a minion that fires what no handler can do must not
-// fill the space of all, where they would stop.
+// maxOfSender is how many dead letters the events of one sender may leave behind with the
+// daemon's handlers. A minion that fires what no handler can handle must not fill the space of
+// all, since the handlers would then stop.
 const (
 	maxOfSender      = 500
 	maxBytesOfSender = 4 << 20 // beyond it the events are kept by their sequence only
 )
 
-// Add keeps a dead letter of the daemon's own handler. That of a sender who has
-// its share takes the place of its oldest, and a return counts as its minion's; the
-// daemon's own events have no share.
+// Add stores a dead letter of the daemon's own handler. If its sender has used up its share, it
+// replaces their oldest. A return counts for its minion. The daemon's own events have no share.
 func (s *DeadLetters) Add(ctx context.Context, l *protocol.DeadLetter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -339,8 +337,8 @@ func (s *DeadLetters) Add(ctx context.Context, l *protocol.DeadLetter) error {
 	return s.keepOwn(ctx, l, most)
 }
 
-// keepOwn keeps a letter of the daemon: where it does not fit at least its sequence, which is
-// little, and bounded by the number of letters.
+// keepOwn stores a dead letter of the daemon. Where it does not fit, at least its sequence is
+// kept, which is small and bounded by the number of dead letters.
 func (s *DeadLetters) keepOwn(ctx context.Context, l *protocol.DeadLetter, most int) error {
 	if err := s.keep(ctx, daemonOwner, l, most, errFull); !errors.Is(err, errFull) {
 		return err
@@ -351,8 +349,8 @@ func (s *DeadLetters) keepOwn(ctx context.Context, l *protocol.DeadLetter, most 
 
 var errFull = errors.New("there is no space for the dead letter")
 
-// List returns the dead letters of the daemon's handler of that name: one, or
-// with seq 0 all.
+// List returns the dead letters of the daemon's handler of that name: the one with that
+// sequence, or all with seq 0.
 func (s *DeadLetters) List(ctx context.Context, name string, seq uint64) ([]protocol.DeadLetter, error) {
 	list, err := s.letters(ctx, eventacl.Principal{Owner: daemonOwner}, protocol.Dead{Name: name, Seq: seq})
 	letters := make([]protocol.DeadLetter, len(list))
@@ -362,7 +360,7 @@ func (s *DeadLetters) List(ctx context.Context, name string, seq uint64) ([]prot
 	return letters, err
 }
 
-// Drop forgets one of them.
+// Drop deletes one of them.
 func (s *DeadLetters) Drop(ctx context.Context, l protocol.DeadLetter) error {
 	return s.forget(ctx, daemonOwner, l)
 }

@@ -19,21 +19,21 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// A position is how far a durable listener has come: everything up to its sequence is
-// done. It lives in the journal, in a table keyed by the user's number and the
-// name, so that a million listeners of one name leave one entry behind. One
-// listener at a time holds it; only the connection that holds it may move it.
+// A position is how far a durable listener has come: everything up to its sequence is handled.
+// It is stored in the journal, in a table whose key is the user's number and the name, so a
+// million listeners of one name leave one entry behind. One listener at a time holds it, and
+// only the connection that holds it may move it.
 
-// Bounds of what users may keep in the journal.
+// Limits of what users may keep in the journal.
 const (
 	maxName      = 64  // bytes of the name of a position or of a handler
 	maxPositions = 100 // of one ordinary user
-	// handover is how long a newcomer waits for the one that holds the position: a
-	// listener that was killed is gone within that time.
+	// handover is how long a new listener waits for the one that holds the position: a listener
+	// that was killed is gone within that time.
 	handover = 3 * time.Second
 )
 
-// stored is a position in its table.
+// stored is a position as stored in its table.
 type stored struct {
 	Seq  uint64    `json:"seq"`
 	User string    `json:"user"`
@@ -51,7 +51,7 @@ type positions struct {
 	holders map[string]*holder // by key
 }
 
-// holder is the listener that works on a position.
+// holder is the listener that holds a position.
 type holder struct {
 	nonce string        // of its connection
 	done  chan struct{} // closed when it has left
@@ -61,7 +61,7 @@ type holder struct {
 
 	// Guarded by the lock of positions.
 	begun   bool              // seq is known
-	listens decision.Decision // that it may
+	listens decision.Decision // the decision that it may listen
 }
 
 func positionKey(owner, name string) string { return owner + "/" + name }
@@ -73,8 +73,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// hold takes the position for a connection, waiting a little while another has
-// it.
+// hold takes the position for a connection. While another holds it, it waits a short time.
 func (p *positions) hold(ctx context.Context, who eventacl.Principal, name, nonce string) (release func(), err error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -107,8 +106,8 @@ func (p *positions) take(ctx context.Context, owner, name, nonce string) (releas
 	}
 }
 
-// listening notes what was decided about the listener that holds a position, once it is
-// known where that is: it may move it.
+// listening records the decision about the listener that holds a position; from then on it may
+// move the position.
 func (p *positions) listening(key string, d decision.Decision) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,9 +125,9 @@ func (p *positions) letGo(key string, h *holder) {
 	close(h.done)
 }
 
-// start returns the sequence at which a durable listener goes on. A new one
-// begins at from, and that is stored before anything is sent: it has a position
-// before it has an event. With resume, what is done before from is done.
+// start returns the sequence at which a durable listener continues. A new one begins at from,
+// which is stored before any event is sent. With resume, everything before from counts as
+// handled.
 func (p *positions) start(ctx context.Context, who eventacl.Principal, name string, from uint64, resume bool) (uint64, error) {
 	t, err := p.tables.get(ctx, "positions")
 	if err != nil {
@@ -156,7 +155,7 @@ func (p *positions) start(ctx context.Context, who eventacl.Principal, name stri
 	return from, putPosition(ctx, t, key, stored{Seq: from - 1, User: who.Name(), Time: time.Now().UTC()})
 }
 
-// back stores a position that is before the one that was.
+// back stores a position before the present one.
 func (p *positions) back(ctx context.Context, who eventacl.Principal, name string, seq uint64) error {
 	t, err := p.tables.get(ctx, "positions")
 	if err != nil {
@@ -175,7 +174,7 @@ func (p *positions) back(ctx context.Context, who eventacl.Principal, name strin
 	return nil
 }
 
-// checkCount checks that an ordinary user may keep one more position.
+// checkCount checks that an ordinary user may have one more position.
 func (p *positions) checkCount(ctx context.Context, t *journal.Table, who eventacl.Principal) error {
 	if who.Operator() {
 		return nil
@@ -236,7 +235,7 @@ func (p *positions) stats(ctx context.Context, last uint64) ([]protocol.Position
 			uid = -1 // a client
 		}
 		if json.Unmarshal(b, &have) != nil {
-			p.log.Error("unreadable position passed over", "key", key)
+			p.log.Error("unreadable position skipped", "key", key)
 			return
 		}
 		list = append(list, protocol.PositionStat{
@@ -247,8 +246,7 @@ func (p *positions) stats(ctx context.Context, last uint64) ([]protocol.Position
 	return list, err
 }
 
-// keyOf finds the position of another user by the name that it was stored
-// with.
+// keyOf finds the position of another user by the user name that is stored with it.
 func (p *positions) keyOf(ctx context.Context, user, name string) (key string, err error) {
 	list, err := p.stats(ctx, 0)
 	if err != nil {
@@ -265,8 +263,8 @@ func (p *positions) keyOf(ctx context.Context, user, name string) (key string, e
 	return "", rpc.Errorf(rpc.NotFound, "user %s has no position %q", user, name)
 }
 
-// Confirm stores how far a durable listener has come. A sequence before the stored
-// one changes nothing.
+// Confirm stores how far a durable listener has come. A sequence before the stored one changes
+// nothing.
 func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who eventacl.Principal) error {
 	var q protocol.Confirm
 	if err := req.Decode(&q); err != nil {
@@ -284,7 +282,7 @@ func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who eventacl.Princi
 	if h == nil || h.nonce != req.From.Nonce {
 		return rpc.Errorf(rpc.NotFound, "this connection does not hold the position %q", q.Durable)
 	}
-	if !begun { // whoever comes back confirms at once what they have done meanwhile
+	if !begun { // a listener that reconnects confirms at once what it has handled meanwhile
 		return rpc.Errorf(rpc.Unavailable, "the listener of the position %q has not begun yet", q.Durable)
 	}
 	if err := req.Decide(listens); err != nil {
@@ -318,18 +316,18 @@ func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who eventacl.Princi
 	return nil
 }
 
-// tables are those of the journal that a bus has opened.
+// tables are the journal's tables that a bus has opened.
 type tables struct {
 	journal *journal.Journal
 	mu      sync.Mutex
 	open    map[string]*journal.Table
 }
 
-// openTime bounds the opening of a table while the daemon serves.
-const openTime = 5 * time.Second
+// openTime limits the opening of a table while the daemon serves.
+const openTime = 15 * time.Second
 
-// get opens a table once. It is not broken off: the server would go on with a table that is
-// made, while the daemon stops it, and leave the files of that open.
+// get opens a table once. Opening is not cancelled: the server would go on creating the table
+// while the daemon stops it, and leave its files open.
 func (t *tables) get(ctx context.Context, name string) (*journal.Table, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

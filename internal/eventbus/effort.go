@@ -7,14 +7,14 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// What the patterns of listeners that go back in a tag may cost: one tag takes up to a
-// quarter of a second, and a listener looks at every event. So each listener, and all of
-// one principal together, have a budget of time.
+// Limits of what the patterns of listeners may cost, where they use backtracking: one tag takes
+// up to a quarter of a second, and a listener checks every event. So each listener, and all
+// listeners of one principal together, have a budget of time.
 const (
 	effortOfListener  = time.Second
 	effortOfPrincipal = 2 * time.Second
-	effortRefill      = 20                   // a second of it comes back in so many
-	effortFree        = 2 * time.Millisecond // a match below that is not counted
+	effortRefill      = 20                   // one second is refilled in that many seconds
+	effortFree        = 2 * time.Millisecond // a shorter match is not counted
 )
 
 // effort is a budget of time. The zero value is full.
@@ -23,7 +23,7 @@ type effort struct {
 	at    time.Time
 }
 
-// spend takes d, and says whether the budget was enough.
+// spend takes d from the budget, and reports whether it was enough.
 func (e *effort) spend(d, limit time.Duration, now time.Time) bool {
 	e.spent = max(0, e.spent-now.Sub(e.at)/effortRefill) + d
 	e.at = now
@@ -36,7 +36,7 @@ type efforts struct {
 	of map[string]*effort
 }
 
-// spend takes d from the budget of a principal. Those that are full again are forgotten.
+// spend takes d from the budget of a principal. Full budgets are forgotten.
 func (e *efforts) spend(who string, d time.Duration, now time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -56,8 +56,8 @@ func (e *efforts) spend(who string, d time.Duration, now time.Time) bool {
 	return one.spend(d, effortOfPrincipal, now)
 }
 
-// matches compares a tag with what the listener asked for, within its budget. Patterns
-// that cannot go back in a tag take a time that its length bounds.
+// matches compares a tag with the patterns of the listener, within its budget. Patterns without
+// backtracking take a time that the tag's length bounds.
 func (l *listener) matches(tag string) (bool, error) {
 	if !l.match.Backtracks() {
 		return l.match.Match(tag)

@@ -1,7 +1,7 @@
-// Package eventbus carries events between the journal and whoever fires or listens
-// over a daemon's bus. Both daemons use it, each with its own journal.
+// Package eventbus carries events between the journal and the programs that fire or listen over
+// a daemon's bus. Both daemons use it, each with its own journal.
 //
-// It does not ask who may: the daemon's handlers decide before they call it.
+// It does not check permissions: the daemon's handlers decide before they call it.
 package eventbus
 
 import (
@@ -26,20 +26,20 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// maxBatch bounds how many events one request may fire, maxID the bytes of its
-// name, which is stored with them, maxFirst the number of an event in one input.
+// maxBatch limits the events of one request, maxID the bytes of its id, which is stored with
+// them, maxFirst the number of an event within one input.
 const (
 	maxBatch = 10_000
 	maxID    = 64
-	maxFirst = 1 << 30 // the journal remembers such a number in 31 bits
+	maxFirst = 1 << 30 // the journal stores such a number in 31 bits
 )
 
-// Bus stores events and hands them out.
+// Bus stores events and sends them to listeners.
 type Bus struct {
 	journal  *journal.Journal
 	limit    int64 // bytes of one event
 	log      *slog.Logger
-	throttle logging.Throttle // of positions that listeners name
+	throttle logging.Throttle // of positions beyond the journal
 	tail     *tail
 	long     *semaphore.Keyed // for listeners of long events
 	rules    *eventacl.Rules
@@ -52,14 +52,14 @@ type Bus struct {
 
 	mu        sync.Mutex
 	listeners []*listener
-	changes   atomic.Uint64 // of the rules
+	changes   atomic.Uint64 // how often the rules have changed
 
 	dead      *DeadLetters
 	positions *positions
 	tables    *tables
 
 	efforts efforts // of matching, by the owner of listeners
-	name    string  // of the own journal; "" where no other one is mirrored
+	name    string  // of the own journal; "" if no other one is mirrored
 	mirrors mirrors
 }
 
@@ -75,11 +75,11 @@ func New(j *journal.Journal, limit int64, log *slog.Logger) *Bus {
 	return r
 }
 
-// SetLost names what cannot be read of the journal any more: a listener that comes by is
-// told how many events it misses by that, at most.
+// SetLost sets what can no longer be read of the journal. A listener that passes such a gap is
+// told how many events it misses, at most.
 func (r *Bus) SetLost(spans []journal.Gap) { r.lost.Store(&spans) }
 
-// lostBetween counts sequences that are lost.
+// lostBetween counts the lost sequences from from up to, but without, before.
 func (r *Bus) lostBetween(from, before uint64) (n uint64) {
 	spans := r.lost.Load()
 	if spans == nil {
@@ -92,20 +92,27 @@ func (r *Bus) lostBetween(from, before uint64) (n uint64) {
 	return n
 }
 
-// Store stores one event of the daemon itself and returns its sequence. id names it
-// against repetition; "" never repeats.
+// Store stores one event of the daemon itself and returns its sequence. id is its message id
+// against duplicates; "" is never a duplicate.
 func (r *Bus) Store(ctx context.Context, tag string, data any, id string) (uint64, error) {
-	p, err := r.beginOwn(tag, data, id)
+	e, err := newOwn(tag, data)
 	if err != nil {
 		return 0, err
 	}
-	return p.Wait(ctx)
+	return r.journal.Append(ctx, e, id)
 }
 
-// Announce stores one event of the daemon itself without waiting; that it could
-// not be stored is told to the log.
-func (r *Bus) Announce(tag string, data any) {
-	p, err := r.beginOwn(tag, data, "")
+// Announce stores one event of the daemon itself without waiting. A failure is logged.
+func (r *Bus) Announce(tag string, data any) { r.AnnounceFor("", tag, data) }
+
+// AnnounceFor is like Announce, for events that a user causes: they count for that user's share
+// of the journal. "" is the daemon itself.
+func (r *Bus) AnnounceFor(user, tag string, data any) {
+	e, err := newOwn(tag, data)
+	var p *journal.Pending
+	if err == nil {
+		p, err = r.journal.BeginFor(e, user)
+	}
 	if err != nil {
 		r.log.Error("event not stored", "tag", tag, "err", err)
 		return
@@ -119,19 +126,19 @@ func (r *Bus) Announce(tag string, data any) {
 	}()
 }
 
-// usualData is room for the data of an event of the daemon, beside what is raw.
+// usualData is space for the data of an event of the daemon, beside its raw parts.
 const usualData = 512
 
-func (r *Bus) beginOwn(tag string, data any, id string) (*journal.Pending, error) {
+func newOwn(tag string, data any) (event.Event, error) {
 	e, err := event.NewLong(tag, "", time.Now(), value.RawSize(data)+usualData, func(b []byte) ([]byte, error) { return value.Append(b, data) })
 	if err != nil {
-		return nil, fmt.Errorf("event %q: %w", tag, err)
+		return e, fmt.Errorf("event %q: %w", tag, err)
 	}
-	return r.journal.Begin(e, id)
+	return e, nil
 }
 
-// Fire stores the events that from fired, in their order, or hands them out if they are
-// not to be stored, as it was decided. All are looked at before the first goes on its way.
+// Fire stores the events that from has fired, in their order, or only sends them to listeners
+// if they are not to be stored, as decided in d. All are checked before the first is stored.
 func (r *Bus) Fire(ctx context.Context, d decision.Decision, f protocol.Fire, from string) (protocol.Fired, error) {
 	if err := d.Err(); err != nil {
 		return protocol.Fired{}, err
@@ -142,7 +149,7 @@ func (r *Bus) Fire(ctx context.Context, d decision.Decision, f protocol.Fire, fr
 	return r.Put(ctx, f, from)
 }
 
-// Put is Fire for events that Look has passed.
+// Put is Fire for events that Look has checked.
 func (r *Bus) Put(ctx context.Context, f protocol.Fire, from string) (protocol.Fired, error) {
 	r.fired.Add(uint64(len(f.Events)))
 	if f.Live {
@@ -160,9 +167,8 @@ func (r *Bus) Put(ctx context.Context, f protocol.Fire, from string) (protocol.F
 	return protocol.Fired{Outcome: protocol.Stored, Seq: seq}, nil
 }
 
-// drafts makes what is stored of the events. The name begins with that of the verified
-// sender, so that nobody can make the journal take somebody else's event for a
-// repetition.
+// drafts returns what is stored of the events. Each message id begins with that of the verified
+// sender, so nobody can have another sender's event taken for a duplicate.
 func drafts(f protocol.Fire, from string) journal.Batch {
 	l := journal.Batch{Count: len(f.Events)}
 	id := f.ID
@@ -185,7 +191,7 @@ func drafts(f protocol.Fire, from string) journal.Batch {
 	return l
 }
 
-// hand gives events to those who listen at this moment, and to nobody later.
+// hand sends events to those who listen at this moment; nobody can read them later.
 func (r *Bus) hand(events []event.Item, origin event.Origin) {
 	from := origin.From()
 	batch := make([]line, len(events))
@@ -197,7 +203,8 @@ func (r *Bus) hand(events []event.Item, origin event.Origin) {
 	r.tail.offer(batch)
 }
 
-// NotStored tells who fires why the journal takes nothing; other errors are ours.
+// NotStored returns why the journal stores nothing, for the program that fires; other errors
+// are ours.
 func NotStored(err error) error {
 	if !errors.Is(err, journal.ErrStore) && !errors.Is(err, syscall.ENOSPC) {
 		return err
@@ -209,8 +216,8 @@ func NotStored(err error) error {
 	return e
 }
 
-// unsure says of an error, where begun is true, that a part may be stored: the rest was
-// refused when the disk was full, say.
+// unsure adds to an error, if begun is true, that a part may be stored, for example when the
+// disk became full in between.
 func unsure(err error, begun bool) error {
 	var refused *rpc.Error
 	if !begun || !errors.As(err, &refused) {
@@ -221,7 +228,7 @@ func unsure(err error, begun bool) error {
 	return &e
 }
 
-// Look checks the events of a request; check says whether a tag may be fired.
+// Look checks the events of a request; check returns an error for a tag that may not be fired.
 func (r *Bus) Look(f protocol.Fire, check func(tag string) error) error {
 	if len(f.Events) == 0 {
 		return rpc.Errorf(rpc.Usage, "there is no event to fire")
@@ -237,7 +244,7 @@ func (r *Bus) Look(f protocol.Fire, check func(tag string) error) error {
 	}
 	for i, e := range f.Events {
 		if i > 0 && e.Tag == f.Events[i-1].Tag {
-			// as nearly always in a large request: it was looked at
+			// as nearly always in a large request: already checked
 		} else if err := lookAtTag(e.Tag, check); err != nil {
 			return err
 		}

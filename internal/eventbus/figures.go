@@ -7,20 +7,20 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 )
 
-// Figures are counts of a moment, for who watches over the daemon.
+// Figures are the metrics of a moment.
 type Figures struct {
 	Journal   event.Extent
-	Taken     map[string]uint64 // events since the start, by the kind of who fired them
+	Taken     map[string]uint64 // events since the start, by the kind of sender
 	Positions []protocol.PositionStat
 	Mirrors   []protocol.MirrorStat
 }
 
-// Figures counts. What cannot be read now is empty.
+// Figures returns the metrics. What cannot be read now is left empty.
 func (r *Bus) Figures(ctx context.Context) Figures {
 	f := Figures{Taken: r.journal.Taken(), Mirrors: r.mirrorStats(ctx)}
 	extent, err := r.journal.Extent(ctx)
 	if err != nil {
-		r.log.Debug("the journal does not say what it holds", "err", err)
+		r.log.Debug("the size of the journal is not known", "err", err)
 		return f
 	}
 	f.Journal = extent

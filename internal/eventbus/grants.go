@@ -9,12 +9,12 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// Rules are what decides who may fire and listen.
+// Rules returns the rules about who may fire and listen.
 func (r *Bus) Rules() *eventacl.Rules { return r.rules }
 
-// SetGrants puts the rules for ordinary users in force, also for those who listen
-// already: their answers end, and they come back under the new rules. Whether an operator who
-// came by sudo still is one, may be new as well.
+// SetGrants puts the rules for ordinary users in force, also for present listeners: their
+// answers end, and they reconnect under the new rules. The same goes for operators through
+// sudo, who may no longer be operators.
 func (r *Bus) SetGrants(g *event.Grants) {
 	r.rules.Set(g)
 	r.mu.Lock()
@@ -25,15 +25,15 @@ func (r *Bus) SetGrants(g *event.Grants) {
 	}
 }
 
-// askAnew ends the answer to a listener whose rules are no longer those in force.
+// askAnew ends the answer to a listener whose rules are out of date.
 func (l *listener) askAnew() {
 	if !l.who.Operator() || l.who.Sudo != "" {
 		l.recall()
 	}
 }
 
-// FireFor stores the events of a local user, or hands them out if they are not to be
-// stored, if each tag is granted.
+// FireFor stores the events of a local user, or only sends them to listeners if they are not to
+// be stored, if each tag is granted.
 func (r *Bus) FireFor(ctx context.Context, req *rpc.Request, who eventacl.Principal) error {
 	var q protocol.Fire
 	if err := req.Decode(&q); err != nil {

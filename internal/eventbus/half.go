@@ -10,23 +10,24 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// half is a long event of which a listener has taken a part.
+// half is a long event that a listener has received in part.
 type half struct {
 	seq  uint64
 	live bool          // it is not stored: it cannot be read again
-	sent int           // bytes of its text
-	used time.Duration // while the listener had its turn
+	sent int           // bytes of its text, so far
+	used time.Duration // of the turns of this listener
 }
 
 var (
-	// errHalf says that the listener has given its turn to another principal, and goes on later.
+	// errHalf says that the listener has given its turn to another principal, and continues
+	// later.
 	errHalf = errors.New("the event is taken in part")
 	// errGiveWay ends the turn of a listener.
 	errGiveWay = errors.New("others wait for their turn")
 )
 
-// goOn sends more of the event of which the caller has a part. Who takes nothing waits for
-// no turn, so that none is spent on them.
+// goOn sends more of the event that the caller has received in part. It waits until the caller
+// reads before it takes a turn, so a caller that does not read uses none.
 func (l *listener) goOn(ctx context.Context) error {
 	if err := l.req.Wait(ctx); err != nil {
 		return err
@@ -45,14 +46,14 @@ func (l *listener) goOn(ctx context.Context) error {
 	return nil
 }
 
-// again is the text of a long event, read from the journal.
+// again returns the text of a long event, read from the journal.
 func (l *listener) again(ctx context.Context, seq uint64) (text []byte, err error) {
 	err = l.events.journal.Replay(ctx, seq, seq, func(e journal.Text) error {
 		text = append(event.AppendStored(own(e), e.Body, e.Seq), '\n')
 		return nil
 	})
 	if err == nil && len(text) <= l.half.sent {
-		err = rpc.Errorf(rpc.Unavailable, "the event %d went from the journal before it was taken", seq)
+		err = rpc.Errorf(rpc.Unavailable, "the event %d was removed from the journal before it was read", seq)
 	}
 	if !l.q.Lines && err == nil {
 		text = text[:len(text)-1]
@@ -60,8 +61,8 @@ func (l *listener) again(ctx context.Context, seq uint64) (text []byte, err erro
 	return text, err
 }
 
-// sendRest sends what the caller has not got of a long event, until it is all, or until
-// another principal has waited for the turn.
+// sendRest sends the rest of a long event, until it is complete or another principal has waited
+// for the turn.
 func (l *listener) sendRest(ctx context.Context, text []byte) error {
 	turn, end := context.WithTimeout(ctx, longTime-l.half.used)
 	defer end()
@@ -83,7 +84,7 @@ func (l *listener) sendRest(ctx context.Context, text []byte) error {
 	case errors.Is(context.Cause(turn), errGiveWay) && !l.half.live:
 		return errHalf
 	}
-	return rpc.Errorf(rpc.Unavailable, "an event of %d bytes was not taken in time", len(text))
+	return rpc.Errorf(rpc.Unavailable, "an event of %d bytes was not read in time", len(text))
 }
 
 func (l *listener) sendParts(ctx context.Context, text []byte) error {

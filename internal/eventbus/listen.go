@@ -18,27 +18,27 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// Bounds of what one listener costs.
+// Limits of what one listener costs.
 const (
 	batchLines    = 512
 	batchBytes    = 128 << 10 // of one message to a listener, unless one event is larger
-	progressAfter = 4096      // events that do not match, until the listener is told that they passed
+	progressAfter = 4096      // events without a match until the listener gets a progress message
 	progressEvery = time.Second
 	maxTags       = 1000 // patterns of one listener
 	seqBytes      = 30   // bytes that a sequence adds to an event, and a line end
-	// longEvent is one of several messages of the journal. Listeners that take their time
-	// share one copy of it, and of those that are not the daemon's own or root's one of each
-	// principal has one at a time, maxLong in all: the other events do not wait for that. A turn
-	// ends after longTurn when another principal waits for one: the rest comes with the next.
+	// longEvent is the size of an event that takes several messages of the journal. Slow
+	// listeners share one copy of it. A principal other than the daemon and root has one such
+	// copy at a time, and all of them maxLong; other events do not wait for that. A turn ends
+	// after longTurn when another principal waits for one: the rest follows in the next turn.
 	longEvent = 1 << 20
 	maxLong   = 2
 	longTurn  = 2 * time.Second
-	longTime  = 5 * time.Minute // to take one, however slowly, without the waiting for turns
+	longTime  = 5 * time.Minute // to receive one, however slowly, without waiting for turns
 )
 
-// Listen answers a request with events until the caller is gone, or until the end
-// of what is stored if that was asked for. rules is the number of the change of rules by
-// which who was looked at.
+// Listen answers a request with events until the caller is gone, or until the end of what is
+// stored if the request asks for that. rules is the number of the change of rules with which
+// who was checked.
 func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who eventacl.Principal, rules uint64) error {
 	l, err := r.listener(req, who)
 	if err != nil {
@@ -69,11 +69,11 @@ func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who eventacl.Princip
 	if !errors.Is(err, context.Canceled) {
 		return err
 	}
-	// To a caller that is gone this is not sent; who is there may come back.
+	// A caller that is gone does not get this; one that is there may come back.
 	return rpc.Errorf(rpc.Unavailable, "the rules for listeners have changed")
 }
 
-// listener is one listener at work.
+// listener is one present listener.
 type listener struct {
 	events  *Bus
 	req     *rpc.Request
@@ -83,25 +83,26 @@ type listener struct {
 	match   *event.Matcher
 	senders *event.Matcher
 	effort  effort             // of match
-	judged  event.Head         // of the latest event; no event has the zero value
-	wanted  bool               // what was made of it
+	judged  event.Head         // of the latest event; the zero value is no event
+	wanted  bool               // the result for it
+	as      string             // the tag that it is wanted under
 	audit   bool               // it asks for the audit log
 	recall  context.CancelFunc // ends the answer; the caller may come back
 	started time.Time
-	next    atomic.Uint64 // the sequence that is looked at next
-	at      uint64        // the number of the line of the window that is looked at next
-	lives   uint64        // events that are not stored, of those up to there
-	missed  uint64        // of those, what went by before it could be sent
+	next    atomic.Uint64 // the sequence to look at next
+	at      uint64        // the number of the window line to look at next
+	lives   uint64        // events up to there that are not stored
+	missed  uint64        // of those, the ones that were gone before they could be sent
 	lost    uint64        // stored events that were removed before they could be sent, at most
 	seated  bool          // at and lives are known
 	been    bool          // they were, before
 	sent    atomic.Uint64 // events
 	end     uint64        // with UntilEnd: the last sequence
-	passed  uint64        // the sequence that the caller knows of
+	passed  uint64        // the latest sequence that the caller was told
 	marked  time.Time
-	buf     []byte    // events that are not sent yet, behind the room that bus wants
-	endLong func()    // of the turn for a long event, nil without it
-	half    *half     // the long event that the caller has a part of
+	buf     []byte    // events not sent yet, after the space that bus needs
+	endLong func()    // ends the turn for a long event, nil without one
+	half    *half     // the long event that the caller has received in part
 	others  *mirrored // with Mirrors; else nil
 }
 
@@ -130,7 +131,7 @@ func (r *Bus) listener(req *rpc.Request, who eventacl.Principal) (*listener, err
 	return l, r.rules.MayListen(who, l.asked())
 }
 
-// asked are prefixes of all tags that it listens to.
+// asked returns prefixes of all tags that it listens to.
 func (l *listener) asked() []string {
 	if len(l.q.Tags) > 0 && (l.q.Match == event.StartsWith || l.q.Match == "") {
 		return l.q.Tags
@@ -138,7 +139,7 @@ func (l *listener) asked() []string {
 	return []string{""}
 }
 
-// begin finds the sequence to begin at and tells the caller that it stands.
+// begin finds the sequence to begin at and tells the caller that it is listening.
 func (l *listener) begin(ctx context.Context) error {
 	extent, err := l.events.journal.Extent(ctx)
 	if err != nil {
@@ -149,7 +150,7 @@ func (l *listener) begin(ctx context.Context) error {
 		return err
 	}
 	if ready.Start < extent.First {
-		// A position that was ahead of the events is no loss: nothing was before them.
+		// A position ahead of the events is no loss: there was nothing before them.
 		if l.q.Resume || l.q.Durable != "" {
 			ready.Lost = extent.First - ready.Start
 		}
@@ -170,8 +171,8 @@ func (l *listener) begin(ctx context.Context) error {
 	return l.req.Send(ctx, ready)
 }
 
-// start returns the sequence to begin at, and the position of the listener where that is ahead
-// of the journal.
+// start returns the sequence to begin at, and, if that is beyond the end of the journal, the
+// position of the listener.
 func (l *listener) start(ctx context.Context, extent event.Extent) (from, ahead uint64, err error) {
 	from = extent.Last + 1
 	switch {
@@ -192,10 +193,10 @@ func (l *listener) start(ctx context.Context, extent event.Extent) (from, ahead 
 		if l.q.Durable == "" && !l.q.Resume {
 			return 0, 0, rpc.Errorf(rpc.Usage, "the sequence %d is not in the journal: its newest event is %d", from, extent.Last)
 		}
-		// The journal is not the one of the position: restored, or the end of it went
-		// with the power. Events may come twice; none is passed over.
-		l.events.throttle.Log(l.events.log, slog.LevelWarn, l.who.Name(), 1, "a listener's position is behind the end of the journal", "user", l.who.Name(), "seq", from-1, "last", extent.Last)
-		if l.q.Durable != "" { // what is confirmed from now on is before the old position
+		// This journal is not the one of the position: it was restored, or lost its end in a
+		// power cut. Events may come twice; none is skipped.
+		l.events.throttle.Log(l.events.log, slog.LevelWarn, l.who.Name(), 1, "a listener's position is beyond the end of the journal", "user", l.who.Name(), "seq", from-1, "last", extent.Last)
+		if l.q.Durable != "" { // later confirmations are before the old position
 			err = l.events.positions.back(ctx, l.who, l.q.Durable, extent.First-1)
 		}
 		return extent.First, from - 1, err
@@ -203,10 +204,10 @@ func (l *listener) start(ctx context.Context, extent event.Extent) (from, ahead 
 	return from, 0, nil
 }
 
-var errDone = errors.New("that was all")
+var errDone = errors.New("the end is reached")
 
-// serve sends events until ctx ends: from the window while it keeps up with it,
-// else from the journal.
+// serve sends events until ctx ends: from the window while it keeps up with it, otherwise from
+// the journal.
 func (l *listener) serve(ctx context.Context) error {
 	lines := make([]line, 0, batchLines)
 	for {
@@ -243,7 +244,7 @@ func (l *listener) serve(ctx context.Context) error {
 			if err := l.turn(ctx, longEvent); err != nil {
 				return err
 			}
-			l.seated = false // what was there may be gone
+			l.seated = false // the lines may have left the window
 			continue
 		}
 		l.at += uint64(len(batch))
@@ -252,7 +253,7 @@ func (l *listener) serve(ctx context.Context) error {
 		l.endTurn()
 		switch {
 		case errors.Is(err, errHalf):
-			l.seated = false // behind that event
+			l.seated = false // after that event
 		case errors.Is(err, errDone):
 			return l.finish(ctx)
 		case err != nil:
@@ -261,21 +262,21 @@ func (l *listener) serve(ctx context.Context) error {
 	}
 }
 
-// affordable leaves out a long event at the end of batch for which the listener has no
-// turn yet. It is false where that is all there is: who waits for a turn holds nothing.
+// affordable cuts off a long event at the end of batch for which the listener has no turn yet.
+// It is false if nothing else is left: a listener that waits for a turn holds nothing.
 func (l *listener) affordable(batch []line) ([]line, bool) {
 	at := len(batch) - 1
 	if l.who.Operator() || l.endLong != nil || len(batch[at].text) <= longEvent {
 		return batch, true
 	}
-	if ok, err := l.wants(batch[at].head); !ok || err != nil {
+	if ok, err := l.wants(batch[at].head, len(batch[at].text)); !ok || err != nil {
 		return batch, true
 	}
 	clear(batch[at:])
 	return batch[:at], at > 0
 }
 
-// turn waits until a long event may be held.
+// turn waits until the listener may hold a long event.
 func (l *listener) turn(ctx context.Context, _ int) (err error) {
 	if l.who.Operator() || l.endLong != nil {
 		return nil
@@ -291,8 +292,7 @@ func (l *listener) endTurn() {
 	}
 }
 
-// sit puts the listener into the window. It is false when the window is ahead
-// of it.
+// sit puts the listener into the window. It is false if the window begins after its position.
 func (l *listener) sit() bool {
 	if l.seated {
 		return true
@@ -322,7 +322,7 @@ func (l *listener) catchUp(ctx context.Context) error {
 		if err := l.gap(ctx, expected, e.Seq+1-uint64(max(e.Pieces, 1))); err != nil {
 			return err
 		}
-		if l.lost > 0 { // it is told before what is behind it: the caller may want no more than that
+		if l.lost > 0 { // reported before the events after it: the caller may want only that
 			if err := l.report(ctx); err != nil {
 				return err
 			}
@@ -346,7 +346,7 @@ func (l *listener) catchUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.next.Store(to + 1) // also where the end of it was discarded, or is a part of a longer event
+	l.next.Store(to + 1) // also if the last messages were discarded, or are parts of a longer event
 	return nil
 }
 
@@ -354,11 +354,12 @@ func (l *listener) catchUp(ctx context.Context) error {
 func (l *listener) read(ctx context.Context, e journal.Text, heads *event.Heads) error {
 	head, err := heads.Of(e.Body)
 	if err != nil {
-		l.events.log.Error("unreadable event in the journal passed over", "seq", e.Seq, "err", err)
+		l.events.log.Error("unreadable event in the journal skipped", "seq", e.Seq, "err", err)
 		return nil
 	}
-	ok, err := l.wants(head)
+	ok, err := l.wants(head, len(e.Body))
 	if ok && err == nil {
+		e.Body = l.named(e.Body)
 		err = l.others.turn(ctx, 0, e, l.flush)
 	}
 	switch {
@@ -375,8 +376,8 @@ func (l *listener) read(ctx context.Context, e journal.Text, heads *event.Heads)
 	return err
 }
 
-// own is where the text of a long event with its sequence is written: where it stands already,
-// if it was put together for this reader.
+// own returns where the text of a long event with its sequence is written: in place, if it was
+// assembled for this reader.
 func own(e journal.Text) []byte {
 	if e.Pieces > 1 {
 		return e.Body[:0]
@@ -384,9 +385,9 @@ func own(e journal.Text) []byte {
 	return make([]byte, 0, len(e.Body)+seqBytes)
 }
 
-// gap notes what the journal has discarded between the sequence that was expected next and
-// the first one where there was something, and what is lost there. Other sequences without an
-// event are those that were purged, or parts of long ones.
+// gap records what the journal has discarded or lost between the sequence that was expected and
+// the first one that exists. Other sequences without an event are purged ones, or parts of long
+// events.
 func (l *listener) gap(ctx context.Context, expected, first uint64) error {
 	if first <= expected {
 		return nil
@@ -400,7 +401,7 @@ func (l *listener) gap(ctx context.Context, expected, first uint64) error {
 	return nil
 }
 
-// wait returns when there is more, or when the caller is to be told what passed.
+// wait returns when there is more, or when the caller is due for a progress message.
 func (l *listener) wait(ctx context.Context, grown <-chan struct{}) error {
 	var late <-chan time.Time
 	if l.q.Lines && l.next.Load() > l.passed+1 {
@@ -425,16 +426,16 @@ func (l *listener) send(ctx context.Context, batch []line) error {
 			return cmpErr(l.flush(ctx), errDone)
 		}
 		if one.live == 0 && one.seq < l.next.Load() || one.live > 0 && !l.q.Live {
-			continue // it came from the journal already, or is not asked for
+			continue // it came from the journal already, or is not wanted
 		}
-		ok, err := l.wants(one.head)
+		ok, err := l.wants(one.head, len(one.text))
 		switch {
 		case err != nil || !ok:
 		case len(one.text) > longEvent:
 			err = l.sendLong(ctx, one.text, one)
 		default:
 			if err = l.reserve(ctx, len(one.text)); err == nil {
-				l.buf = append(l.buf, one.text...)
+				l.buf = append(l.buf, l.named(one.text)...)
 				err = l.put(ctx, one.seq)
 			}
 		}
@@ -450,7 +451,7 @@ func (l *listener) send(ctx context.Context, batch []line) error {
 	return l.report(ctx)
 }
 
-// report sends what was put, and tells the caller how far that is if it is to know.
+// report sends what is in buf, and progress if the caller is due for it.
 func (l *listener) report(ctx context.Context) error {
 	if err := l.flush(ctx); err != nil {
 		return err
@@ -468,38 +469,57 @@ func cmpErr(err, otherwise error) error {
 	return otherwise
 }
 
-// wants says whether it is to hear an event with this head.
-func (l *listener) wants(h event.Head) (bool, error) {
-	if h == l.judged { // as that of the event before, nearly always in a flood
-		return l.wanted, nil
+// wants reports whether the listener is to get an event with this head and size. A long event
+// is sent as it is stored, so under its own tag only.
+func (l *listener) wants(h event.Head, size int) (bool, error) {
+	if h != l.judged { // in a flood it is nearly always the same as before
+		as, err := l.judge(h)
+		if err != nil {
+			return false, rpc.Errorf(rpc.Usage, "tag %q: %w", h.Tag, err)
+		}
+		l.judged, l.wanted, l.as = h, as != "", as
 	}
-	ok, err := l.judge(h)
-	if err != nil {
-		return false, rpc.Errorf(rpc.Usage, "tag %q: %w", h.Tag, err)
-	}
-	l.judged, l.wanted = h, ok
-	return ok, nil
+	return l.wanted && (size <= longEvent || l.as == h.Tag), nil
 }
 
-// judge says whether it wants events with this head.
-func (l *listener) judge(h event.Head) (bool, error) {
-	if ok, err := l.matches(h.Tag); !ok || err != nil {
-		return false, err
+// judge returns the tag under which the listener wants events with this head, "" if it does not
+// want them. A return has two tags: a listener for the bare id of the job, and not for the
+// return's own tag, gets it under that id if it may hear both.
+func (l *listener) judge(h event.Head) (as string, err error) {
+	if !l.who.Hearing().May(h.Tag) || !l.audit && event.IsAudit(h.Tag) {
+		return "", nil
 	}
-	if ok, err := l.senders.Match(h.From); !ok || err != nil {
-		return false, err
+	ok, err := l.matches(h.Tag)
+	as = h.Tag
+	if jid := event.ReturnOf(h.Tag); err == nil && !ok && jid != "" && l.who.Hearing().May(jid) {
+		as = jid
+		ok, err = l.matches(jid)
 	}
-	return l.who.Hearing().May(h.Tag) && (l.audit || !event.IsAudit(h.Tag)), nil
+	if !ok || err != nil {
+		return "", err
+	}
+	if ok, err = l.senders.Match(h.From); !ok || err != nil {
+		return "", err
+	}
+	return as, nil
 }
 
-// namesAudit says whether one of the patterns is about the audit log in so many
-// words. Other listeners do not get it: each listener leaves an entry itself, and one
-// who waits for any event would hear that.
+// named returns the text of the last event that judge has seen, under the tag that is wanted.
+func (l *listener) named(text []byte) []byte {
+	if l.as == l.judged.Tag {
+		return text
+	}
+	return event.Retag(text, l.as)
+}
+
+// namesAudit reports whether one of the patterns names the audit log explicitly. Other
+// listeners do not get it: each listener causes an entry itself, and one that waits for any
+// event would get that entry.
 func namesAudit(patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return strings.Contains(p, event.AuditSpace) })
 }
 
-// reserve sends what is in buf if n more bytes would be too many.
+// reserve sends what is in buf if n more bytes do not fit.
 func (l *listener) reserve(ctx context.Context, n int) error {
 	if len(l.buf)+n <= batchBytes {
 		return nil
@@ -507,25 +527,25 @@ func (l *listener) reserve(ctx context.Context, n int) error {
 	return l.flush(ctx)
 }
 
-// put sends the event that was written into buf last, at once or with its neighbours.
+// put sends the event that was last written into buf, at once or together with others.
 func (l *listener) put(ctx context.Context, seq uint64) error {
 	l.count(seq)
 	if l.q.Lines {
 		return nil
 	}
-	l.buf = l.buf[:len(l.buf)-1] // who gets one by one needs no line end
+	l.buf = l.buf[:len(l.buf)-1] // a single event needs no line end
 	return l.flush(ctx)
 }
 
-// count notes that an event is sent.
+// count counts an event as sent.
 func (l *listener) count(seq uint64) {
 	l.sent.Add(1)
 	l.events.sent.Add(1)
 	l.passed = max(l.passed, seq)
 }
 
-// sendLong sends a long event as it lies there: a copy for each listener would cost each
-// time what it has. With errHalf the rest follows by goOn, and what is behind it then.
+// sendLong sends a long event as it is stored: a copy for each listener would cost its size
+// each time. With errHalf the rest follows by goOn, and then what comes after it.
 func (l *listener) sendLong(ctx context.Context, text []byte, of line) error {
 	if err := l.flush(ctx); err != nil {
 		return err
@@ -534,7 +554,7 @@ func (l *listener) sendLong(ctx context.Context, text []byte, of line) error {
 	if !l.q.Lines {
 		text = text[:len(text)-1]
 	}
-	if err := l.others.hold(ctx); err != nil { // until all of it is sent
+	if err := l.others.hold(ctx); err != nil { // until all of the event is sent
 		return err
 	}
 	l.half = &half{seq: of.seq, live: of.live > 0}
@@ -558,7 +578,7 @@ func (l *listener) flush(ctx context.Context) error {
 	return err
 }
 
-// progress tells the caller how far it is, and what it has missed.
+// progress tells the caller how far the listener is, and what it has missed.
 func (l *listener) progress(ctx context.Context) error {
 	m := protocol.Progress{Passed: max(l.next.Load()-1, l.passed), Missed: l.missed, Lost: l.lost}
 	if !l.q.Lines || m.Passed == l.passed && m.Missed+m.Lost == 0 {
@@ -581,8 +601,8 @@ func (l *listener) tell(ctx context.Context, m protocol.Progress) error {
 	return l.req.SendRaw(ctx, append(b, '\n'))
 }
 
-// finish tells the caller that this was all. One with a position keeps it until it
-// hangs up.
+// finish tells the caller that this was the end. A listener with a position keeps it until the
+// caller disconnects.
 func (l *listener) finish(ctx context.Context) error {
 	l.others.caughtUp(0)
 	if err := l.others.wait(ctx); err != nil {
@@ -598,12 +618,12 @@ func (l *listener) finish(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// enter books the listener for Stat.
+// enter registers the listener for Stat.
 func (r *Bus) enter(l *listener, rules uint64) (leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.listeners = append(r.listeners, l)
-	if rules != r.changes.Load() { // which SetGrants has told everybody but this one
+	if rules != r.changes.Load() { // SetGrants has informed all listeners but this one
 		l.askAnew()
 	}
 	return func() {
@@ -613,7 +633,7 @@ func (r *Bus) enter(l *listener, rules uint64) (leave func()) {
 	}
 }
 
-// End answers where the journal ends now: what is fired from now on is behind.
+// End answers with the end of the journal: events fired from now on come after it.
 func (r *Bus) End(ctx context.Context, req *rpc.Request, who eventacl.Principal) error {
 	if err := req.Decide(r.rules.Heard(who)); err != nil {
 		return err

@@ -8,11 +8,11 @@ import (
 
 // Store is the store of the journal.
 type Store interface {
-	// Lost is what is lost of it: what was found at this start, and all.
+	// Lost returns what was found to be lost at this start, and at any start.
 	Lost() (now, all []blockfile.Lost)
 }
 
-// Gaps are what is lost of the events of a store.
+// Gaps returns what is lost of the events of a store.
 func Gaps(s Store) (gaps []journal.Gap) {
 	_, all := s.Lost()
 	for _, l := range all {
@@ -23,11 +23,11 @@ func Gaps(s Store) (gaps []journal.Gap) {
 	return gaps
 }
 
-// Found tells listeners of what was found to be lost.
+// Found informs listeners of losses that were found.
 type Found func([]blockfile.Lost)
 
-// TellLost tells listeners of what this start has found to be lost of a store. Found does
-// the same with what is found later.
+// TellLost informs listeners of what this start has found to be lost of a store. Found does the
+// same with what is found later.
 func (r *Bus) TellLost(s Store) Found {
 	found := func(lost []blockfile.Lost) {
 		r.SetLost(Gaps(s))

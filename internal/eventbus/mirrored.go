@@ -14,21 +14,21 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// mirrors are those of the journals of other masters.
+// mirrors are the mirrors of other masters' journals.
 type mirrors struct {
 	mu      sync.Mutex
 	list    []*journal.Mirror
 	changed chan struct{}          // closed when there is one more
-	linked  func(name string) bool // says whether its master is there
+	linked  func(name string) bool // reports whether its master is connected
 }
 
-// SetMirrors says what the own journal is called, and whether another master is linked. It
-// is set before anybody is served; the mirrors themselves may come later.
+// SetMirrors sets the name of the own journal, and what reports whether another master is
+// linked. It is called before any request is served; the mirrors themselves may come later.
 func (r *Bus) SetMirrors(own string, linked func(name string) bool) {
 	r.name, r.mirrors.linked, r.mirrors.changed = own, linked, make(chan struct{})
 }
 
-// AddMirror hands out events of a mirror, to whoever asks for them.
+// AddMirror adds a mirror whose events listeners may request.
 func (r *Bus) AddMirror(m *journal.Mirror) {
 	r.mirrors.mu.Lock()
 	defer r.mirrors.mu.Unlock()
@@ -37,20 +37,20 @@ func (r *Bus) AddMirror(m *journal.Mirror) {
 	r.mirrors.changed = make(chan struct{})
 }
 
-// Mirrors are those of this moment.
+// Mirrors returns the present mirrors.
 func (r *Bus) Mirrors() []*journal.Mirror {
 	list, _ := r.mirrors.now()
 	return list
 }
 
-// now are the mirrors of this moment.
+// now returns the present mirrors, and a channel that is closed when there is one more.
 func (m *mirrors) now() (list []*journal.Mirror, changed <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.list), m.changed
 }
 
-// ends is where all journals end, nil where none is mirrored.
+// ends returns the ends of all journals, nil if none is mirrored.
 func (r *Bus) ends(ctx context.Context, own uint64) (event.Position, error) {
 	list, _ := r.mirrors.now()
 	if len(list) == 0 {
@@ -67,7 +67,7 @@ func (r *Bus) ends(ctx context.Context, own uint64) (event.Position, error) {
 	return at, nil
 }
 
-// checkAt says whether a listener may have come so far.
+// checkAt checks that a listener's position is not beyond the end of a journal.
 func (r *Bus) checkAt(ctx context.Context, at event.Position) error {
 	if len(at) == 0 {
 		return nil
@@ -84,7 +84,8 @@ func (r *Bus) checkAt(ctx context.Context, at event.Position) error {
 	return nil
 }
 
-// further is the position that has come as far as both, and whether that is further than have.
+// further returns for each journal the later of both positions, and whether that is more than
+// have.
 func further(have, got event.Position) (at event.Position, more bool) {
 	at = maps.Clone(have)
 	for name, seq := range got {
@@ -115,33 +116,33 @@ func (r *Bus) mirrorStats(ctx context.Context) (stats []protocol.MirrorStat) {
 	return stats
 }
 
-// mirrored is the part of a listener that hears the journals of other masters, each in a
-// goroutine of its own. Nil is of a listener that has not asked for them.
+// mirrored is the part of a listener for the journals of other masters, each read in its own
+// goroutine. It is nil for a listener that has not asked for them.
 //
-// What is stored comes in the order of its stamps, over all journals; what is new as it
-// comes. Each journal, and in it each sender, keeps its order.
+// Stored events come in the order of their stamps, over all journals; new ones as they arrive.
+// Each journal, and each sender in it, keeps its order.
 type mirrored struct {
 	of    *listener
-	begun string // the stamp of the moment at which the listener began
+	begun string // the stamp of the time when the listener began
 	out   chan struct{}
 	parts []*part
 	order *journal.Order
-	live  sync.WaitGroup // parts that read what was stored at the beginning
+	live  sync.WaitGroup // parts that still read what was stored at the beginning
 }
 
 // part is one journal of a listener.
 type part struct {
-	l      *listener // with a matcher, and a budget, of its own
+	l      *listener // with its own matcher and budget
 	mirror *journal.Mirror
 	number int
 	next   uint64
-	end    uint64 // what was stored at the beginning
-	fresh  bool   // the mirror came after the listener: what is older than that is not for it
-	passed uint64 // what the caller knows of
+	end    uint64 // the last sequence stored at the beginning
+	fresh  bool   // the mirror came after the listener, which does not get older events
+	passed uint64 // the latest sequence that the caller was told
 	holds  bool   // it may send
 }
 
-// mirrored prepares the part, and says from where.
+// mirrored prepares the parts, and finds where each begins.
 func (l *listener) mirrored(ctx context.Context) (*mirrored, error) {
 	if !l.q.Mirrors || l.events.name == "" {
 		return nil, l.known(nil)
@@ -165,12 +166,12 @@ func (l *listener) mirrored(ctx context.Context) (*mirrored, error) {
 	return m, nil
 }
 
-// known says whether all journals that the caller names are here.
+// known checks that all journals that the caller names are here.
 func (l *listener) known(list []*journal.Mirror) error {
 	for name := range l.q.At {
 		if name != l.events.name && !slices.ContainsFunc(list, func(m *journal.Mirror) bool { return m.Name == name }) {
-			return rpc.Errorf(rpc.Usage, "the journal %.80q is not here: neither is it that of this master, nor is it mirrored", name).
-				WithHint("a position of 'salt-event token' is for the masters that have mirrored each other when it was printed")
+			return rpc.Errorf(rpc.Usage, "the journal %.80q is neither that of this master nor mirrored here", name).
+				WithHint("a position of 'salt-event token' is valid on the masters that mirrored each other when it was printed")
 		}
 	}
 	return nil
@@ -199,7 +200,7 @@ func (p *part) begin(ctx context.Context) error {
 		p.next = q.At[name]
 	case !q.Since.IsZero():
 		p.next, err = p.mirror.SequenceAt(ctx, q.Since)
-	case q.FromSeq == 1: // all that there is
+	case q.FromSeq == 1: // everything that is stored
 		p.next = 1
 	}
 	if err != nil {
@@ -210,7 +211,8 @@ func (p *part) begin(ctx context.Context) error {
 			p.next = max(done+1, q.At[name])
 		}
 	}
-	// One that is ahead is of a mirror that was lost since: what is here now is heard.
+	// A position beyond the end is of a mirror that was lost since: all that is here now is
+	// sent.
 	if p.next > extent.Last+1 {
 		p.next = extent.First
 	}
@@ -219,7 +221,7 @@ func (p *part) begin(ctx context.Context) error {
 	return nil
 }
 
-// at is how far the holder of a position has come in the journal of another master.
+// at returns how far the holder of a position has come in the journal of another master.
 func (p *positions) at(key, name string) uint64 {
 	p.mu.Lock()
 	h := p.holders[key]
@@ -232,7 +234,7 @@ func (p *positions) at(key, name string) uint64 {
 	return h.at[name]
 }
 
-// position is where the parts begin.
+// position returns where the parts begin.
 func (m *mirrored) position() event.Position {
 	if m == nil || len(m.parts) == 0 {
 		return nil
@@ -244,7 +246,7 @@ func (m *mirrored) position() event.Position {
 	return at
 }
 
-// begin hears the journals until end, which returns when nothing of it runs.
+// begin starts reading the journals; end stops that and waits for it.
 func (m *mirrored) begin(ctx context.Context) (end func()) {
 	if m == nil {
 		return func() {}
@@ -261,7 +263,7 @@ func (m *mirrored) begin(ctx context.Context) (end func()) {
 	return func() { cancel(); running.Wait() }
 }
 
-// later hears mirrors that come while the listener is at work.
+// later starts parts for mirrors that come while the listener runs.
 func (m *mirrored) later(ctx context.Context, running *sync.WaitGroup) {
 	heard := map[string]bool{}
 	for _, p := range m.parts {
@@ -276,7 +278,7 @@ func (m *mirrored) later(ctx context.Context, running *sync.WaitGroup) {
 			heard[one.Name] = true
 			p, err := m.part(one, late)
 			if err != nil {
-				continue // the same patterns were read before
+				continue // the same patterns were parsed before
 			}
 			p.next, p.fresh = 1, true
 			running.Go(func() { m.follow(ctx, p) })
@@ -289,7 +291,7 @@ func (m *mirrored) later(ctx context.Context, running *sync.WaitGroup) {
 	}
 }
 
-// run hears what is stored, in its turn, and then what comes.
+// run sends what is stored, in turn with the other parts, and then new events.
 func (m *mirrored) run(ctx context.Context, p *part) {
 	err := p.mirror.For(p.l.req.From.String(), p.longTurn(m)).Replay(ctx, p.next, p.end, func(e journal.Text) error { return m.hear(ctx, p, e) })
 	if err == nil {
@@ -305,10 +307,11 @@ func (m *mirrored) run(ctx context.Context, p *part) {
 	m.follow(ctx, p)
 }
 
-// again is the pause after a mirror could not be read: it is opened anew, say.
+// mirrorPause is the pause after a mirror could not be read, for example while it is opened
+// again.
 const mirrorPause = 200 * time.Millisecond
 
-// follow hears what comes.
+// follow sends new events.
 func (m *mirrored) follow(ctx context.Context, p *part) {
 	for ctx.Err() == nil {
 		err := p.mirror.For(p.l.req.From.String(), p.longTurn(m)).Follow(ctx, p.next, func(e journal.Text) error { return m.hear(ctx, p, e) })
@@ -336,9 +339,10 @@ func (m *mirrored) hear(ctx context.Context, p *part, e journal.Text) error {
 	}
 	ok := err == nil && !(p.fresh && event.StampOf(e.Body) < m.begun)
 	if ok {
-		ok, err = p.l.wants(head)
+		ok, err = p.l.wants(head, len(e.Body))
 	}
 	if err == nil && ok {
+		e.Body = p.l.named(e.Body)
 		if err := m.turn(ctx, p.number, e, nil); err != nil {
 			return err
 		}
@@ -353,10 +357,10 @@ func (m *mirrored) hear(ctx context.Context, p *part, e journal.Text) error {
 	return nil
 }
 
-// mirroredBytes is what a sequence and the name of a journal add to an event.
+// mirroredBytes is how many bytes a sequence and the name of a journal add to an event.
 const mirroredBytes = seqBytes + 80
 
-// give sends one event, whole.
+// give sends one event whole.
 func (m *mirrored) give(ctx context.Context, p *part, e journal.Text) error {
 	if !p.holds {
 		if err := m.hold(ctx); err != nil {
@@ -393,8 +397,8 @@ func (m *mirrored) progress(ctx context.Context, p *part) error {
 	return p.l.req.SendRaw(ctx, append(b, '\n'))
 }
 
-// longTurn waits until a long event may be held, and until it may be sent: who waits for one
-// of both does not have the other, or two parts could wait for each other.
+// longTurn waits until a long event may be held, and then until it may be sent. A part that
+// waits for one does not hold the other: two parts could wait for each other.
 func (p *part) longTurn(m *mirrored) journal.LongRead {
 	return func(ctx context.Context, size int) (func(), error) {
 		for {
@@ -425,8 +429,8 @@ func (p *part) letGo(m *mirrored) {
 	}
 }
 
-// hold waits until the listener may send: a long event is sent in several messages, between
-// which there is no other one.
+// hold waits until the listener may send: a long event is sent in several messages, and no
+// other may come between them.
 func (m *mirrored) hold(ctx context.Context) error {
 	if m == nil {
 		return nil
@@ -445,13 +449,13 @@ func (m *mirrored) letGo() {
 	}
 }
 
-// wait returns when all that was stored at the beginning is sent.
+// wait returns when everything stored at the beginning is sent.
 func (m *mirrored) wait(ctx context.Context) error {
 	if m == nil {
 		return nil
 	}
 	done := make(chan struct{})
-	go func() { m.live.Wait(); close(done) }() // which the end of ctx ends, too
+	go func() { m.live.Wait(); close(done) }() // the end of ctx ends it, too
 	select {
 	case <-done:
 		return nil
@@ -460,10 +464,10 @@ func (m *mirrored) wait(ctx context.Context) error {
 	}
 }
 
-// turn waits until no other journal has an older event that is stored and not sent. flush
-// sends what the part has written and not sent, as it must before it lets others pass; nil is
-// of one that has nothing. An event of several messages waits for nobody: its reader has a
-// turn for it, which another part may wait for.
+// turn waits until no other journal has an older stored event that is not sent yet. flush sends
+// what the part has written and not sent, as it must before it lets others pass; it is nil if
+// there is nothing. An event of several messages does not wait: its reader has a turn that
+// another part may wait for.
 func (m *mirrored) turn(ctx context.Context, number int, e journal.Text, flush func(context.Context) error) error {
 	if m == nil || e.Pieces > 1 || number == late {
 		return nil
@@ -471,10 +475,10 @@ func (m *mirrored) turn(ctx context.Context, number int, e journal.Text, flush f
 	return m.order.Turn(ctx, number, event.StampOf(e.Body), flush)
 }
 
-// late is the number of parts that came after the others: they wait for nobody.
+// late is the number of parts that came after the others: they do not wait for other parts.
 const late = -1
 
-// caughtUp says that a part has sent all that was stored before the others wait for it.
+// caughtUp records that a part has sent everything that was stored at the beginning.
 func (m *mirrored) caughtUp(number int) {
 	if m != nil {
 		m.order.End(number)

@@ -9,7 +9,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// TestTextsOfAMirrorAreLookedAt: what is no event on one line is passed over before it is asked
+// TestTextsOfAMirrorAreLookedAt: what is not an event on one line is skipped before it is asked
 // whether the listener wants it, and its reader goes on behind it.
 func TestTextsOfAMirrorAreLookedAt(t *testing.T) {
 	l := &listener{q: protocol.Listen{}, buf: make([]byte, rpc.HeadBytes)}

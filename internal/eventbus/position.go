@@ -10,8 +10,7 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 )
 
-// daemonOwner has the positions and dead letters of the daemon's own handlers: its
-// reactor.
+// daemonOwner owns the positions and dead letters of the daemon's own handlers: of its reactor.
 const daemonOwner = "reactor"
 
 // Position is how far a handler of the daemon itself has come. Its methods may be
@@ -33,11 +32,11 @@ type Position struct {
 	have uint64
 }
 
-// storePause gathers what is done into one write.
+// storePause is how long positions are collected for one write.
 const storePause = 100 * time.Millisecond
 
-// Keep takes the position of the daemon's handler of that name; a new one begins
-// behind the newest event. It is kept until Close.
+// Keep takes the position of the daemon's handler of that name; a new one begins after the
+// newest event. It is held until Close.
 func (r *Bus) Keep(ctx context.Context, name string) (*Position, error) {
 	release, err := r.positions.take(ctx, daemonOwner, name, "")
 	if err != nil {
@@ -70,8 +69,8 @@ func (p *Position) open(ctx context.Context) error {
 	case stored == nil:
 		p.next = extent.Last + 1
 		return p.put(ctx, extent.Last)
-	case stored.Seq > extent.Last: // the journal is not the one of the position
-		p.events.log.Warn("a position is behind the end of the journal: all events are handled from the start of the journal", "name", p.key, "seq", stored.Seq, "last", extent.Last)
+	case stored.Seq > extent.Last: // this is not the journal of the position
+		p.events.log.Warn("a position is beyond the end of the journal: all events are handled from the start of the journal", "name", p.key, "seq", stored.Seq, "last", extent.Last)
 		p.next = extent.First
 	case stored.Seq+1 < extent.First:
 		p.next, p.lost = extent.First, extent.First-stored.Seq-1
@@ -82,14 +81,13 @@ func (p *Position) open(ctx context.Context) error {
 	return nil
 }
 
-// Next is the sequence to begin at, and Lost how many events, at most, were removed
-// from the journal before that.
+// Next is the sequence to begin at.
 func (p *Position) Next() uint64 { return p.next }
 
-// Lost is how many events were removed before they were handled, at most.
+// Lost is how many events, at most, were removed from the journal before they were handled.
 func (p *Position) Lost() uint64 { return p.lost }
 
-// Done says that everything up to seq is done. It is written down soon.
+// Done records, soon, that everything up to seq is handled.
 func (p *Position) Done(seq uint64) {
 	p.mu.Lock()
 	p.want = max(p.want, seq)
@@ -100,7 +98,7 @@ func (p *Position) Done(seq uint64) {
 	}
 }
 
-// run writes down what is done, now and then.
+// run stores the position every storePause, if it has changed.
 func (p *Position) run(ctx context.Context) {
 	for {
 		select {
@@ -138,7 +136,7 @@ func (p *Position) put(ctx context.Context, seq uint64) error {
 	return nil
 }
 
-// Close writes down the rest and lets go of the position.
+// Close stores the position and releases it.
 func (p *Position) Close() {
 	p.stop()
 	p.ended.Wait()
@@ -150,13 +148,13 @@ func (p *Position) Close() {
 	p.release()
 }
 
-// Hand calls f for each event from the position on that match says, and passed for
-// the sequence of each other, until ctx ends, whose cause it returns, or f fails.
+// Hand calls f for each event from the position on that match accepts, and passed with the
+// sequence of each other one, until f fails or ctx ends, whose cause it returns.
 func (r *Bus) Hand(ctx context.Context, from uint64, match func(event.Head) bool, f func(line []byte) error, passed func(seq uint64)) error {
 	return r.journal.Follow(ctx, from, func(t journal.Text) error {
 		head, err := event.HeadOf(t.Body)
 		if err != nil {
-			r.log.Error("unreadable event in the journal passed over", "seq", t.Seq, "err", err)
+			r.log.Error("unreadable event in the journal skipped", "seq", t.Seq, "err", err)
 		}
 		if err != nil || !match(head) {
 			passed(t.Seq)
@@ -166,8 +164,8 @@ func (r *Bus) Hand(ctx context.Context, from uint64, match func(event.Head) bool
 	})
 }
 
-// Again reads the event at a sequence once more, as Hand gave it; false says that it is there
-// no more.
+// Again reads the event at a sequence once more, as Hand gave it; there is false if it no
+// longer exists.
 func (r *Bus) Again(ctx context.Context, seq uint64) (line []byte, there bool, err error) {
 	err = r.journal.Replay(ctx, seq, seq, func(t journal.Text) error {
 		line, there = event.AppendStored(nil, t.Body, t.Seq), true

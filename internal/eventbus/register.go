@@ -9,9 +9,9 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// Register serves everything that local users may ask of the bus. who says what
-// the user behind a connection is and may hear. A profile of the process, which both daemons
-// give to the same people, is served here too.
+// Register serves the requests that local users may send to the bus. who says what the user
+// behind a connection is and may hear. Profiles of the process are served here too: both
+// daemons give them to the same people.
 func (r *Bus) Register(s *rpc.Server, who func(context.Context, bus.Identity) eventacl.Principal) {
 	for name, h := range map[string]func(context.Context, *rpc.Request, eventacl.Principal) error{
 		"complete":    r.Complete,
@@ -27,18 +27,18 @@ func (r *Bus) Register(s *rpc.Server, who func(context.Context, bus.Identity) ev
 	s.Handle("profile", profile.Handle)
 }
 
-// SetWhile sets what runs the answers to users: it ends the context of one that may not go
-// on. It is set before anybody is served.
+// SetWhile sets the function that runs answers to users: it ends the context of an answer that
+// may not go on. It is called before any request is served.
 func (r *Bus) SetWhile(while func(ctx context.Context, i bus.Identity, f func(context.Context) error) error) {
 	r.while = while
 }
 
-// RegisterFire serves the events that local users fire, where they are for this bus alone.
+// RegisterFire serves the events that local users fire on this bus alone.
 func (r *Bus) RegisterFire(s *rpc.Server, who func(context.Context, bus.Identity) eventacl.Principal) {
 	s.Handle("userFire", handler(r, r.FireFor, who))
 }
 
-// RegisterClients serves what clients may ask. who says what one is and may hear: by its
+// RegisterClients serves the requests of clients. who says what one is and may hear: by its
 // key, or by the login on its connection.
 func (r *Bus) RegisterClients(s *rpc.Server, who func(context.Context, bus.Identity) eventacl.Principal) {
 	for name, h := range map[string]func(context.Context, *rpc.Request, eventacl.Principal) error{
@@ -52,8 +52,8 @@ func (r *Bus) RegisterClients(s *rpc.Server, who func(context.Context, bus.Ident
 	s.Handle("clientListen", r.listening(who))
 }
 
-// listening serves listeners. By the time that one is at work the rules may be others than
-// those by which it was looked at, and SetGrants does not know of it yet.
+// listening serves listeners. When one has started, the rules may have changed since it was
+// checked, and SetGrants did not know of it yet.
 func (r *Bus) listening(who func(context.Context, bus.Identity) eventacl.Principal) rpc.Handler {
 	type seen struct {
 		who   eventacl.Principal
@@ -66,7 +66,7 @@ func (r *Bus) listening(who func(context.Context, bus.Identity) eventacl.Princip
 	return handler(r, func(ctx context.Context, req *rpc.Request, s seen) error { return r.Listen(ctx, req, s.who, s.rules) }, look)
 }
 
-// handler answers requests for who asks, as who describes them.
+// handler answers requests with h, for the principal that who returns.
 func handler[P any](r *Bus, h func(context.Context, *rpc.Request, P) error, who func(context.Context, bus.Identity) P) rpc.Handler {
 	return func(ctx context.Context, req *rpc.Request) error {
 		if r.while == nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // TestRulesChangeWhileAListenerBegins: who was looked at by rules that are no longer in force
-// when their listener is at work is asked anew. Operators go on.
+// when their listener is at work is asked again. Operators go on.
 func TestRulesChangeWhileAListenerBegins(t *testing.T) {
 	w := start(t)
 	root, c := w.dial(), w.dial()

@@ -10,27 +10,27 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// Self is the daemon as its own user: it asks through the local socket, as a tool does, so
-// that what would be broken for others is broken for it. It is for one goroutine.
+// Self is the daemon as its own user: it sends requests through the local socket, as a tool
+// does, so that it notices what would be broken for others. It is for one goroutine.
 type Self struct {
 	events *Bus
 	socket string
 	store  journal.Store
 	conn   *rpc.Conn
-	write  int // so many checks until the journal is written
+	write  int // checks until the journal is written
 }
 
-// writeEvery is how many checks there are for each that writes: a disk may rest.
+// writeEvery is how many checks there are for each one that writes: the disk may be idle.
 const writeEvery = 6
 
-// Self returns the daemon behind the socket as its own user.
+// Self returns a Self for the daemon behind the socket.
 func (r *Bus) Self(socket string, store journal.Store) *Self {
 	return &Self{events: r, socket: socket, store: store}
 }
 
 // Check goes the whole way once, from the socket through the broker and a handler to the
-// journal and back, and now and then sees that the journal takes a write; after a failure
-// at once. A disk that is full is no failure of the daemon's: it says so itself, and waits.
+// journal and back. Now and then, and at once after a failure, it also checks that the journal
+// can be written. A full disk is not reported here: the daemon reports it itself, and waits.
 func (s *Self) Check(ctx context.Context) error {
 	err := s.ask(ctx)
 	if err == nil && s.write <= 0 && s.store.Err() == nil {
@@ -49,7 +49,8 @@ func (s *Self) Check(ctx context.Context) error {
 	return err
 }
 
-// Healthy says what is wrong with a daemon that runs and does not serve, a full disk among it.
+// Healthy returns what is wrong with a daemon that runs and does not serve, a full disk
+// included.
 func (s *Self) Healthy(ctx context.Context) error {
 	if err := s.store.Err(); err != nil {
 		return err
@@ -57,7 +58,8 @@ func (s *Self) Healthy(ctx context.Context) error {
 	return s.Check(ctx)
 }
 
-// ask asks where the journal ends. The connection is kept, so that a check needs no
+// ask asks for the end of the journal. The connection is kept, so that a check needs no new
+// descriptors.
 // descriptors.
 func (s *Self) ask(ctx context.Context) error {
 	if s.conn == nil {

@@ -45,7 +45,7 @@ func (r *Bus) listenerStats(last uint64) []protocol.ListenerStat {
 	for _, l := range r.listeners {
 		next := l.next.Load()
 		if next == 0 {
-			continue // it has not begun
+			continue // it has not started yet
 		}
 		list = append(list, protocol.ListenerStat{
 			User: l.who.Name(), Durable: l.q.Durable, Tags: l.q.Tags, Next: next, Behind: behind(last, next-1), Sent: l.sent.Load(), Started: l.started,
@@ -61,8 +61,8 @@ func behind(last, done uint64) uint64 {
 	return last - done
 }
 
-// Purge removes events for an operator, or forgets a position. What was removed
-// by whom is written down first.
+// Purge removes events for an operator, or forgets a position. Before that it records who
+// removes what.
 func (r *Bus) Purge(ctx context.Context, req *rpc.Request, who eventacl.Principal) error {
 	var q protocol.Purge
 	if err := req.Decode(&q); err != nil {
@@ -77,7 +77,7 @@ func (r *Bus) Purge(ctx context.Context, req *rpc.Request, who eventacl.Principa
 	if err := req.Decide(r.rules.Purge(ctx, who, string(req.Body))); err != nil {
 		return err
 	}
-	if r.rules.Tell == nil { // and so nothing was written down
+	if r.rules.Tell == nil { // so nothing was recorded
 		if _, err := r.Store(ctx, event.AuditSpace+"/purge", map[string]any{"user": who.Name(), "query": string(req.Body)}, ""); err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (r *Bus) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	before := last // the word of the audit log stays
+	before := last // the entry of the audit log stays
 	if q.Before > 0 {
 		before = min(before, q.Before)
 	}
@@ -115,14 +115,14 @@ func (r *Bus) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
 	}
 	return r.journal.PurgeWhere(ctx, before, func(text []byte) (bool, error) {
 		h, err := event.HeadOf(text)
-		if err != nil || event.IsAudit(h.Tag) { // no tag reaches what was decided
+		if err != nil || event.IsAudit(h.Tag) { // no tag selects entries of the audit log
 			return false, nil
 		}
 		return m.Match(h.Tag)
 	})
 }
 
-// forget removes a position that nobody works on.
+// forget removes a position that no listener holds.
 func (r *Bus) forget(ctx context.Context, req *rpc.Request, who eventacl.Principal, q protocol.Purge) error {
 	t, err := r.tables.get(ctx, "positions")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 )
 
-// Bounds of the window. A listener that falls out of it reads the journal.
+// Limits of the window. A listener that falls behind it reads the journal.
 const (
 	windowLines = 16 << 10
 	windowBytes = 16 << 20
@@ -17,15 +17,15 @@ const (
 
 // line is one event on its way to listeners.
 type line struct {
-	seq  uint64 // its sequence; of one that is not stored, that of the newest stored before it
-	live uint64 // of one that is not stored: its number among these, from 1; else 0
+	seq  uint64 // its sequence; if it is not stored, that of the newest stored event before it
+	live uint64 // its number among the events that are not stored, from 1; 0 if it is stored
 	head event.Head
-	text []byte // JSON with the sequence, ended by a line feed; shared, never changed
+	text []byte // JSON with the sequence, with a line feed at the end; shared, never changed
 }
 
-// tail holds the newest events in memory, as they were stored, so that listeners who
-// keep up cost no reading of the journal, and among them, in the order in which they
-// came, those that are not stored. It collects while anybody listens.
+// tail is the window: the newest events in memory, as they were stored, so that listeners that
+// keep up need not read the journal. Between them, in order of arrival, are the events that are
+// not stored. It collects while anybody listens.
 type tail struct {
 	journal *journal.Journal
 	log     *slog.Logger
@@ -39,13 +39,13 @@ type tail struct {
 	bytes int
 	first uint64        // the number of lines[0]: every line gets the next one
 	from  uint64        // every stored event from this sequence to next is in lines
-	next  uint64        // behind the newest
+	next  uint64        // the sequence after the newest
 	lives uint64        // events that are not stored, so far
 	grown chan struct{} // closed when lines or next change; nil while nobody listens
 }
 
-// join begins to collect for the first user. What is stored, or offered, after it
-// returns comes through the window.
+// join starts collecting with the first listener. What is stored or offered after it returns
+// comes through the window.
 func (t *tail) join() {
 	t.life.Lock()
 	defer t.life.Unlock()
@@ -59,12 +59,12 @@ func (t *tail) join() {
 	t.stop = stop
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.next == 0 { // nothing has come yet
+	if t.next == 0 { // no event has come yet
 		t.from, t.next = last+1, last+1
 	}
 }
 
-// leave ends that with the last user.
+// leave stops collecting with the last listener.
 func (t *tail) leave() {
 	t.life.Lock()
 	defer t.life.Unlock()
@@ -78,8 +78,8 @@ func (t *tail) leave() {
 	t.grown = nil
 }
 
-// take adds stored events to the window. One without a body says that events were
-// stored that are to be read from the journal: the window begins anew behind it.
+// take adds stored events to the window. One without a body means that events were stored that
+// must be read from the journal: the window begins again after it.
 func (t *tail) take(batch []journal.Text) {
 	lines := make([]line, len(batch))
 	var heads event.Heads
@@ -93,7 +93,7 @@ func (t *tail) take(batch []journal.Text) {
 		}
 		var err error
 		if lines[i], err = lineOf(e, &heads, &texts); err != nil {
-			t.log.Error("unreadable event in the journal passed over", "seq", e.Seq, "err", err)
+			t.log.Error("unreadable event in the journal skipped", "seq", e.Seq, "err", err)
 		}
 	}
 	t.mu.Lock()
@@ -107,7 +107,7 @@ func (t *tail) take(batch []journal.Text) {
 			t.add(lines[i])
 		case e.Body == nil:
 			t.empty()
-			t.first++ // as a line that has left: who has seen all others is behind, too
+			t.first++ // counts as a line that has left: a listener that has seen all others is behind, too
 			t.from = e.Seq + 1
 		}
 		t.next = e.Seq + 1
@@ -116,7 +116,7 @@ func (t *tail) take(batch []journal.Text) {
 	t.wake()
 }
 
-// offer adds events that are not stored. While nobody listens they are nowhere.
+// offer adds events that are not stored. While nobody listens they are dropped.
 func (t *tail) offer(batch []line) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -137,13 +137,13 @@ func (t *tail) add(l line) {
 	t.bytes += len(l.text)
 }
 
-// empty takes all lines out of the window.
+// empty removes all lines from the window.
 func (t *tail) empty() {
 	t.first += uint64(len(t.lines))
 	t.lines, t.bytes = nil, 0
 }
 
-// bound takes the oldest lines out of a window that is too large.
+// bound removes the oldest lines from a window that is too large.
 func (t *tail) bound() {
 	drop := 0
 	for len(t.lines)-drop > windowLines || t.bytes > windowBytes && len(t.lines)-drop > 1 {
@@ -152,7 +152,7 @@ func (t *tail) bound() {
 		if l.live == 0 {
 			t.from = l.seq + 1
 		}
-		t.lines[drop] = line{} // nobody has a part of this slice: after copies
+		t.lines[drop] = line{} // no reader shares this slice: after copies
 		drop++
 	}
 	t.lines = t.lines[drop:]
@@ -174,9 +174,9 @@ func lineOf(e journal.Text, heads *event.Heads, texts *arena) (line, error) {
 	return line{seq: e.Seq, head: head, text: text}, nil
 }
 
-// seat returns the number of the first line from the sequence next on, and how many
-// events that are not stored were there before it. It is false when stored events
-// from there on have left the window already.
+// seat returns the number of the first line from the sequence next on, and how many events that
+// are not stored came before it. ok is false if stored events from there on have left the
+// window already.
 func (t *tail) seat(next uint64) (at, lives uint64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -194,9 +194,9 @@ func (t *tail) seat(next uint64) (at, lives uint64, ok bool) {
 	return t.first + uint64(i), lives, true
 }
 
-// after appends to buf the lines from the number at on, as many as have room in buf and
-// in a message to a listener: one who waits with them keeps no more in memory. It is false when some of them have left the window already. grown is closed when
-// there is more.
+// after appends to buf the lines from the number at on, as many as fit into buf and into one
+// message to a listener, so a waiting listener keeps no more in memory. ok is false if some of
+// them have left the window already. grown is closed when there is more.
 func (t *tail) after(at uint64, buf []line) (lines []line, grown <-chan struct{}, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -211,7 +211,7 @@ func (t *tail) after(at uint64, buf []line) (lines []line, grown <-chan struct{}
 	return buf, t.grown, true
 }
 
-// span is the part of the journal that is in the window.
+// span returns the sequences that are in the window.
 func (t *tail) span() (from, next uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,10 +1,9 @@
-// Package executor runs jobs on a minion: those that its masters send, those of its
-// schedule, and what the mine wants. It takes a signed envelope, decides whether it is to
-// be begun, runs its functions, and sees to it that each master that has sent it gets the
-// return.
+// Package executor runs jobs on a minion: those that its masters send, those of its schedule,
+// and mine functions. It takes a signed envelope, decides whether to begin it, runs its
+// functions, and delivers the return to each master that has sent it.
 //
-// Whether an envelope is genuine is for package job, what a function does for package
-// module, and how a return waits for its master for package outbox.
+// Package job verifies envelopes, package module has the functions, and package outbox keeps
+// returns for their master.
 package executor
 
 import (
@@ -28,29 +27,29 @@ import (
 	"github.com/brinebus/brine/internal/upstream"
 )
 
-// ErrStopping is the cause of what ends because the daemon does.
+// ErrStopping is the cause of contexts that end because the daemon stops.
 var ErrStopping = errors.New("the minion is stopping")
 
 // Host is the minion that jobs run on.
 type Host interface {
-	// ForJob is the minion as the functions of a job see it that came over an uplink, nil
-	// for one of the schedule.
+	// ForJob returns the minion as the functions of a job see it. u is the uplink of the job,
+	// nil for one of the schedule.
 	ForJob(e *job.Envelope, u *upstream.Uplink) *function.Host
-	// Grains are its present facts. They must not be changed.
+	// Grains returns its present grains. They must not be changed.
 	Grains() map[string]any
-	// Returners makes ready what takes the returns of a job beside the master.
+	// Returners prepares the returners that get the returns of a job besides the master.
 	Returners(names string, o returner.Options) (returner.Set, error)
 }
 
-// Options are what an executor is made with. All but Always and Most are required.
+// Options are the settings of an Executor. All but Always and Most are required.
 type Options struct {
 	ID      salt.MinionID
-	Dir     string // of the minion's data
+	Dir     string // the minion's data directory
 	Always  bool   // what is written there is synced at once
-	Most    int    // jobs that run at a time; 0 or less is no limit
+	Most    int    // jobs that may run at once; 0 or less is no limit
 	Host    Host
 	Masters *upstream.Uplinks
-	Boxes   outbox.Boxes // one for each of them
+	Boxes   outbox.Boxes // one for each uplink
 	Log     *slog.Logger
 }
 
@@ -61,17 +60,17 @@ type Executor struct {
 	seen     *job.Seen
 	reserves *outbox.Reserves
 	origins  upstream.Origins
-	booking  chan struct{} // holds one for each job that waits for the disk
+	booking  chan struct{} // has an entry for each job that waits for the disk
 	jobs     *Table
-	ids      job.Clock // of the minion's own jobs
+	ids      job.Clock // ids of the minion's own jobs
 }
 
-// mostBooking is how many jobs wait for the disk at a time, where each holds a thread: jobs
-// that come while the disk hangs must not use up those of the process.
+// mostBooking is how many jobs may wait for the disk at a time. Each holds a thread, and jobs
+// that arrive while the disk hangs must not use up those of the process.
 const mostBooking = 128
 
-// Open opens the record of the jobs that were begun, and puts what a kill or a full disk
-// has left of them into the outboxes. The executor's jobs end with life.
+// Open opens the record of started jobs, and puts what a kill or a full disk has left of them
+// into the outboxes. The executor's jobs end with life.
 func Open(ctx, life context.Context, o Options) (*Executor, error) {
 	x := &Executor{Options: o, ctx: life, booking: make(chan struct{}, mostBooking), jobs: newTable(o.Most)}
 	var err error
@@ -88,20 +87,21 @@ func Open(ctx, life context.Context, o Options) (*Executor, error) {
 	return x, nil
 }
 
-// Close is the last use.
+// Close is the last call.
 func (x *Executor) Close() { x.seen.Close() }
 
-// Jobs are those that run now.
+// Jobs returns the running jobs.
 func (x *Executor) Jobs() *Table { return x.jobs }
 
-// Stop ends all jobs and waits for them, at most for the given time. It returns how many
-// were still running then. Their returns are kept.
+// Stop ends all jobs and waits for them, at most for the given time. It returns how many were
+// still running then. Their returns are stored.
 func (x *Executor) Stop(wait time.Duration) int { return x.jobs.stop(ErrStopping, wait) }
 
-// box is the outbox for the masters of an uplink.
+// box returns the outbox for the masters of an uplink.
 func (x *Executor) box(u *upstream.Uplink) *outbox.Box { return x.Boxes[u.Number] }
 
-// Take takes what came on the job subject. It does not block: the next job is behind it.
+// Take handles a message on the job subject. It does not block, since the next job waits for
+// it.
 func (x *Executor) Take(s *upstream.Session, body []byte) {
 	e, err := job.Open(body, s.Master, s.Clock.Now())
 	switch {
@@ -119,20 +119,20 @@ func (x *Executor) Take(s *upstream.Session, body []byte) {
 	}
 	if x.seen.Has(e.JID) {
 		x.origins.End(e.JID)
-		x.Log.Warn("job not begun: it was before", "jid", e.JID)
+		x.Log.Warn("job not begun: it was begun before", "jid", e.JID)
 		x.tellAgain(s, e.JID)
 		return
 	}
 	x.jobs.spawn(func() { x.start(s, e) })
 }
 
-// late is what is reported of a job that is not begun, since it may not be any more.
+// late is the report about a job that is not begun because it is too late.
 func late(how string) job.Report {
 	return job.Report{State: job.Expired, Text: "the job " + how + " after its time"}
 }
 
-// start begins a job once it is booked, which may wait for the disk. One that is not booked
-// when the daemon ends leaves no trace: the master asks for it, and sends it again.
+// start begins a job once it is recorded, which may wait for the disk. One that is not recorded
+// when the daemon ends leaves no trace: the master asks about it, and sends it again.
 func (x *Executor) start(s *upstream.Session, e *job.Envelope) {
 	due, cancel := context.WithDeadlineCause(x.ctx, time.Now().Add(e.Expires.Sub(s.Clock.Now())), job.ErrExpired)
 	defer cancel()
@@ -160,12 +160,12 @@ func (x *Executor) start(s *upstream.Session, e *job.Envelope) {
 	x.runJob(due, s.Up, e)
 }
 
-// errBegun is why a job does not begin whose record is there already.
+// errBegun is the error for a job that is recorded already.
 var errBegun = errors.New("it was begun before")
 
-// reserve keeps space for the return of a job, in the outbox of this name, and writes down that
-// it begins. The record comes last: where a power cut leaves it, it leaves the space, too, so
-// the minion can tell that the job was ended; where it does not, the job is sent again.
+// reserve keeps disk space for the return of a job, in the outbox of this name, and then
+// records that it begins. If the record survives a power cut, so does the space, and the minion
+// can report that the job was ended; if it does not, the job is sent again.
 func (x *Executor) reserve(e *job.Envelope, box string) error {
 	err := x.reserves.Take(e, box)
 	if err == nil {
@@ -186,8 +186,8 @@ func (x *Executor) reserve(e *job.Envelope, box string) error {
 	return nil
 }
 
-// repeated deals with a job whose id is under way: another master of the same system
-// may have sent it too, and is then told of it as the first is.
+// repeated handles a job whose id is running: another master of the same system may have sent
+// it too, and then gets the same reports.
 func (x *Executor) repeated(s *upstream.Session, e *job.Envelope, was upstream.Claimed) {
 	switch was {
 	case upstream.Shared:
@@ -197,13 +197,13 @@ func (x *Executor) repeated(s *upstream.Session, e *job.Envelope, was upstream.C
 		x.Log.Error("job refused: another master has sent another job with this id", "jid", e.JID, "master", s.Name)
 		x.tell(s, e.JID, job.Report{State: job.Refused, Text: "another job has this id on the minion"})
 	default:
-		x.Log.Warn("job not begun: it was before", "jid", e.JID)
+		x.Log.Warn("job not begun: it was begun before", "jid", e.JID)
 		x.tellAgain(s, e.JID)
 	}
 }
 
-// isTarget checks the job's target against the live facts, and the pillar of the
-// master that has sent it.
+// isTarget checks the job's target against the present grains, and the pillar of the master
+// that has sent it.
 func (x *Executor) isTarget(e *job.Envelope, u *upstream.Uplink) (bool, error) {
 	kind, err := target.ParseKind(e.TargetType)
 	if err != nil {
@@ -223,8 +223,8 @@ func (x *Executor) isTarget(e *job.Envelope, u *upstream.Uplink) (bool, error) {
 	return t.Match(f)
 }
 
-// runJob runs a job, unless it is past its time when there is a place for it, and sees to
-// it that its return reaches the master.
+// runJob runs a job, unless it has expired while waiting for a free slot, and delivers its
+// return to the master.
 func (x *Executor) runJob(due context.Context, u *upstream.Uplink, e *job.Envelope) {
 	var state atomic.Value
 	state.Store(job.Received)
@@ -252,15 +252,15 @@ func (x *Executor) runJob(due context.Context, u *upstream.Uplink, e *job.Envelo
 	report := x.execute(ctx, e, u, func() { state.Store(job.Running) })
 	delivered := x.giveBack(e, report, back)
 	run.end()
-	select { // a large return, or one of thousands, takes its time
+	select { // a large return, or one of thousands, takes long
 	case <-delivered:
 	case <-x.ctx.Done():
 	}
 	stop()
 }
 
-// execute runs the commands of a job, one after the other. It calls begun when the minion is seen
-// to have the function.
+// execute runs the commands of a job, one after the other. It calls begun when it is known that
+// the minion has the function.
 func (x *Executor) execute(ctx context.Context, e *job.Envelope, u *upstream.Uplink, begun func()) job.Report {
 	host := x.Host.ForJob(e, u)
 	if e.Follow && u != nil {
@@ -277,12 +277,12 @@ func (x *Executor) execute(ctx context.Context, e *job.Envelope, u *upstream.Upl
 	return compound(ctx, e.Commands, run)
 }
 
-// lastGrace is what a function gets to return once its job was ended: more than
-// its processes get between SIGTERM and SIGKILL.
+// lastGrace is how long a function may take to return once its job was ended: longer than its
+// processes have between SIGTERM and SIGKILL.
 const lastGrace = 5 * time.Second
 
-// run runs one function. One that does not return though its job was ended is left
-// to itself, so that the job, and its place among those that may run, is free.
+// run runs one function. If it does not return although its job was ended, it is abandoned, so
+// that the job's slot is free again.
 func (x *Executor) run(ctx context.Context, c function.Call) function.Result {
 	result := make(chan function.Result, 1)
 	go func() { result <- module.Run(ctx, c) }()
@@ -298,7 +298,7 @@ func (x *Executor) run(ctx context.Context, c function.Call) function.Result {
 		return r
 	case <-timer.C:
 	}
-	x.Log.Error("a function does not return though its job was ended; it is left to itself", "jid", c.JID, "fun", c.Function)
+	x.Log.Error("a function does not return although its job was ended; it is abandoned", "jid", c.JID, "fun", c.Function)
 	cause := context.Cause(ctx)
 	return function.Result{Return: "ERROR: " + cause.Error(), Retcode: 1, Err: cause}
 }
@@ -314,16 +314,16 @@ func (x *Executor) recover(ctx context.Context) error {
 	})
 }
 
-// firstHeartbeat is how soon a job that takes time says so. The return of a quicker one
-// is its receipt, too: thousands of minions then have half as much to say.
+// firstHeartbeat is when a longer job sends its first heartbeat. The return of a quicker one is
+// also its receipt: so thousands of minions send only half as many messages.
 const firstHeartbeat = 150 * time.Millisecond
 
-// heartbeat says where the job stands, soon and then regularly, until stop is called. A
-// master that did not send the job is not told: it would not know what of.
+// heartbeat sends the state of the job, soon and then regularly, until stop is called. Only
+// masters that have sent the job get it; others would not know the job.
 func (x *Executor) heartbeat(e *job.Envelope, state *atomic.Value) (stop func()) {
 	every := max(e.Heartbeat.Duration(), 100*time.Millisecond)
 	done := make(chan struct{})
-	senders := x.origins.Of(e.JID) // the last ones: they are told until the return is delivered
+	senders := x.origins.Of(e.JID) // the latest senders get heartbeats until the return is delivered
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		t := time.NewTimer(min(firstHeartbeat, every))

@@ -13,41 +13,41 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Bounds of what a job keeps of the output of its commands for whoever follows it.
+// Limits of the output of a job's commands that is kept for a user who follows it.
 const (
-	followBytes = 256 << 10       // bytes; then the command waits, as for any slow reader
-	followMost  = 4 << 20         // bytes that are kept of a command that has ended, without waiting
+	followBytes = 256 << 10       // bytes; then the command waits, as with any slow reader
+	followMost  = 4 << 20         // bytes that are kept without waiting after the command has ended
 	followPart  = 64 << 10        // bytes of one message
 	followLine  = 16 << 10        // bytes of a line; a longer one is shown in parts
-	followTime  = 2 * time.Minute // that the master may take for one message
+	followTime  = 2 * time.Minute // how long the master may take for one message
 )
 
-// follower sends what the commands of a job write to whoever follows it, in order
-// and no faster than that one reads. It implements process.Watcher.
+// follower sends the output of a job's commands to the user who follows it, in order and no
+// faster than they read. It implements process.Watcher.
 type follower struct {
 	x    *Executor
-	up   *upstream.Uplink // to the master that has sent the job
+	up   *upstream.Uplink // the uplink of the master that has sent the job
 	jid  string
-	wake chan struct{} // there is something to send, or an end
-	done chan struct{} // closed when nothing is sent any more
+	wake chan struct{} // signals something to send, or the end
+	done chan struct{} // closed when nothing more is sent
 
 	mu      sync.Mutex
 	drained *sync.Cond
 	lines   []line
 	size    int
 	partial [2][]byte // the beginning of a line of each stream
-	free    bool      // the command has ended: nothing waits for space
-	lost    bool      // something was left out, or nobody follows any more
+	free    bool      // the command has ended: no more waiting for space
+	lost    bool      // something was left out, or nobody follows the job any more
 	ended   bool
 }
 
-// line is a line with its end, or what a command left without one.
+// line is a line with its end, or the rest that a command left without one.
 type line struct {
 	toStderr bool
 	text     string
 }
 
-// follow begins to send what the job's commands write.
+// follow starts to send the output of the job's commands.
 func (x *Executor) follow(e *job.Envelope, u *upstream.Uplink) *follower {
 	f := newFollower()
 	f.x, f.up, f.jid = x, u, string(e.JID)
@@ -116,7 +116,7 @@ func (f *follower) Ended() {
 	f.drained.Broadcast()
 }
 
-// end sends what is left, and that it is all.
+// end sends the rest, and that the output is complete.
 func (f *follower) end() {
 	f.mu.Lock()
 	f.free = true
@@ -135,7 +135,7 @@ func (f *follower) run() {
 		r, more := f.take()
 		if len(r.Output) > 0 || r.OutputEnd {
 			if err := f.send(r); err != nil {
-				f.x.Log.Debug("what a job's commands write is not followed any more", "jid", f.jid, "err", err)
+				f.x.Log.Debug("the output of a job's commands is no longer followed", "jid", f.jid, "err", err)
 				f.giveUp()
 			}
 			continue
@@ -147,8 +147,7 @@ func (f *follower) run() {
 	}
 }
 
-// take returns the next part of the output. More is false when nothing comes any
-// more.
+// take returns the next part of the output. more is false when it was the last.
 func (f *follower) take() (r job.Report, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -159,13 +158,12 @@ func (f *follower) take() (r job.Report, more bool) {
 	r.Output = f.next()
 	f.drained.Broadcast()
 	if f.ended && len(f.lines) == 0 {
-		r.OutputEnd, f.lost = true, true // nothing is behind it
+		r.OutputEnd, f.lost = true, true // nothing follows
 	}
 	return r, !f.ended
 }
 
-// next takes lines from the queue, those of one stream that follow each other as
-// one text.
+// next takes lines from the queue; consecutive ones of one stream become one text.
 func (f *follower) next() (parts []job.Output) {
 	for size := 0; size < followPart && len(f.lines) > 0; {
 		var text strings.Builder

@@ -14,11 +14,10 @@ import (
 	"github.com/brinebus/brine/internal/upstream"
 )
 
-// mineSchedule is the name under which the jobs of mine_return_job are shown. It is
-// Salt's.
+// mineSchedule is the name under which the jobs of mine_return_job are shown, as in Salt.
 const mineSchedule = "__mine_interval"
 
-// CheckMine looks at the setting mine_functions.
+// CheckMine checks the setting mine_functions.
 func CheckMine(l config.Located) error {
 	if err := module.CheckMineFunctions(l.Value()); err != nil {
 		return l.At(nil, err)
@@ -26,13 +25,13 @@ func CheckMine(l config.Located) error {
 	return nil
 }
 
-// MineOptions say how a mine is kept up to date.
+// MineOptions are the settings of a Mine.
 type MineOptions struct {
 	Interval time.Duration
-	Tell     bool // the master is told of each run, as of a job of the schedule
+	Tell     bool // each run is reported to the master, like a job of the schedule
 }
 
-// Mine keeps what the minion has in the mine of the masters of one uplink up to date.
+// Mine keeps the minion's mine entries at the masters of one uplink up to date.
 type Mine struct {
 	MineOptions
 	x      *Executor
@@ -40,12 +39,12 @@ type Mine struct {
 	linked chan struct{}
 }
 
-// NewMine makes the mine of an uplink, for Keep.
+// NewMine makes the Mine of an uplink, for Keep.
 func (x *Executor) NewMine(u *upstream.Uplink, o MineOptions) *Mine {
 	return &Mine{MineOptions: o, x: x, u: u, linked: make(chan struct{}, 1)}
 }
 
-// Linked tells it that there is a new connection.
+// Linked tells it about a new connection.
 func (m *Mine) Linked() {
 	select {
 	case m.linked <- struct{}{}:
@@ -53,9 +52,9 @@ func (m *Mine) Linked() {
 	}
 }
 
-// Keep updates the mine as soon as the minion is connected, then each interval, until ctx
-// ends. A connection that is made anew is no reason to run the functions again, another
-// master is. With several masters at once each has a mine.
+// Keep updates the mine as soon as the minion is connected, then each interval, until ctx ends.
+// A reconnect to the same master is no reason to run the functions again, another master is.
+// With several masters at once each has a Mine.
 func (m *Mine) Keep(ctx context.Context) {
 	updated := map[string]time.Time{} // by the master's name
 	timer := time.NewTimer(m.Interval)
@@ -82,8 +81,8 @@ func (m *Mine) Keep(ctx context.Context) {
 	}
 }
 
-// update runs mine.update. It returns false where that is to be done again as soon as
-// there is a master.
+// update runs mine.update. It returns false if that must be repeated as soon as there is a
+// master.
 func (m *Mine) update(ctx context.Context) bool {
 	x, e := m.x, &job.Envelope{JID: m.x.ownID(), Commands: []job.Command{{Function: "mine.update"}}, Reach: salt.Reach{Free: true}}
 	res := module.Run(ctx, function.Call{JID: e.JID, Function: e.Commands[0].Function, Host: x.Host.ForJob(e, m.u), Reach: e.Reach})

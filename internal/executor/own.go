@@ -18,30 +18,30 @@ import (
 	"github.com/brinebus/brine/internal/upstream"
 )
 
-// CheckScheduled refuses a job of the schedule that could not run here.
+// CheckScheduled returns an error for a scheduled job that could not run here.
 func (x *Executor) CheckScheduled(j schedule.Job) error {
 	_, err := x.Host.Returners(strings.Join(j.Returner, ","), returner.Options{Tag: j.ReturnTag})
 	return err
 }
 
-// MissingFunction says that this minion does not have the function of a job, now.
+// MissingFunction returns an error if this minion does not have the function of a job now.
 func (x *Executor) MissingFunction(j schedule.Job) error {
 	return module.Builtin().Missing(x.ctx, function.Call{Function: j.Function, Host: x.Host.ForJob(&job.Envelope{}, nil)})
 }
 
-// Status is what the function status.NAME returns on this minion.
+// Status returns the result of the function status.NAME on this minion.
 func (x *Executor) Status(ctx context.Context, name string) (any, error) {
 	r := module.Run(ctx, function.Call{Function: salt.Function("status." + name), Host: x.Host.ForJob(&job.Envelope{}, nil)})
 	return r.Return, r.Err
 }
 
-// RunScheduled runs a job of the schedule as salt-call would, and tells the master if the
-// job wants it.
+// RunScheduled runs a scheduled job as salt-call would, and reports it to the master if the job
+// is set so.
 func (x *Executor) RunScheduled(j schedule.Job) {
 	e := &job.Envelope{
 		JID: x.ownID(), Commands: []job.Command{{Function: j.Function, Args: j.Args, Kwargs: j.Kwargs}},
 		Target: string(x.ID), TargetType: "glob", User: "schedule", Returner: strings.Join(j.Returner, ","), ReturnTag: j.ReturnTag,
-		Reach: salt.Reach{Free: true}, // it was decided about when it was stored
+		Reach: salt.Reach{Free: true}, // permission was decided when it was stored
 	}
 	log := x.Log.With("job", j.Name, "jid", e.JID, "fun", j.Function)
 	back, err := x.Host.Returners(e.Returner, options(e))
@@ -76,5 +76,5 @@ func (x *Executor) sendOwn(ctx context.Context, u *upstream.Uplink, q protocol.L
 	}
 }
 
-// ownID is the id of a job that the minion runs by itself.
+// ownID returns an id for a job that the minion runs by itself.
 func (x *Executor) ownID() salt.JID { return x.ids.Next(time.Now()) }

@@ -46,7 +46,7 @@ func waiting(t *testing.T) (x *Executor, s *upstream.Session, body []byte) {
 	return x, s, body
 }
 
-// The disk takes its time, which a pipe without a reader does in the place of the space for
+// The disk takes its time, which a pipe without a reader does in place of the space for
 // the return: a master that asks meanwhile is not told that the job never came, and what is
 // behind it does not wait.
 func TestAJobThatWaitsForItsRecordIsKnown(t *testing.T) {

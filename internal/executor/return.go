@@ -20,8 +20,8 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// compound runs the commands of a job with several functions, whose return is one
-// dictionary by function.
+// compound runs the commands of a job with several functions; the return is one dictionary by
+// function.
 func compound(ctx context.Context, commands []job.Command, run func(job.Command) function.Result) job.Report {
 	returns, retcodes, success := map[string]any{}, map[string]any{}, map[string]any{}
 	state := job.Done
@@ -38,7 +38,7 @@ func compound(ctx context.Context, commands []job.Command, run func(job.Command)
 	return job.Report{State: state, Text: text, Return: value.Value{V: returns}, Retcode: value.Value{V: retcodes}, Success: value.Value{V: success}}
 }
 
-// report translates the result of one function.
+// report converts the result of one function.
 func report(ctx context.Context, res function.Result) job.Report {
 	r := job.Report{State: job.Done, Return: value.Value{V: res.Return}, Retcode: value.Value{V: res.Retcode}, Success: value.Value{V: res.Success}, Out: res.Out}
 	if !res.Success {
@@ -53,14 +53,14 @@ func report(ctx context.Context, res function.Result) job.Report {
 	return r
 }
 
-// options are what the caller of a job says about its returners.
+// options are the returner settings of a job's caller.
 func options(e *job.Envelope) returner.Options {
 	settings, _ := e.ReturnKwargs.V.(map[string]any)
 	return returner.Options{Tag: e.ReturnTag, Config: e.ReturnConfig, Settings: settings}
 }
 
-// giveBack hands the return to the master and to the returners. The job's own end
-// is no reason to lose it. Delivered is closed when no master is waited for.
+// giveBack passes the return to the master and to the returners, even if the job was ended.
+// Delivered is closed when no master is waited for any more.
 func (x *Executor) giveBack(e *job.Envelope, r job.Report, back returner.Set) (delivered <-chan struct{}) {
 	ctx := context.WithoutCancel(x.ctx)
 	ret := x.asReturn(e, r)
@@ -76,9 +76,9 @@ func (x *Executor) asReturn(e *job.Envelope, r job.Report) returner.Return {
 	}
 }
 
-// finish hands the return over, to each master that has sent the job. It returns
-// when the outboxes have had a little time to deliver it; delivered is closed when
-// they have done so, or their masters are gone.
+// finish puts the return into the outbox of each master that has sent the job. It returns after
+// the outboxes have had a short time to deliver it; delivered is closed when they have, or
+// their masters are gone.
 func (x *Executor) finish(e *job.Envelope, r job.Report) (delivered <-chan struct{}) {
 	var wg sync.WaitGroup
 	var left atomic.Bool
@@ -105,10 +105,10 @@ func (x *Executor) finish(e *job.Envelope, r job.Report) (delivered <-chan struc
 	return done
 }
 
-// deliver puts a return into the outbox of an uplink. When the master is gone by
-// then, the next one of the uplink gets it: with it goes what the minion ran. While
-// the outbox cannot take it, it stays in the space that is kept for it; false is that it
-// still does when the daemon ends.
+// deliver puts a return into the outbox of an uplink. If the master is gone by then, the next
+// master of the uplink gets it, together with what the minion ran. While the outbox cannot
+// store it, it stays in its reserved space; false means that it still does when the daemon
+// ends.
 func (x *Executor) deliver(u *upstream.Uplink, e *job.Envelope, r job.Report) bool {
 	ctx := context.WithoutCancel(x.ctx)
 	ret := asSent(e.Commands, r)
@@ -131,19 +131,19 @@ func (x *Executor) deliver(u *upstream.Uplink, e *job.Envelope, r job.Report) bo
 	}
 	x.Log.Error("return not delivered", "jid", e.JID, "err", err)
 	out.ID = ""
-	// A return that is too large, say: the caller shall not wait for it.
+	// For example, the return is too large: the caller shall not wait for it.
 	out.Body = asSent(e.Commands, report(ctx, function.Result{Return: "ERROR: the return was not delivered: " + err.Error(), Retcode: 1}))
 	if _, err := x.box(u).Send(ctx, out); err != nil {
-		x.Log.Error("not even that was delivered", "jid", e.JID, "err", err)
+		x.Log.Error("that error was not delivered either", "jid", e.JID, "err", err)
 	}
 	return true
 }
 
-// maxSentArguments bounds what a return carries of its job's arguments: a master
-// that knows the job has them.
+// maxSentArguments limits the job's arguments in a return: a master that knows the job has
+// them.
 const maxSentArguments = 16 << 10
 
-// asSent is a return with what was run. Arguments that are too large are left out.
+// asSent is a return with the commands. Arguments that are too large are left out.
 func asSent(commands []job.Command, r job.Report) protocol.Return {
 	if b, err := json.Marshal(commands); err != nil || len(b) > maxSentArguments {
 		names := make([]job.Command, len(commands))
@@ -155,6 +155,5 @@ func asSent(commands []job.Command, r job.Report) protocol.Return {
 	return protocol.Return{Report: r, Commands: commands}
 }
 
-// returnName names the return of a job in the outbox: after a kill it is not put there
-// twice.
+// returnName is the id of a job's return in the outbox: after a kill it is not put there twice.
 func returnName(jid salt.JID) string { return "job/" + string(jid) }

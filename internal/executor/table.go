@@ -13,7 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// killed is the cause of a job that was ended by somebody.
+// killed is the cause of a job that a user has ended.
 type killed struct {
 	signal syscall.Signal
 	by     string
@@ -27,10 +27,10 @@ func (k *killed) Error() string {
 	return text
 }
 
-// Signal is what the processes of the job get first.
+// Signal is the first signal for the processes of the job.
 func (k *killed) Signal() syscall.Signal { return k.signal }
 
-// Table is the jobs that run now. It implements module.JobTable.
+// Table holds the running jobs. It implements module.JobTable.
 type Table struct {
 	mu      sync.Mutex
 	running map[salt.JID]*runningJob
@@ -45,8 +45,7 @@ type runningJob struct {
 	table  *Table
 }
 
-// newTable makes a table for at most limit jobs at a time; 0 or less is no
-// limit.
+// newTable makes a table for at most limit jobs at once; 0 or less is no limit.
 func newTable(limit int) *Table {
 	t := &Table{running: map[salt.JID]*runningJob{}}
 	if limit > 0 {
@@ -64,7 +63,7 @@ func (t *Table) spawn(f func()) {
 	}
 }
 
-// begin waits for a free slot, until due ends, and books the job.
+// begin waits for a free slot, until due ends, and adds the job.
 func (t *Table) begin(ctx, due context.Context, e *job.Envelope) (context.Context, *runningJob, error) {
 	if t.slots != nil {
 		select {
@@ -107,7 +106,7 @@ func (r *runningJob) end() {
 	r.table.release()
 }
 
-// Count is how many jobs run.
+// Count returns how many jobs are running.
 func (t *Table) Count() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -132,8 +131,8 @@ func (t *Table) List() []module.Running {
 	return list
 }
 
-// Signal implements module.JobTable. Every signal ends the job: its functions are
-// no processes, and what they started is ended with them.
+// Signal implements module.JobTable. Every signal ends the job: its functions are not
+// processes, and the processes that they started are ended with them.
 func (t *Table) Signal(jid salt.JID, sig syscall.Signal, by string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,11 +144,11 @@ func (t *Table) Signal(jid salt.JID, sig syscall.Signal, by string) error {
 	return nil
 }
 
-// Wait waits until all jobs that came so far have ended.
+// Wait waits until all jobs added so far have ended.
 func (t *Table) Wait() { t.idle.Wait() }
 
-// stop ends all jobs and waits for them, at most for the given time. It returns
-// how many were still running then.
+// stop ends all jobs and waits for them, at most for the given time. It returns how many were
+// still running then.
 func (t *Table) stop(cause error, wait time.Duration) int {
 	t.mu.Lock()
 	t.closed = true

@@ -9,12 +9,12 @@ import (
 	"github.com/brinebus/brine/internal/upstream"
 )
 
-// answerTime bounds how long a master may take for one request.
+// answerTime limits how long a master may take for one request.
 const answerTime = 10 * time.Second
 
-// Account tells the master where the jobs stand that it expects something of: it, or
-// the connection, was gone for a while. They may be many, so one is told after the
-// other was heard.
+// Account reports to the master the state of the jobs that it asks about after it, or the
+// connection, was gone for a while. There may be many, so each is sent after the previous one
+// was answered.
 func (x *Executor) Account(ctx context.Context, s *upstream.Session) {
 	for _, jid := range s.Asked {
 		r := x.standing(jid)
@@ -22,7 +22,7 @@ func (x *Executor) Account(ctx context.Context, s *upstream.Session) {
 		err := s.Ask(asking, "ret."+string(jid), r, nil)
 		cancel()
 		if err != nil {
-			x.Log.Warn("what became of a job is not told", "jid", jid, "err", err)
+			x.Log.Warn("the master was not told the state of a job", "jid", jid, "err", err)
 		}
 		if ctx.Err() != nil {
 			return
@@ -30,9 +30,9 @@ func (x *Executor) Account(ctx context.Context, s *upstream.Session) {
 	}
 }
 
-// standing is where a job stands that the master asks for. One that waits for its record is
-// known, though the record is not there; it is looked for first, since one that ends between
-// the two looks has its record then.
+// standing returns the state of a job that the master asks about. A job that waits for its
+// record is known before the record exists; it is looked for first, since a job that ends
+// between the two checks has its record then.
 func (x *Executor) standing(jid salt.JID) job.Report {
 	if len(x.origins.Of(jid)) == 0 && !x.seen.Has(jid) {
 		return job.Report{State: job.Unknown}
@@ -40,7 +40,7 @@ func (x *Executor) standing(jid salt.JID) job.Report {
 	return x.before(jid)
 }
 
-// before is where a job stands that came before.
+// before returns the state of a job that arrived before.
 func (x *Executor) before(jid salt.JID) job.Report {
 	state := job.Received
 	if x.jobs.has(jid) {
@@ -49,8 +49,8 @@ func (x *Executor) before(jid salt.JID) job.Report {
 	return job.Report{State: state, Text: "it came before"}
 }
 
-// tellAgain answers a job that came once more, as one does whose receipt was lost:
-// it is not begun again.
+// tellAgain answers a job that arrived again, for example because its receipt was lost: it is
+// not started again.
 func (x *Executor) tellAgain(s *upstream.Session, jid salt.JID) { x.tell(s, jid, x.before(jid)) }
 
 func (x *Executor) tellNotMeant(e *job.Envelope, err error) {
@@ -64,7 +64,7 @@ func (x *Executor) tellNotMeant(e *job.Envelope, err error) {
 	x.tellAll(senders, e.JID, job.Report{State: job.NotTargeted})
 }
 
-// tellAll tells those of the masters that are connected.
+// tellAll sends a report to the connected ones of the masters.
 func (x *Executor) tellAll(senders []upstream.Sender, jid salt.JID, r job.Report) {
 	for _, w := range senders {
 		if s := w.Session(); s != nil {
@@ -73,7 +73,7 @@ func (x *Executor) tellAll(senders []upstream.Sender, jid salt.JID, r job.Report
 	}
 }
 
-// tell sends a receipt or a heartbeat; if it is lost, nothing is.
+// tell sends a receipt or a heartbeat. If it is lost, that does no harm.
 func (x *Executor) tell(s *upstream.Session, jid salt.JID, r job.Report) {
 	if err := s.Tell("ret."+string(jid), r); err != nil {
 		x.Log.Debug("receipt not sent", "jid", jid, "err", err)

@@ -16,16 +16,15 @@ import (
 )
 
 const (
-	// callTime is what a function gets that does not say another limit.
+	// callTime limits a function that sets no limit itself.
 	callTime = time.Hour
-	// grainsTime is what a program gets to find its facts: the minion's start waits
-	// for them.
+	// grainsTime limits a program that collects grains: the start of the minion waits for it.
 	grainsTime = 10 * time.Second
-	// maxAnswer is how long an answer may be, in bytes.
+	// maxAnswer is the maximum size of an answer, in bytes.
 	maxAnswer = 256 << 20
-	// maxReason is how much of it is the error of a function that failed.
+	// maxReason is how much of a program's standard error becomes the error of a failed function.
 	maxReason = 4 << 10
-	// maxLogged is how much of what a program writes to standard error is logged.
+	// maxLogged is how much of a program's standard error is logged.
 	maxLogged = 32 << 10
 )
 
@@ -33,12 +32,12 @@ const (
 type Request struct {
 	ID      salt.MinionID
 	JID     salt.JID
-	Args    []any          // the declared ones in their order, then all others by position
-	Kwargs  map[string]any // further ones by name
+	Args    []any          // the declared ones in order, then the others by position
+	Kwargs  map[string]any // others by name
 	Grains  map[string]any
 	Pillar  map[string]any
 	Options map[string]any // the configuration
-	Return  map[string]any // for a returner: what to hand on
+	Return  map[string]any // for a returner: the return
 }
 
 func (r Request) encode(word string) (string, error) {
@@ -60,7 +59,7 @@ func (r Request) encode(word string) (string, error) {
 	return string(b), err
 }
 
-// Env is what a program finds in its environment beside that of the daemon.
+// Env is the environment of a program in addition to that of the daemon.
 type Env struct {
 	ConfigDir string // SALT_CONFIG_DIR, so that salt-call finds the same minion
 	JID       salt.JID
@@ -68,24 +67,37 @@ type Env struct {
 	Functions Functions
 }
 
-// Answer is what a program answered.
+// Answer is the answer of a program.
 type Answer struct {
 	Value any
-	Code  int // with which it ended
+	Code  int // exit code
 }
 
-// Call calls a function. A program that ends with another code than 0 has failed
-// and may still have an answer; without one its last words are the error, beside
-// the code. The end of ctx ends it with all that it started.
+// Call calls a function. A program with an exit code other than 0 has failed, but may still have an
+// answer; without one, the end of its standard error is the error, together with the code. When ctx
+// ends, the program and all its children are ended.
 func (p *Program) Call(ctx context.Context, name string, f Function, r Request, env Env) (Answer, error) {
 	limit := callTime
 	if f.Timeout != nil {
 		limit = time.Duration(*f.Timeout * float64(time.Second))
 	}
-	return p.call(ctx, name, f.Answer == "text", limit, r, env)
+	return p.call(ctx, name, form{text: f.Answer == "text", exact: true}, limit, r, env)
 }
 
-func (p *Program) call(ctx context.Context, word string, text bool, limit time.Duration, r Request, env Env) (Answer, error) {
+// form is the format of a program's output.
+type form struct {
+	text  bool
+	exact bool // it is only passed on; nothing here computes with it
+}
+
+func (f form) decode(b []byte) (any, error) {
+	if f.exact {
+		return value.DecodeExact(b)
+	}
+	return value.Decode(b)
+}
+
+func (p *Program) call(ctx context.Context, word string, as form, limit time.Duration, r Request, env Env) (Answer, error) {
 	request, err := r.encode(word)
 	if err != nil {
 		return Answer{}, err
@@ -98,10 +110,10 @@ func (p *Program) call(ctx context.Context, word string, text bool, limit time.D
 	e.Stderr = lastOf(e.Stderr, maxReason)
 	a := Answer{Code: e.Code}
 	var bad error
-	if text {
+	if as.text {
 		a.Value = strings.TrimRight(e.Stdout, "\r\n")
 	} else if strings.TrimSpace(e.Stdout) != "" {
-		a.Value, bad = value.Decode([]byte(e.Stdout))
+		a.Value, bad = as.decode([]byte(e.Stdout))
 	}
 	switch {
 	case e.Code < 0, e.Code > 0 && (bad != nil || strings.TrimSpace(e.Stdout) == ""):
@@ -112,7 +124,7 @@ func (p *Program) call(ctx context.Context, word string, text bool, limit time.D
 	return a, nil
 }
 
-// run runs the program in a process group of its own.
+// run runs the program in its own process group.
 func (p *Program) run(ctx context.Context, word, request string, env Env, limit time.Duration, size int) (process.Ending, error) {
 	variables := process.Environ(false)
 	if env.ConfigDir != "" {
@@ -145,7 +157,7 @@ func lastOf(s string, n int) string {
 	return s
 }
 
-// logStderr logs what a program wrote there, line by line.
+// logStderr logs the standard error of a program, line by line.
 func (p *Program) logStderr(ctx context.Context, word string, jid salt.JID, text string) {
 	if len(text) > maxLogged {
 		text = text[:maxLogged] + "..."
@@ -155,15 +167,15 @@ func (p *Program) logStderr(ctx context.Context, word string, jid salt.JID, text
 	}
 }
 
-// Collect asks all programs of the kind Grains for facts, at once, and merges them
-// in the order of their names. One that fails is logged, and gives none.
+// Collect runs all programs of the kind Grains in parallel and merges their grains in the order of
+// their names. A program that fails is logged, and adds none.
 func (s *Set) Collect(ctx context.Context, r Request, env Env) map[string]any {
 	programs := s.Programs()
 	found := make([]map[string]any, len(programs))
 	var wg sync.WaitGroup
 	for i, p := range programs {
 		wg.Go(func() {
-			a, err := p.call(ctx, "grains", false, grainsTime, r, env)
+			a, err := p.call(ctx, "grains", form{}, grainsTime, r, env)
 			facts, ok := a.Value.(map[string]any)
 			if err == nil && a.Code != 0 {
 				err = fmt.Errorf("exit code %d", a.Code)
@@ -172,7 +184,7 @@ func (s *Set) Collect(ctx context.Context, r Request, env Env) map[string]any {
 				err = fmt.Errorf("%s answered no dictionary", p.Name)
 			}
 			if err != nil {
-				s.log.Warn("a program has given no grains", "program", p.Path, "err", err)
+				s.log.Warn("a program of grains has failed", "program", p.Path, "err", err)
 				return
 			}
 			found[i] = facts
@@ -186,16 +198,16 @@ func (s *Set) Collect(ctx context.Context, r Request, env Env) map[string]any {
 	return all
 }
 
-// Return hands a return to a returner.
+// Return passes a return to a returner.
 func (p *Program) Return(ctx context.Context, r Request, env Env) error {
-	a, err := p.call(ctx, "returner", false, 0, r, env)
+	a, err := p.call(ctx, "returner", form{}, 0, r, env)
 	if err == nil && a.Code != 0 {
 		err = fmt.Errorf("%s: exit code %d", p.Name, a.Code)
 	}
 	return err
 }
 
-// CacheDir is where the programs of a kind lie that came from the master.
+// CacheDir is the directory for programs of a kind that came from the master.
 func CacheDir(cacheDir string, kind Kind) string {
 	return filepath.Join(cacheDir, "extmods", string(kind))
 }

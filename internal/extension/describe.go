@@ -17,14 +17,13 @@ import (
 )
 
 const (
-	// describeTime is what a program gets to describe itself: it does nothing but
-	// print what it knows.
+	// describeTime limits a program that describes itself: it only has to print text.
 	describeTime = 10 * time.Second
-	// describeLimit is how long a description may be, in bytes.
+	// describeLimit is the maximum size of a description, in bytes.
 	describeLimit = 1 << 20
 )
 
-// Description is what a program says of itself when it is called with --describe.
+// Description is what a program prints when it is called with --describe.
 type Description struct {
 	Doc       string              `json:"doc"`
 	Functions map[string]Function `json:"functions"`
@@ -38,11 +37,10 @@ type Function struct {
 	Varargs bool     `json:"varargs"` // any further arguments by position
 	Kwargs  bool     `json:"kwargs"`  // any further arguments by name
 	Timeout *float64 `json:"timeout"` // seconds, 0 for no limit; without it, an hour
-	Answer  string   `json:"answer"`  // "json", or "text" for output that is returned as it is
+	Answer  string   `json:"answer"`  // "json", or "text" if the output itself is the return
 }
 
-// Arg is a parameter of a function. In JSON it is an object, or the bare name of one
-// that is required.
+// Arg is a parameter of a function. In JSON it is an object, or only the name if it is required.
 type Arg struct {
 	Name     string
 	Type     string // one of Types
@@ -50,7 +48,7 @@ type Arg struct {
 	Default  any
 }
 
-// Types are what an argument can be, sorted.
+// Types are the types of arguments, sorted.
 var Types = []string{"any", "bool", "dict", "float", "int", "list", "text"}
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -90,7 +88,7 @@ func (a *Arg) check() error {
 	return nil
 }
 
-// parseDescription reads what a program printed.
+// parseDescription parses the output of --describe.
 func parseDescription(b []byte) (Description, error) {
 	var d Description
 	if err := json.Unmarshal(b, &d); err != nil {
@@ -127,7 +125,7 @@ func (f Function) check(name string) error {
 	return nil
 }
 
-// known is what a program in one state said of itself.
+// known is the description of a program with its file's state.
 type known struct {
 	ino          uint64
 	size         int64
@@ -140,9 +138,10 @@ func (k known) same(o known) bool {
 	return k.ino == o.ino && k.size == o.size && k.mtime == o.mtime && k.ctime == o.ctime
 }
 
-// Describe asks the program what it is, once for each state of its file.
+// Describe returns the description of the program. It runs the program once for each state of its
+// file.
 func (p *Program) Describe(ctx context.Context) (Description, error) {
-	s, _ := posix.StatOf(p.info) // where it has no numbers, size and time tell
+	s, _ := posix.StatOf(p.info) // on systems without these numbers, size and time are compared
 	now := known{ino: s.Inode, size: p.info.Size(), mtime: p.info.ModTime().UnixNano(), ctime: s.Changed}
 	p.set.mu.Lock()
 	before, asked := p.set.known[p.Path]
@@ -173,12 +172,12 @@ func (p *Program) ask(ctx context.Context) (Description, error) {
 	}
 	d, err := parseDescription([]byte(e.Stdout))
 	if err != nil {
-		return Description{}, p.broken(fmt.Errorf("what it printed is no description: %w", err))
+		return Description{}, p.broken(fmt.Errorf("its output is not a description: %w", err))
 	}
 	return d, nil
 }
 
-// broken is the error of a program that does not describe itself.
+// broken returns the error for a program without a valid description.
 func (p *Program) broken(err error) error {
 	if p.python && errors.Is(err, exec.ErrNotFound) {
 		err = errors.New("it is a module of Python, and this machine has no python3")

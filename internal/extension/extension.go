@@ -1,10 +1,8 @@
-// Package extension runs the programs that people add to Brine: modules, grains and
-// returners on a minion, runners on a master. All follow one contract, which stands
-// in doc/modules.md: a word as the first argument, a request as JSON on standard
-// input, the answer as JSON on standard output.
+// Package extension runs custom programs: modules, grains and returners on a minion, runners on a
+// master. All follow one contract, described in doc/modules.md: a word as the first argument, a
+// request as JSON on standard input, the answer as JSON on standard output.
 //
-// It does not know what modules or returners are to Brine, and it does not decide
-// who may call what.
+// It does not know what modules or returners do in Brine, and it does not decide who may call what.
 package extension
 
 import (
@@ -23,7 +21,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Kind is what a program adds to, and the name of the directory for it.
+// Kind is the kind of a program, and the name of the directory for it.
 type Kind string
 
 // The kinds.
@@ -34,30 +32,29 @@ const (
 	Runners   Kind = "runners"
 )
 
-// Folder is where the programs of the kind lie in file_roots.
+// Folder is the directory of this kind in file_roots.
 func (k Kind) Folder() string { return "_" + string(k) }
 
-// Set is the programs of one kind in some directories. They are looked at anew each
-// time, so that one that was just put there is found. A nil Set is empty. It is safe
-// for concurrent use.
+// Set is the programs of one kind in some directories. The directories are read at each call, so
+// that a new program is found. A nil Set is empty. It is safe for concurrent use.
 type Set struct {
 	kind Kind
 	dirs []string
 	log  *slog.Logger
 
 	mu     sync.Mutex
-	known  map[string]known // what programs say of themselves, by path
+	known  map[string]known // descriptions of programs, by path
 	warned map[string]bool
 }
 
-// New returns the programs of a kind in the given directories; of two with one name
-// that of the first directory counts. A directory that does not exist is empty.
+// New returns the programs of a kind in the given directories; if two have the same name, that in
+// the first directory counts. A missing directory counts as empty.
 func New(kind Kind, log *slog.Logger, dirs ...string) *Set {
 	return &Set{kind: kind, dirs: dirs, log: log, known: map[string]known{}, warned: map[string]bool{}}
 }
 
-// Within returns the directories where programs of a kind lie in each of dirs:
-// modules in the directory itself, the others in one below it.
+// Within returns the directories for programs of a kind in each of dirs: modules are in the
+// directory itself, the others in a subdirectory.
 func Within(kind Kind, dirs []string) []string {
 	var all []string
 	for _, dir := range dirs {
@@ -69,29 +66,28 @@ func Within(kind Kind, dirs []string) []string {
 	return all
 }
 
-// OfMinion returns what people have added to a minion: in its module_dirs, or on the
-// master, from where Sync brought it.
+// OfMinion returns the custom programs of a minion: in its module_dirs, or from the master, stored
+// by Sync.
 func OfMinion(kind Kind, moduleDirs []string, cacheDir string, log *slog.Logger) *Set {
 	return New(kind, log, append(Within(kind, moduleDirs), CacheDir(cacheDir, kind))...)
 }
 
-// Program is one program as it was found.
+// Program is one program.
 type Program struct {
-	Name string // the name of the file without what follows a dot
+	Name string // the file name up to the first dot
 	Path string
 	kind Kind
 	set  *Set
 	info fs.FileInfo
 
-	python bool // a module of Salt, which is no program by itself
+	python bool // a Salt module in Python, which is not executable itself
 }
 
-// ErrUnsafe is wrapped by the error for a program that somebody else could have
-// written.
+// ErrUnsafe is wrapped by the error for a program that another user could have written.
 var ErrUnsafe = errors.New("it is not safe to run")
 
-// Programs returns what there is, sorted by name. What cannot be used is left out
-// and the log says why, once.
+// Programs returns the programs, sorted by name. Unusable ones are omitted, and the reason is
+// logged once.
 func (s *Set) Programs() []*Program {
 	if s == nil {
 		return nil
@@ -108,7 +104,7 @@ func (s *Set) Programs() []*Program {
 	return list
 }
 
-// Find returns the program of that name, or nil.
+// Find returns the program with that name, or nil.
 func (s *Set) Find(name string) *Program {
 	for _, p := range s.Programs() {
 		if p.Name == name {
@@ -128,7 +124,7 @@ func (s *Set) in(dir string) []*Program {
 		return nil
 	}
 	if err := checkOwner(dir); err != nil && len(entries) > 0 {
-		s.warn("directory of programs is passed over", dir, err)
+		s.warn("directory of programs is skipped", dir, err)
 		return nil
 	}
 	var list []*Program
@@ -140,23 +136,23 @@ func (s *Set) in(dir string) []*Program {
 	return list
 }
 
-// at returns the program at path, nil if there is none that can be used.
+// at returns the program at path, nil if there is no usable one.
 func (s *Set) at(path string) *Program {
 	p, err := s.program(path)
 	switch {
 	case errors.Is(err, errBeside):
 		s.note("a file beside the programs is neither executable nor a module of Python, so it is none itself", path)
 	case err != nil:
-		s.warn("program is passed over", path, err)
+		s.warn("program is skipped", path, err)
 	}
 	return p
 }
 
-// errBeside is the error for a file that may lie beside a program for its own use.
+// errBeside is the error for a file that a program may have beside it for its own use.
 var errBeside = errors.New("it is neither executable nor a module of Python")
 
-// program returns the program at path. It is nil without an error for what is none by
-// its kind or its name.
+// program returns the program at path. It is nil without an error for a file that is not a program
+// of this kind.
 func (s *Set) program(path string) (*Program, error) {
 	name, _, _ := strings.Cut(filepath.Base(path), ".")
 	info, err := os.Stat(path)
@@ -176,8 +172,7 @@ func (s *Set) program(path string) (*Program, error) {
 	return &Program{Name: name, Path: path, kind: s.kind, set: s, info: info, python: python}, nil
 }
 
-// Passed returns why there is no program of a name although there is a file for it; it is
-// nil where there is none.
+// Passed returns why a file with this name is not used as a program; nil if there is no such file.
 func (s *Set) Passed(name string) error {
 	if _, err := salt.ParseFunction(name + ".x"); s == nil || err != nil {
 		return nil
@@ -190,15 +185,15 @@ func (s *Set) Passed(name string) error {
 				err = checkOwner(dir)
 			}
 			if err != nil {
-				return fmt.Errorf("%s is passed over: %w", path, err)
+				return fmt.Errorf("%s is skipped: %w", path, err)
 			}
 		}
 	}
 	return nil
 }
 
-// checkOwner refuses what somebody else than root and the daemon's own user may
-// have written: it would run with all their rights.
+// checkOwner refuses a file that a user other than root and the daemon's own may have written: it
+// would run with all rights of the daemon.
 func checkOwner(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -209,7 +204,7 @@ func checkOwner(path string) error {
 		return err
 	}
 	if owner != 0 && owner != os.Geteuid() {
-		return fmt.Errorf("%w: it belongs to the user with the number %d", ErrUnsafe, owner)
+		return fmt.Errorf("%w: it belongs to the user with uid %d", ErrUnsafe, owner)
 	}
 	if mode&0o022 != 0 {
 		return salt.WithHint(fmt.Errorf("%w: others may write it", ErrUnsafe), "chmod go-w "+path)
@@ -217,7 +212,7 @@ func checkOwner(path string) error {
 	return nil
 }
 
-// warn logs a mistake once.
+// warn logs an error once.
 func (s *Set) warn(text, path string, err error) {
 	if s.first(path + "\x00" + err.Error()) {
 		s.log.Warn(text, "path", path, "err", err, "hint", salt.Hint(err))
@@ -230,7 +225,7 @@ func (s *Set) note(text, path string) {
 	}
 }
 
-// maxWarned bounds the memory for what was said.
+// maxWarned limits the memory for logged errors.
 const maxWarned = 10_000
 
 func (s *Set) first(what string) bool {

@@ -4,6 +4,7 @@
 # of every program (doc/modules.md). What the module calls through __salt__ is asked of the
 # minion, over the descriptors 3 and 4, which decides about it.
 
+import base64
 import collections.abc
 import importlib.util
 import inspect
@@ -83,6 +84,24 @@ def plain(value):
     if isinstance(value, collections.abc.Mapping):
         return dict(value)
     raise TypeError("a value of the type %s cannot be sent" % type(value).__name__)
+
+
+def marked(value):
+    """A return, with marks where JSON has no word for what Python's outputters tell apart: they
+    are for who prints it on this machine, and go as a plain list or text over the network."""
+    if isinstance(value, tuple):
+        return {"$tuple": [marked(item) for item in value]}
+    if isinstance(value, (set, frozenset)):
+        return {"$set": [marked(item) for item in sorted(value, key=repr)]}
+    if isinstance(value, bytes):
+        return {"$bytes": base64.b64encode(value).decode()}
+    if isinstance(value, list):
+        return [marked(item) for item in value]
+    if isinstance(value, collections.abc.Mapping):
+        if all(isinstance(key, str) for key in value):
+            return {key: marked(item) for key, item in value.items()}
+        return {"$map": [[marked(key), marked(item)] for key, item in value.items()]}
+    return value
 
 
 def encode(value):
@@ -205,7 +224,7 @@ def main(path, word, minion=""):
         else:
             result = run(module, word, request)
             code = module.__context__.get("retcode", 0)
-        text = encode(result).decode()
+        text = encode(marked(result) if word not in ("--describe", "grains") else result).decode()
     except CommandExecutionError as error:
         raise Failed(str(error))
     except Exception:

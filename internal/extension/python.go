@@ -17,23 +17,23 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Functions is what a module of Python may call of its minion, through __salt__. Whoever
-// implements it decides.
+// Functions is what a Python module may call on its minion, through __salt__. The implementation
+// checks the rights.
 type Functions interface {
-	// Known tells whether the minion has a function.
+	// Known reports whether the minion has a function.
 	Known(ctx context.Context, f salt.Function) bool
-	// Call runs one. The error says why it has failed, or was refused.
+	// Call runs a function. The error says why it failed or was refused.
 	Call(ctx context.Context, c salt.Command) (any, error)
 }
 
-// interpreter makes a module of Salt a program that follows the contract. It goes to
-// python3 on standard input, so that nothing has to be installed.
+// interpreter turns a Salt module into a program that follows the contract. python3 reads it from
+// standard input, so nothing has to be installed.
 //
 //go:embed module.py
 var interpreter string
 
-// isPython tells whether a file is a module of Python as Salt has them: of that name, and
-// no program by itself, which begins with the name of what runs it.
+// isPython reports whether a file is a Python module as in Salt: with that file name, and without a
+// first line that names an interpreter.
 func (s *Set) isPython(path string, info fs.FileInfo) bool {
 	if s.kind != Modules && s.kind != Grains || filepath.Ext(path) != ".py" {
 		return false
@@ -47,11 +47,11 @@ func (s *Set) isPython(path string, info fs.FileInfo) bool {
 	}
 	defer f.Close()
 	begin := make([]byte, 2)
-	_, _ = io.ReadFull(f, begin) // what is shorter has no such line
+	_, _ = io.ReadFull(f, begin) // a shorter file has no such line
 	return string(begin) != "#!"
 }
 
-// runPython runs a module of Python. f may be nil.
+// runPython runs a Python module. f may be nil.
 func runPython(ctx context.Context, p process.Program, f Functions) (process.Ending, error) {
 	read := fmt.Sprintf("import sys; exec(compile(sys.stdin.buffer.read(%d), 'salt', 'exec'))", len(interpreter))
 	p.Args = slices.Concat([]string{"python3", "-I", "-B", "-c", read}, p.Args)
@@ -64,8 +64,8 @@ func runPython(ctx context.Context, p process.Program, f Functions) (process.End
 	return serve(ctx, p, f)
 }
 
-// serve runs a program that finds the answers to what it asks of f at its descriptor 3,
-// and asks at 4.
+// serve runs a program that writes questions to its descriptor 4 and reads the answers of f from
+// descriptor 3.
 func serve(ctx context.Context, p process.Program, f Functions) (process.Ending, error) {
 	itsAnswers, answers, err := os.Pipe()
 	if err != nil {
@@ -88,7 +88,7 @@ func serve(ctx context.Context, p process.Program, f Functions) (process.Ending,
 	return p.Run(ctx)
 }
 
-// question is what a module of Python asks: whether there is a function, or its return.
+// question is a question of a Python module: whether a function exists, or its return.
 type question struct {
 	Known  salt.Function   `json:"known"`
 	Fun    salt.Function   `json:"fun"`
@@ -96,13 +96,13 @@ type question struct {
 	Kwargs json.RawMessage `json:"kwargs"`
 }
 
-// answer answers what a program asks, one question after the other, until it has ended.
+// answer answers the questions of a program, one after the other, until it has ended.
 func answer(ctx context.Context, f Functions, questions io.Reader, answers io.Writer) {
 	lines := json.NewDecoder(io.LimitReader(questions, maxAnswer))
 	for {
 		var q question
 		if lines.Decode(&q) != nil {
-			return // it has ended, or has asked for more than it may: it finds no answer
+			return // the program has ended, or sent a question that is too long: it gets no answer
 		}
 		result, err := q.answer(ctx, f)
 		b, bad := value.Encode(map[string]any{"return": result})

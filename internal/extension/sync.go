@@ -17,13 +17,13 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// maxProgram bounds one file that is synchronised.
+// maxProgram limits the size of one synchronised file.
 const maxProgram = 256 << 20
 
-// Sync makes dir hold what the environments of a file server have in the folder of
-// a kind, and nothing else; of two files with one path that of the first
-// environment counts. Each file is replaced as a whole, and one that is the same is
-// not touched. It returns what was new or has changed, as "modules.NAME", sorted.
+// Sync makes dir contain exactly what the environments of a file server have in the directory of a
+// kind; if two files have the same path, that of the first environment counts. Each file is
+// replaced atomically, and unchanged files are not touched. It returns what is new or has changed,
+// as "modules.NAME", sorted.
 func Sync(ctx context.Context, cache *fileserver.Cache, kind Kind, envs []string, dir string) ([]string, error) {
 	wanted, err := fetch(ctx, cache, kind, envs)
 	if err != nil {
@@ -51,7 +51,7 @@ func Sync(ctx context.Context, cache *fileserver.Cache, kind Kind, envs []string
 	return slices.Compact(changed), removeOthers(dir, wanted)
 }
 
-// fetch brings the copies up to date and gives them their paths below the folder.
+// fetch updates the copies and gives them their paths below the directory.
 func fetch(ctx context.Context, cache *fileserver.Cache, kind Kind, envs []string) ([]fileserver.Copy, error) {
 	var wanted []fileserver.Copy
 	for _, env := range envs {
@@ -69,7 +69,7 @@ func fetch(ctx context.Context, cache *fileserver.Cache, kind Kind, envs []strin
 	return wanted, nil
 }
 
-// lock keeps a second synchronisation out until the first is done.
+// lock excludes a second synchronisation until the first is done.
 func lock(dir string) (unlock func(), err error) {
 	f, err := os.OpenFile(dir+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -82,8 +82,8 @@ func lock(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// install puts a copy in its place, unless the same is there. Only the owner may use
-// it, and run it if the server's file can be run.
+// install copies a file to place, unless the same is there. Only the owner may read it, and execute
+// it if the server's file is executable.
 func install(c fileserver.Copy, place string) (changed bool, err error) {
 	if c.Size > maxProgram {
 		return false, fmt.Errorf("%s has %d bytes, the limit for a program is %d", c.Path, c.Size, maxProgram)
@@ -117,7 +117,7 @@ func sameContent(place string, text []byte) bool {
 	return err == nil && sha256.Sum256(old) == sha256.Sum256(text)
 }
 
-// makeParents makes the directory for a file, in place of a file that has its name.
+// makeParents creates the directory for a file, and removes a file that has its name.
 func makeParents(place string) error {
 	err := os.MkdirAll(filepath.Dir(place), 0o700)
 	if errors.Is(err, syscall.ENOTDIR) {
@@ -129,8 +129,7 @@ func makeParents(place string) error {
 	return err
 }
 
-// removeOthers removes what the server does not have, and directories that are
-// empty then.
+// removeOthers removes files that the server does not have, and directories that are empty then.
 func removeOthers(dir string, wanted []fileserver.Copy) error {
 	var dirs []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -148,7 +147,7 @@ func removeOthers(dir string, wanted []fileserver.Copy) error {
 		return os.Remove(path)
 	})
 	for _, d := range slices.Backward(dirs) {
-		_ = os.Remove(d) // fails where something is left
+		_ = os.Remove(d) // fails if it is not empty
 	}
 	return err
 }

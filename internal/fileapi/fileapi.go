@@ -16,7 +16,7 @@ import (
 
 // Audit is the audit log.
 type Audit interface {
-	// NoteFile writes down that a minion was refused a path.
+	// NoteFile records that a minion was refused a path.
 	NoteFile(r *rpc.Request, path, reason string)
 }
 

@@ -23,36 +23,34 @@ type Source interface {
 	Environments(ctx context.Context) ([]string, error)
 	// List returns the files of an environment, sorted by path, without sums.
 	List(ctx context.Context, env string) ([]File, error)
-	// Stat returns a file with its sum; an unknown one is an error that wraps
-	// ErrNotFound.
+	// Stat returns a file with its checksum; the error for an unknown one wraps ErrNotFound.
 	Stat(ctx context.Context, env, path string) (File, error)
-	// Get writes the content to w, unless its sum is have.
+	// Get writes the content to w, unless its checksum is have.
 	Get(ctx context.Context, env, path, have string, w io.Writer) (File, error)
 }
 
-// Cache is the copies below one directory. The content lies under its own sum, which
-// is checked when it is written and again when it is used; a tree of hard links gives it
-// the names that people know, files/ENVIRONMENT/PATH. Several processes may use it at
-// once.
+// Cache stores copies of files below one directory. The content is stored under its checksum, which
+// is verified when it is written and again when it is used; a tree of hard links gives it its usual
+// name, files/ENVIRONMENT/PATH. Several processes may use it at the same time.
 type Cache struct {
 	Source
 	dir string
 }
 
-// NewCache returns the cache in dir, which is made when it is first needed.
+// NewCache returns the cache in dir, which is created when it is first needed.
 func NewCache(dir string, s Source) *Cache { return &Cache{s, dir} }
 
-// The two halves of the directory.
+// The two parts of the directory.
 const (
-	content = "content" // by sum
+	content = "content" // by checksum
 	names   = "files"   // by environment and path, links to content
 )
 
-// Dir is where the copies of an environment lie by their paths.
+// Dir returns the directory with the copies of an environment by their paths.
 func (c *Cache) Dir(env string) string { return filepath.Join(c.dir, names, env) }
 
-// Fetch brings the copy of a file up to date and returns it with the place where
-// it lies. What the source sends is taken only if it has the sum that it promised.
+// Fetch updates the copy of a file and returns its path. Data from the source is accepted only if
+// it has the promised checksum.
 func (c *Cache) Fetch(ctx context.Context, env, name string) (string, File, error) {
 	if err := errors.Join(CheckEnvironment(env), CheckPath(name)); err != nil {
 		return "", File{}, err
@@ -93,7 +91,7 @@ func (c *Cache) open() (*os.Root, error) {
 	return root, nil
 }
 
-// download writes what the source sends to a temporary file and returns its sum.
+// download writes the content from the source to a temporary file and returns its checksum.
 func (c *Cache) download(ctx context.Context, root *os.Root, env, name, have string) (tmp, sum string, file File, err error) {
 	tmp = path.Join(content, ".tmp-"+rand.Text())
 	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -108,21 +106,21 @@ func (c *Cache) download(ctx context.Context, root *os.Root, env, name, have str
 	return tmp, hex.EncodeToString(h.Sum(nil)), file, nil
 }
 
-// keep files the content and points link to it. What lay there before goes, and
-// its content with the last of its names.
+// keep stores the content and creates link to it. An older file there is removed, and its content
+// too if that was its last name.
 func (c *Cache) keep(root *os.Root, tmp, sum, link string) error {
 	if err := clearPath(root, path.Dir(link)); err != nil {
 		return err
 	}
 	old := sumOf(root, link)
 	next := path.Join(content, ".tmp-"+rand.Text())
-	if err := root.Link(tmp, next); err != nil { // first: content with one name is for the taking
+	if err := root.Link(tmp, next); err != nil { // link first: content with one name may be removed at any time
 		return err
 	}
 	if err := root.Rename(tmp, path.Join(content, sum)); err != nil {
 		return err
 	}
-	if info, err := root.Lstat(link); err == nil && info.IsDir() { // the path of a directory is that of a file now
+	if info, err := root.Lstat(link); err == nil && info.IsDir() { // a file now has the path of an old directory
 		if err := root.RemoveAll(link); err != nil {
 			return err
 		}
@@ -136,8 +134,7 @@ func (c *Cache) keep(root *os.Root, tmp, sum, link string) error {
 	return nil
 }
 
-// clearPath makes a directory, in place of a file that has the name of one of its
-// parents.
+// clearPath creates a directory, and removes a file that has the name of one of its parents.
 func clearPath(root *os.Root, dir string) error {
 	for parent := dir; parent != "."; parent = path.Dir(parent) {
 		if info, err := root.Lstat(parent); err == nil && !info.IsDir() {
@@ -163,7 +160,7 @@ func dropUnused(root *os.Root, blob string) error {
 	return nil
 }
 
-// sumOf is the sum of what lies there now, "" for nothing.
+// sumOf returns the checksum of the existing file, "" for none.
 func sumOf(root *os.Root, name string) string {
 	f, err := root.OpenFile(name, os.O_RDONLY|posix.NoWaiting, 0)
 	if err != nil {
@@ -180,8 +177,8 @@ func sumOf(root *os.Root, name string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// FetchAll brings up to date the copies of all files whose path is below prefix,
-// "" for all of them, and returns what there is, sorted.
+// FetchAll updates the copies of all files whose path is below prefix, "" for all of them, and
+// returns them, sorted.
 func (c *Cache) FetchAll(ctx context.Context, env, prefix string) ([]Copy, error) {
 	files, err := c.List(ctx, env)
 	if err != nil {
@@ -194,7 +191,7 @@ func (c *Cache) FetchAll(ctx context.Context, env, prefix string) ([]Copy, error
 		}
 		place, file, err := c.Fetch(ctx, env, f.Path)
 		if errors.Is(err, ErrNotFound) {
-			continue // it went since the list was made
+			continue // it was removed after the list was made
 		}
 		if err != nil {
 			return nil, err
@@ -204,19 +201,19 @@ func (c *Cache) FetchAll(ctx context.Context, env, prefix string) ([]Copy, error
 	return all, nil
 }
 
-// Copy is a file with the place of its copy.
+// Copy is a file with the path of its copy.
 type Copy struct {
 	File
 	Place string
 }
 
-// Below tells whether a path is below a directory of the same tree, "" for the tree.
+// Below reports whether a path is below a directory of the same tree, "" for the tree.
 func Below(name, dir string) bool {
 	dir = strings.Trim(dir, "/")
 	return dir == "" || strings.HasPrefix(name, dir+"/")
 }
 
-// Cached returns the place of a copy, whether or not it is up to date.
+// Cached returns the path of a copy, whether or not it is up to date.
 func (c *Cache) Cached(env, name string) (string, bool) {
 	if errors.Join(CheckEnvironment(env), CheckPath(name)) != nil {
 		return "", false
@@ -226,7 +223,7 @@ func (c *Cache) Cached(env, name string) (string, bool) {
 	return place, err == nil && info.Mode().IsRegular()
 }
 
-// Copies returns the files of an environment of which there are copies.
+// Copies returns the files of an environment that have copies.
 func (c *Cache) Copies(ctx context.Context, env string) ([]File, error) {
 	if err := CheckEnvironment(env); err != nil {
 		return nil, err

@@ -6,33 +6,33 @@ import (
 	"time"
 )
 
-// A list costs a walk over the whole tree, and whoever asks gets one that was begun
-// after that: a file that was there by then is in it. Those who ask meanwhile share the
-// next walk. Each walk is paid for with pauseFactor times as long, at most maxPause; what
-// is due beyond burst is waited for. So who asks without end keeps the disk busy for a
-// small part of the time; whoever asks meanwhile waits for the next walk, too.
+// A list needs a walk over the whole tree. A request gets the result of a walk that began after the
+// request, so a file that existed at that time is in it. Requests that arrive meanwhile share the
+// next walk. After each walk there is a pause of pauseFactor times its duration, at most maxPause;
+// up to burst, pauses are postponed. So a client that requests lists without end uses the disk only
+// for a small part of the time; other requests during the pause wait for the next walk too.
 const (
 	pauseFactor = 9
 	maxPause    = 10 * time.Second
 	burst       = 5 * time.Second
 )
 
-// lists remembers the lists of environments.
+// lists stores the lists of environments.
 type lists struct {
 	mu sync.Mutex
 	of map[string]*listing
 }
 
-// listing is the list of one environment; who holds the turn may read and write it.
+// listing is the list of one environment; only the holder of turn may read and write it.
 type listing struct {
 	turn  chan struct{}
 	files []File
-	began time.Time // when the walk did that found them
-	paid  time.Time // when the walks so far are paid for
+	began time.Time // when the walk that found them began
+	paid  time.Time // when the pauses after all walks so far end
 }
 
-// get returns the list of an environment as walk finds it from now on. The list is
-// shared: nobody changes it.
+// get returns the list of an environment from a walk that begins after the call. The list is shared
+// and must not be changed.
 func (l *lists) get(ctx context.Context, env string, walk func() ([]File, error)) ([]File, error) {
 	asked := time.Now()
 	one := l.one(env)
@@ -74,7 +74,7 @@ func (l *lists) one(env string) *listing {
 	return l.of[env]
 }
 
-// pause waits until no more than the burst is due.
+// pause waits until the postponed pauses are not longer than burst.
 func (one *listing) pause(ctx context.Context) error {
 	pause := time.NewTimer(time.Until(one.paid.Add(-burst)))
 	defer pause.Stop()

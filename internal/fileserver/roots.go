@@ -1,10 +1,9 @@
-// Package fileserver serves files and keeps what came of them: [Roots] reads the
-// directories of file_roots, [Cache] keeps a minion's copies of what a file server has,
-// and [Uploads] keeps the files that minions hand to their master. Whatever a path or a
-// symbolic link says, each stays below its own directories.
+// Package fileserver serves and stores files: [Roots] reads the directories of file_roots, [Cache]
+// stores a minion's copies of files from a file server, and [Uploads] stores the files that minions
+// send to their master. No path and no symbolic link leads out of their directories.
 //
-// It does not decide who may have a file or hand one in, and it knows no connection:
-// what is between a server and a cache is a [Source].
+// It does not decide who may read or send a file, and it knows no connection: the interface between
+// server and cache is [Source].
 package fileserver
 
 import (
@@ -23,15 +22,15 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// Bounds of what is served. Both protect the one who asks as well: the list and the
-// file end up in its memory and on its disk.
+// Limits of what is served. Both protect the client too: the list and the file end up in its memory
+// and on its disk.
 const (
 	maxFiles = 100_000
 	maxSize  = 4 << 30
 	maxPath  = 1024 // bytes
 )
 
-// File is what there is to know of a file without its content.
+// File has the metadata of a file.
 type File struct {
 	Path   string      `json:"path"`             // below its root, with slashes
 	Size   int64       `json:"size"`             // in bytes
@@ -39,26 +38,26 @@ type File struct {
 	SHA256 string      `json:"sha256,omitempty"` // hexadecimal; empty in a list
 }
 
-// The errors that say whose fault it is: of the path, or that there is nothing.
+// Errors: the path is invalid, or there is no such file.
 var (
 	ErrPath     = errors.New("not a path below the file roots")
 	ErrNotFound = errors.New("there is no such file")
 )
 
-// Roots are the directories by environment. It is safe for concurrent use.
+// Roots has the directories by environment. It is safe for concurrent use.
 type Roots struct {
 	dirs  map[string][]string
 	sums  sums
 	lists lists
 }
 
-// NewRoots returns the view of the given directories, the first of an environment wins.
-// A directory that does not exist is empty.
+// NewRoots returns the view of the given directories; the first of an environment has precedence. A
+// missing directory counts as empty.
 func NewRoots(dirs map[string][]string) *Roots { return &Roots{dirs: dirs} }
 
-// CheckPath tells whether path can name a file: relative, with slashes, without
-// empty, "." and ".." parts, backslashes and control characters. It is never
-// decoded: %2e is a percent sign and two characters.
+// CheckPath checks that path can name a file: relative, with slashes, without empty, "." and ".."
+// parts, backslashes and control characters. It is never decoded: %2e is a percent sign and two
+// characters.
 func CheckPath(name string) error {
 	if len(name) > maxPath || name == "." || !fs.ValidPath(name) || strings.Contains(name, `\`) || strings.ContainsFunc(name, unicode.IsControl) {
 		return fmt.Errorf("%w: %q", ErrPath, name)
@@ -66,8 +65,7 @@ func CheckPath(name string) error {
 	return nil
 }
 
-// CheckEnvironment tells whether name can be that of an environment: one part of a
-// path.
+// CheckEnvironment checks that name can be that of an environment: one part of a path.
 func CheckEnvironment(name string) error {
 	if CheckPath(name) != nil || strings.Contains(name, "/") {
 		return fmt.Errorf("%w: environment %q", ErrPath, name)
@@ -80,10 +78,10 @@ func (r *Roots) Environments(context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(r.dirs)), nil
 }
 
-// List returns the files of an environment, sorted by path, without their sums. The
-// slice is shared and must not be changed. A symbolic link to a file within its root is
-// a file; one to a directory is not followed, though what is behind it can be opened.
-// Of all the time, a tenth at most is spent on it: who asks without end has to wait.
+// List returns the files of an environment, sorted by path, without their checksums. The slice is
+// shared and must not be changed. A symbolic link to a file within its root is a file; a link to a
+// directory is not followed here, although the files in it can be opened. At most a tenth of the
+// time is spent on lists: a client that requests them without end has to wait.
 func (r *Roots) List(ctx context.Context, env string) ([]File, error) {
 	if err := CheckEnvironment(env); err != nil {
 		return nil, err
@@ -109,7 +107,7 @@ func list(ctx context.Context, dirs []string) ([]File, error) {
 	return files, nil
 }
 
-// listRoot adds what found does not have yet.
+// listRoot adds the files that found does not have yet.
 func listRoot(ctx context.Context, dir string, found map[string]File) error {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -124,7 +122,7 @@ func listRoot(ctx context.Context, dir string, found map[string]File) error {
 			return context.Cause(ctx)
 		}
 		if err != nil || d.IsDir() || CheckPath(name) != nil {
-			return nil // what cannot be read is not there
+			return nil // an unreadable file counts as missing
 		}
 		info, err := root.Stat(name)
 		if err != nil || !info.Mode().IsRegular() {
@@ -140,7 +138,7 @@ func listRoot(ctx context.Context, dir string, found map[string]File) error {
 	})
 }
 
-// Stat returns a file with its sum.
+// Stat returns a file with its checksum.
 func (r *Roots) Stat(_ context.Context, env, name string) (File, error) {
 	f, file, err := r.open(env, name)
 	if err != nil {
@@ -149,9 +147,8 @@ func (r *Roots) Stat(_ context.Context, env, name string) (File, error) {
 	return file, f.Close()
 }
 
-// Get writes the content of a file to w, unless its sum is have: then w gets
-// nothing. The content may be another one than the sum says, if the file is being
-// written to; who takes it compares.
+// Get writes the content of a file to w, unless its checksum is have. If the file is being written,
+// the content may not match the checksum; the receiver must compare.
 func (r *Roots) Get(_ context.Context, env, name, have string, w io.Writer) (File, error) {
 	f, file, err := r.open(env, name)
 	if err != nil {
@@ -165,7 +162,7 @@ func (r *Roots) Get(_ context.Context, env, name, have string, w io.Writer) (Fil
 	return file, err
 }
 
-// open opens a file and reads its sum.
+// open opens a file and reads its checksum.
 func (r *Roots) open(env, name string) (*os.File, File, error) {
 	if err := errors.Join(CheckEnvironment(env), CheckPath(name)); err != nil {
 		return nil, File{}, err
@@ -188,8 +185,8 @@ func (r *Roots) open(env, name string) (*os.File, File, error) {
 	return nil, File{}, fmt.Errorf("%w: %q in environment %q", ErrNotFound, name, env)
 }
 
-// openIn opens a regular file below dir. The system call does not wait, so that a
-// pipe holds up nobody; what leaves dir is, as far as the caller is told, not there.
+// openIn opens a regular file below dir. It does not block on a pipe; for the caller, a file
+// outside of dir does not exist.
 func openIn(dir, name string) (*os.File, fs.FileInfo, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

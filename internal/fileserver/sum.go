@@ -12,25 +12,24 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// maxSums bounds the memory for sums; beyond it they are made anew.
+// maxSums limits the memory for checksums; beyond it they are computed again.
 const maxSums = 50_000
 
-// sums remembers the sums of files that have not changed since.
+// sums caches the checksums of unchanged files.
 type sums struct {
 	mu    sync.Mutex
 	known map[fileState]string
 }
 
-// fileState tells one content of one file from all others, as far as the system
-// does.
+// fileState identifies the content of a file, as far as the system can distinguish it.
 type fileState struct {
 	dev, ino         uint64
 	size             int64
 	modified, status int64 // nanoseconds
 }
 
-// stateOf is false for a file that changed within the last moment: it may change
-// again within the same tick of the clock.
+// stateOf returns false for a file that has just changed: it may change again within the same tick
+// of the clock.
 func stateOf(info fs.FileInfo) (fileState, bool) {
 	s, err := posix.StatOf(info)
 	if err != nil || time.Since(info.ModTime()).Abs() < 100*time.Millisecond {
@@ -39,7 +38,7 @@ func stateOf(info fs.FileInfo) (fileState, bool) {
 	return fileState{s.Device, s.Inode, info.Size(), s.Modified, s.Changed}, true
 }
 
-// of returns the SHA-256 of the content and leaves f at its beginning.
+// of returns the SHA-256 of the content and sets f to its beginning.
 func (s *sums) of(f *os.File, info fs.FileInfo) (string, error) {
 	state, settled := stateOf(info)
 	s.mu.Lock()

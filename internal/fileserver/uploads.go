@@ -17,50 +17,49 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Bounds of what a minion keeps here, beside the size of a file: who is allowed to
-// hand in files shall not fill the disk of its master.
+// Limits of what a minion stores here, besides the size of a file: a minion that may send files
+// must not fill the disk of its master.
 const (
 	maxUploads = 1000
-	maxDirs    = 1000      // of one file there may be hundreds more
-	maxTimes   = 10        // all files together, in times the largest one
-	maxParts   = 4         // uploads that have begun
-	partAge    = time.Hour // of one that will not be finished any more
+	maxDirs    = 1000      // one file can create hundreds
+	maxTimes   = 10        // size of all files together, as a multiple of the maximum size of a file
+	maxParts   = 4         // unfinished uploads
+	partAge    = time.Hour // age at which an unfinished upload is removed
 )
 
-// The errors that say whose fault it is.
+// Errors that say who caused them.
 var (
 	ErrFull     = errors.New("the master takes no more of this minion's files")
 	ErrTooLarge = errors.New("the file is larger than the master takes")
 	ErrOrder    = errors.New("the pieces of the file do not follow each other")
-	ErrSum      = errors.New("what came is not what was sent")
+	ErrSum      = errors.New("the received data differs from what was sent")
 )
 
-// Uploads are the directories of all minions, into which each hands its files. They
-// give none out: what is there is for the operator to look at. They are safe for
-// concurrent use.
+// Uploads has the directories of all minions, in which each stores its files. It serves none of
+// them: they are for the operator. It is safe for concurrent use.
 type Uploads struct {
 	dir   string
-	limit int64 // bytes of one file
+	limit int64 // maximum size of one file, in bytes
 	mu    sync.Mutex
 	busy  map[salt.MinionID]*sync.Mutex
 }
 
-// NewUploads returns the uploads below dir, which is made when the first file comes: that
-// of web1 is DIR/web1/files. No file has more than limit bytes.
+// NewUploads returns the uploads below dir, which is created with the first file: that of web1 is
+// DIR/web1/files. A file can have at most limit bytes.
 func NewUploads(dir string, limit int64) *Uploads {
 	return &Uploads{dir: dir, limit: limit, busy: map[salt.MinionID]*sync.Mutex{}}
 }
 
 // Piece is a part of a file.
 type Piece struct {
-	Path   string `json:"path"`   // relative, with slashes: where the file is to be
-	Upload string `json:"upload"` // a name for the pieces of one file, from whoever sends them
+	Path   string `json:"path"`   // relative, with slashes: the path of the file
+	Upload string `json:"upload"` // the sender's name for the upload, the same in all pieces of one file
 	Offset int64  `json:"offset,omitempty"`
 	Data   []byte `json:"data"`
-	SHA256 string `json:"sha256,omitempty"` // of the whole file, with its last piece; "" if more come
+	SHA256 string `json:"sha256,omitempty"` // of the whole file, in its last piece; "" if more follow
 }
 
-// Put takes a piece. The file takes its place, whole, with the last one.
+// Put stores a piece. With the last one, the complete file is moved to its path.
 func (u *Uploads) Put(id salt.MinionID, p Piece) error {
 	if err := errors.Join(CheckPath(p.Path), checkUpload(p.Upload)); err != nil {
 		return err
@@ -82,12 +81,12 @@ func (u *Uploads) Put(id salt.MinionID, p Piece) error {
 		err = u.finish(root, part, p)
 	}
 	if err != nil {
-		_ = root.Remove(part) // it may not be there
+		_ = root.Remove(part) // it may be missing
 	}
 	return err
 }
 
-// checkUpload wants a name that is nothing but that.
+// checkUpload checks that name is a single path element.
 func checkUpload(name string) error {
 	if name == "" || len(name) > 64 || strings.Trim(name, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_") != "" {
 		return fmt.Errorf("%w: the name of an upload is %q", ErrOrder, name)
@@ -95,7 +94,7 @@ func checkUpload(name string) error {
 	return nil
 }
 
-// lock keeps the pieces of one minion apart.
+// lock serialises the pieces of one minion.
 func (u *Uploads) lock(id salt.MinionID) (unlock func()) {
 	u.mu.Lock()
 	m := u.busy[id]
@@ -119,7 +118,7 @@ func (u *Uploads) open(id salt.MinionID) (*os.Root, error) {
 	return os.OpenRoot(dir)
 }
 
-// begin looks whether there is room, and removes what was left unfinished.
+// begin checks that there is room, and removes unfinished uploads.
 func (u *Uploads) begin(root *os.Root, p Piece) error {
 	parts, err := fs.ReadDir(root.FS(), "parts")
 	if err != nil {
@@ -142,7 +141,7 @@ func (u *Uploads) begin(root *os.Root, p Piece) error {
 	return u.checkQuota(root)
 }
 
-// checkQuota says whether the minion may hand in one more file.
+// checkQuota checks that the minion may store one more file.
 func (u *Uploads) checkQuota(root *os.Root) error {
 	files, dirs, bytes := 0, 0, int64(0)
 	err := fs.WalkDir(root.FS(), "files", func(_ string, e fs.DirEntry, err error) error {
@@ -150,7 +149,7 @@ func (u *Uploads) checkQuota(root *os.Root) error {
 			return err
 		}
 		if e.IsDir() {
-			dirs++ // a file that cannot take its place leaves those on the way to it
+			dirs++ // a failed upload may leave the directories of its path
 			return nil
 		}
 		info, err := e.Info()
@@ -173,7 +172,7 @@ func (u *Uploads) checkQuota(root *os.Root) error {
 	return nil
 }
 
-// add appends a piece to what came before.
+// add appends a piece to the previous ones.
 func (u *Uploads) add(root *os.Root, part string, p Piece) error {
 	flags := os.O_WRONLY | os.O_APPEND
 	if p.Offset == 0 {
@@ -200,7 +199,7 @@ func (u *Uploads) add(root *os.Root, part string, p Piece) error {
 	return err
 }
 
-// finish puts the file into its place if it is what was sent.
+// finish moves the file to its path if its checksum is right.
 func (u *Uploads) finish(root *os.Root, part string, p Piece) error {
 	f, err := root.Open(part)
 	if err != nil {

@@ -20,31 +20,31 @@ type Connections interface {
 
 // Jobs are those of the master.
 type Jobs interface {
-	// Awaited are those that a minion was sent and of which something is expected.
+	// Awaited returns the jobs that were sent to a minion and are not finished there.
 	Awaited(id salt.MinionID) []salt.JID
-	// Back tells all that a minion is there, with this key; Lost that it has gone.
+	// Back is called when a minion is connected, with this key; Lost when it is disconnected.
 	Back(id salt.MinionID, key string)
 	Lost(id salt.MinionID)
 }
 
-// Arrivals makes targets of minions that say hello, until they go.
+// Arrivals registers connected minions as targets, until they disconnect.
 type Arrivals struct {
 	Fleet       *Fleet
 	Connections Connections
-	CutOlder    func(id salt.MinionID, inbox string) // cuts all connections of a minion but one
+	CutOlder    func(id salt.MinionID, inbox string) // cuts all connections of a minion except one
 	Jobs        Jobs
-	Now         func() time.Time // by which the expiry of jobs is judged
+	Now         func() time.Time // the time for the expiry of jobs
 	Version     string           // of this program
 	Log         *slog.Logger
 
 	often logging.Throttle
 }
 
-// maxLines is how often in a minute a minion can have the same thing told of it: that it has
-// connected, or gone, say.
+// maxLines is how often in a minute a minion can cause the same log line or event, for example
+// that it has connected or disconnected.
 const maxLines = 3
 
-// Hello makes a minion a target: it has subscribed to its jobs.
+// Hello registers a minion as a target: it has subscribed to its jobs.
 func (a *Arrivals) Hello(ctx context.Context, r *rpc.Request) error {
 	if err := a.Fleet.CheckGrains(r); err != nil {
 		return err
@@ -64,14 +64,14 @@ func (a *Arrivals) Hello(ctx context.Context, r *rpc.Request) error {
 	a.CutOlder(id, r.Inbox())
 	a.Fleet.Join(id, r.Inbox())
 	if _, alive := a.Connections.Owner(r.Inbox()); !alive {
-		a.Gone(i) // it went while it was let in
+		a.Gone(i) // it disconnected meanwhile
 	}
 	a.often.Log(a.Log, slog.LevelInfo, "hello "+string(id), maxLines, "minion connected", "minion", id, "version", logging.Shorten(q.Version))
-	defer a.Jobs.Back(id, i.Key) // behind the welcome: it tells the time by which jobs are judged
+	defer a.Jobs.Back(id, i.Key) // after the answer, which contains the time for the expiry of jobs
 	return r.Send(ctx, protocol.Welcome{Time: a.Now(), Version: a.Version, Jobs: a.Jobs.Awaited(id)})
 }
 
-// Gone takes note of a connection that has ended.
+// Gone handles a connection that has ended.
 func (a *Arrivals) Gone(i bus.Identity) {
 	if i.Role != bus.RoleMinion {
 		return

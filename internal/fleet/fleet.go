@@ -1,6 +1,6 @@
-// Package fleet is what the master knows of its minions: who is connected, and was when;
-// their grains, pillar and mine; and so which of them a target means. It decides nothing
-// about who may ask, and sends no jobs.
+// Package fleet is what the master knows of its minions: which are connected, or when they last
+// were; their grains, pillar and mine; and so which of them a target matches. It decides no
+// permissions, and sends no jobs.
 package fleet
 
 import (
@@ -19,20 +19,21 @@ import (
 	"github.com/brinebus/brine/internal/target"
 )
 
-// Keys says whose keys are accepted.
+// Keys reports whose keys are accepted.
 type Keys interface {
-	// IDs are the minions with an accepted key, sorted. The slice is not changed.
+	// IDs returns the minions with an accepted key, sorted. The slice must not be changed.
 	IDs() []salt.MinionID
-	// Token names the accepted key of a minion, as the key store has it now; "" for none.
+	// Token returns the token of a minion's accepted key, as the key store has it now; "" for
+	// none.
 	Token(id salt.MinionID) (string, error)
 }
 
-// Events takes what is told of the fleet.
+// Events stores events about the fleet.
 type Events interface {
 	Announce(tag string, data any)
 }
 
-// Options are what a fleet needs of its master.
+// Options are what a Fleet needs from its master.
 type Options struct {
 	Journal     *journal.Journal
 	Keys        Keys
@@ -40,11 +41,11 @@ type Options struct {
 	Nodegroups  func() map[string]any // in force, as package target takes them
 	PillarRoots map[string][]string
 	Log         *slog.Logger
-	// MayReadMine decides whether a minion may read entries of the mine, and writes that
-	// down. The target is nil where it cannot be read.
+	// MayReadMine decides whether a minion may read entries of the mine, and records that. The
+	// target is nil if it cannot be parsed.
 	MayReadMine func(ctx context.Context, from bus.Identity, t *target.Target, tgt, kind string, names []string) decision.Decision
-	// MayTarget says whether a minion may name others by this target, which may look at
-	// pillar. Refused writes down that it may not, and is what the minion is told.
+	// MayTarget reports whether a minion may use this target for others, which may match by
+	// pillar. Refused records a refusal, and returns the error for the minion.
 	MayTarget func(salt.MinionID, *target.Target) bool
 	Refused   func(owner salt.MinionID, what, expression string) error
 }
@@ -61,7 +62,7 @@ type Fleet struct {
 	warned      logging.Throttle
 }
 
-// Open reads what is known from before.
+// Open reads the stored data.
 func Open(ctx context.Context, o Options) (*Fleet, error) {
 	f := &Fleet{Options: o, evaluations: NewEvaluations()}
 	var err error
@@ -75,27 +76,27 @@ func Open(ctx context.Context, o Options) (*Fleet, error) {
 	return f, err
 }
 
-// IDs are the minions with an accepted key, sorted. It implements acl.Fleet.
+// IDs returns the minions with an accepted key, sorted. It implements acl.Fleet.
 func (f *Fleet) IDs() []salt.MinionID { return f.Keys.IDs() }
 
-// Facts are what targets look at of a minion. It implements acl.Fleet.
+// Facts returns what targets match a minion by. It implements acl.Fleet.
 func (f *Fleet) Facts(id salt.MinionID) target.Facts {
 	return target.Facts{ID: id, Grains: f.grains.of(id), Pillar: f.pillars.of(id)}
 }
 
-// Grains returns what a minion last said of itself, nil for nothing. The map must not be
+// Grains returns the latest grains of a minion, nil if there are none. The map must not be
 // changed.
 func (f *Fleet) Grains(id salt.MinionID) map[string]any { return f.grains.of(id) }
 
-// StoreGrains keeps what a minion says of itself, see CheckGrains.
+// StoreGrains stores the grains of a minion, see CheckGrains.
 func (f *Fleet) StoreGrains(ctx context.Context, id salt.MinionID, grains any) error {
 	return f.grains.store(ctx, id, grains)
 }
 
-// Mine is what a minion keeps for others, decoded; nil for nothing.
+// Mine returns the entries of a minion, decoded; nil if there are none.
 func (f *Fleet) Mine(id salt.MinionID) (map[string]any, error) { return f.mine.shown(id) }
 
-// Forget drops what a minion without any accepted key once said.
+// Forget deletes the data of a minion without an accepted key.
 func (f *Fleet) Forget(ctx context.Context, id salt.MinionID) {
 	if accepted, err := f.Keys.Token(id); err != nil || accepted != "" {
 		return
@@ -109,15 +110,15 @@ func (f *Fleet) Forget(ctx context.Context, id salt.MinionID) {
 	}
 }
 
-// DropGrains forgets what a minion last said of itself, until it says it again.
+// DropGrains deletes the grains of a minion, until it sends them again.
 func (f *Fleet) DropGrains(ctx context.Context, id salt.MinionID) error {
 	return f.grains.forget(ctx, id)
 }
 
-// DropPillar forgets the pillar by which targets know a minion, until it asks for it again.
+// DropPillar drops the pillar that targets match a minion by, until it requests it again.
 func (f *Fleet) DropPillar(id salt.MinionID) { f.pillars.set(id, nil) }
 
-// DropMine forgets what a minion keeps for others: one entry, or all for "".
+// DropMine deletes entries of a minion: one, or all for "".
 func (f *Fleet) DropMine(ctx context.Context, id salt.MinionID, entry string) error {
 	if len(f.mine.of(id)) == 0 {
 		return nil
@@ -125,15 +126,15 @@ func (f *Fleet) DropMine(ctx context.Context, id salt.MinionID, entry string) er
 	return f.mine.change(ctx, id, mine.Change{Clear: entry == "", Delete: []string{entry}})
 }
 
-// ForgetDeleted drops what minions left in the mine whose keys were deleted while the
-// master did not run.
+// ForgetDeleted deletes the mine entries of minions whose keys were deleted while the master
+// did not run.
 func (f *Fleet) ForgetDeleted(ctx context.Context) {
 	for _, id := range f.mine.ids() {
 		f.Forget(ctx, id)
 	}
 }
 
-// Refresh takes the grains of a minion anew.
+// Refresh stores new grains of a minion.
 func (f *Fleet) Refresh(ctx context.Context, r *rpc.Request) error {
 	if err := f.CheckGrains(r); err != nil {
 		return err
@@ -143,14 +144,14 @@ func (f *Fleet) Refresh(ctx context.Context, r *rpc.Request) error {
 		return err
 	}
 	if err := f.grains.store(ctx, salt.MinionID(r.From.Name), q.Grains.V); err != nil {
-		return rpc.Errorf(rpc.Usage, "%v", err)
+		return err
 	}
 	f.Events.Announce("minion/refresh/"+r.From.Name, map[string]any{"Minion data cache refresh": r.From.Name})
 	return nil
 }
 
-// CheckGrains refuses a request with grains that are too large, before they are read. The
-// minion is told each time.
+// CheckGrains refuses a request with too large grains before they are decoded. The minion gets
+// an error each time.
 func (f *Fleet) CheckGrains(r *rpc.Request) error {
 	err := checkGrains(r.Body)
 	if err == nil {

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -12,20 +11,19 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Bounds of the grains of one minion. Those of a machine have some ten kilobytes and
-// some hundred values; in memory a value takes fifty times its text, if somebody wants
-// that.
+// Limits of the grains of one minion. A normal machine has some ten kilobytes and some hundred
+// values; in memory, crafted values take fifty times their text.
 const (
 	maxGrains     = 256 << 10 // bytes
 	maxGrainItems = 10_000    // values
-	// What is larger than that is held as text, and read when it is asked for; of that the
-	// latest are at hand.
+	// Larger grains are kept as text and decoded when needed; the latest decoded ones are
+	// cached.
 	textGrains     = 32 << 10
 	textGrainItems = 2000
 	maxAtHand      = 8
 )
 
-// checkGrains refuses grains that are too large before they are read.
+// checkGrains refuses too large grains before they are decoded.
 func checkGrains(body []byte) error {
 	items := value.Count(body)
 	if len(body) <= maxGrains && items <= maxGrainItems {
@@ -35,24 +33,24 @@ func checkGrains(body []byte) error {
 		WithHint("see which of the grains configuration, the file of grains or a module for them makes so many; 'salt-call --local grains.items' shows them")
 }
 
-// grains are the master's store of what minions say of themselves. It lives in the
-// journal and is held in memory to match targets.
+// grains are the grains of all minions. They are stored in the journal, and held in memory to
+// match targets.
 type grains struct {
 	table *journal.Table
 	mu    sync.RWMutex
 	byID  map[salt.MinionID]fact
 
 	handMu sync.Mutex
-	hand   []handed // the latest at the end
+	hand   []handed // the latest last
 }
 
-// fact is what one minion said: decoded, or if that takes much its text.
+// fact is the grains of one minion: decoded, or if they are large their text.
 type fact struct {
 	grains map[string]any
 	text   *[]byte
 }
 
-// handed is a text that was read.
+// handed is a cached decoded text.
 type handed struct {
 	text   *[]byte
 	grains map[string]any
@@ -67,7 +65,7 @@ func openGrains(ctx context.Context, j *journal.Journal) (*grains, error) {
 	err = table.Each(ctx, func(key string, b []byte) {
 		id, err := salt.ParseMinionID(key)
 		if err != nil || checkGrains(b) != nil {
-			return // it is told when it says hello
+			return // it gets an error at its next hello
 		}
 		if v, err := value.Decode(b); err == nil {
 			if grains, ok := v.(map[string]any); ok {
@@ -86,7 +84,7 @@ func newFact(grains map[string]any, text []byte) fact {
 	return fact{grains: grains}
 }
 
-// of returns what id last said, nil for nothing. The map must not be changed.
+// of returns the latest grains of id, nil if there are none. The map must not be changed.
 func (g *grains) of(id salt.MinionID) map[string]any {
 	g.mu.RLock()
 	said := g.byID[id]
@@ -97,7 +95,7 @@ func (g *grains) of(id salt.MinionID) map[string]any {
 	return g.read(said.text)
 }
 
-// read decodes a text, or finds it at hand.
+// read decodes a text, or returns it from the cache.
 func (g *grains) read(text *[]byte) map[string]any {
 	g.handMu.Lock()
 	defer g.handMu.Unlock()
@@ -106,7 +104,7 @@ func (g *grains) read(text *[]byte) map[string]any {
 			return h.grains
 		}
 	}
-	v, _ := value.Decode(*text) // it was encoded here
+	v, _ := value.Decode(*text) // encoded by us
 	grains, _ := v.(map[string]any)
 	g.hand = append(g.hand, handed{text, grains})
 	if len(g.hand) > maxAtHand {
@@ -125,7 +123,7 @@ func (g *grains) forget(ctx context.Context, id salt.MinionID) error {
 func (g *grains) store(ctx context.Context, id salt.MinionID, v any) error {
 	grains, ok := v.(map[string]any)
 	if !ok {
-		return fmt.Errorf("grains of %s are no map", id)
+		return rpc.Errorf(rpc.Usage, "grains of %s are not a map", id)
 	}
 	b, err := value.Encode(grains)
 	if err != nil {

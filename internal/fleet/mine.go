@@ -22,22 +22,22 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Limits of what one minion may keep in the mine, which the master holds in memory.
+// Limits of one minion's entries in the mine, which the master holds in memory.
 const (
 	maxMine     = 768 << 10 // bytes: all of it is one message of the journal
 	maxMineName = 256       // bytes of one name
-	maxMineRead = 100       // names in one question
+	maxMineRead = 100       // names in one request
 )
 
-// mines is what minions keep for each other. It lives in the journal and is held in
-// memory, encoded: what is put in is read far more often.
+// mines is what minions share with each other. It is stored in the journal and held in memory,
+// encoded, since entries are read far more often than changed.
 type mines struct {
 	table *journal.Table
 	mu    sync.RWMutex
 	byID  map[salt.MinionID]*mined
 }
 
-// mined is what one minion keeps. The map is replaced, never changed.
+// mined is the entries of one minion. The map is replaced, never changed.
 type mined struct {
 	change  sync.Mutex // one change at a time
 	entries map[string]mineEntry
@@ -64,7 +64,7 @@ func openMine(ctx context.Context, j *journal.Journal) (*mines, error) {
 	return m, err
 }
 
-// of returns what id keeps. The map must not be changed.
+// of returns the entries of id. The map must not be changed.
 func (m *mines) of(id salt.MinionID) map[string]mineEntry {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -74,7 +74,7 @@ func (m *mines) of(id salt.MinionID) map[string]mineEntry {
 	return nil
 }
 
-// shown is what id keeps, decoded; nil for nothing.
+// shown returns the entries of id, decoded; nil if there are none.
 func (m *mines) shown(id salt.MinionID) (map[string]any, error) {
 	entries := m.of(id)
 	if len(entries) == 0 {
@@ -91,7 +91,7 @@ func (m *mines) shown(id salt.MinionID) (map[string]any, error) {
 	return out, nil
 }
 
-// ids are those who keep something, or did.
+// ids returns the minions that have entries, or had some.
 func (m *mines) ids() []salt.MinionID {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -107,7 +107,7 @@ func (m *mines) own(id salt.MinionID) *mined {
 	return m.byID[id]
 }
 
-// change carries out a change of what id keeps.
+// change changes the entries of id.
 func (m *mines) change(ctx context.Context, id salt.MinionID, q mine.Change) error {
 	own := m.own(id)
 	own.change.Lock()
@@ -139,12 +139,12 @@ func (m *mines) change(ctx context.Context, id salt.MinionID, q mine.Change) err
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	own.entries = next
-	m.byID[id] = own // also if it was forgotten meanwhile: what is stored is known
+	m.byID[id] = own // even if it was forgotten meanwhile: memory matches the journal
 	return nil
 }
 
-// newMineEntry checks what a minion wants to keep. A target that cannot be read is
-// refused now: nobody would learn later why nobody may read the entry.
+// newMineEntry checks a new entry. A target that cannot be parsed is refused now: later nobody
+// would learn why the entry cannot be read.
 func newMineEntry(name string, e mine.Entry) (mineEntry, error) {
 	if err := checkMineName(name); err != nil {
 		return mineEntry{}, err
@@ -164,17 +164,16 @@ func newMineEntry(name string, e mine.Entry) (mineEntry, error) {
 		}
 	}
 	_, err = target.Parse(e.Allow, kept.AllowType, target.Options{})
-	if err != nil && !errors.Is(err, target.ErrNodegroup) { // the groups that there are when it is read count
+	if err != nil && !errors.Is(err, target.ErrNodegroup) { // the groups at the time of reading count
 		return mineEntry{}, rpc.Errorf(rpc.Usage, "entry %q: allow_tgt: %w", name, err)
 	}
 	return kept, nil
 }
 
-// checkMineName bounds what can be a name. It is looked up by commands that split at
-// commas.
+// checkMineName checks the name of an entry. Commands that read entries split names at commas.
 func checkMineName(name string) error {
 	if name == "" || len(name) > maxMineName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == ',' || r == 0x7f }) {
-		return rpc.Errorf(rpc.Usage, "%.40q can be no name in the mine: it has up to %d bytes of text without commas", name, maxMineName)
+		return rpc.Errorf(rpc.Usage, "%.40q is not a valid name in the mine: it has up to %d bytes of text without commas", name, maxMineName)
 	}
 	return nil
 }
@@ -190,8 +189,8 @@ func (m *mines) forget(ctx context.Context, id salt.MinionID) error {
 	return m.table.Delete(ctx, string(id))
 }
 
-// ChangeMine changes what the minion that asks keeps: its own entries and nobody
-// else's, since the message does not say whose.
+// ChangeMine changes the entries of the minion that sends the request, and only those, since
+// the message names no minion.
 func (f *Fleet) ChangeMine(ctx context.Context, r *rpc.Request) error {
 	var q mine.Change
 	if err := r.Decode(&q); err != nil {
@@ -215,13 +214,13 @@ func (f *Fleet) ChangeMine(ctx context.Context, r *rpc.Request) error {
 	return nil
 }
 
-// mayKeep refuses entries for those whose pillar has something, unless the rules let their
-// owner name others by it: who asks whom may read them would find out what is in there.
+// mayKeep refuses entries for minions that are matched by pillar, unless the rules let their
+// owner use such targets: asking which minions may read the entries would reveal pillar data.
 func (f *Fleet) mayKeep(owner salt.MinionID, q mine.Change) error {
 	for name, e := range q.Put {
 		kind, err := target.ParseKind(cmp.Or(e.AllowType, string(target.Glob)))
 		if e.Allow == "" || err != nil {
-			continue // which is told where it is kept
+			continue // change returns the error
 		}
 		t, err := target.Parse(e.Allow, kind, target.Options{Nodegroups: f.Nodegroups()})
 		if err == nil && !f.MayTarget(owner, t) {
@@ -231,9 +230,8 @@ func (f *Fleet) mayKeep(owner salt.MinionID, q mine.Change) error {
 	return nil
 }
 
-// ReadMine answers with what the minion that asks may read: of each minion of its
-// target the entries that it names, as far as mine_get lets it and their owner does
-// not keep them from it.
+// ReadMine answers with the named entries of each minion of a target that the requesting minion
+// may read: as far as mine_get allows, and the owner has not restricted them.
 func (f *Fleet) ReadMine(ctx context.Context, r *rpc.Request) error {
 	var q mine.Query
 	if err := r.Decode(&q); err != nil {
@@ -263,14 +261,14 @@ func (f *Fleet) ReadMine(ctx context.Context, r *rpc.Request) error {
 	return f.sendMine(ctx, r, t, q.Names)
 }
 
-// sendMine sends those of the entries with these names that the minion that asks may have.
+// sendMine sends those of the named entries that the requesting minion may have.
 func (f *Fleet) sendMine(ctx context.Context, r *rpc.Request, t *target.Target, names []string) error {
 	work := newEvaluation()
 	reader := f.newMineReader(salt.MinionID(r.From.Name))
 	for _, id := range f.named(t) {
 		items := reader.items(id, f.mine.of(id), names)
 		if len(items) == 0 {
-			continue // whoever has nothing for the reader is not even looked at
+			continue // minions without entries for the reader are skipped
 		}
 		if err := work.next(); err != nil {
 			return err
@@ -291,15 +289,15 @@ func (f *Fleet) sendMine(ctx context.Context, r *rpc.Request, t *target.Target, 
 	return nil
 }
 
-// mineItem is a mine.Item whose data is encoded already.
+// mineItem is a mine.Item with encoded data.
 type mineItem struct {
 	ID   salt.MinionID   `json:"id"`
 	Name string          `json:"name"`
 	Data json.RawMessage `json:"data"`
 }
 
-// mineReader decides for one minion whether it is among those whom the owners of
-// entries let read them. Most entries have the same target.
+// mineReader decides whether one minion is among those that the owners of entries allow. Most
+// entries have the same target.
 type mineReader struct {
 	facts  target.Facts
 	groups map[string]any
@@ -307,7 +305,7 @@ type mineReader struct {
 	known  map[string]allowed
 }
 
-// allowed is what a target of entries means for the reader.
+// allowed is whether a target of entries matches the reader.
 type allowed struct {
 	target *target.Target
 	means  bool
@@ -317,7 +315,7 @@ func (f *Fleet) newMineReader(id salt.MinionID) *mineReader {
 	return &mineReader{facts: f.Facts(id), groups: f.Nodegroups(), may: f.MayTarget, known: map[string]allowed{}}
 }
 
-// items are the entries of id that the reader may have, of those with these names.
+// items returns the entries with these names of id that the reader may have.
 func (r *mineReader) items(id salt.MinionID, entries map[string]mineEntry, names []string) []mineItem {
 	var out []mineItem
 	for _, name := range names {
@@ -328,8 +326,9 @@ func (r *mineReader) items(id salt.MinionID, entries map[string]mineEntry, names
 	return out
 }
 
-// reads falls through to no: also for a target that cannot be judged, and for one that looks
-// at pillar by an owner who may not. The rules of now count, not those of when it was kept.
+// reads is false in doubt: also for a target that cannot be evaluated, and for one that matches
+// by pillar if its owner may not use that. The present rules count, not those of the time of
+// storing.
 func (r *mineReader) reads(owner salt.MinionID, e mineEntry) bool {
 	if e.Allow == "" {
 		return true

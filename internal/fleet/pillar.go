@@ -16,9 +16,8 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// pillars holds the pillar that each minion got last, to match targets by it. It
-// is in memory only: what is private to a minion is in no other file than the
-// pillar's own.
+// pillars holds the latest pillar of each minion, to match targets. It is in memory only, so
+// that private data of a minion is in no other file than the pillar files.
 type pillars struct {
 	mu   sync.RWMutex
 	byID map[salt.MinionID]map[string]any
@@ -43,9 +42,9 @@ func (p *pillars) set(id salt.MinionID, data map[string]any) {
 	p.byID[id] = data
 }
 
-// SendPillar compiles the pillar of the minion that asks and sends it to that one
-// only, or the mistake in it. Which minion that is, the connection says. After a mistake
-// targets are matched by what was good last, as on the minion.
+// SendPillar compiles the pillar of the minion that sends the request and answers with it, or
+// with its errors. The connection says which minion that is. After an error, targets still use
+// the latest valid pillar, as the minion does.
 func (f *Fleet) SendPillar(ctx context.Context, r *rpc.Request) error {
 	id := salt.MinionID(r.From.Name)
 	data, err := pillar.Compile(target.Facts{ID: id, Grains: f.grains.of(id)}, f.pillarOptions(ctx, f.PillarRoots))
@@ -57,8 +56,8 @@ func (f *Fleet) SendPillar(ctx context.Context, r *rpc.Request) error {
 	return r.Send(ctx, protocol.Pillar{Data: value.Value{V: data}})
 }
 
-// CompilePillar returns what a minion would get, of one environment or of all
-// (""), if it had the grains of supposed beside those that are known.
+// CompilePillar returns the pillar of a minion, of one environment or of all (""), with the
+// grains of supposed in addition to the known ones.
 func (f *Fleet) CompilePillar(id salt.MinionID, env string, supposed map[string]any) (map[string]any, error) {
 	roots := f.PillarRoots
 	if env != "" {
@@ -73,10 +72,10 @@ func (f *Fleet) CompilePillar(id salt.MinionID, env string, supposed map[string]
 		grains = map[string]any{}
 	}
 	maps.Copy(grains, supposed)
-	return pillar.Compile(target.Facts{ID: id, Grains: grains}, f.pillarOptions(context.Background(), roots)) // each template has its own bound
+	return pillar.Compile(target.Facts{ID: id, Grains: grains}, f.pillarOptions(context.Background(), roots)) // each template has its own limit
 }
 
-// pillarOptions are those of a pillar that is compiled now. Templates take a process each, so
+// pillarOptions are the options for compiling a pillar. Each template takes a process, so
 // minions take turns.
 func (f *Fleet) pillarOptions(ctx context.Context, roots map[string][]string) pillar.Options {
 	renderer := template.Beside()

@@ -16,16 +16,16 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Presence knows which minions are ready for jobs: those with a connection that
-// has said hello.
+// Presence records which minions are ready for jobs: those with a connection that has sent
+// hello.
 type Presence struct {
 	table  *journal.Table
 	mu     sync.Mutex
-	ready  map[salt.MinionID]map[string]bool // by the inboxes of its connections
-	seen   map[salt.MinionID]time.Time       // when the last one of a minion ended
-	joined map[salt.MinionID]bool            // since the last call of changes, of which there may be none
+	ready  map[salt.MinionID]map[string]bool // the inboxes of its connections
+	seen   map[salt.MinionID]time.Time       // when a minion's last connection ended
+	joined map[salt.MinionID]bool            // joined since the last call of changes, if that is used
 	left   map[salt.MinionID]bool
-	news   bool // somebody came or went since all times were written down
+	news   bool // a minion has connected or disconnected since the times were recorded
 }
 
 func newPresence() *Presence {
@@ -35,7 +35,7 @@ func newPresence() *Presence {
 	}
 }
 
-// Join notes that the connection with this inbox takes jobs for id.
+// Join records that the connection with this inbox accepts jobs for id.
 func (p *Presence) Join(id salt.MinionID, inbox string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,8 +46,7 @@ func (p *Presence) Join(id salt.MinionID, inbox string) {
 	p.ready[id][inbox] = true
 }
 
-// Leave notes the end of a connection. It returns true when that was the last
-// one of the minion.
+// Leave records the end of a connection. It returns true if it was the last one of the minion.
 func (p *Presence) Leave(id salt.MinionID, inbox string, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,21 +63,21 @@ func (p *Presence) Leave(id salt.MinionID, inbox string, now time.Time) bool {
 	return true
 }
 
-// Connected says whether id is connected, and if not when it was last, zero for never.
+// Connected reports whether id is connected, and if not, when it last was; zero for never.
 func (p *Presence) Connected(id salt.MinionID) (ready bool, lastSeen time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ready[id] != nil, p.seen[id]
 }
 
-// Count is how many minions are connected.
+// Count returns how many minions are connected.
 func (p *Presence) Count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.ready)
 }
 
-// ids returns the minions that are connected, sorted.
+// ids returns the connected minions, sorted.
 func (p *Presence) ids() []salt.MinionID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +89,7 @@ func (p *Presence) ids() []salt.MinionID {
 	return ids
 }
 
-// changes returns who came and who went since the last call, sorted.
+// changes returns which minions have connected and disconnected since the last call, sorted.
 func (p *Presence) changes() (joined, left []salt.MinionID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,7 +99,7 @@ func (p *Presence) changes() (joined, left []salt.MinionID) {
 	return joined, left
 }
 
-// everSeen returns when each minion was connected last: for those that are, now.
+// everSeen returns when each minion was last connected; for connected ones, now.
 func (p *Presence) everSeen(now time.Time) map[salt.MinionID]time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,19 +110,19 @@ func (p *Presence) everSeen(now time.Time) map[salt.MinionID]time.Time {
 	return seen
 }
 
-// The times are kept over a restart, under one key of a table: "not connected" is
-// told with the time at which the minion was there last. Those who were connected when they
-// were written are the ones with the latest time; as long as nobody comes or goes a second
-// key says until when they were there, so that a kill does not make them older.
+// The times are stored, under one key of a table, so that "not connected" can be shown with a
+// time after a restart. Minions that were connected at the time of writing have the latest
+// time. While no minion connects or disconnects, a second key records until when they were
+// connected, so that a kill does not make their times older.
 const (
 	seenTable = "presence"
 	seenKey   = "seen"
 	aliveKey  = "alive"
-	seenEvery = 15 * time.Second // between two times that they are written down
+	seenEvery = 15 * time.Second // pause between two records
 	storeTime = 30 * time.Second
 )
 
-// openPresence reads when minions were seen before this start.
+// openPresence reads the times from before this start.
 func openPresence(ctx context.Context, j *journal.Journal) (*Presence, error) {
 	p := newPresence()
 	var err error
@@ -148,7 +147,7 @@ func openPresence(ctx context.Context, j *journal.Journal) (*Presence, error) {
 	return p, nil
 }
 
-// extend says that those who were connected when the times were written were so until then.
+// extend sets the time of the minions that were connected when the times were written to until.
 func (p *Presence) extend(until time.Time) {
 	var latest time.Time
 	for _, at := range p.seen {
@@ -163,7 +162,7 @@ func (p *Presence) extend(until time.Time) {
 	}
 }
 
-// Keep writes down when minions were seen, now and then and at the end of ctx.
+// Keep records the times now and then, and at the end of ctx.
 func (p *Presence) Keep(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(seenEvery)
 	defer tick.Stop()
@@ -173,13 +172,13 @@ func (p *Presence) Keep(ctx context.Context, log *slog.Logger) {
 		case <-ctx.Done():
 		}
 		if err := p.store(context.WithoutCancel(ctx), ctx.Err() != nil, time.Now().Truncate(time.Second)); err != nil {
-			log.Error("when minions were seen is not recorded", "err", err)
+			log.Error("the times when minions were last seen are not recorded", "err", err)
 		}
 	}
 }
 
-// store writes all down if somebody came or went, or it is the last time; else only that
-// those who are connected still are.
+// store writes all times if a minion has connected or disconnected, or last is true; otherwise
+// only until when the connected ones are.
 func (p *Presence) store(ctx context.Context, last bool, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
@@ -206,7 +205,8 @@ func (p *Presence) store(ctx context.Context, last bool, now time.Time) error {
 	return err
 }
 
-// takeNews says whether somebody came or went since the last call, and whether anybody is connected.
+// takeNews reports whether a minion has connected or disconnected since the last call, and
+// whether any is connected.
 func (p *Presence) takeNews() (news, connected bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -231,7 +231,7 @@ func (p *Presence) Announce(ctx context.Context, every time.Duration, events Eve
 	}
 }
 
-// LastSeen says, of one that is not connected, when it was last, and where.
+// LastSeen returns a text about when a disconnected minion was last connected, and where.
 func LastSeen(seen time.Time) string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // When a minion was seen last is known after a kill, too: of one that was connected it is
-// when that was last written down, of one that had gone the time at which it went.
+// when that was last recorded, of one that had gone the time at which it went.
 func TestLastSeenOverAKill(t *testing.T) {
 	t.Parallel()
 	b, err := broker.Start(broker.Options{

@@ -15,27 +15,28 @@ import (
 	"github.com/brinebus/brine/internal/target"
 )
 
-// Bounds of finding the minions that a target means.
+// Limits of resolving a target.
 const (
-	// cheapCost is what is done at once, in the units of target.Cost: some milliseconds.
+	// cheapCost is evaluated at once, in units of target.Cost: some milliseconds.
 	cheapCost = 100_000
-	// longTarget is from where on it takes noticeable time to read an expression, in bytes, and
-	// longPattern where it may be a regular expression, which takes ten times as long: to
-	// compile one of 4 KB takes ten milliseconds.
+	// longTarget is the length, in bytes, from which parsing an expression takes noticeable
+	// time; longPattern is that for expressions that may be regular expressions, which take ten
+	// times as long: compiling one of 4 KB takes ten milliseconds.
 	longTarget  = 4 << 10
 	longPattern = 256
-	// maxEvaluation is how long one target may take. It is looked at before each minion.
+	// maxEvaluation is how long one target may take. It is checked before each minion.
 	maxEvaluation = 5 * time.Second
-	// evaluationTurn is how long it goes on while others wait for the processor. The runtime
-	// takes it away after ten milliseconds only, of which an answer to others passes several.
+	// evaluationTurn is how long an evaluation runs before it yields the processor to others.
+	// The runtime does that only after ten milliseconds, and an answer to others needs several
+	// such turns.
 	evaluationTurn = 500 * time.Microsecond
 )
 
-// NewEvaluations is what shares half of the processors between those who ask for what
-// takes long: of each principal one thing at a time.
+// NewEvaluations returns a semaphore that shares half of the processors between principals with
+// expensive requests: each principal has one at a time.
 func NewEvaluations() *semaphore.Keyed { return semaphore.New(max(1, runtime.GOMAXPROCS(0)/2)) }
 
-// ParseTarget reads the target that a principal asks for; a long one in its turn.
+// ParseTarget parses the target of a request; a long one when it is the principal's turn.
 func (f *Fleet) ParseTarget(ctx context.Context, principal string, q protocol.Publish) (*target.Target, error) {
 	kind, err := target.ParseKind(q.TargetType)
 	if err != nil {
@@ -51,8 +52,7 @@ func (f *Fleet) ParseTarget(ctx context.Context, principal string, q protocol.Pu
 	return f.readTarget(q, kind)
 }
 
-// takesLong says whether somebody who asks for this, again and again, would keep others from
-// the processors while it is only read.
+// takesLong reports whether parsing this repeatedly would keep the processors from others.
 func takesLong(expr string, kind target.Kind) bool {
 	switch kind {
 	case target.List:
@@ -66,23 +66,26 @@ func takesLong(expr string, kind target.Kind) bool {
 	return len(expr) > longTarget
 }
 
-// readTarget reads a target in the time that it takes.
+// readTarget parses a target without waiting for a turn.
 func (f *Fleet) readTarget(q protocol.Publish, kind target.Kind) (*target.Target, error) {
 	t, err := target.Parse(q.Target, kind, target.Options{Delimiter: q.Delimiter, Nodegroups: f.Nodegroups()})
 	if err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "target: %v", err)
 	}
 	if bad := t.Impossible(); len(bad) > 0 {
-		err := rpc.Errorf(rpc.Usage, "target: %q can be the id of no minion", bad[0])
+		err := rpc.Errorf(rpc.Usage, "target: %q is not a valid minion id", bad[0])
 		if strings.Contains(bad[0], ",") {
 			return nil, err.WithHint("-L '%s' means a list of minions", bad[0])
+		}
+		if strings.TrimSpace(bad[0]) == "" {
+			return nil, err.WithHint("'*' means all minions; a variable of a script may be empty")
 		}
 		return nil, err
 	}
 	return t, nil
 }
 
-// ReadInner reads a target inside a command, for which nobody waits their turn.
+// ReadInner parses a target inside a command, without waiting for a turn.
 func (f *Fleet) ReadInner(expr, kind string) (*target.Target, error) {
 	k, err := target.ParseKind(kind)
 	if err == nil && len(expr) > longTarget && k != target.List {
@@ -94,8 +97,8 @@ func (f *Fleet) ReadInner(expr, kind string) (*target.Target, error) {
 	return f.readTarget(protocol.Publish{Target: expr, TargetType: kind}, k)
 }
 
-// TakeTurn waits until a principal may evaluate a target, if that takes long; t is nil for
-// one that cannot be read.
+// TakeTurn waits until a principal may evaluate a target, if that takes long; t is nil if it
+// cannot be parsed.
 func (f *Fleet) TakeTurn(ctx context.Context, principal string, t *target.Target) (end func(), err error) {
 	if t == nil || !t.Backtracks() && t.Cost()*len(f.Keys.IDs()) <= cheapCost {
 		return func() {}, nil
@@ -103,7 +106,7 @@ func (f *Fleet) TakeTurn(ctx context.Context, principal string, t *target.Target
 	return f.evaluations.Acquire(ctx, principal)
 }
 
-// evaluation is the work on one target for many minions, of which next begins each.
+// evaluation is the evaluation of one target for many minions; next is called before each.
 type evaluation struct{ end, turn time.Time }
 
 func newEvaluation() *evaluation {
@@ -111,7 +114,7 @@ func newEvaluation() *evaluation {
 	return &evaluation{end: now.Add(maxEvaluation), turn: now.Add(evaluationTurn)}
 }
 
-// next refuses to go on with a target that takes too long, and lets others have the processor.
+// next returns an error if the target takes too long, and yields the processor to others.
 func (e *evaluation) next() error {
 	now := time.Now()
 	if now.After(e.end) {
@@ -124,13 +127,12 @@ func (e *evaluation) next() error {
 	return nil
 }
 
-// Resolve finds the minions that a target means, by what the master knows. It looks
-// at those only that all of within mean, so that others cost no time and make no
-// mistakes.
+// Resolve finds the minions that a target matches, by what the master knows. It considers only
+// minions that all targets of within match, so that others take no time and cause no errors.
 func (f *Fleet) Resolve(t *target.Target, within []*target.Target) (job.Start, error) {
 	var start job.Start
 	known := f.Keys.IDs()
-	if named, ok := t.IDs(); ok { // each of which the decision has looked at
+	if named, ok := t.IDs(); ok { // the decision has checked each of them
 		for _, id := range named {
 			if _, found := slices.BinarySearch(known, id); found {
 				start.Minions = append(start.Minions, id)
@@ -156,8 +158,8 @@ func (f *Fleet) Resolve(t *target.Target, within []*target.Target) (job.Start, e
 	return start, nil
 }
 
-// factsFor are Facts with grains only where a target needs them: large ones take time to
-// read.
+// factsFor returns Facts, with grains only if a target needs them: decoding large ones takes
+// time.
 func (f *Fleet) factsFor(id salt.MinionID, list []*target.Target) target.Facts {
 	facts := target.Facts{ID: id, Pillar: f.pillars.of(id)}
 	if slices.ContainsFunc(list, (*target.Target).NeedsGrains) {
@@ -166,7 +168,7 @@ func (f *Fleet) factsFor(id salt.MinionID, list []*target.Target) target.Facts {
 	return facts
 }
 
-// means tells whether all of within mean a minion, and then whether t does.
+// means reports whether all targets of within match a minion, and then whether t does.
 func (f *Fleet) means(id salt.MinionID, t *target.Target, within []*target.Target) (bool, error) {
 	facts := f.factsFor(id, append(within[:len(within):len(within)], t))
 	for _, w := range within {
@@ -177,7 +179,7 @@ func (f *Fleet) means(id salt.MinionID, t *target.Target, within []*target.Targe
 	return t.Match(facts)
 }
 
-// named are the accepted minions that a target may mean: all, unless it names ids.
+// named returns the accepted minions that a target can match: all, unless it names ids.
 func (f *Fleet) named(t *target.Target) []salt.MinionID {
 	known := f.Keys.IDs()
 	ids, ok := t.IDs()

@@ -1,10 +1,10 @@
-// Package forwarder passes events of a minion on to its masters: what carries the tag
-// fire_master on the minion's own bus, what a program or a function of this machine fires
-// there, and what the minion has to tell by itself. It refuses what a master would refuse,
-// so that who fires is told at once, also while there is no master.
+// Package forwarder passes events of a minion on to its masters: events with the tag
+// fire_master on the minion's own bus, events that programs or functions of this machine fire
+// there, and those of the minion itself. It refuses what a master would refuse, so that the
+// sender gets the error at once, even while there is no master.
 //
-// How an event waits for its master is for package outbox, and who may fire on the minion's
-// own bus for its caller.
+// Package outbox keeps events for their master; the caller decides who may fire on the minion's
+// own bus.
 package forwarder
 
 import (
@@ -27,21 +27,21 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Bus is the minion's own.
+// Bus is the minion's own bus.
 type Bus interface {
-	// Look finds the mistakes in events before the first is stored.
+	// Look checks events before the first is stored.
 	Look(q protocol.Fire, check func(tag string) error) error
-	// Put stores events in the name of sender, "" for the daemon itself.
+	// Put stores events with this sender, "" for the daemon itself.
 	Put(ctx context.Context, q protocol.Fire, sender string) (protocol.Fired, error)
 }
 
-// Options are what a forwarder is made with. All but MaxEventSize is required.
+// Options are the settings of a Forwarder. All but MaxEventSize are required.
 type Options struct {
 	ID           salt.MinionID
 	MaxEventSize int64 // bytes of the data of one event; 0 is no limit
 	Bus          Bus
 	Masters      *upstream.Uplinks
-	Boxes        outbox.Boxes // one for each of them
+	Boxes        outbox.Boxes // one for each uplink
 	Log          *slog.Logger
 }
 
@@ -49,33 +49,33 @@ type Options struct {
 type Forwarder struct {
 	Options
 	ctx     context.Context  // of the daemon
-	refused logging.Throttle // what a master was told of
+	refused logging.Throttle // of refusals reported to a master
 	telling sync.WaitGroup
 }
 
-// New makes a forwarder, whose own messages end with ctx.
+// New returns a Forwarder whose own messages end with ctx.
 func New(ctx context.Context, o Options) *Forwarder { return &Forwarder{Options: o, ctx: ctx} }
 
-// Wait waits, once ctx has ended, for what is under way.
+// Wait waits, after ctx has ended, for what is under way.
 func (w *Forwarder) Wait() { w.telling.Wait() }
 
-// Source is who fires on the minion's own bus.
+// Source is the sender of events on the minion's own bus.
 type Source struct {
 	Sender string // for the envelope; "" is the daemon itself
-	ID     string // names the request against a repetition; "" never repeats
+	ID     string // id of the request against duplicates; "" is never a duplicate
 	Check  func(tag string) error
-	Decide func() error // about all that Check has looked at; nil for the daemon itself
+	Decide func() error // decides about all tags that Check has seen; nil for the daemon itself
 }
 
-// maxName is the longest name of a request: a nonce and more.
+// maxName is the longest id of a request: a nonce and more.
 const maxName = 64
 
-// maxForward is about how many bytes of events go into one message of the outbox.
+// maxForward is about how many bytes of events one message of the outbox has.
 const maxForward = 256 << 10
 
-// Fire stores events on the minion's own bus and passes on those whose tag
-// begins with fire_master. All are looked at before the first is stored, so a
-// mistake is told to who fires, and none of them is stored or passed on.
+// Fire stores events on the minion's own bus and passes on those whose tag begins with
+// fire_master. All are checked before the first is stored: with a mistake in one, the sender
+// gets an error and none of them is stored or passed on.
 func (w *Forwarder) Fire(ctx context.Context, q protocol.Fire, who Source) (protocol.Fired, error) {
 	if len(q.ID) > maxName {
 		return protocol.Fired{}, rpc.Errorf(rpc.Usage, "the name of the events has %d bytes: the limit is %d", len(q.ID), maxName)
@@ -102,9 +102,8 @@ func (w *Forwarder) Fire(ctx context.Context, q protocol.Fire, who Source) (prot
 	return w.putAndPass(ctx, q, messages, who)
 }
 
-// putAndPass stores events here while what is for the master, which has the longer way,
-// is passed on. If one of the two fails the same request again does what is missing,
-// and nothing twice.
+// putAndPass stores events here while those for the master, which takes longer, are passed on.
+// If one of the two fails, repeating the request does what is missing, and nothing twice.
 func (w *Forwarder) putAndPass(ctx context.Context, q protocol.Fire, messages []protocol.Fire, who Source) (protocol.Fired, error) {
 	var fired protocol.Fired
 	var errHere error
@@ -119,7 +118,7 @@ func (w *Forwarder) putAndPass(ctx context.Context, q protocol.Fire, messages []
 	return fired, nil
 }
 
-// passAll is pass for several requests, in their order; it tells of the last.
+// passAll is pass for several requests, in order; it returns the result of the last.
 func (w *Forwarder) passAll(ctx context.Context, messages []protocol.Fire, id string) (passed protocol.Fired, err error) {
 	for i, f := range messages {
 		if passed, err = w.pass(ctx, f, partOf(id, i)); err != nil {
@@ -136,8 +135,8 @@ func partOf(id string, i int) string {
 	return id + "/" + strconv.Itoa(i)
 }
 
-// forwards returns what of events is for the master, as it goes into the outbox:
-// neighbours of one form and pretag together.
+// forwards returns the events for the master as they go into the outbox: consecutive events
+// with the same form and pretag together.
 func (w *Forwarder) forwards(events []event.Item, check func(tag string) error) ([]protocol.Fire, error) {
 	var messages []protocol.Fire
 	size := 0
@@ -146,14 +145,14 @@ func (w *Forwarder) forwards(events []event.Item, check func(tag string) error) 
 			continue
 		}
 		if err := check(e.Tag); err != nil {
-			return nil, err // before its data is looked at
+			return nil, err // before its data is checked
 		}
 		forward, err := event.ParseForward(e.Data)
 		if err != nil {
 			return nil, rpc.Errorf(rpc.Usage, "event %q: %w", e.Tag, err)
 		}
 		f := asFire(forward)
-		if err := w.checkValid(f); err != nil { // ParseForward has looked at the data
+		if err := w.checkValid(f); err != nil { // ParseForward has checked the data
 			return nil, err
 		}
 		size += len(e.Data)
@@ -177,15 +176,15 @@ func asFire(f event.Forward) protocol.Fire {
 	return q
 }
 
-// together says whether two requests can be one.
+// together reports whether two requests can be merged.
 func together(a, b protocol.Fire) bool {
 	const most = 1000 // events of one message
 	same := a.Pretag == nil && b.Pretag == nil || a.Pretag != nil && b.Pretag != nil && *a.Pretag == *b.Pretag
 	return same && a.Form == b.Form && len(a.Events)+len(b.Events) <= most
 }
 
-// checkOutgoing refuses what the master would refuse: who fires is told at once,
-// also while there is no master.
+// checkOutgoing refuses what the master would refuse, so that the sender gets the error at
+// once, even while there is no master.
 func (w *Forwarder) checkOutgoing(f protocol.Fire) error {
 	for _, e := range f.Events {
 		if len(e.Data) > 0 && !value.Valid(e.Data) {
@@ -219,8 +218,8 @@ func (w *Forwarder) checkValid(f protocol.Fire) error {
 	return nil
 }
 
-// tellRefused lets the master know, whose log and audit log have all refusals, that
-// an event was refused here already; of each tag now and then.
+// tellRefused reports to the master, whose log and audit log have all refusals, that an event
+// was refused here already; limited for each tag.
 func (w *Forwarder) tellRefused(tag string) {
 	if !w.refused.First(tag, time.Now()) {
 		return
@@ -233,8 +232,8 @@ func (w *Forwarder) tellRefused(tag string) {
 	})
 }
 
-// FireMaster sends events to the master's bus, or keeps them for it. A second
-// request of the same id is no second event; "" never repeats.
+// FireMaster sends events to the master's bus, or keeps them for it. A second request with the
+// same id has no effect; "" is never a duplicate.
 func (w *Forwarder) FireMaster(ctx context.Context, f protocol.Fire, id string) (protocol.Fired, error) {
 	if len(f.ID) > maxName {
 		return protocol.Fired{}, rpc.Errorf(rpc.Usage, "the name of the events has %d bytes: the limit is %d", len(f.ID), maxName)
@@ -248,8 +247,8 @@ func (w *Forwarder) FireMaster(ctx context.Context, f protocol.Fire, id string) 
 	return w.pass(ctx, f, id)
 }
 
-// errLive refuses an event for the master that is not to be stored: on its way there
-// it waits in the outbox.
+// errLive refuses an event for the master that is not to be stored: on its way it would be
+// stored in the outbox.
 func errLive() error {
 	return rpc.Errorf(rpc.Usage, "events for the master are stored: those that are not stay on the minion's bus").WithHint("leave --no-store out")
 }
@@ -258,12 +257,12 @@ func errDisabled() error {
 	return rpc.Errorf(rpc.Unavailable, "there is no master to fire to: master_type is disable")
 }
 
-// straggler is how long a master that has not answered is waited for once another
-// one has stored the events: one that is absent holds nobody up.
+// straggler is how long a master without an answer is waited for once another one has stored
+// the events, so that an absent one does not delay the sender.
 const straggler = 300 * time.Millisecond
 
-// pass sends events to all masters at the same time, or keeps them for those that
-// are away. The answer tells of each; an error is that of a master that refuses.
+// pass sends events to all masters in parallel, or keeps them for those that are away. The
+// answer has the result for each; an error is that of a master that refuses.
 func (w *Forwarder) pass(ctx context.Context, f protocol.Fire, id string) (protocol.Fired, error) {
 	if len(w.Boxes) == 0 {
 		return protocol.Fired{}, errDisabled()
@@ -286,8 +285,8 @@ func (w *Forwarder) pass(ctx context.Context, f protocol.Fire, id string) (proto
 	return sumUp(masters, errs)
 }
 
-// sumUp makes one answer of what became of events at each master: they are stored
-// when all have stored them.
+// sumUp makes one answer of the results for each master: the events are stored when all have
+// stored them.
 func sumUp(masters []protocol.MasterFired, errs []error) (protocol.Fired, error) {
 	fired := protocol.Fired{Outcome: protocol.Stored, Masters: masters}
 	for i, t := range masters {

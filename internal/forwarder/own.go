@@ -22,7 +22,7 @@ func (w *Forwarder) put(ctx context.Context, f protocol.Fire) error {
 	return w.Boxes.Put(ctx, outbox.Outgoing{Op: protocol.OpFire, Body: f, Events: len(f.Events)})
 }
 
-// FireReturn puts an event for the master's bus, as a returner makes it, into the outbox.
+// FireReturn puts an event of a returner, for the master's bus, into the outbox.
 func (w *Forwarder) FireReturn(ctx context.Context, tag string, data any) error {
 	raw, err := value.Encode(data)
 	if err != nil {
@@ -31,7 +31,7 @@ func (w *Forwarder) FireReturn(ctx context.Context, tag string, data any) error 
 	return w.put(ctx, protocol.Fire{Events: []event.Item{{Tag: tag, Data: raw}}})
 }
 
-// FireBeacon puts what a beacon has seen on the minion's own bus and, by the outbox, on the
+// FireBeacon fires events of a beacon on the minion's own bus and, through the outbox, on the
 // master's, with Salt's tags.
 func (w *Forwarder) FireBeacon(ctx context.Context, name string, seen []beacon.Event) error {
 	var q protocol.Fire
@@ -53,7 +53,7 @@ func (w *Forwarder) FireBeacon(ctx context.Context, name string, seen []beacon.E
 	return w.put(ctx, q)
 }
 
-// FireStart fires Salt's events of a started minion at the masters of an uplink.
+// FireStart fires Salt's start events of a minion for the masters of an uplink.
 func (w *Forwarder) FireStart(ctx context.Context, u *upstream.Uplink, legacy bool) {
 	text := fmt.Sprintf("%q", "Minion "+string(w.ID)+" started at "+time.Now().Format(time.ANSIC))
 	tags := []string{"salt/minion/" + string(w.ID) + "/start"}

@@ -7,16 +7,16 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Absent is something of Salt that is not here on purpose: whoever asks for it is told so,
-// and what to do in its place.
+// Absent is a feature of Salt that is missing here on purpose: a user who calls it gets that
+// answer, and an alternative.
 type Absent struct {
-	Name    string // a function, or what its name begins with and a star
+	Name    string // a function, or a name prefix and a star
 	What    string // what it is in Salt, with an article
-	Instead string // the way to do it here
+	Instead string // the alternative here
 }
 
-// absent are the well-known ones, sorted by name. One that was added by somebody under the
-// same name is found before. doc/differences.md is printed from it.
+// absent lists the well-known ones, sorted by name. A custom module with the same name takes
+// precedence. doc/differences.md is generated from it.
 var absent = []Absent{
 	{"alternatives.*", "the management of alternatives", "cmd.run with update-alternatives"},
 	{"ansible.*", "the client of another system", "cmd.run with ansible-playbook"},
@@ -27,15 +27,23 @@ var absent = []Absent{
 	{"bridge.*", "the management of network bridges", "cmd.run with ip, or a program of your own: see doc/modules.md"},
 	{"chef.*", "the client of another system", "cmd.run with chef-client"},
 	{"cloud.*", "the interface to clouds", "the provider's own tool, and salt-key --gen-keys for the new machine"},
+	{"cmd.powershell*", "PowerShell on other systems", "cmd.run with shell=powershell, or cmd.run of powershell -Command"},
 	{"composer.*", "the management of PHP packages", "cmd.run with composer"},
+	{"config.merge", "the merging of a setting over its places", "config.get, and pillar.get and grains.get beside it"},
 	{"consul.*", "the client of a service", "http.query, or cmd.run with the service's own tool"},
+	{"cp.list_states", "the state files of the master", "cp.list_master"},
 	{"debconf.*", "the answers to questions of packages", "cmd.run with debconf-set-selections"},
 	{"dnsutil.*", "questions to name servers", "network.dig"},
 	{"docker.*", "the management of containers", "cmd.run with docker or podman, or a program of your own: see doc/modules.md"},
 	{"dockermod.*", "the management of containers", "cmd.run with docker or podman, or a program of your own: see doc/modules.md"},
+	{"file.delete_backup", "the backups of backup_mode", "the .bak that file.line and file.replace leave beside a file"},
+	{"file.list_backup*", "the backups of backup_mode", "the .bak that file.line and file.replace leave beside a file: file.find lists it"},
+	{"file.patch", "the application of a patch to a file", "file.line and file.replace, or cmd.run with patch"},
+	{"file.restore_backup", "the backups of backup_mode", "the .bak that file.line and file.replace leave beside a file: file.copy brings it back"},
 	{"firewalld.*", "the management of a firewall", "cmd.run with firewall-cmd"},
 	{"gem.*", "the management of Ruby packages", "cmd.run with gem"},
 	{"gpg.*", "the management of GnuPG keys", "cmd.run with gpg"},
+	{"grains.fetch", "a second name of grains.get", "grains.get"},
 	{"ini.*", "the editing of files with sections", "file.line and file.replace"},
 	{"iptables.*", "the management of a firewall", "cmd.run with iptables or nft"},
 	{"jinja.*", "the functions that look into Salt's templates", "cp.get_template and file.managed render them: see doc/templates.md"},
@@ -46,6 +54,7 @@ var absent = []Absent{
 	{"lvm.*", "the management of volumes", "cmd.run with lvs, lvcreate and lvextend"},
 	{"lxc.*", "the management of containers", "cmd.run with the tools of LXC"},
 	{"lxd.*", "the management of containers", "cmd.run with lxc"},
+	{"manage.bootstrap*", "the installation of minions over SSH", "the packages of the system, and salt-key --gen-keys for the new machine"},
 	{"mongodb.*", "the client of a database", "cmd.run with the database's own tool"},
 	{"mysql.*", "the client of a database", "cmd.run with mysql"},
 	{"napalm*", "the interface to network devices", "a minion on a machine that reaches the device, and cmd.run there"},
@@ -53,6 +62,10 @@ var absent = []Absent{
 	{"nginx.*", "the control of a web server", "service.* and cmd.run with nginx"},
 	{"npm.*", "the management of JavaScript packages", "cmd.run with npm"},
 	{"partition.*", "the management of partitions", "cmd.run with parted or sgdisk"},
+	{"pillar.ext", "the pillar of a source that is named in the call", "pillar.items"},
+	{"pillar.fetch", "a second name of pillar.get", "pillar.get"},
+	{"pillar.file_exists", "the pillar files of a minion without a master", "pillar.items, or salt-run pillar.show_pillar"},
+	{"pillar.show_top", "the top file as it stands for a minion", "salt-run pillar.show_pillar, which shows what a minion gets"},
 	{"pip.*", "the management of Python packages", "cmd.run with pip"},
 	{"postgres.*", "the client of a database", "cmd.run with psql"},
 	{"puppet.*", "the client of another system", "cmd.run with puppet"},
@@ -64,9 +77,17 @@ var absent = []Absent{
 	{"rsync.*", "the copying of directories", "cmd.run with rsync, or cp.get_dir"},
 	{"salt_proxy.*", "proxy minions", "a minion on a machine that reaches the device, and cmd.run there"},
 	{"saltclass.*", "a tree of classes", "pillar files by target: see doc/configuration.md"},
+	{"saltutil.clear_job_cache", "a cache of jobs on the minion", "saltutil.clear_cache; the journal of the master keeps jobs, see keep_jobs_seconds"},
+	{"saltutil.list_extmods", "the list of modules that were copied", "sys.list_modules, which has them among all others"},
 	{"saltutil.mmodule", "functions of modules that were just added", "call the function: it is there at once"},
+	{"saltutil.refresh_beacons", "the reading of beacons from pillar", "beacons.add and the setting beacons, which act at once"},
 	{"saltutil.sync_*", "the copying of modules of other kinds", "saltutil.sync_all, which copies those that there are here: modules, grains and returners"},
 	{"saltutil.update", "the upgrade of the minion by itself", "pkg.install of the package, or a file that cp.get_file brings"},
+	{"schedule.copy", "the copying of a job to other minions", "schedule.add for those minions"},
+	{"schedule.move", "the moving of a job to other minions", "schedule.add for those minions, and schedule.delete here"},
+	{"schedule.postpone_job", "the moving of one run to another time", "schedule.modify of the job, or schedule.disable_job and schedule.enable_job"},
+	{"schedule.purge", "the removal of all jobs at once", "schedule.list, and schedule.delete for each job"},
+	{"schedule.skip_job", "the leaving out of one run", "schedule.disable_job and schedule.enable_job"},
 	{"sdb.*", "the interface to stores of secrets", "pillar, or cmd.run with the store's own tool"},
 	{"selinux.*", "the management of SELinux", "cmd.run with semanage and setsebool"},
 	{"slsutil.*", "the renderers of states", "pillar.items shows what a minion gets"},
@@ -90,7 +111,7 @@ var absent = []Absent{
 	{"zpool.*", "the management of a file system", "cmd.run with zpool"},
 }
 
-// absentPrograms are programs of Salt that are not here, for the documents alone.
+// absentPrograms are programs of Salt that are missing here; only the documents use it.
 var absentPrograms = []Absent{
 	{"salt-cloud", "makes machines in clouds", "the provider's own tool, and `salt-key --gen-keys` for the new machine"},
 	{"salt-proxy", "a minion for devices", "a minion on a machine that reaches the device, and `cmd.run` there"},
@@ -99,8 +120,8 @@ var absentPrograms = []Absent{
 	{"spm", "packages of states", "the packages of the system"},
 }
 
-// IsAbsent says what name is in Salt, if it is left out here on purpose. Of several rows the
-// one that says most of the name is meant.
+// IsAbsent returns the entry for name if it is missing here on purpose. If several match, the most
+// specific one counts.
 func IsAbsent(name salt.Function) (found Absent, ok bool) {
 	for _, a := range absent {
 		begin, isPattern := strings.CutSuffix(a.Name, "*")

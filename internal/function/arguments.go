@@ -6,9 +6,8 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Arguments are those of one command, bound to the parameters of its function and
-// converted. They know nothing of the machine: what is read from them, a master reads
-// as the minion does.
+// Arguments are the arguments of one command, bound to the parameters of its function and
+// converted. They do not depend on the machine: a master reads them exactly as the minion does.
 type Arguments struct {
 	asked   salt.Command
 	params  []Param        // of the function
@@ -20,14 +19,14 @@ type Arguments struct {
 // arguments is embedded in a Call without being a field of its interface.
 type arguments = Arguments
 
-// Bound are the arguments of the call, for what is also read without one.
+// Bound returns the arguments of the call, for code that works without a call, too.
 func (c *Call) Bound() *Arguments { return &c.arguments }
 
-// Command is the command as it was given.
+// Command is the command as given.
 func (a *Arguments) Command() salt.Command { return a.asked }
 
-// value returns the argument of the named parameter, its default if it was not
-// given. A name that the function does not declare is a defect.
+// value returns the argument of the named parameter, or its default if it was not given. Asking
+// for an undeclared name is a bug.
 func (a *Arguments) value(name string) any {
 	for i := range a.params {
 		if a.params[i].Name == name {
@@ -37,8 +36,7 @@ func (a *Arguments) value(name string) any {
 	panic(fmt.Sprintf("%s does not declare the parameter %q", a.asked.Function, name))
 }
 
-// Has says whether the parameter has a value: one that was given, or a default
-// other than nil.
+// Has reports whether the parameter has a value: a given one, or a default other than nil.
 func (a *Arguments) Has(name string) bool { return a.value(name) != nil }
 
 // Any returns an argument as it was given.
@@ -65,8 +63,8 @@ func (a *Arguments) List(name string) []any { return valueOr[[]any](a, name) }
 // Map returns an argument of the kind Map; nil if it has no value.
 func (a *Arguments) Map(name string) map[string]any { return valueOr[map[string]any](a, name) }
 
-// valueOr returns the argument as a T, the zero T for nil. Another type panics:
-// the kind of the parameter was not the one asked for.
+// valueOr returns the argument as a T, the zero T for nil. It panics for another type: the
+// parameter has another kind.
 func valueOr[T any](a *Arguments, name string) T {
 	var zero T
 	v := a.value(name)

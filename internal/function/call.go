@@ -19,7 +19,7 @@ type Call struct {
 	// Reach is what the call may make other functions do; the zero value is nothing.
 	Reach salt.Reach
 
-	// Begun is called when the function was found, before it runs; nil for nobody.
+	// Begun is called when the function was found, before it runs; may be nil.
 	Begun func()
 
 	table Table // of the function
@@ -30,11 +30,10 @@ type Call struct {
 // SetRetcode makes the job end with the given return code.
 func (c *Call) SetRetcode(code int) { c.retcode = code }
 
-// isPrivate tells the keywords that carry job metadata; they are never
-// arguments, and never data.
+// isPrivate reports keywords with job metadata; they are neither arguments nor data.
 func isPrivate(keyword string) bool { return strings.HasPrefix(keyword, "__") }
 
-// Retcode is the return code that was set, 0 for none.
+// Retcode is the return code that was set, 0 by default.
 func (c *Call) Retcode() int { return c.retcode }
 
 // Table is the table of the function.

@@ -11,10 +11,9 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// With returns the functions of t and those of the programs that people have added.
-// What is built in stays: a program may add functions to a module of that name, but
-// takes the place of none. A program that does not describe itself has none; whoever
-// calls one of its functions is told why.
+// With returns the functions of t and those of the site's own programs. Built-in functions
+// stay: a program may add functions to a module, but replaces none. A program without a
+// description has no functions here; a call of one returns the reason.
 func (t Table) With(ctx context.Context, custom *extension.Set) Table {
 	all := slices.Clone(t)
 	for _, p := range custom.Programs() {
@@ -46,8 +45,8 @@ func (m *Module) with(more *Module) *Module {
 	return &both
 }
 
-// custom looks a function up among the programs that people have added. It is nil
-// if there is none; the error says why a program cannot be used.
+// custom looks a function up among the site's own programs. It is nil if there is none; the
+// error says why a program cannot be used.
 func (h *Host) custom(ctx context.Context, name string) (*Function, error) {
 	module, short, _ := strings.Cut(name, ".")
 	p := h.Custom.Find(module)
@@ -113,21 +112,21 @@ func argKind(name string) Kind {
 	return Any
 }
 
-// request is the call as a program gets it.
+// request is the call as sent to a program.
 func (c *Call) request() extension.Request {
 	r := c.Host.Request()
 	r.JID, r.Args, r.Kwargs = c.JID, slices.Concat(c.bound, c.varargs), c.extra
 	return r
 }
 
-// Request is what a program is told of the minion.
+// Request is what a program gets to know about the minion.
 func (h *Host) Request() extension.Request {
 	return extension.Request{ID: h.ID, Grains: h.Facts(), Pillar: h.PillarData(), Options: h.Config}
 }
 
-// within is what a module of Python calls while one of its functions runs. Which functions
-// these are stands in the module and not in the arguments, so nobody has decided about them:
-// they are for an operator who asks for the call itself, and not for what was stored.
+// within is what a module of Python can call while one of its functions runs. These functions
+// are in its code and not in the arguments, so no decision was made about them: they are only
+// for an operator's direct call, not for a stored one.
 type within struct {
 	c       *Call
 	refused bool
@@ -161,7 +160,7 @@ func (w *within) Call(ctx context.Context, c salt.Command) (any, error) {
 
 type depthKey struct{}
 
-// maxDepth bounds programs that call functions of programs: each is a process that waits.
+// maxDepth limits programs that call functions of programs: each is a waiting process.
 const maxDepth = 8
 
 func deeper(ctx context.Context) (context.Context, error) {

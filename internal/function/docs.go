@@ -7,17 +7,17 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// access is what rules have to say of the function, beyond naming it somehow.
+// access describes what rules must say about the function, beyond matching its name.
 func (f *Function) access() string {
 	text := map[Class]string{
-		Secret:   " Rules grant it by its name or that of its module, never by a pattern: it tells secrets.",
+		Secret:   " Rules grant it by its name or that of its module, never by a pattern: it returns secrets.",
 		AsDaemon: " Rules grant it by its name, never by a pattern: it runs as the user of the master.",
 	}[f.Class]
 	if f.Own {
-		text += " For what is one's own no rule is needed."
+		text += " Users need no rule for what is their own."
 	}
 	if f.Calls != nil {
-		text += " What it makes others do must be allowed, too."
+		text += " The functions that it runs must be allowed, too."
 	}
 	return text
 }

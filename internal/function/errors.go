@@ -8,20 +8,19 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// ErrUnavailable is wrapped by errors that say a function exists but cannot
-// work here: the minion lacks a service, or the machine a program.
+// ErrUnavailable is wrapped by errors about a function that exists but cannot work here: the
+// minion lacks a service, or the machine a program.
 var ErrUnavailable = errors.New("not available here")
 
-// ErrRefused is wrapped by the errors of an EventBus for an event that this minion
-// may not fire.
+// ErrRefused is wrapped by errors about what this minion or its user may not do.
 var ErrRefused = errors.New("refused")
 
-// CodeRefused is the return code of a function that was refused something: the exit code
-// that the tools have for what is not permitted.
+// CodeRefused is the return code of a function after a refusal: the exit code of the tools for
+// that.
 const CodeRefused = 77
 
-// ArgumentError says that a function was called with arguments that do not fit
-// its signature. The function has not run.
+// ArgumentError means that the arguments of a call do not match the signature. The function has
+// not run.
 type ArgumentError struct {
 	Function  salt.Function
 	Problem   string // `missing required argument "text"`
@@ -32,7 +31,7 @@ func (e *ArgumentError) Error() string {
 	return fmt.Sprintf("Passed invalid arguments to %s: %s\nUsage: %s", e.Function, e.Problem, e.Signature)
 }
 
-// UnknownError says that there is no such function.
+// UnknownError means that there is no such function.
 type UnknownError struct {
 	Function salt.Function
 	Nearest  []string // what the caller may have meant, best first
@@ -53,20 +52,20 @@ func (e *UnknownError) Error() string {
 	return text
 }
 
-// misspelt tells whether a function that there is was most likely meant, and not one of the
-// many that a names at once.
+// misspelt reports whether an existing function was most likely meant, and not one of the many
+// that a stands for.
 func (e *UnknownError) misspelt(a Absent) bool {
 	return a.Name != string(e.Function) && len(e.Nearest) > 0 && salt.Edits(e.Nearest[0], string(e.Function)) == 1
 }
 
-// ExceptionError is a defect rather than an expected failure: a panic of a
-// function, or what test.exception makes on purpose.
+// ExceptionError is a bug rather than an expected failure: a panic of a function, or what
+// test.exception makes on purpose.
 type ExceptionError struct{ Text string }
 
 func (e *ExceptionError) Error() string { return e.Text }
 
-// invocationError is a call whose arguments fit the signature but not each
-// other or the machine; Salt's SaltInvocationError.
+// invocationError is a call whose arguments match the signature but not each other or the
+// machine; Salt's SaltInvocationError.
 type invocationError struct{ error }
 
 func (e invocationError) Unwrap() error { return e.error }
@@ -76,12 +75,12 @@ func Invalid(format string, args ...any) error {
 	return invocationError{fmt.Errorf(format, args...)}
 }
 
-// Unavailable says that this minion lacks what, a noun.
+// Unavailable is the error for a missing service of this minion; what is a noun.
 func Unavailable(what string) error {
 	return fmt.Errorf("%s: %w", what, ErrUnavailable)
 }
 
-// answer is the text that the caller of function gets for err.
+// answer is the text of err for the caller of function.
 func answer(function salt.Function, err error) string {
 	var (
 		arguments  *ArgumentError

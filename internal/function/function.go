@@ -1,8 +1,7 @@
-// Package function is the engine that runs functions, those of minions and those of the
-// master alike: what a function is and what it takes, how its arguments are checked and
-// converted, how it is documented, what it may make others do, and what became of it. It
-// does not decide who may run what, it knows no network, and it has no functions of its
-// own: whoever has some brings them as a [Table].
+// Package function is the engine that runs functions, those of minions and those of the master:
+// what a function is and which parameters it has, how its arguments are checked and converted,
+// how it is documented, what it may make others do, and its result. It does not decide who may
+// run what, has no network code, and has no functions itself: they are passed in as a [Table].
 package function
 
 import "context"
@@ -17,7 +16,7 @@ type Module struct {
 // Function is one thing that a minion can run.
 type Function struct {
 	Name    string // without its module: "ping"
-	Doc     string // what it does and returns; the first sentence stands alone
+	Doc     string // what it does and returns; the first sentence is also used alone
 	Example string // one or more command lines
 	Params  []Param
 
@@ -29,34 +28,33 @@ type Function struct {
 	// Out names the outputter that suits the return, "" for the usual one.
 	Out string
 
-	// Class is what a function of the master amounts to. Functions of minions have
-	// none: all of them are granted alike.
+	// Class is what a function of the master does. Functions of minions have none: rules grant
+	// all of them in the same way.
 	Class Class
-	// Own says that a person needs no rule for what of it is their own: a Host that is
-	// held to that shows and changes nothing else.
+	// Own means that people need no rule for their own part of it: a Host can be restricted to
+	// show and change only that.
 	Own bool
 
 	Run func(ctx context.Context, c *Call) (any, error)
-	// Calls is instead of Run for a function that makes others do something.
+	// Calls replaces Run for a function that makes others do something.
 	Calls *Calls
 }
 
-// Class is what a runner or a wheel function amounts to in the hands of somebody. The
-// zero value is not known, as of a program that people have added, and granted as
-// AsDaemon is.
+// Class is what a runner or a wheel function allows its user to do. The zero value is unknown,
+// as for the site's own programs, and handled as AsDaemon.
 type Class int
 
-// The classes. What is Shared or Changes may be granted by a pattern, what is Secret
-// or AsDaemon only by name.
+// The classes. Shared and Changes may be granted by a pattern, Secret and AsDaemon only by
+// name.
 const (
 	Unclassed Class = iota
-	Shared          // tells what operators share: presence, jobs, grains, documentation
-	Changes         // changes something of the master, as a rule for it says
-	Secret          // tells pillar, files or settings of the master, or who did what
+	Shared          // returns shared facts: presence, jobs, grains, documentation
+	Changes         // changes something on the master
+	Secret          // returns pillar, files or settings of the master, or who did what
 	AsDaemon        // runs functions or programs as the user of the master
 )
 
-// ByName tells whether such a function is granted only to those whose rule names it.
+// ByName reports whether such a function is granted only by rules that name it.
 func (c Class) ByName() bool { return c != Shared && c != Changes }
 
 // Param is a parameter of a function.
@@ -67,11 +65,11 @@ type Param struct {
 	Default  any // of the Go type that Kind converts to; nil prints as None
 }
 
-// Kind says what an argument is converted to before its function sees it.
+// Kind is the type to which an argument is converted.
 type Kind int
 
-// The kinds, and the Go type that a function receives. Conversions take what
-// Salt's users are used to write: 5 for text, "5" for a number, "a,b" for words.
+// The kinds, and the Go types that functions get. Conversions accept what Salt's users usually
+// write: 5 for text, "5" for a number, "a,b" for words.
 const (
 	Any    Kind = iota // any: whatever was given
 	String             // string: text, also written as a number

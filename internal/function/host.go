@@ -11,45 +11,44 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Host is the minion that functions run on, as far as the engine and most functions
-// need it. What they return is handed out: nobody may change a map that came from a
-// Host.
+// Host is the minion on which functions run, as far as the engine and most functions need it.
+// Maps that it returns are shared and must not be changed.
 type Host struct {
 	ID      salt.MinionID
 	Version string         // of the program
 	User    string         // who started the job, for people to read
 	Config  map[string]any // the minion's configuration by Salt's key names
-	Data    Data           // nil where nothing is known of the minion
+	Data    Data           // nil if nothing is known about the minion
 	Paths
 
-	Environ   []string        // what programs get beside their environment: NAME=VALUE
-	Output    process.Watcher // whoever follows what cmd.* writes; nil for nobody
-	Custom    *extension.Set  // modules that people have added; nil for none
+	Environ   []string        // additional environment of programs: NAME=VALUE
+	Output    process.Watcher // gets the output of cmd.*; may be nil
+	Custom    *extension.Set  // the site's own modules; nil for none
 	Publisher Publisher       // the way to other minions; nil without one
 
-	// Services are what else the functions of a table need of their minion. Their
-	// package says of which type they are; the engine hands them on.
+	// Services are what else the functions of a table need from their minion. Their package
+	// knows the type; the engine only passes it on.
 	Services any
 
 	Log *slog.Logger // nil discards
 }
 
-// Data is what is known of a minion, as it is when it is asked for.
+// Data is the present data of a minion.
 type Data interface {
 	Grains() map[string]any
 	Pillar() map[string]any
-	// PillarErrors are the mistakes for which the pillar is older than the files of the master.
+	// PillarErrors are the errors because of which the pillar is older than the master's files.
 	PillarErrors() []string
 }
 
-// Paths are where things lie on the machine.
+// Paths are the paths of files on the machine.
 type Paths struct {
-	Root       string // before the paths of the system that functions edit; "" for none
-	ConfigDir  string // where the configuration lies; "" if nowhere
-	PKIDir     string // where the minion's keys lie; "" if nowhere
-	PIDFile    string // that names the daemon's process; "" for none
-	GrainsFile string // where grains.setval keeps grains; "" if nowhere
-	CacheDir   string // for files that may be lost; "" for the system's place
+	Root       string // prefix of system paths that functions edit; "" for none
+	ConfigDir  string // directory of the configuration; "" for none
+	PKIDir     string // directory of the minion's keys; "" for none
+	PIDFile    string // file with the daemon's process id; "" for none
+	GrainsFile string // file of grains.setval; "" for none
+	CacheDir   string // directory for files that may be lost; "" for the system's default
 }
 
 // fileNames are the modules that Salt's configurations name by their files.
@@ -58,8 +57,8 @@ var fileNames = map[string]string{
 	"rh_service": "service", "systemd_service": "service", "useradd": "user", "yumpkg": "pkg",
 }
 
-// KnownModule says whether a module of the table, or one of Salt that is left out on purpose,
-// is meant by a name in disable_modules or whitelist_modules.
+// KnownModule reports whether a name in disable_modules or whitelist_modules stands for a
+// module of the table, or for one of Salt that is missing here on purpose.
 func KnownModule(t Table, name string) bool {
 	if fileNames[name] != "" {
 		return true
@@ -68,8 +67,8 @@ func KnownModule(t Table, name string) bool {
 	return absent || slices.ContainsFunc(t, func(m *Module) bool { return m.Name == name })
 }
 
-// offers tells whether the configuration lets a module be used: disable_modules and
-// whitelist_modules, which always holds for sys and saltutil too.
+// offers returns an error if disable_modules or whitelist_modules disables a module; sys and
+// saltutil are always whitelisted.
 func (h *Host) offers(module string) error {
 	named := func(w string) bool { return w == module || fileNames[w] == module }
 	if slices.ContainsFunc(words(h.Config["disable_modules"]), named) {
@@ -82,7 +81,7 @@ func (h *Host) offers(module string) error {
 	return nil
 }
 
-// words are those of a setting, a list or one text; none for one that is not set.
+// words returns the words of a setting, a list or one text; none if it is not set.
 func words(setting any) []string {
 	if setting == nil {
 		return nil
@@ -107,7 +106,7 @@ func (h *Host) PillarData() map[string]any {
 	return h.Data.Pillar()
 }
 
-// PillarMistakes are those of PillarErrors; none where nothing is known of any.
+// PillarMistakes returns PillarErrors, or none without Data.
 func (h *Host) PillarMistakes() []string {
 	if h.Data == nil {
 		return nil
@@ -115,12 +114,12 @@ func (h *Host) PillarMistakes() []string {
 	return h.Data.PillarErrors()
 }
 
-// Path is where a file of the system lies.
+// Path returns the path of a system file.
 func (h *Host) Path(name string) string { return filepath.Join("/", h.Root, name) }
 
 var discard = slog.New(slog.DiscardHandler)
 
-// Logger is the log, one that discards where there is none.
+// Logger returns the log, or one that discards everything.
 func (h *Host) Logger() *slog.Logger {
 	if h.Log == nil {
 		return discard

@@ -11,25 +11,25 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Calls is what a function makes others do: it runs them, stores them for later, or
-// configures them. Only a row that has it gets a Caller, and so reaches the engine,
-// other minions, the runners of the master and the schedule. Whoever decides about
-// the function reads from the row which commands are meant, and decides about these
-// as if each had been asked for.
+// Calls describes a function that makes others do something: it runs them, stores them for
+// later, or configures them. Only a row with Calls gets a Caller, and so reaches the engine,
+// other minions, the runners of the master and the schedule. The decision about the function
+// uses the row to find the inner commands, and decides about them as if each had been requested
+// directly.
 type Calls struct {
-	// Read reads them from the arguments, and from nothing else: the master and the
-	// minion must come to the same.
+	// Read finds them in the arguments, and in nothing else: master and minion must get the
+	// same result.
 	Read func(a *Arguments) Reading
 	Run  func(ctx context.Context, c *Call, r *Caller) (any, error)
 }
 
-// Reading is what the arguments of a function tell of the commands inside it.
+// Reading is what the arguments of a function show about the commands inside it.
 type Reading struct {
 	Inner []Inner
-	// Targets are those among the arguments that the master will look at later, to
-	// decide for whom something is.
+	// Targets are targets among the arguments that the master evaluates later, to decide who
+	// may read something.
 	Targets []salt.Target
-	// Hidden says that the function also does what its arguments do not tell: what
+	// Hidden means that the function also does something that its arguments do not show: what
 	// the minion has stored, or what a file or the pillar names.
 	Hidden bool
 }
@@ -39,7 +39,7 @@ type Way int
 
 // The ways.
 const (
-	Here      Way = iota // where the function does, which is of the same table
+	Here      Way = iota // where the outer function runs, in the same table
 	Published            // on the minions of a target
 	ByMaster             // a runner, on the master
 	Wheel                // a wheel function, on the master
@@ -53,8 +53,8 @@ type Inner struct {
 	Target, TargetType string // of a Published one
 }
 
-// Key identifies the command with its arguments. It is "" for what cannot be
-// written, which is nothing that a message brought.
+// Key identifies the command with its arguments. It is "" if it cannot be encoded, which cannot
+// happen with a received message.
 func (i Inner) Key() string {
 	args, kwargs := i.Command.Args, i.Command.Kwargs
 	if args == nil {
@@ -71,23 +71,23 @@ func (i Inner) Key() string {
 	return base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// Runs makes the Read of a function that runs one other where it runs itself.
+// Runs makes the Read of a function that runs another one in the same place.
 func Runs(f func(a *Arguments) salt.Command) func(a *Arguments) Reading {
 	return func(a *Arguments) Reading { return Reading{Inner: []Inner{{Command: f(a)}}} }
 }
 
-// Nothing is the Read of a function that has a Caller and runs, stores and starts no other.
+// Nothing is the Read of a function with a Caller that runs, stores and starts no other one.
 func Nothing(*Arguments) Reading { return Reading{} }
 
-// Hidden is the Read of a function whose arguments do not tell what it will run.
+// Hidden is the Read of a function whose arguments do not show what it will run.
 func Hidden(*Arguments) Reading { return Reading{Hidden: true} }
 
-// maxInner bounds the commands inside one, to any depth.
+// maxInner limits the commands inside one, to any depth.
 const maxInner = 100
 
-// Read returns what the arguments of a command tell of the commands inside it. A
-// function that the table does not have is a program that people have added, or
-// nothing: neither reaches the engine.
+// Read returns what the arguments of a command show about the commands inside it. A function
+// that is not in the table is one of the site's own programs, or unknown: neither reaches the
+// engine.
 func (t Table) Read(c salt.Command) Reading {
 	_, f := t.Find(string(c.Function))
 	if f == nil || f.Calls == nil {
@@ -99,13 +99,12 @@ func (t Table) Read(c salt.Command) Reading {
 func (f *Function) read(c salt.Command) Reading {
 	a, err := f.bind(c)
 	if err != nil {
-		return Reading{Hidden: true} // here the function does not run; that another table would refuse it too is not known
+		return Reading{Hidden: true} // the function does not run here; another table may not refuse it
 	}
 	return f.Calls.Read(&a)
 }
 
-// ReachOf returns the reach for commands that were allowed with all that is inside
-// them.
+// ReachOf returns the reach for commands that were allowed with all their inner commands.
 func (t Table) ReachOf(commands []salt.Command) salt.Reach {
 	w := walk{table: t}
 	for _, c := range commands {
@@ -114,7 +113,7 @@ func (t Table) ReachOf(commands []salt.Command) salt.Reach {
 	return w.reach
 }
 
-// walk gathers the keys of what is inside commands.
+// walk collects the keys of inner commands.
 type walk struct {
 	table Table
 	reach salt.Reach
@@ -135,10 +134,10 @@ func (w *walk) add(i Inner) {
 	}
 }
 
-// UnjudgedError says that a function would have made another do something that was
-// not decided about when it was asked for. Neither has run.
+// UnjudgedError means that a function would have made another one do something without a
+// decision about it. Neither has run.
 type UnjudgedError struct {
-	Function, Inner salt.Function // Inner is "" where it cannot be read
+	Function, Inner salt.Function // Inner is "" if it cannot be determined
 }
 
 func (e *UnjudgedError) Error() string {
@@ -151,8 +150,7 @@ func (e *UnjudgedError) Error() string {
 // Unwrap makes it a refusal.
 func (e *UnjudgedError) Unwrap() error { return ErrRefused }
 
-// check refuses a command of the table that would do more than the reach has, at any
-// depth.
+// check refuses a command of the table that would do more than the reach allows, at any depth.
 func (t Table) check(reach salt.Reach, i Inner, depth int) error {
 	r := t.Read(i.Command)
 	if depth > maxInner || r.Hidden && !slices.Contains(reach.Hidden, i.Key()) {
@@ -172,14 +170,14 @@ func (t Table) check(reach salt.Reach, i Inner, depth int) error {
 	return nil
 }
 
-// Caller is the way of one call to other functions. It goes to rows that say what
-// they call, and lets them do that and no more.
+// Caller lets one call run other functions: only rows with Calls get one, and only for what
+// they declare.
 type Caller struct {
 	c       *Call
 	reading Reading
 }
 
-// Host is the minion that the call runs on.
+// Host is the minion of the call.
 func (r *Caller) Host() *Host { return r.c.Host }
 
 // caller checks what a call would make others do.
@@ -193,7 +191,7 @@ func (c *Call) caller(f *Function) (*Caller, error) {
 	return &Caller{c: c, reading: f.Calls.Read(&c.arguments)}, nil
 }
 
-// declared refuses what the row does not say: a defect of it.
+// declared refuses what the row does not declare, which is a bug of the row.
 func (r *Caller) declared(i Inner) error {
 	key := i.Key()
 	if r.reading.Hidden || slices.ContainsFunc(r.reading.Inner, func(d Inner) bool { return d.Key() == key }) {
@@ -202,8 +200,8 @@ func (r *Caller) declared(i Inner) error {
 	return &UnjudgedError{Function: r.c.Function, Inner: i.Command.Function}
 }
 
-// Keeps refuses a call that would leave something in force which its arguments do not tell,
-// because it was there before: nobody has decided that it may go with what they do tell.
+// Keeps refuses a call that would leave something in force that its arguments do not show,
+// because it existed before: no decision was made about that combination.
 func (r *Caller) Keeps(i Inner) error {
 	if r.c.Reach.Free {
 		return nil
@@ -215,8 +213,8 @@ func (r *Caller) Keeps(i Inner) error {
 	return err
 }
 
-// Known returns an *UnknownError for a function of this minion that the call would store for
-// later and that nobody has: it fails where it is asked for, not when it is due.
+// Known returns an *UnknownError for a function that the call would store for later and that
+// does not exist on this minion: it fails now, not when it is due.
 func (r *Caller) Known(ctx context.Context) error {
 	for _, i := range r.reading.Inner {
 		if i.Way != Here {
@@ -230,7 +228,7 @@ func (r *Caller) Known(ctx context.Context) error {
 	return nil
 }
 
-// Call runs another function for the same job, as a function of its own right.
+// Call runs another function for the same job, as a separate function.
 func (r *Caller) Call(ctx context.Context, inner salt.Command) Result {
 	call := Call{JID: r.c.JID, Function: inner.Function, Args: inner.Args, Kwargs: inner.Kwargs, Host: r.c.Host, Reach: r.c.Reach}
 	if err := r.declared(Inner{Command: inner}); err != nil {
@@ -238,13 +236,13 @@ func (r *Caller) Call(ctx context.Context, inner salt.Command) Result {
 		return failed(&call, err)
 	}
 	if r.reading.Hidden {
-		call.Reach.Free = true      // which the check has found allowed
-		call.Reach.Programs = false // whoever asks now has not said what was stored before
+		call.Reach.Free = true      // the check has allowed it
+		call.Reach.Programs = false // the present caller has not chosen what was stored before
 	}
 	return r.c.table.Run(ctx, call)
 }
 
-// OnMaster runs a function of t, the table of minions, on the machine of host, the master's own.
+// OnMaster runs a function of t, the table of minions, on the master's own machine, host.
 func (r *Caller) OnMaster(ctx context.Context, t Table, c salt.Command, host *Host) Result {
 	call := Call{JID: r.c.JID, Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: host, Reach: salt.Reach{Free: true}}
 	if err := r.declared(Inner{Way: OnMaster, Command: c}); err != nil {
@@ -254,7 +252,7 @@ func (r *Caller) OnMaster(ctx context.Context, t Table, c salt.Command, host *Ho
 	return t.Run(ctx, call)
 }
 
-// Publisher is the way to other minions and to the runners of the master.
+// Publisher returns the Publisher for other minions and runners of the master.
 func (r *Caller) Publisher() (Publisher, error) {
 	if r.c.Host.Publisher == nil {
 		return nil, fmt.Errorf("Cannot run publish commands without a connection to a salt master. No command sent: %w", ErrUnavailable)
@@ -262,7 +260,7 @@ func (r *Caller) Publisher() (Publisher, error) {
 	return declaredPublisher{r, r.c.Host.Publisher}, nil
 }
 
-// declaredPublisher is a Publisher for what the row says.
+// declaredPublisher is a Publisher for what the row declares.
 type declaredPublisher struct {
 	r  *Caller
 	to Publisher

@@ -8,15 +8,14 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Publisher reaches other minions, and the runners of the master, through the
-// master. What the master does not permit is an error that wraps ErrRefused.
+// Publisher reaches other minions, and the runners of the master, through the master. A refusal
+// of the master is an error that wraps ErrRefused.
 type Publisher interface {
-	// Publish runs functions on other minions and returns when the last of
-	// them has answered or is not expected to any more. A target that means
-	// nobody is an error that wraps ErrNoMatch.
+	// Publish runs functions on other minions and returns when no more returns are expected.
+	// For a target without minions the error wraps ErrNoMatch.
 	Publish(ctx context.Context, p Publication) ([]Answer, error)
-	// Runner runs a runner, or a wheel function. One that fails is an error that says why; what is known
-	// of it by then is returned beside it.
+	// Runner runs a runner or a wheel function. If it fails, the error says why, and what is
+	// known so far is returned with it.
 	Runner(ctx context.Context, q RunnerCall) (RunnerAnswer, error)
 }
 
@@ -28,11 +27,11 @@ type RunnerCall struct {
 	Async   bool          // start it, and do not wait
 }
 
-// RunnerAnswer is what became of a runner.
+// RunnerAnswer is the result of a runner.
 type RunnerAnswer struct {
 	JID     salt.JID
 	Tag     string // its events on the master's bus begin with it
-	Return  any    // nil for one that nobody waits for
+	Return  any    // nil with Async
 	Out     string // the outputter that suits Return
 	Retcode int
 }
@@ -44,12 +43,12 @@ type Publication struct {
 	Compound           bool
 	Timeout            time.Duration // for minions that are connected and silent
 	Returner           string
-	Via                string // the master to go through, as MasterLink names it; "" is any
-	Check              bool   // run nothing: who would be asked, and is it permitted?
-	Async              bool   // start it, and wait for nobody
+	Via                string // the master to go through, as MasterConnection names it; "" is any
+	Check              bool   // run nothing: only return the target minions, if permitted
+	Async              bool   // start it, and do not wait
 }
 
-// Answer is what became of a publication on one minion.
+// Answer is the result of a publication on one minion.
 type Answer struct {
 	JID      salt.JID // of the job
 	ID       salt.MinionID
@@ -61,10 +60,10 @@ type Answer struct {
 	Text     string // why it did not return
 }
 
-// ErrNoMatch is wrapped by the error for a target that means no minion.
+// ErrNoMatch is wrapped by the error for a target that matches no minion.
 var ErrNoMatch = errors.New("no minion matched")
 
-// Inner are the commands of a publication as the master decides about them.
+// Inner returns the commands of a publication as the master decides about them.
 func (p Publication) Inner() []Inner {
 	list := make([]Inner, len(p.Calls))
 	for i, c := range p.Calls {
@@ -73,7 +72,7 @@ func (p Publication) Inner() []Inner {
 	return list
 }
 
-// Inner is the command as the master decides about it.
+// Inner returns the command as the master decides about it.
 func (q RunnerCall) Inner() Inner {
 	if q.Wheel {
 		return Inner{Way: Wheel, Command: q.Command}

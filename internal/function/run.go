@@ -10,7 +10,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Result is what became of a call.
+// Result is the result of a call.
 type Result struct {
 	Return  any // what the function returned, or the text of its failure
 	Retcode int
@@ -46,7 +46,7 @@ func (t Table) Run(ctx context.Context, c Call) Result {
 	return Result{Return: value, Retcode: code, Success: code == 0, Out: f.Out}
 }
 
-// Missing is why Run would not find the function of a call; nil for one that is there.
+// Missing returns why Run would not find the function of a call; nil if it exists.
 func (t Table) Missing(ctx context.Context, c Call) error {
 	if c.Host == nil {
 		c.Host = &Host{}
@@ -56,8 +56,8 @@ func (t Table) Missing(ctx context.Context, c Call) error {
 	return err
 }
 
-// find returns the function that is called: a built-in one, or else one of the
-// programs that people have added.
+// find returns the function of the call: a built-in one, otherwise one of the site's own
+// programs.
 func (c *Call) find(ctx context.Context) (*Function, error) {
 	if err := c.Host.offers(c.Function.Module()); err != nil {
 		return nil, &UnknownError{Function: c.Function, Cause: err}
@@ -99,7 +99,7 @@ func (c *Call) invoke(ctx context.Context, f *Function) (value any, err error) {
 	return value, err
 }
 
-// run runs the function, one that makes others do something only if that is allowed.
+// run runs the function; one that makes others do something only if that is allowed.
 func (f *Function) run(ctx context.Context, c *Call) (any, error) {
 	if f.Calls == nil {
 		return f.Run(ctx, c)
@@ -111,8 +111,8 @@ func (f *Function) run(ctx context.Context, c *Call) (any, error) {
 	return f.Calls.Run(ctx, c, caller)
 }
 
-// failed is the result of a call that ended with err. A return code that the
-// function has set stands.
+// failed is the result of a call that ended with err. A return code set by the function is
+// kept.
 func failed(c *Call, err error) Result {
 	code := c.retcode
 	if code == 0 {

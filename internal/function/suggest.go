@@ -7,13 +7,13 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// maxSuggestions bounds what an error proposes; more is noise.
+// maxSuggestions limits the suggestions in an error; more would not help.
 const maxSuggestions = 3
 
-// Suggest returns the functions that may have been meant by name: few edits away in the
-// same module or, where there is no such module, of the same name in one that is called
-// nearly so. Nothing that removes something, or runs what it is given, is ever proposed:
-// what an error names is soon typed.
+// Suggest returns functions that the user may have meant: those a few edits away in the same module
+// or, if there is no such module, those with the same name in a module with a similar name.
+// Functions that remove something, or run their argument, are never suggested, and functions that
+// change something only for a single typo: users quickly type what an error suggests.
 func (t Table) Suggest(name string) []string {
 	module, short, _ := strings.Cut(name, ".")
 	var same, modules []string
@@ -28,32 +28,46 @@ func (t Table) Suggest(name string) []string {
 	var found []string
 	if slices.Contains(modules, module) {
 		for _, n := range nearest(short, same) {
-			found = append(found, module+"."+n)
+			if !changes(n) || salt.Edits(short, n) == 1 {
+				found = append(found, module+"."+n)
+			}
 		}
 		return found
 	}
 	for _, m := range nearest(module, modules) {
-		if _, f := t.Find(m + "." + short); f != nil && f.harmless() {
+		if _, f := t.Find(m + "." + short); f != nil && f.harmless() && (!changes(short) || salt.Edits(module, m) == 1) {
 			found = append(found, m+"."+short)
 		}
 	}
 	return found
 }
 
-// unproposed are beginnings of the names of functions that take something away, or run something.
+// unproposed are prefixes of the names of functions that remove or run something.
 var unproposed = []string{
 	"absent", "autoremove", "call", "cancel", "clear", "del", "drop", "exec", "flush", "halt", "kill", "lock", "pop", "poweroff",
 	"purge", "reboot", "regen", "reject", "remove", "reset", "retcode", "revoke", "rm", "run", "script", "shell", "shutdown", "stop", "swapoff", "term", "truncate", "umount", "unhold", "uninstall", "unmount", "wipe",
 }
 
-// harmless says whether an error may propose the function.
+// changing are prefixes of the names of functions that change or start something.
+var changing = []string{
+	"add", "append", "blockreplace", "chattr", "chf", "chg", "chh", "chmod", "chown", "chs", "chu", "comment", "copy", "cptree", "disable", "enable", "fire", "force", "get_dir", "get_file", "get_template", "get_url", "hold", "install", "join", "link",
+	"line", "load", "makedirs", "manage", "mask", "mkdir", "mod", "mount", "move", "patch", "prepend", "push", "put", "recv", "refresh", "reload", "rename", "replace", "restart", "save", "sed", "send", "set",
+	"start", "swapon", "symlink", "sync", "touch", "uncomment", "unmask", "update", "upgrade", "write",
+}
+
+// changes reports whether a function with that name changes or starts something.
+func changes(name string) bool {
+	return slices.ContainsFunc(changing, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// harmless reports whether an error may suggest the function.
 func (f *Function) harmless() bool {
 	risky := slices.ContainsFunc(unproposed, func(p string) bool { return strings.HasPrefix(f.Name, p) })
 	return !risky && f.Calls == nil
 }
 
-// nearest returns the names that are the fewest edits away from name, none if
-// that is more than three or a third of its length.
+// nearest returns the names with the fewest edits from name, none if that is more than three or a
+// third of its length.
 func nearest(name string, names []string) []string {
 	var found []string
 	limit := min(3, max(1, len(name)/3))

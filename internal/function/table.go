@@ -7,8 +7,8 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Table is a set of modules, sorted by name. Functions reach it through their
-// call, never through the package: so they can be run from any table.
+// Table is a set of modules, sorted by name. Functions reach it through their call, never as a
+// global: so they can run from any table.
 type Table []*Module
 
 // Find returns the named function and its module, or nil.
@@ -26,13 +26,13 @@ func (t Table) Find(name string) (module string, f *Function) {
 	return module, &list[j]
 }
 
-// Own tells whether people need no rule for what of the function is their own.
+// Own reports whether people need no rule for their own part of the function.
 func (t Table) Own(name salt.Function) bool {
 	_, f := t.Find(string(name))
 	return f != nil && f.Own
 }
 
-// OwnFunctions are the names of those for which Own says so.
+// OwnFunctions returns the names of those for which Own is true.
 func (t Table) OwnFunctions() []string {
 	var names []string
 	t.Each("", func(m *Module, f *Function) {
@@ -43,8 +43,7 @@ func (t Table) OwnFunctions() []string {
 	return names
 }
 
-// Class returns what a function of the master amounts to; known is false for one that
-// is not built in.
+// Class returns the class of a function of the master; known is false if it is not built in.
 func (t Table) Class(name salt.Function) (class Class, known bool) {
 	if _, f := t.Find(string(name)); f != nil {
 		return f.Class, true

@@ -6,8 +6,8 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// SaysUnknown tells whether a function has failed with this text since the minion does not
-// have it. What is said is for people, and has no other mark on its way to the master.
+// SaysUnknown reports whether a function has failed with this text because the minion does not
+// have it. The text is the only sign of that in a return.
 func SaysUnknown(name salt.Function, text any) bool {
 	said, ok := text.(string)
 	return ok && strings.HasPrefix(said, unknownPrefix(name))

@@ -12,12 +12,12 @@ import (
 	"github.com/brinebus/brine/internal/yamlfile"
 )
 
-// maxFile bounds the grains file: a person writes it, and every byte of it goes
-// to the master with each report of the grains.
+// maxFile limits the grains file: it is written by hand, and every byte of it goes to the master
+// with each report of the grains.
 const maxFile = 1 << 20
 
-// file reads the static grains. A mistake in the file is an error that names it
-// and the line; there are no grains of it then.
+// file reads the static grains. An error names the file and the line; then there are no grains from
+// the file.
 func (m *machine) file() (map[string]any, error) {
 	if m.GrainsFile == "" {
 		return nil, nil
@@ -40,11 +40,11 @@ func (m *machine) file() (map[string]any, error) {
 	return parseFile(m.GrainsFile, b)
 }
 
-// parseFile reads a YAML mapping into the types of package value.
+// parseFile parses a YAML mapping into the types of package value.
 func parseFile(name string, text []byte) (map[string]any, error) {
 	root, err := yamlfile.Parse(name, text)
 	if err != nil || root == nil {
-		return nil, err // empty, or comments alone
+		return nil, err // empty, or only comments
 	}
 	if root.Kind != yaml.MappingNode {
 		return nil, &yamlfile.Error{File: name, Line: root.Line, Column: root.Column, Err: errors.New("grains are a mapping of names to values")}

@@ -1,11 +1,10 @@
-// Package grain gathers the facts of this machine that users target by: its
-// names, operating system, hardware, addresses and what its configuration adds,
-// under the names and with the values that Salt's minion gives them.
+// Package grain collects the facts of this machine that users target by: its names, operating
+// system, hardware, addresses and what its configuration adds, with the names and values of Salt's
+// minion.
 //
-// Facts are read from the kernel's files and from /etc; no program is run and
-// no shell is asked, so names found on the machine are data and nothing else. It
-// is not monitoring: what changes from minute to minute is the business of the
-// functions a minion can run.
+// Facts are read from the kernel's files and from /etc; no program and no shell is run, so names
+// found on the machine are only data. It is not monitoring: values that change from minute to
+// minute are for the functions of a minion.
 package grain
 
 import (
@@ -21,48 +20,47 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// patience is how long Collect waits for all sources together. They answer
-// within milliseconds; one that does not sits on a dead disk or name server.
+// patience is how long Collect waits for all sources together. They answer within milliseconds; one
+// that does not is blocked by a broken disk or name server.
 const patience = time.Second
 
-// ErrSlow is wrapped by the error of Collect when a source did not answer.
+// ErrSlow is wrapped by the error of Collect if a source did not answer.
 var ErrSlow = errors.New("no answer")
 
-// Options say what Collect cannot find out by itself.
+// Options has what Collect cannot find out itself.
 type Options struct {
 	ID      salt.MinionID // grain id, and through it server_id
 	Version string        // grain saltversion, such as 3006.1
 	Master  string        // grain master: the address that the minion uses
 	FQDN    string        // the full name of this host; empty: from /etc/hosts
-	// Resolve asks the name service for what /etc/hosts does not know, within
-	// the same second as all else. Without it Collect never uses the network.
+	// Resolve asks the name service for what /etc/hosts does not contain, within the same second.
+	// Without it Collect never uses the network.
 	Resolve bool
-	// ConfigGrains is the mapping grains: of the minion's configuration, in
-	// the types of package value. It wins over the file, the file over facts.
+	// ConfigGrains is the mapping grains: of the minion's configuration, in the types of package
+	// value. It overrides the file, which overrides facts.
 	ConfigGrains map[string]any
-	// GrainsFile is the YAML file of static grains, /etc/salt/grains for
-	// example; empty or missing means none.
+	// GrainsFile is the YAML file of static grains, for example /etc/salt/grains; empty or missing
+	// means none.
 	GrainsFile string
-	// Custom are the grains that programs gave. They win over facts, the file over
-	// them.
+	// Custom has the grains from programs. They override facts; the file overrides them.
 	Custom map[string]any
-	// Root is where /etc, /proc, /run and /sys are found; empty means "/".
+	// Root is the directory of /etc, /proc, /run and /sys; empty means "/".
 	Root string
 }
 
-// machine is the file system that facts are read from, and the options.
+// machine is the file system from which facts are read, and the options.
 type machine struct {
 	Options
 	ctx context.Context
 }
 
-// source gathers some of the grains. What it returns with an error is kept.
+// source collects some of the grains. What it returns together with an error is used.
 type source struct {
 	name   string
 	gather func(*machine) (map[string]any, error)
 }
 
-// sources in the order in which later ones win.
+// sources are in order: later ones override earlier ones.
 var sources = []source{
 	{"bios", (*machine).bios},
 	{"cpu", (*machine).cpu},
@@ -85,19 +83,19 @@ var sources = []source{
 
 func (m *machine) custom() (map[string]any, error) { return m.Custom, nil }
 
-// Collect returns all grains. The map is never nil: an error names what is
-// missing from it, such as a grains file with a mistake (by file and line) or a
-// source that did not answer within a second (ErrSlow), and the rest is there.
+// Collect returns all grains. The map is never nil: an error names what is missing from it, such as
+// a grains file with an error (file and line) or a source that did not answer within a second
+// (ErrSlow); the map has the rest.
 //
-// A source that hangs in the kernel cannot be stopped; it is left behind and
-// what it may still return is dropped.
+// A source that blocks in the kernel cannot be stopped; Collect does not wait for it and discards
+// its later result.
 func Collect(ctx context.Context, opts Options) (map[string]any, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return collect(&machine{opts, ctx}, sources)
 }
 
-// answer is what one source gave.
+// answer is the result of one source.
 type answer struct {
 	index  int
 	grains map[string]any
@@ -105,7 +103,7 @@ type answer struct {
 }
 
 func collect(m *machine, from []source) (map[string]any, error) {
-	answers := make(chan answer, len(from)) // room for all: nobody blocks
+	answers := make(chan answer, len(from)) // room for all, so no source blocks
 	for i, s := range from {
 		go func() {
 			g, err := s.gather(m)
@@ -125,7 +123,7 @@ wait:
 	return merge(m, from, got)
 }
 
-// merge puts the answers together in the order of their sources.
+// merge combines the answers in the order of their sources.
 func merge(m *machine, from []source, got []*answer) (map[string]any, error) {
 	all := map[string]any{}
 	var errs []error
@@ -143,7 +141,7 @@ func merge(m *machine, from []source, got []*answer) (map[string]any, error) {
 	return all, errors.Join(errs...)
 }
 
-// path is where the file of this machine is found.
+// path returns the path of a file of this machine.
 func (m *machine) path(name string) string {
 	if m.Root == "" {
 		return name
@@ -151,11 +149,11 @@ func (m *machine) path(name string) string {
 	return filepath.Join(m.Root, name)
 }
 
-// maxFact bounds one file of facts; those of the kernel that matter are small.
+// maxFact limits one file of facts; the relevant kernel files are small.
 const maxFact = 256 << 10
 
-// read returns the beginning of a file, or "" when it cannot be read: a fact
-// that this machine does not show, or not to this user, is simply not there.
+// read returns the beginning of a file, or "" if it cannot be read: a fact that is not available,
+// or not to this user, is missing.
 func (m *machine) read(name string) string {
 	f, err := os.Open(m.path(name))
 	if err != nil {
@@ -165,7 +163,7 @@ func (m *machine) read(name string) string {
 	return readSome(f, maxFact)
 }
 
-// readSome returns up to n bytes, whatever made the reading end.
+// readSome returns up to n bytes, also if the read failed after them.
 func readSome(f *os.File, n int) string {
 	b := make([]byte, 0, min(n, 4096))
 	for len(b) < n {
@@ -184,13 +182,13 @@ func readSome(f *os.File, n int) string {
 // line returns a file of one line without the white space around it.
 func (m *machine) line(name string) string { return strings.TrimSpace(m.read(name)) }
 
-// exists tells whether there is a file or directory of that name.
+// exists reports whether a file or directory with that name exists.
 func (m *machine) exists(name string) bool {
 	_, err := os.Stat(m.path(name))
 	return err == nil
 }
 
-// list makes a list of grains of strings.
+// list converts strings to a list for a grain.
 func list[T ~string](in []T) []any {
 	out := make([]any, len(in))
 	for i, s := range in {

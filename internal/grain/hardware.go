@@ -12,9 +12,9 @@ import (
 	"github.com/shirou/gopsutil/v4/mem"
 )
 
-// cpu gathers cpu_model, cpu_flags and num_cpus. Only the first processor of
-// /proc/cpuinfo is read: the kernel makes up the text of each of them in turn,
-// asking the core for its clock, which takes long on a machine with hundreds.
+// cpu collects cpu_model, cpu_flags and num_cpus. It reads only the first processor of
+// /proc/cpuinfo: the kernel generates the text for each of them, and asks the core for its clock,
+// which takes long on a machine with hundreds.
 func (m *machine) cpu() (map[string]any, error) {
 	model, flags := parseCPUInfo(m.firstCPU())
 	g := map[string]any{"cpu_model": model, "cpu_flags": flags, "num_cpus": int64(runtime.NumCPU())}
@@ -35,8 +35,8 @@ func (m *machine) firstCPU() string {
 	return text
 }
 
-// parseCPUInfo reads the block of one processor. The words differ between
-// architectures; a model that is not named is Unknown, as in Salt.
+// parseCPUInfo parses the block of one processor. The keys differ between architectures; a missing
+// model is Unknown, as in Salt.
 func parseCPUInfo(text string) (model string, flags []any) {
 	model, flags = "Unknown", []any{}
 	for line := range strings.Lines(text) {
@@ -73,7 +73,7 @@ func countRanges(s string) (n int64) {
 	return n
 }
 
-// memory gathers mem_total and swap_total in MiB.
+// memory collects mem_total and swap_total in MiB.
 func (m *machine) memory() (map[string]any, error) {
 	proc := common.EnvMap{common.HostProcEnvKey: m.path("/proc")}
 	v, err := mem.VirtualMemoryWithContext(context.WithValue(m.ctx, common.EnvKey, proc))
@@ -83,11 +83,10 @@ func (m *machine) memory() (map[string]any, error) {
 	return map[string]any{"mem_total": int64(v.Total >> 20), "swap_total": int64(v.SwapTotal >> 20)}, nil
 }
 
-// disks gathers the block devices: ssds, those without moving parts, and disks,
-// the others.
+// disks collects the block devices: ssds, those without moving parts, and disks, the others.
 func (m *machine) disks() (map[string]any, error) {
 	disks, ssds := []any{}, []any{}
-	// An error of Glob means a bad pattern, and the pattern is ours.
+	// Glob fails only for a bad pattern, and this one is constant.
 	files, _ := filepath.Glob(m.path("/sys/block/*/queue/rotational"))
 	for _, file := range files {
 		name := filepath.Base(filepath.Dir(filepath.Dir(file)))
@@ -103,7 +102,7 @@ func (m *machine) disks() (map[string]any, error) {
 	return map[string]any{"disks": disks, "ssds": ssds}, nil
 }
 
-// firmware names the files of /sys/class/dmi/id by grain. Some are for root only.
+// firmware has the files of /sys/class/dmi/id by grain. Only root can read some of them.
 var firmware = map[string]string{
 	"biosreleasedate": "bios_date",
 	"biosvendor":      "bios_vendor",
@@ -115,8 +114,7 @@ var firmware = map[string]string{
 	"uuid":            "product_uuid",
 }
 
-// bios gathers what the firmware says of the machine, and efi and
-// efi-secure-boot.
+// bios collects what the firmware says about the machine, and efi and efi-secure-boot.
 func (m *machine) bios() (map[string]any, error) {
 	g := map[string]any{"efi": m.exists("/sys/firmware/efi"), "efi-secure-boot": m.secureBoot()}
 	for grain, file := range firmware {
@@ -145,7 +143,7 @@ func (m *machine) deviceTree(g map[string]any) {
 	}
 }
 
-// secureBoot reads the firmware's variable, whose last byte is 1 when it is on.
+// secureBoot reads the variable of the firmware, whose last byte is 1 if secure boot is on.
 func (m *machine) secureBoot() bool {
 	files, _ := filepath.Glob(m.path("/sys/firmware/efi/efivars/SecureBoot-*"))
 	if len(files) != 1 {
@@ -155,7 +153,7 @@ func (m *machine) secureBoot() bool {
 	return err == nil && len(b) > 0 && b[len(b)-1] == 1
 }
 
-// security gathers machine_id, init and, where there is any, selinux.
+// security collects machine_id, init and, if present, selinux.
 func (m *machine) security() (map[string]any, error) {
 	g := map[string]any{"init": m.initSystem()}
 	for _, file := range []string{"/etc/machine-id", "/var/lib/dbus/machine-id"} {
@@ -175,7 +173,7 @@ func (m *machine) security() (map[string]any, error) {
 	return g, nil
 }
 
-// initSystem names what started the machine, or "unknown".
+// initSystem returns the name of the init system, or "unknown".
 func (m *machine) initSystem() string {
 	if m.exists("/run/systemd/system") {
 		return "systemd"

@@ -16,8 +16,7 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// kernel gathers kernel, kernelrelease, kernelversion, kernelparams, cpuarch,
-// nodename.
+// kernel collects kernel, kernelrelease, kernelversion, kernelparams, cpuarch, nodename.
 func (m *machine) kernel() (map[string]any, error) {
 	u := posix.Uname()
 	g := map[string]any{
@@ -42,8 +41,8 @@ func (m *machine) kernel() (map[string]any, error) {
 	return g, nil
 }
 
-// minion gathers what the minion knows of itself: id, master, the version, and
-// server_id, a number made of the id.
+// minion collects what the minion knows about itself: id, master, the version, and server_id, a
+// number computed from the id.
 func (m *machine) minion() (map[string]any, error) {
 	var version []any
 	for part := range strings.SplitSeq(m.Version, ".") {
@@ -65,7 +64,7 @@ func (m *machine) minion() (map[string]any, error) {
 	return g, nil
 }
 
-// host gathers fqdn, host, domain, localhost, fqdn_ip4 and fqdn_ip6.
+// host collects fqdn, host, domain, localhost, fqdn_ip4 and fqdn_ip6.
 func (m *machine) host() (map[string]any, error) {
 	name, err := os.Hostname()
 	if err != nil {
@@ -106,8 +105,8 @@ func parseHosts(text string) []hostLine {
 	return out
 }
 
-// fullName finds the full name of the host and its addresses: the name given,
-// else /etc/hosts, else, if allowed, the name service, else the short name.
+// fullName finds the full name of the host and its addresses: the given name, otherwise from
+// /etc/hosts, otherwise, if allowed, from the name service, otherwise the short name.
 func (m *machine) fullName(name string, hosts []hostLine) (string, []netip.Addr) {
 	fqdn := m.FQDN
 	if fqdn == "" {
@@ -125,9 +124,9 @@ func (m *machine) fullName(name string, hosts []hostLine) (string, []netip.Addr)
 	return fqdn, addrs
 }
 
-// canonical returns the name with a dot that /etc/hosts has for the host, else
-// the name itself. Installers put the name on the line of localhost, too, so
-// what begins with that word is passed over.
+// canonical returns the name with a dot that /etc/hosts has for the host, otherwise the name
+// itself. Installers also put the name on the line of localhost, so names that begin with that word
+// are skipped.
 func canonical(name string, hosts []hostLine) string {
 	for _, l := range hosts {
 		if !slices.Contains(l.names, name) {
@@ -142,10 +141,10 @@ func canonical(name string, hosts []hostLine) string {
 	return name
 }
 
-// resolve asks the name service for the addresses of a host and for its full
-// name; it keeps what it has when there is no answer within a second.
+// resolve asks the name service for the addresses of a host and for its full name. Without an
+// answer within a second it returns its arguments.
 func resolve(ctx context.Context, fqdn string, addrs []netip.Addr) (string, []netip.Addr) {
-	ctx, cancel := context.WithTimeout(ctx, patience*9/10) // leave time to answer
+	ctx, cancel := context.WithTimeout(ctx, patience*9/10) // leaves time for the answer
 	defer cancel()
 	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", fqdn)
 	if err != nil {
@@ -168,7 +167,7 @@ func resolve(ctx context.Context, fqdn string, addrs []netip.Addr) (string, []ne
 	return fqdn, found
 }
 
-// byFamily sorts addresses and writes them as two lists.
+// byFamily sorts addresses and returns them as two lists.
 func byFamily(addrs []netip.Addr) (ip4, ip6 []any) {
 	ip4, ip6 = []any{}, []any{}
 	slices.SortFunc(addrs, netip.Addr.Compare)
@@ -182,7 +181,7 @@ func byFamily(addrs []netip.Addr) (ip4, ip6 []any) {
 	return ip4, ip6
 }
 
-// locale gathers locale_info and timezone.
+// locale collects locale_info and timezone.
 func (m *machine) locale() (map[string]any, error) {
 	var spec string
 	for _, key := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
@@ -202,8 +201,8 @@ func (m *machine) locale() (map[string]any, error) {
 	return map[string]any{"locale_info": info}, nil
 }
 
-// process gathers pid, uid, gid, their names, and the environment of the daemon:
-// path, systempath, shell, cwd.
+// process collects pid, uid, gid, their names, and the environment of the daemon: path, systempath,
+// shell, cwd.
 func (m *machine) process() (map[string]any, error) {
 	path := strings.TrimSpace(os.Getenv("PATH"))
 	g := map[string]any{
@@ -229,8 +228,8 @@ func (m *machine) process() (map[string]any, error) {
 	return g, nil
 }
 
-// accountName finds the name of a number in passwd or group: in both the name is
-// the first field and the number the third.
+// accountName finds the name for a number in passwd or group: in both, the name is the first field
+// and the number the third.
 func (m *machine) accountName(file string, id int) string {
 	want := strconv.Itoa(id)
 	for line := range strings.Lines(m.read(file)) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// interfaces gathers ipv4, ipv6, and ip_, ip4_, ip6_ and hwaddr_interfaces.
+// interfaces collects ipv4, ipv6, and ip_, ip4_, ip6_ and hwaddr_interfaces.
 func (m *machine) interfaces() (map[string]any, error) {
 	nics, err := net.Interfaces()
 	if err != nil {
@@ -36,7 +36,7 @@ func (m *machine) interfaces() (map[string]any, error) {
 	}, nil
 }
 
-// nicAddrs returns the addresses of an interface; none if it has just gone.
+// nicAddrs returns the addresses of an interface; none if it has just been removed.
 func nicAddrs(nic net.Interface) []netip.Addr {
 	addrs, err := nic.Addrs()
 	if err != nil {
@@ -53,8 +53,8 @@ func nicAddrs(nic net.Interface) []netip.Addr {
 	return out
 }
 
-// gateway gathers ip4_gw and ip6_gw, the address of the default gateway or
-// false, and ip_gw, whether there is any.
+// gateway collects ip4_gw and ip6_gw, the address of the default gateway or false, and ip_gw,
+// whether there is any.
 func (m *machine) gateway() (map[string]any, error) {
 	ip4, ok4 := gateway4(m.read("/proc/net/route"))
 	ip6, ok6 := gateway6(m.read("/proc/net/ipv6_route"))
@@ -68,9 +68,8 @@ func (m *machine) gateway() (map[string]any, error) {
 	return g, nil
 }
 
-// gateway4 finds the default route in /proc/net/route: the third field is the
-// gateway as a number in the machine's byte order, which is little-endian on all
-// that this is built for.
+// gateway4 finds the default route in /proc/net/route: the third field is the gateway as a number
+// in the machine's byte order, which is little-endian on all supported architectures.
 func gateway4(text string) (string, bool) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
@@ -87,8 +86,7 @@ func gateway4(text string) (string, bool) {
 	return "", false
 }
 
-// gateway6 finds the default route in /proc/net/ipv6_route: the fifth field is
-// the gateway.
+// gateway6 finds the default route in /proc/net/ipv6_route: the fifth field is the gateway.
 func gateway6(text string) (string, bool) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
@@ -104,7 +102,7 @@ func gateway6(text string) (string, bool) {
 	return "", false
 }
 
-// dns gathers the grain dns from the file of the resolver.
+// dns collects the grain dns from the file of the resolver.
 func (m *machine) dns() (map[string]any, error) {
 	text := m.read("/run/systemd/resolve/resolv.conf")
 	if text == "" {

@@ -8,9 +8,8 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// names turns the beginning of a distribution's name (ten letters, in lower
-// case, without blanks) into Salt's short word for it, the grain os. Other
-// distributions keep their name.
+// names maps the beginning of a distribution's name (ten letters, in lower case, without blanks) to
+// Salt's short name, the grain os. Other distributions keep their name.
 var names = map[string]string{
 	"alibabaclo": "Alinux",
 	"almalinux":  "AlmaLinux",
@@ -41,8 +40,7 @@ var names = map[string]string{
 	"void":       "Void",
 }
 
-// families names the family of those that do not say it in ID_LIKE, or say
-// another: the grain os_family.
+// families has the grain os_family for distributions whose ID_LIKE is missing or names another one.
 var families = map[string]string{
 	"ALT":              "RedHat",
 	"Alinux":           "RedHat",
@@ -70,7 +68,7 @@ var families = map[string]string{
 	"openEuler":        "RedHat",
 }
 
-// likes turns a word of ID_LIKE into a family.
+// likes maps a word of ID_LIKE to a family.
 var likes = map[string]string{
 	"arch": "Arch", "debian": "Debian", "fedora": "RedHat", "gentoo": "Gentoo", "rhel": "RedHat", "suse": "Suse", "ubuntu": "Debian",
 }
@@ -79,13 +77,12 @@ var likes = map[string]string{
 type release struct {
 	fields map[string]string // of os-release
 	lsb    map[string]string // of lsb-release, by the part of the key after DISTRIB_
-	legacy []string          // name, version, code name of the oldest kind of file
+	legacy []string          // name, version, code name from the oldest kind of file
 }
 
-// os gathers the grains of the distribution: os, os_family, osfullname,
-// osrelease, osrelease_info, osmajorrelease, oscodename, osfinger, osarch and
-// lsb_distrib_*. They follow what Salt's minion says without lsb_release of
-// Python, which its own packages do not have.
+// os collects the grains of the distribution: os, os_family, osfullname, osrelease, osrelease_info,
+// osmajorrelease, oscodename, osfinger, osarch and lsb_distrib_*. They are those of Salt's minion
+// without the Python module lsb_release, which its own packages do not include.
 func (m *machine) os() (map[string]any, error) {
 	r := m.release()
 	name, full := r.names()
@@ -125,13 +122,13 @@ func (m *machine) release() *release {
 	return r
 }
 
-// legacyLine reads "CentOS Linux release 7.9.2009 (Core)".
+// legacyLine parses "CentOS Linux release 7.9.2009 (Core)".
 func legacyLine(s string) []string {
 	return regexp.MustCompile(`^(.+?) (?:Linux )?release ([0-9][0-9.]*)[^(]*(?:\((.*)\))?`).FindStringSubmatch(s)
 }
 
-// assignments reads lines of the form KEY=value, the value quoted as in a shell
-// or not at all. Lines that have no such form are passed over.
+// assignments parses lines KEY=value; the value is quoted as in a shell, or not at all. Other lines
+// are skipped.
 func assignments(text string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -143,7 +140,7 @@ func assignments(text string) map[string]string {
 	return out
 }
 
-// unquote takes off the quotes of a shell, and the backslashes within them.
+// unquote removes shell quotes, and the backslashes within them.
 func unquote(s string) string {
 	if len(s) < 2 || s[0] != '"' && s[0] != '\'' || s[len(s)-1] != s[0] {
 		return s
@@ -162,7 +159,7 @@ func unquote(s string) string {
 	return b.String()
 }
 
-// shortName is Salt's word for a distribution of that full name.
+// shortName returns Salt's short name for a distribution with that full name.
 func shortName(full string) string {
 	linux := regexp.MustCompile(`(?i)\W(?:gnu/)?linux`)
 	name := strings.TrimSpace(linux.ReplaceAllString(full, ""))
@@ -201,7 +198,7 @@ func (r *release) names() (short, full string) {
 	return short, full
 }
 
-// suse tells whether the platform name is one of SUSE's.
+// suse reports whether the platform name is one of SUSE's.
 func (r *release) suse() bool {
 	vendor := r.platform(2)
 	return vendor == "suse" || vendor == "opensuse"
@@ -216,8 +213,8 @@ func (r *release) platform(part int) string {
 	return strings.ToLower(parts[part])
 }
 
-// family returns the grain os_family: by Salt's table, else by ID_LIKE, else the
-// distribution is its own family. (Salt 3006 has the table only.)
+// family returns the grain os_family: by Salt's table, otherwise by ID_LIKE, otherwise the
+// distribution is its own family. (Salt 3006 has only the table.)
 func (r *release) family(name string) string {
 	if f, ok := families[name]; ok {
 		return f
@@ -230,11 +227,11 @@ func (r *release) family(name string) string {
 	return name
 }
 
-// version returns the grain osrelease, "" when the distribution has none.
+// version returns the grain osrelease, "" if the distribution has none.
 func (r *release) version(name string) string {
 	switch {
 	case r.legacy != nil && (name == "CentOS" || r.fields["VERSION_ID"] == ""):
-		// os-release of CentOS has the major number alone.
+		// os-release of CentOS has only the major number.
 		return r.legacy[2]
 	case r.platform(2) == "opensuse":
 		return r.platform(4)
@@ -252,8 +249,8 @@ func (r *release) version(name string) string {
 	return ""
 }
 
-// codename returns the grain oscodename. Where a distribution gives no code
-// name, its full name and version stand in for it, as with Salt.
+// codename returns the grain oscodename. If a distribution has no code name, its full name and
+// version are used instead, as in Salt.
 func (r *release) codename(name string) string {
 	given, has := r.fields["VERSION_CODENAME"]
 	within := between(r.fields["VERSION"], "(", ")")
@@ -285,7 +282,7 @@ func between(s, left, right string) string {
 	return s
 }
 
-// lsbGrains adds lsb_distrib_*, from lsb-release or else from os-release.
+// lsbGrains adds lsb_distrib_*, from lsb-release or otherwise from os-release.
 func (r *release) lsbGrains(g map[string]any) {
 	lsb := r.lsb
 	if lsb["id"] == "" {
@@ -302,7 +299,7 @@ func (r *release) lsbGrains(g map[string]any) {
 	}
 }
 
-// versionGrains adds what is made of the version.
+// versionGrains adds the grains derived from the version.
 func versionGrains(g map[string]any, name, full, version string) {
 	var info []any
 	for part := range strings.SplitSeq(version, ".") {
@@ -327,7 +324,7 @@ func versionGrains(g map[string]any, name, full, version string) {
 	g["osfinger"] = full + "-" + first
 }
 
-// arch is the family's own name for the processor: that of its packages.
+// arch returns the architecture as the packages of the family name it.
 func arch(family, machine string) string {
 	debian := map[string]string{
 		"aarch64": "arm64", "armv6l": "armhf", "armv7l": "armhf", "i386": "i386", "i586": "i386", "i686": "i386",

@@ -2,8 +2,8 @@ package grain
 
 import "strings"
 
-// hypervisors are words of the firmware by which a virtual machine is known,
-// with Salt's names for its kind; the first that fits counts.
+// hypervisors are words of the firmware that identify a virtual machine, with Salt's names for its
+// kind; the first match counts.
 var hypervisors = []struct{ word, virtual, subtype string }{
 	{"VirtualBox", "VirtualBox", ""},
 	{"VMware", "VMware", ""},
@@ -24,11 +24,11 @@ var hypervisors = []struct{ word, virtual, subtype string }{
 	{"KVM", "kvm", ""},
 }
 
-// containers are the words of container managers, with Salt's names.
+// containers are the names of container managers, with Salt's names.
 var containers = map[string]string{"docker": "Docker", "podman": "Podman", "lxc": "LXC", "lxc-libvirt": "LXC", "kubernetes": "Kubernetes"}
 
-// virtual gathers virtual and virtual_subtype: physical, container, or the kind
-// of the virtual machine.
+// virtual collects virtual and virtual_subtype: physical, container, or the kind of the virtual
+// machine.
 func (m *machine) virtual() (map[string]any, error) {
 	kind, subtype := m.virtualKind()
 	g := map[string]any{"virtual": kind}
@@ -60,12 +60,12 @@ func (m *machine) virtualKind() (kind, subtype string) {
 	case strings.Contains(cpu, "QEMU Virtual CPU"):
 		return "kvm", ""
 	case hasFlag(flags, "hypervisor"):
-		return "vm-other", "" // systemd's word; Salt would say physical
+		return "vm-other", "" // systemd's name; Salt would say physical
 	}
 	return "physical", ""
 }
 
-// container names the manager of the container that this is, if it is one.
+// container returns the container manager if this machine is a container.
 func (m *machine) container() (kind, subtype string) {
 	manager := m.line("/run/systemd/container")
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/brinebus/brine/internal/grain"
 )
 
-// Facts are the facts of this machine: collected at the start, without holding
-// it up, and anew when asked.
+// Facts are the grains of this machine: collected after the start, without delaying it, and
+// again on request.
 type Facts struct {
 	cfg     *config.Minion
 	custom  *extension.Set
@@ -20,13 +20,13 @@ type Facts struct {
 	done    chan struct{}
 	mu      sync.RWMutex
 	facts   map[string]any
-	err     error // what could not be found out
+	err     error // what could not be determined
 }
 
-// Collect begins to find out the facts of this machine.
+// Collect starts to collect the facts of this machine.
 func Collect(cfg *config.Minion, version string, log *slog.Logger) *Facts {
 	f := &Facts{cfg: cfg, custom: extension.OfMinion(extension.Grains, cfg.ModuleDirs, cfg.CacheDir, log), version: version, done: make(chan struct{})}
-	go f.collect(context.Background()) // bounded by package grain
+	go f.collect(context.Background()) // package grain limits the time
 	return f
 }
 
@@ -53,7 +53,7 @@ func (f *Facts) get(ctx context.Context) (map[string]any, error) {
 	return f.facts, f.err
 }
 
-// now returns what is known by now.
+// now returns what is known so far.
 func (f *Facts) now() map[string]any {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

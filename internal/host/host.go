@@ -1,8 +1,8 @@
-// Package host is a minion as functions see it: its facts, configuration and pillar, the
-// files of its master, the events that it fires, and the ways to its masters and to other
-// minions. It puts together what package function hands to a function.
+// Package host is a minion as functions see it: its facts, configuration and pillar, the files
+// of its master, the events that it fires, and how to reach its masters and other minions. It
+// assembles what package function passes to a function.
 //
-// Which functions there are, and what they need, is for package module.
+// Package module says which functions there are, and what they need.
 package host
 
 import (
@@ -28,38 +28,38 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// answerTime bounds how long a master may take for one request.
+// answerTime limits how long a master may take for one request.
 const answerTime = 10 * time.Second
 
-// Options are what a host is made with. All are required.
+// Options are the settings of a Host. All are required.
 type Options struct {
 	Config    *config.Minion
-	InForce   func() map[string]any // the configuration by Salt's names, as it is now
+	InForce   func() map[string]any // the present configuration, by Salt's names
 	Version   string
-	Key       string // the fingerprint of the minion's own
+	Key       string // fingerprint of the minion's own key
 	Facts     *Facts
 	Forwarder *forwarder.Forwarder
 	Masters   *upstream.Uplinks
 	Log       *slog.Logger
 }
 
-// Host is a minion. It implements executor.Host and, with its daemon's parts, what
-// functions need. It is safe for concurrent use.
+// Host is a minion. It implements executor.Host and, with the daemon's parts, what functions
+// need. It is safe for concurrent use.
 type Host struct {
 	Options
-	modules   *extension.Set // that people have added
-	returners *extension.Set // likewise
+	modules   *extension.Set // the site's own modules
+	returners *extension.Set // the site's own returners
 	parts     Parts
 }
 
-// Parts are those of the daemon that functions show and change.
+// Parts are the parts of the daemon that functions show and change.
 type Parts struct {
 	Jobs      module.JobTable
 	Scheduler module.Scheduler
 	Beacons   module.Beacons
 }
 
-// New makes a host, for Serve.
+// New returns a Host, for Serve.
 func New(o Options) *Host {
 	c := o.Config
 	return &Host{
@@ -68,13 +68,13 @@ func New(o Options) *Host {
 	}
 }
 
-// Serve gives functions the parts of the daemon, before the first of them runs.
+// Serve sets the parts of the daemon, before the first function runs.
 func (h *Host) Serve(p Parts) { h.parts = p }
 
-// Facts are the grains, once they were collected. They must not be changed.
+// Facts returns the grains, once they were collected. They must not be changed.
 func (h *Host) Facts(ctx context.Context) (map[string]any, error) { return h.Options.Facts.get(ctx) }
 
-// Grains are the grains that are known by now. They must not be changed.
+// Grains returns the grains known so far. They must not be changed.
 func (h *Host) Grains() map[string]any { return h.Options.Facts.now() }
 
 // RefreshGrains implements module.Refresher.
@@ -87,7 +87,7 @@ func (h *Host) RefreshGrains(ctx context.Context) error {
 		return s.Ask(ctx, protocol.OpGrains, protocol.Hello{Grains: value.Value{V: facts}, Version: h.Version}, nil)
 	})
 	if errors.Is(failed, upstream.ErrNoMaster) {
-		failed = nil // hello will tell them
+		failed = nil // hello will send them
 	}
 	return errors.Join(err, failed)
 }
@@ -95,10 +95,10 @@ func (h *Host) RefreshGrains(ctx context.Context) error {
 // RefreshPillar implements module.Refresher.
 func (h *Host) RefreshPillar(ctx context.Context) error { return h.Masters.RefreshPillar(ctx) }
 
-// ForJob is this minion as the functions of a job see it that came over an uplink, nil for
-// one of the schedule: with the pillar and the mine of that master. A job that another
-// minion has published cannot publish: two minions would keep each other busy for ever.
-// Programs that it starts are told, for the sake of salt-call.
+// ForJob returns this minion as the functions of a job see it: with the pillar and the mine of
+// the master of u, the job's uplink, which is nil for one of the schedule. A job that another
+// minion has published cannot publish: two minions would keep each other busy forever. Programs
+// that it starts get an environment variable for salt-call.
 func (h *Host) ForJob(e *job.Envelope, u *upstream.Uplink) *function.Host {
 	f := h.over(u)
 	if u != nil {
@@ -114,15 +114,14 @@ func (h *Host) ForJob(e *job.Envelope, u *upstream.Uplink) *function.Host {
 	return f
 }
 
-// over is this minion as functions see it that reach masters over an uplink first,
-// over any for nil.
+// over returns this minion as functions see it, with u as the preferred uplink; nil for none.
 func (h *Host) over(u *upstream.Uplink) *function.Host {
 	c, reach, conn := h.Config, h.peers(u), func() *rpc.Conn { return h.Masters.Conn(u, "") }
 	return &function.Host{
 		ID: c.ID, Version: h.Version, Config: h.InForce(), Data: data{h, h.Masters}, Custom: h.modules, Log: h.Log, Publisher: reach,
 		Paths: function.Paths{ConfigDir: c.ConfigDir, PKIDir: c.PKIDir, PIDFile: c.PIDFile, GrainsFile: grainsFile(c), CacheDir: c.CacheDir},
 		Services: &module.Services{
-			Events: events{h.Forwarder}, Facts: h, Files: h.files(conn), Jobs: h.parts.Jobs, Keys: keys{h, u}, Master: masterLink{h.Masters}, Mine: reach, Scheduler: h.parts.Scheduler, Beacons: h.parts.Beacons,
+			Events: events{h.Forwarder}, Facts: h, Files: h.files(conn), Jobs: h.parts.Jobs, Keys: keys{h, u}, Master: masterConnection{h.Masters}, Mine: reach, Scheduler: h.parts.Scheduler, Beacons: h.parts.Beacons,
 			Returners: func() []string { return returner.Names(h.returners) }, Push: peer.Push(conn), Revoke: peer.Revocation(func() *rpc.Conn { return h.Masters.Conn(nil, "") }),
 		},
 	}
@@ -134,7 +133,7 @@ type data struct {
 	pillar
 }
 
-// pillar is that of one master, or of whichever is there.
+// pillar is that of one master, or of whichever is connected.
 type pillar interface {
 	Pillar() map[string]any
 	PillarErrors() []string
@@ -145,14 +144,14 @@ func (d data) Grains() map[string]any { return d.h.Grains() }
 
 func grainsFile(c *config.Minion) string { return filepath.Join(c.ConfigDir, "grains") }
 
-// peers reaches other minions, and the mine, over a connection to a master: that of
-// preferred while it lasts, else the first there is.
+// peers reaches other minions, and the mine, over a connection to a master: that of preferred
+// if it is connected, otherwise the first one.
 func (h *Host) peers(preferred *upstream.Uplink) peer.Client {
 	return peer.Client{Conn: func(master string) *rpc.Conn { return h.Masters.Conn(preferred, master) }}
 }
 
-// peersOf reaches other minions over the master of an uplink and no other, unless one
-// is named: it has decided about what the job publishes.
+// peersOf reaches other minions only over the master of an uplink, unless one is named: that
+// master has decided what the job may publish.
 func (h *Host) peersOf(u *upstream.Uplink) peer.Client {
 	return peer.Client{Conn: func(master string) *rpc.Conn {
 		if master != "" {
@@ -165,7 +164,7 @@ func (h *Host) peersOf(u *upstream.Uplink) peer.Client {
 	}}
 }
 
-// files are those of a master, or of this machine with file_client local.
+// files returns the files of a master, or with file_client local those of this machine.
 func (h *Host) files(conn func() *rpc.Conn) *fileserver.Cache {
 	var source fileserver.Source = peer.Files{Conn: conn}
 	if h.Config.FileClient == "local" {
@@ -174,15 +173,16 @@ func (h *Host) files(conn func() *rpc.Conn) *fileserver.Cache {
 	return fileserver.NewCache(h.Config.CacheDir, source)
 }
 
-// Returners makes ready what takes the returns of a job beside the master: those of
-// the configuration and those of its caller.
+// Returners prepares the returners of a job besides the master: those of the configuration and
+// those of its caller.
 func (h *Host) Returners(names string, o returner.Options) (returner.Set, error) {
 	return returner.Open(append(append([]string{}, h.Config.Return...), names), o, &returner.Host{
 		ID: h.Config.ID, Config: h.InForce(), Fire: h.Forwarder.FireReturn, Log: h.Log, Custom: h.returners, ConfigDir: h.Config.ConfigDir,
 	})
 }
 
-// CheckReturners refuses a setting return that names what cannot take returns here.
+// CheckReturners returns an error if the setting return names something that cannot take
+// returns here.
 func (h *Host) CheckReturners() error {
 	if _, err := h.Returners("", returner.Options{}); err != nil {
 		return config.Mistake(fmt.Errorf("setting return: %w", err))
@@ -190,8 +190,8 @@ func (h *Host) CheckReturners() error {
 	return nil
 }
 
-// Lint returns what is strange about a configuration and no mistake: a module that is
-// disabled, or let in, under a name that no module has. Somebody may add one later.
+// Lint returns warnings about a valid configuration: a disabled or whitelisted module that does
+// not exist. It may be added later.
 func Lint(cfg *config.Minion) []config.Place {
 	var list []config.Place
 	look := func(key, text string, names []string) {

@@ -15,8 +15,8 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// keys implements module.Keys: the minion's own, and that of the master of the uplink, or
-// for nil of the first there is.
+// keys implements module.Keys: the minion's own, and that of the master of the uplink, or of
+// the first connected one for nil.
 type keys struct {
 	h *Host
 	u *upstream.Uplink
@@ -71,8 +71,7 @@ func (e events) FireMaster(ctx context.Context, list ...module.Event) (module.Ou
 	return outcomes, nil
 }
 
-// refusedByMaster marks what is not permitted for package function, which does not
-// know the bus.
+// refusedByMaster marks a refusal for package function, which does not know the bus.
 func refusedByMaster(err error) error {
 	if rpc.CodeOf(err) == rpc.Denied {
 		return fmt.Errorf("%w: %w", function.ErrRefused, err)
@@ -93,11 +92,11 @@ func single(e module.Event) (protocol.Fire, error) {
 	return f, nil
 }
 
-// masterLink implements module.MasterLink.
-type masterLink struct{ masters *upstream.Uplinks }
+// masterConnection implements module.MasterConnection.
+type masterConnection struct{ masters *upstream.Uplinks }
 
-// Masters implements module.MasterLink.
-func (l masterLink) Masters() []string {
+// Masters implements module.MasterConnection.
+func (l masterConnection) Masters() []string {
 	var names []string
 	for _, u := range l.masters.All() {
 		if s := u.Session(); s != nil {
@@ -107,8 +106,8 @@ func (l masterLink) Masters() []string {
 	return names
 }
 
-// Ping implements module.MasterLink.
-func (l masterLink) Ping(ctx context.Context, master string) error {
+// Ping implements module.MasterConnection.
+func (l masterConnection) Ping(ctx context.Context, master string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for _, u := range l.masters.All() {

@@ -6,15 +6,15 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Trimmed stands for a value that is left out of an event, as in Salt.
+// Trimmed replaces a value that is left out of an event, as in Salt.
 const Trimmed = "VALUE_TRIMMED"
 
-// contents are the arguments that are the content of a file: it is for the minions that get it,
-// not for everybody who hears of the job, nor for the journal.
+// contents are arguments with the content of a file: it is for the target minions only, not for
+// listeners, nor for the journal.
 var contents = map[salt.Function]string{"cp.recv_chunked": "chunk"}
 
-// Arguments shows the arguments as Salt's events do: keywords last, in a map that
-// is marked; a list for each function of a compound command.
+// Arguments returns the arguments in the form of Salt's events: keyword arguments last, in a
+// marked map; for a compound command a list for each function.
 func (e *Envelope) Arguments() []any {
 	lists := make([]any, len(e.Commands))
 	for i, c := range e.Commands {

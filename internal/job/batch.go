@@ -10,31 +10,31 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// BatchOptions say how a job goes to its minions a few at a time. Shares are
-// numbers, or parts of all minions as in 25%.
+// BatchOptions are how a job goes to its minions a few at a time. Shares are numbers, or
+// percentages of all minions, as in 25%.
 type BatchOptions struct {
 	Size    string  `json:"size,omitempty"`     // share of the minions that run it at a time; "" is all
-	Wait    Seconds `json:"wait,omitempty"`     // until the place of one that has ended is taken again
-	MaxFail string  `json:"max_fail,omitempty"` // share that may fail before no further one is begun; "" is any
-	// Of more minions than SafeLimit, SafeSize run it at a time where Size is "".
+	Wait    Seconds `json:"wait,omitempty"`     // pause before the slot of a finished one is used again
+	MaxFail string  `json:"max_fail,omitempty"` // share that may fail before no more are begun; "" means any
+	// If Size is "", SafeSize of more than SafeLimit minions run it at a time.
 	SafeLimit int `json:"safe_limit,omitempty"`
 	SafeSize  int `json:"safe_size,omitempty"`
 }
 
-// Batch decides when which minion of a job has its turn. It is a state machine
-// like Tracker, and as little safe for concurrent use.
+// Batch decides when it is each minion's turn. Like Tracker it is a state machine, and not safe
+// for concurrent use.
 type Batch struct {
 	size    int
 	wait    time.Duration
-	budget  int // how many may fail; below zero any number
+	budget  int // how many may fail; negative for any number
 	waiting []salt.MinionID
 	active  map[salt.MinionID]bool
-	cooling []time.Time // when the places of those that have ended are free
+	cooling []time.Time // when the slots of finished ones are free
 	failed  int
 }
 
-// NewBatch returns the batch of the minions ids, in that order; nil where the
-// options ask for none. Shares are counted of all, and a small share is one.
+// NewBatch returns the batch of the minions ids, in that order; nil if the options request
+// none. Percentages are of all minions; a small one is at least one minion.
 func NewBatch(o BatchOptions, ids []salt.MinionID) (*Batch, error) {
 	size := o.Size
 	if size == "" && o.SafeLimit > 0 && len(ids) > o.SafeLimit {
@@ -58,7 +58,7 @@ func NewBatch(o BatchOptions, ids []salt.MinionID) (*Batch, error) {
 	return b, nil
 }
 
-// share reads a number, or a percentage of all; below one it counts as least.
+// share parses a number, or a percentage of all; less than least counts as least.
 func share(text string, all, least int) (int, error) {
 	number, percent := strings.CutSuffix(text, "%")
 	if !percent {
@@ -78,8 +78,8 @@ func share(text string, all, least int) (int, error) {
 	return max(int(part/100*float64(all)), least), nil
 }
 
-// Next returns the minions whose turn has come, and when to ask again if nothing
-// else happens; a zero time means not before something does.
+// Next returns the minions whose turn has come, and when to ask again if nothing else happens;
+// a zero time means only after something has happened.
 func (b *Batch) Next(now time.Time) (ids []salt.MinionID, again time.Time) {
 	b.cooling = slices.DeleteFunc(b.cooling, func(t time.Time) bool { return !t.After(now) })
 	free := max(b.size-len(b.active)-len(b.cooling), 0)
@@ -94,8 +94,8 @@ func (b *Batch) Next(now time.Time) (ids []salt.MinionID, again time.Time) {
 	return ids, again
 }
 
-// Ended gives the place of a minion back. One that has not run anything, since it
-// was away, leaves no pause behind and is no failure.
+// Ended releases the slot of a minion. One that was away has run nothing: it causes no pause
+// and is not a failure.
 func (b *Batch) Ended(id salt.MinionID, s State, now time.Time) {
 	b.waiting = slices.DeleteFunc(b.waiting, func(w salt.MinionID) bool { return w == id })
 	if !b.active[id] {
@@ -117,18 +117,17 @@ func (b *Batch) Ended(id salt.MinionID, s State, now time.Time) {
 // Failed is how many have failed.
 func (b *Batch) Failed() int { return b.failed }
 
-// Spent says whether more have failed than may.
+// Spent reports whether more have failed than allowed.
 func (b *Batch) Spent() bool { return b.budget >= 0 && b.failed > b.budget }
 
-// Clear takes out everything whose turn has not come.
+// Clear removes and returns everything whose turn has not come.
 func (b *Batch) Clear() []salt.MinionID {
 	rest := b.waiting
 	b.waiting = nil
 	return rest
 }
 
-// Resume puts a batch where it stood: rest has not had its turn, the others stand
-// as states says.
+// Resume restores a batch: rest has not had its turn, the others have the given states.
 func (b *Batch) Resume(rest []salt.MinionID, states map[salt.MinionID]State) {
 	b.waiting = slices.Clone(rest)
 	turn := make(map[salt.MinionID]bool, len(rest))

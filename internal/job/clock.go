@@ -7,8 +7,8 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Clock hands out job ids: each later than the one before, also when the
-// system's clock stands still or steps back. The zero value is ready.
+// Clock generates job ids, each later than the one before, even if the system's clock stands
+// still or goes back. The zero value is ready.
 type Clock struct {
 	mu   sync.Mutex
 	last time.Time
@@ -26,9 +26,9 @@ func (c *Clock) Next(now time.Time) salt.JID {
 	return salt.NewJID(now)
 }
 
-// Steady is a clock that never steps: a time that it was set to once, and from
-// then on the time that has passed. The expiry of jobs is judged by it on both
-// sides, so that setting a system's clock makes no job too late.
+// Steady is a clock without steps: a time that was set once, plus the time that has passed
+// since. It counts for the expiry of jobs on both sides, so that setting a system's clock makes
+// no job too late.
 type Steady struct{ shown, since time.Time }
 
 // NewSteady starts a clock that shows t now.

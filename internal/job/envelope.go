@@ -10,10 +10,10 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Command is a salt.Command that travels.
+// Command is a salt.Command in messages.
 type Command salt.Command
 
-// MarshalJSON implements json.Marshaler. The types of arguments are kept on the way.
+// MarshalJSON implements json.Marshaler. It keeps the types of arguments.
 func (c Command) MarshalJSON() ([]byte, error) { return c.append(nil) }
 
 func (c Command) append(b []byte) ([]byte, error) {
@@ -32,7 +32,7 @@ func (c Command) append(b []byte) ([]byte, error) {
 	return append(b, '}'), err
 }
 
-// AppendCommands writes a list of commands behind b, as encoding/json does.
+// AppendCommands appends a list of commands to b, as encoding/json writes it.
 func AppendCommands(b []byte, list []Command) ([]byte, error) {
 	b = append(b, '[')
 	for i, c := range list {
@@ -89,7 +89,7 @@ func (c *Command) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Envelope is a job as its minions get it.
+// Envelope is a job as minions get it.
 type Envelope struct {
 	JID        salt.JID  `json:"jid"`
 	Commands   []Command `json:"commands"`
@@ -98,22 +98,22 @@ type Envelope struct {
 	TargetType string    `json:"tgt_type"`
 	Delimiter  string    `json:"delimiter,omitempty"`
 	User       string    `json:"user"`              // who started it, for people to read
-	From       string    `json:"from,omitempty"`    // the minion whose publish it is
-	Returner   string    `json:"ret,omitempty"`     // where minions hand their returns on to: names with commas between
+	From       string    `json:"from,omitempty"`    // the minion that has published it
+	Returner   string    `json:"ret,omitempty"`     // returners of the minions, separated by commas
 	ReturnTag  string    `json:"ret_tag,omitempty"` // of the events of the returner master_bus
 	// ReturnConfig names another set of the returners' settings, ReturnKwargs single
 	// ones of them.
 	ReturnConfig string      `json:"ret_config,omitempty"`
 	ReturnKwargs value.Value `json:"ret_kwargs,omitzero"`
-	Follow       bool        `json:"follow,omitempty"` // send what commands write while they run
+	Follow       bool        `json:"follow,omitempty"` // send the output of commands while they run
 	Expires      time.Time   `json:"expires"`          // by the master's clock; no minion starts it later
-	Heartbeat    Seconds     `json:"beat"`             // how often a minion says that it is still running it
-	// Reach is what the commands may make others do. Without it they may nothing: so
-	// minions refuse what a master has not decided about.
+	Heartbeat    Seconds     `json:"beat"`             // pause between heartbeats while it runs
+	// Reach is what the commands may make others do. Without it they may do nothing: so minions
+	// refuse what a master has not decided about.
 	Reach salt.Reach `json:"reach,omitzero"`
 }
 
-// Seconds is a span of time that travels as a number of seconds.
+// Seconds is a duration as a number of seconds in messages.
 type Seconds float64
 
 // Duration returns the span.
@@ -128,8 +128,8 @@ func (e *Envelope) Functions() []salt.Function {
 	return names
 }
 
-// Fun is the name under which events and returns show the function: a text, or a
-// list for a compound command, as in Salt.
+// Fun is the function as events and returns show it: a text, or for a compound command a list,
+// as in Salt.
 func (e *Envelope) Fun() any {
 	if !e.Compound && len(e.Commands) == 1 {
 		return string(e.Commands[0].Function)
@@ -149,15 +149,15 @@ type (
 	Verifier interface{ Verify(data, sig []byte) error }
 )
 
-// signed is the form of an envelope on the bus. The signature is over the very
-// bytes of Job behind the context, so no two ways to write the same job matter,
-// and a signature made for another purpose is none for a job.
+// signed is the form of an envelope on the bus. The signature is over the exact bytes of Job,
+// after the context: so the encoding does not matter, and a signature made for another purpose
+// is not valid for a job.
 type signed struct {
 	Job json.RawMessage `json:"job"`
 	Sig []byte          `json:"sig"`
 }
 
-// read is json.Unmarshal without going through the job, which nobody has checked yet.
+// read is json.Unmarshal without parsing the job, which was not verified yet.
 func (s *signed) read(b []byte) error {
 	return value.Members(b, func(key string, v []byte) error {
 		switch key {
@@ -172,14 +172,13 @@ func (s *signed) read(b []byte) error {
 
 const signContext = "salt job envelope 1\n"
 
-// Errors of Open, each a reason not to run what came.
+// Errors of Open, each a reason not to run the job.
 var (
 	ErrSignature = errors.New("the job is not signed by this master")
 	ErrExpired   = errors.New("the job has expired")
 )
 
-// Seal signs the envelope and returns what goes to the minions, the same for
-// each of them.
+// Seal signs the envelope and returns the message for the minions, the same for all.
 func Seal(e *Envelope, key Signer) ([]byte, error) {
 	body, err := json.Marshal(e)
 	if err != nil {
@@ -192,8 +191,7 @@ func Seal(e *Envelope, key Signer) ([]byte, error) {
 	return json.Marshal(signed{Job: body, Sig: sig})
 }
 
-// Open checks the signature before it looks at anything else, then the form and
-// the expiry against now, which is the master's time.
+// Open first verifies the signature, then the form and the expiry at now, the master's time.
 func Open(b []byte, key Verifier, now time.Time) (*Envelope, error) {
 	var s signed
 	if err := s.read(b); err != nil {

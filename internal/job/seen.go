@@ -13,28 +13,28 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// maxSeen is how many job ids are remembered: an hour of ten jobs a second and
-// more, while a job expires within minutes.
+// maxSeen is how many job ids are remembered: more than an hour of ten jobs a second, while a
+// job expires within minutes.
 const maxSeen = 50_000
 
-// Seen is the bounded set of jobs that were started here. It lives in a file, so
-// that a restart does not let a job run twice.
+// Seen is the bounded set of jobs that were started here. It is stored in a file, so that no
+// job runs twice after a restart.
 type Seen struct {
 	mu     sync.Mutex
 	path   string
-	always bool // each is on the disk before First returns; else within about a second
+	always bool // each is on the disk before First returns; otherwise within about a second
 	file   *os.File
-	// lacking says that not all that was recorded is known to be on the disk, and no file is open.
+	// lacking means that some records may not be on the disk, and no file is open.
 	lacking bool
 	soon    *time.Timer      // that syncs the file; nil for none
-	group   atomicfile.Group // of those who wait for that
+	group   atomicfile.Group // of callers that wait for a sync
 	jids    map[salt.JID]struct{}
 	order   []salt.JID
 }
 
-// OpenSeen reads the set at path, which need not exist. Lines that are no job id,
-// such as the torn last one after a power cut, are left out. With always a power cut takes
-// back nothing either that First has recorded.
+// OpenSeen reads the set at path, which need not exist. Lines that are not a job id, such as an
+// incomplete last one after a power cut, are ignored. With always, records also survive a power
+// cut once First has returned.
 func OpenSeen(path string, always bool) (*Seen, error) {
 	s := &Seen{always: always, path: path, jids: map[salt.JID]struct{}{}}
 	text, err := os.ReadFile(path)
@@ -52,8 +52,8 @@ func OpenSeen(path string, always bool) (*Seen, error) {
 	return s, nil
 }
 
-// First records jid and says whether it is new. Once it has returned true the
-// record is with the operating system: a kill of this process does not lose it.
+// First records jid and reports whether it is new. Once it has returned true, the record
+// survives a kill of this process.
 func (s *Seen) First(jid salt.JID) (bool, error) {
 	first, err := s.write(jid)
 	if first && err == nil && s.always {
@@ -80,7 +80,7 @@ func (s *Seen) write(jid salt.JID) (first bool, err error) {
 		}
 	}
 	if _, err := s.file.WriteString(string(jid) + "\n"); err != nil {
-		// Half a line may be there, which must not swallow the next one.
+		// There may be half a line, which must not be joined with the next one.
 		s.file.Close()
 		s.file = nil
 		return true, err
@@ -92,12 +92,12 @@ func (s *Seen) write(jid salt.JID) (first bool, err error) {
 	return true, nil
 }
 
-// sync returns when all that was recorded is on the disk.
+// sync returns when all records are on the disk.
 func (s *Seen) sync() error {
 	for {
 		s.mu.Lock()
 		f := s.file
-		if f == nil { // what follows a failed write is a file of all that was recorded
+		if f == nil { // after a failed write, a new file with all records follows
 			defer s.mu.Unlock()
 			return s.rewrite()
 		}
@@ -115,8 +115,8 @@ func (s *Seen) sync() error {
 	}
 }
 
-// unsynced gives up a file that could not be synced: the system tells that once, and the
-// next sync would pass for one of what was written before. Its successor has all of it.
+// unsynced closes a file that could not be synced: the system reports that only once, and the
+// next sync would seem to succeed for the earlier records, too. A new file gets all of them.
 func (s *Seen) unsynced(f *os.File) {
 	if s.file == f {
 		s.file.Close()
@@ -124,7 +124,7 @@ func (s *Seen) unsynced(f *os.File) {
 	}
 }
 
-// syncAfter is when what was recorded is synced, where nobody waits for that.
+// syncAfter is when records are synced if nobody waits for that.
 const syncAfter = time.Second
 
 func (s *Seen) syncSoon() {
@@ -132,7 +132,7 @@ func (s *Seen) syncSoon() {
 	defer s.mu.Unlock()
 	s.soon = nil
 	if s.file != nil && s.file.Sync() != nil {
-		s.unsynced(s.file) // the next job is told, when it is recorded
+		s.unsynced(s.file) // the next First returns the error
 	}
 }
 
@@ -151,7 +151,7 @@ func (s *Seen) remember(jid salt.JID) {
 	}
 }
 
-// rewrite keeps the newest half of an overfull set, and starts the file anew.
+// rewrite keeps the newest half of a set that is too large, and writes a new file.
 func (s *Seen) rewrite() error {
 	if n := len(s.order) - maxSeen; n > 0 {
 		for _, jid := range s.order[:n] {

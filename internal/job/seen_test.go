@@ -164,7 +164,7 @@ func TestSeenIsSynced(t *testing.T) {
 	if ok, err := s.First("20260101000000000002"); ok || err == nil {
 		t.Errorf("a job that is not on the disk is begun: %v, %v", ok, err)
 	}
-	// The system tells a failed sync once. What was written before it is written anew.
+	// The system tells a failed sync once. What was written before it is written again.
 	first(t, s, "20260101000000000003", true)
 	if s.file == w {
 		t.Error("the file that could not be synced is in use")
@@ -178,7 +178,7 @@ func TestSeenIsSynced(t *testing.T) {
 	}
 }
 
-// What could not be synced is written anew when the set is closed, or that is told.
+// What could not be synced is written again when the set is closed, or that is told.
 func TestClosedAfterAFailedSync(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dir")
 	if err := os.Mkdir(dir, 0o700); err != nil {

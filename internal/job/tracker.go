@@ -8,32 +8,31 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Tracker follows one job. It is a state machine: the caller feeds what happened
-// with the time it happened, and gets the updates to pass on. It is not safe for
-// concurrent use.
+// Tracker follows one job. It is a state machine: the caller reports what has happened and
+// when, and gets the updates to pass on. It is not safe for concurrent use.
 type Tracker struct {
 	timeout time.Duration
 	minions map[salt.MinionID]*track
-	open    int       // how many something is expected of now
+	open    int       // how many minions are expected to report now
 	parked  int       // how many are away and may still get the job
-	until   time.Time // a minion that says nothing at all is away, and the job waits for it; zero for not
+	until   time.Time // until when the job waits for a minion that sends nothing at all; zero for not
 }
 
 type track struct {
 	state State
 	text  string
-	heard time.Time // the last sign of life
-	until time.Time // of a parked one: when it is too late
+	heard time.Time // time of the latest message
+	until time.Time // for a parked one: when it is too late
 }
 
-// Standing is where a job stands on one minion.
+// Standing is the state of a job on one minion.
 type Standing struct {
 	State State
 	Text  string
-	Until time.Time // of one that is away: how long the job waits for it
+	Until time.Time // for one that is away: how long the job waits for it
 }
 
-// Data shows a standing as events and runners do.
+// Data returns a standing as events and runners show it.
 func (s Standing) Data() map[string]any {
 	one := map[string]any{"state": string(s.State)}
 	if s.State == Sent {
@@ -48,33 +47,32 @@ func (s Standing) Data() map[string]any {
 	return one
 }
 
-// NewTracker starts to follow a job that was sent to ids at now. A minion that is
-// connected and says nothing for timeout is given up; one that says it is running
-// the job is waited for as long as it goes on saying so.
+// NewTracker starts to follow a job that was sent to ids at now. A connected minion that sends
+// nothing for timeout is given up; one that sends heartbeats is waited for as long as it does.
 func NewTracker(ids []salt.MinionID, timeout time.Duration, now time.Time) *Tracker {
 	t := &Tracker{timeout: timeout, minions: make(map[salt.MinionID]*track, len(ids))}
 	for _, id := range ids {
 		t.minions[id] = &track{heard: now}
 	}
-	t.open = len(t.minions) // an id that is named twice is awaited once
+	t.open = len(t.minions) // duplicate ids count once
 	return t
 }
 
-// Wait makes the job wait until then for a minion of which nothing is heard: its
-// connection may have ended without a word.
+// Wait makes the job wait until then for a minion that sends nothing: its connection may be
+// dead.
 func (t *Tracker) Wait(until time.Time) { t.until = until }
 
-// Settled says whether nothing more is expected for now: the rest is away and
-// gets the job when it comes back.
+// Settled reports whether no more is expected for now: the remaining minions are away and get
+// the job when they reconnect.
 func (t *Tracker) Settled() bool { return t.open == 0 }
 
-// Finished says whether nothing more is expected at all.
+// Finished reports whether no more is expected at all.
 func (t *Tracker) Finished() bool { return t.open == 0 && t.parked == 0 }
 
-// Expects says whether id is one of the job's minions.
+// Expects reports whether id is one of the job's minions.
 func (t *Tracker) Expects(id salt.MinionID) bool { return t.minions[id] != nil }
 
-// Standings returns where the job stands, by minion.
+// Standings returns the states of the job, by minion.
 func (t *Tracker) Standings() map[salt.MinionID]Standing {
 	all := make(map[salt.MinionID]Standing, len(t.minions))
 	for id, m := range t.minions {
@@ -83,7 +81,7 @@ func (t *Tracker) Standings() map[salt.MinionID]Standing {
 	return all
 }
 
-// Restore puts a minion where it stood before the master was started anew.
+// Restore sets the state of a minion from before a restart of the master.
 func (t *Tracker) Restore(id salt.MinionID, s Standing, now time.Time) {
 	if m := t.minions[id]; m != nil {
 		t.move(m, Report{State: s.State, Text: s.Text}, s.Until)
@@ -91,14 +89,14 @@ func (t *Tracker) Restore(id salt.MinionID, s Standing, now time.Time) {
 	}
 }
 
-// Hold notes that the job is not sent to id yet: its turn will come.
+// Hold records that the job is not sent to id yet: its turn will come.
 func (t *Tracker) Hold(id salt.MinionID) {
 	if m := t.minions[id]; m != nil && m.state == Sent {
 		t.move(m, Report{State: Queued, Text: "its turn in the batch has not come"}, time.Time{})
 	}
 }
 
-// Park notes that id is away and gets the job if it comes back before until.
+// Park records that id is away and gets the job if it reconnects before until.
 func (t *Tracker) Park(id salt.MinionID, text string, until time.Time) *Update {
 	m := t.minions[id]
 	if m == nil || m.state != Sent && m.state != Queued {
@@ -108,19 +106,19 @@ func (t *Tracker) Park(id salt.MinionID, text string, until time.Time) *Update {
 	return &Update{ID: id, Report: Report{State: Queued, Text: text}}
 }
 
-// Parked says whether the job waits for id to come back.
+// Parked reports whether the job waits for id to reconnect.
 func (t *Tracker) Parked(id salt.MinionID) bool {
 	m := t.minions[id]
 	return m != nil && m.isParked()
 }
 
-// Unheard says whether the job was sent to id and nothing was heard since.
+// Unheard reports whether the job was sent to id and no message has come since.
 func (t *Tracker) Unheard(id salt.MinionID) bool {
 	m := t.minions[id]
 	return m != nil && m.state == Sent
 }
 
-// Sent notes that the job goes to a minion that was queued until now.
+// Sent records that the job is sent to a minion that was queued until now.
 func (t *Tracker) Sent(id salt.MinionID, now time.Time) {
 	if m := t.minions[id]; m != nil && m.state == Queued {
 		t.move(m, Report{State: Sent}, time.Time{})
@@ -128,7 +126,7 @@ func (t *Tracker) Sent(id salt.MinionID, now time.Time) {
 	}
 }
 
-// Cancel withdraws the job from a minion that it was not sent to.
+// Cancel withdraws the job from a minion that it was not sent to yet.
 func (t *Tracker) Cancel(id salt.MinionID, text string) *Update {
 	m := t.minions[id]
 	if m == nil || m.state != Queued {
@@ -137,9 +135,9 @@ func (t *Tracker) Cancel(id salt.MinionID, text string) *Update {
 	return t.set(id, m, Report{State: Cancelled, Text: text})
 }
 
-// Report takes what a minion said. It returns nil for what changes nothing: a
-// second return, a receipt that comes after the return, a word of a minion that
-// was not asked, a state that is not a minion's to report.
+// Report handles a minion's message. It returns nil for what changes nothing: a second return,
+// a receipt after the return, a message of a minion that is not in the job, a state that
+// minions may not report.
 func (t *Tracker) Report(id salt.MinionID, r Report, now time.Time) *Update {
 	m := t.minions[id]
 	if m == nil || !r.State.reported() {
@@ -156,8 +154,8 @@ func (t *Tracker) Report(id salt.MinionID, r Report, now time.Time) *Update {
 	return t.set(id, m, r)
 }
 
-// Lost takes the end of a minion's connection. It may come back and return, so
-// it is given one more timeout.
+// Lost handles the end of a minion's connection. It may reconnect and return, so it gets one
+// more timeout.
 func (t *Tracker) Lost(id salt.MinionID, now time.Time) *Update {
 	m := t.minions[id]
 	if m == nil || m.state.Final() || m.state == Disconnected || m.state == Queued {
@@ -167,8 +165,8 @@ func (t *Tracker) Lost(id salt.MinionID, now time.Time) *Update {
 	return t.set(id, m, Report{State: Disconnected, Text: "the connection was lost while the job was running"})
 }
 
-// Doubt notes that the master was started anew while the job was under way on id: it
-// is asked when it comes back, and given up if it does not.
+// Doubt records that the master was restarted while the job was running on id: the minion is
+// asked when it reconnects, and given up if it does not.
 func (t *Tracker) Doubt(id salt.MinionID, now time.Time) *Update {
 	m := t.minions[id]
 	if m == nil || m.state.Final() || m.state == Queued {
@@ -178,7 +176,7 @@ func (t *Tracker) Doubt(id salt.MinionID, now time.Time) *Update {
 	return t.set(id, m, Report{State: Disconnected, Text: "the master was started anew while the job was under way, and the minion has not said what became of it"})
 }
 
-// Again notes that the job is sent to id once more, which never got it.
+// Again records that the job is sent once more to id, which never received it.
 func (t *Tracker) Again(id salt.MinionID, now time.Time) {
 	if t.Open(id) {
 		t.move(t.minions[id], Report{State: Sent}, time.Time{})
@@ -186,18 +184,18 @@ func (t *Tracker) Again(id salt.MinionID, now time.Time) {
 	}
 }
 
-// Open says whether something is expected of id that was sent the job.
+// Open reports whether id was sent the job and is not finished.
 func (t *Tracker) Open(id salt.MinionID) bool {
 	m := t.minions[id]
 	return m != nil && !m.state.Final() && m.state != Queued
 }
 
-// WaitsUntil is how it is told that a job waits.
+// WaitsUntil is the text for a waiting job.
 func WaitsUntil(until time.Time) string {
 	return "the job waits for it until " + until.Format("2006-01-02 15:04:05")
 }
 
-// Away takes that a minion is not connected and was not sent the job.
+// Away records that a minion is not connected and was not sent the job.
 func (t *Tracker) Away(id salt.MinionID, text string) *Update {
 	m := t.minions[id]
 	if m == nil || m.state.Final() {
@@ -211,7 +209,7 @@ func (t *Tracker) set(id salt.MinionID, m *track, r Report) *Update {
 	return &Update{ID: id, Report: r}
 }
 
-// move changes the state and keeps the counts.
+// move changes the state and updates the counts.
 func (t *Tracker) move(m *track, r Report, until time.Time) {
 	t.count(m, -1)
 	m.state, m.text, m.until = r.State, r.Text, until
@@ -229,7 +227,7 @@ func (t *Tracker) count(m *track, by int) {
 
 func (m *track) isParked() bool { return m.state == Queued && !m.until.IsZero() }
 
-// deadline is when the minion is given up, zero for never.
+// deadline returns when the minion is given up, zero for never.
 func (t *Tracker) deadline(m *track) time.Time {
 	switch {
 	case m.state.Final():
@@ -240,9 +238,9 @@ func (t *Tracker) deadline(m *track) time.Time {
 	return m.heard.Add(t.timeout)
 }
 
-// Tick takes the time. It returns the minions that are given up by it, in the
-// order of their ids, and when to call again; a zero time means never. What is
-// heard meanwhile makes that later, never earlier.
+// Tick handles the time. It returns the minions that are given up now, in the order of their
+// ids, and when to call it again; a zero time means never. Messages in between make that later,
+// never earlier.
 func (t *Tracker) Tick(now time.Time) (given []Update, next time.Time) {
 	for id, m := range t.minions {
 		deadline := t.deadline(m)
@@ -262,8 +260,8 @@ func sorted(u []Update) []Update {
 	return u
 }
 
-// giveUp makes what is missing final, or lets the job wait. A disconnected minion
-// stays so: that is more than silence.
+// giveUp makes a missing return final, or lets the job wait. A disconnected minion stays
+// Disconnected, which says more than Silent.
 func (t *Tracker) giveUp(id salt.MinionID, m *track, now time.Time) *Update {
 	if m.state == Sent && now.Before(t.until) {
 		return t.Park(id, "nothing was heard of it; "+WaitsUntil(t.until), t.until)
@@ -280,8 +278,8 @@ func (t *Tracker) giveUp(id salt.MinionID, m *track, now time.Time) *Update {
 	return t.set(id, m, r)
 }
 
-// Abandon makes everything that is open final, as the daemon stops. It returns
-// the updates in the order of the ids.
+// Abandon makes every open state final, when the daemon stops. It returns the updates in the
+// order of the ids.
 func (t *Tracker) Abandon(text string) []Update {
 	var given []Update
 	for id, m := range t.minions {

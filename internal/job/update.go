@@ -7,9 +7,8 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// ReadReport reads a report without decoding what was returned: its values are
-// value.Raw and parts of b. other is told of the members that no report has; nil
-// passes over them.
+// ReadReport parses a report without decoding the returns: its values are value.Raw and slices of
+// b. It calls other for members that do not belong to a report; nil skips them.
 func ReadReport(b []byte, other func(key string, v []byte) error) (r Report, err error) {
 	err = value.Members(b, func(key string, v []byte) error {
 		switch key {
@@ -41,11 +40,11 @@ func ReadReport(b []byte, other func(key string, v []byte) error) (r Report, err
 	return r, err
 }
 
-// Bounds of what stands beside what was returned, in bytes: it is decoded, and a minion that
-// means ill could make a hundred times as much of what it sends.
+// Limits of the other members of a report, in bytes: they are decoded, and a malicious minion could
+// make them take a hundred times the memory of the message.
 const (
 	maxShort  = 256 << 10 // a number, or one for each of some thousand commands
-	maxOutput = 4 << 20   // of 64 KB, where each byte is escaped or a text of its own
+	maxOutput = 4 << 20   // for 64 KB of output, in which each byte is escaped or a separate text
 )
 
 func readShort(to *value.Value, key string, b []byte) error {
@@ -61,7 +60,7 @@ func readRaw(to *value.Value, b []byte) error {
 	return err
 }
 
-// Decode decodes the values of a report that was read raw.
+// Decode decodes the values of a report that was parsed raw.
 func (r *Report) Decode() error {
 	for _, v := range []*value.Value{&r.Return, &r.Retcode, &r.Success} {
 		raw, ok := v.V.(value.Raw)
@@ -75,8 +74,27 @@ func (r *Report) Decode() error {
 	return nil
 }
 
-// ReadUpdate reads an update, all of it.
-func ReadUpdate(b []byte) (u Update, err error) {
+// DecodeExact is Decode with exact types, for printing.
+func (r *Report) DecodeExact() error {
+	raw, ok := r.Return.V.(value.Raw)
+	if !ok {
+		return r.Decode()
+	}
+	exact, err := value.DecodeExact(raw)
+	if err != nil {
+		return err
+	}
+	r.Return.V = exact
+	return r.Decode()
+}
+
+// ReadUpdate decodes a complete update.
+func ReadUpdate(b []byte) (Update, error) { return readUpdate(b, (*Report).Decode) }
+
+// ReadUpdateExact is ReadUpdate with exact types, for printing.
+func ReadUpdateExact(b []byte) (Update, error) { return readUpdate(b, (*Report).DecodeExact) }
+
+func readUpdate(b []byte, decode func(*Report) error) (u Update, err error) {
 	u.Report, err = ReadReport(b, func(key string, v []byte) error {
 		switch key {
 		case "id":
@@ -87,12 +105,12 @@ func ReadUpdate(b []byte) (u Update, err error) {
 		return nil
 	})
 	if err == nil {
-		err = u.Decode()
+		err = decode(&u.Report)
 	}
 	return u, err
 }
 
-// Append writes the update behind b as one line of JSON without a line end.
+// Append appends the update to b as one line of JSON without a line end.
 func (u Update) Append(b []byte) ([]byte, error) {
 	if len(u.Output) > 0 || u.OutputEnd || len(u.Begun) > 0 {
 		text, err := json.Marshal(u)
@@ -106,7 +124,7 @@ func (u Update) Append(b []byte) ([]byte, error) {
 	return append(b, '}'), err
 }
 
-// members are those of a report without output.
+// members returns the members of a report without output.
 func (r Report) members() []value.Member {
 	list := []value.Member{{Key: "return", V: r.Return.V}, {Key: "retcode", V: r.Retcode.V}, {Key: "success", V: r.Success.V}}
 	if r.Out != "" {
@@ -118,8 +136,7 @@ func (r Report) members() []value.Member {
 	return append(list, value.Member{Key: "state", V: string(r.State)})
 }
 
-// AppendReturn writes a report behind b as one line of JSON, with the commands that it
-// is of.
+// AppendReturn appends a report to b as one line of JSON, with its commands.
 func (r Report) AppendReturn(b []byte, commands []Command) ([]byte, error) {
 	b, err := AppendCommands(append(b, `{"commands":`...), commands)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Bounds of what readers hold of the store that their callers have not looked at. A reader
-// beyond them reads all the same, one message after the other.
+// Limits of what readers hold of the store that their callers have not handled yet. Beyond them
+// a reader still reads, one message after the other.
 const (
 	aheadOfOne = 16 << 20 // of one principal, over all readers
 	aheadOfAll = 64 << 20
@@ -19,12 +19,13 @@ type Reader struct {
 	long    LongRead
 }
 
-// LongRead is asked before an event of several messages is put together, with about how
-// many bytes it has; it may wait, and an error ends the reading. done is called when the
-// reader's caller has looked at the event, or nothing came of it.
+// LongRead is called before an event of several messages is assembled, with about how many
+// bytes it has. It may wait, and an error ends the reading. done is called when the reader's
+// caller has handled the event, or it was given up.
 type LongRead func(ctx context.Context, size int) (done func(), err error)
 
-// For reads for a principal, whom the bounds of what is read ahead are for. long may be nil.
+// For returns a reader for a principal, to whom the limits of reading ahead apply. long may be
+// nil.
 func (j *source) For(principal string, long LongRead) Reader { return Reader{j, principal, long} }
 
 // ahead counts what is read ahead. The zero value is ready.
@@ -34,7 +35,7 @@ type ahead struct {
 	all int
 }
 
-// take books n bytes for a principal, or says that there is no room.
+// take counts n bytes for a principal, or returns false if they exceed a limit.
 func (a *ahead) take(of string, n int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -58,7 +59,7 @@ func (a *ahead) give(of string, n int) {
 	}
 }
 
-// pull is what a reader asks the store for at once.
+// pull returns the option for how much the reader asks of the store at once.
 func (r Reader) pull() (messages int, end func()) {
 	if !r.journal.ahead.take(r.of, aheadBytes) {
 		return 1, func() {}
@@ -66,23 +67,23 @@ func (r Reader) pull() (messages int, end func()) {
 	return aheadMessages, func() { r.journal.ahead.give(r.of, aheadBytes) }
 }
 
-// longEvent is the long event that a reader puts together.
+// longEvent is the long event that a reader assembles.
 type longEvent struct {
 	read LongRead
 	done func()
 }
 
-// begin is called with the label of each message, before it is kept.
+// begin is called with the label of each message, before it is stored in memory.
 func (l *longEvent) begin(ctx context.Context, part string) (err error) {
 	_, n, count, ok := splitPart(part)
 	if l.read == nil || !ok || count < 2 || l.done != nil || n > 0 && n < count-1 {
-		return nil // the last one, too, since the rest may be looked for
+		return nil // also for the last one, since the rest may be searched for
 	}
 	l.done, err = l.read(ctx, count*maxPart)
 	return err
 }
 
-// end is called when nothing of it is held any more.
+// end is called when no part of it is held any more.
 func (l *longEvent) end() {
 	if l.done != nil {
 		l.done()

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Draft is an event on its way into the journal.
@@ -20,31 +22,30 @@ type Draft struct {
 	Text []byte // as event.Event.Append writes it, without a sequence
 }
 
-// Batch is events that are stored one behind the other.
+// Batch is a number of events that are stored one after the other.
 //
-// Its name says which they are: a second batch of the same name is a repetition, of
-// which only that is stored which the first one lacks. That is known of each sender for
-// some thousand names and some minutes, over a kill of the daemon, too: the name is
-// stored with the first event of a batch alone, and what follows that one is known by its
-// sequence, see batchHeader.
+// A second batch with the same name is a duplicate: of it only those events are stored that the
+// first one lacks. The journal remembers some thousand names of each sender for some minutes,
+// also over a kill of the daemon: the name is stored with the first event of a batch; the
+// following ones are recognised by their sequence, see batchHeader.
 type Batch struct {
-	Name   string // "" is never a repetition. Its sender stands before the first slash
-	First  int    // what number the first draft has in the batch, from 0: those before it are stored
-	Count  int    // of the drafts
+	Name   string // "" is never a duplicate. The part before the first slash is the sender
+	Owner  string // whose share it counts for, see Speaker of event.Head; "" is decided for each draft
+	First  int    // number of the first draft in the batch, from 0: those before it are stored
+	Count  int    // number of drafts
 	Drafts iter.Seq[Draft]
 }
 
-// batchHeader is in the first message of a batch: name/number/count. Nobody else writes to
-// the stream, and a batch goes there at one go, so as many messages without a header as
-// count says are of the same batch. A long event gives way to others between its pieces, each
-// of which has a header of its own, and so has what follows on it in a batch with a name. One
-// that was not stored whole, since the daemon was
-// killed or the disk full, is cut off by a header: the first message after that always
-// has one, if need be without a name.
+// batchHeader is in the first message of a batch: name/number/count. The journal alone writes
+// to the stream, and sends a batch at one go, so the count says how many messages without a
+// header belong to the same batch. Between the pieces of a long event others may be stored, so
+// each piece has its own header, and so has what follows it in a batch with a name. If the
+// daemon was killed or the disk full in the middle of a batch, the next message always has a
+// header, if need be without a name, which ends the incomplete batch.
 const batchHeader = "Salt-Lot"
 
 // Append stores e and returns its sequence. name is that of a batch, see Batch: a second event
-// of the same name is not stored and returns the sequence of the first.
+// with the same name is not stored, and the sequence of the first is returned.
 func (j *Journal) Append(ctx context.Context, e event.Event, name string) (uint64, error) {
 	p, err := j.Begin(e, name)
 	if err != nil {
@@ -53,32 +54,41 @@ func (j *Journal) Append(ctx context.Context, e event.Event, name string) (uint6
 	return p.Wait(ctx)
 }
 
-// Begin starts to store e, in the order of the calls, without waiting.
+// Begin starts to store e without waiting. Events are stored in the order of the calls.
 func (j *Journal) Begin(e event.Event, name string) (*Pending, error) {
 	return j.BeginAll(single(e, name))
 }
 
 // single is a batch of one event.
 func single(e event.Event, name string) Batch {
-	e.Seq = 0 // the store gives it
+	e.Seq = 0 // the store assigns it
 	d := Draft{e.Tag, e.Text()}
 	return Batch{Name: name, Count: 1, Drafts: func(yield func(Draft) bool) { yield(d) }}
 }
 
-// BeginAll is Begin for several events, which costs less than one call for each: they
-// are stored while the next ones are made. The word of the Pending is for all of them,
-// its sequence that of the last. There must be one.
+// BeginFor is Begin for an event of the daemon that a user has caused; it counts for that
+// user's share. "" is the daemon itself.
+func (j *Journal) BeginFor(e event.Event, user string) (*Pending, error) {
+	l := single(e, "")
+	if user != "" {
+		l.Owner = salt.UserPrefix + user
+	}
+	return j.BeginAll(l)
+}
+
+// BeginAll is Begin for several events, at least one, which costs less than one call for each:
+// they are stored while the next ones are made. The Pending is for all of them, its sequence
+// that of the last.
 func (j *Journal) BeginAll(l Batch) (*Pending, error) { return j.BeginEach([]Batch{l}) }
 
-// BeginEach is BeginAll for batches of several names, which many senders have sent: the
-// word of the Pending is for all of them, its sequence that of the last that was not stored
-// before.
+// BeginEach is BeginAll for several batches from many senders. The Pending is for all of them,
+// its sequence that of the last event that was not stored before.
 func (j *Journal) BeginEach(batches []Batch) (*Pending, error) {
 	j.shares.wait(j.closed)
 	return j.beginNow(batches)
 }
 
-// beginNow is BeginEach, whether there is room or not.
+// beginNow is BeginEach without waiting for space.
 func (j *Journal) beginNow(batches []Batch) (*Pending, error) {
 	w := j.writer
 	w.order.Lock()
@@ -100,7 +110,7 @@ func (j *Journal) beginNow(batches []Batch) (*Pending, error) {
 	p.names = j.names
 	for i, l := range batches {
 		last := i == len(batches)-1
-		if last { // what was sent is known to p before somebody could tell of it
+		if last { // p knows what was sent before anybody can report about it
 			p.stores(l, 0)
 		}
 		if err = j.send(l, skip[i], p, last); err != nil {
@@ -114,8 +124,8 @@ func (j *Journal) beginNow(batches []Batch) (*Pending, error) {
 	return p, nil
 }
 
-// lacking returns the batches of which not all is stored, with how many of their drafts
-// are. p is told of the others, and the names of what it is to store.
+// lacking returns the batches that are not stored completely, with the number of their drafts
+// that are. p is given the others, and the names of what it is to store.
 func (j *Journal) lacking(batches []Batch, p *Pending) (todo []Batch, skip []int, err error) {
 	named := map[string]bool{}
 	for _, l := range batches {
@@ -128,7 +138,7 @@ func (j *Journal) lacking(batches []Batch, p *Pending) (todo []Batch, skip []int
 			continue
 		}
 		if l.Name != "" && named[l.Name] {
-			continue // it is the same one twice
+			continue // the same batch twice
 		}
 		named[l.Name] = true
 		todo, skip = append(todo, l), append(skip, max(0, known.n-l.First))
@@ -141,7 +151,7 @@ func (j *Journal) lacking(batches []Batch, p *Pending) (todo []Batch, skip []int
 	return todo, skip, nil
 }
 
-// send sends a batch without its first drafts. final says that it is the last one of p.
+// send sends a batch without its first skip drafts. final is true for the last batch of p.
 func (j *Journal) send(l Batch, skip int, p *Pending, final bool) error {
 	write := batchWriter{journal: j, batch: l, number: l.First}
 	defer write.charge()
@@ -155,30 +165,29 @@ func (j *Journal) send(l Batch, skip int, p *Pending, final bool) error {
 		last := final && write.number == end-1
 		j.Recent.add(d.Tag)
 		if len(d.Text) > maxPart {
-			count, piece := write.pieces(d)
-			if err := write.sendLong(count, piece, p, last); err != nil {
+			if err := write.sendLong(write.pieces(d), p, last); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := j.writer.put(write.message(d), p, last); err != nil {
+		if err := j.writer.put(write.message(d), inFlight{text: d.Text}, p, last); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// piecesAhead is how many pieces of a long event are under way beside the one that is sent.
-// What others store meanwhile waits for these, and not for sixty megabytes.
+// piecesAhead is how many pieces of a long event are under way beside the one being sent.
+// Others wait for these pieces only, not for the whole event of up to sixty megabytes.
 const piecesAhead = 2
 
-// sendLong sends the pieces of a long event, between which what others store may come. When
-// it is the last of its batch their sequences may be asked for.
-func (w *batchWriter) sendLong(count int, piece func(n int) *nats.Msg, p *Pending, last bool) error {
+// sendLong sends the pieces of a long event; events of others may be stored between them. If it
+// is the last of its batch, p can return their sequences.
+func (w *batchWriter) sendLong(l pieces, p *Pending, last bool) error {
 	var before []*Pending
-	for n := range count - 1 {
+	for n := range l.count - 1 {
 		one := &Pending{writer: p.writer, failed: p.failed, done: make(chan struct{}), of: p}
-		if err := w.journal.writer.put(piece(n), one, true); err != nil {
+		if err := w.journal.writer.put(l.message(n), l.flight(n), one, true); err != nil {
 			return err
 		}
 		before = append(before, one)
@@ -192,14 +201,14 @@ func (w *batchWriter) sendLong(count int, piece func(n int) *nats.Msg, p *Pendin
 	if last {
 		p.before = before
 	}
-	return w.journal.writer.put(piece(count-1), p, last)
+	return w.journal.writer.put(l.message(l.count-1), l.flight(l.count-1), p, last)
 }
 
-// errBroken says that it was found out what is stored while a long event was not whole: its
-// name is not known any more to be on its way.
+// errBroken means that the journal was reconciled while a long event was incomplete: its name
+// is no longer among those being stored.
 var errBroken = fmt.Errorf("%w: what is stored was found out meanwhile", ErrStore)
 
-// giveWay lets others have the order of the writer until the piece one is stored.
+// giveWay releases the order of the writer until the piece one is stored.
 func (w *batchWriter) giveWay(one *Pending) error {
 	j, before := w.journal, w.journal.reconciled
 	ctx, cancel := context.WithTimeoutCause(context.Background(), stallWait, errMute)
@@ -221,31 +230,31 @@ type batchWriter struct {
 	journal *Journal
 	batch   Batch
 	number  int        // of the next event
-	inside  bool       // the message before has the header, or is known by its sequence
-	tag     string     // of the message before
+	inside  bool       // the previous message has the header, or is known by its sequence
+	tag     string     // of the previous message
 	plain   string     // the subject of that tag
-	subject string     // where it lies: in which class
-	class   class      // that one
-	owner   string     // whose share it takes
+	subject string     // where it is stored, by class
+	class   class      // of the subject
+	owner   string     // whose share it counts for
 	origin  origin     // what kind of sender that is
 	owed    int64      // bytes that are not counted yet
 	spare   []nats.Msg // for the next messages: one allocation for many
 }
 
-// chargeEvery is how many bytes of one tag are counted at a time.
+// chargeEvery is how many bytes of one tag are counted at once.
 const chargeEvery = 64 << 10
 
-// turn finds out where events of the tag of d lie.
+// turn determines where events with the tag of d are stored.
 func (w *batchWriter) turn(d Draft) {
 	w.charge()
 	w.tag, w.plain = d.Tag, event.Subject(d.Tag)
 	w.class = classOf(w.plain)
-	w.owner = ownerOf(d, w.class)
+	w.owner = cmp.Or(w.batch.Owner, ownerOf(d))
 	w.origin = originOf(w.owner)
 	w.move(w.journal.shares.over(w.class, w.owner))
 }
 
-// move puts what follows beyond the share of its owner, if that is used up.
+// move puts what follows among what exceeds the share of its owner, if over is true.
 func (w *batchWriter) move(over bool) {
 	if over {
 		w.class = classOver
@@ -296,27 +305,45 @@ func (w *batchWriter) message(d Draft) *nats.Msg {
 	return m
 }
 
-// pieces cuts a long event into messages, each of which is a copy that is made when it is sent:
-// of all at once a large return would be in memory twice.
-func (w *batchWriter) pieces(d Draft) (count int, piece func(n int) *nats.Msg) {
+// pieces are the parts of a long event being sent, in messages of maxPart.
+type pieces struct {
+	id, subject string
+	text        []byte
+	count       int
+	buffer      []byte // of the message being sent
+}
+
+// pieces splits a long event without a second copy of it: all pieces use the same buffer, which
+// the connection has copied when send returns.
+func (w *batchWriter) pieces(d Draft) pieces {
 	id := nats.NewInbox()
 	if w.batch.Name != "" {
 		id = w.batch.Name + "/" + strconv.Itoa(w.number)
 	}
 	m := w.next(d)
-	body := m.Data
-	subject := m.Subject
-	count = (len(body) + maxPart - 1) / maxPart
 	w.inside, w.journal.cut = false, false
-	return count, func(n int) *nats.Msg {
-		return &nats.Msg{
-			Subject: subject, Data: append([]byte{partMark}, body[n*maxPart:min((n+1)*maxPart, len(body))]...),
-			Header: nats.Header{partHeader: {label{id, n, count}.String()}},
-		}
-	}
+	return pieces{id, m.Subject, m.Data, (len(m.Data) + maxPart - 1) / maxPart, make([]byte, 0, 1+maxPart)}
 }
 
-// label is what a header says: a name, a number, and how many there are.
+func (l *pieces) label(n int) string { return label{l.id, n, l.count}.String() }
+
+// message returns piece n; it is valid until the next call.
+func (l *pieces) message(n int) *nats.Msg {
+	data := append(append(l.buffer[:0], partMark), l.text[n*maxPart:min((n+1)*maxPart, len(l.text))]...)
+	return &nats.Msg{Subject: l.subject, Data: data, Header: nats.Header{partHeader: {l.label(n)}}}
+}
+
+// flight returns what a tap gets of piece n: the whole event with the last piece, nothing
+// before.
+func (l *pieces) flight(n int) inFlight {
+	f := inFlight{part: l.label(n)}
+	if n == l.count-1 {
+		f.text = l.text
+	}
+	return f
+}
+
+// label is the content of a header: a name, a number, and a count.
 type label struct {
 	name     string
 	n, count int
@@ -326,7 +353,7 @@ func (l label) String() string {
 	return l.name + "/" + strconv.Itoa(l.n) + "/" + strconv.Itoa(l.count)
 }
 
-// readLabel returns the zero value for anything else.
+// readLabel parses a header; anything else gives the zero value.
 func readLabel(text string) label {
 	rest, behind, _ := cutLast(text)
 	name, number, ok := cutLast(rest)
@@ -348,42 +375,20 @@ func cutLast(s string) (before, behind string, ok bool) {
 }
 
 // Names calls f for each event from the sequence seq on that belongs to a batch with a name,
-// with its number there, in the order of the journal, until the end of what was stored
-// when it began. It reads no data, so that a daemon which starts can find out what it
-// has stored. seq is a sequence where no batch is cut in two.
+// with its number in it, in the order of the journal, up to what was stored when it began. It
+// reads no data, so it is quick enough for a start to find out what is stored. No batch may be
+// split at seq.
 func (j *Journal) Names(ctx context.Context, seq uint64, f func(seq uint64, name string, number int)) error {
-	return j.readNames(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(seq, 1)}, f)
+	return j.readNames(ctx, Query{FromSeq: max(seq, 1)}, f)
 }
 
-func (j *Journal) readNames(ctx context.Context, from jetstream.OrderedConsumerConfig, f func(seq uint64, name string, number int)) error {
-	from.HeadersOnly = true
-	consumer, err := j.stream.OrderedConsumer(ctx, from)
-	if err != nil {
-		return fmt.Errorf("read the journal's names: %w", err)
-	}
-	defer j.release(&Cursor{consumer: consumer})
+func (j *Journal) readNames(ctx context.Context, q Query, f func(seq uint64, name string, number int)) error {
 	reader := batchReader{tell: f}
-	for left := consumer.CachedInfo().NumPending; left > 0; {
-		batch, err := consumer.FetchNoWait(int(min(left, 4096)))
-		if err != nil {
-			return fmt.Errorf("read the journal's names: %w", err)
-		}
-		got := uint64(0)
-		for m := range batch.Messages() {
-			got++
-			if at, err := whereabouts(m); err == nil {
-				reader.read(at.seq, m.Headers())
-			}
-		}
-		if err := batch.Error(); err != nil {
-			return fmt.Errorf("read the journal's names: %w", err)
-		}
-		if got == 0 {
-			return nil // the rest was discarded, by age or size, since it began
-		}
-		left -= min(got, left)
-	}
-	return ctx.Err()
+	q.bare = true
+	return j.For("", nil).messages(ctx, q, func(m jetstream.Msg, seq uint64) error {
+		reader.read(seq, m.Headers())
+		return nil
+	})
 }
 
 // batchReader finds out from headers which messages belong to which batch.
@@ -401,7 +406,7 @@ func (r *batchReader) read(seq uint64, h nats.Header) {
 	}
 	if text := h.Get(batchHeader); text != "" {
 		r.batch, r.at = readLabel(text), seq
-	} else if id := h.Get(jetstream.MsgIDHeader); id != "" { // an older daemon gave each event one
+	} else if id := h.Get(jetstream.MsgIDHeader); id != "" { // older daemons gave each event one
 		r.batch = label{}
 		r.readID(seq, id)
 		return
@@ -411,14 +416,14 @@ func (r *batchReader) read(seq uint64, h nats.Header) {
 	}
 }
 
-// readPart tells of a long event at the last of its pieces.
+// readPart reports a long event at the last of its pieces.
 func (r *batchReader) readPart(seq uint64, part string) {
 	if id, n, count, ok := splitPart(part); ok && n == count-1 {
 		r.readID(seq, id)
 	}
 }
 
-// readID tells of the event name/number.
+// readID reports the event name/number.
 func (r *batchReader) readID(seq uint64, id string) {
 	if name, number, ok := cutLast(id); ok {
 		if n, err := strconv.Atoi(number); err == nil && n >= 0 {

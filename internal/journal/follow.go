@@ -10,28 +10,29 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/brinebus/brine/internal/event"
 )
 
-// Bounds of what a reader takes from the store ahead of its caller.
+// Limits of what a reader takes from the store before its caller has handled it.
 const (
 	aheadMessages = 2048
 	aheadBytes    = 8 << 20
-	// rescueSpan is how far back the beginning of a long event is looked for: more than
-	// what others store while it is, which takes a second.
+	// rescueSpan is how far back to search for the start of a long event: more than others
+	// store in the second that storing a long event takes.
 	rescueSpan = 1 << 20
 )
 
 // Text is a stored event as it was written, without its sequence.
 type Text struct {
 	Seq    uint64
-	Body   []byte // not to be changed, unless Replay has put it together from several pieces
-	Pieces int    // messages of the store that it takes
+	Body   []byte // read-only, unless Replay has assembled it from several pieces
+	Pieces int    // number of messages in the store
 }
 
-// Follow is that of a Reader, for the daemon itself.
+// Follow is Reader.Follow for the daemon itself.
 func (j *source) Follow(ctx context.Context, from uint64, f func(Text) error) error {
 	return j.For("", nil).Follow(ctx, from, f)
 }
@@ -42,7 +43,7 @@ func (r Reader) Follow(ctx context.Context, from uint64, f func(Text) error) err
 	return r.texts(ctx, from, 0, f)
 }
 
-// texts is Replay, or without to Follow, by a consumer.
+// texts implements Replay, and without to Follow, with a consumer.
 func (r Reader) texts(ctx context.Context, from, to uint64, f func(Text) error) error {
 	join, long := joiner{}, longEvent{read: r.long}
 	defer long.end()
@@ -52,7 +53,7 @@ func (r Reader) texts(ctx context.Context, from, to uint64, f func(Text) error) 
 		}
 		part, text := piece(m.Headers(), m.Data())
 		if part == "" {
-			long.end() // of one that is nowhere to its end
+			long.end() // of one whose last piece did not come
 		} else if err := long.begin(ctx, part); err != nil {
 			return err
 		}
@@ -80,8 +81,8 @@ func (r Reader) texts(ctx context.Context, from, to uint64, f func(Text) error) 
 	})
 }
 
-// rescue puts together the long event that ends at seq and whose beginning lies
-// before the sequence where a reader has begun.
+// rescue assembles the long event that ends at seq and begins before the sequence where a
+// reader has started.
 func (j *source) rescue(ctx context.Context, subject string, seq uint64) (body []byte, whole bool, err error) {
 	join := joiner{}
 	from := uint64(1)
@@ -99,8 +100,7 @@ func (j *source) rescue(ctx context.Context, subject string, seq uint64) (body [
 	return body, whole, err
 }
 
-// messages calls f for each message of the store that q asks for. f ends it
-// early with errEnd.
+// messages calls f for each message of the store that q selects. f ends it early with errEnd.
 func (r Reader) messages(ctx context.Context, q Query, f func(m jetstream.Msg, seq uint64) error) error {
 	c, err := r.journal.open(ctx, q)
 	if err != nil {
@@ -127,6 +127,8 @@ func (r Reader) messages(ctx context.Context, q Query, f func(m jetstream.Msg, s
 			return context.Cause(ctx)
 		case err != nil && w.empty.Load():
 			return nil
+		case err != nil && w.late.Load():
+			return fmt.Errorf("read the journal: %w", errLate)
 		case err != nil:
 			return fmt.Errorf("read the journal: %w", err)
 		}
@@ -148,12 +150,12 @@ func (r Reader) messages(ctx context.Context, q Query, f func(m jetstream.Msg, s
 	}
 }
 
-// delivery is what is known of a message beside what it says.
+// delivery is what is known of a message beside its content.
 type delivery struct{ seq, delivered, pending uint64 }
 
-// whereabouts reads it from the subject on which a message could be acknowledged, which
-// ends with the sequences in the stream and of the delivery, a time, and how many are left.
-// The library's way makes a list of all its parts.
+// whereabouts reads it from the reply subject for acknowledgements, which ends with the
+// sequences in the stream and of the delivery, a time, and how many are left. The library's
+// function splits the subject into all its tokens, which is slower.
 func whereabouts(m jetstream.Msg) (delivery, error) {
 	var d delivery
 	rest, ok := m.Reply(), strings.Count(m.Reply(), ".") == ackDots
@@ -176,17 +178,18 @@ func whereabouts(m jetstream.Msg) (delivery, error) {
 	return delivery{meta.Sequence.Stream, meta.Sequence.Consumer, meta.NumPending}, nil
 }
 
-// ackDots is how many dots the usual form of that subject has.
+// ackDots is the number of dots in the usual form of that subject.
 const ackDots = 8
 
-// watcher ends a reader with its context, and one that does not follow when the
-// rest of what it was to read was discarded meanwhile. A timer for each message
-// would cost a tenth of the reading.
+// watcher ends a reader with its context, and also a reader that does not follow when the rest
+// of what it was to read was removed meanwhile. A timer for each message would cost a tenth of
+// the reading time.
 type watcher struct {
 	count   atomic.Uint64 // messages that were read
-	last    atomic.Uint64 // the number of the latest, as the server counts them
-	waiting atomic.Bool   // for the next one; else the reader is busy with one
-	empty   atomic.Bool   // it was ended since nothing is left
+	last    atomic.Uint64 // the server's number of the latest
+	waiting atomic.Bool   // for the next one; otherwise the reader handles one
+	empty   atomic.Bool   // it was ended because nothing is left
+	late    atomic.Bool   // or because the store does not send what is left
 	end     func()
 }
 
@@ -209,12 +212,13 @@ func watch(ctx context.Context, c *Cursor, it jetstream.MessagesContext, follow 
 	return w
 }
 
-// await returns when ctx ends, or when the reader waits for what is not there: the
-// server has nothing for it, and nothing that it sent is on its way. It looks twice.
+// await returns when ctx ends, or when the reader waits for nothing: the server has nothing for
+// it, and nothing is on its way. It checks twice. If the store does not send what it has for
+// too long, await gives up.
 func (w *watcher) await(ctx context.Context, c *Cursor) {
 	tick := time.NewTicker(idle)
 	defer tick.Stop()
-	last, looks := uint64(0), 0
+	last, looks, moved := uint64(0), 0, time.Now()
 	for {
 		select {
 		case <-tick.C:
@@ -223,8 +227,12 @@ func (w *watcher) await(ctx context.Context, c *Cursor) {
 		}
 		now := w.count.Load()
 		if now != last || !w.waiting.Load() {
-			last, looks = now, 0
+			last, looks, moved = now, 0, time.Now()
 			continue
+		}
+		if time.Since(moved) > longest(ctx) {
+			w.late.Store(true)
+			return
 		}
 		info, err := c.consumer.Info(ctx)
 		if err != nil || info.NumPending > 0 || info.Delivered.Consumer > w.last.Load() {
@@ -238,11 +246,11 @@ func (w *watcher) await(ctx context.Context, c *Cursor) {
 	}
 }
 
-// releaseTime bounds the wait for the server to forget a reader.
+// releaseTime limits how long release waits for the server.
 const releaseTime = 5 * time.Second
 
-// release forgets the reader in the server, which else would keep it for its
-// minute of grace: thousands of short listeners must not add up.
+// release removes the reader's consumer from the server, which would otherwise keep it for a
+// minute: with thousands of short listeners they would add up.
 func (j *source) release(c *Cursor) {
 	select {
 	case <-j.closed:
@@ -251,22 +259,22 @@ func (j *source) release(c *Cursor) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTime)
 	defer cancel()
-	// What fails is forgotten by the server itself, a minute later.
+	// If this fails, the server removes it itself, a minute later.
 	_ = j.stream.DeleteConsumer(ctx, c.consumer.CachedInfo().Name)
 }
 
-// Extent looks up what the journal holds.
+// Extent returns what the journal holds.
 func (j *Journal) Extent(ctx context.Context) (event.Extent, error) {
 	e, err := j.source.Extent(ctx)
 	e.Limit, e.Dropped = j.shares.limit, j.Dropped().Messages
 	return e, err
 }
 
-// Extent looks up what the stream holds.
+// Extent returns what the stream holds.
 func (j *source) Extent(ctx context.Context) (event.Extent, error) {
-	info, err := j.stream.Info(ctx)
+	info, err := j.info(ctx)
 	if err != nil {
-		return event.Extent{}, fmt.Errorf("read the journal: %w", err)
+		return event.Extent{}, err
 	}
 	s := info.State
 	e := event.Extent{
@@ -281,8 +289,8 @@ func (j *source) Extent(ctx context.Context) (event.Extent, error) {
 	return e, nil
 }
 
-// SequenceAt returns the sequence of the first event from the moment t on; one behind
-// the newest where there is none.
+// SequenceAt returns the sequence of the first event from the time t on; if there is none, the
+// one after the newest.
 func (j *source) SequenceAt(ctx context.Context, t time.Time) (uint64, error) {
 	c, err := j.open(ctx, Query{Since: t})
 	if err != nil {
@@ -293,9 +301,15 @@ func (j *source) SequenceAt(ctx context.Context, t time.Time) (uint64, error) {
 	if err != nil || c.left == 0 {
 		return last + 1, err
 	}
-	m, err := c.consumer.Next(jetstream.FetchMaxWait(5 * time.Second))
+	var m jetstream.Msg
+	err = j.ask(ctx, func(once context.Context) (err error) {
+		if m, err = c.consumer.Next(jetstream.FetchContext(once)); errors.Is(err, nats.ErrTimeout) {
+			return context.DeadlineExceeded
+		}
+		return err
+	})
 	if err != nil {
-		return 0, fmt.Errorf("read the journal: %w", err)
+		return 0, err
 	}
 	meta, err := m.Metadata()
 	if err != nil {
@@ -304,14 +318,14 @@ func (j *source) SequenceAt(ctx context.Context, t time.Time) (uint64, error) {
 	return meta.Sequence.Stream, nil
 }
 
-// PurgeBefore removes every event before the sequence seq and returns how many
-// messages went.
+// PurgeBefore removes every event before the sequence seq and returns how many messages were
+// removed.
 func (j *Journal) PurgeBefore(ctx context.Context, seq uint64) (uint64, error) {
 	before, err := j.Extent(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if err := j.stream.Purge(ctx, jetstream.WithPurgeSequence(seq)); err != nil {
+	if err := purgeHead(ctx, j.writer.store, j.stream, before.First, seq); err != nil {
 		return 0, fmt.Errorf("purge the journal: %w", err)
 	}
 	after, err := j.Extent(ctx)
@@ -321,8 +335,8 @@ func (j *Journal) PurgeBefore(ctx context.Context, seq uint64) (uint64, error) {
 	return before.Count - after.Count, nil
 }
 
-// PurgeWhere removes the events before the sequence seq of which match says so, one
-// by one, and returns how many went.
+// PurgeWhere removes the events before the sequence seq that match selects, one by one, and
+// returns how many were removed.
 func (j *Journal) PurgeWhere(ctx context.Context, seq uint64, match func(text []byte) (bool, error)) (uint64, error) {
 	join, pieces, gone := joiner{}, map[string][]uint64{}, uint64(0)
 	err := j.For("", nil).messages(ctx, Query{}, func(m jetstream.Msg, at uint64) error {

@@ -5,23 +5,21 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/journal"
 )
 
 // TestAMirrorOnAFullDisk: the mirror that cannot be written stops no reader of what it has, and
-// when there is room, and it was opened anew, it has all.
+// when there is room, and it was opened again, it has all.
 func TestAMirrorOnAFullDisk(t *testing.T) {
-	disk := t.TempDir()
-	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=8m"); err != nil {
-		t.Skip("this needs the right to mount a small disk: ", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(disk, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	disk := smallDisk(t)
 	a := startOwner(t, t.TempDir(), "m1-a", "127.0.0.1:0")
 	addTo(t, a.journal, "one")
 	s, m := startMirror(t, filepath.Join(disk, "mirror"), a.broker.Links.Addr(), "m1-a", "m2-b")
@@ -53,6 +51,111 @@ func TestAMirrorOnAFullDisk(t *testing.T) {
 	if got := heard(t, m, last); len(got) != 4 || got[0] != "1one" {
 		t.Errorf("the mirror has %v", got)
 	}
+}
+
+// smallDisk mounts a disk of 8 MiB.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	disk := t.TempDir()
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=8m"); err != nil {
+		t.Skip("this needs the right to mount a small disk: ", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(disk, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return disk
+}
+
+// fullDisk starts a broker on a disk that make has written to and that is full then.
+func fullDisk(t *testing.T, make func(b *broker.Broker, disk string)) (free func()) {
+	disk := smallDisk(t)
+	b := startStore(t, filepath.Join(disk, "store"))
+	make(b, disk)
+	ballast := filepath.Join(disk, "ballast")
+	fillDisk(t, ballast)
+	return func() {
+		if err := os.Remove(ballast); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRemovalsOnAFullDisk: of messages in the middle of a block the server writes down that they
+// are gone. Where the disk takes a part of that and not the rest it would wait for a lock of its own
+// for ever, and leave everybody without an answer.
+func TestRemovalsOnAFullDisk(t *testing.T) {
+	soon := func(t *testing.T) context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	t.Run("queue", func(t *testing.T) {
+		var q *journal.Queue
+		free := fullDisk(t, func(b *broker.Broker, _ string) {
+			var err error
+			if q, err = journal.OpenQueue(t.Context(), b.Conn(), "OUTBOX", b.Store()); err != nil {
+				t.Fatal(err)
+			}
+			put(t, q, 0, 2000)
+		})
+		if err := q.Remove(soon(t), 1500); !errors.Is(err, journal.ErrStore) {
+			t.Fatalf("a removal without room for it: %v", err)
+		}
+		free()
+		waitFor(t, "the removal", func() bool { return q.Remove(soon(t), 1500) == nil })
+		expectSpan(t, q, 1501, 2000)
+		if got := bodies(read(t, q, 1501, 2, 1<<20)); !slices.Equal(got, []string{"1500", "1501"}) {
+			t.Errorf("what is left is %v", got)
+		}
+	})
+	t.Run("table", func(t *testing.T) {
+		var table *journal.Table
+		free := fullDisk(t, func(b *broker.Broker, disk string) {
+			j, err := journal.Open(t.Context(), b.Conn(), journal.Options{Store: b.Store()})
+			if err == nil {
+				table, err = j.Table(t.Context(), "things")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n := 0; n == 0 || !splits(t, disk, "KV_things", 30); n++ {
+				if err := table.Put(t.Context(), strconv.Itoa(n), []byte(strings.Repeat("x", n%97))); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		if err := table.Remove(soon(t), "0"); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("a removal without room for it: %v", err)
+		}
+		if err := table.Delete(soon(t), "0"); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("a deletion without room for it: %v", err)
+		}
+		free()
+		if err := table.Remove(soon(t), "0"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := table.Get(soon(t), "0"); err != nil || got != nil {
+			t.Errorf("what was removed is %q, %v", got, err)
+		}
+	})
+}
+
+// splits says whether a full disk would take a part of so many bytes more in the newest block of a
+// stream, and not the rest.
+func splits(t *testing.T, disk, stream string, bytes int64) bool {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(disk, "store/jetstream/*/streams", stream, "msgs/*.blk"))
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	info, err := os.Stat(found[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := -info.Size() & 4095
+	return left > 0 && left < bytes
 }
 
 // fillDisk writes until the disk is full.

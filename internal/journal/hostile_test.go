@@ -31,7 +31,7 @@ func TestHostileQuestionsToALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := func(body string) {
-		if err := nc.PublishRequest(to.Create(), "$JSC.R.probe", []byte(body)); err != nil {
+		if err := nc.PublishRequest(to.Create(bus.JournalStream), "$JSC.R.probe", []byte(body)); err != nil {
 			t.Fatal(err)
 		}
 	}

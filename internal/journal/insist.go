@@ -3,24 +3,49 @@ package journal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
-// What the store is asked is answered within milliseconds. A store that is opened anew may leave
-// what is asked in that moment without an answer, and on a machine with too much to do one may
-// take many seconds: it is asked again after askTime, and waited for twice as long each time,
-// so that an answer that takes long is not missed for ever. It is given up after askTimes, two
-// minutes in all.
+// The store normally answers within milliseconds. While it is opened again it may never answer,
+// and on an overloaded machine it may take many seconds. So a question is repeated after
+// askTime, with a timeout that doubles each time, so that a slow answer is not missed forever.
+// After askTimes, 14 s in all, the caller gets an error. A start gives up only after
+// startTimes, two minutes, since without the answer the daemon would end.
 const (
-	askTime  = 2 * time.Second
-	askTimes = 6
+	askTime    = 2 * time.Second
+	askTimes   = 3
+	startTimes = 6
 )
 
-// insist asks, again where no answer comes, until ctx ends; the store tells the log that none has.
-// It is for what may be asked twice.
-func insist(ctx context.Context, store Store, what string, ask func(context.Context) error) (err error) {
+// ErrLate is wrapped by the error for a question that the store has not answered; so is
+// context.DeadlineExceeded.
+var ErrLate = errors.New("the store of this daemon does not answer")
+
+// errLate is that error.
+var errLate = fmt.Errorf("%w: %w", ErrLate, context.DeadlineExceeded)
+
+type startKey struct{}
+
+// Starting returns the context for a start, which waits longer for the store.
+func Starting(ctx context.Context) context.Context { return context.WithValue(ctx, startKey{}, true) }
+
+// times is how often a question is asked.
+func times(ctx context.Context) int {
+	if ctx.Value(startKey{}) != nil {
+		return startTimes
+	}
+	return askTimes
+}
+
+// longest is the total time for an answer of the store.
+func longest(ctx context.Context) time.Duration { return askTime<<times(ctx) - askTime }
+
+// insist calls ask, again if no answer comes, until ctx ends; store logs each missing answer.
+// It is for questions that may be asked twice.
+func insist(ctx context.Context, store Delays, what string, ask func(context.Context) error) (err error) {
 	begun, patience := time.Now(), askTime
-	for range askTimes {
+	for range times(ctx) {
 		once, cancel := context.WithTimeout(ctx, patience)
 		err = ask(once)
 		cancel()
@@ -33,5 +58,5 @@ func insist(ctx context.Context, store Store, what string, ask func(context.Cont
 		store.Late(what, time.Since(begun))
 		patience *= 2
 	}
-	return err
+	return errLate
 }

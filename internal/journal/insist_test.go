@@ -17,9 +17,9 @@ type late struct {
 
 func (l *late) Late(_ string, waited time.Duration) { l.waited = append(l.waited, waited) }
 
-// TestWhatIsNotAnsweredIsAskedAgain: what was asked while the store was opened anew does
+// TestWhatIsNotAnsweredIsAskedAgain: what was asked while the store was opened again does
 // not wait for all the time that its caller has. An answer that takes long comes before it is
-// asked for anew, at some time, and each attempt without one is told.
+// asked for again, at some time, and each attempt without one is told.
 func TestWhatIsNotAnsweredIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancelCause(t.Context())
@@ -50,9 +50,16 @@ func TestWhatIsNotAnsweredIsAskedAgain(t *testing.T) {
 		if err := insist(ctx, told, "it", slow); err != nil || len(told.waited) != 1 {
 			t.Errorf("slow: %v, told %v", err, told.waited)
 		}
-		const all = 126 * time.Second // 2, 4, 8, 16, 32, 64
-		if n, took, err := lost(100, nil); n != askTimes || took != all || !errors.Is(err, context.DeadlineExceeded) {
+		late := func(err error) bool { return errors.Is(err, ErrLate) && errors.Is(err, context.DeadlineExceeded) }
+		if n, took, err := lost(100, nil); n != 3 || took != 14*time.Second || !late(err) { // 2, 4, 8
 			t.Errorf("never answered: asked %d times, %s, %v", n, took, err)
+		}
+		ctx = Starting(ctx)
+		if n, took, err := lost(100, nil); n != 6 || took != 126*time.Second || !late(err) { // 2, 4, 8, 16, 32, 64
+			t.Errorf("never answered at a start: asked %d times, %s, %v", n, took, err)
+		}
+		if longest(ctx) != 126*time.Second {
+			t.Errorf("a start waits for %s", longest(ctx))
 		}
 		ended := errors.New("a signal")
 		stop(ended)

@@ -1,6 +1,6 @@
-// Package journal is the one store of everything that must not be lost: events,
-// jobs, returns, facts, the audit log. It appends, reads by tag and time, and
-// keeps small maps; it is the only user of JetStream.
+// Package journal is the one store of everything that must not be lost: events, jobs, returns,
+// facts, the audit log. It appends, reads by tag and time, and keeps small tables. No other
+// package uses JetStream.
 //
 // It does not decide what is stored, nor who may read it.
 package journal
@@ -24,17 +24,17 @@ import (
 // stored in several and read as one.
 const maxPart = 512 << 10
 
-// partHeader marks the pieces of a long event: id/number/count. They begin with
-// partMark, as no event does, for readers that are not sent the headers. Those of an
-// older daemon have another header, and no mark.
+// partHeader marks the pieces of a long event: id/number/count. Each piece begins with
+// partMark, as no event does, for readers that get no headers. Those of an older daemon have
+// another header, and no mark.
 const (
 	partHeader    = "Salt-Piece"
 	partMark      = 'p'
 	oldPartHeader = "Salt-Part"
 )
 
-// piece returns what the header of a message says of it, "" if it is no piece, and its
-// data without the mark.
+// piece returns what the header of a message says about it as a piece, "" if it is none, and
+// its data without the mark.
 func piece(h nats.Header, data []byte) (part string, text []byte) {
 	if part = h.Get(partHeader); part != "" {
 		return part, data[min(1, len(data)):]
@@ -42,54 +42,54 @@ func piece(h nats.Header, data []byte) (part string, text []byte) {
 	return h.Get(oldPartHeader), data
 }
 
-// Stream is the name of the one stream of events, for who looks at its files.
+// Stream is the name of the one stream of events, for code that reads its files.
 const Stream = bus.JournalStream
 
 const stream = Stream
 
-// Options bound what the journal keeps.
+// Options limit what the journal keeps.
 type Options struct {
-	MaxAge   time.Duration // events older than that go; 0 keeps them
-	MaxBytes int64         // what it may hold, see Journal.Tend; 0 or less is no limit
-	Store    Store         // tells of a store that cannot be written; nil never does
-	// Names is the file beside the store in which the names of what is stored are
-	// written along, so that the next start need not read them from the journal; "" for
-	// none.
+	MaxAge   time.Duration // older events are removed; 0 keeps all
+	MaxBytes int64         // what it may hold, see Journal.Tend; 0 or less means no limit
+	Store    Store         // reports when the store cannot be written; nil never does
+	// Names is the file beside the store with the names of stored batches, so that the next
+	// start need not read them from the journal; "" for none.
 	Names string
-	// Reserve writes down that sequences of the stream up to that one may be given out,
-	// so that none is a second time, whatever is lost; nil is for a journal without that.
+	// Reserve records that sequences of the stream up to upto may have been used, so that none
+	// is used twice, whatever is lost; nil for a journal without that.
 	Reserve func(stream string, upto uint64) error
 	// Lost is what is known to be lost of the stream.
 	Lost []Gap
 }
 
-// Gap is sequences, both ends among them.
+// Gap is a range of sequences, From and To included.
 type Gap struct{ From, To uint64 }
 
 // Journal is an open journal. Its methods may be called concurrently.
 type Journal struct {
-	Recent Recent // what was stored last, for completion
+	Recent Recent // the latest tags, for completion
 	source
 
 	writer *writer
 	names  *names
-	shares *shares
-	taken  taken         // events, by who fired them
-	log    *nameLog      // of keepNames alone; nil for none
-	stop   chan struct{} // closed by Close
-	ending sync.Once
-	wg     sync.WaitGroup
+	// reserve is that of Options.
+	reserve func(stream string, upto uint64) error
+	shares  *shares
+	taken   taken         // counts events by kind of sender
+	log     *nameLog      // used by keepNames only; nil for none
+	stop    chan struct{} // closed by Close
+	ending  sync.Once
+	wg      sync.WaitGroup
 
-	reconciled int  // how often it was found out what is stored; guarded by the order of the writer
-	cut        bool // the next message ends the batch before it, which may not be whole; guarded by the order of the writer
+	reconciled int  // how often it was reconciled; guarded by the writer's order
+	cut        bool // the next message ends the previous batch, which may be incomplete; guarded by the writer's order
 }
 
-// noWindow is the shortest time for which JetStream can remember ids of its own: the
-// journal gives it none, see Batch.
+// noWindow is the shortest duplicate window that JetStream accepts: the journal sends it no
+// message ids, see Batch.
 const noWindow = 100 * time.Millisecond
 
-// Open opens the journal in the JetStream that nc is connected to, making what
-// is missing.
+// Open opens the journal in the JetStream that nc is connected to, and makes what is missing.
 func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -114,7 +114,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	if o.Reserve != nil {
 		w.reserve = func(upto uint64) error { return o.Reserve(stream, upto) }
 	}
-	j := &Journal{source: source{name: stream, js: js, stream: s, closed: w.closed}, writer: w, names: newNames(), shares: newShares(o.MaxBytes), cut: true, stop: make(chan struct{})}
+	j := &Journal{reserve: o.Reserve, source: source{name: stream, js: js, stream: s, closed: w.closed, delays: w.store}, writer: w, names: newNames(), shares: newShares(o.MaxBytes), cut: true, stop: make(chan struct{})}
 	if err := j.recall(ctx, s.CachedInfo().State); err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
@@ -127,8 +127,8 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	return j, nil
 }
 
-// openStream opens the stream of this name as configure wants it, making it when it is missing, and
-// insists on an answer.
+// openStream opens the stream of this name with the settings of configure, and makes it if it
+// is missing. It waits for the answer, see insist.
 func openStream(ctx context.Context, js jetstream.JetStream, store Store, name string, configure func(*jetstream.StreamConfig)) (s jetstream.Stream, err error) {
 	err = insist(ctx, store, "open the stream "+name, func(ctx context.Context) (err error) {
 		s, err = configureStream(ctx, js, name, configure)
@@ -137,9 +137,9 @@ func openStream(ctx context.Context, js jetstream.JetStream, store Store, name s
 	return s, err
 }
 
-// configureStream does it. A stream that is so already is not updated: for that the server reads
-// all of the oldest block, to look whether a message in it is too old, which it does by itself
-// in time, and writes files.
+// configureStream does it once. A stream with the right settings is not updated: an update
+// makes the server write files, and read all of the oldest block to look for messages that are
+// too old, which it does by itself later.
 func configureStream(ctx context.Context, js jetstream.JetStream, name string, configure func(*jetstream.StreamConfig)) (jetstream.Stream, error) {
 	want := jetstream.StreamConfig{Name: name}
 	configure(&want)
@@ -158,17 +158,17 @@ func configureStream(ctx context.Context, js jetstream.JetStream, name string, c
 	return js.UpdateStream(ctx, want)
 }
 
-// Close writes down what the next start is to know and is not written yet. Without it the
-// next start reads that from the journal. What it has begun to store goes on.
+// Close writes what the next start needs to know. Without it, the next start reads that from
+// the journal. Appends under way go on.
 func (j *Journal) Close() {
 	j.ending.Do(func() { close(j.stop) })
 	j.wg.Wait()
 }
 
-// Stored is the sequence up to which all is known to be stored.
+// Stored returns the sequence up to which everything is known to be stored.
 func (j *Journal) Stored() uint64 { return j.writer.stored() }
 
-// storageError gives the server's word for a full disk its usual name.
+// storageError turns the server's error for a full disk into the usual one.
 func storageError(err error) error {
 	const insufficientStorage = 10047 // err_code of JSStorageResourcesExceededErr
 	var api *jetstream.APIError

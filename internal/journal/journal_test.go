@@ -170,7 +170,7 @@ func TestReadingFromTheMiddle(t *testing.T) {
 	}
 }
 
-// Pieces without an end, or of nonsense, are passed over: they are what a daemon
+// Pieces without an end, or of nonsense, are skipped: they are what a daemon
 // leaves that dies while it stores.
 func TestOrphansAreNeverRead(t *testing.T) {
 	t.Parallel()

@@ -17,28 +17,31 @@ import (
 	"github.com/brinebus/brine/internal/logging"
 )
 
-// Link lets other masters mirror the journal: it answers the one question that a mirror
-// asks, for messages from a sequence on. What they are sent, and how, is decided here.
-// Their servers ask for a consumer of the stream, which may be nearly anything, a sender to
-// any subject among it.
+// Link lets other masters mirror the journal. It answers the one request of a mirror, for
+// messages from a sequence on, and decides itself what they are sent, and how: their servers
+// send the settings of a consumer, which could ask for nearly anything, including delivery to
+// any subject.
 type Link struct {
-	own      string     // the name of the journal
-	nc       *nats.Conn // of the daemon, to the journal
-	links    *nats.Conn // among the links
+	own      string     // name of the own journal
+	nc       *nats.Conn // the daemon's connection to the journal
+	links    *nats.Conn // the connection to the account of links
 	log      *slog.Logger
 	throttle logging.Throttle
 	mu       sync.Mutex
-	before   map[string]string // the consumer that each reader has
+	before   map[string]string // the consumer of each reader, by stream
 }
 
-// apiTime is how long the server may take for an answer about a consumer.
+// apiTime is how long the server may take to answer about a consumer.
 const apiTime = 5 * time.Second
 
-// NewLink answers on links, which it closes with Close.
+// NewLink starts to answer on links, which Close closes.
 func (j *Journal) NewLink(own string, links *nats.Conn, log *slog.Logger) (*Link, error) {
 	l := &Link{own: own, nc: j.js.Conn(), links: links, log: log, before: map[string]string{}}
-	if _, err := links.Subscribe(bus.Link{Owner: own, Reader: "*"}.Create(), l.create); err != nil {
-		return nil, fmt.Errorf("serve links: %w", err)
+	for _, stream := range bus.LinkStreams {
+		create := func(m *nats.Msg) { l.create(stream, m) }
+		if _, err := links.Subscribe(bus.Link{Owner: own, Reader: "*"}.Create(stream), create); err != nil {
+			return nil, fmt.Errorf("serve links: %w", err)
+		}
 	}
 	return l, nil
 }
@@ -46,7 +49,7 @@ func (j *Journal) NewLink(own string, links *nats.Conn, log *slog.Logger) (*Link
 // Close ends it.
 func (l *Link) Close() { l.links.Close() }
 
-// wanted is what counts of a mirror's question.
+// wanted is the part of a mirror's request that counts.
 type wanted struct {
 	Config struct {
 		Deliver string `json:"deliver_subject"`
@@ -54,26 +57,26 @@ type wanted struct {
 	} `json:"config"`
 }
 
-// create makes the consumer of a mirror. The subject is what the server has let the reader
-// publish to, and so names it.
-func (l *Link) create(m *nats.Msg) {
+// create makes the consumer of a mirror. The subject names the reader, since the server lets it
+// publish to no other.
+func (l *Link) create(stream string, m *nats.Msg) {
 	to := bus.Link{Owner: l.own, Reader: strings.Split(m.Subject, ".")[2]}
-	answer, err := l.answer(to, m)
+	answer, err := l.answer(stream, to, m)
 	if err == nil {
 		err = m.RespondMsg(answer)
 	}
 	if err == nil {
 		return
 	}
-	if left, tell := l.throttle.Count("", time.Now(), maxLoggedOfLinks); tell {
+	if left, due := l.throttle.Count("", time.Now(), maxLoggedOfLinks); due {
 		l.log.Warn("a mirror of the journal was not served", "mirror", to.Reader, "err", err, "repeated", left)
 	}
 }
 
-// maxLoggedOfLinks is of how many questions the log tells in a minute that were not answered.
+// maxLoggedOfLinks is how many refused requests are logged in a minute.
 const maxLoggedOfLinks = 5
 
-func (l *Link) answer(to bus.Link, m *nats.Msg) (*nats.Msg, error) {
+func (l *Link) answer(stream string, to bus.Link, m *nats.Msg) (*nats.Msg, error) {
 	var q wanted
 	if err := json.Unmarshal(m.Data, &q); err != nil {
 		return nil, fmt.Errorf("unreadable question: %w", err)
@@ -84,14 +87,17 @@ func (l *Link) answer(to bus.Link, m *nats.Msg) (*nats.Msg, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.forget(to.Reader); err != nil {
+	if err := l.forget(stream, to.Reader); err != nil {
 		return nil, err
 	}
-	body, err := json.Marshal(consumerFor(to, q))
+	if err := l.warnOfACopy(stream, to, q.Config.Start); err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(consumerFor(stream, to, q))
 	if err != nil {
 		return nil, err
 	}
-	ask := nats.NewMsg(jetstream.DefaultAPIPrefix + "CONSUMER.CREATE." + Stream)
+	ask := nats.NewMsg(jetstream.DefaultAPIPrefix + "CONSUMER.CREATE." + stream)
 	ask.Data = body
 	got, err := l.nc.RequestMsg(ask, apiTime)
 	if err != nil {
@@ -101,13 +107,38 @@ func (l *Link) answer(to bus.Link, m *nats.Msg) (*nats.Msg, error) {
 		Name string `json:"name"`
 	}
 	if err := json.Unmarshal(got.Data, &made); err == nil && made.Name != "" {
-		l.before[to.Reader] = made.Name
+		l.before[stream+" "+to.Reader] = made.Name
 	}
 	return &nats.Msg{Header: got.Header, Data: got.Data}, nil
 }
 
-// consumerFor is what a mirror's server asks for, as it would ask itself.
-func consumerFor(to bus.Link, q wanted) any {
+// warnOfACopy logs if a mirror has more than this journal: it would take nothing until the
+// journal has as much again, and nobody would notice.
+func (l *Link) warnOfACopy(stream string, to bus.Link, start uint64) error {
+	got, err := l.nc.Request(jetstream.DefaultAPIPrefix+"STREAM.INFO."+stream, nil, apiTime)
+	if err != nil {
+		return err
+	}
+	var info struct {
+		State struct {
+			Last uint64 `json:"last_seq"`
+		} `json:"state"`
+	}
+	if err := json.Unmarshal(got.Data, &info); err != nil {
+		return err
+	}
+	if start > info.State.Last+1 && l.throttle.First(copied, time.Now()) {
+		l.log.Error("the other master has a mirror of more than this journal has, which was put back from a copy: what is new here does not count there. Stop this master, remove the file id beside the journal, and start it",
+			"mirror", to.Reader, "stream", stream, "mirrored", start-1, "here", info.State.Last)
+	}
+	return nil
+}
+
+// copied is the key for throttling that log line.
+const copied = "copied"
+
+// consumerFor returns the request for the consumer that a mirror's server needs.
+func consumerFor(stream string, to bus.Link, q wanted) any {
 	c := map[string]any{
 		"name": "JS_MIRROR_" + to.Reader, "deliver_subject": q.Config.Deliver, "deliver_policy": "all",
 		"ack_policy": "none", "max_deliver": 1, "ack_wait": 22 * time.Hour, "idle_heartbeat": time.Second, "flow_control": true,
@@ -116,35 +147,46 @@ func consumerFor(to bus.Link, q wanted) any {
 	if q.Config.Start > 0 {
 		c["deliver_policy"], c["opt_start_seq"] = "by_start_sequence", q.Config.Start
 	}
-	return map[string]any{"stream_name": Stream, "config": c}
+	return map[string]any{"stream_name": stream, "config": c}
 }
 
-// forget removes the consumer that a reader had: one at a time.
-func (l *Link) forget(reader string) error {
-	name := l.before[reader]
+// forget removes the previous consumer of a reader, which has one at a time.
+func (l *Link) forget(stream, reader string) error {
+	name := l.before[stream+" "+reader]
 	if name == "" {
 		return nil
 	}
-	delete(l.before, reader)
-	_, err := l.nc.Request(jetstream.DefaultAPIPrefix+"CONSUMER.DELETE."+Stream+"."+name, nil, apiTime)
+	delete(l.before, stream+" "+reader)
+	_, err := l.nc.Request(jetstream.DefaultAPIPrefix+"CONSUMER.DELETE."+stream+"."+name, nil, apiTime)
 	return err
 }
 
-// mirrorPrefix begins the names of streams that are mirrors.
+// mirrorPrefix is the prefix of the names of mirror streams.
 const mirrorPrefix = "MIRROR_"
 
-// Mirror is the mirror of another master's journal. It can be read as a journal can.
+// Mirror is the mirror of another master's journal. It can be read like a journal.
 type Mirror struct {
 	Name string // of the journal
 	source
 }
 
-// Mirrors are those in the JetStream that nc is connected to.
-func Mirrors(ctx context.Context, nc *nats.Conn) (list []*Mirror, err error) {
+// Mirrors returns those in the JetStream that nc is connected to.
+func Mirrors(ctx context.Context, nc *nats.Conn, delays Delays) (list []*Mirror, err error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
+	err = insist(ctx, delays, "list the mirrors", func(ctx context.Context) (err error) {
+		list, err = mirrors(ctx, js, delays)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the mirrors: %w", err)
+	}
+	return list, nil
+}
+
+func mirrors(ctx context.Context, js jetstream.JetStream, delays Delays) (list []*Mirror, err error) {
 	names := js.StreamNames(ctx)
 	for name := range names.Name() {
 		of, ok := strings.CutPrefix(name, mirrorPrefix)
@@ -155,21 +197,18 @@ func Mirrors(ctx context.Context, nc *nats.Conn) (list []*Mirror, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("open the mirror of %s: %w", of, err)
 		}
-		list = append(list, newMirror(of, js, s))
+		list = append(list, newMirror(of, js, s, delays))
 	}
-	if err := names.Err(); err != nil {
-		return nil, fmt.Errorf("list the mirrors: %w", err)
-	}
-	return list, nil
+	return list, names.Err()
 }
 
-func newMirror(of string, js jetstream.JetStream, s jetstream.Stream) *Mirror {
-	return &Mirror{Name: of, source: source{name: s.CachedInfo().Config.Name, js: js, stream: s, closed: closing(js.Conn())}}
+func newMirror(of string, js jetstream.JetStream, s jetstream.Stream, delays Delays) *Mirror {
+	return &Mirror{Name: of, source: source{name: s.CachedInfo().Config.Name, js: js, stream: s, closed: closing(js.Conn()), delays: delays}}
 }
 
-// OpenMirror opens the mirror of a journal, for the one that is called reader, making it
-// where it is missing.
-func OpenMirror(ctx context.Context, nc *nats.Conn, of bus.Link, o Options) (*Mirror, error) {
+// OpenMirror opens the mirror of a journal, for the reader in of, and makes it if it is
+// missing.
+func OpenMirror(ctx context.Context, nc *nats.Conn, of bus.Link, delays Delays, o Options) (*Mirror, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
@@ -178,18 +217,23 @@ func OpenMirror(ctx context.Context, nc *nats.Conn, of bus.Link, o Options) (*Mi
 	if o.MaxBytes > 0 {
 		most = o.MaxBytes
 	}
-	s, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	config := jetstream.StreamConfig{
 		Name: mirrorPrefix + of.Owner, Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
 		MaxAge: o.MaxAge, MaxBytes: most, AllowDirect: true, MirrorDirect: true,
 		Mirror: &jetstream.StreamSource{Name: Stream, External: &jetstream.ExternalStream{APIPrefix: of.API(), DeliverPrefix: of.Deliver()}},
+	}
+	var s jetstream.Stream
+	err = insist(ctx, delays, "open the mirror of "+of.Owner, func(ctx context.Context) (err error) {
+		s, err = js.CreateOrUpdateStream(ctx, config)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the mirror of %s: %w", of.Owner, storageError(err))
 	}
-	return newMirror(of.Owner, js, s), nil
+	return newMirror(of.Owner, js, s, delays), nil
 }
 
-// Detach ends the mirroring of a journal that is no more: what is there stays until it is too
+// Detach stops mirroring a journal that no longer exists: what is there stays until it is too
 // old.
 func (m *Mirror) Detach(ctx context.Context) error {
 	c := m.stream.CachedInfo().Config
@@ -210,13 +254,13 @@ func (m *Mirror) Drop(ctx context.Context) error {
 	return err
 }
 
-// Progress is how a mirror stands to its journal.
+// Progress is how far a mirror is.
 type Progress struct {
-	Active time.Duration // since something came; negative if nothing has
-	Lag    uint64        // messages that are not here yet, as far as is known
+	Active time.Duration // time since something came; negative if nothing has
+	Lag    uint64        // messages not here yet, as far as known
 }
 
-// Progress asks for it.
+// Progress returns how far the mirror is.
 func (m *Mirror) Progress(ctx context.Context) (Progress, error) {
 	info, err := m.stream.Info(ctx)
 	if err != nil {

@@ -1,15 +1,18 @@
 package journal_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,7 +49,13 @@ type owner struct {
 
 func startOwner(t testing.TB, dir, name, listen string) owner {
 	t.Helper()
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	return startOwnerTelling(t, dir, name, listen, t.Output())
+}
+
+// startOwnerTelling writes its log to w.
+func startOwnerTelling(t testing.TB, dir, name, listen string, w io.Writer) owner {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(w, nil))
 	o := storeOptions(dir, log)
 	o.Link = &broker.LinkOptions{Listen: listen, TLS: linkTLS(t, name), Journal: name, Judge: commonName}
 	b, err := broker.Start(o)
@@ -76,7 +85,7 @@ func startMirror(t testing.TB, dir, peer, of, reader string) (*broker.Mirror, *j
 	}
 	t.Cleanup(s.Stop)
 	waitFor(t, "that the link stands", s.Linked)
-	m, err := journal.OpenMirror(t.Context(), s.Conn(), bus.Link{Owner: of, Reader: reader}, journal.Options{})
+	m, err := journal.OpenMirror(t.Context(), s.Conn(), bus.Link{Owner: of, Reader: reader}, s, journal.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +167,7 @@ func TestAMirrorHasWhatTheJournalHas(t *testing.T) {
 }
 
 // TestAMirrorGoesOn: the owner ends, what was mirrored is there meanwhile, and when it is
-// back the mirror has what it lacked, at the same sequences, as soon as it was opened anew.
+// back the mirror has what it lacked, at the same sequences, as soon as it was opened again.
 func TestAMirrorGoesOn(t *testing.T) {
 	dir := t.TempDir()
 	a := startOwner(t, dir, "m1-a", "127.0.0.1:0")
@@ -180,6 +189,100 @@ func TestAMirrorGoesOn(t *testing.T) {
 	if got := heard(t, m, 2); !slices.Equal(got, []string{"1one", "2two"}) {
 		t.Errorf("the mirror has %v", got)
 	}
+}
+
+// TestAMirrorOfMoreThanThereIs: who puts back a copy of a journal that was mirrored is told.
+func TestAMirrorOfMoreThanThereIs(t *testing.T) {
+	told, line := io.Pipe()
+	defer told.Close()
+	found := make(chan string, 1)
+	go func() {
+		lines := bufio.NewScanner(told)
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), "put back from a copy") {
+				found <- lines.Text()
+			}
+		}
+	}()
+	a := startOwnerTelling(t, t.TempDir(), "m1-a", "127.0.0.1:0", line)
+	addTo(t, a.journal, "one")
+	to := bus.Link{Owner: "m1-a", Reader: "m2-b"}
+	s, m := startMirror(t, t.TempDir(), a.broker.Links.Addr(), to.Owner, to.Reader)
+	heard(t, m, 1)
+	if err := s.Conn().PublishRequest(to.Create(bus.JournalStream), "$JSC.R.probe", []byte(fmt.Sprintf(`{"config":{"deliver_subject":%q,"opt_start_seq":7}}`, to.Deliver()+".x"))); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case text := <-found:
+		if !strings.Contains(text, "mirrored=6") || !strings.Contains(text, "here=1") {
+			t.Error(text)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the log does not tell of it")
+	}
+}
+
+// TestDecisionsAreReserved: the sequences of what the other master mirrors are reserved before they
+// are given out.
+func TestDecisionsAreReserved(t *testing.T) {
+	b := startStore(t, t.TempDir())
+	var last uint64
+	j, err := journal.Open(t.Context(), b.Conn(), journal.Options{Reserve: func(stream string, upto uint64) error {
+		if stream == bus.DecisionStream {
+			last = upto
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	for range 2 { // the second time it goes on
+		table, err := j.Decisions(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := last
+		if err := table.Keep(t.Context(), "key", []byte("value")); err != nil {
+			t.Fatal(err)
+		}
+		if last <= before {
+			t.Errorf("reserved up to %d, before up to %d", last, before)
+		}
+	}
+}
+
+// TestDecisionsOfAnOwnerThatTellsNone: it is known whether the owner sends what it decides; one of an older
+// version has no such table.
+func TestDecisionsOfAnOwnerThatTellsNone(t *testing.T) {
+	a := startOwner(t, t.TempDir(), "m1-a", "127.0.0.1:0")
+	addTo(t, a.journal, "one")
+	to := bus.Link{Owner: "m1-a", Reader: "m2-b"}
+	s, m := startMirror(t, t.TempDir(), a.broker.Links.Addr(), to.Owner, to.Reader)
+	answered := func() bool {
+		t.Helper()
+		table, err := journal.OpenDecisions(t.Context(), s.Conn(), to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		is, err := table.Answered(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return is
+	}
+	answered()
+	heard(t, m, 1) // which was asked for before
+	if answered() {
+		t.Error("there are decisions of an owner that has none")
+	}
+	if _, err := a.journal.Decisions(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "that there are", answered)
 }
 
 // TestAJournalHasAName: a journal keeps its name, and no other one has it.

@@ -9,24 +9,24 @@ import (
 	"github.com/brinebus/brine/internal/event"
 )
 
-// Order merges what several readers have, each of a journal of its own, by the moments at
-// which it was stored. Each journal keeps its order. The clocks of two masters may differ:
-// then so does the order between them, and nothing else.
+// Order merges the events of several readers, each of its own journal, by the time of storing.
+// Each journal keeps its order. If the clocks of two masters differ, only the order between
+// their journals suffers.
 type Order struct {
 	mu    sync.Mutex
 	at    []string      // the stamp of the latest event of each reader
-	ended []bool        // it has had all, and nobody waits for it
+	ended []bool        // it has read everything; no reader waits for it
 	moved chan struct{} // closed when one of them goes on
 }
 
-// NewOrder is for so many readers, which are numbered from 0.
+// NewOrder is for that many readers, numbered from 0.
 func NewOrder(readers int) *Order {
 	return &Order{at: make([]string, readers), ended: make([]bool, readers), moved: make(chan struct{})}
 }
 
-// Turn returns when the reader may hand out an event with this stamp: no other one may
-// still have an older. One without a stamp comes with the one before it. flush hands out
-// what the reader has kept back, before another one may pass it; nil is for nothing.
+// Turn returns when the reader may hand out an event with this stamp: no other reader may still
+// have an older one. An event without a stamp comes with the one before it. flush hands out
+// what the reader has kept back before another reader may pass it; nil if there is nothing.
 func (o *Order) Turn(ctx context.Context, reader int, stamp string, flush func(context.Context) error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -60,7 +60,7 @@ func (o *Order) Turn(ctx context.Context, reader int, stamp string, flush func(c
 	return nil
 }
 
-// End says that nobody need wait for the reader any more, nor it for others.
+// End tells that the reader is done: no reader waits for it any more, nor it for others.
 func (o *Order) End(reader int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -70,7 +70,7 @@ func (o *Order) End(reader int) {
 	}
 }
 
-// passes says that the reader, once it has come to stamp, waits for another one, or that
+// passes reports whether the reader, once it is at stamp, must wait for another one, or another
 // one has waited for it.
 func (o *Order) passes(reader int, stamp string) bool {
 	for i, ended := range o.ended {
@@ -81,7 +81,7 @@ func (o *Order) passes(reader int, stamp string) bool {
 	return false
 }
 
-// first says that no other reader may still have something older.
+// first reports whether no other reader can still have an older event.
 func (o *Order) first(reader int) bool {
 	for i, ended := range o.ended {
 		if i != reader && !ended && (o.at[i] < o.at[reader] || o.at[i] == o.at[reader] && i < reader) {
@@ -96,15 +96,15 @@ func (o *Order) tell() {
 	o.moved = make(chan struct{})
 }
 
-// All reads the own journal and the mirrors of others as one. It keeps one event of each.
+// All reads the own journal and mirrors of others as one. It holds one event of each in memory.
 type All struct {
 	Own     *Journal
 	Mirrors func() []*Mirror
 	Log     *slog.Logger
 }
 
-// Read is that of a journal, for queries that do not follow: sequences are of each journal,
-// so FromSeq is of the own one alone, and of the others everything is read.
+// Read is like that of a journal, for queries that do not follow. Sequences are those of each
+// journal, so FromSeq applies to the own one only; the mirrors are read from the start.
 func (a All) Read(ctx context.Context, q Query, f func(event.Event) error) error {
 	mirrors := a.Mirrors()
 	if len(mirrors) == 0 {
@@ -133,7 +133,7 @@ func (a All) Read(ctx context.Context, q Query, f func(event.Event) error) error
 			case err == nil:
 			case i == 0 || m.refused.Load() || ctx.Err() != nil:
 				cancel(err)
-			default: // what the own journal has is told all the same
+			default: // the own journal is read nevertheless
 				a.Log.Warn("the mirror of another master's journal cannot be read", "mirror", mirrors[i-1].Name, "err", err)
 			}
 		})
@@ -142,7 +142,7 @@ func (a All) Read(ctx context.Context, q Query, f func(event.Event) error) error
 	return context.Cause(ctx)
 }
 
-// merged calls one function for what several readers have.
+// merged calls one function with the events of several readers.
 type merged struct {
 	order *Order
 	mu    sync.Mutex // held by f
@@ -150,7 +150,7 @@ type merged struct {
 	turn  sync.Mutex // held by long
 	long  func(context.Context, int) error
 
-	refused atomic.Bool // f has ended the reading
+	refused atomic.Bool // set when f has ended the reading
 }
 
 func (m *merged) hand(ctx context.Context, reader int, e event.Event) error {
@@ -159,7 +159,7 @@ func (m *merged) hand(ctx context.Context, reader int, e event.Event) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if ctx.Err() != nil { // another one has failed
+	if ctx.Err() != nil { // another reader has failed
 		return context.Cause(ctx)
 	}
 	err := m.f(e)

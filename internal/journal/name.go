@@ -12,12 +12,12 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// Most of the name of the host that becomes a part of the name of a journal.
+// maxHost is how much of the host's name becomes a part of a journal's name.
 const maxHost = 32
 
-// Name returns the name of the journal that lies in dir, and gives it one where it has none:
-// that of the host, and what no other journal has. It goes with the folder: who begins anew
-// has a journal of another name, and positions in the old one mean nothing there.
+// Name returns the name of the journal in dir, and gives it one if it has none: the host's name
+// and a random part. The name is stored in the directory: a new directory is a journal with
+// another name, for which old positions are not valid.
 func Name(dir string) (string, error) {
 	const file = "/id"
 	text, err := os.ReadFile(dir + file)
@@ -31,7 +31,7 @@ func Name(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	host, _ := os.Hostname() // without one its journal is named by what is random alone
+	host, _ := os.Hostname() // without one the name is the random part only
 	name := newName(host)
 	return name, atomicfile.Write(dir+file, []byte(name+"\n"), 0o600)
 }

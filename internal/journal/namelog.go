@@ -16,51 +16,51 @@ import (
 	"github.com/brinebus/brine/internal/atomicfile"
 )
 
-// nameLog is the file beside the journal in which names is written along, so that a
-// start reads it, and not the journal, to recognise repetitions. It is a sequence of
-// chunks, each with its length and sum; the first one that is damaged or torn ends it.
-// A chunk says up to which sequence of the journal the chunks so far account for it: what
-// is behind the last one is read from the journal. So nothing depends on the file being
-// whole, nor on when it reaches the disk.
+// nameLog is the file beside the journal with the contents of names, so that a start reads this
+// file, not the journal, to recognise duplicates. It is a sequence of chunks, each with its
+// length and checksum; the first damaged or incomplete one ends it. A chunk tells up to which
+// sequence of the journal the chunks so far are complete: names after the last one are read
+// from the journal. So nothing depends on the file being whole, nor on when it reaches the
+// disk.
 type nameLog struct {
 	path    string
-	created time.Time // of the stream: the names of another one are worth nothing
-	file    *os.File  // nil after a failure: the next write begins it anew
+	created time.Time // creation time of the stream: names of another stream are invalid
+	file    *os.File  // nil after a failure: the next write begins a new file
 	size    int64     // of file
-	fresh   int64     // its size when it was begun
-	upto    uint64    // the latest that was written
+	fresh   int64     // its size when it was created
+	upto    uint64    // the latest value written
 }
 
 const (
 	nameLogMagic = "brine names 1\n"
-	// maxChunk is more than a chunk ever has, which bounds what a damaged length costs.
+	// maxChunk is larger than any chunk; it limits what a damaged length costs.
 	maxChunk = 16 << 20
-	// nameLogSpare is how much a file may grow beyond twice what it was begun with
-	// before it is begun anew.
+	// nameLogSpare is how many bytes beyond twice its first size a file may grow before it is
+	// rewritten.
 	nameLogSpare = 1 << 20
-	// namesEvery is the pause between two writes, and with uptoEvery, how many messages
-	// may be stored before it is written that no names were among them, the bound of what
-	// is read from the journal at a start.
+	// namesEvery is the pause between two writes. uptoEvery is how many messages may be stored
+	// before the file records that there were no names among them, so it limits what a start
+	// reads from the journal.
 	namesEvery = 200 * time.Millisecond
 	uptoEvery  = 8192
 )
 
 var crcTable = crc32.MakeTable(crc32.Castagnoli)
 
-// named is one name with what is known of it.
+// named is a name and what is known of it.
 type named struct {
 	sender string
 	key    key
 	reach  reach
 }
 
-// shelved is names that were stored at that time at the latest.
+// shelved is names that were stored no later than a certain time.
 type shelved struct {
 	time time.Time
 	list []named
 }
 
-// appendChunk appends a chunk that tells of these names.
+// appendChunk appends a chunk with these names.
 func appendChunk(b []byte, upto uint64, now time.Time, list []named) []byte {
 	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0)
 	begin := len(b)
@@ -84,7 +84,7 @@ func appendChunk(b []byte, upto uint64, now time.Time, list []named) []byte {
 	return b
 }
 
-var errTorn = errors.New("a chunk is torn")
+var errTorn = errors.New("a chunk is incomplete")
 
 // readChunk takes the first chunk from b.
 func readChunk(b []byte, f func(now time.Time, n named)) (upto uint64, rest []byte, err error) {
@@ -143,8 +143,8 @@ func readNamed(r *bytes.Reader, sender string) (n named, err error) {
 	return n, err
 }
 
-// load calls f for what the file has, the oldest first, and returns how far that accounts
-// for the journal: 0 where there is no file, or it is of another journal.
+// load calls f for the content of the file, the oldest first, and returns up to which sequence
+// of the journal it is complete: 0 if there is no file, or it belongs to another journal.
 func (l *nameLog) load(f func(now time.Time, n named)) (upto uint64, err error) {
 	b, err := os.ReadFile(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +171,7 @@ func (l *nameLog) header() []byte {
 	return binary.LittleEndian.AppendUint64([]byte(nameLogMagic), uint64(l.created.UnixNano()))
 }
 
-// grown says whether most of the file is of the past.
+// grown reports whether most of the file is outdated.
 func (l *nameLog) grown() bool { return l.file == nil || l.size > 2*l.fresh+nameLogSpare }
 
 // add writes one more chunk.
@@ -186,7 +186,7 @@ func (l *nameLog) add(upto uint64, list []named) error {
 	return nil
 }
 
-// begin writes the file anew, with all names that are known.
+// begin writes a new file with all known names.
 func (l *nameLog) begin(upto uint64, all []shelved) error {
 	l.close()
 	b := l.header()
@@ -214,8 +214,8 @@ func (l *nameLog) close() {
 	}
 }
 
-// openNames recalls the names that were stored before the start: from the file that was
-// written along, and from what was stored behind it. No file is named "".
+// openNames loads the names that were stored before the start: from the file and, for what was
+// stored after it, from the journal. Without a path there is no file.
 func (j *Journal) openNames(ctx context.Context, path string, lost []Gap) error {
 	info := j.stream.CachedInfo()
 	from := uint64(0)
@@ -230,7 +230,7 @@ func (j *Journal) openNames(ctx context.Context, path string, lost []Gap) error 
 		switch {
 		case err != nil:
 			return fmt.Errorf("read the names of what is stored: %w", err)
-		case upto > info.State.LastSeq: // the end of the journal went with the power
+		case upto > info.State.LastSeq: // the end of the journal was lost in a power cut
 			j.names = newNames()
 		default:
 			from = upto
@@ -241,7 +241,7 @@ func (j *Journal) openNames(ctx context.Context, path string, lost []Gap) error 
 	return j.learn(ctx, from, info.State)
 }
 
-// keepNames writes the names along until Close, or the end of the connection.
+// keepNames writes the file until Close, or the end of the connection.
 func (j *Journal) keepNames() {
 	defer j.log.close()
 	for {
@@ -264,8 +264,8 @@ func (j *Journal) keepNames() {
 	}
 }
 
-// writeNames writes down what is new. What cannot be written is tried again with all the
-// rest when something is stored: the disk may be full for a while.
+// writeNames records what is new. If writing fails, for example because the disk is full, all
+// names are written the next time that something is stored.
 func (j *Journal) writeNames(end bool) {
 	upto, list, ok := j.names.takeFresh(j.writer.stored())
 	if ok && !j.log.grown() {

@@ -10,56 +10,56 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Bounds of what is remembered of the names of batches. JetStream's own way has no bound
-// but time: who fires a hundred thousand events a second makes it hold tens of millions.
+// Limits of the remembered names of batches. JetStream's own duplicate window is bounded by
+// time only: a sender of a hundred thousand events a second makes it hold tens of millions.
 const (
-	// nameWindow is for how long names are remembered: longer than any sender takes to
-	// try again.
+	// nameWindow is for how long names are remembered: longer than any sender takes to try
+	// again.
 	nameWindow = 10 * time.Minute
-	// maxNames is how many of the latest names of one sender are remembered at least,
-	// twice as many at most. Of what it asked for 128 requests are under way at a time,
-	// or a thousand letters.
+	// maxNames is how many of the latest names of one sender are remembered at least, twice as
+	// many at most. A sender has 128 requests under way at a time, or a thousand messages of an
+	// outbox.
 	maxNames = 8192
-	// maxLearned is how many messages are looked at at a start, at most, for names that
-	// are not in the file that is written along, see nameLog: where there is none. Some
-	// seconds; learnTime is far more.
+	// maxLearned is how many messages a start reads, at most, for names that are not in the
+	// file, see nameLog, for example if there is no file. It takes some seconds; learnTime is
+	// far more.
 	maxLearned = 1 << 20
 	learnTime  = 2 * time.Minute
-	// maxFresh is how many names may wait to be written to it; if there are more, all
-	// that is known is written anew.
+	// maxFresh is how many names may wait to be written to the file; if there are more, all
+	// names are written again.
 	maxFresh = 1 << 17
 )
 
-// names remembers which batches are stored, and how far. Each sender has room of its own,
-// so that nobody can make the journal forget the names of others.
+// names remembers which batches are stored, and how far. Each sender has its own space, so that
+// no sender can make the journal forget the names of others.
 type names struct {
 	mu      sync.Mutex
-	flights map[string]flight // batches that are being stored, by name
+	flights map[string]flight // batches being stored, by name
 	senders map[string]*senderNames
-	swept   time.Time // when senders of whom nothing was heard were forgotten last
+	swept   time.Time // when inactive senders were last forgotten
 
 	// What follows is for the file beside the journal, see nameLog.
 	fresh   []named
-	spilled bool   // there were more than fresh could hold, or they were not written
-	held    bool   // what was stored behind hold is being found out
+	spilled bool   // there were more than fresh can hold, or they were not written
+	held    bool   // what was stored after hold is being reconciled
 	hold    uint64 // see held
 }
 
-// flight is a batch that is being stored.
+// flight is a batch being stored.
 type flight struct {
 	p    *Pending
-	n    int    // events of the batch, those before First among them
-	from uint64 // its first message comes behind this sequence
+	n    int    // events of the batch, including those before First
+	from uint64 // its first message comes after this sequence
 }
 
 // known is what is stored of a batch, or being stored.
 type known struct {
 	n   int
 	end uint64   // the sequence of the last event
-	p   *Pending // of a batch that is being stored; else nil
+	p   *Pending // of a batch being stored; otherwise nil
 }
 
-// pending is the Pending of a repetition.
+// pending returns the Pending of a duplicate.
 func (k known) pending(w *writer) *Pending {
 	if k.p != nil {
 		return k.p
@@ -69,8 +69,8 @@ func (k known) pending(w *writer) *Pending {
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// key stands for a name: it needs no memory of its own, and nobody finds a second name
-// that has the same one.
+// key is the hash of a name: it has a fixed size, and two names with the same hash cannot be
+// found.
 type key [16]byte
 
 func keyOf(name string) (k key) {
@@ -85,7 +85,7 @@ type reach struct {
 	n   int32
 }
 
-// without is what is left of it where its end is lost: no more than that.
+// without returns what is left of it if its end is lost: no more than that.
 func (r reach) without(lost []Gap) reach {
 	for _, g := range lost {
 		if g.From <= r.end && r.end <= g.To {
@@ -96,8 +96,8 @@ func (r reach) without(lost []Gap) reach {
 	return r
 }
 
-// senderNames has the names of one sender: those of late, and those before them, which go
-// when there is no more room or they are old.
+// senderNames has the names of one sender: recent ones, and older ones, which are dropped when
+// there is no more space or their time is over.
 type senderNames struct {
 	sender     string
 	young, old map[key]reach
@@ -119,11 +119,11 @@ func (n *names) begin(name string, f flight) {
 	n.flights[name] = f
 }
 
-// stored notes that all of what p is for is stored.
+// stored records that everything p is for is stored.
 func (n *names) stored(name string, p *Pending, end uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if f, flying := n.flights[name]; flying && f.p == p { // else it is told of by what came after it
+	if f, flying := n.flights[name]; flying && f.p == p { // otherwise a later one reports it
 		delete(n.flights, name)
 		n.put(name, f.n, end, time.Now())
 	}
@@ -148,7 +148,7 @@ func (n *names) find(name string) known {
 	return known{n: int(e.n), end: e.end}
 }
 
-// put notes that the first count events of a batch are stored. Its caller holds mu.
+// put records that the first count events of a batch are stored. The caller holds mu.
 func (n *names) put(name string, count int, end uint64, now time.Time) {
 	n.sweep(now)
 	s := n.of(senderOf(name), now)
@@ -163,7 +163,7 @@ func (n *names) put(name string, count int, end uint64, now time.Time) {
 	}
 }
 
-// of returns the one of a sender, with room for one more name. Its caller holds mu.
+// of returns the names of a sender, with space for one more. The caller holds mu.
 func (n *names) of(sender string, now time.Time) *senderNames {
 	s := n.senders[sender]
 	if s == nil {
@@ -177,7 +177,7 @@ func (n *names) of(sender string, now time.Time) *senderNames {
 	return s
 }
 
-// recall takes a name from the file: it was stored then, at the latest.
+// recall takes a name from the file: it was stored at that time or before.
 func (n *names) recall(now, then time.Time, one named) {
 	if now.Sub(then) > 2*nameWindow {
 		return
@@ -187,9 +187,9 @@ func (n *names) recall(now, then time.Time, one named) {
 	n.of(one.sender, then).young[one.key] = one.reach
 }
 
-// takeFresh returns the names that were not written to the file yet, and up to which
-// sequence all that is stored is then written; stored is known to be. It is false if there
-// are others, which are only in all.
+// takeFresh returns the names that are not in the file yet, and up to which sequence the file
+// is complete once they are written; stored is known to be stored. ok is false if there are
+// others, which only all returns.
 func (n *names) takeFresh(stored uint64) (upto uint64, list []named, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -219,7 +219,7 @@ func appendNamed(list []named, sender string, names map[key]reach) []named {
 	return list
 }
 
-// completeTo is up to where all that is stored is among the names. Its caller holds mu.
+// completeTo returns the sequence up to which the names are complete. The caller holds mu.
 func (n *names) completeTo(stored uint64) uint64 {
 	if n.held {
 		stored = min(stored, n.hold)
@@ -230,14 +230,14 @@ func (n *names) completeTo(stored uint64) uint64 {
 	return stored
 }
 
-// spill says that the file lacks what was taken.
+// spill records that the file lacks what takeFresh returned.
 func (n *names) spill() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.fresh, n.spilled = nil, true
 }
 
-// sweep forgets senders of whom nothing was heard for long.
+// sweep forgets senders that were inactive for long.
 func (n *names) sweep(now time.Time) {
 	if now.Sub(n.swept) < nameWindow {
 		return
@@ -250,10 +250,12 @@ func (n *names) sweep(now time.Time) {
 	}
 }
 
-// forget gives up what is being stored, and returns the sequence behind which it would be.
+// forget drops the batches being stored, and returns the sequence after which they would be, and
+// those that were dropped before and are not found yet.
 func (n *names) forget() (from uint64, any bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	from, any = n.hold, n.held
 	for _, f := range n.flights {
 		if !any || f.from < from {
 			from, any = f.from, true
@@ -264,27 +266,28 @@ func (n *names) forget() (from uint64, any bool) {
 	return from, any
 }
 
-// found is called when what was forgotten is known again.
+// found is called when it is known again what was stored of them.
 func (n *names) found() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.held = false
 }
 
-// learn is told of what the journal holds.
+// learn records an event that the journal holds.
 func (n *names) learn(seq uint64, name string, number int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.put(name, number+1, seq, time.Now())
 }
 
-// known returns what is stored, or being stored, of the batch of that name. Its caller
-// holds the order of the writer.
+// known returns what is stored, or being stored, of the batch of that name. The caller holds
+// the writer's order.
 func (j *Journal) known(name string) (known, error) {
 	if name == "" {
 		return known{}, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), learnTime)
+	// Other writers wait meanwhile, and no longer than for anything else.
+	ctx, cancel := context.WithTimeout(context.Background(), stallWait)
 	defer cancel()
 	if err := j.reconcile(ctx); err != nil {
 		return known{}, err
@@ -292,27 +295,23 @@ func (j *Journal) known(name string) (known, error) {
 	return j.names.find(name), nil
 }
 
-// learn finds out which batches were stored behind the sequence from, before the start; 0 is
-// where nothing is known of any.
+// learn finds out which batches were stored after the sequence from, before the start; from is
+// 0 if nothing is known of any.
 func (j *Journal) learn(ctx context.Context, from uint64, s jetstream.StreamState) error {
 	since := time.Now().Add(-nameWindow)
 	switch {
 	case s.Msgs == 0 || s.LastSeq <= from || s.LastTime.Before(since):
 		return nil
 	case s.LastSeq > maxLearned && max(from, s.FirstSeq) < s.LastSeq-maxLearned:
-		from = s.LastSeq - maxLearned // in the middle of a batch, perhaps, of which it then knows nothing
+		from = s.LastSeq - maxLearned // this may be in the middle of a batch, which is then unknown
 	case from == 0:
-		return j.learnFrom(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since})
+		return j.readNames(ctx, Query{Since: since}, j.names.learn)
 	}
-	return j.learnFrom(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from + 1})
-}
-
-func (j *Journal) learnFrom(ctx context.Context, from jetstream.OrderedConsumerConfig) error {
-	return j.readNames(ctx, from, j.names.learn)
+	return j.readNames(ctx, Query{FromSeq: from + 1}, j.names.learn)
 }
 
 // reconcile finds out what is stored of the batches that were under way when a message was
-// refused or not answered: once the server has taken all that was sent.
+// refused or not answered, after the server has handled everything that was sent.
 func (j *Journal) reconcile(ctx context.Context) error {
 	w := j.writer
 	if !w.doubted() {
@@ -322,7 +321,7 @@ func (j *Journal) reconcile(ctx context.Context) error {
 		return err
 	}
 	if from, any := j.names.forget(); any {
-		if err := j.learnFrom(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from + 1}); err != nil {
+		if err := j.readNames(ctx, Query{FromSeq: from + 1}, j.names.learn); err != nil {
 			return err
 		}
 	}

@@ -68,3 +68,25 @@ func TestNamesOfWhatIsLost(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatWasUnderWayIsReadAgain: when the journal could not be read to its end after a failed
+// write, the next attempt begins where that one began, or repetitions would be stored.
+func TestWhatWasUnderWayIsReadAgain(t *testing.T) {
+	n := newNames()
+	n.begin("web1/a", flight{from: 7})
+	n.begin("web1/b", flight{from: 9})
+	for range 2 {
+		if from, any := n.forget(); !any || from != 7 {
+			t.Errorf("it is read behind %d, %v", from, any)
+		}
+	}
+	n.begin("web1/c", flight{from: 20})
+	n.found()
+	if from, any := n.forget(); !any || from != 20 {
+		t.Errorf("what came later is read behind %d, %v", from, any)
+	}
+	n.found()
+	if _, any := n.forget(); any {
+		t.Error("nothing was under way, and it is read")
+	}
+}

@@ -7,7 +7,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// origin is the kind of who fired an event.
+// origin is the kind of sender of an event.
 type origin int
 
 const (
@@ -21,12 +21,12 @@ const (
 // taken counts events by their origin.
 type taken [origins]atomic.Uint64
 
-// originOf is the kind of an owner, see ownerOf.
+// originOf returns the kind of an owner, see ownerOf.
 func originOf(owner string) origin {
 	switch {
 	case owner == "":
 		return ofDaemon
-	case strings.HasPrefix(owner, "user:"):
+	case strings.HasPrefix(owner, salt.UserPrefix):
 		return ofUser
 	case strings.HasPrefix(owner, salt.ClientPrefix):
 		return ofClient
@@ -34,8 +34,8 @@ func originOf(owner string) origin {
 	return ofMinion
 }
 
-// Taken is how many events were stored since the start, by the kind of who fired them or,
-// of jobs and runners, of who started these.
+// Taken returns how many events were stored since the start, by kind of sender. Events of the
+// daemon about what a user did count for this user.
 func (j *Journal) Taken() map[string]uint64 {
 	return map[string]uint64{
 		"daemon": j.taken[ofDaemon].Load(), "user": j.taken[ofUser].Load(), "client": j.taken[ofClient].Load(), "minion": j.taken[ofMinion].Load(),

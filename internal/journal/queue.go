@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Queue is a durable queue: what is put at its end stays, in order, until it is
-// removed from its head. It sets no limits of its own, since what it drops must
-// be counted by somebody. Its methods may be called concurrently.
+// Queue is a durable queue: a message stays, in order, until it is removed from the head. It
+// has no limits of its own, since its user must count what is dropped. Its methods may be
+// called concurrently.
 type Queue struct {
 	nc      *nats.Conn
 	writer  *writer
@@ -28,14 +28,15 @@ type Queue struct {
 type Entry struct {
 	Seq    uint64 // its sequence, from 1, never used again
 	Stored time.Time
+	ID     string // given to Begin
 	Body   []byte
-	Size   int64 // bytes that it takes in the store
+	Size   int64 // its bytes in the store
 }
 
-// MaxEntry is the largest body that a queue takes.
+// MaxEntry is the largest body that a queue accepts.
 const MaxEntry = maxPart
 
-// repeatWindow is how long a queue remembers ids.
+// repeatWindow is how long a queue remembers ids, for duplicates.
 const repeatWindow = 2 * time.Minute
 
 // OpenQueue opens the queue of this name, made of capital letters, in the
@@ -63,15 +64,15 @@ func OpenQueue(ctx context.Context, nc *nats.Conn, name string, store Store) (*Q
 // recordBytes is what a message takes in the file store, beside subject and body.
 const recordBytes = 30
 
-// Size is how many bytes of the store a message with this body takes.
+// Size returns how many bytes of the store a message with this body takes.
 func (q *Queue) Size(body []byte) int64 {
 	return int64(recordBytes + len(q.subject) + len(body))
 }
 
-// Begin starts to put body at the end, in the order of the calls, without
-// waiting. Once Wait has returned its sequence the message survives a kill of the
-// process. An id that was used in the last minutes is a repetition: nothing is
-// put, and the sequence is that of the first.
+// Begin starts to put body at the end without waiting. Messages are put in the order of the
+// calls. Once Wait has returned its sequence, the message survives a kill of the process. An id
+// that was used in the last minutes is a duplicate: nothing is put, and the sequence is that of
+// the first.
 func (q *Queue) Begin(body []byte, id string) (*Pending, error) {
 	if len(body) > MaxEntry {
 		return nil, fmt.Errorf("put into the queue %s: %d bytes, the limit is %d", q.name, len(body), MaxEntry)
@@ -83,10 +84,9 @@ func (q *Queue) Begin(body []byte, id string) (*Pending, error) {
 	return q.begin(m)
 }
 
-// BeginAfter is Begin for a message that belongs directly behind the sequence last:
-// if that is not the end of the queue when it arrives, it is not put, and Wait
-// fails. So of messages that are begun one behind the other none is stored
-// without those before it.
+// BeginAfter is Begin for a message that must directly follow the sequence last: if last is not
+// the end of the queue when the message arrives, it is not put, and Wait fails. So of several
+// messages begun in a row, none is stored without those before it.
 func (q *Queue) BeginAfter(body []byte, last uint64) (*Pending, error) {
 	if len(body) > MaxEntry {
 		return nil, fmt.Errorf("put into the queue %s: %d bytes, the limit is %d", q.name, len(body), MaxEntry)
@@ -135,7 +135,7 @@ func (q *Queue) Span(ctx context.Context) (Span, error) {
 	return Span{First: s.FirstSeq, Last: s.LastSeq, Bytes: int64(s.Bytes)}, nil
 }
 
-// Newest returns the last message that is there; false where there is none.
+// Newest returns the last message, or false if there is none.
 func (q *Queue) Newest(ctx context.Context) (Entry, bool, error) {
 	var m *jetstream.RawStreamMsg
 	err := insist(ctx, q.writer.store, "read the queue "+q.name, func(ctx context.Context) (err error) {
@@ -151,33 +151,41 @@ func (q *Queue) Newest(ctx context.Context) (Entry, bool, error) {
 	return Entry{Seq: m.Sequence, Stored: m.Time, Body: m.Data, Size: q.Size(m.Data)}, true, nil
 }
 
-// Remove takes the messages up to the sequence seq from the head.
+// Remove removes the messages up to the sequence seq from the head.
 func (q *Queue) Remove(ctx context.Context, seq uint64) error {
-	if err := q.stream.Purge(ctx, jetstream.WithPurgeSequence(seq+1)); err != nil {
+	have, err := q.Span(ctx)
+	if err == nil {
+		err = purgeHead(ctx, q.writer.store, q.stream, have.First, seq+1)
+	}
+	if err != nil {
 		return fmt.Errorf("remove from the queue %s: %w", q.name, err)
 	}
 	return nil
 }
 
-// Read returns the messages from the sequence seq on: at most count of them, and
-// none after the one that reaches bytes. It returns nothing when there are none.
+// Read returns messages from the sequence seq on: at most count, and none after the one with
+// which their size reaches bytes. It returns nothing if there are none.
 func (q *Queue) Read(ctx context.Context, seq uint64, count, bytes int) ([]Entry, error) {
-	entries, err := q.read(ctx, max(seq, 1), count, bytes)
+	var entries []Entry
+	err := insist(ctx, q.writer.store, "read the queue "+q.name, func(ctx context.Context) (err error) {
+		entries, err = q.read(ctx, max(seq, 1), count, bytes)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read the queue %s: %w", q.name, err)
 	}
 	return entries, nil
 }
 
-// read asks for a batch: one request, answered by the messages and a mark behind
-// them. The client library has no call for it.
+// read sends one batch request; the answer is the messages and then a message with a status.
+// The client library has no call for it.
 func (q *Queue) read(ctx context.Context, seq uint64, count, bytes int) (entries []Entry, err error) {
 	ask, err := json.Marshal(map[string]any{"seq": seq, "batch": count, "max_bytes": bytes, "next_by_subj": q.subject})
 	if err != nil {
 		return nil, err
 	}
 	inbox := q.nc.NewInbox()
-	batch := make(chan *nats.Msg, count+1) // and the mark; the library's own channel has room for 65,536
+	batch := make(chan *nats.Msg, count+1) // and the status; the library's own channel has a capacity of 65,536
 	sub, err := q.nc.ChanSubscribe(inbox, batch)
 	if err != nil {
 		return nil, err
@@ -193,7 +201,7 @@ func (q *Queue) read(ctx context.Context, seq uint64, count, bytes int) (entries
 		}
 		switch status := m.Header.Get("Status"); status {
 		case "":
-		case "204", "404": // the end of the batch; nothing at all
+		case "204", "404": // the end of the batch; an empty queue
 			return entries, nil
 		default:
 			return nil, fmt.Errorf("the store answers %s %s", status, m.Header.Get("Description"))
@@ -219,7 +227,7 @@ func (q *Queue) next(ctx context.Context, batch <-chan *nats.Msg) (*nats.Msg, er
 }
 
 func entry(m *nats.Msg) (e Entry, err error) {
-	e.Body = m.Data
+	e.Body, e.ID = m.Data, m.Header.Get(jetstream.MsgIDHeader)
 	if e.Seq, err = strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64); err != nil {
 		return e, err
 	}

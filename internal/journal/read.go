@@ -12,21 +12,22 @@ import (
 	"github.com/brinebus/brine/internal/event"
 )
 
-// source is a stream of events that can be read: that of the own journal, or the mirror of
-// another one. Its methods may be called concurrently.
+// source is a stream of events that can be read: the own journal, or a mirror. Its methods may
+// be called concurrently.
 type source struct {
 	name   string // of the stream
 	js     jetstream.JetStream
 	stream jetstream.Stream
 	closed <-chan struct{} // closed with the connection
-	ahead  ahead           // what readers hold
+	delays Delays
+	ahead  ahead // what readers hold
 }
 
-// Fetch reads the event whose pieces lie at these sequences.
+// Fetch reads the event whose pieces have these sequences.
 func (j *source) Fetch(ctx context.Context, sequences []uint64) (event.Event, error) {
 	body := make([]byte, 0, min(len(sequences)*maxPart, maxJoined))
 	for _, seq := range sequences {
-		m, err := j.stream.GetMsg(ctx, seq)
+		m, err := j.message(ctx, seq)
 		if err != nil {
 			return event.Event{}, fmt.Errorf("read entry %d of the journal: %w", seq, err)
 		}
@@ -41,21 +42,21 @@ func (j *source) Fetch(ctx context.Context, sequences []uint64) (event.Event, er
 	return e, nil
 }
 
-// Query says which events to read. The zero value reads all that is stored.
+// Query selects events. The zero value selects all that are stored.
 type Query struct {
-	Subjects []string  // from event.Subject and its kin, wildcards allowed; none is all
+	Subjects []string  // from event.Subject and similar functions, wildcards allowed; none means all
 	FromSeq  uint64    // start at this sequence
-	Since    time.Time // or at this moment
-	New      bool      // or with what comes after now
+	Since    time.Time // or at this time
+	New      bool      // or with new events
 	Follow   bool      // do not stop at the end of what is stored
-	// Long is called before an event of several pieces is put together, with about how
-	// many bytes it has; an error ends the reading. It may wait. Nil is not called.
+	bare     bool      // headers only
+	// Long, if not nil, is called before an event of several pieces is assembled, with about
+	// how many bytes it has. It may wait; an error ends the reading.
 	Long func(ctx context.Context, size int) error
 }
 
-// Read calls f for each event in the order of the journal, until the end of what
-// was stored when it began (or for ever, with Follow), an error of f, or the end
-// of ctx.
+// Read calls f for each event in the order of the journal, up to what was stored when it began
+// (or forever, with Follow), until f returns an error or ctx ends.
 func (j *source) Read(ctx context.Context, q Query, f func(event.Event) error) error {
 	c, err := j.open(ctx, q)
 	if err != nil {
@@ -70,39 +71,75 @@ type Cursor struct {
 	consumer jetstream.Consumer
 	reader   Reader
 	follow   bool
-	left     uint64 // messages of the query that were stored when it began
-	last     uint64 // the number of the message that was read last, as the server counts them
+	left     uint64 // matching messages that were stored when it began
+	last     uint64 // the server's number of the message that was read last
 	joiner   joiner
 	long     func(ctx context.Context, size int) error
 }
 
-// Open places a cursor. What is appended after Open returns is seen by Each of a
-// query that follows.
+// Open places a cursor. With Follow, Each returns everything that is appended after Open has
+// returned.
 func (j *source) Open(ctx context.Context, q Query) (*Cursor, error) { return j.open(ctx, q) }
 
 // Each is Read from the cursor.
 func (c *Cursor) Each(ctx context.Context, f func(event.Event) error) error { return c.each(ctx, f) }
 
 func (j *source) open(ctx context.Context, q Query) (*Cursor, error) {
-	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: everywhere(q.Subjects), DeliverPolicy: jetstream.DeliverAllPolicy, InactiveThreshold: time.Minute}
+	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: everywhere(q.Subjects), DeliverPolicy: jetstream.DeliverAllPolicy, InactiveThreshold: time.Minute, HeadersOnly: q.bare}
 	switch {
 	case q.FromSeq > 0:
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, q.FromSeq
 	case !q.Since.IsZero():
 		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &q.Since
 	case q.New:
-		// The end is fixed here and not when the first event is asked for.
+		// The end is fixed here, not when the first event is read.
 		last, err := j.Last(ctx)
 		if err != nil {
 			return nil, err
 		}
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, last+1
 	}
-	c, err := j.stream.OrderedConsumer(ctx, cfg)
+	c, err := j.consumer(ctx, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("read the journal: %w", err)
+		return nil, err
 	}
 	return &Cursor{consumer: c, reader: j.For("", nil), follow: q.Follow, left: c.CachedInfo().NumPending, joiner: joiner{}, long: q.Long}, nil
+}
+
+// consumer makes a consumer of the stream. If the answer is late, there may be a second one
+// until the server removes it, after a minute.
+func (j *source) consumer(ctx context.Context, cfg jetstream.OrderedConsumerConfig) (c jetstream.Consumer, err error) {
+	err = j.ask(ctx, func(ctx context.Context) (err error) {
+		c, err = j.stream.OrderedConsumer(ctx, cfg)
+		return err
+	})
+	return c, err
+}
+
+// message reads one message.
+func (j *source) message(ctx context.Context, seq uint64, opts ...jetstream.GetMsgOpt) (m *jetstream.RawStreamMsg, err error) {
+	err = j.ask(ctx, func(ctx context.Context) (err error) {
+		m, err = j.stream.GetMsg(ctx, seq, opts...)
+		return err
+	})
+	return m, err
+}
+
+// info returns the state of the stream.
+func (j *source) info(ctx context.Context) (info *jetstream.StreamInfo, err error) {
+	err = j.ask(ctx, func(ctx context.Context) (err error) {
+		info, err = j.stream.Info(ctx)
+		return err
+	})
+	return info, err
+}
+
+// ask asks the store, see insist.
+func (j *source) ask(ctx context.Context, question func(context.Context) error) error {
+	if err := insist(ctx, j.delays, "read the stream "+j.name, question); err != nil {
+		return fmt.Errorf("read the journal: %w", err)
+	}
+	return nil
 }
 
 func (c *Cursor) each(ctx context.Context, f func(event.Event) error) error {
@@ -149,29 +186,36 @@ func (c *Cursor) each(ctx context.Context, f func(event.Event) error) error {
 
 var errEnd = errors.New("nothing is left")
 
-// readAhead is how many messages a cursor has asked for and not read yet, at most: of long
-// ones much less, see Reader.
+// readAhead is how many messages a cursor has requested and not read yet, at most. For long
+// messages it is much less, see Reader.
 const readAhead = 500
 
-// idle is how long nothing may come before a reader that does not follow looks
-// whether the rest was discarded, by age or size, since it began.
+// idle is how long nothing may come until a reader that does not follow checks whether the rest
+// was removed, by age or size, since it began.
 const idle = 500 * time.Millisecond
 
 func (c *Cursor) next(ctx context.Context, it jetstream.MessagesContext) (jetstream.Msg, error) {
 	if c.follow {
 		return it.Next()
 	}
-	for {
+	for begun := time.Now(); ; {
 		m, err := it.Next(jetstream.NextMaxWait(idle))
 		if !errors.Is(err, nats.ErrTimeout) {
 			return m, err
 		}
-		info, err := c.consumer.Info(ctx)
+		var info *jetstream.ConsumerInfo
+		err = c.reader.journal.ask(ctx, func(ctx context.Context) (err error) {
+			info, err = c.consumer.Info(ctx)
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}
-		if info.NumPending == 0 && info.Delivered.Consumer <= c.last { // else something is on its way
+		if info.NumPending == 0 && info.Delivered.Consumer <= c.last { // otherwise something is on its way
 			return nil, errEnd
+		}
+		if time.Since(begun) > longest(ctx) {
+			return nil, errLate
 		}
 	}
 }
@@ -195,14 +239,14 @@ func (c *Cursor) one(ctx context.Context, m jetstream.Msg, seq uint64, f func(ev
 	return f(e)
 }
 
-// maxOpen is how many long events may be read side by side; an unfinished one
-// beyond that is an orphan of a daemon that died while it stored it.
+// maxOpen is how many long events may be read in parallel; an incomplete one beyond that is an
+// orphan of a daemon that died while storing it.
 const maxOpen = 64
 
-// maxJoined is the room that is made for a long event before its pieces have come.
+// maxJoined limits the memory that is allocated for a long event before its pieces have come.
 const maxJoined = 64 << 20
 
-// joiner puts pieces together, by the id of their event.
+// joiner assembles pieces, by the id of their event.
 type joiner map[string][]byte
 
 func (j joiner) join(part string, data []byte) (body []byte, whole bool) {
@@ -213,7 +257,7 @@ func (j joiner) join(part string, data []byte) (body []byte, whole bool) {
 	if !ok {
 		return nil, false
 	}
-	if n == 0 { // begun anew, after a daemon died while it stored it
+	if n == 0 { // begun again, since the daemon died while storing it
 		delete(j, id)
 	}
 	if have := len(j[id]); n*maxPart != have || n > 0 && have == 0 {
@@ -224,7 +268,7 @@ func (j joiner) join(part string, data []byte) (body []byte, whole bool) {
 		clear(j)
 	}
 	if n == 0 {
-		j[id] = make([]byte, 0, min(count*maxPart, maxJoined)) // which else is copied again and again
+		j[id] = make([]byte, 0, min(count*maxPart, maxJoined)) // otherwise it is copied again and again
 	}
 	j[id] = append(j[id], data...)
 	if n < count-1 {
@@ -235,7 +279,7 @@ func (j joiner) join(part string, data []byte) (body []byte, whole bool) {
 	return body, true
 }
 
-// splitPart takes apart id/number/count; the id may have slashes of its own.
+// splitPart parses id/number/count; the id may contain slashes.
 func splitPart(part string) (id string, n, count int, ok bool) {
 	l := readLabel(part)
 	return l.name, l.n, l.count, l.n < l.count
@@ -243,14 +287,14 @@ func splitPart(part string) (id string, n, count int, ok bool) {
 
 // Last returns the sequence of the newest event, 0 for an empty journal.
 func (j *source) Last(ctx context.Context) (uint64, error) {
-	info, err := j.stream.Info(ctx)
+	info, err := j.info(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("read the journal: %w", err)
+		return 0, err
 	}
 	return info.State.LastSeq, nil
 }
 
-// First returns the first event on subject, and false where there is none.
+// First returns the first event on subject, or false if there is none.
 func (j *source) First(ctx context.Context, subject string) (event.Event, bool, error) {
 	m, err := j.first(ctx, subject)
 	if err != nil || m == nil {
@@ -267,15 +311,15 @@ func (j *source) First(ctx context.Context, subject string) (event.Event, bool, 
 	return e, true, nil
 }
 
-// first returns the first message on subject of any class, nil where there is none.
+// first returns the first message on subject in any class, nil if there is none.
 func (j *source) first(ctx context.Context, subject string) (found *jetstream.RawStreamMsg, err error) {
 	for _, s := range everywhere([]string{subject}) {
-		m, err := j.stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(s))
+		m, err := j.message(ctx, 1, jetstream.WithGetMsgSubject(s))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the journal: %w", err)
+			return nil, err
 		}
 		if found == nil || m.Sequence < found.Sequence {
 			found = m

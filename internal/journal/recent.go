@@ -12,8 +12,8 @@ const (
 	recentJobs = 128
 )
 
-// Recent are the tags that were stored last, each once, in memory: whoever completes one
-// costs no reading of the store.
+// Recent holds the tags that were stored last, each once, in memory, so that completion need
+// not read the store.
 type Recent struct {
 	mu   sync.Mutex
 	tags ring
@@ -44,8 +44,8 @@ func (r *ring) add(word string, most int) {
 	r.next = (r.next + 1) % most
 }
 
-// add takes the tag of an event. Of those of a job, which are as many as it has minions, it
-// keeps the first.
+// add takes the tag of an event. Of the tags of one job, one for each of its minions, it keeps
+// the first.
 func (r *Recent) add(tag string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,10 +60,10 @@ func (r *Recent) add(tag string) {
 	}
 }
 
-// Tags are those of the newest events since the start, in no order.
+// Tags returns the tags of the newest events since the start, unsorted.
 func (r *Recent) Tags() []string { return r.list(&r.tags) }
 
-// Jobs are the ids of the newest jobs since the start, in no order.
+// Jobs returns the ids of the newest jobs since the start, unsorted.
 func (r *Recent) Jobs() []string { return r.list(&r.jobs) }
 
 func (r *Recent) list(of *ring) []string {

@@ -11,31 +11,31 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Bounds of what is read by counting.
+// Limits of reading by count.
 const (
-	batchMessages = 512     // asked for at once: the store takes nothing else meanwhile
-	batchBytes    = 1 << 20 // of them, about
+	batchMessages = 512     // requested at once: the store stores nothing meanwhile
+	batchBytes    = 1 << 20 // their bytes, about
 	batchesAhead  = 2       // under way
-	// fewBytes are asked for by a reader that has no room for more, one batch at a time: of
-	// long messages that is one.
+	// fewBytes are requested by a reader that may not hold more, one batch at a time: with long
+	// messages that is one message.
 	fewBytes = 32 << 10
-	// stretch is how far a consumer reads on where counting does not do.
+	// stretch is how far a consumer reads where reading by count is not possible.
 	stretch = 16 << 10
-	// batchTime is how long the store may take for a batch before a consumer is asked.
+	// batchTime is how long the store may take for a batch before a consumer is used.
 	batchTime = 10 * time.Second
 )
 
-// Replay is that of a Reader, for the daemon itself.
+// Replay is Reader.Replay for the daemon itself.
 func (j *source) Replay(ctx context.Context, from, to uint64, f func(Text) error) error {
 	return j.For("", nil).Replay(ctx, from, to, f)
 }
 
 // Replay calls f for each event from the sequence from to the sequence to.
 //
-// Mostly it reads by counting, which takes half the work of a consumer: the store is
-// asked for batches of messages without their headers, and as many as there are sequences
-// have none missing between them. Where some have, or pieces of a long event have come,
-// whose headers matter, a consumer reads on.
+// Mostly it reads by count, which takes half the CPU time of a consumer: it requests batches of
+// messages without their headers. If a batch has as many messages as sequences, none is
+// missing, and each message's sequence is known. Where some are missing, or are pieces of a
+// long event, whose headers are needed, a consumer reads on.
 func (r Reader) Replay(ctx context.Context, from, to uint64, f func(Text) error) error {
 	for from <= to {
 		next, err := r.count(ctx, from, to, f)
@@ -51,7 +51,7 @@ func (r Reader) Replay(ctx context.Context, from, to uint64, f func(Text) error)
 	return nil
 }
 
-// count reads as far as it is sure of the sequences, and returns the next one.
+// count reads as long as the sequences are certain, and returns the next one.
 func (r Reader) count(ctx context.Context, from, to uint64, f func(Text) error) (next uint64, err error) {
 	c, err := r.newCounter(from, to)
 	if err != nil {
@@ -64,7 +64,7 @@ func (r Reader) count(ctx context.Context, from, to uint64, f func(Text) error) 
 			return next, err
 		}
 		for _, body := range bodies {
-			if len(body) == 0 || body[0] == partMark || len(body) >= maxPart { // of an older daemon a piece has no mark
+			if len(body) == 0 || body[0] == partMark || len(body) >= maxPart { // pieces of an older daemon have no mark
 				return next, nil
 			}
 			if err := f(Text{next, body, 1}); err != nil {
@@ -76,33 +76,33 @@ func (r Reader) count(ctx context.Context, from, to uint64, f func(Text) error) 
 	return next, nil
 }
 
-// counter asks the store for one batch after the other, and is sent the next one while
-// one is worked on.
+// counter requests one batch after the other; the next one arrives while the caller works on
+// one.
 type counter struct {
 	nc      *nats.Conn
 	stream  string
 	sub     *nats.Subscription
 	closed  <-chan struct{}
 	batches chan batch
-	coming  batch // for the callback of sub alone
+	coming  batch // used by the callback of sub only
 
 	to    uint64
-	ahead uint64 // the sequence to ask for next
-	size  uint64 // messages to ask for
-	bytes int    // of them, about
-	spare int    // batches to ask for while one is worked on
-	asked []span // the oldest first
+	ahead uint64 // the sequence to request next
+	size  uint64 // messages to request
+	bytes int    // their bytes, about
+	spare int    // batches to request in advance
+	asked []span // requests, the oldest first
 	end   func()
 }
 
-// span is a number of messages that are asked for.
+// span is a range of requested messages.
 type span struct{ from, size uint64 }
 
 // batch is the answer to it.
 type batch struct {
 	bodies [][]byte
 	bytes  int
-	last   uint64 // the sequence of the latest; 0 where that is not known
+	last   uint64 // the sequence of the latest; 0 if not known
 }
 
 func (r Reader) newCounter(from, to uint64) (*counter, error) {
@@ -127,8 +127,8 @@ func (c *counter) close() {
 	c.end()
 }
 
-// next returns the messages from the sequence from on; none where it is not sure that they
-// are at the sequences that follow on it.
+// next returns the messages from the sequence from on; none if it is not certain that their
+// sequences are consecutive.
 func (c *counter) next(ctx context.Context, from uint64) ([][]byte, error) {
 	for {
 		if err := c.ask(1 + c.spare); err != nil {
@@ -141,7 +141,7 @@ func (c *counter) next(ctx context.Context, from uint64) ([][]byte, error) {
 			return nil, err
 		}
 		if q.from != from {
-			continue // it was asked for before the batch before it was cut short
+			continue // it was requested before the previous batch turned out incomplete
 		}
 		n := uint64(len(l.bodies))
 		if n == 0 || l.last != from+n-1 {
@@ -158,7 +158,7 @@ func (c *counter) next(ctx context.Context, from uint64) ([][]byte, error) {
 	}
 }
 
-// ask asks for batches until so many are under way.
+// ask requests batches until most are under way.
 func (c *counter) ask(most int) error {
 	for len(c.asked) < most && c.ahead <= c.to {
 		size := min(c.to-c.ahead+1, c.size)
@@ -180,8 +180,8 @@ func (c *counter) ask(most int) error {
 	return nil
 }
 
-// take collects messages until the one that ends a batch, or says that there is none.
-// A server that sends headers all the same sends no batch that counts.
+// take collects messages until the status that ends a batch, or reports that there is none. A
+// server that sends headers although asked not to sends no batch that can be counted.
 func (c *counter) take(m *nats.Msg) {
 	if m.Header == nil {
 		c.coming.bodies = append(c.coming.bodies, m.Data)
@@ -194,12 +194,12 @@ func (c *counter) take(m *nats.Msg) {
 	c.coming.last, _ = strconv.ParseUint(m.Header.Get("Nats-Last-Sequence"), 10, 64)
 	select {
 	case c.batches <- c.coming:
-	default: // nobody asked for it
+	default: // not requested
 	}
 	c.coming = batch{bodies: make([][]byte, 0, len(c.coming.bodies))}
 }
 
-// batch returns the next one to come; an empty one if none does.
+// batch returns the next batch; an empty one if none comes.
 func (c *counter) batch(ctx context.Context) (batch, error) {
 	late := time.NewTimer(batchTime)
 	defer late.Stop()

@@ -20,19 +20,20 @@ import (
 
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
 
-// The journal is one stream, so that all it holds has one order, and three classes, each
-// below a subject of its own, so that what is in one can go without the others.
+// The journal is one stream, so that everything in it has one order, and three classes, each
+// below its own subject, so that one can be removed without the others:
 //
-//   - events: below event.Root;
-//   - kept: what jobs and runners have left, below keptRoot;
-//   - over: what a sender stores beyond its share of one of those, below overRoot and
-//     a token for the sender. Of it nothing is promised: it goes first.
+// - events: below event.Root;
+// - kept: the results of jobs and runners, below keptRoot;
+// - over: what a sender stores beyond its share of one of those, below overRoot and a token for
+// the sender. Nothing is promised for it: it is removed first.
 //
-// JetStream's own limit of bytes knows only which message is the oldest. It stands a
-// little higher, for the case that nobody tends the journal.
+// JetStream's own limit of bytes always removes the oldest message. It is set a little higher,
+// for a journal without Tend.
 type class int
 
 const (
@@ -47,53 +48,54 @@ const (
 	overRoot = "salt.over"
 )
 
-// subjects are those of the stream.
+// subjects are the subjects of the stream.
 var subjects = []string{event.Root + ".>", keptRoot + ".>", overRoot + ".>"}
 
-// Marks and measures, as parts of the limit.
+// Limits, as parts of the limit of the journal.
 const (
-	shareOf    = 16  // what one sender may have of a class before it goes over: limit/16
-	noticeAt   = 0.9 // it is told what will be dropped
+	shareOf    = 16  // what one sender may have of a class before the rest is over: limit/16
+	noticeAt   = 0.9 // a warning says what will be dropped
 	dropTo     = 0.95
-	waitAt     = 1.05 // who stores waits until there is space
-	streamOver = 8    // JetStream drops by itself at limit + limit/8
+	waitAt     = 1.05 // writers wait until there is space
+	streamOver = 8    // JetStream itself drops at limit + limit/8
 
 	maxSegments = 128 // about
-	maxOwners   = 15  // of a class that are counted by name in a segment: fewer than shareOf
+	maxOwners   = 15  // owners of a class counted by name in a segment: fewer than shareOf
 )
 
-// spaceWait is how long who stores waits for space: far longer than making it takes.
+// spaceWait is how long a writer waits for space: far longer than making space takes.
 const spaceWait = 10 * time.Second
 
 // shares counts what the journal holds, by class and sender. Its methods may be called
 // concurrently.
 type shares struct {
-	limit int64 // 0 is none
+	limit int64 // 0 is no limit
 	wake  chan struct{}
 	full  atomic.Bool // writers wait
 
 	mu       sync.Mutex
 	tended   bool
-	segments []*segment // the oldest first; the last one is written
+	segments []*segment // the oldest first; the last one is being written
 	written  int64      // bytes of the last one
 	used     [classes]map[string]int64
-	bytes    int64         // what the store holds
-	sent     int64         // since the start
-	wakeAt   int64         // bytes at which the keeper looks
+	bytes    int64         // in the store
+	sent     int64         // sent since the start
+	wakeAt   int64         // bytes at which the tender checks
 	made     chan struct{} // closed when there is space again
 	dropped  Dropped
 }
 
-// Dropped is what went by size, earlier than by age, since the daemon began.
+// Dropped is what was dropped because of size, before its age was reached, since the daemon
+// began.
 type Dropped struct {
 	Messages, Bytes uint64
 }
 
-// segment is a stretch of the journal with what is in it. Of few senders it knows how
-// much; the rest of a class is that of "", which has no share.
+// segment is a range of the journal with the bytes of its owners. Only large owners are counted
+// by name; the rest of a class counts for "", which has no share.
 type segment struct {
 	First   uint64                    `json:"first"`
-	Last    uint64                    `json:"last"` // a huge one of that which is written
+	Last    uint64                    `json:"last"` // very large for the one being written
 	Classes [classes]map[string]int64 `json:"rooms"`
 }
 
@@ -114,7 +116,7 @@ func (s *segment) bytes() (n int64) {
 	return n
 }
 
-// fold forgets who the small ones were. Few are over their share.
+// fold counts small owners under "". Few owners are over their share.
 func (s *segment) fold() {
 	for _, owners := range s.Classes[:classOver] {
 		names := slices.SortedFunc(maps.Keys(owners), func(a, b string) int { return cmp.Compare(owners[b], owners[a]) })
@@ -131,7 +133,7 @@ func (s *segment) fold() {
 	}
 }
 
-// join adds what is in the next one.
+// join adds the next segment.
 func (s *segment) join(next *segment) {
 	s.Last = next.Last
 	for i, owners := range next.Classes {
@@ -151,8 +153,8 @@ func newShares(limit int64) *shares {
 
 func (s *shares) part(p float64) int64 { return int64(p * float64(s.limit)) }
 
-// add counts what owner stores of a class, behind the sequence last. over says that its
-// share of that class is used up.
+// add counts what owner stores of a class, after the sequence last. over is true if its share
+// of that class is used up.
 func (s *shares) add(c class, owner string, n int64, last uint64) (over bool) {
 	if s.limit == 0 || n == 0 {
 		return false
@@ -175,7 +177,7 @@ func (s *shares) add(c class, owner string, n int64, last uint64) (over bool) {
 	return s.isOver(c, owner)
 }
 
-// over says whether owner has used up its share of a class.
+// over reports whether owner has used up its share of a class.
 func (s *shares) over(c class, owner string) bool {
 	if s.limit == 0 || owner == "" {
 		return false
@@ -189,7 +191,7 @@ func (s *shares) isOver(c class, owner string) bool {
 	return owner != "" && c != classOver && s.used[c][owner] >= s.limit/shareOf
 }
 
-// rotate begins a new segment when the one that is written is large. Its caller holds mu.
+// rotate begins a new segment if the current one is large. The caller holds mu.
 func (s *shares) rotate(last uint64) {
 	now := s.segments[len(s.segments)-1]
 	if s.written < s.limit/maxSegments || last < now.First {
@@ -203,12 +205,12 @@ func (s *shares) rotate(last uint64) {
 	s.recount()
 }
 
-// merge joins small neighbours while there are too many segments: most of what was in
-// them is gone.
+// merge joins small neighbours while there are too many segments: most of what was in them has
+// been removed.
 func (s *shares) merge() {
 	for len(s.segments) > 2*maxSegments {
 		small, at := int64(math.MaxInt64), 0
-		for i := range len(s.segments) - 2 { // never into the one that is written
+		for i := range len(s.segments) - 2 { // never into the one being written
 			if n := s.segments[i].bytes() + s.segments[i+1].bytes(); n < small {
 				small, at = n, i
 			}
@@ -218,7 +220,7 @@ func (s *shares) merge() {
 	}
 }
 
-// recount adds up what each has.
+// recount sums up the bytes of each owner.
 func (s *shares) recount() {
 	for i := range s.used {
 		s.used[i] = map[string]int64{}
@@ -237,13 +239,13 @@ func (s *shares) total(c class) (n int64) {
 	return n
 }
 
-// look takes in what the store says it holds, as of the moment when as much was sent.
+// look takes the state of the store into account, as of the time when sent bytes were sent.
 func (s *shares) look(state jetstream.StreamState, sent int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bytes = int64(state.Bytes) + s.sent - sent
 	for len(s.segments) > 1 && (s.segments[0].Last < state.FirstSeq || state.Msgs == 0) {
-		s.segments = s.segments[1:] // gone by age
+		s.segments = s.segments[1:] // removed by age
 	}
 	s.recount()
 	s.wakeAt = max(s.part(noticeAt), s.bytes+s.limit/64)
@@ -254,7 +256,7 @@ func (s *shares) look(state jetstream.StreamState, sent int64) {
 	}
 }
 
-// wait returns when there is space, or nobody makes any.
+// wait returns when there is space, or the journal is closed.
 func (s *shares) wait(closed <-chan struct{}) {
 	if !s.full.Load() {
 		return
@@ -278,15 +280,15 @@ func (s *shares) wait(closed <-chan struct{}) {
 	}
 }
 
-// victim is what goes next by size.
+// victim is what is removed next because of size.
 type victim struct {
 	class class
-	owner string // of what lies over its share
-	until uint64 // the sequence before which it goes
-	bytes int64  // of it, about
+	owner string // of bytes over its share
+	until uint64 // it is removed before this sequence
+	bytes int64  // its bytes, about
 }
 
-// subject is what a victim lies under.
+// subject returns the subject of a victim.
 func (v victim) subject() string {
 	switch v.class {
 	case classKept:
@@ -297,7 +299,7 @@ func (v victim) subject() string {
 	return event.Root + ".>"
 }
 
-// what tells people what it is.
+// what describes it for people.
 func (v victim) what() string {
 	switch {
 	case v.class == classKept:
@@ -308,8 +310,8 @@ func (v victim) what() string {
 	return "what " + v.owner + " has stored beyond its share"
 }
 
-// next chooses what goes next: of what lies beyond shares the most, then of that class
-// which is larger.
+// next chooses what is removed next: from the owner with the most bytes over its shares,
+// otherwise from the larger class.
 func (s *shares) next() victim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -342,7 +344,7 @@ func (s *shares) next() victim {
 	return v
 }
 
-// gone notes that a victim is dropped, and how much that was.
+// gone records that a victim was dropped, and how much that was.
 func (s *shares) gone(v victim, messages, bytes uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -360,8 +362,8 @@ func (s *shares) gone(v victim, messages, bytes uint64) {
 	s.dropped.Bytes += bytes
 }
 
-// classOf is where an event belongs, if its sender has space there: keptRoot has what
-// jobs and runners have left.
+// classOf returns the class of an event whose sender has not used up its share: keptRoot holds
+// the results of jobs and runners.
 func classOf(subject string) class {
 	for _, space := range []string{".salt.job.", ".salt.run.", ".salt.wheel."} {
 		if strings.HasPrefix(subject[len(event.Root):], space) {
@@ -382,7 +384,7 @@ func subjectIn(c class, subject, owner string) string {
 	return subject
 }
 
-// everywhere is what subjects of event.Subject and its kin mean in all classes.
+// everywhere returns the subjects of event.Subject and similar functions in all classes.
 func everywhere(list []string) []string {
 	var all []string
 	for _, s := range list {
@@ -394,25 +396,25 @@ func everywhere(list []string) []string {
 	return all
 }
 
-// overToken stands for a sender: one that is no longer than any other part.
+// overToken is a token for a sender that is no longer than any other.
 func overToken(owner string) string {
 	sum := sha256.Sum256([]byte(owner))
 	return hex.EncodeToString(sum[:12])
 }
 
-// ownerOf is whose share an event takes: that of its sender, or of a job or runner that
-// of the user who has it. "" is the daemon itself, which nobody can make store much.
-func ownerOf(d Draft, c class) string {
+// ownerOf returns whose share an event counts for: its sender, or for events of the daemon
+// about what a user did (their jobs, entries of the audit log with their targets) this user. ""
+// is the daemon itself, which no user can make store much.
+func ownerOf(d Draft) string {
 	head, err := event.HeadOf(d.Text)
 	if err != nil {
 		return ""
 	}
-	owner := head.Speaker()
-	if owner != "" || c != classKept {
+	if owner := head.Speaker(); owner != "" {
 		return owner
 	}
 	var user string
-	_ = value.Members(d.Text, func(key string, data []byte) error { // what the daemon makes can be read
+	_ = value.Members(d.Text, func(key string, data []byte) error { // JSON of the daemon is valid
 		if key != "data" {
 			return nil
 		}
@@ -426,12 +428,12 @@ func ownerOf(d Draft, c class) string {
 	if user == "" {
 		return ""
 	}
-	return "user:" + user
+	return salt.UserPrefix + user
 }
 
-// Tend makes space in the journal where it has reached its limit, until ctx ends: what a
-// sender has beyond its share goes first, the oldest of it. It warns before, in the log
-// and by events of event.JournalSpace. Without it the oldest goes, whosever it is.
+// Tend makes space in the journal when it reaches its limit, until ctx ends: bytes over a
+// sender's share go first, the oldest first. It warns before that, in the log and by events of
+// event.JournalSpace. Without Tend the oldest go, whatever their sender.
 func (j *Journal) Tend(ctx context.Context, log *slog.Logger) {
 	s := j.shares
 	if s.limit == 0 {
@@ -456,7 +458,7 @@ func (j *Journal) Tend(ctx context.Context, log *slog.Logger) {
 	for {
 		note := false
 		var again <-chan time.Time
-		if s.full.Load() { // what was on its way will be stored
+		if s.full.Load() { // messages on their way will be stored
 			again = time.After(fullPause)
 		}
 		select {
@@ -475,11 +477,11 @@ func (j *Journal) Tend(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// noteEvery is how often it is written down what is whose: what a kill makes it forget
-// counts as nobody's.
+// noteEvery is how often the owners are recorded. What a kill makes it forget counts for no
+// owner.
 const noteEvery = 10 * time.Second
 
-// fullPause goes between two looks while writers wait.
+// fullPause is the pause between two checks while writers wait.
 const fullPause = 10 * time.Millisecond
 
 // tender makes space.
@@ -488,13 +490,13 @@ type tender struct {
 	log      *slog.Logger
 	throttle logging.Throttle
 	noticed  bool
-	noted    int64 // what was sent when it was written down
-	misses   int   // victims that were not there
+	noted    int64 // bytes sent at the latest record
+	misses   int   // victims that did not exist
 }
 
 func (t *tender) attempt(ctx context.Context) {
 	if err := t.look(ctx); err != nil && ctx.Err() == nil && t.throttle.First("look", time.Now()) {
-		t.log.Error("the space of the journal is not looked after", "err", err)
+		t.log.Error("the space of the journal is not managed", "err", err)
 	}
 }
 
@@ -524,7 +526,7 @@ func (t *tender) look(ctx context.Context) error {
 	return nil
 }
 
-// measure asks the store what it holds. What is on its way there is not in its answer.
+// measure asks the store how much it holds, without what is on its way there.
 func (j *Journal) measure(ctx context.Context) (jetstream.StreamState, error) {
 	j.shares.mu.Lock()
 	sent := j.shares.sent
@@ -538,8 +540,8 @@ func (j *Journal) measure(ctx context.Context) (jetstream.StreamState, error) {
 	return info.State, nil
 }
 
-// drop removes a victim. Where several were not there, since what is counted is wrong,
-// the oldest of all goes.
+// drop removes a victim. If several did not exist, since the counts are wrong, it removes the
+// oldest of all.
 func (t *tender) drop(ctx context.Context, v victim, before jetstream.StreamState) error {
 	j := t.journal
 	if t.throttle.First(v.what(), time.Now()) {
@@ -552,7 +554,7 @@ func (t *tender) drop(ctx context.Context, v victim, before jetstream.StreamStat
 	if t.misses > 2 {
 		o = []jetstream.StreamPurgeOpt{jetstream.WithPurgeSequence(before.FirstSeq + max(1, (before.LastSeq-before.FirstSeq)/shareOf))}
 	}
-	if err := j.stream.Purge(ctx, o...); err != nil {
+	if err := purge(ctx, j.writer.store, j.stream, v.messages(before), o...); err != nil {
 		return err
 	}
 	after, err := j.measure(ctx)
@@ -568,19 +570,25 @@ func (t *tender) drop(ctx context.Context, v victim, before jetstream.StreamStat
 	return nil
 }
 
+// messages is about how many messages a victim is, and rather more: the share of what is there.
+func (v victim) messages(there jetstream.StreamState) uint64 {
+	bytes := min(uint64(max(v.bytes, 0)), there.Bytes)
+	return min(there.Msgs, uint64(2*float64(there.Msgs)*float64(bytes)/float64(max(there.Bytes, 1)))+there.Msgs/shareOf)
+}
+
 func less(before, after uint64) uint64 { return before - min(before, after) }
 
-// warnTime bounds the wait until a warning is stored, since what it warns of must come.
+// warnTime limits how long a warning may take to be stored, since the space must be made.
 const warnTime = 2 * time.Second
 
-// warn tells what will go, before it does.
+// warn says what will be dropped, before it is.
 func (t *tender) warn(ctx context.Context, kind, text string, v victim, bytes int64) {
 	s := t.journal.shares
 	gone := t.journal.Dropped()
 	t.log.Warn(text, "what", v.what(), "bytes", bytes, "limit", s.limit, "dropped", gone.Messages)
 	data, err := json.Marshal(map[string]any{"what": v.what(), "from": v.owner, "bytes": bytes, "limit": s.limit, "dropped": gone.Messages})
 	if err != nil {
-		return // it is text and numbers
+		return // text and numbers always can be
 	}
 	e, err := event.New(event.JournalSpace+"/"+kind, data, "", time.Now())
 	if err == nil {
@@ -596,17 +604,17 @@ func (t *tender) warn(ctx context.Context, kind, text string, v victim, bytes in
 	}
 }
 
-// Dropped is what went by size since the journal was opened.
+// Dropped returns what was dropped because of size since the journal was opened.
 func (j *Journal) Dropped() Dropped {
 	j.shares.mu.Lock()
 	defer j.shares.mu.Unlock()
 	return j.shares.dropped
 }
 
-// sharesTable keeps what is whose over a restart.
+// sharesTable keeps the owners over a restart.
 const sharesTable = "shares"
 
-// note writes it down, where it can matter already.
+// note records the owners, if that can matter already.
 func (t *tender) note(ctx context.Context) {
 	s := t.journal.shares
 	s.mu.Lock()
@@ -624,14 +632,14 @@ func (t *tender) note(ctx context.Context) {
 	}
 	if err != nil {
 		if !errors.Is(err, context.Canceled) && t.throttle.First("note", time.Now()) {
-			t.log.Error("what is whose in the journal is not written down", "err", err)
+			t.log.Error("the shares of senders in the journal are not recorded", "err", err)
 		}
 		return
 	}
 	t.noted = sent
 }
 
-// recall reads what was written down. What it does not know of is nobody's.
+// recall reads what was recorded. Everything else counts for no owner.
 func (j *Journal) recall(ctx context.Context, state jetstream.StreamState) error {
 	s := j.shares
 	if s.limit == 0 {
@@ -669,7 +677,7 @@ func (j *Journal) recallTable(ctx context.Context) error {
 	}
 	var list []*segment
 	if json.Unmarshal(b, &list) != nil || len(list) == 0 || slices.Contains(list, nil) {
-		return nil // all is nobody's
+		return nil // everything counts for no owner
 	}
 	for _, g := range list {
 		for i := range g.Classes {

@@ -185,6 +185,48 @@ func TestJobsOfOneUserHaveAShare(t *testing.T) {
 	}
 }
 
+// What a user makes the daemon tell takes their share, by whichever way it is known whose
+// doing it is: the audit log with their targets, and the lists of minions of their jobs.
+func TestWhatIsToldOfAUserHasAShare(t *testing.T) {
+	told := map[string]func(j *journal.Journal, n int, user, text string) (*journal.Pending, error){
+		"the audit log": func(j *journal.Journal, n int, user, text string) (*journal.Pending, error) {
+			data := fmt.Sprintf(`{"n":%d,"user":%q,"tgt":%q}`, n, user, text)
+			return j.Begin(event.Event{Tag: "salt/audit/allowed", Data: json.RawMessage(data)}, "")
+		},
+		"lists of minions": func(j *journal.Journal, n int, user, text string) (*journal.Pending, error) {
+			e := event.Event{Tag: fmt.Sprintf("2026010112000%07d", n), Data: json.RawMessage(fmt.Sprintf(`{"minions":[%q]}`, user+text))}
+			return j.BeginFor(e, user)
+		},
+	}
+	for name, tell := range told {
+		b := startStore(t, t.TempDir())
+		j, _ := bounded(t, b, 8*mib)
+		appendTo(t, j, filled("app/1", "a", 1000))
+		for n := range 100 {
+			user, text := "evil", strings.Repeat("x", 200<<10)
+			if n%2 == 0 { // others are told of by the same tag, between
+				user, text = "fred", ""
+			}
+			p, err := tell(j, n, user, text)
+			if err == nil {
+				_, err = p.Wait(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if j.Dropped().Messages == 0 {
+			t.Errorf("%s: nothing was dropped", name)
+		}
+		if n := count(t, j, from("web1")); n != 1 {
+			t.Errorf("%s: the event of web1 is gone", name)
+		}
+		if n := count(t, j, func(e event.Event) bool { return strings.Contains(string(e.Data), `"fred`) }); n != 50 {
+			t.Errorf("%s: %d events that tell of fred are left of 50", name, n)
+		}
+	}
+}
+
 // What is whose is known again after a start.
 func TestSharesOverAStart(t *testing.T) {
 	dir := t.TempDir()

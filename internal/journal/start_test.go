@@ -150,7 +150,7 @@ func waitFile(t *testing.T, path string) []byte {
 	return nil
 }
 
-// A stream that is as it is to be is not written anew at a start, for which the server would
+// A stream that is as it is to be is not written again at a start, for which the server would
 // read a block of it into memory; one whose limits were changed is.
 func TestAStartUpdatesOnlyWhatWasChanged(t *testing.T) {
 	t.Parallel()

@@ -5,31 +5,41 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/brinebus/brine/internal/event"
 )
 
-// Table is a small map that lives in the journal: the facts of minions, say. Keys
-// may be any text.
+// Table is a small key-value map in the journal, for the facts of minions for example. Keys may
+// be any text.
 type Table struct {
+	name  string
 	kv    jetstream.KeyValue
 	store Store
-	all   jetstream.Stream // which holds it
+	all   jetstream.Stream // the underlying stream
+
+	// reserve, if not nil, records that sequences may be used; mu guards next, the next
+	// sequence, and the value up to which it was called.
+	reserve        func(upto uint64) error
+	mu             sync.Mutex
+	next, reserved uint64
 }
 
-// stream is the name of that.
-func (t *Table) stream() string { return "KV_" + t.kv.Bucket() }
+// stream is the name of the underlying stream.
+func (t *Table) stream() string { return "KV_" + t.name }
 
-// tableWindow is how long a table remembers ids, which nobody gives it.
+// tableWindow is the duplicate window of a table, which gets no message ids.
 const tableWindow = 2 * time.Minute
 
-// Table opens the map of this name, made of letters, making it when missing. A start opens many
-// of them: it insists on an answer, and one that is as it is to be is not updated.
+// Table opens the table of this name, made of letters, and makes it if it is missing. A start
+// opens many of them: it waits longer for an answer, and a table with the right settings is not
+// updated.
 func (j *Journal) Table(ctx context.Context, name string) (*Table, error) {
-	t := &Table{store: j.writer.store}
+	t := &Table{name: name, store: j.writer.store}
 	var err error
 	t.all, err = openStream(ctx, j.js, t.store, "KV_"+name, func(c *jetstream.StreamConfig) {
 		c.Subjects, c.MaxMsgsPerSubject, c.Storage, c.Replicas, c.Duplicates = []string{"$KV." + name + ".>"}, 1, jetstream.FileStorage, 1, tableWindow
@@ -49,8 +59,8 @@ func (j *Journal) Table(ctx context.Context, name string) (*Table, error) {
 	return t, nil
 }
 
-// write calls f, which writes the table, unless the store cannot be written. If that turns out
-// meanwhile f is ended: the server leaves it without an answer.
+// write calls f, which writes the table and may do so twice, unless the store cannot be
+// written. If the store fails meanwhile, f is cancelled: the server does not answer it.
 func (t *Table) write(ctx context.Context, f func(context.Context) error) error {
 	failed := t.store.Failed()
 	if err := t.store.Err(); err != nil {
@@ -67,15 +77,15 @@ func (t *Table) write(ctx context.Context, f func(context.Context) error) error 
 		case <-ended:
 		}
 	}()
-	err := f(ctx)
+	err := insist(ctx, t.store, "write the table "+t.name, f)
 	if err != nil && errors.Is(context.Cause(ctx), ErrStore) {
 		return fmt.Errorf("%w: %w", ErrStore, cmp.Or(t.store.Err(), err))
 	}
 	return err
 }
 
-// Keep is Put of what must survive a power cut as an event does: it returns when it is on
-// the disk, where that is waited for.
+// Keep is Put for entries that must survive a power cut like an event: with journal_sync always
+// it returns when the entry is on the disk.
 func (t *Table) Keep(ctx context.Context, key string, value []byte) error {
 	if err := t.Put(ctx, key, value); err != nil {
 		return err
@@ -83,24 +93,50 @@ func (t *Table) Keep(ctx context.Context, key string, value []byte) error {
 	return t.store.Sync(t.stream())
 }
 
-// Put stores value under key. A kill does not lose it; a power cut may take it back
-// within the next second.
+// Put stores value under key. A kill does not lose it; a power cut within the next second may.
 func (t *Table) Put(ctx context.Context, key string, value []byte) error {
+	if err := t.ahead(); err != nil {
+		return err
+	}
 	err := t.write(ctx, func(ctx context.Context) error {
-		_, err := t.kv.Put(ctx, kvKey(key), value)
+		seq, err := t.kv.Put(ctx, kvKey(key), value)
+		t.gave(seq)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("store %s in table %s: %w", key, t.kv.Bucket(), err)
+		return fmt.Errorf("store %s in table %s: %w", key, t.name, err)
 	}
 	t.store.Soon(t.stream())
 	return nil
 }
 
-// Get returns the value under key, nil where there is none.
+// ahead reserves the sequence of the next entry, which is known only approximately.
+func (t *Table) ahead() error {
+	if t.reserve == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.next+reserveLeft <= t.reserved {
+		return nil
+	}
+	if err := t.reserve(t.next + reserveStep); err != nil {
+		return fmt.Errorf("%w: %w", ErrStore, err)
+	}
+	t.reserved = t.next + reserveStep
+	return nil
+}
+
+func (t *Table) gave(seq uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.next = max(t.next, seq+1)
+}
+
+// Get returns the value under key, nil if there is none.
 func (t *Table) Get(ctx context.Context, key string) ([]byte, error) {
 	var e jetstream.KeyValueEntry
-	err := insist(ctx, t.store, "read a table: "+t.kv.Bucket(), func(ctx context.Context) (err error) {
+	err := insist(ctx, t.store, "read the table "+t.name, func(ctx context.Context) (err error) {
 		e, err = t.kv.Get(ctx, kvKey(key))
 		return err
 	})
@@ -108,63 +144,103 @@ func (t *Table) Get(ctx context.Context, key string) ([]byte, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s of table %s: %w", key, t.kv.Bucket(), err)
+		return nil, fmt.Errorf("read %s of table %s: %w", key, t.name, err)
 	}
 	return e.Value(), nil
 }
 
-// Delete forgets key, also where it is not there, as Keep keeps it: what was revoked does
-// not come back.
+// Delete removes key, if it exists, as durably as Keep: what was revoked does not come back.
 func (t *Table) Delete(ctx context.Context, key string) error {
-	if err := t.write(ctx, func(ctx context.Context) error { return t.kv.Purge(ctx, kvKey(key)) }); err != nil {
-		return fmt.Errorf("delete %s of table %s: %w", key, t.kv.Bucket(), err)
+	err := t.write(ctx, func(ctx context.Context) error {
+		if err := t.room(); err != nil {
+			return err
+		}
+		return t.kv.Purge(ctx, kvKey(key))
+	})
+	if err != nil {
+		return fmt.Errorf("delete %s of table %s: %w", key, t.name, err)
 	}
 	return t.store.Sync(t.stream())
 }
 
-// Remove is Delete that leaves no mark: for keys that never come again, of which there
-// are many.
-func (t *Table) Remove(ctx context.Context, key string) error {
-	err := t.write(ctx, func(ctx context.Context) error {
-		return t.all.Purge(ctx, jetstream.WithPurgeSubject("$KV."+t.kv.Bucket()+"."+kvKey(key)))
-	})
-	if err != nil {
-		return fmt.Errorf("remove %s of table %s: %w", key, t.kv.Bucket(), err)
+// room is for what a delete marker removes.
+func (t *Table) room() error {
+	if err := t.store.Room(t.stream(), 1); err != nil {
+		return fmt.Errorf("%w: %w", ErrStore, err)
 	}
 	return nil
 }
 
-// Each calls f for every entry, in no order. It is for small values: some hundred are
-// under way at a time.
+// Remove is Delete without a delete marker: for the many keys that are never used again.
+func (t *Table) Remove(ctx context.Context, key string) error {
+	err := t.write(ctx, func(ctx context.Context) error {
+		return purge(ctx, t.store, t.all, 1, jetstream.WithPurgeSubject("$KV."+t.name+"."+kvKey(key)))
+	})
+	if err != nil {
+		return fmt.Errorf("remove %s of table %s: %w", key, t.name, err)
+	}
+	return nil
+}
+
+// Each calls f for every entry, unsorted. It is for small values: several hundred are under way
+// at once.
 func (t *Table) Each(ctx context.Context, f func(key string, value []byte)) error {
 	return t.each(ctx, func(key string, e jetstream.KeyValueEntry) { f(key, e.Value()) })
 }
 
-// Keys returns the keys, in no order, without reading the values.
+// Keys returns the keys, unsorted, without reading the values.
 func (t *Table) Keys(ctx context.Context) (keys []string, err error) {
 	err = t.each(ctx, func(key string, _ jetstream.KeyValueEntry) { keys = append(keys, key) }, jetstream.MetaOnly())
 	return keys, err
 }
 
 func (t *Table) each(ctx context.Context, f func(key string, e jetstream.KeyValueEntry), opts ...jetstream.WatchOpt) error {
-	w, err := t.kv.WatchAll(ctx, append(opts, jetstream.IgnoreDeletes())...)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w, err := t.watch(ctx, append(opts, jetstream.IgnoreDeletes())...)
 	if err != nil {
-		return fmt.Errorf("read table %s: %w", t.kv.Bucket(), err)
+		return fmt.Errorf("read table %s: %w", t.name, err)
 	}
 	defer w.Stop() //nolint:errcheck // it ends with the connection at the latest
+	late := time.NewTimer(longest(ctx))
+	defer late.Stop()
 	for {
 		select {
-		case e := <-w.Updates():
+		case e, more := <-w.Updates():
+			if !more {
+				return fmt.Errorf("read table %s: %w", t.name, nats.ErrConnectionClosed)
+			}
 			if e == nil {
-				return nil // everything that was there has come
+				return nil // all entries that existed have come
 			}
 			if key, ok := kvText(e.Key()); ok {
 				f(key, e)
 			}
+			late.Reset(longest(ctx))
+		case <-late.C: // if something is missing, the library asks again by itself
+			return fmt.Errorf("read table %s: %w", t.name, errLate)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// watch starts to read the table. The watcher ends with ctx.
+func (t *Table) watch(ctx context.Context, opts ...jetstream.WatchOpt) (w jetstream.KeyWatcher, err error) {
+	err = insist(ctx, t.store, "read the table "+t.name, func(once context.Context) error {
+		life, cancel := context.WithCancel(ctx)
+		stop := context.AfterFunc(once, cancel)
+		var err error
+		w, err = t.kv.WatchAll(life, opts...)
+		if !stop() && once.Err() != nil {
+			return once.Err()
+		}
+		if err != nil {
+			cancel()
+		}
+		return err
+	})
+	return w, err
 }
 
 // kvKey writes any text as a key, whose alphabet has = but no percent sign.

@@ -3,15 +3,13 @@ package journal
 import (
 	"errors"
 	"sync"
-
-	"github.com/nats-io/nats.go"
 )
 
-// Tap calls f with the events that are stored after it returns, in order and those
-// that were stored together at once, until stop. from is the sequence behind which that
-// begins. A Text without a body says that what lies up to its sequence, and was not told
-// of, is to be read from the journal. f is quick; stop returns when it runs no more.
-// One tap can be open at a time.
+// Tap calls f with the events that are stored after it returns, in order, and those that were
+// stored together at once, until stop. from is the sequence after which that begins. A Text
+// without a body means that events up to its sequence that f did not get must be read from the
+// journal. f must be quick; when stop returns, f is no longer running. Only one tap can be open
+// at a time.
 func (j *Journal) Tap(f func([]Text)) (from uint64, stop func()) {
 	t, mu := &j.writer.tap, &j.writer.mu
 	t.calling.Lock()
@@ -19,7 +17,7 @@ func (j *Journal) Tap(f func([]Text)) (from uint64, stop func()) {
 	mu.Lock()
 	defer mu.Unlock()
 	t.f = f
-	clear(t.join)
+	clear(t.begun)
 	return t.seq, func() {
 		t.calling.Lock()
 		defer t.calling.Unlock()
@@ -29,31 +27,56 @@ func (j *Journal) Tap(f func([]Text)) (from uint64, stop func()) {
 	}
 }
 
-// tap tells what is stored without reading it back: nobody else stores events, so
-// messages that were sent one behind the other have sequences one behind the other,
-// unless one was refused, or of a queue a repetition, which the count shows.
+// tap returns what is stored without reading it back. Only the journal stores events, so
+// messages that were sent in a row have consecutive sequences, unless one was refused, or was a
+// duplicate in a queue, which the count shows.
 type tap struct {
 	calling sync.Mutex // held while f is called
-	join    joiner     // guarded by calling
+	begun   partial    // guarded by calling
 
-	f      func([]Text) // guarded, as what follows, by the writer
-	flight []*nats.Msg
-	n, seq uint64 // number and sequence of the latest message that is known to be stored
-	lost   bool   // what was sent behind it may be stored or not
+	f      func([]Text) // guarded by the writer, as are the next fields
+	flight []inFlight
+	n, seq uint64 // number and sequence of the latest message known to be stored
+	lost   bool   // it is not known whether what was sent after it is stored
 }
 
 func (t *tap) begin(last uint64) { t.seq = last }
 
-func (t *tap) sent(m *nats.Msg) { t.flight = append(t.flight, m) }
+// inFlight is a message under way.
+type inFlight struct {
+	part string // the label of a piece of a long event; "" for all else
+	text []byte // of the event; with pieces, the whole text with the last one
+}
 
-// forget gives up all messages up to the number n.
+// partial are the long events of which some pieces were seen, and how many.
+type partial map[string]int
+
+// whole reports whether a piece is the last of an event all of whose pieces were seen.
+func (p partial) whole(id string, n, count int) bool {
+	if n == 0 && len(p) >= maxOpen {
+		clear(p)
+	}
+	if p[id] != n && n > 0 { // the beginning is missing
+		delete(p, id)
+		return false
+	}
+	if p[id] = n + 1; n < count-1 {
+		return false
+	}
+	delete(p, id)
+	return true
+}
+
+func (t *tap) sent(m inFlight) { t.flight = append(t.flight, m) }
+
+// forget drops all messages up to the number n.
 func (t *tap) forget(n uint64) { t.flight, t.n, t.lost = nil, n, true }
 
-// errRefused says that of several messages not all are stored.
+// errRefused means that not all of several messages are stored.
 var errRefused = errors.New("the store has refused a part")
 
-// stored is told of the acknowledgement of the message n; the error is that of any
-// message since the one before it. Its caller is one goroutine and holds nothing.
+// stored is called for the acknowledgement of message n; err is the error of any message since
+// the previous acknowledgement. It is called by one goroutine that holds no lock.
 func (t *tap) stored(mu *sync.Mutex, n, seq uint64, err error) error {
 	t.calling.Lock()
 	defer t.calling.Unlock()
@@ -77,9 +100,10 @@ func (t *tap) stored(mu *sync.Mutex, n, seq uint64, err error) error {
 	return err
 }
 
-// take takes the messages up to n from those under way. inRow says that they are at
-// the sequences from first on; otherwise none of batch is new, or their sequences are unknown.
-func (t *tap) take(n, seq uint64, err error) (first uint64, batch []*nats.Msg, inRow bool) {
+// take removes the messages up to n from those under way. inRow means that they have
+// consecutive sequences from first on; otherwise none of batch is new, or their sequences are
+// unknown.
+func (t *tap) take(n, seq uint64, err error) (first uint64, batch []inFlight, inRow bool) {
 	if n <= t.n {
 		return 0, nil, false
 	}
@@ -89,7 +113,7 @@ func (t *tap) take(n, seq uint64, err error) (first uint64, batch []*nats.Msg, i
 	case err != nil:
 		t.lost = true
 		return 0, nil, false
-	case seq <= t.seq: // a repetition, and so is what was sent with it
+	case seq <= t.seq: // a duplicate, and so is what was sent with it
 		return 0, nil, false
 	}
 	first, inRow = t.seq+1, !t.lost && seq == t.seq+count
@@ -97,21 +121,17 @@ func (t *tap) take(n, seq uint64, err error) (first uint64, batch []*nats.Msg, i
 	return first, batch, inRow
 }
 
-// tell puts together what the messages of batch, from the sequence first on, hold.
-func (t *tap) tell(first uint64, batch []*nats.Msg) []Text {
+// tell assembles the events in the messages of batch, from the sequence first on.
+func (t *tap) tell(first uint64, batch []inFlight) []Text {
 	texts := make([]Text, 0, len(batch))
 	for i, m := range batch {
 		seq := first + uint64(i)
-		part, text := piece(m.Header, m.Data)
-		if part == "" { // as nearly all
-			texts = append(texts, Text{Seq: seq, Body: m.Data, Pieces: 1})
-			continue
-		}
-		body, whole := t.join.join(part, text)
-		_, n, count, _ := splitPart(part)
+		id, n, count, ok := splitPart(m.part)
 		switch {
-		case whole:
-			texts = append(texts, Text{Seq: seq, Body: body, Pieces: count})
+		case !ok: // nearly always
+			texts = append(texts, Text{Seq: seq, Body: m.text, Pieces: 1})
+		case t.begun.whole(id, n, count):
+			texts = append(texts, Text{Seq: seq, Body: m.text, Pieces: count})
 		case n == count-1: // its beginning was before the tap
 			texts = append(texts, Text{Seq: seq})
 		}

@@ -1,11 +1,14 @@
 package journal_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
@@ -92,5 +95,39 @@ func TestTap(t *testing.T) {
 	batch("", "again")
 	if c.want(t, "11 again"); from != 10 {
 		t.Errorf("it begins again behind %d", from)
+	}
+}
+
+// TestALongEventIsNotCopied: of what is long, a return of 60 MB say, the journal makes no copy
+// for the store, nor one for those who listen: what it takes is what the server does.
+func TestALongEventIsNotCopied(t *testing.T) {
+	const size = 16 << 20
+	j := open(t, startStore(t, t.TempDir()))
+	told := 0
+	_, stop := j.Tap(func(batch []journal.Text) {
+		for _, e := range batch {
+			told += len(e.Body)
+		}
+	})
+	defer stop()
+	e, err := event.NewLong("long", "", time.Now(), size, func(b []byte) ([]byte, error) {
+		return append(append(append(b, `{"a":"`...), bytes.Repeat([]byte("x"), size)...), `"}`...), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := j.Append(t.Context(), e, ""); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	stop()
+	t.Logf("%.1f times its size", float64(after.TotalAlloc-before.TotalAlloc)/size)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 7*size/2 {
+		t.Errorf("%d bytes were taken for an event of %d", took, size)
+	}
+	if told < size {
+		t.Errorf("%d bytes were told of it", told)
 	}
 }

@@ -19,79 +19,86 @@ import (
 	"github.com/brinebus/brine/internal/event"
 )
 
-// Store tells whether what JetStream writes to can be written. A failed one leaves
-// writers without an answer.
+// Store reports whether the files of JetStream can be written. A failed store does not answer
+// writers.
 type Store interface {
-	// Failed returns a channel that is closed while the store cannot be written, and
-	// another one once it can again.
+	// Failed returns a channel that is closed while the store cannot be written. Once it can
+	// again, Failed returns another one.
 	Failed() <-chan struct{}
 	// Err is why it cannot be written; nil if it can.
 	Err() error
-	// Sync returns when what was acknowledged for the stream is on the disk, where that is
-	// waited for, which Waits says; else it only sees to it that it soon is.
+	// Sync returns when everything acknowledged for the stream is on the disk, if Waits is
+	// true; otherwise it only makes sure that this happens soon.
 	Sync(stream string) error
 	Waits() bool
-	// Soon sees to it that it is on the disk within about a second.
+	// Soon makes sure that it is on the disk within about a second.
 	Soon(stream string)
-	// Late is told what of the store has had no answer for so long, and is asked again.
+	// Room sees to it that the disk has room for what is written when so many messages are
+	// removed from the stream; ENOSPC is wrapped where it has not.
+	Room(stream string, messages uint64) error
+	Delays
+}
+
+// Delays is told which question to the store was not answered for so long, and is asked again.
+type Delays interface {
 	Late(what string, waited time.Duration)
 }
 
 // ErrStore is wrapped by the error of a Pending whose store cannot be written.
 var ErrStore = errors.New("the journal cannot be written")
 
-// Bounds of what may be on its way to the store. The server keeps 10,000 messages
-// and 128 MiB for a stream, and drops what comes beyond that.
+// Limits of what may be on its way to the store. The server queues 10,000 messages and 128 MiB
+// for a stream, and drops what exceeds that.
 const (
 	maxPending      = 4096
 	maxPendingBytes = 64 << 20
-	// askEvery is how many messages go between two questions: within a large batch they
-	// make room, long before the bounds.
+	// askEvery is how many messages are sent between two requests for an acknowledgement:
+	// within a large batch these make room long before the limits.
 	askEvery      = maxPending / 8
 	askEveryBytes = maxPendingBytes / 8
 	// stallWait is how long a writer waits for room.
 	stallWait = 30 * time.Second
 )
 
-// writer stores messages over one connection, in the order of its calls. The server
-// takes the messages of a connection in their order, so the acknowledgement of the
-// last one of a batch tells of all: one for each would cost as much as storing it.
+// writer stores messages over one connection, in the order of its calls. The server handles the
+// messages of a connection in order, so the acknowledgement of the last message of a batch
+// stands for all: one for each would cost as much as storing it.
 type writer struct {
 	nc     *nats.Conn
-	inbox  string // begins the subjects of acknowledgements
+	inbox  string // prefix of the subjects of acknowledgements
 	store  Store
 	stream string
 	closed <-chan struct{} // closed with the connection
-	acked  chan struct{}   // something was acknowledged
-	grown  chan struct{}   // and this, for who writes down what
+	acked  chan struct{}   // signals an acknowledgement
+	grown  chan struct{}   // the same, for keepNames
 
-	order    sync.Mutex      // held while a batch is sent; it guards what follows
-	failed   <-chan struct{} // of the store, when the latest batch began
+	order    sync.Mutex      // held while a batch is sent; guards the next fields
+	failed   <-chan struct{} // of the store when the latest batch began
 	reserve  func(upto uint64) error
-	reserved uint64 // the sequence up to which it was called
+	reserved uint64 // the sequence up to which reserve was called
 
 	mu         sync.Mutex // guards the rest
-	sent, done tally      // messages that were sent, and acknowledged
+	sent, done tally      // messages sent, and acknowledged
 	asked      []question // the oldest first
 	tap        tap
-	doubts     bool // a message was refused, or may never be answered
+	doubts     bool // a message was refused, or may remain without an answer
 }
 
 // tally counts messages and their bytes since the writer began.
 type tally struct{ n, bytes uint64 }
 
-// question is a message that is to be acknowledged.
+// question is a message with a request for an acknowledgement.
 type question struct {
 	tally
 	p    *Pending
-	last bool // message of p; else only room is asked for
+	last bool // message of p; otherwise it only makes room
 }
 
 func newWriter(nc *nats.Conn, store Store, stream string) (*writer, error) {
 	if store == nil {
 		store = sound{}
 	}
-	w := &writer{nc: nc, stream: stream, inbox: nc.NewInbox() + ".", store: store, closed: closing(nc), failed: store.Failed(), acked: make(chan struct{}, 1), grown: make(chan struct{}, 1), tap: tap{join: joiner{}}}
+	w := &writer{nc: nc, stream: stream, inbox: nc.NewInbox() + ".", store: store, closed: closing(nc), failed: store.Failed(), acked: make(chan struct{}, 1), grown: make(chan struct{}, 1), tap: tap{begun: partial{}}}
 	take := w.answer
 	if store.Waits() {
 		b := &backlog{more: make(chan struct{}, 1)}
@@ -113,6 +120,7 @@ func (sound) Err() error                 { return nil }
 func (sound) Sync(string) error          { return nil }
 func (sound) Waits() bool                { return false }
 func (sound) Soon(string)                {}
+func (sound) Room(string, uint64) error  { return nil }
 func (sound) Late(string, time.Duration) {}
 
 // closing returns a channel that is closed when nc is.
@@ -131,17 +139,17 @@ func closing(nc *nats.Conn) <-chan struct{} {
 // Pending is an append under way.
 type Pending struct {
 	before []*Pending // of the pieces before the last one
-	of     *Pending   // of a piece: that of its event, or of a whole batch
+	of     *Pending   // for a piece: the Pending of its event or batch
 	writer *writer
 	failed <-chan struct{} // of the store, when it began
-	done   chan struct{}   // closed when what follows is known
+	done   chan struct{}   // closed when the next fields are set
 	seq    uint64
-	again  bool // the last message was a repetition
+	again  bool // the last message was a duplicate
 	err    error
 
-	names   *names     // is told when it is stored, that these batches are; may be nil
-	batches []namedEnd // that it stores
-	repeats []known    // batches that were stored before it, or are being stored
+	names   *names     // told, when it is stored, that these batches are; may be nil
+	batches []namedEnd // stored by it
+	repeats []known    // batches stored before it, or being stored
 }
 
 // namedEnd is a batch and the number of its last message, 0 for the last one of all.
@@ -150,14 +158,14 @@ type namedEnd struct {
 	n    uint64
 }
 
-// stores notes that the batch is among those that p is for.
+// stores adds the batch to those that p is for.
 func (p *Pending) stores(l Batch, n uint64) {
 	if l.Name != "" {
 		p.batches = append(p.batches, namedEnd{l.Name, n})
 	}
 }
 
-// repetition is p where all of its batches are stored already, or being stored.
+// repetition returns p if all of its batches are stored already, or being stored.
 func (p *Pending) repetition() *Pending {
 	last := p.repeats[len(p.repeats)-1]
 	if len(p.repeats) == 1 {
@@ -168,8 +176,8 @@ func (p *Pending) repetition() *Pending {
 	return p
 }
 
-// Sequences returns where the pieces of the event lie, for Fetch, once Wait has
-// returned nil.
+// Sequences returns the sequences of the pieces of the event, for Fetch, once Wait has returned
+// nil.
 func (p *Pending) Sequences(ctx context.Context) ([]uint64, error) {
 	sequences := make([]uint64, 0, len(p.before)+1)
 	for _, one := range p.before {
@@ -187,7 +195,7 @@ func (p *Pending) Sequences(ctx context.Context) ([]uint64, error) {
 func (p *Pending) Wait(ctx context.Context) (uint64, error) {
 	err := p.wait(ctx)
 	select {
-	case <-p.failed: // a part of the batch may be lost, whatever became of its last message
+	case <-p.failed: // a part of the batch may be lost, whatever happened to its last message
 		err = p.writer.broken()
 	default:
 	}
@@ -202,7 +210,7 @@ func (p *Pending) Wait(ctx context.Context) (uint64, error) {
 	return p.seq, nil
 }
 
-// Repeated says, once Wait has returned nil, whether the last event was stored before.
+// Repeated reports, once Wait has returned nil, whether the last event was stored before.
 func (p *Pending) Repeated() bool { return p.again }
 
 func (p *Pending) wait(ctx context.Context) error {
@@ -210,7 +218,7 @@ func (p *Pending) wait(ctx context.Context) error {
 	case <-p.done:
 		return p.err
 	case <-p.failed:
-		return nil // which Wait sees
+		return nil // Wait sees it
 	case <-p.writer.closed:
 		return nats.ErrConnectionClosed
 	case <-ctx.Done():
@@ -222,18 +230,18 @@ func (w *writer) broken() error {
 	if err := w.store.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrStore, err)
 	}
-	return ErrStore // by now it can, again
+	return ErrStore // by now it can be written again
 }
 
-// begin is called before the messages of a batch, with the order held.
+// begin is called before the messages of a batch; the caller holds order.
 func (w *writer) begin() (*Pending, error) {
 	p := &Pending{writer: w, failed: w.store.Failed(), done: make(chan struct{})}
-	if p.failed != w.failed { // what was under way then is never answered
+	if p.failed != w.failed { // messages that were under way are never answered
 		w.forget()
 		w.failed = p.failed
 	}
 	select {
-	case <-p.failed: // it would be lost, or worse: stored without what was before it
+	case <-p.failed: // it would be lost, or even stored without the messages before it
 		return nil, fmt.Errorf("store the event: %w", w.broken())
 	default:
 		return p, nil
@@ -248,17 +256,18 @@ func (w *writer) send(m *nats.Msg) (*Pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, w.put(m, p, true)
+	return p, w.put(m, inFlight{text: m.Data}, p, true)
 }
 
-// put sends a message when there is room for it. p is told of the last one.
-func (w *writer) put(m *nats.Msg, p *Pending, last bool) error {
+// put sends a message when there is room for it, and keeps nothing of it but what a tap needs.
+// p is informed of the last message.
+func (w *writer) put(m *nats.Msg, f inFlight, p *Pending, last bool) error {
 	err := w.wait(p)
 	if err == nil {
 		err = w.ahead()
 	}
 	if err == nil {
-		err = w.one(m, p, last)
+		err = w.one(m, f, p, last)
 	}
 	if err != nil {
 		return fmt.Errorf("store the event: %w", err)
@@ -267,13 +276,13 @@ func (w *writer) put(m *nats.Msg, p *Pending, last bool) error {
 }
 
 // reserveStep is how many sequences are reserved at once, and reserveLeft how many are left
-// when the next are: more than what may be under way when an answer is missing.
+// when the next are reserved: more than can be under way when an answer is missing.
 const (
 	reserveStep = 1 << 20
 	reserveLeft = 1 << 16
 )
 
-// ahead reserves the sequence of the next message, which is known only about.
+// ahead reserves the sequence of the next message, which is known only approximately.
 func (w *writer) ahead() error {
 	if w.reserve == nil {
 		return nil
@@ -291,11 +300,11 @@ func (w *writer) ahead() error {
 	return nil
 }
 
-func (w *writer) one(m *nats.Msg, p *Pending, last bool) error {
+func (w *writer) one(m *nats.Msg, f inFlight, p *Pending, last bool) error {
 	w.mu.Lock()
 	w.sent.n++
 	w.sent.bytes += uint64(len(m.Data))
-	w.tap.sent(m)
+	w.tap.sent(f)
 	known := w.done
 	if n := len(w.asked); n > 0 {
 		known = w.asked[n-1].tally
@@ -309,12 +318,12 @@ func (w *writer) one(m *nats.Msg, p *Pending, last bool) error {
 	return w.nc.PublishMsg(m)
 }
 
-var errMute = errors.New("it does not answer")
+var errMute = errors.New("the store does not answer")
 
 // wait returns when there is room for one more message.
 func (w *writer) wait(p *Pending) error {
 	select {
-	case <-p.failed: // no more of the batch: it could be stored without what was before it
+	case <-p.failed: // no more of the batch: it could be stored without the messages before it
 		return w.broken()
 	default:
 	}
@@ -352,7 +361,7 @@ func (w *writer) forget() {
 	w.tap.forget(w.sent.n)
 }
 
-// doubt says that what was sent may not be stored, trust that it is known again what is.
+// doubt records that messages sent may not be stored; trust, that it is known again what is.
 func (w *writer) doubt() { w.setDoubts(true) }
 func (w *writer) trust() { w.setDoubts(false) }
 
@@ -368,47 +377,47 @@ func (w *writer) doubted() bool {
 	return w.doubts
 }
 
-// number is that of the message that was sent last.
+// number returns the number of the message that was sent last.
 func (w *writer) number() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.sent.n
 }
 
-// latest is the sequence that the message which was sent last will have, if none is refused.
+// latest returns the sequence that the latest sent message will have if none is refused.
 func (w *writer) latest() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.tap.seq + w.sent.n - w.tap.n
 }
 
-// underWay is how many bytes were sent and are not known to be stored, about.
+// underWay returns about how many bytes were sent and are not known to be stored.
 func (w *writer) underWay() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return int64(w.sent.bytes - w.done.bytes)
 }
 
-// stored is the sequence of the latest message that is known to be stored.
+// stored returns the sequence of the latest message that is known to be stored.
 func (w *writer) stored() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.tap.seq
 }
 
-// drain returns when the server has taken, or dropped, everything that was sent: it
-// takes a message that it cannot store in its turn.
+// drain returns when the server has stored or dropped everything that was sent: it handles a
+// message that it cannot store in its turn, too.
 func (w *writer) drain(ctx context.Context, stream string) error {
 	m := &nats.Msg{Subject: event.Root + ".nothing", Header: nats.Header{jetstream.ExpectedStreamHeader: {"not " + stream}}}
 	_, err := w.nc.RequestMsgWithContext(ctx, m)
 	if errors.Is(err, nats.ErrNoResponders) {
-		return nil // the store was closed, and is opened
+		return nil // the store was closed, and is open again
 	}
 	return err
 }
 
-// backlog is acknowledgements that wait until what they acknowledge is on the disk: all
-// that come while that is written share the next sync.
+// backlog is acknowledgements that wait until their messages are on the disk. All that arrive
+// during a sync share the next one.
 type backlog struct {
 	mu   sync.Mutex
 	list []*nats.Msg
@@ -450,17 +459,16 @@ func (w *writer) finishBacklog(b *backlog) {
 	}
 }
 
-// answer takes one acknowledgement, or a refusal, where nobody waits for the disk.
+// answer handles an acknowledgement, or a refusal, if nobody waits for the disk.
 func (w *writer) answer(m *nats.Msg) {
 	w.finishOne(m, w.store.Sync(w.stream))
 }
 
-// finishOne tells who waits what became of a message; synced is why it is not on the
-// disk, if it is not.
+// finishOne reports the result of a message; synced is the error if it is not on the disk.
 func (w *writer) finishOne(m *nats.Msg, synced error) {
 	n, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, w.inbox), 36, 64)
 	if err != nil {
-		return // nobody was asked for it
+		return // no acknowledgement was requested
 	}
 	seq, err := acknowledged(m)
 	if err == nil && synced != nil {
@@ -490,7 +498,7 @@ func (w *writer) finishOne(m *nats.Msg, synced error) {
 	}
 }
 
-// end is called when all is known: message n, the last one, is at the sequence seq.
+// end is called when all is known: message n, the last one, has the sequence seq.
 func (p *Pending) end(n, seq uint64, again bool) {
 	p.seq, p.again = seq, again
 	if p.err == nil {
@@ -505,16 +513,16 @@ func (p *Pending) end(n, seq uint64, again bool) {
 	close(p.done)
 }
 
-// take removes the question n and returns it.
+// take removes question n and returns it.
 func (w *writer) take(n uint64) question {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	i := slices.IndexFunc(w.asked, func(q question) bool { return q.n == n })
 	if i < 0 {
-		return question{} // it was forgotten
+		return question{} // it was dropped
 	}
 	q := w.asked[i]
-	if i == 0 { // as nearly always
+	if i == 0 { // nearly always
 		w.asked = w.asked[1:]
 	} else {
 		w.asked = slices.Delete(w.asked, i, i+1)
@@ -525,7 +533,7 @@ func (w *writer) take(n uint64) question {
 	return q
 }
 
-// acknowledged reads the server's word on one message.
+// acknowledged parses the server's answer to one message.
 func acknowledged(m *nats.Msg) (seq uint64, err error) {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
 		return 0, nats.ErrNoResponders
@@ -546,7 +554,7 @@ func acknowledged(m *nats.Msg) (seq uint64, err error) {
 	return ack.Seq, nil
 }
 
-// quickSeq reads the usual acknowledgement, {"stream":"NAME","seq":1}.
+// quickSeq parses the usual acknowledgement, {"stream":"NAME","seq":1}.
 func quickSeq(b []byte) (uint64, bool) {
 	_, rest, ok := bytes.Cut(b, []byte(`","seq":`))
 	if !ok || !bytes.HasPrefix(b, []byte(`{"stream":"`)) {

@@ -8,8 +8,8 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 )
 
-// actions remember who is about to change a key, until the change is seen: the key
-// store is a directory, and a file does not say who moved it.
+// actions remember who is about to change a key until the change is seen: the key store is a
+// directory, and a file does not say who moved it.
 type actions struct {
 	mu   sync.Mutex
 	list map[actionName]action
@@ -26,14 +26,14 @@ type action struct {
 	at   time.Time
 }
 
-// Bounds of what is remembered: a change is seen within moments.
+// Limits of what is remembered: a change is seen almost at once.
 const (
 	actionTime = time.Minute
 	maxActions = 100_000
 )
 
-// expect notes who is about to change a key, and by which rule. act is that of the
-// event salt/key.
+// expect records who is about to change a key, and by which rule. act is that of the event
+// salt/key.
 func (a *actions) expect(name pki.Name, act string, who audit.Who, rule string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -43,8 +43,7 @@ func (a *actions) expect(name pki.Name, act string, who audit.Who, rule string) 
 	a.list[actionName{name, act}] = action{who, rule, time.Now()}
 }
 
-// take returns who did it. Of a change that nobody has announced it is known only
-// where it happened.
+// take returns who did it. For an unannounced change only the machine is known.
 func (a *actions) take(name pki.Name, act string) action {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -56,7 +55,7 @@ func (a *actions) take(name pki.Name, act string) action {
 	return one
 }
 
-// Expect notes that somebody is about to change a key by files of their own.
+// Expect records that somebody is about to change a key through the key files.
 func (k *Keyring) Expect(name pki.Name, act string, who audit.Who) {
 	k.actions.expect(name, act, who, "")
 }
@@ -67,11 +66,10 @@ func (k *Keyring) TakeAction(name pki.Name, act string) (who audit.Who, rule str
 	return one.who, one.rule
 }
 
-// By is the key store in the hands of somebody, as runners use it.
+// By returns the key store as runners use it, for changes by who.
 func (k *Keyring) By(who audit.Who) *Store { return &Store{k.Store, &k.actions, who} }
 
-// Store is the key store in the hands of somebody: what they do with a key is known to be
-// theirs when the change is seen.
+// Store is the key store for one user: changes made through it are attributed to them.
 type Store struct {
 	*pki.Store
 	actions *actions

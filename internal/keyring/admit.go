@@ -11,15 +11,15 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Verdict is what became of a key at the door.
+// Verdict is the result for the key of a new connection.
 type Verdict struct {
 	State pki.State
 	Act   string // as Salt's salt/auth event names it: accept, pend, reject, denied, full
 	New   bool   // the key was not known before
 }
 
-// Admit judges the key that a connection has proven. source is where it comes from, host
-// what it is counted by.
+// Admit decides about the key that a connection has proved. source is its address, host what it
+// is counted for.
 func (k *Keyring) Admit(id salt.MinionID, key pki.PublicKey, source, host string) (Verdict, error) {
 	k.mu.RLock()
 	rules, accepted := k.rules, k.known[id][key.SHA256()] == pki.Accepted
@@ -46,7 +46,7 @@ func (k *Keyring) Admit(id salt.MinionID, key pki.PublicKey, source, host string
 	return Verdict{state, Act(state), isNew}, err
 }
 
-// apply does what the rules have decided.
+// apply carries out what the rules have decided.
 func (k *Keyring) apply(decided string, e pki.Entry, rules rules, source string) (pki.State, error) {
 	switch {
 	case decided == Reject:
@@ -58,14 +58,14 @@ func (k *Keyring) apply(decided string, e pki.Entry, rules rules, source string)
 	return k.accept(e, source, "autosign_file: "+rules.autosign)
 }
 
-// What becomes of keys, as Salt's events name it.
+// The results, as in Salt's events.
 const (
 	Accept = "accept"
 	Reject = "reject"
 	Delete = "delete"
 )
 
-// Act is what became of a key that has this state now.
+// Act is the result for a key with this state.
 func Act(s pki.State) string {
 	switch s {
 	case pki.Accepted:
@@ -78,26 +78,26 @@ func Act(s pki.State) string {
 	return "denied"
 }
 
-// Remote is the minion that knocks, for the record.
+// Remote is the connecting minion, for the audit log.
 func Remote(id salt.MinionID, source string) audit.Who {
 	return audit.Who{Minion: string(id), Source: source}
 }
 
-// accept accepts the key of a minion that knocks, by a rule.
+// accept accepts the key of a minion that connects, by a rule.
 func (k *Keyring) accept(e pki.Entry, source, rule string) (pki.State, error) {
 	k.actions.expect(e.Name(), Accept, Remote(e.ID, source), rule)
 	if err := k.Store.Accept(e); err != nil {
 		return e.State, err
 	}
-	// It is a target at once, before the watch tells of the new file.
+	// It is a target at once, before the watch reports the new file.
 	if err := k.Look(e.ID); err != nil {
 		k.log.Error("key store not read", "err", err)
 	}
 	return pki.Accepted, nil
 }
 
-// admitOpen is open_mode: whoever comes is accepted, and takes the place of
-// another key of its id. A rejected key stays rejected.
+// admitOpen implements open_mode: every key is accepted, and replaces another key of its id. A
+// rejected key stays rejected.
 func (k *Keyring) admitOpen(id salt.MinionID, key pki.PublicKey, source string) (Verdict, error) {
 	state, err := k.Store.Lookup(id, key)
 	if err != nil {
@@ -125,15 +125,15 @@ func (k *Keyring) admitOpen(id salt.MinionID, key pki.PublicKey, source string) 
 	return Verdict{state, Act(state), true}, err
 }
 
-// GrainsCount says whether a key can be accepted for the grains that its minion shows.
+// GrainsCount reports whether a key can be accepted because of its minion's grains.
 func (k *Keyring) GrainsCount() bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.rules.grainsDir != ""
 }
 
-// SignByGrains accepts a waiting key whose minion shows a value that a file of
-// autosign_grains_dir lists for that grain.
+// SignByGrains accepts a waiting key whose minion has sent a grain with a value in that grain's
+// file in autosign_grains_dir.
 func (k *Keyring) SignByGrains(e pki.Entry, source string, grains map[string]string) (bool, error) {
 	k.mu.RLock()
 	dir := k.rules.grainsDir
@@ -143,7 +143,7 @@ func (k *Keyring) SignByGrains(e pki.Entry, source string, grains map[string]str
 	}
 	for name, shown := range grains {
 		if shown == "" || filepath.Base(name) != name || strings.HasPrefix(name, ".") {
-			continue // the name comes from outside and is about to be a file name
+			continue // the name comes from the peer and is used as a file name
 		}
 		lines, err := ruleLines(filepath.Join(dir, name))
 		if err != nil {

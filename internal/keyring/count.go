@@ -2,7 +2,7 @@ package keyring
 
 import "github.com/brinebus/brine/internal/pki"
 
-// Count is how many keys there are in each state.
+// Count returns the number of keys in each state.
 func (k *Keyring) Count() map[pki.State]int {
 	k.mu.RLock()
 	defer k.mu.RUnlock()

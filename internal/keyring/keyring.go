@@ -1,6 +1,6 @@
-// Package keyring is the master's knowledge of keys: which are accepted, what the rules of
-// the configuration make of a new one, and what has changed in the key directory, by whom.
-// It cuts no connection and tells nobody.
+// Package keyring is the master's knowledge of keys: which are accepted, what the configured
+// rules decide about a new one, and what has changed in the key directory, by whom. It cuts no
+// connections and sends no messages.
 package keyring
 
 import (
@@ -14,26 +14,26 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Keyring is the master's knowledge of keys: the store, the ids that are
-// accepted, and the rules that accept or reject keys by themselves.
+// Keyring is the master's knowledge of keys: the store, the accepted ids, and the rules that
+// accept or reject keys.
 type Keyring struct {
 	Store *pki.Store
-	Here  func(pki.PublicKey) bool // says whether the holder of a key is connected; set before the first Admit
+	Here  func(pki.PublicKey) bool // reports whether the holder of a key is connected; set before the first Admit
 	log   *slog.Logger
 
-	looking sync.Mutex // held while files are read, so that an old look is not taken for a newer one
+	looking sync.Mutex // held while files are read, so that an older state does not replace a newer one
 
 	mu       sync.RWMutex
 	accepted []salt.MinionID                        // sorted
 	known    map[salt.MinionID]map[string]pki.State // by fingerprint
 	holders  map[salt.MinionID]string               // the token of the accepted key, see bus.KeyToken
-	changed  map[pki.Name]history                   // of keys that changed since Take
-	gaveWay  map[pki.Name]bool                      // those of them that were removed to make room
+	changed  map[pki.Name]history                   // keys that changed since Take
+	gaveWay  map[pki.Name]bool                      // those removed to make room for others
 	rules    rules
 	actions  actions
 }
 
-// Open opens the key store of a configuration. Nothing is known of it before Refresh.
+// Open opens the key store of a configuration. It knows no keys before Refresh.
 func Open(cfg *config.Master, log *slog.Logger) (*Keyring, error) {
 	store, err := pki.OpenStore(cfg.PKIDir)
 	if err != nil {
@@ -62,7 +62,7 @@ func (k *Keyring) Refresh() error {
 		return err
 	}
 	for _, p := range problems {
-		k.log.Warn("this file in the key directory is no key", "file", p.Path, "err", p.Err)
+		k.log.Warn("this file in the key directory is not a key", "file", p.Path, "err", p.Err)
 	}
 	known := map[salt.MinionID]map[string]pki.State{}
 	for _, e := range entries {
@@ -87,8 +87,8 @@ func (k *Keyring) Refresh() error {
 	return nil
 }
 
-// note enters a key. Where one lies in two directories, a refusal counts more than its
-// acceptance, and both more than that it waits, in whatever order they come.
+// note adds a key. If one is in two directories, a refusal takes precedence over acceptance,
+// and both over waiting, in whatever order they are read.
 func note(known map[salt.MinionID]map[string]pki.State, e pki.Entry) {
 	if known[e.ID] == nil {
 		known[e.ID] = map[string]pki.State{}
@@ -97,7 +97,7 @@ func note(known map[salt.MinionID]map[string]pki.State, e pki.Entry) {
 	known[e.ID][finger] = max(known[e.ID][finger], e.State)
 }
 
-// hold notes who holds an accepted key. The caller holds the lock.
+// hold records the holder of an accepted key. The caller holds the lock.
 func (k *Keyring) hold(e pki.Entry) {
 	if k.known[e.ID][e.Key.SHA256()] == pki.Accepted {
 		k.holders[e.ID] = bus.KeyToken(e.Key.Key())
@@ -113,7 +113,7 @@ func (k *Keyring) Look(ids ...salt.MinionID) error {
 		return err
 	}
 	for _, problem := range problems {
-		k.log.Warn("this file in the key directory is no key", "err", problem)
+		k.log.Warn("this file in the key directory is not a key", "err", problem)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -144,10 +144,10 @@ func (k *Keyring) Look(ids ...salt.MinionID) error {
 	return nil
 }
 
-// fewNews is up to how many ids are put into the sorted list one by one.
+// fewNews is up to how many ids are inserted into the sorted list one by one.
 const fewNews = 100
 
-// compare notes what changed of the keys of id, and says whether accepted ones did. The
+// compare records changes of the keys of id, and reports whether accepted ones changed. The
 // caller holds the lock.
 func (k *Keyring) compare(id salt.MinionID, now map[string]pki.State) (accepted bool) {
 	before := k.known[id]
@@ -173,8 +173,7 @@ func (k *Keyring) compare(id salt.MinionID, now map[string]pki.State) (accepted 
 	return accepted
 }
 
-// setAccepted makes the list of the ids with accepted keys anew. The caller holds the
-// lock.
+// setAccepted rebuilds the list of the ids with accepted keys. The caller holds the lock.
 func (k *Keyring) setAccepted() {
 	var ids []salt.MinionID
 	for id := range k.known {
@@ -186,7 +185,7 @@ func (k *Keyring) setAccepted() {
 	k.accepted = ids
 }
 
-// setOneAccepted puts id into that list or takes it out. The caller holds the lock.
+// setOneAccepted inserts id into that list or removes it. The caller holds the lock.
 func (k *Keyring) setOneAccepted(id salt.MinionID) {
 	i, listed := slices.BinarySearch(k.accepted, id)
 	switch is := k.isAccepted(id); {
@@ -206,21 +205,21 @@ func (k *Keyring) isAccepted(id salt.MinionID) bool {
 	return false
 }
 
-// history is what a key went through since Take.
+// history is the states of a key since Take.
 type history struct {
 	was      pki.State
-	accepted bool // at some moment
+	accepted bool // at some time
 }
 
-// Change is what became of a key.
+// Change is the change of a key.
 type Change struct {
 	pki.Name
-	Before, After pki.State // Unknown where there is none
+	Before, After pki.State // Unknown if there is none
 	GaveWay       bool      // it was removed to make room
 }
 
-// Take returns what changed since it was last called. A key that was accepted in between and
-// is no more has two changes: somebody may have come in with it.
+// Take returns what has changed since the previous call. A key that was accepted in between and
+// no longer is has two changes: it may have been used to connect.
 func (k *Keyring) Take() (list []Change) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -239,7 +238,7 @@ func (k *Keyring) Take() (list []Change) {
 	return list
 }
 
-// givesWay is told of a waiting key that made room for another.
+// givesWay records a waiting key that made room for another.
 func (k *Keyring) givesWay(e pki.Entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -248,7 +247,7 @@ func (k *Keyring) givesWay(e pki.Entry) {
 	}
 }
 
-// ByToken returns the key of id with this token, and its state now.
+// ByToken returns the key of id with this token, and its present state.
 func (k *Keyring) ByToken(id salt.MinionID, token string) (pki.PublicKey, pki.State, error) {
 	entries, err := k.Store.Of(id)
 	if err != nil {
@@ -262,7 +261,7 @@ func (k *Keyring) ByToken(id salt.MinionID, token string) (pki.PublicKey, pki.St
 	return pki.PublicKey{}, pki.Unknown, nil
 }
 
-// Token names the accepted key of id, "" where there is none.
+// Token returns the token of the accepted key of id, "" if there is none.
 func (k *Keyring) Token(id salt.MinionID) (string, error) {
 	entries, err := k.Store.Of(id)
 	if err != nil {
@@ -276,7 +275,7 @@ func (k *Keyring) Token(id salt.MinionID) (string, error) {
 	return "", nil
 }
 
-// Tokens names the accepted key of each of these minions that has one.
+// Tokens returns the token of the accepted key of each of these minions that has one.
 func (k *Keyring) Tokens(ids []salt.MinionID) map[salt.MinionID]string {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -289,7 +288,7 @@ func (k *Keyring) Tokens(ids []salt.MinionID) map[salt.MinionID]string {
 	return all
 }
 
-// Accepts says whether the key of id with this token is accepted.
+// Accepts reports whether the key of id with this token is accepted.
 func (k *Keyring) Accepts(id salt.MinionID, token string) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()

@@ -135,7 +135,7 @@ func TestAcceptedInBetween(t *testing.T) {
 	}
 }
 
-// TestOneKeyInTwoDirectories: a minion whose key file is taken away knocks anew, and is in
+// TestOneKeyInTwoDirectories: a minion whose key file is taken away connects again, and is in
 // two states once the file is back. It is one thing to every look, and the very one that is
 // told to whoever connects.
 func TestOneKeyInTwoDirectories(t *testing.T) {

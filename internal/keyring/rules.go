@@ -12,15 +12,15 @@ import (
 	"github.com/brinebus/brine/internal/target"
 )
 
-// rules is the part of the configuration that judges new keys.
+// rules is the part of the configuration about new keys.
 type rules struct {
 	open, auto        bool
 	autosign, autorej string
 	grainsDir         string
 }
 
-// decide is what the rules make of a new key: an act, "" for none. Rejection goes before
-// acceptance.
+// decide returns the decision of the rules about a new key: an act, "" for none. Rejection
+// takes precedence.
 func (r rules) decide(id salt.MinionID) (string, error) {
 	reject, err := listed(r.autorej, id)
 	switch {
@@ -38,8 +38,16 @@ func (r rules) decide(id salt.MinionID) (string, error) {
 	return Accept, nil
 }
 
-// listed says whether id is in an autosign or autoreject file: by name, glob or
-// regular expression, a line each, as in Salt, but matching whole ids only.
+// Bars reports whether the rules on new keys reject those of id.
+func (k *Keyring) Bars(id salt.MinionID) (bool, error) {
+	k.mu.RLock()
+	path := k.rules.autorej
+	k.mu.RUnlock()
+	return listed(path, id)
+}
+
+// listed reports whether id is in an autosign or autoreject file: by name, glob or regular
+// expression, one a line, as in Salt, but matching whole ids only.
 func listed(path string, id salt.MinionID) (bool, error) {
 	lines, err := ruleLines(path)
 	if err != nil {
@@ -56,14 +64,14 @@ func listed(path string, id salt.MinionID) (bool, error) {
 func matches(expr string, kind target.Kind, id salt.MinionID) bool {
 	t, err := target.Parse(expr, kind, target.Options{})
 	if err != nil {
-		return false // a glob is often no regular expression
+		return false // a glob is often not a regular expression
 	}
 	ok, err := t.Match(target.Facts{ID: id})
 	return ok && err == nil
 }
 
-// ruleLines reads a file of rules. One that somebody else could have written is
-// an error; one that is missing has no rules.
+// ruleLines reads a file of rules. One that another user could have written is an error; a
+// missing one has no rules.
 func ruleLines(path string) ([]string, error) {
 	if path == "" {
 		return nil, nil

@@ -13,16 +13,16 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// signing is the signature of a master's public key by its signing key, of which minions
-// have the public half.
+// signing is the signature of a master's public key by its signing key, whose public key
+// minions have.
 type signing struct {
 	cfg *config.Master
-	key pki.PublicKey // that is signed
+	key pki.PublicKey // to be signed
 	log *slog.Logger
 }
 
-// Signature returns the signature of the master's public key, nil where the configuration
-// asks for none. It is made, or read.
+// Signature returns the signature of the master's public key, nil if the configuration needs
+// none. It is made or read from a file.
 func Signature(cfg *config.Master, key pki.PublicKey, log *slog.Logger) ([]byte, error) {
 	s := signing{cfg, key, log}
 	switch {
@@ -37,7 +37,7 @@ func Signature(cfg *config.Master, key pki.PublicKey, log *slog.Logger) ([]byte,
 	return nil, nil
 }
 
-// make signs with the signing pair, which is made when missing.
+// make signs with the signing pair, which is made if it is missing.
 func (s signing) make() ([]byte, error) {
 	key, created, err := pki.EnsurePair(s.cfg.PKIDir, s.cfg.MasterSignKeyName, pki.KeyType(s.cfg.KeyType), s.cfg.KeySize)
 	if err != nil {
@@ -49,8 +49,8 @@ func (s signing) make() ([]byte, error) {
 	return key.SignPublic(s.key)
 }
 
-// read reads the signature that 'salt-key --gen-signature' made, perhaps
-// on another machine, and checks it: minions would refuse a master with another one.
+// read reads the signature made by 'salt-key --gen-signature', perhaps on another machine, and
+// checks it: minions would refuse a master with an invalid one.
 func (s signing) read() ([]byte, error) {
 	name := s.cfg.MasterPubkeySignature
 	if name == "" {
@@ -92,6 +92,6 @@ func (s signing) check(path string, sig []byte, remedy string) error {
 	return nil
 }
 
-// algorithmSHA1 is the value of signing_algorithm with which Salt's older
-// signatures are taken.
+// algorithmSHA1 is the value of signing_algorithm with which Salt's older signatures are
+// accepted.
 const algorithmSHA1 = "PKCS1v15-SHA1"

@@ -6,15 +6,15 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Waiters are those who asked whether their key is accepted, by the id that they
-// claim: one question of each connection.
+// Waiters are the connections that have asked whether their key is accepted, by the claimed id:
+// one question each.
 type Waiters struct {
 	mu  sync.Mutex
 	ids map[salt.MinionID]map[string]chan struct{} // by inbox
 }
 
-// Wait returns a channel that gets a signal after each change of a key of id. first is
-// false, and nothing waits, if the connection waits already.
+// Wait returns a channel that gets a signal after each change of a key of id. If the connection
+// is waiting already, first is false and nothing is added.
 func (w *Waiters) Wait(id salt.MinionID, inbox string) (changes <-chan struct{}, stop func(), first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -41,7 +41,7 @@ func (w *Waiters) leave(id salt.MinionID, inbox string) {
 	}
 }
 
-// Wake signals those whom changes concern.
+// Wake signals the waiters of changed keys.
 func (w *Waiters) Wake(changes []Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

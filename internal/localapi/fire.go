@@ -10,10 +10,9 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// localFire stores events on the minion's own bus, and passes on those whose tag
-// says so. A mistake in one of them refuses them all. Who may fire the tag
-// fire_master on this bus speaks for the minion: what is within is not for
-// event_acl to judge, but for the master.
+// localFire stores events on the minion's own bus, and passes on those with the tag
+// fire_master. A mistake in one of them refuses them all. A user who may fire that tag speaks
+// for the minion: the master, not event_acl, decides about the events inside.
 func (a *API) localFire(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Fire
 	if err := r.Decode(&q); err != nil {
@@ -31,8 +30,7 @@ func (a *API) localFire(ctx context.Context, r *rpc.Request) error {
 	return r.Last(ctx, fired)
 }
 
-// repeatID names what somebody asked for, so that the same request again is no
-// second one. "" where the request has no name.
+// repeatID is the id of a request against duplicates, "" if the request has none.
 func repeatID(from bus.Identity, id string) string {
 	if id == "" {
 		return ""
@@ -40,8 +38,8 @@ func repeatID(from bus.Identity, id string) string {
 	return from.String() + "/" + id
 }
 
-// requestID is the name of a request to fire. A series is cut into requests as its lines
-// come, so that only one of a single event is the same request for sure.
+// requestID returns the id of a request to fire. A series is split into requests as its lines
+// arrive, so only a request with a single event is certainly the same when repeated.
 func requestID(q protocol.Fire) string {
 	if q.Series != "" && len(q.Events) == 1 {
 		return q.Series + "/" + strconv.Itoa(q.First)
@@ -49,7 +47,7 @@ func requestID(q protocol.Fire) string {
 	return q.ID
 }
 
-// passOn sends events to the master's bus for a local tool.
+// passOn sends events of a local tool to the master's bus.
 func (a *API) passOn(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Fire
 	if err := r.Decode(&q); err != nil {

@@ -1,6 +1,6 @@
-// Package localapi answers what programs of its machine ask a minion's daemon through its
-// socket: salt-call and salt-event, and whoever event_acl lets use the minion's bus. It says
-// who they are and whether they may; what they want is done by the parts of the daemon.
+// Package localapi answers the requests of local programs to a minion's daemon: of salt-call
+// and salt-event, and of users whom event_acl lets use the minion's bus. It decides who they
+// are and whether they may; the parts of the daemon do the work.
 package localapi
 
 import (
@@ -21,15 +21,15 @@ import (
 	"github.com/brinebus/brine/internal/upstream"
 )
 
-// Facts are the grains of the minion.
+// Facts provides the grains of the minion.
 type Facts interface {
-	// Facts waits for those that are collected first. They must not be changed.
+	// Facts waits for the first collection. The grains must not be changed.
 	Facts(ctx context.Context) (map[string]any, error)
-	// RefreshGrains collects them anew and tells the masters.
+	// RefreshGrains collects them again and sends them to the masters.
 	RefreshGrains(ctx context.Context) error
 }
 
-// Options are the parts of the daemon that answer. All are required.
+// Options are the parts of the daemon that do the work. All are required.
 type Options struct {
 	ID        salt.MinionID
 	Version   string
@@ -37,7 +37,7 @@ type Options struct {
 	Facts     Facts
 	Forwarder *forwarder.Forwarder
 	Masters   *upstream.Uplinks
-	Boxes     outbox.Boxes // one for each of them
+	Boxes     outbox.Boxes // one for each uplink
 	Scheduler *scheduler.Scheduler
 	Log       *slog.Logger
 }
@@ -46,15 +46,15 @@ type Options struct {
 type API struct {
 	Options
 	users    auth.Users
-	throttle logging.Throttle // of who was refused
+	throttle logging.Throttle // of refusals
 }
 
-// New makes the API, for Register.
+// New returns the API, for Register.
 func New(o Options) *API { return &API{Options: o} }
 
-// Register says what answers each request, see bus.MinionEndpoints, and who may ask. The
-// bus is open to those whom event_acl names, all else to root and the daemon's own user
-// only.
+// Register registers a handler for each request, see bus.MinionEndpoints, with its permission.
+// The bus is open to users in event_acl, everything else only to root and the daemon's own
+// user.
 func (a *API) Register(s *rpc.Server) {
 	s.Authorize = a.authorize
 	a.Events.Register(s, a.principal)
@@ -69,16 +69,16 @@ func (a *API) Register(s *rpc.Server) {
 	s.Handle("status", a.status)
 }
 
-// principal is who asks, with the tags that event_acl lets them hear and fire.
+// principal returns the sender, with the tags that event_acl lets them hear and fire.
 func (a *API) principal(ctx context.Context, i bus.Identity) eventacl.Principal {
 	u := a.users.Lookup(ctx, i.UID())
 	return a.Events.Rules().User(u.UID, string(u.Name), u.Operator)
 }
 
-// maxLines is how often in a minute it is in the log that a user was refused.
+// maxLines is how often in a minute a refusal of a user is logged.
 const maxLines = 20
 
-// authorize lets root and the daemon's own user do what is for nobody else.
+// authorize allows root and the daemon's own user what is only for them.
 func (a *API) authorize(ctx context.Context, r *rpc.Request, c bus.Check) decision.Decision {
 	who := a.principal(ctx, r.From)
 	d := eventacl.ForOperator(who, c, rpc.Errorf(rpc.Denied, "user %s may not do this: it is for root and the minion's own user", who.Name()))
@@ -88,7 +88,7 @@ func (a *API) authorize(ctx context.Context, r *rpc.Request, c bus.Check) decisi
 	return d
 }
 
-// MayConnect says whether a local user gets a connection at all.
+// MayConnect reports whether a local user may connect at all.
 func (a *API) MayConnect(ctx context.Context, uid int) bool {
 	u := a.users.Lookup(ctx, uid)
 	return u.Operator || a.Events.Rules().Known(string(u.Name))

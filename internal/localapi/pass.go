@@ -12,7 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// passReturn sends to the master what salt-call ran.
+// passReturn sends the return of salt-call to the master.
 func (a *API) passReturn(ctx context.Context, r *rpc.Request) error {
 	var q protocol.LocalReturn
 	if err := r.Decode(&q); err != nil {
@@ -20,7 +20,7 @@ func (a *API) passReturn(ctx context.Context, r *rpc.Request) error {
 	}
 	u := a.Masters.First()
 	if u == nil {
-		return nil // master_type disable: nobody is to hear of it
+		return nil // master_type disable: it is sent to nobody
 	}
 	fired, err := a.Boxes[u.Number].Send(ctx, outbox.Outgoing{Op: protocol.OpReturn, Body: q, ID: repeatID(r.From, string(q.JID))})
 	if err != nil {
@@ -29,8 +29,8 @@ func (a *API) passReturn(ctx context.Context, r *rpc.Request) error {
 	return r.Last(ctx, fired)
 }
 
-// passFiles asks the master for files, or what else needs no more than a connection,
-// for a local tool.
+// passFiles asks the master for files, or makes other requests that need only a connection, for
+// a local tool.
 func (a *API) passFiles(ctx context.Context, r *rpc.Request) error {
 	if a.Masters.Session() == nil {
 		return rpc.Errorf(rpc.Unavailable, "there is no connection to a master")
@@ -38,8 +38,8 @@ func (a *API) passFiles(ctx context.Context, r *rpc.Request) error {
 	return a.passToMaster(ctx, r)
 }
 
-// passToMaster asks the master what a local tool asks, and passes the answer on
-// as it comes.
+// passToMaster passes a request of a local tool to the master, and the answer back as it
+// arrives.
 func (a *API) passToMaster(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Via
 	if err := r.Decode(&q); err != nil {
@@ -70,7 +70,7 @@ func (a *API) passToMaster(ctx context.Context, r *rpc.Request) error {
 	}
 }
 
-// unavailable gives a lost connection its code; what the master said keeps its.
+// unavailable gives a lost connection its error code; errors of the master keep theirs.
 func unavailable(err error) error {
 	if errors.Is(err, rpc.ErrLost) {
 		return rpc.Errorf(rpc.Unavailable, "%w", err)

@@ -10,7 +10,7 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// refresh finds out anew, for salt-call, what the next job is to see.
+// refresh collects again, for salt-call, what the next job sees.
 func (a *API) refresh(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Refresh
 	if err := r.Decode(&q); err != nil {
@@ -24,7 +24,7 @@ func (a *API) refresh(ctx context.Context, r *rpc.Request) error {
 		failed = errors.Join(failed, a.Masters.RefreshPillar(ctx))
 	}
 	if failed != nil {
-		return rpc.Errorf(rpc.Unavailable, "%w", failed) // an operator may know why
+		return rpc.Errorf(rpc.Unavailable, "%w", failed) // an operator may see the cause
 	}
 	return nil
 }
@@ -58,13 +58,12 @@ func (a *API) masterStatus(u *upstream.Uplink) protocol.MasterStatus {
 	return s
 }
 
-// showPillar hands the pillar to salt-call.
+// showPillar sends the pillar to salt-call.
 func (a *API) showPillar(ctx context.Context, r *rpc.Request) error {
 	return r.Send(ctx, protocol.Pillar{Data: value.Value{V: a.Masters.Pillar()}, Errors: a.Masters.PillarErrors()})
 }
 
-// scheduleRequest serves the schedule to salt-call, which runs functions in its own
-// process.
+// scheduleRequest serves the schedule to salt-call, which runs functions in its own process.
 func (a *API) scheduleRequest(ctx context.Context, r *rpc.Request) error {
 	var q protocol.Schedule
 	if err := r.Decode(&q); err != nil {

@@ -7,10 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Escape returns s with everything that is not printable replaced by its Go
-// escape: control characters, line ends, the marks that turn the direction of
-// writing, and bytes that are no UTF-8. Text from elsewhere passes through it
-// on its way to a terminal or a log.
+// Escape returns s with everything unprintable replaced by its Go escape: control characters, line
+// ends, marks that change the writing direction, and bytes that are not UTF-8. Foreign text is
+// escaped before it is written to a terminal or a log.
 func Escape(s string) string {
 	if isPrintable(s) {
 		return s
@@ -32,7 +31,7 @@ func Escape(s string) string {
 	return b.String()
 }
 
-// isPrintable says whether Escape has nothing to do.
+// isPrintable reports whether Escape would change nothing.
 func isPrintable(s string) bool {
 	if !utf8.ValidString(s) {
 		return false

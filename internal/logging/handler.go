@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// head appends all of a line that comes before its message.
+// head appends the part of a line before its message.
 type head func(buf []byte, r slog.Record) []byte
 
-// handler turns a record into one line and one Write. Handlers derived from it
-// by WithAttrs and WithGroup share its lock.
+// handler writes a record as one line with one Write. Handlers derived from it by WithAttrs and
+// WithGroup share its lock.
 type handler struct {
 	mu     *sync.Mutex
 	w      io.Writer
 	level  slog.Leveler
 	head   head
-	attrs  []byte // " key=value" of WithAttrs, made once
+	attrs  []byte // " key=value" of WithAttrs, formatted once
 	prefix string // "group." for each open group
 }
 
@@ -32,8 +32,7 @@ func newHandler(w io.Writer, level slog.Leveler, h head) *handler {
 	return &handler{mu: new(sync.Mutex), w: w, level: level, head: h}
 }
 
-// Enabled says whether a record of level l would be written. Nothing is at
-// the level quiet.
+// Enabled reports whether a record of level l is written. At the level quiet, none is.
 func (h *handler) Enabled(_ context.Context, l slog.Level) bool {
 	return enabled(h.level, l)
 }
@@ -43,8 +42,8 @@ func enabled(level slog.Leveler, l slog.Level) bool {
 	return l >= least && least != LevelQuiet
 }
 
-// Handle writes the record. A log that cannot be written is no reason for the
-// program to fail; slog itself drops the error.
+// Handle writes the record. The program must not fail because the log cannot be written; slog
+// itself drops the error.
 func (h *handler) Handle(_ context.Context, r slog.Record) error {
 	buf := h.head(make([]byte, 0, 256), r)
 	buf = append(buf, Escape(r.Message)...)
@@ -63,7 +62,7 @@ func (h *handler) Handle(_ context.Context, r slog.Record) error {
 // WithAttrs returns a handler that adds attrs to each line.
 func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	derived := *h
-	derived.attrs = append([]byte(nil), h.attrs...) // siblings must not share the room behind it
+	derived.attrs = append([]byte(nil), h.attrs...) // siblings must not share its capacity
 	for _, a := range attrs {
 		derived.attrs = appendAttr(derived.attrs, h.prefix, a)
 	}
@@ -80,14 +79,14 @@ func (h *handler) WithGroup(name string) slog.Handler {
 	return &derived
 }
 
-// appendAttr appends " key=value", or that of each member of a group.
+// appendAttr appends " key=value", or this for each member of a group.
 func appendAttr(buf []byte, prefix string, a slog.Attr) []byte {
 	value := a.Value.Resolve()
 	if a.Equal(slog.Attr{}) {
-		return buf // slog's rule: an empty attribute is none
+		return buf // slog's rule: ignore an empty attribute
 	}
 	if value.Kind() == slog.KindGroup {
-		if a.Key != "" { // slog's rule: a group without name is no group
+		if a.Key != "" { // slog's rule: a group without a name is inlined
 			prefix += a.Key + "."
 		}
 		for _, member := range value.Group() {
@@ -110,8 +109,8 @@ func valueText(v slog.Value) string {
 	return s
 }
 
-// maxValue bounds a value in bytes: a target that is refused may be a megabyte, and whoever
-// sends it must not fill the log, nor have it quoted at length for a line that is not written.
+// maxValue limits a value in bytes: a refused target may have a megabyte. Its sender must not fill
+// the log, and it must not be quoted in full for a line that is not written.
 const maxValue = 4 << 10
 
 func wholeText(v slog.Value) string {
@@ -127,8 +126,7 @@ func wholeText(v slog.Value) string {
 	return v.String()
 }
 
-// quote returns s as it is when it reads as one word, else as a Go string
-// literal.
+// quote returns s unchanged if it is a single word, otherwise as a Go string literal.
 func quote(s string) string {
 	if s == "" || strings.ContainsAny(s, " \"=") || Escape(s) != s {
 		return strconv.Quote(s)
@@ -136,7 +134,7 @@ func quote(s string) string {
 	return s
 }
 
-// consoleHead begins a line for people, painted as Salt does when color is set.
+// consoleHead begins a line for people; with color, the level is coloured as in Salt.
 func consoleHead(color bool) head {
 	return func(buf []byte, r slog.Record) []byte {
 		name := levelName(r.Level)
@@ -147,7 +145,7 @@ func consoleHead(color bool) head {
 	}
 }
 
-// paint returns the terminal's code for the colour of a level.
+// paint returns the terminal's escape sequence for the colour of a level.
 func paint(l slog.Level) string {
 	switch {
 	case l >= LevelCritical:
@@ -162,11 +160,11 @@ func paint(l slog.Level) string {
 	return "0;36"
 }
 
-// stamp is the date and local time of a line, to the millisecond.
+// stamp is the format of a line's date and local time, with milliseconds.
 const stamp = "2006-01-02 15:04:05,000"
 
-// fileHead begins a line for a file. Where Salt has the name of a Python module
-// stands the package that logs, or program for a record without a source.
+// fileHead begins a line for a file. In place of Salt's Python module it has the package that logs,
+// or program for a record without a source.
 func fileHead(program string) head {
 	pid := os.Getpid()
 	return func(buf []byte, r slog.Record) []byte {

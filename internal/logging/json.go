@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// jsonHandler writes a record as one line of JSON: time, level and msg, the program and
-// the number of its process, and the attributes under their names. Texts are escaped as in
-// the other formats, so that a line shown on a terminal steers nothing.
+// jsonHandler writes a record as one line of JSON: time, level and msg, the program and its process
+// number, and the attributes by name. Texts are escaped as in the other formats, so that a line on
+// a terminal cannot control it.
 type jsonHandler struct {
 	slog.Handler
 	level slog.Leveler
@@ -21,7 +21,7 @@ func newJSONHandler(w io.Writer, level slog.Leveler, program string) slog.Handle
 	return jsonHandler{h.WithAttrs([]slog.Attr{slog.String("program", program), slog.Int("pid", os.Getpid())}), level}
 }
 
-// Enabled says whether a record of level l would be written. Nothing is at the level quiet.
+// Enabled reports whether a record of level l is written. At the level quiet, none is.
 func (h jsonHandler) Enabled(_ context.Context, l slog.Level) bool { return enabled(h.level, l) }
 
 // WithAttrs returns a handler that adds attrs to each line.
@@ -29,13 +29,13 @@ func (h jsonHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return jsonHandler{h.Handler.WithAttrs(attrs), h.level}
 }
 
-// WithGroup returns a handler that puts later attributes into an object of this name.
+// WithGroup returns a handler that puts later attributes into an object with this name.
 func (h jsonHandler) WithGroup(name string) slog.Handler {
 	return jsonHandler{h.Handler.WithGroup(Escape(name)), h.level}
 }
 
-// plainAttr makes values of what every reader of JSON knows: numbers and truths stay, times
-// are in UTC, and all else is the text that it has in the other formats.
+// plainAttr converts values to what every JSON parser knows: numbers and bools stay, times are in
+// UTC, and everything else becomes the text of the other formats.
 func plainAttr(groups []string, a slog.Attr) slog.Attr {
 	a.Key = Escape(a.Key)
 	if level, ok := a.Value.Any().(slog.Level); ok && len(groups) == 0 && a.Key == slog.LevelKey {

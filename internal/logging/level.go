@@ -9,7 +9,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Levels beside the four of slog, at the places that Salt's scale gives them.
+// Levels besides the four of slog, at their positions in Salt's scale.
 const (
 	LevelAll      = slog.Level(math.MinInt)
 	LevelGarbage  = slog.Level(-12)
@@ -19,8 +19,8 @@ const (
 	LevelQuiet    = slog.Level(math.MaxInt) // above every record
 )
 
-// levels is Salt's scale from the most to the least talkative. A record bears
-// the name of the last of them that it reaches.
+// levels is Salt's scale, the most verbose first. A record gets the name of the last level that it
+// reaches.
 var levels = []struct {
 	name  string
 	level slog.Level
@@ -37,7 +37,7 @@ var levels = []struct {
 	{"quiet", LevelQuiet},
 }
 
-// LevelNames returns the names that ParseLevel knows, the most talkative first.
+// LevelNames returns the names that ParseLevel knows, the most verbose first.
 func LevelNames() []string {
 	names := make([]string, len(levels))
 	for i, l := range levels {
@@ -46,8 +46,8 @@ func LevelNames() []string {
 	return names
 }
 
-// ParseLevel returns the level called s in Salt's scale; case does not matter.
-// The error has the list of names as its hint.
+// ParseLevel returns the level with the name s in Salt's scale; case does not matter. The error has
+// the list of names as its hint.
 func ParseLevel(s string) (slog.Level, error) {
 	for _, l := range levels {
 		if strings.EqualFold(s, l.name) {
@@ -60,7 +60,7 @@ func ParseLevel(s string) (slog.Level, error) {
 
 // levelName returns the name printed for a record of level l, in capitals.
 func levelName(l slog.Level) string {
-	name := "garbage" // "all" and "quiet" are thresholds: no record bears them
+	name := "garbage" // "all" and "quiet" are only thresholds, not levels of records
 	for _, known := range levels[1 : len(levels)-1] {
 		if l >= known.level {
 			name = known.name

@@ -4,13 +4,13 @@
 //	[INFO    ] key accepted minion=web1
 //	2026-11-21 11:24:50,524 [salt.master      :212 ][INFO    ][1234] key accepted minion=web1
 //
-// or, for programs, each line as an object of JSON:
+// or, for programs, each line as a JSON object:
 //
 //	{"time":"2026-11-21T11:24:50.524Z","level":"INFO","msg":"key accepted","program":"salt-master","pid":1234,"minion":"web1"}
 //
-// A record is always one line: control characters in messages, names and values
-// are escaped, so that no minion or user can forge a line or move a cursor.
-// The package makes loggers and hands them out; it keeps no global one.
+// A record is always one line: control characters in messages, names and values are escaped,
+// so that no minion or user can forge a line or move a cursor. The package has no global
+// logger.
 package logging
 
 import (
@@ -21,42 +21,41 @@ import (
 	"sync"
 )
 
-// The fixed names of attributes, so that one search finds every line about a
-// thing.
+// The names of common attributes, so that one search finds every line about something.
 const (
 	KeyMinion = "minion" // minion id
 	KeyJID    = "jid"    // job id
 	KeyFun    = "fun"    // function
-	KeyUser   = "user"   // who asked
+	KeyUser   = "user"   // the user or other principal
 	KeyTag    = "tag"    // tag of an event
 	KeyErr    = "err"    // what went wrong
 )
 
-// FileMode is the mode of a new log file: a log names minions, users and
-// functions, which is for the owner and the group of administrators.
+// FileMode is the mode of a new log file: a log names minions, users and functions, so only the
+// owner and the group of administrators may read it.
 const FileMode = 0o640
 
-// Options says where a program logs to, and how much.
+// Options defines where and how much a program logs.
 type Options struct {
 	Console      io.Writer  // nil: no console log
-	ConsoleLevel slog.Level // the least level shown
-	Color        bool       // paint the level; for a terminal only
+	ConsoleLevel slog.Level // the minimum level shown
+	Color        bool       // colour the level; only for a terminal
 	File         string     // path, appended to; "": no log file
-	FileLevel    slog.Level // the least level written
-	Name         string     // program, names the few records that have no source
-	JSON         bool       // a line is an object of JSON, in both places
+	FileLevel    slog.Level // the minimum level written
+	Name         string     // program name, used for records without a source
+	JSON         bool       // write each line as a JSON object, to the console and the file
 }
 
-// Log is a logger and the handles to steer it. Its methods can be called while
-// the logger is in use.
+// Log is a logger whose levels and file can be changed. Its methods may be called while the logger
+// is in use.
 type Log struct {
 	*slog.Logger
 	console, fileLevel slog.LevelVar
 	file               *file
 }
 
-// New opens the log. The error is about the log file alone; a caller that can
-// live without one calls New again with File empty.
+// New opens the log. An error is only about the log file; a caller that can do without it calls New
+// again with an empty File.
 func New(o Options) (*Log, error) {
 	l := &Log{}
 	l.SetLevels(o.ConsoleLevel, o.FileLevel)
@@ -76,7 +75,7 @@ func New(o Options) (*Log, error) {
 	return l, nil
 }
 
-// handler writes in the format that is asked for.
+// handler returns the handler for the chosen format.
 func (o Options) handler(w io.Writer, level slog.Leveler, h head) slog.Handler {
 	if o.JSON {
 		return newJSONHandler(w, level, o.Name)
@@ -84,7 +83,7 @@ func (o Options) handler(w io.Writer, level slog.Leveler, h head) slog.Handler {
 	return newHandler(w, level, h)
 }
 
-// join makes one handler of many; most programs have one and pay for one.
+// join combines several handlers; usually there is only one, without overhead.
 func join(handlers []slog.Handler) slog.Handler {
 	switch len(handlers) {
 	case 0:
@@ -95,15 +94,15 @@ func join(handlers []slog.Handler) slog.Handler {
 	return slog.NewMultiHandler(handlers...)
 }
 
-// SetLevels changes the least levels from the next record on: what a daemon
-// does when it re-reads its configuration.
+// SetLevels changes the minimum levels for later records: a daemon calls it after it has read its
+// configuration again.
 func (l *Log) SetLevels(console, file slog.Level) {
 	l.console.Set(console)
 	l.fileLevel.Set(file)
 }
 
-// Reopen opens the path of the log file anew, for when it was moved away by a
-// log rotation. After an error the old file stays in use.
+// Reopen reopens the log file at its path, after log rotation has moved it. After an error the old
+// file stays in use.
 func (l *Log) Reopen() error {
 	if l.file == nil {
 		return nil
@@ -111,7 +110,7 @@ func (l *Log) Reopen() error {
 	return l.file.reopen()
 }
 
-// Close closes the log file; records that come later reach the console only.
+// Close closes the log file; later records go only to the console.
 func (l *Log) Close() error {
 	if l.file == nil {
 		return nil
@@ -119,7 +118,7 @@ func (l *Log) Close() error {
 	return l.file.Close()
 }
 
-// file is a log file that can be opened anew under its writers.
+// file is a log file that can be reopened while it is in use.
 type file struct {
 	path string
 	mu   sync.Mutex
@@ -149,7 +148,7 @@ func (l *file) reopen() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.f.Close() // appended and never buffered: there is nothing left to lose
+	l.f.Close() // it only appends and never buffers, so nothing can be lost
 	l.f = fresh
 	return nil
 }

@@ -1,6 +1,6 @@
 package logging
 
-// Shorten cuts what somebody unknown says about themselves.
+// Shorten cuts a long text that an unauthenticated peer sent about itself.
 func Shorten(s string) string {
 	const most = 64
 	if len(s) > most {

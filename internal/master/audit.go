@@ -9,8 +9,8 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 )
 
-// openAudit opens the audit log. Its head and the key of its digests lie with
-// the keys of the master: elsewhere than the journal, and as safe.
+// openAudit opens the audit log. Its head and the key of its digests are stored with the keys
+// of the master: in another place than the journal, and as safe.
 func (m *Master) openAudit(ctx context.Context) error {
 	queue, err := journal.OpenQueue(ctx, m.broker.Conn(), "AUDIT", m.broker.Store())
 	if err != nil {
@@ -38,8 +38,7 @@ func (m *Master) openAudit(ctx context.Context) error {
 	return nil
 }
 
-// tellOldKeys names the files by which users of Salt are known to its master. Here they
-// open nothing.
+// tellOldKeys logs Salt's key files of users in cachedir. They have no effect here.
 func (m *Master) tellOldKeys() {
 	files, err := filepath.Glob(filepath.Join(m.cfg.CacheDir, ".*key"))
 	if err != nil || len(files) == 0 {

@@ -60,7 +60,8 @@ func TestADeafMasterEnds(t *testing.T) {
 }
 
 // destroyStreams takes the store away from under the journal: all of it, or that alone
-// which the master writes to see whether it can.
+// which the master writes to see whether it can, when it has done so. Before, it would make it
+// again.
 func destroyStreams(t *testing.T, m *Master, only string) {
 	t.Helper()
 	ask := func(subject string) []byte {
@@ -70,12 +71,19 @@ func destroyStreams(t *testing.T, m *Master, only string) {
 		}
 		return answer.Data
 	}
+	written := func(stream string) bool {
+		var info struct{ State struct{ Messages int } }
+		if err := json.Unmarshal(ask("$JS.API.STREAM.INFO."+stream), &info); err != nil {
+			t.Fatal(err)
+		}
+		return info.State.Messages > 0
+	}
 	var names struct{ Streams []string }
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if err := json.Unmarshal(ask("$JS.API.STREAM.NAMES"), &names); err != nil {
 			t.Fatal(err)
 		}
-		if len(names.Streams) > 0 && (only == "" || slices.Contains(names.Streams, only)) {
+		if len(names.Streams) > 0 && (only == "" || slices.Contains(names.Streams, only) && written(only)) {
 			break
 		}
 		if time.Now().After(end) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,8 +54,13 @@ func TestJobsLeaveNothingInTheServer(t *testing.T) {
 	for range *jobs {
 		once()
 	}
-	if s, c := w.m.Stored(t); s != streams || c != consumers {
-		t.Errorf("after %d jobs there are %d streams and %d consumers, want %d and %d as before", *jobs, s, c, streams, consumers)
+	t.Logf("%d jobs; before them %d streams and %d consumers", *jobs, len(streams), consumers)
+	// The self-check comes when it is due, and makes its table the first time.
+	streams = append(streams, "KV_self")
+	more, now := w.m.Stored(t)
+	more = slices.DeleteFunc(more, func(name string) bool { return slices.Contains(streams, name) })
+	if len(more) > 0 || now != consumers {
+		t.Errorf("after %d jobs there are the streams %q, too, and %d consumers, want %d as before", *jobs, more, now, consumers)
 	}
 }
 

@@ -7,18 +7,26 @@ import (
 	"time"
 )
 
-// Stored counts the streams and consumers that the master's server has.
-func (m *Master) Stored(t *testing.T) (streams, consumers int) {
+// Stored names the streams that the master's server has, and counts its consumers.
+func (m *Master) Stored(t *testing.T) (streams []string, consumers int) {
 	t.Helper()
-	answer, err := m.broker.Conn().Request("$JS.API.INFO", nil, 10*time.Second)
-	if err != nil {
-		t.Fatal(err)
+	ask := func(what string, v any) {
+		answer, err := m.broker.Conn().Request("$JS.API."+what, nil, 10*time.Second)
+		if err == nil {
+			err = json.Unmarshal(answer.Data, v)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
+	var names struct{ Streams []string }
 	var info struct{ Streams, Consumers int }
-	if err := json.Unmarshal(answer.Data, &info); err != nil || info.Streams == 0 {
-		t.Fatalf("%s: %v", answer.Data, err)
+	ask("STREAM.NAMES", &names)
+	ask("INFO", &info)
+	if len(names.Streams) == 0 || info.Streams < len(names.Streams) {
+		t.Fatalf("it has %d streams, %q", info.Streams, names.Streams)
 	}
-	return info.Streams, info.Consumers
+	return names.Streams, info.Consumers
 }
 
 // CutEnded cuts the remote users whose login does not hold any more, as is done now and then.

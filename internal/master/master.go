@@ -1,9 +1,8 @@
-// Package master is the master's daemon: it lets minions in by their keys, runs
-// jobs on them, keeps the journal, and serves the command line tools.
+// Package master is the master's daemon: it admits minions by their keys, runs jobs on them,
+// keeps the journal, and serves the command line tools.
 //
-// It holds no rules of its own about keys (pki), targets (target), permissions
-// (acl, bus) or the course of a job (job): it carries what happens between them
-// and the bus.
+// It has no rules of its own about keys (pki), targets (target), permissions (acl, bus) or the
+// progress of a job (job): it connects these with the bus.
 package master
 
 import (
@@ -39,7 +38,7 @@ import (
 	"github.com/brinebus/brine/internal/settings"
 )
 
-// SocketName is the file in sock_dir through which local tools reach the master.
+// SocketName is the file in sock_dir through which local tools connect to the master.
 const SocketName = "master.sock"
 
 // Options are what a master is started with.
@@ -47,12 +46,11 @@ type Options struct {
 	Config  *config.Master
 	Version string
 	Log     *slog.Logger
-	// Reload reads the configuration anew, at SIGHUP.
+	// Reload reads the configuration again, after SIGHUP.
 	Reload func() (*config.Master, error)
-	// Latency is told how long each return has taken. Nil is for nobody.
+	// Latency gets the time that each return has taken. It may be nil.
 	Latency dispatch.Latency
-	// SelfCheck is the pause between two checks whether the daemon serves; 0 is the
-	// usual one.
+	// SelfCheck is the pause between two checks whether the daemon serves; 0 is the default.
 	SelfCheck time.Duration
 }
 
@@ -69,38 +67,38 @@ type Master struct {
 	fleet     *fleet.Fleet
 	files     *fileapi.Server
 	arrivals  *fleet.Arrivals
-	host      runner.Host // what runners reach, whoever runs them
+	host      runner.Host // what runners can use
 	runners   *runnerjob.Server
-	outboxes  *outbox.Receiver // what waits in those of minions
+	outboxes  *outbox.Receiver // receives from the outboxes of minions
 	auditLog  *audit.Log
 	events    *eventbus.Bus
 	dispatch  *dispatch.Dispatcher
 	admission *admission.Admission
-	tellLost  eventbus.Found // of the store
+	tellLost  eventbus.Found // for losses of the store
 	serving   chan struct{}  // closed when everything is open; connections wait for it
 	authz     *authz.Authorizer
 	reactor   *reactor.Reactor
 	settings  *settings.Settings
-	start     settings.Compiled // what of the configuration may change, as it was at the start
+	start     settings.Compiled // the reloadable settings, as of the start
 	every     time.Duration     // between two self-checks
 	latency   dispatch.Latency
 	mirror    mirroring
-	undo      []func() // what New has opened, in order
+	undo      []func() // closes what New has opened, in order
 	ctx       context.Context
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup
 }
 
-// New checks everything, takes the lock on the data, opens listener, journal and
-// socket. After an error nothing is left open. The master serves once Run is
-// called; until then minions and tools wait.
+// New checks everything, takes the lock on the data, and opens listener, journal and socket.
+// After an error nothing is left open. The master serves once Run is called; until then minions
+// and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
 	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, every: o.SelfCheck, latency: o.Latency, serving: make(chan struct{})}
 	m.host.Custom = settings.Runners(o.Config, o.Log)
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)
 	m.settings = settings.New(settings.Options{Start: o.Config, Read: o.Reload, Apply: m.apply, Rules: func() *authz.Rules { return m.authz.Rules() }, Status: m.status, Log: o.Log})
-	if err := m.open(ctx); err != nil {
+	if err := m.open(journal.Starting(ctx)); err != nil {
 		m.close()
 		return nil, err
 	}
@@ -112,15 +110,15 @@ func (m *Master) apply(cfg *config.Master, c settings.Compiled) error {
 	if err := m.keys.Configure(cfg); err != nil {
 		return err
 	}
-	m.authz.SetRules(c.Rules) // before listeners are made to come back: they say who is an operator
+	m.authz.SetRules(c.Rules) // before listeners reconnect, since these rules say who is an operator
 	m.events.SetGrants(c.Grants)
 	m.reactor.Set(c.Reactions)
 	m.authz.Logins.Authenticator.Set(c.Backends)
 	return nil
 }
 
-// status is the line that the service manager shows. Who only waited for the start is
-// gone by now.
+// status sets the status line in the service manager. A service manager that only waited for
+// the start is gone by now.
 func (m *Master) status(line string) {
 	if err := daemon.Notify("STATUS=" + line); err != nil {
 		m.log.Debug("the service manager was not told", "err", err)
@@ -130,10 +128,10 @@ func (m *Master) status(line string) {
 func (m *Master) open(ctx context.Context) error {
 	var err error
 	if m.start, err = settings.Compile(m.cfg, &m.settings.Users); err != nil {
-		return err // with a mistake in the rules the master does not serve
+		return err // the master does not serve with a mistake in the rules
 	}
 	m.authz = authz.New(authz.Options{
-		Users: &m.settings.Users, Tables: authz.NewTables(m.host.Custom), FileRecv: m.cfg.FileRecv, KeyRevoke: m.cfg.AllowMinionKeyRevoke, APIUser: m.cfg.APIUser, Remote: m.cfg.RemoteLogin, Log: m.log,
+		Users: &m.settings.Users, Tables: settings.Tables(m.host.Custom), FileRecv: m.cfg.FileRecv, KeyRevoke: m.cfg.AllowMinionKeyRevoke, APIUser: m.cfg.APIUser, Remote: m.cfg.RemoteLogin, Log: m.log,
 	}, m.start.Rules)
 	m.files = fileapi.New(fileapi.Options{
 		Roots: m.cfg.FileRoots, CacheDir: m.cfg.CacheDir, Uploads: m.cfg.FileRecv, MaxUpload: int64(m.cfg.FileRecvMaxSize) << 20, Audit: m.authz, Log: m.log,
@@ -207,8 +205,8 @@ func (m *Master) openBroker() error {
 	return nil
 }
 
-// storeDir has the journal. Each mode of the journal has a folder of its own: one that
-// was written alone must never be opened by a cluster.
+// storeDir is the directory of the journal. Each mode of the journal has its own directory: a
+// cluster must never open one that was written by a single server.
 func (m *Master) storeDir() string { return filepath.Join(m.cfg.CacheDir, "journal") }
 
 func (m *Master) openJournal(ctx context.Context) error {
@@ -238,11 +236,7 @@ func (m *Master) openJournal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	logins, err := m.journal.Table(ctx, "tokens")
-	if err != nil {
-		return err
-	}
-	if err := m.authz.Logins.Open(ctx, logins, m.start.Backends); err != nil {
+	if err := m.openTokens(ctx); err != nil {
 		return err
 	}
 	if err := m.openMirror(ctx); err != nil {
@@ -267,7 +261,7 @@ type store struct{ *Master }
 // StoreErr implements runner.Journal.
 func (m store) StoreErr() error { return m.broker.Store().Err() }
 
-// Verify implements runner.Journal: it looks at all of the store.
+// Verify implements runner.Journal: it checks all of the store.
 func (m store) Verify(ctx context.Context) (runner.JournalReport, error) {
 	r, err := m.broker.Verify(ctx)
 	if err != nil {
@@ -284,12 +278,12 @@ func (m store) Verify(ctx context.Context) (runner.JournalReport, error) {
 	return report, nil
 }
 
-// durable returns when what is stored is on the disk: only then a minion is told, which
-// then removes its copy. Who asks for an event or a job waits for that only with
+// durable returns when stored messages are on the disk: only then a minion gets an answer,
+// after which it removes its copy. For an event or job of a user this is waited for only with
 // journal_sync: always.
 func (m *Master) durable() error { return m.broker.Store().Flush(journal.Stream) }
 
-// retention is how long the journal keeps events and jobs; 0 is for ever.
+// retention returns how long the journal keeps events and jobs; 0 is forever.
 func (m *Master) retention() time.Duration {
 	if m.cfg.KeepJobs == 0 {
 		return 0
@@ -297,7 +291,7 @@ func (m *Master) retention() time.Duration {
 	return max(m.cfg.EventRetention, m.cfg.KeepJobs)
 }
 
-// gone is told by the broker of every connection that ended.
+// gone is called by the broker for every connection that has ended.
 func (m *Master) gone(i bus.Identity) {
 	m.server.Gone(i.Inbox())
 	m.authz.Logins.Ended(i.Inbox())
@@ -315,8 +309,9 @@ func (m *Master) openServer() error {
 		Fleet: m.fleet, Connections: m.broker, CutOlder: a.CutOlder, Jobs: m.dispatch, Now: m.dispatch.Now, Version: m.version, Log: m.log,
 	}
 	m.server = rpc.NewServer(m.broker.Conn(), m.broker.Owner, bus.MasterEndpoints, m.log)
+	m.server.Room = daemon.MakeRoom
 	m.server.Cut, m.server.CutKey, m.server.Slow, m.server.Authorize = m.admission.Cut, m.broker.CutUnaccepted, m.broker.Slow, m.authz.Authorize
-	m.server.Payer = m.authz.Logins.Payer
+	m.server.Quota = m.authz.Logins.Quota
 	m.server.GrainsCount = m.keys.GrainsCount
 	m.register()
 	if err := m.server.Served(); err != nil {
@@ -325,11 +320,11 @@ func (m *Master) openServer() error {
 	return m.broker.ServeLocal(filepath.Join(m.cfg.SockDir, SocketName))
 }
 
-// Addr is where minions connect.
+// Addr is the listen address for minions.
 func (m *Master) Addr() net.Addr { return m.broker.Addr() }
 
-// Run serves until ctx ends, then stops everything. When it returns nothing of
-// the master is running.
+// Run serves until ctx ends, then stops everything. When it returns, nothing of the master is
+// running.
 func (m *Master) Run(ctx context.Context) error {
 	defer m.close()
 	changed, err := m.keys.Store.Watch(m.ctx, m.log)
@@ -339,14 +334,17 @@ func (m *Master) Run(ctx context.Context) error {
 	if err := m.keys.Refresh(); err != nil {
 		return err
 	}
-	m.keys.Take() // nothing of it is news
-	m.fleet.ForgetDeleted(m.ctx)
+	m.keys.Take() // it is not news
+	m.fleet.ForgetDeleted(journal.Starting(ctx))
 	m.wg.Go(func() { m.journal.Tend(m.ctx, m.log) })
 	if err := m.server.Start(); err != nil {
 		return err
 	}
 	m.broker.Meter(m.server.Probe)
-	if err := m.dispatch.Resume(); err != nil {
+	switch err := m.dispatch.Resume(journal.Starting(ctx)); {
+	case ctx.Err() != nil:
+		return nil // it was stopped before it has begun
+	case err != nil:
 		return err
 	}
 	close(m.serving)
@@ -378,7 +376,7 @@ func (m *Master) Run(ctx context.Context) error {
 	}
 	stopped, err := daemon.Life{
 		Name: "master", Self: m.events.Self(filepath.Join(m.cfg.SockDir, SocketName), m.broker.Store()), Every: m.every,
-		Failed: m.broker.Failed(), Hangups: hangups, Hangup: func() { _, _ = m.settings.Reload() }, // which has told the log
+		Failed: m.broker.Failed(), Hangups: hangups, Hangup: func() { _, _ = m.settings.Reload() }, // Reload logs its errors
 		Log: m.log,
 	}.Live(ctx, m.ctx, &m.wg)
 	m.undo = append([]func(){stopped}, m.undo...)
@@ -388,7 +386,7 @@ func (m *Master) Run(ctx context.Context) error {
 	return err
 }
 
-// close undoes what New opened, the latest first.
+// close closes what New has opened, the latest first.
 func (m *Master) close() {
 	m.cancel()
 	if m.server != nil {

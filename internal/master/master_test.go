@@ -1,7 +1,6 @@
 package master_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +24,7 @@ import (
 	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/internal/value"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/capture"
 )
 
 // world is a master that runs, with its directories.
@@ -34,28 +33,13 @@ type world struct {
 	dir  string
 	cfg  *config.Master
 	m    *master.Master
-	log  said
+	log  capture.Buffer
 	stop func()
-}
-
-// said keeps what a master logs, beside the test's own log.
-type said struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (s *said) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(b)
 }
 
 // said is all that the master has logged.
 func (w *world) said() string {
-	w.log.mu.Lock()
-	defer w.log.mu.Unlock()
-	return w.log.text.String()
+	return w.log.String()
 }
 
 // start runs a master on a random port. settings is YAML for its configuration.
@@ -209,7 +193,7 @@ func pong(*job.Envelope) *job.Report {
 	return &job.Report{State: job.Done, Return: value.Value{V: true}, Retcode: value.Value{V: 0}, Success: value.Value{V: true}}
 }
 
-// publish runs a job and gathers its course.
+// publish runs a job and gathers its progress.
 func publish(t *testing.T, c *rpc.Conn, q protocol.Publish) (job.Start, map[salt.MinionID]job.Update, error) {
 	t.Helper()
 	s, err := c.Call(protocol.OpPublish, q)
@@ -416,7 +400,7 @@ func accept(t *testing.T, store *pki.Store, id salt.MinionID) {
 	}
 }
 
-func TestTheCourseOfAJob(t *testing.T) {
+func TestTheProgressOfAJob(t *testing.T) {
 	w := start(t, "auto_accept: True\n")
 	w.minion("good", pong)
 	w.minion("mute", func(*job.Envelope) *job.Report { return nil })

@@ -8,13 +8,36 @@ import (
 	"github.com/brinebus/brine/internal/mirror"
 )
 
-// mirroring is what a master with journal_mirror has beside others.
+// mirroring is the additional state of a master with journal_mirror.
 type mirroring struct {
 	member *mirror.Member
 	keeper *mirror.Keeper
+	accord *mirror.Accord
 }
 
-// openMirror opens the mirror of the other master's journal, and the own one to it.
+// openTokens opens the tokens, with journal_mirror those of both masters.
+func (m *Master) openTokens(ctx context.Context) error {
+	tokens, err := m.journal.Table(ctx, "tokens")
+	if err != nil {
+		return err
+	}
+	if m.mirror.member == nil {
+		return m.authz.Logins.Open(ctx, tokens, m.start.Backends)
+	}
+	if m.mirror.accord, err = m.mirror.member.OpenAccord(ctx, m.journal, m.keys, m.cfg.JournalMirrorAccept, m.log); err != nil {
+		return err
+	}
+	m.admission.Changed = m.mirror.accord.Changed
+	shared := m.mirror.accord.Tokens(tokens)
+	if err := m.authz.Logins.Open(ctx, shared, m.start.Backends); err != nil {
+		return err
+	}
+	shared.Foreign = m.authz.Logins.Authenticator.Foreign
+	return nil
+}
+
+// openMirror opens the mirror of the other master's journal, and the link for its mirror of
+// ours.
 func (m *Master) openMirror(ctx context.Context) error {
 	own := m.mirror.member
 	if own == nil {
@@ -33,7 +56,7 @@ func (m *Master) openMirror(ctx context.Context) error {
 	m.undo = append(m.undo, links.Close)
 	m.mirror.keeper, err = mirror.Open(ctx, mirror.Options{
 		Peer: m.cfg.JournalMirror, Member: own, Dir: filepath.Join(m.cfg.CacheDir, "mirror"),
-		Bounds: journal.Options{MaxAge: m.retention(), MaxBytes: m.cfg.EventMaxBytes}, Found: m.events.AddMirror, Tell: m.tellMirror, Cut: m.broker.Links.Cut, Log: m.log,
+		Bounds: journal.Options{MaxAge: m.retention(), MaxBytes: m.cfg.EventMaxBytes}, Found: m.events.AddMirror, Tell: m.tellMirror, Accord: m.mirror.accord, Cut: m.broker.Links.Cut, Log: m.log,
 	})
 	if err != nil {
 		return err
@@ -42,7 +65,7 @@ func (m *Master) openMirror(ctx context.Context) error {
 	return nil
 }
 
-// tellMirror tells listeners that the other master has come or gone.
+// tellMirror informs listeners that the other master has connected or disconnected.
 func (m *Master) tellMirror(c mirror.Change) {
 	word := "away"
 	if c.Linked {
@@ -54,10 +77,11 @@ func (m *Master) tellMirror(c mirror.Change) {
 func (m *Master) runMirror() {
 	if k := m.mirror.keeper; k != nil {
 		m.wg.Go(func() { k.Run(m.ctx) })
+		m.wg.Go(func() { m.mirror.accord.Run(m.ctx) })
 	}
 }
 
-// journals is the own journal, with those that are mirrored here.
+// journals returns the own journal together with the mirrors.
 func (m *Master) journals() journal.All {
 	return journal.All{Own: m.journal, Mirrors: m.events.Mirrors, Log: m.log}
 }

@@ -10,29 +10,29 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 )
 
-// Monitor looks at a master, for whoever watches over it. What asks the master itself is for one
-// goroutine at a time.
+// Monitor provides the metrics and the state of a master. Methods that ask the master itself
+// are for one goroutine at a time.
 type Monitor struct {
 	m *Master
 	*eventbus.Self
 }
 
-// NewMonitor returns what looks at m, which has not ended. Close ends it.
+// NewMonitor returns a Monitor for m, which has not ended. Close ends it.
 func NewMonitor(m *Master) *Monitor {
 	return &Monitor{m, m.events.Self(filepath.Join(m.cfg.SockDir, SocketName), m.broker.Store())}
 }
 
-// Figures are counts of a moment.
+// Figures are the metrics of a moment.
 type Figures struct {
 	Broker           broker.Figures
 	Bus              eventbus.Figures
 	Keys             map[pki.State]int
-	Connected        int // minions that have said hello
-	Jobs, Waiting    int // under way, and those of them that may wait for minions that are away
+	Connected        int // minions that have registered
+	Jobs, Waiting    int // unfinished jobs, and those of them that may wait for minions that are away
 	Allowed, Refused uint64
 }
 
-// Figures counts.
+// Figures returns the metrics.
 func (w *Monitor) Figures(ctx context.Context) Figures {
 	f := Figures{Broker: w.m.broker.Figures(), Bus: w.m.events.Figures(ctx), Keys: w.m.keys.Count(), Connected: w.m.fleet.Presence.Count()}
 	f.Jobs, f.Waiting = w.m.dispatch.UnderWay()
@@ -40,7 +40,7 @@ func (w *Monitor) Figures(ctx context.Context) Figures {
 	return f
 }
 
-// Ready says what a master waits for that does not serve yet.
+// Ready returns an error while the master does not serve yet.
 func (w *Monitor) Ready() error {
 	select {
 	case <-w.m.serving:

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/brinebus/brine/internal/audit"
-	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/grain"
@@ -16,7 +15,7 @@ import (
 func (m *Master) openDispatch() (err error) {
 	m.dispatch, err = dispatch.Open(m.ctx, dispatch.Options{
 		Journal: m.journal, Fleet: m.fleet, Keys: m.keys, Events: m.events, Audit: m.authz, Conn: m.broker.Conn(), Key: m.key,
-		Known: authz.Known, Retention: m.retention(), Durable: m.durable, Log: m.log, Latency: m.latency,
+		Known: m.authz.Tables.Known, Retention: m.retention(), Durable: m.durable, Log: m.log, Latency: m.latency,
 	})
 	m.undo = append(m.undo, m.dispatch.Wait)
 	m.reactor = reactor.New(m.ctx, reactor.Options{Events: m.events, DeadLetters: m.events.DeadLetters(), Start: dispatch.NewRequests(m.dispatch, m.authz).React, Log: m.log})
@@ -24,7 +23,7 @@ func (m *Master) openDispatch() (err error) {
 	return err
 }
 
-// openRunners makes what runs runners, over what is open.
+// openRunners makes what runs runners, with the parts opened so far.
 func (m *Master) openRunners() {
 	h := &m.host
 	h.Accepted, h.Presence, h.Facts, h.Cache = m.keys, m.fleet, m.fleet, m.fleet

@@ -78,7 +78,7 @@ func TestPushIsOffByDefault(t *testing.T) {
 	w := start(t, "auto_accept: true\n")
 	l := w.minion("web1", pong)
 	err := peer.Push(func() *rpc.Conn { return l.Conn })(t.Context(), "x", strings.NewReader("x"))
-	if rpc.CodeOf(err) != rpc.Denied || !strings.Contains(err.Error(), "takes no files") {
+	if rpc.CodeOf(err) != rpc.Denied || !strings.Contains(err.Error(), "accepts no files") {
 		t.Errorf("it says %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(w.dir, cacheDir, "minions")); err == nil {

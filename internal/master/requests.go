@@ -5,18 +5,18 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// register says what answers each request, see bus.MasterEndpoints: what has no row
-// there is not served.
+// register registers the handler of each request, see bus.MasterEndpoints: without a row there,
+// a request is not served.
 func (m *Master) register() {
 	s, jobs := m.server, dispatch.NewRequests(m.dispatch, m.authz)
 	for name, h := range map[string]rpc.Handler{
-		"ask":         m.admission.Ask, // the key of anybody
+		"ask":         m.admission.Ask, // for the holder of any key
 		"changeMine":  m.fleet.ChangeMine,
+		"deliver":     m.outboxes.Deliver,
 		"follow":      jobs.Follow,
 		"grains":      m.fleet.Refresh,
 		"hello":       m.arrivals.Hello,
 		"keyAction":   m.admission.KeyAction,
-		"letters":     m.outboxes.Deliver,
 		"listFiles":   m.files.List,
 		"localReturn": m.dispatch.LocalReturn,
 		"login":       m.authz.Logins.Login,
@@ -35,7 +35,7 @@ func (m *Master) register() {
 	} {
 		s.Handle(name, h)
 	}
-	s.HandleBatches("letters", m.outboxes.DeliverEach)
+	s.HandleBatches("deliver", m.outboxes.DeliverEach)
 	m.events.SetWhile(m.authz.WhileOnBus)
 	m.events.SetWords(m.runners.Words)
 	m.events.RegisterClients(s, m.authz.OnBus)

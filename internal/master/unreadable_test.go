@@ -24,7 +24,7 @@ func TestUnreadableKeyFiles(t *testing.T) {
 		}
 	}
 	said := w.said()
-	if n := strings.Count(said, "key not judged, and so not accepted"); n < 1 || n > 3 {
+	if n := strings.Count(said, "key not checked, and so not accepted"); n < 1 || n > 3 {
 		t.Errorf("it is told %d times", n)
 	}
 	if strings.Contains(said, "compromise") {

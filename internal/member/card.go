@@ -12,20 +12,20 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 )
 
-// cardOID marks the certificate extension with the Card of a member. Certificates for
-// minions have none, nor have those of minions.
+// cardOID is the certificate extension with the Card of a member. Certificates for minions do
+// not have it, nor have those of minions.
 var cardOID = asn1.ObjectIdentifier{2, 25, 1298494721, 3}
 
-// The protocol between members. The newest grows with each change that the other side
-// has to know of; the oldest when what is older is no longer understood. Members of two
-// versions that follow each other must have one in common: they are upgraded one by one.
+// The protocol between members. newest is increased with each change that the other side must
+// know about; oldest, when older ones are no longer supported. Two consecutive versions must
+// have one in common, since members are upgraded one by one.
 const (
 	newestProtocol = 1
 	oldestProtocol = 1
 )
 
-// Card is what a member says of itself. Whose card it is, the handshake has proven;
-// whether what it says is true, nobody has: it is compared, and shown, and no more.
+// Card is what a member says about itself. The handshake has proved whose card it is, but not
+// that its contents are true: they are only compared and shown.
 type Card struct {
 	Cluster string // the name of the system, "" for two masters that mirror each other
 	Name    string // of the member, within it
@@ -34,7 +34,7 @@ type Card struct {
 	Oldest  int
 }
 
-// wireCard is how a certificate has it.
+// wireCard is the form in a certificate.
 type wireCard struct {
 	Cluster string `asn1:"utf8"`
 	Name    string `asn1:"utf8"`
@@ -43,13 +43,13 @@ type wireCard struct {
 	Oldest  int
 }
 
-// NewCard is the card of a member that is this program.
+// NewCard is the card of this program as a member.
 func NewCard(cluster, name, version string) Card {
 	return Card{Cluster: cluster, Name: name, Version: version, Newest: newestProtocol, Oldest: oldestProtocol}
 }
 
-// Certificate is what a member shows at both ends of a link: its key, the signature of
-// that key, and its card.
+// Certificate is what a member presents at both ends of a link: its key, the signature of that
+// key, and its card.
 func (c Card) Certificate(key *pki.PrivateKey, signature []byte) (tls.Certificate, error) {
 	if len(signature) == 0 {
 		return tls.Certificate{}, errors.New("a member shows the signature of its key, and there is none")
@@ -61,7 +61,7 @@ func (c Card) Certificate(key *pki.PrivateKey, signature []byte) (tls.Certificat
 	return key.Certificate(c.Name, pkix.Extension{Id: pki.SignatureOID, Value: signature}, pkix.Extension{Id: cardOID, Value: card})
 }
 
-// cardOf reads the card of a certificate; ok is false where there is none.
+// cardOf reads the card in a certificate; ok is false if there is none.
 func cardOf(cert *x509.Certificate) (c Card, ok bool, err error) {
 	for _, e := range cert.Extensions {
 		if !e.Id.Equal(cardOID) {
@@ -76,7 +76,7 @@ func cardOf(cert *x509.Certificate) (c Card, ok bool, err error) {
 	return Card{}, false, nil
 }
 
-// agree says whether two members have a protocol in common.
+// agree checks that two members have a protocol in common.
 func (c Card) agree(other Card) error {
 	if other.Newest >= c.Oldest && c.Newest >= other.Oldest {
 		return nil

@@ -13,21 +13,21 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 )
 
-// Fingerprints are keys, each by the text of pki.PublicKey.SHA256.
+// Fingerprints is a set of keys, by the text of pki.PublicKey.SHA256.
 type Fingerprints map[string]bool
 
-// Has says whether the key is among them.
+// Has reports whether the key is in the set.
 func (f Fingerprints) Has(key pki.PublicKey) bool { return !key.IsZero() && f[key.SHA256()] }
 
-// maxRemoved bounds what is read of a list: some ten thousand keys.
+// maxRemoved limits what is read of a list: some ten thousand keys.
 const maxRemoved = 1 << 20
 
 var wholeFingerprint = regexp.MustCompile(`^([0-9a-f]{2}:){31}[0-9a-f]{2}$`)
 
-// ReadRemoved reads a list of keys that are members no more: a fingerprint (SHA-256, as
-// 'salt-key -F master' shows it) in a line, and what follows it there is for people. Empty
-// lines and those that begin with # are left out. Without the file nobody was removed; with
-// a line that is no fingerprint the list is an error, since somebody was meant by it.
+// ReadRemoved reads a list of removed keys: one fingerprint a line (SHA-256, as 'salt-key -F
+// master' shows it); the rest of a line is a comment. Empty lines and lines that begin with #
+// are ignored. Without the file nobody was removed. A line with an invalid fingerprint is an
+// error, since some key was meant.
 func ReadRemoved(path string) (Fingerprints, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,7 +52,7 @@ func ReadRemoved(path string) (Fingerprints, error) {
 		}
 		finger := strings.ToLower(words[0])
 		if !wholeFingerprint.MatchString(finger) {
-			return nil, fmt.Errorf("%s:%d: %.100q is no fingerprint", path, n+1, words[0])
+			return nil, fmt.Errorf("%s:%d: %.100q is not a fingerprint", path, n+1, words[0])
 		}
 		found[finger] = true
 	}

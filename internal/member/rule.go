@@ -10,7 +10,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// What a refusal is of: errors of Judge are one of these.
+// The kinds of refusals: errors of Judge wrap one of these.
 var (
 	ErrNoMember = errors.New("it is no master of this system") // no card: a minion's key, or a tool's
 	ErrUnsigned = errors.New("its key is not signed")
@@ -21,25 +21,25 @@ var (
 	ErrVersion  = errors.New("its version does not fit")
 )
 
-// Rule says who is a member. The zero value takes nobody.
+// Rule decides who is a member. The zero value accepts nobody.
 type Rule struct {
 	Card   Card          // of this member
 	Key    pki.PublicKey // of this member
 	Signer pki.PublicKey // the public half of master_sign, which all members share
-	// Removed returns the fingerprints of keys that are members no more. It is asked at
-	// each handshake, so that a removal counts at once. Nobody is taken while it fails;
-	// nil is for none.
+	// Removed returns the fingerprints of removed keys. It is called at each handshake, so that
+	// a removal applies at once. If it fails, nobody is accepted; nil means that none are
+	// removed.
 	Removed func() (Fingerprints, error)
 }
 
-// Member is who was judged to be one.
+// Member is an accepted member.
 type Member struct {
 	Card
 	Key pki.PublicKey
 }
 
-// Judge says whether the owner of this certificate is a member, as each end of a link asks
-// of the other. It falls through to a refusal.
+// Judge decides whether the owner of this certificate is a member; each end of a link calls it
+// about the other. What no case accepts is refused.
 func (r Rule) Judge(cert *x509.Certificate) (Member, error) {
 	if cert == nil {
 		return Member{}, refusal(ErrNoMember, pki.PublicKey{}, "", "it has shown no certificate")
@@ -69,7 +69,7 @@ func cardFault(cert *x509.Certificate, err error) string {
 	return fmt.Sprintf("its certificate is that of a minion or a tool, %.80q", cert.Subject.CommonName)
 }
 
-// judgeKey asks what only the holder of the signing key can have given.
+// judgeKey checks what only the holder of the signing key can have given.
 func (r Rule) judgeKey(cert *x509.Certificate, m Member) error {
 	sig := pki.SignatureIn(cert)
 	switch {
@@ -102,7 +102,7 @@ func (r Rule) judgeRemoved(m Member) error {
 	return nil
 }
 
-// judgeCard compares what a member with a good key says of itself.
+// judgeCard compares what a member with a valid key says about itself.
 func (r Rule) judgeCard(m Member) error {
 	if m.Cluster != r.Card.Cluster {
 		return refusal(ErrCluster, m.Key, "all members belong to one system: compare their configuration", fmt.Sprintf("%.80q belongs to %.80q, this one to %.80q", m.Name, m.Cluster, r.Card.Cluster))
@@ -127,8 +127,8 @@ func refusal(kind error, key pki.PublicKey, hint, why string) error {
 	return salt.WithHint(err, hint)
 }
 
-// Own is the certificate of this member, if it is one by its own rule: else the others
-// would refuse it, and know why, and this one would not.
+// Own returns the certificate of this member, if its own rule accepts it: otherwise only the
+// others would know why they refuse it.
 func (r Rule) Own(key *pki.PrivateKey, signature []byte) (tls.Certificate, error) {
 	if r.Signer.IsZero() {
 		return tls.Certificate{}, refusal(ErrUnsigned, key.Public(), "put the public half of the signing pair to the keys of this master", "this member has no key to check signatures with")
@@ -144,11 +144,11 @@ func (r Rule) Own(key *pki.PrivateKey, signature []byte) (tls.Certificate, error
 }
 
 // TLS is the configuration of both ends of a link, for the member with this key. Each end
-// shows its certificate and judges that of the other before anything is said. refused is
-// told of who is not taken; nil is for nobody.
+// presents its certificate and checks the other one before anything is sent. refused is called
+// with refusals; it may be nil.
 //
-// Names, dates and issuers of certificates decide nothing, here as elsewhere: the key does,
-// which is what Rule looks at. So the library is told not to look.
+// Names, dates and issuers in certificates do not count, here as elsewhere: only the key does,
+// which Rule checks. So the library is told not to verify them.
 func (r Rule) TLS(key *pki.PrivateKey, signature []byte, refused func(error)) (*tls.Config, error) {
 	cert, err := r.Own(key, signature)
 	if err != nil {
@@ -160,7 +160,7 @@ func (r Rule) TLS(key *pki.PrivateKey, signature []byte, refused func(error)) (*
 		MinVersion:             tls.VersionTLS13,
 		ClientAuth:             tls.RequireAnyClientCert,
 		InsecureSkipVerify:     true,
-		SessionTicketsDisabled: true, // each link is judged from its beginning
+		SessionTicketsDisabled: true, // each link is checked anew
 		VerifyConnection: func(s tls.ConnectionState) error {
 			var shown *x509.Certificate
 			if len(s.PeerCertificates) > 0 {

@@ -10,14 +10,14 @@ import (
 	"github.com/brinebus/brine/internal/socket"
 )
 
-// Address is where figures are served.
+// Address is where metrics are served.
 type Address struct {
 	path string // of a Unix socket
 	tcp  string
 }
 
-// ParseAddress reads HOST:PORT, where no host is 127.0.0.1, or unix:PATH. An address that
-// other machines reach needs public: whoever reaches it is asked for nothing.
+// ParseAddress parses HOST:PORT, where an empty host is 127.0.0.1, or unix:PATH. An address that
+// other machines can reach needs public, since clients are not authenticated.
 func ParseAddress(s string, public bool) (Address, error) {
 	if path, isPath := strings.CutPrefix(s, "unix:"); isPath {
 		if path == "" {
@@ -43,7 +43,7 @@ func ParseAddress(s string, public bool) (Address, error) {
 	return Address{tcp: net.JoinHostPort(host, port)}, nil
 }
 
-// socketMode lets the user and the group of the daemon read.
+// socketMode allows the user and the group of the daemon to read.
 const socketMode = 0o660
 
 // Listen opens the address.

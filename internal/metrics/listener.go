@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// maxConns is how many may be connected at once: a collector needs one.
+// maxConns is how many clients may be connected at a time: a collector needs one connection.
 const maxConns = 16
 
-// listener has few connections. Whoever comes when all are taken gets that
-// of the one who has it longest: clients that stay cannot keep a new one out.
+// listener limits the number of connections. If all are in use, a new client replaces the oldest:
+// clients that stay connected cannot block a new one.
 type listener struct {
 	net.Listener
 
 	mu    sync.Mutex
-	taken []*conn // the oldest first
+	taken []*conn // oldest first
 }
 
 type conn struct {

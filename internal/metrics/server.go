@@ -14,21 +14,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Source is the daemon whose figures are shown. It is asked by one goroutine at a time.
+// Source is the daemon whose metrics are served. Only one goroutine at a time calls it.
 type Source interface {
-	// Samples are the figures of now. What cannot be had is left out.
+	// Samples returns the current values. Unavailable ones are omitted.
 	Samples(ctx context.Context) []Sample
-	// Healthy says what is wrong with a daemon that runs and does not serve.
+	// Healthy returns what is wrong with a daemon that runs but does not serve.
 	Healthy(ctx context.Context) error
-	// Ready says what a daemon waits for that does not do its work yet.
+	// Ready returns what a daemon that does not work yet is waiting for.
 	Ready() error
 }
 
 const (
-	askPause    = time.Second // between two questions to the daemon
+	askPause    = time.Second // minimum time between two queries of the daemon
 	askTime     = 4 * time.Second
-	headerTime  = 2 * time.Second  // for a client to say what it wants
-	requestTime = 10 * time.Second // from there to the end of the answer
+	headerTime  = 2 * time.Second  // for a client to send its request
+	requestTime = 10 * time.Second // from then to the end of the answer
 	maxHeader   = 8 << 10
 )
 
@@ -39,7 +39,7 @@ func Serve(ctx context.Context, l net.Listener, from Source, latency Latency, lo
 		ReadHeaderTimeout: headerTime, ReadTimeout: headerTime, WriteTimeout: requestTime, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	s.SetKeepAlivesEnabled(false) // who comes once in a while needs no place meanwhile
+	s.SetKeepAlivesEnabled(false) // a rare client needs no connection in between
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -83,10 +83,10 @@ func answer(w http.ResponseWriter, err error) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		text = err.Error()
 	}
-	_, _ = w.Write([]byte(text + "\n")) // who has gone needs no answer
+	_, _ = w.Write([]byte(text + "\n")) // the client may be gone
 }
 
-// asked asks the daemon, and remembers for a moment what it said.
+// asked queries the daemon, and caches the result for a moment.
 type asked struct {
 	source Source
 

@@ -6,11 +6,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Prefix begins every name, those of the process and of the Go runtime among them.
+// Prefix begins every name, including those of the process and of the Go runtime.
 const Prefix = "salt_"
 
-// Metric is a row of the table. Its labels have few values, which nobody outside the
-// system chooses: no tag, no job id, no id of a key that is not accepted.
+// Metric is a row of the table. Its labels have few values, none of which outsiders can choose: no
+// tag, no job id, no id of an unaccepted key.
 type Metric struct {
 	Name   string
 	Labels []string
@@ -19,18 +19,17 @@ type Metric struct {
 	desc   *prometheus.Desc
 }
 
-// Sample is one figure.
+// Sample is one value.
 type Sample struct {
 	Metric *Metric
 	Value  float64
 	Labels []string // values, in the order of the labels of the metric
 }
 
-// Is returns a figure of the metric.
+// Is returns a sample of the metric.
 func (m *Metric) Is(value float64, labels ...string) Sample { return Sample{m, value, labels} }
 
-// The metrics of the daemons. A counter begins at 0 with the daemon, and its name ends with
-// _total.
+// The metrics of the daemons. A counter starts at 0 with the daemon, and its name ends with _total.
 var (
 	BuildInfo         = gauge("build_info", "Always 1; the labels say which daemon of which version this is.", "daemon", "version")
 	Connections       = gauge("connections", "Connections to the bus of the daemon, by the role of who is connected.", "role")
@@ -56,7 +55,7 @@ var (
 	returnSecondsHelp = "Time from the start of a job to each of its returns."
 )
 
-// table are all of them, in the order of their names.
+// table lists all metrics, sorted by name.
 var table = []*Metric{
 	BuildInfo, Connections, Decisions, Events, Jobs, JournalBytes, JournalDropped, JournalLimit, JournalMessages, JournalMirrorLag, JournalMirrorLink, Keys, ListenerLag, Listeners,
 	MasterConnected, MinionsConnected, OutboxMessages, Reconnects, SlowConsumers, StoreFailed,
@@ -75,7 +74,7 @@ func newMetric(name, help string, kind prometheus.ValueType, labels []string) *M
 	return &Metric{Name: name, Labels: labels, Help: help, kind: kind, desc: prometheus.NewDesc(name, help, labels, nil)}
 }
 
-// constant makes of a figure what Prometheus collects.
+// constant converts a sample to a Prometheus metric.
 func (s Sample) constant() prometheus.Metric {
 	m, err := prometheus.NewConstMetric(s.Metric.desc, s.Metric.kind, s.Value, s.Labels...)
 	if err != nil {
@@ -84,10 +83,10 @@ func (s Sample) constant() prometheus.Metric {
 	return m
 }
 
-// Latency takes times in seconds. It is for many at once, and waits for nobody.
+// Latency records durations in seconds. It may be used concurrently, without blocking.
 type Latency = prometheus.Histogram
 
-// NewReturnLatency returns what takes the times of returns.
+// NewReturnLatency returns the histogram for the latency of returns.
 func NewReturnLatency() Latency {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: returnSeconds, Help: returnSecondsHelp,

@@ -18,7 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 )
 
-// halfDead listens in the place of a master, whose key it has, and treats each
+// halfDead listens in place of a master, whose key it has, and treats each
 // connection as treat says. It returns its address and how many have come.
 func halfDead(t *testing.T, key *pki.PrivateKey, treat func(c net.Conn, cfg *tls.Config)) (net.Addr, *atomic.Int32) {
 	t.Helper()

@@ -9,8 +9,8 @@ import (
 	"github.com/brinebus/brine/internal/upstream"
 )
 
-// openMasters makes the uplinks to the masters, an outbox for each, and what passes events
-// on to them.
+// openMasters makes the uplinks to the masters, an outbox for each, and the forwarder of
+// events.
 func (m *Minion) openMasters(ctx context.Context) (err error) {
 	m.masters = upstream.New(upstream.Setup{
 		Config: m.cfg, Key: m.key, Version: m.version, Service: m.service, Log: m.log,
@@ -30,7 +30,7 @@ func (m *Minion) openMasters(ctx context.Context) (err error) {
 	return nil
 }
 
-// present is the master in use of an uplink, nil for none.
+// present returns the present master of an uplink, nil for none.
 func (m *Minion) present(i int) outbox.Master {
 	if s := m.masters.All()[i].Session(); s != nil {
 		return s
@@ -42,7 +42,7 @@ func (m *Minion) present(i int) outbox.Master {
 type attendant struct {
 	m       *Minion
 	mu      sync.Mutex
-	started map[*upstream.Uplink]bool // the start was announced
+	started map[*upstream.Uplink]bool // uplinks over which the start was announced
 }
 
 // Facts implements upstream.Daemon.
@@ -51,8 +51,8 @@ func (a *attendant) Facts(ctx context.Context) (map[string]any, error) { return 
 // Job implements upstream.Daemon.
 func (a *attendant) Job(s *upstream.Session, body []byte) { a.m.executor.Take(s, body) }
 
-// Attend implements upstream.Daemon: what waits for this master goes, and it is told what
-// it does not know.
+// Attend implements upstream.Daemon: messages waiting for this master are delivered, and it is
+// told what it does not know.
 func (a *attendant) Attend(ctx context.Context, s *upstream.Session) {
 	a.m.boxes[s.Up.Number].Wake()
 	a.m.mines[s.Up.Number].Linked()
@@ -62,7 +62,7 @@ func (a *attendant) Attend(ctx context.Context, s *upstream.Session) {
 	a.m.executor.Account(ctx, s)
 }
 
-// first says whether the start was not announced over this uplink.
+// first reports whether the start was not yet announced over this uplink.
 func (a *attendant) first(u *upstream.Uplink) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -1,7 +1,6 @@
 package minion_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -24,6 +23,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/capture"
 )
 
 // listed is a minion with a list of masters.
@@ -260,7 +260,7 @@ func startSystem(t *testing.T, key func(*bustest.Bus)) *system {
 		m.told(string(rep.State))
 		return nil
 	})
-	m.Server.Handle("letters", func(ctx context.Context, r *rpc.Request) error {
+	m.Server.Handle("deliver", func(ctx context.Context, r *rpc.Request) error {
 		var q outbox.Batch
 		if err := r.Decode(&q); err != nil {
 			return err
@@ -448,25 +448,6 @@ func TestDistributed(t *testing.T) {
 	uses(t, cfg, c) // crc32 of web1
 }
 
-// lockedBuffer is a log that is read while it is written.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // TestListOfMastersChanges adds a second master to a minion for which something
 // waits, and takes it out again: nothing is lost, and what waits for nobody is told.
 func TestListOfMastersChanges(t *testing.T) {
@@ -492,7 +473,7 @@ func TestListOfMastersChanges(t *testing.T) {
 	until(t, "it is there", func() bool { return masterStates(t, &list) == "--" })
 	fire("both")
 	m.stop()
-	var log lockedBuffer
+	var log capture.Buffer
 	alone, err := minion.New(t.Context(), minion.Options{Config: cfg, Version: "test", Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)

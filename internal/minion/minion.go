@@ -2,7 +2,7 @@
 // the scripts of its machine, a connection to its master, and the functions that
 // it runs for that master.
 //
-// What can be run is package module, run by package function; whether a job is genuine is package job.
+// Package module has the functions, package function runs them; package job verifies jobs.
 package minion
 
 import (
@@ -37,7 +37,7 @@ import (
 	"github.com/brinebus/brine/internal/upstream"
 )
 
-// SocketName is the file in sock_dir through which local tools reach the minion.
+// SocketName is the file in sock_dir through which local tools connect to the minion.
 const SocketName = "minion.sock"
 
 // Options are what a minion is started with.
@@ -45,13 +45,12 @@ type Options struct {
 	Config  *config.Minion
 	Version string
 	Log     *slog.Logger
-	// Service says that somebody who does not look at its end has started the minion:
-	// that a master is refused, or refuses it, does not end it.
+	// Service means that the minion runs as a service, where nobody sees it end: it does not
+	// end when a master is refused, or refuses it.
 	Service bool
-	// Reload reads the configuration anew, at SIGHUP, and takes its log levels.
+	// Reload reads the configuration again, after SIGHUP, and applies its log levels.
 	Reload func() (*config.Minion, error)
-	// SelfCheck is the pause between two checks whether the daemon serves; 0 is the
-	// usual one.
+	// SelfCheck is the pause between two checks whether the daemon serves; 0 is the default.
 	SelfCheck time.Duration
 }
 
@@ -76,9 +75,9 @@ type Minion struct {
 	local     *localapi.API
 	reload    func() (*config.Minion, error)
 	service   bool                          // refusals do not end it
-	taken     atomic.Pointer[config.Minion] // the configuration that was read last and taken
+	taken     atomic.Pointer[config.Minion] // the latest configuration that was applied
 	masters   *upstream.Uplinks             // none with master_type disable
-	every     time.Duration                 // between two self-checks
+	every     time.Duration                 // pause between two self-checks
 	boxes     outbox.Boxes                  // one for each uplink
 	mines     []*executor.Mine              // likewise
 	undo      []func()
@@ -87,13 +86,13 @@ type Minion struct {
 	wg        sync.WaitGroup
 }
 
-// New checks everything, takes the lock on the data, and opens the minion's own
-// bus. After an error nothing is left open.
+// New checks everything, takes the lock on the data, and opens the minion's own bus. After an
+// error nothing is left open.
 func New(ctx context.Context, o Options) (*Minion, error) {
 	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, reload: o.Reload, every: o.SelfCheck, service: o.Service, serving: make(chan struct{})}
 	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, func() { m.cancel(executor.ErrStopping) })
-	if err := m.open(ctx); err != nil {
+	if err := m.open(journal.Starting(ctx)); err != nil {
 		m.close()
 		return nil, err
 	}
@@ -131,15 +130,15 @@ func (m *Minion) open(ctx context.Context) error {
 	return m.openSocket()
 }
 
-// warnOfSigningKey looks for what must never be on a minion: who has the private
-// half of the signing pair can make any key a master's.
+// warnOfSigningKey looks for a key that must never be on a minion: the holder of the private
+// signing key can make any key a master's.
 func (m *Minion) warnOfSigningKey() {
 	base := filepath.Join(m.cfg.PKIDir, m.cfg.MasterSignKeyName)
 	if _, err := os.Lstat(base + ".pem"); err == nil {
 		m.tellSigningKey(slog.LevelError, base+".pem")
 	}
 	if _, err := pki.LoadPublic(base + ".pub"); errors.Is(err, pki.ErrWantedPublic) {
-		m.tellSigningKey(logging.LevelCritical, base+".pub") // likely the same mistake on all minions
+		m.tellSigningKey(logging.LevelCritical, base+".pub") // probably the same mistake on all minions
 	}
 }
 
@@ -147,7 +146,7 @@ func (m *Minion) tellSigningKey(level slog.Level, file string) {
 	m.log.Log(m.ctx, level, "the private signing key of the masters is on this minion: whoever has it can pretend to be a master. Remove it here, and make a new pair if others may have read it", "file", file)
 }
 
-// localRetention bounds what the minion's own bus remembers.
+// localRetention limits how long the minion's own bus keeps events.
 const localRetention = 24 * time.Hour
 
 // openBus starts the minion's own bus with its journal.
@@ -193,7 +192,7 @@ func (m *Minion) openBus(ctx context.Context) error {
 	return nil
 }
 
-// openFunctions makes what runs functions: jobs, the schedule, beacons.
+// openFunctions makes what runs functions: for jobs, the schedule, beacons.
 func (m *Minion) openFunctions(ctx context.Context) error {
 	always := broker.SyncOf(m.cfg.JournalSync) == broker.SyncAlways
 	m.host = host.New(host.Options{
@@ -223,8 +222,8 @@ func (m *Minion) openFunctions(ctx context.Context) error {
 	return nil
 }
 
-// openSocket opens the socket by which root, the daemon's user and those whom event_acl
-// names reach the minion.
+// openSocket opens the socket through which root, the daemon's user and users in event_acl
+// connect to the minion.
 func (m *Minion) openSocket() error {
 	m.local = localapi.New(localapi.Options{
 		ID: m.id, Version: m.version, Events: m.events, Facts: m.host, Forwarder: m.forwarder, Masters: m.masters, Boxes: m.boxes, Scheduler: m.scheduler, Log: m.log,
@@ -238,9 +237,9 @@ func (m *Minion) openSocket() error {
 	return m.broker.ServeLocal(filepath.Join(m.cfg.SockDir, SocketName))
 }
 
-// Run serves until ctx ends or, unless the minion is a service, all masters refuse it
-// or are refused, which is an error that wraps one of package upstream. When it returns nothing of the minion
-// is running.
+// Run serves until ctx ends or, unless the minion is a service, all masters refuse it or are
+// refused, which is an error that wraps one of package upstream. When it returns, nothing of
+// the minion is running.
 func (m *Minion) Run(ctx context.Context) error {
 	defer m.close()
 	if err := m.server.Start(); err != nil {
@@ -282,11 +281,11 @@ func (m *Minion) Run(ctx context.Context) error {
 	return err
 }
 
-// stopTime bounds how long running jobs are waited for when the minion stops.
+// stopTime limits how long a stopping minion waits for running jobs.
 const stopTime = 5 * time.Second
 
-// close undoes what New opened, the latest first. Jobs are ended and their
-// returns kept in the outbox.
+// close closes what New has opened, the latest first. Jobs are ended and their returns stored
+// in the outbox.
 func (m *Minion) close() {
 	if m.executor != nil {
 		if left := m.executor.Stop(stopTime); left > 0 {

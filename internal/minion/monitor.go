@@ -9,35 +9,35 @@ import (
 	"github.com/brinebus/brine/internal/eventbus"
 )
 
-// Monitor looks at a minion, for whoever watches over it. What asks the minion itself is for one
-// goroutine at a time.
+// Monitor provides the metrics and the state of a minion. Methods that ask the minion itself
+// are for one goroutine at a time.
 type Monitor struct {
 	m *Minion
 	*eventbus.Self
 }
 
-// NewMonitor returns what looks at m, which has not ended. Close ends it.
+// NewMonitor returns a Monitor for m, which has not ended. Close ends it.
 func NewMonitor(m *Minion) *Monitor {
 	return &Monitor{m, m.events.Self(filepath.Join(m.cfg.SockDir, SocketName), m.broker.Store())}
 }
 
-// Figures are counts of a moment.
+// Figures are the metrics of a moment.
 type Figures struct {
 	Broker     broker.Figures
 	Bus        eventbus.Figures
-	Jobs       int // that run
+	Jobs       int // running
 	Masters    []MasterFigures
 	Reconnects uint64
 }
 
-// MasterFigures are those of one master that the minion has a connection to, or tries to.
+// MasterFigures are those of one master that the minion is connected to, or tries to be.
 type MasterFigures struct {
 	Name      string
 	Connected bool
-	Outbox    uint64 // messages that wait for it
+	Outbox    uint64 // messages waiting for it
 }
 
-// Figures counts.
+// Figures returns the metrics.
 func (w *Monitor) Figures(ctx context.Context) Figures {
 	f := Figures{Broker: w.m.broker.Figures(), Bus: w.m.events.Figures(ctx), Jobs: w.m.executor.Jobs().Count()}
 	for i, u := range w.m.masters.All() {
@@ -47,7 +47,7 @@ func (w *Monitor) Figures(ctx context.Context) Figures {
 	return f
 }
 
-// Ready says what the minion waits for where none of its masters is connected.
+// Ready returns an error while none of the masters is connected.
 func (w *Monitor) Ready() error {
 	all := w.m.masters.All()
 	if len(all) == 0 || w.m.masters.Session() != nil {

@@ -48,7 +48,7 @@ func pairWith(t *testing.T, set func(*config.Minion)) (*pair, *daemonUnderTest) 
 	return p, m
 }
 
-// restart starts the minion anew.
+// restart starts the minion again.
 func (p *pair) restart(m *daemonUnderTest) {
 	p.t.Helper()
 	m.stop()
@@ -169,7 +169,7 @@ func TestOutboxAge(t *testing.T) {
 }
 
 // A letter that is larger than the whole outbox is refused.
-func TestOutboxRefusesALetterBeyondItsLimit(t *testing.T) {
+func TestOutboxRefusesAMessageBeyondItsLimit(t *testing.T) {
 	p, _ := pairWith(t, func(cfg *config.Minion) { cfg.OutboxMaxBytes = 100 << 10 })
 	_, err := p.fire(fireEvent("fire_master", fmt.Sprintf(`{"tag":"huge","data":%q}`, strings.Repeat("x", 200<<10))))
 	if err == nil || !strings.Contains(err.Error(), "outbox") {

@@ -14,20 +14,20 @@ import (
 	"github.com/brinebus/brine/internal/scheduler"
 )
 
-// Check reads everything that a configuration has for other packages, and returns all
-// mistakes in it. It starts nothing and touches no data.
+// Check parses what a configuration contains for other packages, and returns all mistakes in
+// it. It starts nothing and touches no data.
 func Check(cfg *config.Minion) error {
 	_, grants := eventacl.Parse(cfg.EventACL)
 	return config.Mistake(errors.Join(grants, scheduler.Check(cfg.Schedule), beacon.Check(cfg.Beacons), executor.CheckMine(cfg.MineFunctions)))
 }
 
-// Lint returns what is strange about a configuration and no mistake.
+// Lint returns warnings about a valid configuration.
 func Lint(cfg *config.Minion) []config.Place { return host.Lint(cfg) }
 
-// hangup takes what may change while the minion runs from a configuration that
-// was read anew; one with mistakes leaves the old one in force. Then it collects
-// the facts anew and tells them to the master. A pause between two attempts at a
-// master ends: whoever has repaired something need not wait for it.
+// hangup applies what may change while the minion runs from a configuration that was read
+// again; one with mistakes leaves the old one in force. Then it collects the facts again and
+// sends them to the master. It ends a pause before the next attempt at a master, so nobody who
+// has repaired something must wait for it.
 func (m *Minion) hangup() {
 	status := "serving"
 	if err := m.takeConfig(); err != nil {
@@ -35,7 +35,7 @@ func (m *Minion) hangup() {
 		status = "the configuration of " + time.Now().Format(time.DateTime) + " is not in force: the log says why"
 	}
 	if err := daemon.Notify("STATUS=" + status); err != nil {
-		m.log.Debug("the service manager was not told", "err", err) // who waited for the start is gone
+		m.log.Debug("the service manager was not told", "err", err) // a service manager that only waited for the start is gone
 	}
 	for _, u := range m.masters.All() {
 		u.Nudge()
@@ -77,8 +77,8 @@ func (m *Minion) takeConfig() error {
 	return nil
 }
 
-// inForce is the configuration in force, as functions see it: what needs a restart is
-// as it was at the start.
+// inForce returns the configuration in force, for functions: settings that need a restart are
+// those of the start.
 func (m *Minion) inForce() map[string]any {
 	now := m.taken.Load()
 	if now == nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/capture"
 	"github.com/brinebus/brine/test/port"
 )
 
@@ -27,24 +28,7 @@ type replayed struct {
 	t    *testing.T
 	key  *pki.PrivateKey // the master's
 	addr string
-	log  syncBuffer
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
+	log  capture.Buffer
 }
 
 func recording(t *testing.T) *replayed {
@@ -152,7 +136,7 @@ func (r *replayed) said(words string, times int) {
 }
 
 // TestReplayedJobs sends what somebody has recorded on the way to a minion: at once, after
-// the minion has started anew, through a second master that has the key of the first, under another id, to another minion, and for a master with
+// the minion has started again, through a second master that has the key of the first, under another id, to another minion, and for a master with
 // another key. The job was run once, and that is all.
 func TestReplayedJobs(t *testing.T) {
 	r := recording(t)
@@ -167,7 +151,7 @@ func TestReplayedJobs(t *testing.T) {
 	m.executor.Take(s, recorded)
 	r.await("the job to run", func() bool { return ran() == 1 && len(m.executor.Jobs().List()) == 0 })
 	m.executor.Take(s, recorded)
-	r.said("job not begun: it was before", 1)
+	r.said("job not begun: it was begun before", 1)
 
 	m.executor.Take(s, bytes.Replace(recorded, []byte(jid), []byte("20260102030405060709"), 1))
 	r.said("the job is not signed by this master", 1)
@@ -181,12 +165,12 @@ func TestReplayedJobs(t *testing.T) {
 	stop()
 	m, s, stop = r.start("web1", dir)
 	m.executor.Take(s, recorded)
-	r.said("job not begun: it was before", 2)
+	r.said("job not begun: it was begun before", 2)
 	stop()
 	r.serveMaster(t.TempDir())
 	m, s, _ = r.start("web1", dir)
 	m.executor.Take(s, recorded)
-	r.said("job not begun: it was before", 3)
+	r.said("job not begun: it was begun before", 3)
 	other, theirs, _ := r.start("web2", t.TempDir())
 	other.executor.Take(theirs, recorded)
 	if list := other.executor.Jobs().List(); len(list) != 0 {
@@ -214,5 +198,5 @@ func TestClocksApart(t *testing.T) {
 	m.executor.Take(s, r.seal("20260102030405060712", r.key, time.Now().Add(-5*time.Minute), file))
 	r.await("the job to run", func() bool { _, err := os.Stat(file); return err == nil })
 	m.executor.Take(s, r.seal("20260102030405060712", r.key, time.Now().Add(-5*time.Minute), file))
-	r.said("job not begun: it was before", 1)
+	r.said("job not begun: it was begun before", 1)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// removedName is the file in pki_dir with the keys of masters that are none any more.
+// removedName is the file in pki_dir with the keys of removed masters.
 const removedName = "cluster_removed"
 
 // Member is this master as the other one knows it.
@@ -30,8 +30,8 @@ type Member struct {
 	tls     *tls.Config
 }
 
-// NewMember makes a master one that another one knows by its signed key, where the
-// configuration asks for it; else it is nil. dir is that of the journal.
+// NewMember returns this master as a member, which others know by its signed key, if it is
+// configured; otherwise nil. dir is that of the journal.
 func NewMember(cfg *config.Master, key *pki.PrivateKey, signature []byte, dir, version string, log *slog.Logger) (*Member, error) {
 	if cfg.JournalMirror == "" {
 		return nil, nil
@@ -56,8 +56,8 @@ func NewMember(cfg *config.Master, key *pki.PrivateKey, signature []byte, dir, v
 	return m, err
 }
 
-// Check finds mistakes in the settings of a mirror. notices are what the configuration was
-// read with.
+// Check finds mistakes in the settings of a mirror. notices are those of reading the
+// configuration.
 func Check(cfg *config.Master, notices []config.Notice) error {
 	if cfg.JournalMirror == "" {
 		return nil
@@ -65,7 +65,7 @@ func Check(cfg *config.Master, notices []config.Notice) error {
 	errs := []error{check(cfg)}
 	for _, n := range notices {
 		if strings.HasPrefix(n.Key, "cluster_") {
-			errs = append(errs, salt.WithHint(fmt.Errorf("journal_mirror: two masters that mirror each other are no cluster, and %s is set, too", n.Key), "take one of the two settings out"))
+			errs = append(errs, salt.WithHint(fmt.Errorf("journal_mirror: two masters that mirror each other are not a cluster, but %s is set, too", n.Key), "take one of the two settings out"))
 		}
 	}
 	return errors.Join(errs...)
@@ -92,7 +92,8 @@ func check(cfg *config.Master) error {
 	return nil
 }
 
-// Links lets the other master in, at the address of cfg; nil is for nobody.
+// Links returns the options for links from the other master, at the address of cfg; nil for
+// none.
 func (m *Member) Links(cfg *config.Master) *broker.LinkOptions {
 	if m == nil {
 		return nil
@@ -106,8 +107,7 @@ func (m *Member) Links(cfg *config.Master) *broker.LinkOptions {
 	}
 }
 
-// refused tells the log of who is not taken at either end of a link: of each reason now and
-// then.
+// refused logs refusals at either end of a link, limited for each reason.
 func refused(log *slog.Logger) func(error) {
 	var throttle logging.Throttle
 	return func(err error) {
@@ -115,5 +115,5 @@ func refused(log *slog.Logger) func(error) {
 	}
 }
 
-// maxRefused is how many refusals are told in a minute: whoever likes can knock.
+// maxRefused is how many refusals are logged in a minute, since anybody can cause them.
 const maxRefused = 5

@@ -1,8 +1,7 @@
-// Package mirror keeps, beside a master's own journal, a mirror of another master's, and
-// lets that one mirror its own: it dials, watches the link, goes on by itself, and tells how
-// it stands.
+// Package mirror keeps a mirror of another master's journal beside the own one, and lets that
+// master mirror the own one: it dials, watches the link, recovers, and reports its state.
 //
-// It knows nothing of events, nor who may read them: journal and eventbus do.
+// It does not know about events or who may read them: journal and eventbus do.
 package mirror
 
 import (
@@ -20,38 +19,42 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 )
 
-// Options are all required, but for Bounds.
+// Options are all required, except Bounds.
 type Options struct {
-	Peer   string  // host:port of the other master's links
+	Peer   string  // host:port for links of the other master
 	Member *Member // of this master
 	Dir    string  // of the mirror's store
 	Bounds journal.Options
-	Found  func(*journal.Mirror) // is told of each mirror, those of the start first
-	Tell   func(Change)          // is told when the link comes or goes
-	Cut    func()                // ends links to the own journal of masters that are none any more
+	Found  func(*journal.Mirror) // called with each mirror, those of the start first
+	Tell   func(Change)          // called when the link is established or lost
+	Accord *Accord               // applies the decisions of the other master
+	Cut    func()                // ends links of removed masters to the own journal
 	Log    *slog.Logger
 }
 
-// Change is what became of the link.
+// Change is a change of the link.
 type Change struct {
 	Linked bool
-	Master string // the name of the other journal, "" where it is not known yet
+	Master string // name of the other journal, "" if not known yet
 }
 
 // Keeper keeps the mirror.
 type Keeper struct {
 	opts   Options
 	server *broker.Mirror
-	peer   atomic.Pointer[string] // the name of the journal that was dialled last
+	peer   atomic.Pointer[string] // name of the journal at the latest dial
 	shown  atomic.Pointer[x509.Certificate]
 	linked atomic.Bool
 
+	decided *journal.MirroredTable // of the latest link; used by Run
+	checked bool                   // it was checked whether it arrives
+
 	mu     sync.Mutex
 	all    map[string]*journal.Mirror
-	rested map[string]bool // they are not mirrored any more
+	rested map[string]bool // journals that are no longer mirrored
 }
 
-// Open opens what is mirrored already. Run goes on with it.
+// Open opens the existing mirrors. Run continues them.
 func Open(ctx context.Context, o Options) (*Keeper, error) {
 	k := &Keeper{opts: o, all: map[string]*journal.Mirror{}, rested: map[string]bool{}}
 	var err error
@@ -65,8 +68,8 @@ func Open(ctx context.Context, o Options) (*Keeper, error) {
 	return k, nil
 }
 
-// tls is what the other master is dialled with: it remembers who that is, whose name must be
-// one of a journal, since the mirror is named by it.
+// tls is the TLS configuration for dialling. It remembers who the other master is. Its name
+// must be valid for a journal, since it becomes the name of the mirror.
 func (k *Keeper) tls() *tls.Config {
 	own := k.opts.Member
 	conf := own.tls.Clone()
@@ -89,7 +92,7 @@ func (k *Keeper) tls() *tls.Config {
 }
 
 func (k *Keeper) open(ctx context.Context) error {
-	list, err := journal.Mirrors(ctx, k.server.Conn())
+	list, err := journal.Mirrors(ctx, k.server.Conn(), k.server)
 	for _, m := range list {
 		k.all[m.Name] = m
 		k.opts.Found(m)
@@ -102,7 +105,7 @@ func (k *Keeper) Close() {
 	k.server.Stop()
 }
 
-// Linked says whether the master of that journal is there.
+// Linked reports whether the master of that journal is linked.
 func (k *Keeper) Linked(name string) bool {
 	peer := k.peer.Load()
 	return k.linked.Load() && peer != nil && *peer == name
@@ -111,12 +114,12 @@ func (k *Keeper) Linked(name string) bool {
 // Pauses of the watch.
 const (
 	lookEvery = 250 * time.Millisecond
-	// silent is how long nothing, not even a sign of life, may come before the mirror is
-	// opened anew, which makes it ask again; its server would wait for up to two minutes.
+	// silent is how long nothing, not even a heartbeat, may come before the mirror is reopened,
+	// which makes it ask again; its server alone would wait for up to two minutes.
 	silent = 5 * time.Second
-	// maxMirrors bounds the disk that another master can take by naming its journal anew.
+	// maxMirrors limits the disk space that another master can take by starting new journals.
 	maxMirrors = 3
-	// patience bounds one question to the mirror's server.
+	// patience limits one request to the mirror's server.
 	patience = 10 * time.Second
 )
 
@@ -126,8 +129,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer tick.Stop()
 	var asked time.Time
 	for first := true; ; first = false {
-		k.judge()
-		here := k.server.Linked()
+		here := k.judge() && k.server.Linked()
 		switch {
 		case here && !k.linked.Load():
 			if err := k.resume(ctx); err != nil {
@@ -140,9 +142,12 @@ func (k *Keeper) Run(ctx context.Context) {
 			k.changed(false)
 		case here && time.Since(asked) > silent && k.silent(ctx):
 			asked = time.Now()
-			if err := k.server.Reopen(); err != nil {
-				k.opts.Log.Warn("the mirror cannot be opened anew", "err", err)
+			if err := k.resume(ctx); err != nil {
+				k.opts.Log.Warn("the mirror cannot be reopened", "err", err)
 			}
+		case here && !k.checked && time.Since(asked) > 2*silent:
+			k.checked = true
+			k.tellDeaf(ctx)
 		}
 		select {
 		case <-tick.C:
@@ -152,20 +157,27 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// judge asks again who is a master, so that who was removed is put out at once.
-func (k *Keeper) judge() {
+// judge checks again who is a master, so that a removed one is cut at once and its decisions no
+// longer count, whether or not it is linked.
+func (k *Keeper) judge() bool {
 	k.opts.Cut()
 	cert := k.shown.Load()
-	if cert == nil || !k.server.Linked() {
-		return
+	if cert == nil {
+		return true // there was no contact yet
 	}
-	if _, err := k.opts.Member.rule.Judge(cert); err != nil {
+	_, err := k.opts.Member.rule.Judge(cert)
+	if err == nil {
+		return true
+	}
+	k.opts.Accord.Ended()
+	if k.server.Linked() {
 		k.opts.Log.Warn("the link was cut", "err", err)
 		k.server.Cut()
 	}
+	return false
 }
 
-// changed tells that the link has come or gone.
+// changed reports that the link was established or lost.
 func (k *Keeper) changed(linked bool) {
 	k.linked.Store(linked)
 	c := Change{Linked: linked}
@@ -180,7 +192,7 @@ func (k *Keeper) changed(linked bool) {
 	k.opts.Tell(c)
 }
 
-// resume makes the mirror ask for what it lacks.
+// resume makes the mirror request what it lacks.
 func (k *Keeper) resume(ctx context.Context) error {
 	peer := k.peer.Load()
 	if peer == nil {
@@ -198,10 +210,17 @@ func (k *Keeper) resume(ctx context.Context) error {
 			return err
 		}
 	}
-	m, err := journal.OpenMirror(ctx, k.server.Conn(), bus.Link{Owner: *peer, Reader: k.opts.Member.Journal}, k.opts.Bounds)
+	of := bus.Link{Owner: *peer, Reader: k.opts.Member.Journal}
+	m, err := journal.OpenMirror(ctx, k.server.Conn(), of, k.server, k.opts.Bounds)
 	if err != nil {
 		return err
 	}
+	decided, err := journal.OpenDecisions(ctx, k.server.Conn(), of)
+	if err != nil {
+		return err
+	}
+	k.decided, k.checked = decided, false
+	k.opts.Accord.Follow(*peer, decided)
 	known := k.all[*peer] != nil
 	k.all[*peer] = m
 	k.rest(ctx, *peer)
@@ -211,8 +230,8 @@ func (k *Keeper) resume(ctx context.Context) error {
 	return nil
 }
 
-// rest ends the mirroring of other journals: the other master has begun a new one. What is
-// there of the old one can be read until it is too old.
+// rest ends the mirroring of other journals: the other master has started a new one. What is
+// mirrored of the old one can be read until it is too old.
 func (k *Keeper) rest(ctx context.Context, peer string) {
 	for name, m := range k.all {
 		if name == peer {
@@ -226,10 +245,23 @@ func (k *Keeper) rest(ctx context.Context, peer string) {
 		if err := m.Detach(ctx); err != nil {
 			k.opts.Log.Warn("the mirror of the old journal still waits for it", "master", name, "err", err)
 		}
+		if err := journal.DropDecisions(ctx, k.server.Conn(), name); err != nil {
+			k.opts.Log.Warn("what was decided with the old journal is still mirrored", "master", name, "err", err)
+		}
 	}
 }
 
-// silent says that nothing has come for too long.
+// tellDeaf warns if the other master does not send its decisions about keys and tokens: an
+// older version does not.
+func (k *Keeper) tellDeaf(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if ok, err := k.decided.Answered(ctx); err != nil || !ok {
+		k.opts.Log.Warn("the other master does not say what it decides about keys and tokens: they do not follow those there. Is it of an older version?", "address", k.opts.Peer, "err", err)
+	}
+}
+
+// silent reports whether nothing has come for too long.
 func (k *Keeper) silent(ctx context.Context) bool {
 	peer := k.peer.Load()
 	if peer == nil {

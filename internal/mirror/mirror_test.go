@@ -17,6 +17,7 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/pki"
 )
@@ -119,8 +120,9 @@ func TestANewJournalOfTheOtherMasterIsNoticed(t *testing.T) {
 	found := make(chan *journal.Mirror, 10)
 	own, _ := s.member(newKey(t, pki.Ed25519, 0), t.TempDir(), "127.0.0.1:1", 0)
 	ctx, cancel := context.WithCancel(t.Context())
+	reading := accordOf(t, own, s.owner(newKey(t, pki.Ed25519, 0), 0).journal)
 	k, err := Open(ctx, Options{
-		Peer: net.JoinHostPort("127.0.0.1", strconv.Itoa(first.port)), Member: own, Dir: t.TempDir(), Found: func(m *journal.Mirror) { found <- m }, Tell: func(Change) {}, Cut: func() {}, Log: slog.New(slog.DiscardHandler),
+		Peer: net.JoinHostPort("127.0.0.1", strconv.Itoa(first.port)), Member: own, Dir: t.TempDir(), Found: func(m *journal.Mirror) { found <- m }, Tell: func(Change) {}, Accord: reading, Cut: func() {}, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -141,6 +143,22 @@ func TestANewJournalOfTheOtherMasterIsNoticed(t *testing.T) {
 	if !eventually(func() bool { p, err := old.Progress(t.Context()); return err == nil && p.Active < 0 }) {
 		t.Error("the mirror of the old journal still waits for its owner")
 	}
+}
+
+// accordOf is what a master has decided whose key store is empty.
+func accordOf(t *testing.T, m *Member, j *journal.Journal) *Accord {
+	t.Helper()
+	cfg := config.NewMaster()
+	cfg.PKIDir = t.TempDir()
+	keys, err := keyring.Open(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := m.OpenAccord(t.Context(), j, keys, false, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
 }
 
 func next(t *testing.T, found <-chan *journal.Mirror, name string) *journal.Mirror {
@@ -202,6 +220,35 @@ func TestAFalseNameIsRefused(t *testing.T) {
 		if taken := k.peer.Load() != nil; taken != good || (err == nil) != good {
 			t.Errorf("%q: taken %v, %v", name, taken, err)
 		}
+	}
+}
+
+// TestARemovedMasterIsJudgedWhileAway: who was removed while they were not linked is no master any more.
+func TestARemovedMasterIsJudgedWhileAway(t *testing.T) {
+	s := newSystem(t, pki.Ed25519, 0)
+	key := newKey(t, pki.Ed25519, 0)
+	first := s.owner(key, 0)
+	own, cfg := s.member(newKey(t, pki.Ed25519, 0), t.TempDir(), "127.0.0.1:1", 0)
+	k, err := Open(t.Context(), Options{
+		Peer: net.JoinHostPort("127.0.0.1", strconv.Itoa(first.port)), Member: own, Dir: t.TempDir(), Found: func(*journal.Mirror) {}, Tell: func(Change) {},
+		Accord: accordOf(t, own, first.journal), Cut: func() {}, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	if !eventually(k.server.Linked) || !k.judge() {
+		t.Fatal("it is not taken")
+	}
+	first.stop()
+	if !eventually(func() bool { return !k.server.Linked() }) {
+		t.Fatal("the link stands")
+	}
+	if err := os.WriteFile(filepath.Join(cfg.PKIDir, removedName), []byte(key.Public().SHA256()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if k.judge() {
+		t.Error("it is still a master")
 	}
 }
 

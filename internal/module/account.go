@@ -26,8 +26,8 @@ type group struct {
 	members []string
 }
 
-// findAccount looks a user up by name, or by number if there is no such name:
-// in /etc/passwd first, then in whatever the system asks, as a directory.
+// findAccount finds a user by name, or by number if there is no such name: first in /etc/passwd,
+// then through the system's name service, for example in a directory.
 func findAccount(ctx context.Context, name string) (*account, error) {
 	all, err := localAccounts()
 	if err != nil {
@@ -49,7 +49,7 @@ func findAccount(ctx context.Context, name string) (*account, error) {
 	return nil, fmt.Errorf("user %q does not exist", name)
 }
 
-// findGroup looks a group up as findAccount does a user.
+// findGroup finds a group, as findAccount finds a user.
 func findGroup(ctx context.Context, name string) (*group, error) {
 	all, err := localGroups()
 	if err != nil {
@@ -71,7 +71,7 @@ func findGroup(ctx context.Context, name string) (*group, error) {
 	return nil, fmt.Errorf("group %q does not exist", name)
 }
 
-// localAccounts reads /etc/passwd. Lines that are not entries are skipped.
+// localAccounts reads /etc/passwd. Invalid lines are skipped.
 func localAccounts() ([]account, error) { return readEntries("/etc/passwd", parseAccount) }
 
 // localGroups reads /etc/group.
@@ -132,8 +132,8 @@ func (a *account) groups(ctx context.Context) ([]group, error) {
 	return append([]group{primary}, append(others, a.remoteGroups(ctx, others)...)...), nil
 }
 
-// remoteGroups are those that only the system's directory knows. A user that
-// /etc/passwd holds has none, and then no program is asked.
+// remoteGroups returns the groups that only the system's directory knows. A user in /etc/passwd has
+// none, and then no program is run.
 func (a *account) remoteGroups(ctx context.Context, known []group) []group {
 	local, err := localAccounts()
 	if err != nil || slices.ContainsFunc(local, func(l account) bool { return l.name == a.name }) {
@@ -154,14 +154,14 @@ func (a *account) remoteGroups(ctx context.Context, known []group) []group {
 	return more
 }
 
-// identity is a user to run a program as.
+// identity is a user as which a program runs.
 type identity struct {
 	account
 	supplementary []uint32
 }
 
-// findIdentity returns the user of that name, and with a group the user with
-// that group instead of the primary one.
+// findIdentity returns the user with that name; groupName replaces the primary group unless it is
+// "".
 func findIdentity(ctx context.Context, user, groupName string) (*identity, error) {
 	if user == "" {
 		user = strconv.Itoa(os.Geteuid())
@@ -191,10 +191,10 @@ func findIdentity(ctx context.Context, user, groupName string) (*identity, error
 	return id, nil
 }
 
-// isSelf says whether the minion is that user already.
+// isSelf reports whether the minion already runs as that user.
 func (id *identity) isSelf() bool { return id.uid == os.Geteuid() && id.gid == os.Getegid() }
 
-// credential is what a process of that user gets, nil where it need not change.
+// credential returns the credential for a process of that user, nil if no change is needed.
 func (id *identity) credential() *posix.Credential {
 	if id.isSelf() {
 		return nil
@@ -202,8 +202,8 @@ func (id *identity) credential() *posix.Credential {
 	return &posix.Credential{UID: uint32(id.uid), GID: uint32(id.gid), Groups: id.supplementary}
 }
 
-// environ is what the user's own session would start from. It takes nothing
-// from the minion's environment, which may hold what the user must not see.
+// environ returns the environment of a new session of the user. It uses nothing from the minion's
+// environment, which may contain secrets.
 func (id *identity) environ() []string {
 	path := "/usr/local/bin:/usr/bin:/bin"
 	if id.uid == 0 {

@@ -35,11 +35,7 @@ var archiveModule = &function.Module{
 		{
 			Name: "is_encrypted", Doc: "Return whether a zip file needs a password.", Example: `salt '*' archive.is_encrypted /path/to/myfile.zip`, Params: []function.Param{{Name: "name", Kind: function.String, Required: true}, saltenv},
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
-				place, err := fetchSource(ctx, c, c.String("name"), c.String("saltenv"))
-				if err != nil {
-					return nil, err
-				}
-				z, err := zip.OpenReader(place)
+				z, err := openZip(ctx, c, c.String("name"))
 				if err != nil {
 					return nil, err
 				}
@@ -53,7 +49,7 @@ var archiveModule = &function.Module{
 			Params:  []function.Param{{Name: "name", Kind: function.String, Required: true}, {Name: "archive_format", Kind: function.String}, {Name: "verbose", Kind: function.Bool, Default: false}, saltenv}, Run: archiveList,
 		},
 		{
-			Name: "tar", Doc: "Run tar with these options on an archive, and return the names it tells. Sources are packed; what is unpacked goes to dest.",
+			Name: "tar", Doc: "Run tar with these options on an archive, and return the names that it prints. Sources are packed; dest is the directory for unpacked files.",
 			Example: "salt '*' archive.tar czf /tmp/tarfile.tar.gz /tmp/file_1,/tmp/file_2\nsalt '*' archive.tar xf foo.tar dest=/target/directory",
 			Params: []function.Param{{Name: "options", Kind: function.String, Required: true}, {Name: "tarfile", Kind: function.String, Required: true}, {Name: "sources", Kind: function.Words}, {Name: "dest", Kind: function.Path},
 				{Name: "cwd", Kind: function.Path}, {Name: "runas", Kind: function.String}},
@@ -107,8 +103,8 @@ func lineList(text string) []string {
 	return lines
 }
 
-// replaceFile writes a file that convert makes from another, whose mode and owner
-// it gets, and removes that.
+// replaceFile creates the file to with the content that convert makes of from, with the same mode
+// and owner, and removes from.
 func replaceFile(from, to string, convert func(w io.Writer, r io.Reader) error) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
@@ -226,7 +222,7 @@ func listTar(ctx context.Context, place string) ([]packed, error) {
 	}
 }
 
-// decompressed reads through gzip or bzip2 where the file begins as these do.
+// decompressed decompresses a file that begins like gzip or bzip2.
 func decompressed(f *os.File) (io.Reader, error) {
 	magic := make([]byte, 3)
 	if _, err := io.ReadFull(f, magic); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -244,12 +240,17 @@ func decompressed(f *os.File) (io.Reader, error) {
 	return f, nil
 }
 
-func archiveUnzip(ctx context.Context, c *function.Call) (any, error) {
-	place, err := fetchSource(ctx, c, c.String("zip_file"), c.String("saltenv"))
+// openZip opens a zip file on the minion, the master or a web server.
+func openZip(ctx context.Context, c *function.Call, source string) (*zip.ReadCloser, error) {
+	path, err := fetchSource(ctx, c, source, c.String("saltenv"))
 	if err != nil {
 		return nil, err
 	}
-	z, err := zip.OpenReader(place)
+	return zip.OpenReader(path)
+}
+
+func archiveUnzip(ctx context.Context, c *function.Call) (any, error) {
+	z, err := openZip(ctx, c, c.String("zip_file"))
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +276,7 @@ func archiveUnzip(ctx context.Context, c *function.Call) (any, error) {
 	return names, nil
 }
 
-// unpack writes one entry below root. The system refuses what leads out of it.
+// unpack writes one entry below root. os.Root refuses paths that lead out of it.
 func unpack(ctx context.Context, root *os.Root, f *zip.File) error {
 	name := strings.TrimSuffix(f.Name, "/")
 	if !filepath.IsLocal(name) || strings.Contains(name, `\`) {
@@ -332,7 +333,7 @@ func archiveZip(ctx context.Context, c *function.Call) (_ any, err error) {
 	return names, nil
 }
 
-// packTree packs a file, or all below a directory. Links are left out.
+// packTree packs a file, or everything below a directory. Links are skipped.
 func packTree(ctx context.Context, z *zip.Writer, base, source string, names *[]string) error {
 	return filepath.WalkDir(source, func(place string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !d.Type().IsRegular() {

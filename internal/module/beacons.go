@@ -11,28 +11,28 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// Beacons are what the minion watches of its machine.
+// Beacons manages the beacons of the minion.
 type Beacons interface {
-	// Beacons returns the setting that is in force; it is a copy.
+	// Beacons returns a copy of the setting in force.
 	Beacons() map[string]any
-	// SetBeacons replaces it until the next start, if it can be read.
+	// SetBeacons replaces it until the next start, if it is valid.
 	SetBeacons(map[string]any) error
-	// SaveBeacons keeps it over a start, and says in which file.
+	// SaveBeacons saves it for the next start, and returns the path of the file.
 	SaveBeacons() (path string, err error)
-	// ResetBeacons puts what the configuration says in force, and forgets what was saved.
+	// ResetBeacons activates the configured beacons and deletes the saved ones.
 	ResetBeacons() error
 }
 
 // beaconName is the parameter that names a beacon.
 var beaconName = function.Param{Name: "name", Kind: function.String, Required: true}
 
-// beaconData is the parameter with the settings of one: a list of them, or a dictionary.
+// beaconData is the parameter with the settings of a beacon: a list of them, or a dictionary.
 var beaconData = function.Param{Name: "beacon_data", Required: true}
 
-// beaconsModule shows and changes what this minion watches.
+// beaconsModule shows and changes the beacons of this minion.
 var beaconsModule = &function.Module{
 	Name: "beacons",
-	Doc:  "Functions that show and change what this minion watches of its machine, and tells by events below salt/beacon/. A change is in force until the next start, or for good after beacons.save. A beacon that runs a program is added in the configuration only.",
+	Doc:  "Functions that show and change what this minion watches on its machine and reports by events below salt/beacon/. A change is in force until the next start, or permanently after beacons.save. A beacon that runs a program is added in the configuration only.",
 	Functions: []function.Function{
 		{
 			Name: "add", Doc: "Add a beacon.", Example: `salt '*' beacons.add load '[{averages: {1m: [0.0, 4.0]}}]'`,
@@ -143,7 +143,7 @@ func beaconsOf(c *function.Call) (Beacons, error) {
 
 func noBeacon(name string) string { return fmt.Sprintf("Beacon %s is not configured.", name) }
 
-// outcome is the answer of functions that change something.
+// outcome is the return of functions that change something.
 func outcome(comment string, err error) (any, error) {
 	if err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func outcome(comment string, err error) (any, error) {
 	return map[string]any{"comment": comment, "result": true}, nil
 }
 
-// changeBeacons changes the beacons in force; the change may say why not.
+// changeBeacons changes the beacons in force; change returns why it cannot.
 func changeBeacons(c *function.Call, comment string, change func(all map[string]any, name string) string) (any, error) {
 	b, err := beaconsOf(c)
 	if err != nil {
@@ -181,7 +181,7 @@ func switchBeacons(c *function.Call, on bool) (any, error) {
 	return outcome(map[bool]string{true: "Enabled beacons on minion.", false: "Disabled beacons on minion."}[on], b.SetBeacons(all))
 }
 
-// switchBeacon adds the setting enabled to a beacon, in the form that its settings have.
+// switchBeacon sets enabled in a beacon, in the format of its settings.
 func switchBeacon(c *function.Call, on bool) (any, error) {
 	comment := map[bool]string{true: "Enabled beacon %s on minion.", false: "Disabled beacon %s on minion."}[on]
 	return changeBeacons(c, comment, func(all map[string]any, name string) string {
@@ -205,7 +205,7 @@ func switchBeacon(c *function.Call, on bool) (any, error) {
 	})
 }
 
-// asYAML returns what people read, or with return_yaml=False what programs do.
+// asYAML returns v as YAML for people, or with return_yaml=False as data.
 func asYAML(c *function.Call, v any) (any, error) {
 	if !c.Bool("return_yaml") {
 		return v, nil

@@ -15,13 +15,14 @@ import (
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/process"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // cmdModule runs programs.
 var cmdModule = &function.Module{
 	Name: "cmd",
 	Doc: "Functions that run programs. Text is run by a shell, a list as the program and its arguments. " +
-		"A program runs in a process group of its own, which is killed as a whole with its job. " +
+		"A program runs in its own process group, which is killed as a whole with its job. " +
 		"With runas it gets a fresh environment of that user, not the minion's.",
 	Functions: []function.Function{
 		{
@@ -188,7 +189,7 @@ var cmdModule = &function.Module{
 	},
 }
 
-// The parameters of the functions that take more than a command.
+// The parameters of the functions that need more than a command.
 var (
 	runAllParams = slices.Concat(commandParams, []function.Param{{Name: "redirect_stderr", Kind: function.Bool, Default: false}})
 	chrootParams = slices.Concat([]function.Param{{Name: "root", Kind: function.String, Required: true}}, commandParams)
@@ -196,12 +197,12 @@ var (
 	codeParams   = slices.Concat([]function.Param{{Name: "lang", Kind: function.String, Required: true}, {Name: "code", Required: true}, {Name: "args"}}, commandParams[1:])
 )
 
-// dictionary is what the functions ending in _all return.
-func dictionary(e process.Ending) map[string]any {
-	return map[string]any{"pid": e.PID, "retcode": e.Code, "stdout": e.Stdout, "stderr": e.Stderr}
+// dictionary is the return of the functions whose names end in _all.
+func dictionary(e process.Ending) value.Map {
+	return value.Map{{Key: "pid", V: int64(e.PID)}, {Key: "retcode", V: int64(e.Code)}, {Key: "stdout", V: e.Stdout}, {Key: "stderr", V: e.Stderr}}
 }
 
-// commandReply is text, or for a command in the background its pid.
+// commandReply returns text, or for a command in the background its pid.
 func commandReply(c *function.Call, e process.Ending, text string) any {
 	if c.Bool("bg") {
 		return map[string]any{"pid": e.PID}
@@ -256,7 +257,7 @@ func cmdShell(ctx context.Context, c *function.Call) (any, error) {
 	return commandReply(c, e, e.Stdout), err
 }
 
-// runScript copies the script to a private place, runs it and removes it.
+// runScript copies the script to a private directory, runs it and removes it.
 func runScript(ctx context.Context, c *function.Call) (process.Ending, error) {
 	source, err := openSource(ctx, c, c.String("source"), c.String("saltenv"))
 	if err != nil {
@@ -302,7 +303,7 @@ func runCode(ctx context.Context, c *function.Call, merge bool) (process.Ending,
 	return runFile(ctx, c, strings.NewReader(text), []string{c.String("lang")}, words, merge)
 }
 
-// scriptArgs are the words of the argument args, a line or a list.
+// scriptArgs returns the words of the argument args, a line or a list.
 func scriptArgs(c *function.Call) ([]string, error) {
 	switch args := c.Any("args").(type) {
 	case nil:
@@ -318,8 +319,8 @@ func scriptArgs(c *function.Call) ([]string, error) {
 	}
 }
 
-// runFile runs the content of source as a file, by the interpreter if one is
-// given. The file lies in a new directory that only its user can enter.
+// runFile runs the content of source as a file, with the interpreter if there is one. The file is
+// in a new directory that only its user can enter.
 func runFile(ctx context.Context, c *function.Call, source io.Reader, interpreter, words []string, merge bool) (process.Ending, error) {
 	if c.Bool("bg") {
 		return process.Ending{}, function.Invalid("a script cannot run in the background: its file is removed when its job ends")
@@ -341,7 +342,7 @@ func runFile(ctx context.Context, c *function.Call, source io.Reader, interprete
 	return runProcess(ctx, c, p)
 }
 
-// writeScript writes a file that its user alone can read and run.
+// writeScript writes a file that only its user can read and run.
 func writeScript(path string, source io.Reader, user *posix.Credential) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
 	if err != nil {
@@ -364,7 +365,7 @@ func cmdShellInfo(ctx context.Context, c *function.Call) (any, error) {
 		return map[string]any{"installed": false}, nil
 	}
 	info := map[string]any{"installed": true, "path": path, "version": nil}
-	if e, err := tool(ctx, path, "--version"); err == nil && e.Code == 0 { // dash and others have no such option
+	if e, err := tool(ctx, path, "--version"); err == nil && e.Code == 0 { // dash and others do not have this option
 		if version := regexp.MustCompile(`\d+(\.\d+)+`).FindString(e.Stdout); version != "" {
 			info["version"] = version
 		}
@@ -402,8 +403,8 @@ func cmdTTY(_ context.Context, c *function.Call) (any, error) {
 	return map[string]any{"Success": "Message was successfully echoed to " + device}, nil
 }
 
-// which returns the path of a program, nil if it is not there. A path is
-// checked as it is; a bare name is never looked for in the working directory.
+// which returns the path of a program, nil if it is missing. A path is checked directly; a name
+// without a slash is never looked up in the working directory.
 func which(name string) any {
 	path, err := exec.LookPath(name)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/value"
 )
 
 func TestCmdRun(t *testing.T) {
@@ -77,8 +78,11 @@ func TestCmdRun(t *testing.T) {
 
 func TestCmdRunAll(t *testing.T) {
 	r := run(t, nil, "cmd.run_all", nil, "echo out; echo err >&2; exit 3")
-	got := r.Return.(map[string]any)
-	if pid, _ := got["pid"].(int); pid <= 1 || r.Retcode != 3 {
+	if text, _ := value.Encode(r.Return); !strings.HasSuffix(string(text), `,"retcode":3,"stdout":"out","stderr":"err"}`) {
+		t.Errorf("cmd.run_all: %s, want Salt's order", text)
+	}
+	got := wire(t, r.Return).(map[string]any)
+	if pid, _ := got["pid"].(int64); pid <= 1 || r.Retcode != 3 {
 		t.Errorf("pid %v, retcode %d", got["pid"], r.Retcode)
 	}
 	delete(got, "pid")
@@ -238,7 +242,7 @@ func TestCmdScript(t *testing.T) {
 	}
 	for name, args := range map[string]any{"line": `one "two words" '$HOME'`, "list": []any{"one", "two words", "$HOME"}} {
 		r := run(t, nil, "cmd.script", map[string]any{"stdin": "in"}, script, args)
-		got := r.Return.(map[string]any)
+		got := wire(t, r.Return).(map[string]any)
 		if got["stdout"] != "<one>\n<two words>\n<$HOME>\nin" || r.Retcode != 5 {
 			t.Errorf("%s: %v", name, got)
 		}
@@ -260,7 +264,7 @@ func TestCmdScript(t *testing.T) {
 func TestCmdExecCode(t *testing.T) {
 	same(t, "exec_code", good(t, nil, "cmd.exec_code", nil, "sh", []any{"echo a", "echo $1 >&2"}, "b"), "a\nb")
 	r := run(t, nil, "cmd.exec_code_all", nil, "sh", "echo a; exit 3")
-	if got := r.Return.(map[string]any); got["stdout"] != "a" || got["retcode"] != 3 || r.Retcode != 3 {
+	if got := wire(t, r.Return).(map[string]any); got["stdout"] != "a" || got["retcode"] != int64(3) || r.Retcode != 3 {
 		t.Errorf("got %v", got)
 	}
 }

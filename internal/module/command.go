@@ -14,8 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/process"
 )
 
-// commandParams are the parameters that every function of cmd shares, after
-// its own ones.
+// commandParams are the parameters that all functions of cmd share, after their own.
 var commandParams = []function.Param{
 	{Name: "cmd", Required: true},
 	{Name: "cwd", Kind: function.String},
@@ -73,7 +72,7 @@ func prepare(ctx context.Context, c *function.Call, args []string) (*process.Pro
 	return p, err
 }
 
-// workingDirectory is dir, which must exist, or else the user's home.
+// workingDirectory returns dir, which must exist, or if it is empty the user's home.
 func workingDirectory(dir, home string) (string, error) {
 	if dir == "" {
 		if info, err := os.Stat(home); err != nil || !info.IsDir() {
@@ -88,12 +87,12 @@ func workingDirectory(dir, home string) (string, error) {
 	return dir, nil
 }
 
-// commandEnviron is the environment that the parameters describe.
+// commandEnviron returns the environment that the parameters describe.
 func commandEnviron(c *function.Call, user *identity) []string {
 	var env []string
 	switch {
 	case c.Bool("clean_env"):
-		env = []string{} // nil would be the minion's own
+		env = []string{} // nil would mean the minion's own
 	case user != nil && !user.isSelf():
 		env = user.environ()
 		if c.Bool("reset_system_locale") {
@@ -107,7 +106,7 @@ func commandEnviron(c *function.Call, user *identity) []string {
 		if err != nil && c.Map("env")[name] != nil {
 			text = repr(c.Map("env")[name])
 		}
-		env = append(env, name+"="+text) // of two, the last counts
+		env = append(env, name+"="+text) // the last duplicate counts
 	}
 	if c.Has("prepend_path") {
 		env = append(env, "PATH="+c.String("prepend_path")+":"+lastPath(env))
@@ -124,8 +123,8 @@ func lastPath(env []string) string {
 	return "/usr/local/bin:/usr/bin:/bin"
 }
 
-// umaskOf returns the octal digits of the mask. A number is refused: 022 without
-// quotes reaches the minion as 18, and guessing would make files too open.
+// umaskOf returns the octal digits of the mask. A number is refused: an unquoted 022 arrives at the
+// minion as 18, and a guess could make files accessible to others.
 func umaskOf(c *function.Call) (string, error) {
 	switch mask := c.Any("umask").(type) {
 	case nil:
@@ -138,9 +137,8 @@ func umaskOf(c *function.Call) (string, error) {
 	return "", function.Invalid(`umask must be octal digits as text, for example umask='"022"', not %s`, repr(c.Any("umask")))
 }
 
-// argumentVector turns the argument cmd into an argument vector: text goes to the
-// shell, unless python_shell says no; a list is a vector already, unless
-// python_shell says otherwise.
+// argumentVector converts the argument cmd to an argument vector: a text is run by the shell,
+// unless python_shell is false; a list is already a vector, unless python_shell is true.
 func argumentVector(ctx context.Context, c *function.Call) ([]string, error) {
 	if list, ok := c.Any("cmd").([]any); ok {
 		words, err := function.ToWords(list)
@@ -174,8 +172,8 @@ func argumentVector(ctx context.Context, c *function.Call) ([]string, error) {
 	return words, err
 }
 
-// renderWord renders a word of a command where the argument template asks for it. What a
-// grain or the pillar puts there is not quoted, as everything else in the command is not.
+// renderWord renders a word of a command if the argument template requests it. Values of grains and
+// pillar are not quoted, like everything else in the command.
 func renderWord(ctx context.Context, c *function.Call, word *string) error {
 	if !c.Has("template") {
 		return nil
@@ -187,12 +185,12 @@ func renderWord(ctx context.Context, c *function.Call, word *string) error {
 
 func shellCommand(shell, text string) []string {
 	if strings.HasPrefix(text, "-") || strings.HasPrefix(text, "+") {
-		text = " " + text // or the shell would take it for its own option
+		text = " " + text // otherwise the shell would take it for an option
 	}
 	return []string{shell, "-c", text}
 }
 
-// runCommand runs what the argument cmd says.
+// runCommand runs the argument cmd.
 func runCommand(ctx context.Context, c *function.Call, merge bool) (process.Ending, error) {
 	args, err := argumentVector(ctx, c)
 	if err != nil {
@@ -201,8 +199,7 @@ func runCommand(ctx context.Context, c *function.Call, merge bool) (process.Endi
 	return runArgs(ctx, c, args, merge)
 }
 
-// runArgs runs a program under the shared parameters and sets the job's return
-// code from it.
+// runArgs runs a program with the shared parameters and sets the job's return code from it.
 func runArgs(ctx context.Context, c *function.Call, args []string, merge bool) (process.Ending, error) {
 	p, err := prepare(ctx, c, args)
 	if err != nil {
@@ -212,7 +209,7 @@ func runArgs(ctx context.Context, c *function.Call, args []string, merge bool) (
 	return runProcess(ctx, c, p)
 }
 
-// runProcess runs a prepared program and reports on it.
+// runProcess runs a prepared program and logs its result.
 func runProcess(ctx context.Context, c *function.Call, p *process.Program) (process.Ending, error) {
 	if c.Bool("bg") {
 		pid, err := p.Detach()
@@ -235,7 +232,7 @@ func runProcess(ctx context.Context, c *function.Call, p *process.Program) (proc
 	return e, nil
 }
 
-// shapeEnding brings an ending into the form that the caller asked for.
+// shapeEnding converts an ending to the requested form.
 func shapeEnding(c *function.Call, e *process.Ending, p *process.Program) (err error) {
 	for _, stream := range []*string{&e.Stdout, &e.Stderr} {
 		if *stream, err = decodeText(*stream, c.String("output_encoding")); err != nil {
@@ -269,8 +266,8 @@ func countsAsSuccess(c *function.Call, e *process.Ending) bool {
 	return !e.TimedOut && (among("success_retcodes", int64(e.Code)) || among("success_stdout", e.Stdout) || among("success_stderr", e.Stderr))
 }
 
-// logCommand notes how a command went at the level of output_loglevel. The
-// command itself and its output may hold secrets: they are never logged.
+// logCommand logs the result of a command at the level of output_loglevel. The command itself and
+// its output may contain secrets: they are never logged.
 func logCommand(ctx context.Context, c *function.Call, e *process.Ending) {
 	var level slog.Level
 	name := c.String("output_loglevel")
@@ -280,7 +277,7 @@ func logCommand(ctx context.Context, c *function.Call, e *process.Ending) {
 	c.Host.Logger().Log(ctx, level, "command ended", "jid", c.JID, "fun", c.Function, "pid", e.PID, "retcode", e.Code)
 }
 
-// decodeText converts output to UTF-8. Without an encoding it stays as it is.
+// decodeText converts output to UTF-8. Without an encoding it is unchanged.
 func decodeText(s, encoding string) (string, error) {
 	switch strings.ReplaceAll(strings.ToLower(encoding), "_", "-") {
 	case "", "utf-8", "utf8", "ascii":

@@ -64,13 +64,12 @@ func configGet(_ context.Context, c *function.Call) (any, error) {
 	return c.Any("default"), nil
 }
 
-// configSources are where settings are looked for, in order.
+// configSources are the places of settings, in the order of the search.
 func configSources(c *function.Call) []map[string]any {
 	return []map[string]any{c.Host.Config, c.Host.Facts(), c.Host.PillarData()}
 }
 
-// configOption returns the setting of that whole name, such as "test.foo"; nil if
-// there is none.
+// configOption returns the setting with that full name, such as "test.foo"; nil if there is none.
 func configOption(c *function.Call, name string) any {
 	for _, source := range configSources(c) {
 		if v, ok := source[name]; ok {

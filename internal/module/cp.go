@@ -26,7 +26,7 @@ var (
 	cpParents = function.Param{Name: "makedirs", Kind: function.Bool, Default: false}
 )
 
-// cpModule brings files of the master to the minion.
+// cpModule copies files from the master to the minion.
 var cpModule = &function.Module{
 	Name: "cp",
 	Doc: "Functions that bring files of the master's file_roots, and of the web, to the minion, and files of the minion to the master. The copies are kept under the " +
@@ -114,7 +114,7 @@ var cpModule = &function.Module{
 		},
 		{
 			Name:    "get_file",
-			Doc:     "Copy a file of the master to a place on the minion and return that place. An existing file keeps its mode.",
+			Doc:     "Copy a file of the master to a path on the minion and return that path. An existing file keeps its mode.",
 			Example: "salt '*' cp.get_file salt://path/to/file /minion/dest\nsalt '*' cp.get_file salt://path/to/file /new/dir/file makedirs=True",
 			Params:  []function.Param{cpSource, cpDest, saltenv, cpParents},
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
@@ -139,7 +139,7 @@ var cpModule = &function.Module{
 		},
 		{
 			Name: "get_template",
-			Doc: "Render a file of the master as a template of Jinja, with the grains and the pillar of the minion and the names of context, into a place on the minion, and return that place. " +
+			Doc: "Render a file of the master as a template of Jinja, with the grains and the pillar of the minion and the names of context, to a path on the minion, and return that path. " +
 				"An existing file keeps its mode.",
 			Example: `salt '*' cp.get_template salt://nginx.conf /etc/nginx/nginx.conf`,
 			Params:  []function.Param{cpSource, cpDest, {Name: "template", Kind: function.String, Default: "jinja"}, saltenv, cpParents, templateContext},
@@ -214,8 +214,8 @@ var cpModule = &function.Module{
 		},
 		{
 			Name: "push",
-			Doc: "Hand a file to the master, which keeps it below minions/ID/files of its cachedir, under the path that it has here, without symbolic links, or under upload_path. " +
-				"The master must have file_recv: True. With remove_source the file goes here.",
+			Doc: "Upload a file to the master, which stores it below minions/ID/files of its cachedir, under its path here, without symbolic links, or under upload_path. " +
+				"The master must have file_recv: True. With remove_source the file here is removed.",
 			Example: `salt '*' cp.push /etc/fstab`,
 			Params:  []function.Param{{Name: "path", Kind: function.Path, Required: true}, {Name: "keep_symlinks", Kind: function.Bool, Default: false}, cpUpload, {Name: "remove_source", Kind: function.Bool, Default: false}},
 			Run:     cpPush,
@@ -254,7 +254,7 @@ var cpModule = &function.Module{
 	},
 }
 
-// ofServer takes an address of the file server apart, or a bare path on it.
+// ofServer parses an address on the file server, or a path there.
 func ofServer(c *function.Call, address string) (files *fileserver.Cache, name, env string, err error) {
 	if files, err = fileServer(c.Host); err != nil {
 		return nil, "", "", err
@@ -282,8 +282,8 @@ func places(copies []fileserver.Copy, err error) (any, error) {
 	return list, err
 }
 
-// listMaster lists what the server has below the prefix, by what of makes of each
-// path.
+// listMaster lists the server's files below the prefix; of converts each path to entries of the
+// list.
 func listMaster(ctx context.Context, c *function.Call, of func(string) []string) (any, error) {
 	files, err := fileServer(c.Host)
 	if err != nil {
@@ -350,7 +350,7 @@ func cpGetDir(ctx context.Context, c *function.Call) (any, error) {
 	return list, nil
 }
 
-// fetchTo copies what an address names to dest, or into it if that is a directory.
+// fetchTo copies the file at an address to dest, or into it if that is a directory.
 func fetchTo(ctx context.Context, c *function.Call, address, dest string) (any, error) {
 	if !filepath.IsAbs(dest) {
 		return nil, function.Invalid("dest %q is not an absolute path", dest)
@@ -370,8 +370,8 @@ func fetchTo(ctx context.Context, c *function.Call, address, dest string) (any, 
 	return dest, putFile(ctx, place, dest)
 }
 
-// putFile copies a file whole or not at all. The copy gets the usual mode, not the
-// private one of a cache.
+// putFile copies a file atomically. The copy gets the default mode, not the private mode of the
+// cache.
 func putFile(ctx context.Context, from, to string) error {
 	f, err := os.Open(from)
 	if err != nil {

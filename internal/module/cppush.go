@@ -14,7 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
-// cpPush hands a file to the master.
+// cpPush sends a file to the master.
 func cpPush(ctx context.Context, c *function.Call) (any, error) {
 	source := c.String("path")
 	if !c.Bool("keep_symlinks") {
@@ -32,12 +32,10 @@ func cpPush(ctx context.Context, c *function.Call) (any, error) {
 	return true, nil
 }
 
-// maxPushed bounds how many files cp.push_dir takes: the master does not keep more
-// of one minion.
+// maxPushed limits how many files cp.push_dir sends: the master stores no more of one minion.
 const maxPushed = 1000
 
-// cpPushDir hands the files below a directory to the master, those whose names the
-// glob matches.
+// cpPushDir sends the files below a directory whose names match the glob to the master.
 func cpPushDir(ctx context.Context, c *function.Call) (any, error) {
 	dir := c.String("path")
 	var names []string
@@ -62,7 +60,7 @@ func cpPushDir(ctx context.Context, c *function.Call) (any, error) {
 	for _, name := range names {
 		upload := ""
 		if to := c.String("upload_path"); to != "" {
-			below, _ := filepath.Rel(dir, name) // it is below
+			below, _ := filepath.Rel(dir, name) // it is below dir
 			upload = filepath.Join(to, below)
 		}
 		if err := pushFile(ctx, c, name, upload); err != nil {
@@ -72,7 +70,7 @@ func cpPushDir(ctx context.Context, c *function.Call) (any, error) {
 	return true, nil
 }
 
-// pushFile hands one file to the master, where it is known by its path, or by upload.
+// pushFile sends one file to the master, which stores it under its path, or under upload.
 func pushFile(ctx context.Context, c *function.Call, name, upload string) error {
 	push := services(c.Host).Push
 	if push == nil {
@@ -85,7 +83,7 @@ func pushFile(ctx context.Context, c *function.Call, name, upload string) error 
 	if err != nil {
 		return err
 	}
-	if !info.Mode().IsRegular() { // to open a pipe would wait for its writer
+	if !info.Mode().IsRegular() { // opening a pipe would wait for its writer
 		return errors.New(name + " is no file")
 	}
 	f, err := os.Open(name)

@@ -18,14 +18,14 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// Bounds of what arrives in chunks.
+// Limits of files that arrive in chunks.
 const (
-	maxChunk = 8 << 20   // bytes of one, unpacked
-	partAge  = time.Hour // of a file whose chunks will not come any more
+	maxChunk = 8 << 20   // bytes of one chunk, uncompressed
+	partAge  = time.Hour // age at which an unfinished file is removed
 )
 
-// cpRecvChunked takes a chunk of a file. What came is kept apart until the last one is there,
-// so that the file is the old one or the new one at any moment.
+// cpRecvChunked stores a chunk of a file. The chunks are collected in a separate file until the
+// last one arrives, so that the destination always has the old or the new file.
 func cpRecvChunked(ctx context.Context, c *function.Call) (any, error) {
 	dest := c.String("dest")
 	if !filepath.IsAbs(dest) {
@@ -49,7 +49,7 @@ func cpRecvChunked(ctx context.Context, c *function.Call) (any, error) {
 	return putReceived(ctx, c, part, dest)
 }
 
-// readChunk unpacks what came.
+// readChunk decodes a chunk.
 func readChunk(c *function.Call) ([]byte, error) {
 	data, err := base64.StdEncoding.DecodeString(c.String("chunk"))
 	if err != nil {
@@ -69,8 +69,8 @@ func readChunk(c *function.Call) ([]byte, error) {
 	return data, err
 }
 
-// partFile is where the chunks of one file are put together. Those of files that will not be
-// finished any more are removed.
+// partFile returns the path of the file in which the chunks are collected. It removes those of
+// files that will not be finished.
 func partFile(c *function.Call) (string, error) {
 	name := c.String("upload")
 	if name == "" || len(name) > 64 || strings.Trim(name, "0123456789abcdefghijklmnopqrstuvwxyz") != "" {
@@ -86,7 +86,7 @@ func partFile(c *function.Call) (string, error) {
 	list, err := os.ReadDir(dir)
 	for _, e := range list {
 		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > partAge {
-			os.Remove(filepath.Join(dir, e.Name())) // who cannot be removed is in nobody's way
+			os.Remove(filepath.Join(dir, e.Name())) // failing to remove it does no harm
 		}
 	}
 	return filepath.Join(dir, name), err
@@ -94,7 +94,7 @@ func partFile(c *function.Call) (string, error) {
 
 var errChunkOrder = errors.New("the chunks of the file do not follow each other: was the minion away meanwhile?")
 
-// addChunk appends a chunk to those that came.
+// addChunk appends a chunk to the previous ones.
 func addChunk(part string, data []byte, offset int64) error {
 	flags := os.O_WRONLY | os.O_APPEND
 	if offset == 0 {
@@ -117,10 +117,10 @@ func addChunk(part string, data []byte, offset int64) error {
 	return errors.Join(err, f.Close())
 }
 
-// putReceived puts a file that is whole into its place, and returns that.
+// putReceived moves a complete file to its destination, and returns that.
 func putReceived(ctx context.Context, c *function.Call, part, dest string) (any, error) {
 	if sum, err := hashFile(ctx, part, "sha256"); err != nil || sum != c.String("sha256") {
-		return nil, errors.Join(err, fmt.Errorf("what came has the sha256 digest %s, not %s", sum, c.String("sha256")))
+		return nil, errors.Join(err, fmt.Errorf("the received file has the sha256 digest %s, not %s", sum, c.String("sha256")))
 	}
 	place, err := receivedPlace(dest, c.String("name"), c.Bool("makedirs"))
 	if err != nil {
@@ -134,7 +134,7 @@ func putReceived(ctx context.Context, c *function.Call, part, dest string) (any,
 	return place, writeWithMode(ctx, place, &io.LimitedReader{R: f, N: math.MaxInt64}, receivedMode(c, place))
 }
 
-// receivedPlace is dest, or the name in it where it is a directory.
+// receivedPlace returns dest, or the path in it if it is a directory.
 func receivedPlace(dest, name string, makedirs bool) (string, error) {
 	info, err := os.Stat(dest)
 	switch {
@@ -151,7 +151,7 @@ func receivedPlace(dest, name string, makedirs bool) (string, error) {
 	return dest, nil
 }
 
-// receivedMode is the mode that was sent along, or that of the file in whose place the new one comes.
+// receivedMode returns the mode that was sent, or that of the replaced file.
 func receivedMode(c *function.Call, place string) fs.FileMode {
 	if c.Has("mode") {
 		return fs.FileMode(c.Int("mode")) & fs.ModePerm

@@ -18,7 +18,7 @@ var (
 	cronID = function.Param{Name: "identifier", Kind: function.String}
 )
 
-// cronModule manages the tables of cron.
+// cronModule manages crontabs.
 var cronModule = &function.Module{
 	Name: "cron",
 	Doc:  "Functions that manage the cron tables of users by the program crontab. Lines that a function does not mean stay as they are.",
@@ -37,14 +37,14 @@ var cronModule = &function.Module{
 			},
 		},
 		{
-			Name: "list_tab", Doc: "Return the table of a user: its entries (crons), those with a word for the time (special) and its variables (env).", Example: `salt '*' cron.list_tab root`,
+			Name: "list_tab", Doc: "Return the table of a user: its entries (crons), those with a keyword for the time (special) and its variables (env).", Example: `salt '*' cron.list_tab root`,
 			Params: []function.Param{cronUser}, Run: cronList,
 		},
 		{
 			Name: "ls", Doc: "Return the table of a user, as cron.list_tab does.", Example: `salt '*' cron.ls root`, Params: []function.Param{cronUser}, Run: cronList,
 		},
 		{
-			Name: "raw_cron", Doc: "Return the table of a user as it stands.", Example: `salt '*' cron.raw_cron root`, Params: []function.Param{cronUser},
+			Name: "raw_cron", Doc: "Return the table of a user unchanged.", Example: `salt '*' cron.raw_cron root`, Params: []function.Param{cronUser},
 			Run: func(ctx context.Context, c *function.Call) (any, error) { return cronText(ctx, c) },
 		},
 		{
@@ -83,7 +83,7 @@ var cronModule = &function.Module{
 			},
 		},
 		{
-			Name: "set_special", Doc: "Set the entry with a command to a word for the time, such as @daily. Returns new, updated or present.", Example: `salt '*' cron.set_special root @hourly 'echo foobar'`,
+			Name: "set_special", Doc: "Set the entry with a command to a keyword for the time, such as @daily. Returns new, updated or present.", Example: `salt '*' cron.set_special root @hourly 'echo foobar'`,
 			Params: []function.Param{cronUser, {Name: "special", Kind: function.String, Required: true}, {Name: "cmd", Kind: function.String, Required: true}, {Name: "commented", Kind: function.Bool, Default: false}, {Name: "comment", Kind: function.String}, cronID},
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				return setCronJob(ctx, c, cronLine{time: []string{c.String("special")}, command: c.String("cmd"), comment: c.String("comment"), identifier: c.String("identifier"), commented: c.Bool("commented")})
@@ -98,7 +98,7 @@ var cronModule = &function.Module{
 	},
 }
 
-// required are the same parameters without defaults.
+// required returns the same parameters without defaults.
 func required(params []function.Param) []function.Param {
 	list := slices.Clone(params)
 	for i := range list {
@@ -107,15 +107,14 @@ func required(params []function.Param) []function.Param {
 	return list
 }
 
-// The words by which entries of Salt's are known, kept so that both can work on one
-// table.
+// The markers of entries made by Salt, so that both can work on one crontab.
 const (
 	cronHead       = "# Lines below here are managed by Salt, do not edit"
 	cronIdentifier = "SALT_CRON_IDENTIFIER:"
 	cronDisabled   = "#DISABLED#"
 )
 
-// isCronName says whether a variable of a table can have that name.
+// isCronName reports whether s is a valid name for a variable in a crontab.
 func isCronName(s string) bool {
 	for i, c := range []byte(s) {
 		letter := c == '_' || 'a' <= c|0x20 && c|0x20 <= 'z'
@@ -131,20 +130,20 @@ func cronWord() *regexp.Regexp {
 }
 func cronField() *regexp.Regexp { return regexp.MustCompile(`^[0-9A-Za-z*/,~-]+$`) }
 
-// cronLine is a line of a table: an entry, a variable, or anything else.
+// cronLine is a line of a crontab: an entry, a variable, or anything else.
 type cronLine struct {
 	text       string
-	time       []string // five fields, or one word with an @
+	time       []string // five fields, or one word that begins with @
 	command    string
 	comment    string
 	identifier string
-	commented  bool   // switched off
+	commented  bool   // disabled by a comment mark
 	variable   string // the name
 }
 
 func (l cronLine) isEntry() bool { return l.time != nil }
 
-// lines writes the entry with the comment before it.
+// lines returns the entry with the comment before it.
 func (l cronLine) lines() []string {
 	if !l.isEntry() {
 		return []string{l.text}
@@ -178,8 +177,8 @@ func (l cronLine) dictionary() map[string]any {
 	return d
 }
 
-// parseCron reads a table. A comment belongs to the entry behind it if it has an
-// identifier, or stands below the line that Salt writes.
+// parseCron parses a crontab. A comment belongs to the next entry if it has an identifier, or
+// follows the line that Salt writes.
 func parseCron(text string) []cronLine {
 	var tab []cronLine
 	managed := false
@@ -228,8 +227,7 @@ func crontab(c *function.Call, args ...string) []string {
 	return append([]string{"crontab", "-u", c.String("user")}, args...)
 }
 
-// cronText returns the table of the argument user; a user without one has an empty
-// one.
+// cronText returns the crontab of the argument user, "" if there is none.
 func cronText(ctx context.Context, c *function.Call) (string, error) {
 	if strings.HasPrefix(c.String("user"), "-") {
 		return "", function.Invalid("%q is no user", c.String("user"))
@@ -284,7 +282,7 @@ func cronList(ctx context.Context, c *function.Call) (any, error) {
 	return map[string]any{"crons": crons, "special": special, "env": env, "pre": other}, err
 }
 
-// isJob tells the entry that the arguments identifier and cmd mean.
+// isJob reports whether l is the entry that the arguments identifier and cmd select.
 func isJob(c *function.Call, l cronLine) bool {
 	if c.Has("identifier") && l.identifier != "" {
 		return l.identifier == c.String("identifier")
@@ -308,10 +306,10 @@ func setCronJob(ctx context.Context, c *function.Call, l cronLine) (any, error) 
 	return setCron(ctx, c, l, func(other cronLine) bool { return isJob(c, other) })
 }
 
-// cronLock keeps two changes of one minion apart.
+// cronLock serialises changes.
 var cronLock sync.Mutex
 
-// setCron puts a line in the place of the first that is meant, or at the end.
+// setCron replaces the first line for which meant is true, or appends a line.
 func setCron(ctx context.Context, c *function.Call, l cronLine, meant func(cronLine) bool) (any, error) {
 	cronLock.Lock()
 	defer cronLock.Unlock()

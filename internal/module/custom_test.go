@@ -78,7 +78,7 @@ func TestCustomFunctionsDoNotReplaceBuiltInOnes(t *testing.T) {
 	server, _ := serving(t, nil)
 	h.Services, h.CacheDir = server.Services, server.CacheDir
 	good(t, h, "saltutil.sync_modules", nil)
-	if !strings.Contains(told.String(), "the built-in one stays") || !strings.Contains(told.String(), "fun=test.ping program="+dir) || strings.Contains(told.String(), "test.more") {
+	if !strings.Contains(told.String(), "the built-in one takes precedence") || !strings.Contains(told.String(), "fun=test.ping program="+dir) || strings.Contains(told.String(), "test.more") {
 		t.Errorf("the log: %s", told)
 	}
 }

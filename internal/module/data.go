@@ -19,7 +19,7 @@ import (
 
 var dataKey = function.Param{Name: "key", Kind: function.String, Required: true}
 
-// dataModule is a small store of the minion's own.
+// dataModule is a small data store on the minion.
 var dataModule = &function.Module{
 	Name: "data",
 	Doc:  "Functions that keep values in a file of the minion, in its cachedir.",
@@ -131,13 +131,13 @@ var dataModule = &function.Module{
 	},
 }
 
-// dataLock keeps two changes within one process apart.
+// dataLock serialises changes within one process.
 var dataLock sync.Mutex
 
 func dataFile(c *function.Call) (string, error) { return cachePath(c, "data", "datastore.json") }
 
-// cachePath is a path below cachedir, for what. There is no other place for it: a directory
-// such as /tmp could be somebody else's before it is ours.
+// cachePath returns a path below cachedir; what names its purpose in the error. No other directory
+// would be safe: one such as /tmp could be controlled by another user first.
 func cachePath(c *function.Call, what string, names ...string) (string, error) {
 	if c.Host.CacheDir == "" {
 		return "", function.Unavailable("directory for " + what)
@@ -145,7 +145,7 @@ func cachePath(c *function.Call, what string, names ...string) (string, error) {
 	return filepath.Join(c.Host.CacheDir, filepath.Join(names...)), nil
 }
 
-// readData returns what is kept, an empty map for nothing.
+// readData returns the stored data, an empty map for none.
 func readData(c *function.Call) (map[string]any, error) {
 	file, err := dataFile(c)
 	if err != nil {
@@ -169,7 +169,7 @@ func readData(c *function.Call) (map[string]any, error) {
 	return all, nil
 }
 
-// changeData changes what is kept and returns what change does.
+// changeData changes the stored data and returns the result of change.
 func changeData(c *function.Call, change func(map[string]any) any) (any, error) {
 	dataLock.Lock()
 	defer dataLock.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// diskModule tells of disks and file systems.
+// diskModule shows disks and file systems.
 var diskModule = &function.Module{
 	Name: "disk",
 	Doc:  "Functions that tell of disks and file systems.",
@@ -76,9 +76,8 @@ var diskModule = &function.Module{
 	},
 }
 
-// eachFileSystem describes every mounted file system that has a size, by path.
-// Those without, such as /proc, and those that the minion may not see are left
-// out.
+// eachFileSystem describes every mounted file system that has a size, by path. Those without a
+// size, such as /proc, and those that the minion may not see are skipped.
 func eachFileSystem(describe func(mount, posix.FileSystem) any) (map[string]any, error) {
 	mounts, err := mountTable()
 	found := map[string]any{}
@@ -90,7 +89,7 @@ func eachFileSystem(describe func(mount, posix.FileSystem) any) (map[string]any,
 	return found, err
 }
 
-// capacity is the used share of what ordinary users can use, rounded up.
+// capacity returns the used share of the space for ordinary users, rounded up.
 func capacity(s posix.FileSystem) string {
 	used := s.Blocks - s.Free
 	return percentage(used, used+s.Available)
@@ -124,7 +123,7 @@ func diskBlkid(ctx context.Context, c *function.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.Code != 0 && e.Code != 2 { // 2 says that there is nothing to tell
+	if e.Code != 0 && e.Code != 2 { // 2 means that there is nothing to report
 		return nil, e.Failure("blkid")
 	}
 	devices := map[string]any{}

@@ -7,7 +7,7 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// environModule is the environment of the minion's process.
+// environModule manages the environment of the minion's process.
 var environModule = &function.Module{
 	Name: "environ",
 	Doc:  "Functions that read and change the environment of the minion, which the programs that it runs inherit. A change lasts until the minion ends.",
@@ -88,7 +88,7 @@ func variable(key string, byDefault any) any {
 	return byDefault
 }
 
-// setVariable sets a variable, or removes it, and returns what it is now.
+// setVariable sets a variable, or removes it, and returns its new value.
 func setVariable(key string, v any, falseUnsets bool) (any, error) {
 	if v == false && falseUnsets {
 		return nil, os.Unsetenv(key)

@@ -13,16 +13,16 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// outcomeDoc says what the functions return that fire on the master's bus.
+// outcomeDoc documents the returns of functions that fire on the master's bus.
 const outcomeDoc = "Returns True once the master has stored it, and outbox while it waits in the minion's outbox, " +
 	"from where it is delivered in order when a master is there. With several masters at once it goes to all: True when each has stored it, else a dictionary that tells of each. An event that is refused fails with the return code 77. "
 
-// EventBus is where functions fire events.
+// EventBus fires events for functions.
 type EventBus interface {
-	// Fire puts an event on the minion's own bus.
+	// Fire fires an event on the minion's own bus.
 	Fire(ctx context.Context, tag string, data any) error
-	// FireMaster sends events to the master's bus, in order. It returns once
-	// the master or the outbox has stored them all.
+	// FireMaster sends events to the master's bus, in order. It returns after the master or the
+	// outbox has stored them all.
 	FireMaster(ctx context.Context, events ...Event) (Outcomes, error)
 }
 
@@ -33,11 +33,11 @@ type Event struct {
 	Pretag string
 }
 
-// Outcomes is what became of events at each master, by its name: true where it has
-// stored all of them, false where some are kept here until it is there.
+// Outcomes has the result for events at each master, by its name: true if it has stored all of
+// them, false if some are in the outbox until it is reachable.
 type Outcomes map[string]bool
 
-// Add notes what became of one event.
+// Add records the result for one event.
 func (o Outcomes) Add(master string, stored bool) {
 	before, known := o[master]
 	o[master] = stored && (before || !known)
@@ -50,7 +50,7 @@ var eventModule = &function.Module{
 	Functions: []function.Function{
 		{
 			Name:    "fire",
-			Doc:     "Fire an event on the minion's own bus. The data is a dictionary. One whose tag begins with fire_master is passed on to the master: its data says what, and whoever asks must be allowed to use event.send with each of these tags.",
+			Doc:     "Fire an event on the minion's own bus. The data is a dictionary. One whose tag begins with fire_master is passed on to the master: its data contains the events, and the caller must be allowed to use event.send with each of their tags.",
 			Example: `salt '*' event.fire '{data: my event data}' tag`,
 			Params:  []function.Param{{Name: "data", Kind: function.Map, Required: true}, {Name: "tag", Kind: function.String, Required: true}},
 			Calls: &function.Calls{Read: passedOn, Run: func(ctx context.Context, c *function.Call, _ *function.Caller) (any, error) {
@@ -94,8 +94,8 @@ var eventModule = &function.Module{
 	},
 }
 
-// passedOn reads what an event for the minion's own bus is on the master's. What cannot be
-// read the bus refuses.
+// passedOn reads which event on the master's bus an event for the minion's own bus becomes. If it
+// is invalid, the bus refuses it.
 func passedOn(a *function.Arguments) function.Reading {
 	if !event.Forwarded(a.String("tag")) {
 		return function.Reading{}
@@ -141,8 +141,8 @@ func fireMaster(ctx context.Context, c *function.Call, data any) (any, error) {
 	return show(outcomes), nil
 }
 
-// show is what a function returns of outcomes: true when all masters have stored the
-// event, else what became of it at each; with one master just that.
+// show returns the result of a function: true if all masters have stored the event, otherwise the
+// result at each; with one master only its result.
 func show(o Outcomes) any {
 	each, all := map[string]any{}, true
 	for master, stored := range o {
@@ -160,8 +160,8 @@ func show(o Outcomes) any {
 	return each
 }
 
-// inOutbox is what a function returns in place of True for an event that waits
-// in the minion's outbox. Salt knows True only, and drops the event.
+// inOutbox is returned instead of True for an event that waits in the minion's outbox. Salt only
+// knows True, and drops such an event.
 const inOutbox = "outbox"
 
 func eventSend(ctx context.Context, c *function.Call) (any, error) {
@@ -182,7 +182,7 @@ func eventSend(ctx context.Context, c *function.Call) (any, error) {
 	return fireMaster(ctx, c, data)
 }
 
-// includeValues adds to data, under key, all values or the ones that param lists.
+// includeValues adds all values, or those that param lists, to data under key.
 func includeValues(c *function.Call, data map[string]any, param, key string, values func() map[string]any) error {
 	wanted := c.Any(param)
 	if all, err := function.ToBool(wanted); err == nil || wanted == nil {

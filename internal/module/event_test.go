@@ -139,7 +139,7 @@ func TestSaltutil(t *testing.T) {
 	}
 }
 
-// refresher is facts that are found out anew by a function.
+// refresher is facts that are found out again by a function.
 type refresher func() error
 
 func (r refresher) RefreshGrains(context.Context) error { return r() }

@@ -449,7 +449,7 @@ var fileModule = &function.Module{
 		},
 		{
 			Name:    "uncomment",
-			Doc:     "Take the mark away from each line of a file that matches a regular expression behind it. Return the changes, False if no line matches.",
+			Doc:     "Remove the comment mark from each line of a file that matches a regular expression after it. Return the changes, False if no line matches.",
 			Example: `salt '*' file.uncomment /etc/hosts.deny 'ALL: PARANOID'`,
 			Params:  []function.Param{filePath, {Name: "regex", Kind: function.String, Required: true}, {Name: "char", Kind: function.String, Default: "#"}, fileBackup, showDiff},
 			Run:     func(ctx context.Context, c *function.Call) (any, error) { return fileComment(ctx, c, false) },
@@ -466,10 +466,10 @@ var fileModule = &function.Module{
 	},
 }
 
-// done is the answer of a function that returns True unless it fails.
+// done is the return of a function that returns True unless it fails.
 func done(err error) (any, error) { return err == nil, err }
 
-// maxFile bounds what is read of a file: it is sent in one answer.
+// maxFile limits what is read of a file: it is sent in one return.
 const maxFile = process.MaxOutput
 
 func readText(path string) (string, error) {
@@ -493,8 +493,8 @@ func fileAccess(_ context.Context, c *function.Call) (any, error) {
 	return mayAccess(c.String("path"), mode), nil
 }
 
-// writeLines rewrites the file of the argument path from its old content and
-// the lines given as further arguments. Its mode and owner stay.
+// writeLines rewrites the file of the argument path; combine gets its old content and the lines in
+// the further arguments. Its mode and owner stay.
 func writeLines(c *function.Call, combine func(old, lines string) string, verb string) (any, error) {
 	file := c.String("path")
 	lines, err := fileLines(c)
@@ -515,7 +515,7 @@ func writeLines(c *function.Call, combine func(old, lines string) string, verb s
 	return fmt.Sprintf("%s %s to %q", strings.ToUpper(verb[:1])+verb[1:], salt.Count(len(lines), "line"), file), nil
 }
 
-// fileLines are the further arguments as text, lists of them flattened.
+// fileLines returns the further arguments as texts, with lists flattened.
 func fileLines(c *function.Call) ([]string, error) {
 	var lines []string
 	for _, v := range c.Varargs() {
@@ -534,8 +534,8 @@ func fileLines(c *function.Call) ([]string, error) {
 	return lines, nil
 }
 
-// fileMode reads a mode as people write it: octal digits, as text or as a number, whose
-// leading zeros a command line has taken away. So 600, 0600 and '0600' are the same.
+// fileMode parses a mode as people write it: octal digits, as text or as a number without its
+// leading zeros, as a command line passes it. So 600, 0600 and '0600' are the same.
 func fileMode(v any) (fs.FileMode, error) {
 	text, ok := v.(string)
 	if n, isNumber := v.(int64); isNumber {
@@ -554,7 +554,7 @@ func fileMode(v any) (fs.FileMode, error) {
 	return mode, nil
 }
 
-// octal writes a mode as four octal digits.
+// octal returns a mode as four octal digits.
 func octal(mode fs.FileMode) string {
 	n := uint32(mode.Perm())
 	for bit, flag := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
@@ -573,7 +573,7 @@ func chown(ctx context.Context, c *function.Call, user, group string, chown func
 	return nil, chown(c.String("path"), uid, gid)
 }
 
-// ownerNumbers are the numbers of a user and a group, -1 for "".
+// ownerNumbers returns the numbers of a user and a group, -1 for "".
 func ownerNumbers(ctx context.Context, user, group string) (uid, gid int, err error) {
 	uid, gid = -1, -1
 	if user != "" {
@@ -667,7 +667,7 @@ func fileSearch(_ context.Context, c *function.Call) (any, error) {
 	return pattern.MatchString(text), err
 }
 
-// foundExec reads what file.find runs: it is decided about as cmd.run of that text.
+// foundExec reads the command of file.find: it needs the same permission as cmd.run with that text.
 func foundExec(a *function.Arguments) function.Reading {
 	if !a.Has("exec") {
 		return function.Reading{}
@@ -675,7 +675,7 @@ func foundExec(a *function.Arguments) function.Reading {
 	return function.Reading{Inner: []function.Inner{{Command: salt.Command{Function: "cmd.run", Args: []any{a.String("exec")}}}}}
 }
 
-// fileFind leaves out what the minion may not read.
+// fileFind skips what the minion may not read.
 func fileFind(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
 	if err := r.Known(ctx); err != nil {
 		return nil, err // a minion without cmd.run does not run this either
@@ -694,8 +694,8 @@ func fileFind(ctx context.Context, c *function.Call, r *function.Caller) (any, e
 	return execFound(ctx, c, command, found)
 }
 
-// execFound runs the command for each path, as one word wherever it stands: no name of a
-// file is read by a shell, and an absolute path is no option.
+// execFound runs the command for each path; the path is one word wherever it is used: no shell
+// reads a file name, and an absolute path is not an option.
 func execFound(ctx context.Context, c *function.Call, command, found []string) (any, error) {
 	output := []string{}
 	for _, path := range found {
@@ -715,7 +715,7 @@ func execFound(ctx context.Context, c *function.Call, command, found []string) (
 	return output, nil
 }
 
-// findFiles are the paths that the arguments select.
+// findFiles returns the paths that the arguments select.
 func findFiles(ctx context.Context, c *function.Call) ([]string, error) {
 	root := c.String("path")
 	wanted, err := findCriteria(c)
@@ -747,7 +747,7 @@ func depth(root, p string) int {
 	return strings.Count(rest, "/") + 1
 }
 
-// findCriteria is what file.find selects by.
+// findCriteria returns the filter of file.find.
 func findCriteria(c *function.Call) (func(fs.DirEntry) bool, error) {
 	pattern, err := regexp.Compile(c.String("regex"))
 	if err != nil {

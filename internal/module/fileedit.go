@@ -20,7 +20,7 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// What the functions that edit a file have in common.
+// Common parts of the functions that edit a file.
 var (
 	fileBackup = function.Param{Name: "backup", Default: ".bak"}
 	showDiff   = function.Param{Name: "show_changes", Kind: function.Bool, Default: true}
@@ -29,8 +29,8 @@ var (
 	prependNew = function.Param{Name: "prepend_if_not_found", Kind: function.Bool, Default: false}
 )
 
-// edited writes the new text of a file, unless it is the old one or the run is dry, and
-// answers as Salt's functions do: the changes as a unified diff, or whether there are any.
+// edited writes the new text of a file, unless it is unchanged or this is a dry run, and returns
+// the same as Salt's functions: the changes as a unified diff, or whether there are any.
 func edited(c *function.Call, path, old, text string, dry bool) (any, error) {
 	if text != old && !dry {
 		if err := rewrite(path, old, text, backupSuffix(c)); err != nil {
@@ -43,15 +43,15 @@ func edited(c *function.Call, path, old, text string, dry bool) (any, error) {
 	return text != old, nil
 }
 
-// backupSuffix is what the name of the copy of the old file ends with; "" for no copy.
+// backupSuffix returns the suffix for the copy of the old file; "" for no copy.
 func backupSuffix(c *function.Call) string {
-	suffix, _ := c.Any("backup").(string) // False is none
+	suffix, _ := c.Any("backup").(string) // False means none
 	return suffix
 }
 
-// rewrite replaces the content of a file. Its mode and owner stay; one that has several names
-// keeps them, and is written in place. Every other is the old file or the new one at any moment.
-// Whoever else may write to the directory cannot lead it to another file.
+// rewrite replaces the content of a file. Its mode and owner stay. A file with several hard links
+// keeps them and is written in place; any other is replaced atomically. Another user who may write
+// to the directory cannot redirect the write to another file.
 func rewrite(path, old, text, backup string) error {
 	path = destination(path)
 	info, err := os.Lstat(path)
@@ -79,7 +79,7 @@ func rewrite(path, old, text, backup string) error {
 	return put(path, text)
 }
 
-// overwrite writes into the file that was looked at, and into no other that has its name now.
+// overwrite writes into the file that info describes, and not into another that has its name now.
 func overwrite(path string, info fs.FileInfo, text string) (err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|posix.NoFollow, 0)
 	if err != nil {
@@ -100,7 +100,7 @@ func overwrite(path string, info fs.FileInfo, text string) (err error) {
 	return err
 }
 
-// reFlags are the flags of Python's re that Go's expressions have, by number and letter.
+// reFlags are the flags of Python's re that Go supports, by number and letter.
 var reFlags = []struct {
 	number int
 	name   string
@@ -109,7 +109,7 @@ var reFlags = []struct {
 	{2, "IGNORECASE", "i"}, {8, "MULTILINE", "m"}, {16, "DOTALL", "s"}, {32, "UNICODE", ""},
 }
 
-// expression compiles a pattern with flags as Salt takes them: a number, or a list of names.
+// expression compiles a pattern with Salt's flags: a number, or a list of names.
 func expression(pattern string, flags any) (*regexp.Regexp, error) {
 	letters := ""
 	for _, f := range reFlags {
@@ -129,10 +129,10 @@ func expression(pattern string, flags any) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// reference is a group in a replacement as Python writes it.
+// reference matches a group in a replacement in Python's notation.
 var reference = regexp.MustCompile(`\\(?:g<(\w+)>|(\d{1,2}))`)
 
-// replacement turns Python's notation of a replacement into Go's.
+// replacement converts Python's notation of a replacement to Go's.
 func replacement(text string, literal bool) string {
 	text = strings.ReplaceAll(text, "$", "$$")
 	if literal {
@@ -142,7 +142,7 @@ func replacement(text string, literal bool) string {
 	return strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\\`, `\`).Replace(text)
 }
 
-// substitute replaces the first count matches, all where it is zero.
+// substitute replaces the first count matches, all if count is zero.
 func substitute(re *regexp.Regexp, text, with string, count int) (result string, found bool) {
 	var b strings.Builder
 	end := 0
@@ -158,7 +158,7 @@ func substitute(re *regexp.Regexp, text, with string, count int) (result string,
 	return b.String(), found
 }
 
-// withLineEnd ends the text with a newline, unless it is empty.
+// withLineEnd adds a newline at the end, unless the text is empty.
 func withLineEnd(text string) string {
 	if text == "" || strings.HasSuffix(text, "\n") {
 		return text
@@ -187,14 +187,14 @@ func fileReplace(_ context.Context, c *function.Call) (any, error) {
 	if c.Has("not_found_content") {
 		missing = c.String("not_found_content")
 	}
-	// What stands there already, as it is to be, is found too.
+	// The new text counts as found if the file already contains it.
 	if !found && !strings.Contains("\n"+old, "\n"+withLineEnd(missing)) {
 		text = added(c, old, withLineEnd(missing))
 	}
 	return edited(c, path, old, text, c.Bool("dry_run"))
 }
 
-// added is the text with a new part at its end or beginning, as the call says.
+// added returns the text with a new part at its end or beginning, as requested.
 func added(c *function.Call, old, part string) string {
 	switch {
 	case c.Bool("append_if_not_found"):
@@ -232,8 +232,8 @@ func fileBlockReplace(_ context.Context, c *function.Call) (any, error) {
 	return edited(c, path, old, text, c.Bool("dry_run"))
 }
 
-// fileComment puts a mark before each line whose beginning matches, or takes it away where
-// the expression matches behind it.
+// fileComment adds a mark before each line whose beginning matches, or removes it if the text after
+// it matches.
 func fileComment(_ context.Context, c *function.Call, comment bool) (any, error) {
 	path, mark := c.String("path"), c.String("char")
 	expr := "^(?:" + strings.TrimPrefix(c.String("regex"), "^") + ")"
@@ -266,7 +266,7 @@ func fileComment(_ context.Context, c *function.Call, comment bool) (any, error)
 	return edited(c, path, old, strings.Join(lines, ""), false)
 }
 
-// lineEdit is what file.line does to the lines of a file.
+// lineEdit is an edit by file.line.
 type lineEdit struct {
 	lines   []string
 	content string
@@ -311,7 +311,7 @@ func fileLine(_ context.Context, c *function.Call) (any, error) {
 	return edited(c, path, old, text, false)
 }
 
-// apply returns the lines as the mode wants them.
+// apply returns the lines after the edit.
 func (p lineEdit) apply(mode string) ([]string, error) {
 	if p.content == "" && mode != "delete" {
 		return nil, function.Invalid("the mode %q needs content", mode)
@@ -338,7 +338,7 @@ func (p lineEdit) apply(mode string) ([]string, error) {
 	return nil, function.Invalid("the mode is ensure, replace, delete or insert, not %q", mode)
 }
 
-// indented is the content with the blanks that a neighbour begins with.
+// indented returns the content with the indentation of a neighbouring line.
 func (p lineEdit) indented(neighbour string) string {
 	if !p.indent {
 		return p.content
@@ -347,7 +347,7 @@ func (p lineEdit) indented(neighbour string) string {
 	return blanks + strings.TrimLeft(p.content, " \t")
 }
 
-// insert adds the content at its place, each time that it is asked.
+// insert adds the content at its position, each time it is called.
 func (p lineEdit) insert() ([]string, error) {
 	switch p.where {
 	case "start":
@@ -362,7 +362,7 @@ func (p lineEdit) insert() ([]string, error) {
 	return slices.Insert(slices.Clone(p.lines), at, p.indented(neighbour)), nil
 }
 
-// at is the place between before and after, and the line beside it.
+// at returns the position between before and after, and the neighbouring line.
 func (p lineEdit) at() (int, string, error) {
 	for what, re := range map[string]*regexp.Regexp{"before": p.before, "after": p.after} {
 		if n := len(slices.DeleteFunc(slices.Clone(p.lines), func(l string) bool { return re == nil || !re.MatchString(l) })); re != nil && n != 1 {
@@ -380,7 +380,7 @@ func (p lineEdit) at() (int, string, error) {
 	return 0, "", function.Invalid("where to is said by location, before or after")
 }
 
-// ensure puts the content between before and after once: a line that is there stays.
+// ensure adds the content between before and after once: an existing line stays.
 func (p lineEdit) ensure() ([]string, error) {
 	at, neighbour, err := p.at()
 	if err != nil {
@@ -395,7 +395,7 @@ func (p lineEdit) ensure() ([]string, error) {
 		switch {
 		case end < at:
 			return nil, function.Invalid("the line of before stands above that of after")
-		case end == at+1: // the one line between them
+		case end == at+1: // the only line between them
 			lines := slices.Clone(p.lines)
 			if !same(at) {
 				lines[at] = want
@@ -423,7 +423,7 @@ func fileSed(ctx context.Context, c *function.Call) (any, error) {
 	if limit := c.String("limit"); limit != "" {
 		script = "/" + escape(limit) + "/" + map[bool]string{true: "! ", false: " "}[c.Bool("negate_match")] + script
 	}
-	// No command of a script may run a program or write another file.
+	// No command in a script may run a program or write another file.
 	text, err := output(ctx, "sed", "--sandbox", "-r", "-e", script, path)
 	if err != nil {
 		return nil, err
@@ -434,7 +434,7 @@ func fileSed(ctx context.Context, c *function.Call) (any, error) {
 	return true, rewrite(path, old, text, backupSuffix(c))
 }
 
-// fileGrep answers as cmd.run_all does: no line found is the code 1 of grep(1).
+// fileGrep returns the same as cmd.run_all: the code 1 of grep(1) means that no line matched.
 func fileGrep(ctx context.Context, c *function.Call) (any, error) {
 	opts, err := fileLines(c)
 	if err != nil {
@@ -448,7 +448,7 @@ func fileGrep(ctx context.Context, c *function.Call) (any, error) {
 	return map[string]any{"pid": e.PID, "retcode": e.Code, "stdout": strings.TrimSuffix(e.Stdout, "\n"), "stderr": strings.TrimSuffix(e.Stderr, "\n")}, nil
 }
 
-// fileDiskusage is the size of a file, or of all files in a folder, in bytes.
+// fileDiskusage returns the size of a file, or of all files in a directory, in bytes.
 func fileDiskusage(ctx context.Context, c *function.Call) (any, error) {
 	var total int64
 	err := filepath.WalkDir(c.String("path"), func(p string, d fs.DirEntry, err error) error {
@@ -460,7 +460,7 @@ func fileDiskusage(ctx context.Context, c *function.Call) (any, error) {
 		}
 		info, err := d.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it has just gone
+			return nil // it was just removed
 		}
 		if err == nil {
 			total += info.Size()
@@ -470,7 +470,7 @@ func fileDiskusage(ctx context.Context, c *function.Call) (any, error) {
 	return total, err
 }
 
-// fileLstat describes the file or link itself, with the names of Python's os.lstat.
+// fileLstat describes the file or the link itself, with the keys of Python's os.lstat.
 func fileLstat(_ context.Context, c *function.Call) (any, error) {
 	info, err := os.Lstat(c.String("path"))
 	if err != nil {
@@ -487,7 +487,7 @@ func fileLstat(_ context.Context, c *function.Call) (any, error) {
 	}, nil
 }
 
-// fileCheckPerms sets what differs of owner, group and mode, and tells what it did.
+// fileCheckPerms corrects owner, group and mode where they differ, and returns what it did.
 func fileCheckPerms(ctx context.Context, c *function.Call) (any, error) {
 	path := c.String("name")
 	was, err := statistics(path, true)
@@ -536,8 +536,7 @@ func fileModeOf(path string) (string, error) {
 	return octal(info.Mode()), nil
 }
 
-// sizes reads how large a file is to be for file.find: 10k, +1m (at least), -500 (at most),
-// 1m-10m (between).
+// sizes parses the size for file.find: 10k, +1m (at least), -500 (at most), 1m-10m (between).
 func sizes(text string) (least, most int64, err error) {
 	low, high, between := strings.Cut(text, "-")
 	switch {
@@ -560,7 +559,7 @@ func sizes(text string) (least, most int64, err error) {
 	return least, least, err
 }
 
-// size reads bytes, or with b, k, m, g or t their powers of 1,024.
+// size parses bytes, with an optional unit b, k, m, g or t (powers of 1,024).
 func size(text string) (int64, error) {
 	n := strings.ToLower(text)
 	shift := 0
@@ -575,7 +574,7 @@ func size(text string) (int64, error) {
 	return int64(v * float64(int64(1)<<shift)), nil
 }
 
-// findFacts is what file.find selects by that takes a look at the file itself.
+// findFacts returns the filters of file.find that need the metadata of the file.
 func findFacts(c *function.Call) (func(fs.DirEntry) bool, error) {
 	smallest, largest, err := sizes(c.String("size"))
 	if err != nil {
@@ -599,7 +598,7 @@ func findFacts(c *function.Call) (func(fs.DirEntry) bool, error) {
 	}, nil
 }
 
-// fileAges reads how old a file is to be for file.find: 2d (at least), -1h (at most).
+// fileAges parses the age for file.find: 2d (at least), -1h (at most).
 func fileAges(text string) (least, most float64, err error) {
 	if text == "" {
 		return 0, 1e18, nil

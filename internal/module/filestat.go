@@ -15,8 +15,8 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// mayAccess asks the kernel whether the minion may access a path: 0 whether it
-// exists, 4, 2 and 1 whether it may read, write and execute it.
+// mayAccess asks the kernel whether the minion may access a path. mode 0 checks that it exists; 4,
+// 2 and 1 whether it may be read, written and executed.
 func mayAccess(path string, mode uint32) bool {
 	return posix.Access(path, mode) == nil
 }
@@ -38,7 +38,7 @@ func hashFile(ctx context.Context, path, form string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// untilDone reads until its context ends.
+// untilDone is a reader that fails after its context has ended.
 type untilDone struct {
 	ctx context.Context
 	r   io.Reader
@@ -60,7 +60,7 @@ func fileCheckHash(ctx context.Context, c *function.Call) (any, error) {
 	return strings.EqualFold(got, want), err
 }
 
-// fileStat returns one of the statistics of the file of the argument path.
+// fileStat returns one attribute of the file of the argument path.
 func fileStat(c *function.Call, name string) (any, error) {
 	all, err := statistics(c.String("path"), c.Bool("follow_symlinks"))
 	return all[name], err
@@ -100,7 +100,7 @@ func statistics(path string, follow bool) (map[string]any, error) {
 	}, errors.Join(userErr, groupErr)
 }
 
-// destination is the path itself, or where a link leads.
+// destination returns the path itself, or the target of a link.
 func destination(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
@@ -146,8 +146,8 @@ func fileCopy(ctx context.Context, c *function.Call) (any, error) {
 	return done(copyTree(ctx, src, dst))
 }
 
-// copyTree copies a file or a folder. Links within a folder are copied as
-// links; devices, pipes and sockets are refused.
+// copyTree copies a file or a directory. Links in a directory are copied as links; devices, pipes
+// and sockets are refused.
 func copyTree(ctx context.Context, src, dst string) error {
 	return filepath.WalkDir(src, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || ctx.Err() != nil {
@@ -171,8 +171,7 @@ func copyTree(ctx context.Context, src, dst string) error {
 	})
 }
 
-// copyFile copies the content, mode and owner of a regular file, and follows a
-// link to one.
+// copyFile copies the content, mode and owner of a regular file; a link is followed to its file.
 func copyFile(ctx context.Context, src, dst string) (err error) {
 	in, err := os.Open(src)
 	if err != nil {
@@ -194,13 +193,13 @@ func copyFile(ctx context.Context, src, dst string) (err error) {
 	if err == nil && os.Geteuid() == 0 {
 		var s posix.Stat
 		if s, err = posix.StatOf(info); err == nil {
-			err = out.Chown(int(s.UID), int(s.GID)) // of what was written, whatever has its name now
+			err = out.Chown(int(s.UID), int(s.GID)) // of the written file, even if its name now belongs to another
 		}
 	}
 	return errors.Join(err, out.Chmod(info.Mode()), out.Close())
 }
 
-// keepOwner gives a copy the owner of the original, which only root can.
+// keepOwner gives a copy the owner of the original; only root can do that.
 func keepOwner(path string, original fs.FileInfo) error {
 	if os.Geteuid() != 0 {
 		return nil

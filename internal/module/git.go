@@ -225,7 +225,7 @@ var gitModule = &function.Module{
 	},
 }
 
-// gitOptions is the argument of a name as a list, empty where it has no value.
+// gitOptions returns the argument name as a list, empty if it has no value.
 func gitOptions(c *function.Call, name string) []string {
 	if c.String(name) == "" {
 		return nil
@@ -233,12 +233,12 @@ func gitOptions(c *function.Call, name string) []string {
 	return []string{c.String(name)}
 }
 
-// runGitCommand runs a command with the argument opts and returns what it wrote.
+// runGitCommand runs a command with the argument opts and returns its output.
 func runGitCommand(ctx context.Context, c *function.Call, command string, names ...string) (any, error) {
 	return gitWith(ctx, c, []string{command}, names...)
 }
 
-// gitWith runs a command with options of its own; names are never options.
+// gitWith runs a command with its own options; names are never options.
 func gitWith(ctx context.Context, c *function.Call, args []string, names ...string) (any, error) {
 	return gitAt(ctx, c, c.String("cwd"), args, names...)
 }
@@ -283,7 +283,7 @@ func runGitAt(ctx context.Context, c *function.Call, dir string, args ...string)
 		return process.Ending{}, function.Unavailable("program git")
 	}
 	if info, err := os.Stat(dir); dir != "" && (err != nil || !info.IsDir()) {
-		return process.Ending{}, function.Invalid("there is no directory %s", dir) // or git would be what is missing
+		return process.Ending{}, function.Invalid("there is no directory %s", dir) // otherwise the error would be about git
 	}
 	p := process.Program{Args: append([]string{"git"}, args...), Dir: dir, Env: process.Environ(true), Timeout: toolTimeout}
 	for _, param := range c.Params() {
@@ -316,7 +316,7 @@ func gitLines(ctx context.Context, c *function.Call, args ...string) (any, error
 	return lines, nil
 }
 
-// gitScope is a command of the settings of a repository, or of the user.
+// gitScope returns the command for the settings of a repository, or of the user.
 func gitScope(c *function.Call, command string) []string {
 	if c.Bool("global") {
 		return []string{command, "--global"}

@@ -20,14 +20,14 @@ var (
 	grainDelimiter = function.Param{Name: "delimiter", Kind: function.String, Default: ":"}
 )
 
-// grainsModule reads the minion's grains and changes those kept in its file.
+// grainsModule reads the minion's grains and changes those in its file.
 var grainsModule = &function.Module{
 	Name: "grains",
 	Doc:  "Functions that read the grains of the minion and change those that its grains file holds.",
 	Functions: []function.Function{
 		{
 			Name:    "append",
-			Doc:     "Append a value to a list in the grains file and return the grain. With convert, a grain that is no list becomes one.",
+			Doc:     "Append a value to a list in the grains file and return the grain. With convert, a grain that is not a list becomes one.",
 			Example: `salt '*' grains.append roles web`,
 			Params:  []function.Param{grainKey, {Name: "val", Required: true}, {Name: "convert", Kind: function.Bool, Default: false}, grainDelimiter},
 			Run:     grainsAppend,
@@ -177,8 +177,7 @@ func grainsItem(_ context.Context, c *function.Call) (any, error) {
 	return sanitized(c, found), nil
 }
 
-// sanitized returns the grains, without what names the machine if the call
-// asks for that.
+// sanitized returns the grains, without those that identify the machine if the call requests that.
 func sanitized(c *function.Call, grains map[string]any) map[string]any {
 	if !c.Bool("sanitize") {
 		return grains
@@ -222,8 +221,8 @@ func grainsRemove(ctx context.Context, c *function.Call) (any, error) {
 	return storeGrain(ctx, c, c.String("key"), slices.Delete(slices.Clone(list), i, i+1), true, false)
 }
 
-// grainList returns the list that the argument key names, none if there is no
-// such grain.
+// grainList returns the list in the grain of the argument key, an empty list if there is no such
+// grain.
 func grainList(c *function.Call, convert bool) ([]any, error) {
 	v, ok := target.Lookup(c.Host.Facts(), c.String("key"), c.String("delimiter"))
 	list, isList := v.([]any)
@@ -236,8 +235,8 @@ func grainList(c *function.Call, convert bool) ([]any, error) {
 	return nil, fmt.Errorf("the grain %s is not a list", c.String("key"))
 }
 
-// storeGrain sets the grain at a path of nested names and returns the outermost
-// one as it is then. The file holds the outermost grain whole.
+// storeGrain sets the grain at a path of nested names and returns the new value of the top-level
+// grain. The file contains the whole top-level grain.
 func storeGrain(ctx context.Context, c *function.Call, key string, val any, force, destructive bool) (any, error) {
 	path := strings.Split(key, c.String("delimiter"))
 	if old, ok := target.Lookup(c.Host.Facts(), key, c.String("delimiter")); ok && !force && (isNested(old) || isNested(val)) {
@@ -260,8 +259,8 @@ func isNested(v any) bool {
 	return false
 }
 
-// replaceWithin returns a copy of data in which the value at path is val, or is
-// missing. Dictionaries on the way are made as needed.
+// replaceWithin returns a copy of data in which the value at path is val, or is removed. Missing
+// dictionaries in the path are created.
 func replaceWithin(data any, path []string, val any, remove bool) (any, error) {
 	if len(path) == 0 {
 		return val, nil
@@ -282,8 +281,8 @@ func replaceWithin(data any, path []string, val any, remove bool) (any, error) {
 	return m, err
 }
 
-// storeGrains writes grains to the file and has them collected again. With
-// destructive, None removes.
+// storeGrains writes grains to the file and refreshes the grains. With destructive, None removes a
+// grain.
 func storeGrains(ctx context.Context, c *function.Call, values map[string]any, destructive bool) error {
 	if c.Host.GrainsFile == "" {
 		return function.Unavailable("grains file")
@@ -298,8 +297,8 @@ func storeGrains(ctx context.Context, c *function.Call, values map[string]any, d
 	return facts.RefreshGrains(ctx)
 }
 
-// filterBy selects from the argument lookup_dict by a value of data, as
-// grains.filter_by describes.
+// filterBy selects a value from the argument lookup_dict by a value of data, as documented for
+// grains.filter_by.
 func filterBy(c *function.Call, data map[string]any, key string) (any, error) {
 	lookup := c.Map("lookup_dict")
 	chosen, ok := selectByGlob(lookup, data, key)
@@ -323,8 +322,8 @@ func filterBy(c *function.Call, data map[string]any, key string) (any, error) {
 	return merged, nil
 }
 
-// selectByGlob returns the entry of lookup whose key matches the value at key,
-// or one of its values.
+// selectByGlob returns the entry of lookup whose key matches the value at key, or one of the values
+// there.
 func selectByGlob(lookup, data map[string]any, key string) (any, bool) {
 	found, _ := target.Lookup(data, key, ":")
 	words, err := function.ToWords(found)
@@ -342,8 +341,8 @@ func selectByGlob(lookup, data map[string]any, key string) (any, bool) {
 	return nil, false
 }
 
-// merge lays over upon base, dictionaries within each other; nil over or base
-// leaves the other. Neither is changed.
+// merge returns base updated with over, recursively for dictionaries; if one is nil it returns the
+// other. Neither is changed.
 func merge(base, over any) (any, error) {
 	if base == nil {
 		return over, nil

@@ -15,9 +15,9 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// updateGrainsFile sets top-level values in a YAML file, keeping its comments
-// and order. With remove, nil values are taken out. The file is replaced as a
-// whole; a lock on its directory keeps two jobs from losing each other's change.
+// updateGrainsFile sets top-level values in a YAML file and keeps its comments and order. With
+// remove, nil values are removed. The file is replaced atomically; a lock on its directory prevents
+// lost updates by concurrent jobs.
 func updateGrainsFile(path string, values map[string]any, remove bool) error {
 	unlock, err := lockDir(filepath.Dir(path))
 	if err != nil {
@@ -42,7 +42,7 @@ func updateGrainsFile(path string, values map[string]any, remove bool) error {
 	return atomicfile.Write(path, text, mode)
 }
 
-// lockDir takes an exclusive lock on a directory, which leaves no file behind.
+// lockDir takes an exclusive lock on a directory, which needs no lock file.
 func lockDir(dir string) (unlock func(), err error) {
 	f, err := posix.OpenLock(dir)
 	if err != nil {
@@ -55,9 +55,9 @@ func lockDir(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil // closing unlocks
 }
 
-// readGrainsFile returns the document, whose content is one mapping, and the
-// mode of the file. A missing file is an empty document that only the minion's
-// user will read: grains can hold generated passwords.
+// readGrainsFile returns the document, whose content is one mapping, and the mode of the file. A
+// missing file gives an empty document with a mode that only the minion's user can read: grains can
+// contain generated passwords.
 func readGrainsFile(path string) (*yaml.Node, fs.FileMode, error) {
 	empty := &yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
 	info, err := os.Stat(path)

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -231,6 +232,8 @@ func TestMoreOfPackages(t *testing.T) {
 	fakeProgram(t, "dpkg-query", `case "$*" in
 *Installed-Size*nosuch) echo "no packages found matching nosuch" >&2; exit 1;;
 *Installed-Size*) printf 'bash\t5.2-1\tamd64\t7000\tbash\tGNU shell\n';;
+"-L -- bash") printf '/.\n/bin/bash\n';;
+"-L "*) echo "package is not installed" >&2; exit 1;;
 *"-S -- /bin/sh") echo 'dash: /bin/sh';;
 "-S "*) exit 1;;
 *) echo 'installed bash 5.2-1';;
@@ -259,6 +262,13 @@ exit 0`)
 	same(t, "info", good(t, nil, "pkg.info_installed", nil, "bash"), map[string]any{"bash": map[string]any{"version": "5.2-1", "arch": "amd64", "size": 7168000, "source": "bash", "summary": "GNU shell"}})
 	bad(t, nil, "pkg.info_installed", "no packages found", nil, "nosuch")
 	same(t, "owner", good(t, nil, "pkg.owner", nil, "/bin/sh"), "dash")
+	same(t, "file_list", good(t, nil, "pkg.file_list", nil, "bash"), map[string]any{"errors": []any{}, "files": []any{"/.", "/bin/bash"}})
+	some := run(t, nil, "pkg.file_dict", nil, "bash", "nosuch")
+	if errs, _ := some.Return.(map[string]any)["errors"].([]any); some.Retcode != 1 || len(errs) != 1 || !strings.Contains(fmt.Sprint(errs), "not installed") {
+		t.Errorf("file_dict with a package that is not there: %v, retcode %d", some.Return, some.Retcode)
+	}
+	same(t, "file_dict", some.Return.(map[string]any)["packages"], map[string]any{"bash": []any{"/.", "/bin/bash"}})
+	bad(t, nil, "pkg.file_list", "name a package", nil)
 	same(t, "owners", good(t, nil, "pkg.owner", nil, "/bin/sh", "/nosuch"), map[string]any{"/bin/sh": "dash", "/nosuch": ""})
 	calls(t)
 	good(t, nil, "pkg.upgrade", map[string]any{"dist_upgrade": false})

@@ -11,8 +11,8 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// hashes are the digests that functions offer by name. MD5 and SHA-1 are there
-// to compare with published checksums, never to protect anything.
+// hashes are the digests that functions offer by name. MD5 and SHA-1 are only for comparing
+// published checksums, never for protection.
 var hashes = []struct {
 	name string
 	new  func() hash.Hash
@@ -25,7 +25,7 @@ var hashes = []struct {
 	{"sha512", sha512.New},
 }
 
-// newHash returns the digest of that name.
+// newHash returns the digest with that name.
 func newHash(name string) (hash.Hash, error) {
 	var known []string
 	for _, h := range hashes {

@@ -132,13 +132,13 @@ var hostsModule = &function.Module{
 	},
 }
 
-// hostLine is a line of the hosts file: an address with names, or, without one,
+// hostLine is a line of the hosts file: an address with names, or, if the address is empty,
 // anything else.
 type hostLine struct {
-	text  string // as it stands
+	text  string // the unchanged line
 	ip    string
 	names []string
-	note  string // the comment behind the names
+	note  string // the comment after the names
 }
 
 func (l hostLine) String() string {
@@ -180,11 +180,10 @@ func readHosts(c *function.Call) ([]hostLine, error) {
 	return lines, err
 }
 
-// hostsLock keeps two edits of one minion apart.
+// hostsLock serialises edits.
 var hostsLock sync.Mutex
 
-// editHosts changes the names of the argument ip: those of its lines together, which
-// become one.
+// editHosts changes the names for the argument ip: all its lines are merged into one.
 func editHosts(c *function.Call, change func([]string) []string) (any, error) {
 	if _, err := netip.ParseAddr(c.String("ip")); err != nil {
 		return nil, function.Invalid("%q is no address", c.String("ip"))
@@ -234,9 +233,8 @@ func writeHosts(c *function.Call, lines []hostLine) error {
 	return replaceText(hostsFile(c), b.String(), 0o644)
 }
 
-// replaceText replaces a file of the system whole or not at all; its mode stays. A
-// place where nothing can be renamed, as a file that a container has mounted, is
-// written to as it is.
+// replaceText replaces a system file atomically; its mode stays. If it cannot be renamed, for
+// example a file mounted into a container, it is written in place.
 func replaceText(path, text string, mode fs.FileMode) error {
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()

@@ -39,7 +39,7 @@ var httpParams = []function.Param{
 	{Name: "raise_error", Kind: function.Bool, Default: true},
 }
 
-// httpModule asks web servers.
+// httpModule sends requests to web servers.
 var httpModule = &function.Module{
 	Name: "http",
 	Doc:  "Functions that ask web servers. Certificates are checked unless verify_ssl is False.",
@@ -62,10 +62,10 @@ var httpModule = &function.Module{
 	},
 }
 
-// maxBody bounds what is read of an answer, in bytes.
+// maxBody limits how much of an answer is read, in bytes.
 const maxBody = 64 << 20
 
-// errStatus is wrapped by the error for an answer of 400 and more.
+// errStatus is wrapped by the error for a status code of 400 or higher.
 var errStatus = errors.New("the server answered with an error")
 
 func httpQuery(ctx context.Context, c *function.Call) (any, error) {
@@ -94,7 +94,7 @@ func httpWait(ctx context.Context, c *function.Call) (any, error) {
 	}
 }
 
-// askWeb makes one request. With an error of the kind errStatus there is an answer too.
+// askWeb sends one request. If the error wraps errStatus, it also returns the answer.
 func askWeb(ctx context.Context, c *function.Call) (map[string]any, error) {
 	ctx, cancel := context.WithTimeout(ctx, seconds(c.Float("timeout")))
 	defer cancel()
@@ -166,7 +166,7 @@ func formOf(m map[string]any) url.Values {
 	return form
 }
 
-// webClient is a client for one request.
+// webClient returns a client for one request.
 func webClient(c *function.Call) (*http.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: !c.Bool("verify_ssl")}
@@ -183,7 +183,7 @@ func webClient(c *function.Call) (*http.Client, error) {
 	return &http.Client{Transport: transport}, nil
 }
 
-// webAnswer is the answer as Salt's users know it.
+// webAnswer returns the answer in Salt's format.
 func webAnswer(c *function.Call, answer *http.Response, body []byte) (map[string]any, error) {
 	ret := map[string]any{"body": string(body)}
 	if c.Bool("text") {

@@ -9,18 +9,18 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// initSystem starts services where systemd does not: its programs as argument
-// vectors, in which NAME and VERB stand for themselves.
+// initSystem manages services without systemd. Its commands are argument vectors with the
+// placeholders NAME and VERB.
 type initSystem struct {
-	program         string // by which it is known
+	program         string // that identifies it
 	act             []string
 	enable, disable []string
-	// enabled tells whether a service is started with the machine.
+	// enabled reports whether a service starts at boot.
 	enabled func(ctx context.Context, h *function.Host, name string) (bool, error)
 }
 
-// initSystems are those known, in the order in which they are looked for. The last
-// can only act.
+// initSystems are the supported ones, in the order of detection. The last one can only start and
+// stop services.
 var initSystems = []initSystem{
 	{
 		program: "rc-service", act: []string{"rc-service", "NAME", "VERB"},
@@ -64,7 +64,7 @@ func findInit() initSystem {
 	return initSystems[len(initSystems)-1]
 }
 
-// fill puts a service and what is to be done with it into a command.
+// fill replaces the placeholders in a command.
 func fill(command []string, name, verb string) []string {
 	args := slices.Clone(command)
 	for i, word := range args {
@@ -78,8 +78,7 @@ func fill(command []string, name, verb string) []string {
 	return args
 }
 
-// setEnabled lets the service of the argument name be started with the machine, or
-// not.
+// setEnabled sets whether the service of the argument name starts at boot.
 func setEnabled(ctx context.Context, c *function.Call, on bool) (any, error) {
 	if systemdRuns(c) {
 		return systemctlUnit(ctx, c, map[bool]string{true: "enable", false: "disable"}[on])
@@ -98,8 +97,7 @@ func setEnabled(ctx context.Context, c *function.Call, on bool) (any, error) {
 	return toolDone(ctx, fill(command, name, "")...)
 }
 
-// isEnabled tells whether the service of the argument name is started with the
-// machine.
+// isEnabled reports whether the service of the argument name starts at boot.
 func isEnabled(ctx context.Context, c *function.Call) (bool, error) {
 	if systemdRuns(c) {
 		return unitSays(ctx, c, "is-enabled")

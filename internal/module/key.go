@@ -6,10 +6,10 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// Keys tells of the keys that the minion holds.
+// Keys returns the fingerprints of the minion's keys.
 type Keys interface {
 	Fingerprint() string       // of its own key, sha256 colon-hex; "" for no key
-	MasterFingerprint() string // of the pinned key of its master, likewise
+	MasterFingerprint() string // of the pinned key of its master, in the same format
 }
 
 // keyModule shows the keys of the minion.
@@ -36,7 +36,7 @@ var keyModule = &function.Module{
 	},
 }
 
-// shown is one of the fingerprints; what the minion lacks is called what.
+// shown returns one of the fingerprints; what names the missing thing in an error.
 func shown(h *function.Host, fingerprint func(Keys) string, what string) (any, error) {
 	if keys := services(h).Keys; keys != nil {
 		if text := fingerprint(keys); text != "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// kmodModule manages the modules of the kernel.
+// kmodModule manages kernel modules.
 var kmodModule = &function.Module{
 	Name: "kmod",
 	Doc:  "Functions that show, load and unload modules of the kernel. Nothing is written for the next start of the machine.",
@@ -57,7 +57,7 @@ var kmodModule = &function.Module{
 
 var kernelModule = function.Param{Name: "mod", Kind: function.String, Required: true}
 
-// plainModule is a name as the kernel writes it.
+// plainModule returns a name as the kernel writes it.
 func plainModule(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 func lsmod(c *function.Call) ([]any, error) {
@@ -93,7 +93,7 @@ func loadedModules(c *function.Call) ([]string, error) {
 	return names, err
 }
 
-// kernelModules are those whose files lie below the folder of the running kernel.
+// kernelModules returns the modules with files in the directory of the running kernel.
 func kernelModules(c *function.Call) ([]string, error) {
 	names := []string{}
 	root := c.Host.Path(filepath.Join("/lib/modules", posix.Uname().Release))
@@ -101,13 +101,13 @@ func kernelModules(c *function.Call) ([]string, error) {
 		if base, _, ok := strings.Cut(filepath.Base(path), ".ko"); err == nil && ok && !d.IsDir() {
 			names = append(names, plainModule(base))
 		}
-		return nil // a folder that is not there has no modules
+		return nil // a missing directory contains no modules
 	})
 	slices.Sort(names)
 	return slices.Compact(names), err
 }
 
-// changeModules runs a program that loads or unloads, and returns which modules came or went.
+// changeModules runs a program that loads or unloads modules, and returns the changes.
 func changeModules(ctx context.Context, c *function.Call, args ...string) (any, error) {
 	before, err := loadedModules(c)
 	if err != nil {

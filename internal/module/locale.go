@@ -44,7 +44,7 @@ func locales(ctx context.Context) ([]string, error) {
 	return strings.Fields(text), err
 }
 
-// sameLocale compares de_DE.UTF-8 and de_DE.utf8.
+// sameLocale reports whether two names mean the same locale, such as de_DE.UTF-8 and de_DE.utf8.
 func sameLocale(a, b string) bool {
 	plain := func(s string) string {
 		language, charset, _ := strings.Cut(s, ".")
@@ -53,12 +53,12 @@ func sameLocale(a, b string) bool {
 	return plain(a) == plain(b)
 }
 
-// localeFiles are where systems keep the locale.
+// localeFiles are the files in which systems store the locale.
 var localeFiles = []string{"/etc/locale.conf", "/etc/default/locale"}
 
 func machineLocale(c *function.Call) string {
 	for _, file := range localeFiles {
-		text, _ := os.ReadFile(c.Host.Path(file)) // one that is not there sets none
+		text, _ := os.ReadFile(c.Host.Path(file)) // a missing one sets none
 		for line := range strings.Lines(string(text)) {
 			if value, ok := strings.CutPrefix(strings.TrimSpace(line), "LANG="); ok {
 				return strings.Trim(value, `"'`)

@@ -23,94 +23,92 @@ var matchModule = &function.Module{
 			Doc:     "Return whether the minion matches a compound target.",
 			Example: `salt '*' match.compound 'L@web1,web2 or G@os:Debian'`,
 			Params:  matchParams,
-			Run:     func(_ context.Context, c *function.Call) (any, error) { return matchesID(c, target.Compound) },
+			Run:     matchID(target.Compound),
 		},
 		{
 			Name:    "glob",
 			Doc:     "Return whether the minion's id, or the given one, matches a glob.",
 			Example: `salt '*' match.glob 'web*'`,
 			Params:  matchParams,
-			Run:     func(_ context.Context, c *function.Call) (any, error) { return matchesID(c, target.Glob) },
+			Run:     matchID(target.Glob),
 		},
 		{
 			Name:    "grain",
 			Doc:     "Return whether a grain of the minion matches a glob.",
 			Example: `salt '*' match.grain 'os:Ubuntu'`,
 			Params:  matchDelimited,
-			Run: func(_ context.Context, c *function.Call) (any, error) {
-				return matches(c, target.Grain, c.String("delimiter"))
-			},
+			Run:     matchFact(target.Grain),
 		},
 		{
 			Name:    "grain_pcre",
 			Doc:     "Return whether a grain of the minion matches a regular expression.",
 			Example: `salt '*' match.grain_pcre 'os:Fedo.*'`,
 			Params:  matchDelimited,
-			Run: func(_ context.Context, c *function.Call) (any, error) {
-				return matches(c, target.GrainPCRE, c.String("delimiter"))
-			},
+			Run:     matchFact(target.GrainPCRE),
 		},
 		{
 			Name:    "ipcidr",
 			Doc:     "Return whether the minion has the address, or one within the network.",
 			Example: `salt '*' match.ipcidr 192.168.44.0/24`,
 			Params:  []function.Param{{Name: "tgt", Kind: function.String, Required: true}},
-			Run:     func(_ context.Context, c *function.Call) (any, error) { return matches(c, target.IPCIDR, ":") },
+			Run: func(_ context.Context, c *function.Call) (any, error) {
+				return matchTarget(c, target.IPCIDR, ":", c.Host.ID)
+			},
 		},
 		{
 			Name:    "list",
 			Doc:     "Return whether the minion's id, or the given one, is in a list of ids.",
 			Example: `salt '*' match.list web1,web2`,
 			Params:  matchParams,
-			Run:     func(_ context.Context, c *function.Call) (any, error) { return matchesID(c, target.List) },
+			Run:     matchID(target.List),
 		},
 		{
 			Name:    "pcre",
 			Doc:     "Return whether the minion's id, or the given one, matches a regular expression.",
 			Example: `salt '*' match.pcre 'web[0-9]+'`,
 			Params:  matchParams,
-			Run:     func(_ context.Context, c *function.Call) (any, error) { return matchesID(c, target.PCRE) },
+			Run:     matchID(target.PCRE),
 		},
 		{
 			Name:    "pillar",
 			Doc:     "Return whether a pillar value of the minion matches a glob.",
 			Example: `salt '*' match.pillar 'cheese:foo'`,
 			Params:  matchDelimited,
-			Run: func(_ context.Context, c *function.Call) (any, error) {
-				return matches(c, target.Pillar, c.String("delimiter"))
-			},
+			Run:     matchFact(target.Pillar),
 		},
 		{
 			Name:    "pillar_pcre",
 			Doc:     "Return whether a pillar value of the minion matches a regular expression.",
 			Example: `salt '*' match.pillar_pcre 'cheese:(swiss|american)'`,
 			Params:  matchDelimited,
-			Run: func(_ context.Context, c *function.Call) (any, error) {
-				return matches(c, target.PillarPCRE, c.String("delimiter"))
-			},
+			Run:     matchFact(target.PillarPCRE),
 		},
 	},
 }
 
-// matchesID matches the id of the argument minion_id, or the minion's own; both
-// with this minion's grains and pillar.
-func matchesID(c *function.Call, kind target.Kind) (any, error) {
-	id := c.Host.ID
-	if c.Has("minion_id") {
-		var err error
-		if id, err = salt.ParseMinionID(c.String("minion_id")); err != nil {
-			return nil, err
+// matchID matches the id of the argument minion_id, by default the minion's own, with this minion's
+// grains and pillar.
+func matchID(kind target.Kind) func(context.Context, *function.Call) (any, error) {
+	return func(_ context.Context, c *function.Call) (any, error) {
+		id := c.Host.ID
+		if c.Has("minion_id") {
+			var err error
+			if id, err = salt.ParseMinionID(c.String("minion_id")); err != nil {
+				return nil, err
+			}
 		}
+		return matchTarget(c, kind, "", id)
 	}
-	return matchTarget(c, kind, "", id)
 }
 
-// matches matches the minion, with a delimiter of its own for nested names.
-func matches(c *function.Call, kind target.Kind, delimiter string) (any, error) {
-	if delimiter == "" {
-		return nil, function.Invalid("the delimiter is empty")
+// matchFact matches the minion, with the given delimiter of nested names.
+func matchFact(kind target.Kind) func(context.Context, *function.Call) (any, error) {
+	return func(_ context.Context, c *function.Call) (any, error) {
+		if c.String("delimiter") == "" {
+			return nil, function.Invalid("the delimiter is empty")
+		}
+		return matchTarget(c, kind, c.String("delimiter"), c.Host.ID)
 	}
-	return matchTarget(c, kind, delimiter, c.Host.ID)
 }
 
 func matchTarget(c *function.Call, kind target.Kind, delimiter string, id salt.MinionID) (any, error) {

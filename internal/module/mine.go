@@ -15,23 +15,23 @@ import (
 	"github.com/brinebus/brine/internal/target"
 )
 
-// Mine is what minions keep at the master for each other to read.
+// Mine is the data that minions store on the master for each other.
 type Mine interface {
-	// ChangeMine changes what this minion keeps there.
+	// ChangeMine changes the data of this minion.
 	ChangeMine(ctx context.Context, change mine.Change) error
-	// ReadMine reads what others, and this minion, keep there, as far as their
-	// owners and the master let it: what is kept from this minion is left out.
+	// ReadMine reads the data of other minions and of this one, as far as their owners and the
+	// master allow it; the rest is omitted.
 	ReadMine(ctx context.Context, q mine.Query) ([]mine.Item, error)
 }
 
-// mineModule keeps data with the master.
+// mineModule stores data on the master.
 var mineModule = &function.Module{
 	Name: "mine",
-	Doc:  "Functions that keep what this minion's functions return at the master, for other minions to read without running anything.",
+	Doc:  "Functions that store returns of this minion's functions at the master, for other minions to read without running anything.",
 	Functions: []function.Function{
 		{
 			Name:    "delete",
-			Doc:     "Delete what this minion keeps in the mine under a name.",
+			Doc:     "Delete an entry of this minion in the mine.",
 			Example: `salt '*' mine.delete network.ip_addrs`,
 			Params:  []function.Param{{Name: "fun", Kind: function.String, Required: true}},
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
@@ -40,7 +40,7 @@ var mineModule = &function.Module{
 		},
 		{
 			Name:    "flush",
-			Doc:     "Delete everything that this minion keeps in the mine.",
+			Doc:     "Delete all entries of this minion in the mine.",
 			Example: `salt '*' mine.flush`,
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				return changeMine(ctx, c, mine.Change{Clear: true})
@@ -48,7 +48,7 @@ var mineModule = &function.Module{
 		},
 		{
 			Name:    "get",
-			Doc:     "Return what the minions of a target keep in the mine under a name, by minion; for several names, a dictionary of that for each. What its owner keeps from this minion is left out.",
+			Doc:     "Return the mine entries with a name of the minions of a target, by minion; for several names, a dictionary of that for each. Entries that this minion may not read are left out.",
 			Example: "salt-call mine.get '*' network.ip_addrs\nsalt-call mine.get 'G@os:Debian and web*' network.ip_addrs,disk.usage tgt_type=compound",
 			Params: []function.Param{
 				{Name: "tgt", Kind: function.Any, Required: true}, {Name: "fun", Kind: function.Any, Required: true}, {Name: "tgt_type", Kind: function.String, Default: "glob"},
@@ -58,7 +58,7 @@ var mineModule = &function.Module{
 		},
 		{
 			Name:    "send",
-			Doc:     "Run a function, mine_function or else the one that is the name, with the further arguments, and keep what it returns in the mine under the name. Only the minions of allow_tgt may read it, where that is given.",
+			Doc:     "Run a function, mine_function or else the one that is the name, with the further arguments, and store its return in the mine under the name. If allow_tgt is given, only its minions may read it.",
 			Example: "salt '*' mine.send network.ip_addrs interface=eth0\nsalt '*' mine.send eth0_ip mine_function=network.ip_addrs interface=eth0 allow_tgt='web*'",
 			Params: []function.Param{
 				{Name: "name", Kind: function.String, Required: true}, {Name: "mine_function", Kind: function.String}, {Name: "allow_tgt", Kind: function.Any}, {Name: "allow_tgt_type", Kind: function.String},
@@ -69,7 +69,7 @@ var mineModule = &function.Module{
 		},
 		{
 			Name:    "update",
-			Doc:     "Run the functions of the setting mine_functions, of the configuration and of the pillar, or those given, and keep what they return in the mine. With clear, what else this minion keeps there is dropped.",
+			Doc:     "Run the functions of the setting mine_functions, of the configuration and of the pillar, or those given, and store their returns in the mine. With clear, the other entries of this minion are deleted.",
 			Example: `salt '*' mine.update`,
 			Params:  []function.Param{{Name: "clear", Kind: function.Bool, Default: false}, {Name: "mine_functions", Kind: function.Any}},
 			Calls:   &function.Calls{Read: updatedMine, Run: updateMine},
@@ -83,7 +83,7 @@ var mineModule = &function.Module{
 	},
 }
 
-// readers is the target of those who may read the entry, if it is not for everybody.
+// readers returns the target of the minions that may read the entry, if it is restricted.
 func readers(e mine.Entry) []salt.Target {
 	if e.Allow == "" {
 		return nil
@@ -91,8 +91,8 @@ func readers(e mine.Entry) []salt.Target {
 	return []salt.Target{{Expression: e.Allow, Kind: cmp.Or(e.AllowType, "glob")}}
 }
 
-// runMined runs a mine function and returns the entry for what it returned. The mine's
-// own functions are not run: mine.update would go on for ever.
+// runMined runs a mine function and returns the entry with its return. Functions of the mine itself
+// are refused: mine.update would never end.
 func runMined(ctx context.Context, r *function.Caller, f mineFunction) (mine.Entry, error) {
 	name, err := salt.ParseFunction(f.runs())
 	if err != nil {
@@ -106,7 +106,7 @@ func runMined(ctx context.Context, r *function.Caller, f mineFunction) (mine.Ent
 	return f.entry, res.Err
 }
 
-// sent is what mine.send keeps.
+// sent returns the entry that mine.send stores.
 func sent(a *function.Arguments) mineFunction {
 	f := mineFunction{
 		name: a.String("name"), function: a.String("mine_function"), args: a.Varargs(), kwargs: a.Extra(),
@@ -132,8 +132,8 @@ func sendToMine(ctx context.Context, c *function.Call, r *function.Caller) (any,
 	return changeMine(ctx, c, mine.Change{Put: map[string]mine.Entry{f.name: entry}})
 }
 
-// updatedMine reads the functions that are given. Those of the configuration and of
-// the pillar are not in the arguments. What cannot be read is not run either.
+// updatedMine reads the given functions. Those of the configuration and of the pillar are not in
+// the arguments. Invalid ones are not run either.
 func updatedMine(a *function.Arguments) function.Reading {
 	if !a.Has("mine_functions") {
 		return function.Reading{Hidden: true}
@@ -147,8 +147,8 @@ func updatedMine(a *function.Arguments) function.Reading {
 	return r
 }
 
-// updateMine keeps what it can: a function that this minion does not have is passed
-// over, one that fails is told of when the others are kept.
+// updateMine stores what it can: a function that this minion does not have is skipped; if one
+// fails, the error is returned after the others are stored.
 func updateMine(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
 	list, err := mineFunctions(c, c.Any("mine_functions"))
 	if err != nil || len(list) == 0 {
@@ -158,7 +158,7 @@ func updateMine(ctx context.Context, c *function.Call, r *function.Caller) (any,
 	var failed error
 	for _, f := range list {
 		if !canRun(c, f) {
-			c.Host.Logger().Info("mine function passed over: this minion does not have it", "name", f.name, "fun", f.runs())
+			c.Host.Logger().Info("mine function skipped: this minion does not have it", "name", f.name, "fun", f.runs())
 			continue
 		}
 		entry, err := runMined(ctx, r, f)
@@ -238,8 +238,8 @@ func readMine(ctx context.Context, c *function.Call) (any, error) {
 	return mineData(items, several), nil
 }
 
-// mineNames reads one name, or several as a list or with commas between. The answer
-// for a list has a level more, also for a list of one.
+// mineNames parses one name, or several as a list or separated by commas. The return for a list has
+// one more level, even for a list of one.
 func mineNames(v any) (names []string, several bool) {
 	if list, ok := v.([]any); ok {
 		for _, item := range list {
@@ -268,7 +268,7 @@ func mineData(items []mine.Item, several bool) map[string]any {
 	return out
 }
 
-// targetText writes for whom an entry is, names or a target, as it was given.
+// targetText returns the readers of an entry, names or a target, as given.
 func targetText(v any) string {
 	list, ok := v.([]any)
 	if !ok {

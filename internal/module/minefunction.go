@@ -10,14 +10,14 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// mineFunction is one entry of mine_functions: what is run, and who may read it.
+// mineFunction is one entry of mine_functions: the function, and which minions may read its data.
 type mineFunction struct {
 	name     string
-	function string // "" is the name
+	function string // "" means the name of the entry
 	args     []any
 	kwargs   map[string]any
 	entry    mine.Entry // without its data
-	shown    any        // as it was written
+	shown    any        // as written
 }
 
 func (f *mineFunction) runs() string {
@@ -31,14 +31,14 @@ func (f *mineFunction) command() salt.Command {
 	return salt.Command{Function: salt.Function(f.runs()), Args: f.args, Kwargs: f.kwargs}
 }
 
-// CheckMineFunctions says what is wrong with a value of the setting mine_functions.
+// CheckMineFunctions returns an error if v is not a valid setting mine_functions.
 func CheckMineFunctions(v any) error {
 	_, err := parseMineFunctions(v)
 	return err
 }
 
-// parseMineFunctions reads Salt's forms of the setting: a dictionary from names to
-// arguments, which are a list, a dictionary or nothing; or a list of names.
+// parseMineFunctions parses Salt's forms of the setting: a dictionary from names to arguments,
+// which are a list, a dictionary or empty; or a list of names.
 func parseMineFunctions(v any) ([]mineFunction, error) {
 	var list []mineFunction
 	switch x := v.(type) {
@@ -85,7 +85,7 @@ func parseMineFunction(name string, v any) (mineFunction, error) {
 	return f, f.takeOptions()
 }
 
-// takeOptions takes out of the keywords what is not for the function.
+// takeOptions removes the keywords that are not for the function.
 func (f *mineFunction) takeOptions() error {
 	take := func(key string) (any, bool) {
 		v, ok := f.kwargs[key]
@@ -108,8 +108,8 @@ func (f *mineFunction) takeOptions() error {
 	return nil
 }
 
-// mineFunctions are those of the argument, else those of the configuration with
-// those of the pillar that it does not name.
+// mineFunctions returns those of the argument, otherwise those of the configuration and those of
+// the pillar with other names.
 func mineFunctions(c *function.Call, given any) ([]mineFunction, error) {
 	if given != nil {
 		return parseMineFunctions(given)

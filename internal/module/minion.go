@@ -30,7 +30,7 @@ var minionModule = &function.Module{
 				}
 				time.AfterFunc(leaveTime, func() { _ = posix.Kill(pid, syscall.SIGTERM) }) // it may have ended by itself
 				if pid != os.Getpid() {
-					err = posix.Kill(pid, syscall.SIGTERM) // this process ends before the moment has passed
+					err = posix.Kill(pid, syscall.SIGTERM) // this process ends before the delay is over
 				}
 				return map[string]any{"killed": pid, "retcode": 0, "comment": []string{}}, err
 			},
@@ -43,10 +43,11 @@ var minionModule = &function.Module{
 	},
 }
 
-// leaveTime is what the minion gets to deliver its return before it ends.
+// leaveTime is how long the minion has to deliver its return before it ends.
 const leaveTime = time.Second
 
-// restartMinion starts the minion anew by whoever is to do so.
+// restartMinion restarts the minion through its service manager, the configured command or its own
+// command line.
 func restartMinion(ctx context.Context, c *function.Call) (any, error) {
 	pid, err := minionProcess(c)
 	if err != nil {
@@ -82,14 +83,14 @@ func restartCommand(c *function.Call) []string {
 // minionUnit is the service of the minion.
 const minionUnit = "salt-minion.service"
 
-// isUnit says whether systemd has started the process as its service.
+// isUnit reports whether systemd has started the process as its service.
 func isUnit(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	return err == nil && strings.Contains(string(text), "/"+minionUnit)
 }
 
-// commandLine is how the minion was started, and where; it goes into the background
-// by itself when it is started so again.
+// commandLine returns the command line and the directory of the minion's start; it goes into the
+// background by itself when it is started in this way again.
 func commandLine(pid int) (words []string, dir string, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
@@ -100,7 +101,7 @@ func commandLine(pid int) (words []string, dir string, err error) {
 	}
 	words = strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
 	if program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil {
-		words[0] = strings.TrimSuffix(program, " (deleted)") // an upgrade has put another in its place
+		words[0] = strings.TrimSuffix(program, " (deleted)") // an upgrade has replaced it
 	}
 	if !slices.Contains(words, "-d") && !slices.Contains(words, "--daemon") {
 		words = append(words, "-d")
@@ -108,9 +109,9 @@ func commandLine(pid int) (words []string, dir string, err error) {
 	return words, dir, nil
 }
 
-// restartScript gives the minion, $0, a moment to deliver its return, ends it, waits
-// until it is gone and becomes the program that starts it anew. What it is told are
-// words, none of which a shell reads.
+// restartScript gives the minion, whose pid is $0, a moment to deliver its return, ends it, waits
+// for its end and then executes the program that starts it again. Its arguments are words that no
+// shell parses.
 const restartScript = `sleep 1
 kill "$0"
 for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
@@ -120,15 +121,14 @@ for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27
 	done
 done`
 
-// startAfter runs a program once the process has ended, apart from this one.
+// startAfter runs a program, independent of this one, after the process has ended.
 func startAfter(pid int, command []string, dir string) error {
 	p := process.Program{Args: append([]string{"sh", "-c", restartScript, strconv.Itoa(pid)}, command...), Dir: dir, Env: process.Environ(false)}
 	_, err := p.Detach()
 	return err
 }
 
-// minionProcess is the number of the daemon's process: this one, or the one that
-// its file names.
+// minionProcess returns the pid of the daemon: this process, or the one in its pid file.
 func minionProcess(c *function.Call) (int, error) {
 	if services(c.Host).Jobs != nil {
 		return os.Getpid(), nil

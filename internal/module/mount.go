@@ -139,7 +139,7 @@ func mountWith(ctx context.Context, c *function.Call, options []string) (any, er
 
 func swaps() map[string]any {
 	all := map[string]any{}
-	_ = eachRow("/proc/swaps", 5, func(f []string) { // a kernel without swapping has none
+	_ = eachRow("/proc/swaps", 5, func(f []string) { // a kernel without swap does not have this file
 		if f[0] != "Filename" {
 			all[unescapeMount(f[0])] = map[string]any{"type": f[1], "size": f[2], "used": f[3], "priority": f[4]}
 		}
@@ -147,7 +147,7 @@ func swaps() map[string]any {
 	return all
 }
 
-// fstabLine is a line of /etc/fstab: its six fields, or none for anything else.
+// fstabLine is a line of /etc/fstab: its six fields, or no fields for anything else.
 type fstabLine struct {
 	text   string
 	fields []string
@@ -200,7 +200,7 @@ func rmFstab(_ context.Context, c *function.Call) (any, error) {
 	return true, writeFstab(c, kept)
 }
 
-// escapeMount writes blanks as /etc/fstab wants them.
+// escapeMount escapes blanks for /etc/fstab.
 func escapeMount(s string) string {
 	return strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(s)
 }

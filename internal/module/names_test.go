@@ -50,6 +50,29 @@ func TestProcessNamesAreData(t *testing.T) {
 	}
 }
 
+// TestNamesThatAreReadAreData: what a function has read of the system, and hands to a program,
+// is one word there and no option, whoever has named it: a file, or a unit.
+func TestNamesThatAreReadAreData(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	const name = "-n $(touch a);`touch b`|touch c"
+	file := filepath.Join(dir, name)
+	if err := os.WriteFile(file, []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fakeProgram(t, "show", "")
+	good(t, nil, "file.find", map[string]any{"type": "f", "exec": "show {}"}, dir)
+	wantCalls(t, "file.find", "<show><"+file+">")
+	fakeProgram(t, "systemctl", `case "$*" in *list-unit-files*) echo '-H$(touch${IFS}a).service enabled enabled';; esac`)
+	good(t, systemdHost(), "service.status", nil, "*")
+	if c := calls(t); len(c) != 2 || c[1] != "<systemctl><is-active><--quiet><--><-H$(touch${IFS}a).service>" {
+		t.Errorf("service.status ran %q", c)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("a name was run as a command: %v, %v", entries, err)
+	}
+}
+
 // asText is a return as somebody would look through it.
 func asText(v any) string {
 	switch v := v.(type) {

@@ -24,10 +24,10 @@ type socketLine struct {
 	inode         string
 }
 
-// tcpStates are those of the kernel, by its numbers.
+// tcpStates are those of the kernel, by number.
 var tcpStates = []string{"", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2", "TIME_WAIT", "CLOSE", "CLOSE_WAIT", "LAST_ACK", "LISTEN", "CLOSING"}
 
-// openSockets are the sockets of these protocols, tcp, tcp6, udp or udp6.
+// openSockets returns the sockets of these protocols: tcp, tcp6, udp or udp6.
 func openSockets(c *function.Call, protocols ...string) (all []socketLine) {
 	for _, proto := range protocols {
 		text, _ := os.ReadFile(c.Host.Path("/proc/net/" + proto)) // a machine without IPv6 has no such file
@@ -56,8 +56,8 @@ func parseSocket(proto, line string) (s socketLine, ok bool) {
 	return s, okLocal && okRemote && err == nil
 }
 
-// parseEnd reads an address and a port as the kernel writes them: words of four bytes in the
-// order of the machine, which is a small-endian one wherever Brine runs.
+// parseEnd parses an address and a port as the kernel writes them: words of four bytes in the byte
+// order of the machine, which is little-endian on all supported ones.
 func parseEnd(text string) (addr string, port int64, ok bool) {
 	host, number, found := strings.Cut(text, ":")
 	raw, err := hex.DecodeString(host)
@@ -71,7 +71,7 @@ func parseEnd(text string) (addr string, port int64, ok bool) {
 	return net.IP(raw).String(), port, true
 }
 
-// activeTCP returns the connections of TCP that stand, numbered as Salt does.
+// activeTCP returns the established TCP connections, numbered as in Salt.
 func activeTCP(_ context.Context, c *function.Call) (any, error) {
 	all := map[string]any{}
 	for _, s := range openSockets(c, "tcp", "tcp6") {
@@ -95,7 +95,7 @@ func netstat(_ context.Context, c *function.Call) (any, error) {
 	return list, nil
 }
 
-// hostArgument is the argument host, which no program may take for an option.
+// hostArgument returns the argument host, which must not look like an option.
 func hostArgument(c *function.Call) (string, error) {
 	host := c.String("host")
 	if !regexp.MustCompile(`^[0-9A-Za-z_:][0-9A-Za-z_.:%-]*$`).MatchString(host) {
@@ -124,7 +124,7 @@ func networkTraceroute(ctx context.Context, c *function.Call) (any, error) {
 	return parseHops(text), nil
 }
 
-// parseHops reads what traceroute writes: number, name, address, and up to three times.
+// parseHops parses the output of traceroute: number, name, address, and up to three times.
 func parseHops(text string) []any {
 	hops := []any{}
 	for line := range strings.Lines(text) {

@@ -16,14 +16,14 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// addressParams choose among the addresses of the minion.
+// addressParams select addresses of the minion.
 var addressParams = []function.Param{
 	{Name: "interface", Kind: function.String},
 	{Name: "include_loopback", Kind: function.Bool, Default: false},
 	{Name: "cidr", Kind: function.String},
 }
 
-// networkModule tells of interfaces and addresses.
+// networkModule shows interfaces and addresses.
 var networkModule = &function.Module{
 	Name: "network",
 	Doc:  "Functions that tell of network interfaces and addresses, and try connections.",
@@ -272,7 +272,7 @@ func interfaces() ([]iface, error) {
 		entry := iface{name: i.Name, hardware: cmp.Or(i.HardwareAddr.String(), "00:00:00:00:00:00"), up: i.Flags&net.FlagUp != 0}
 		addresses, err := i.Addrs()
 		if err != nil {
-			continue // it is gone meanwhile
+			continue // it was removed meanwhile
 		}
 		for _, a := range addresses {
 			if p, err := netip.ParsePrefix(a.String()); err == nil {
@@ -333,7 +333,7 @@ func scope(a netip.Addr) string {
 
 func netmask(p netip.Prefix) string { return net.IP(net.CIDRMask(p.Bits(), 32)).String() }
 
-// broadcast is the last address of an IPv4 network.
+// broadcast returns the last address of an IPv4 network.
 func broadcast(p netip.Prefix) string {
 	octets := p.Addr().As4()
 	for i, m := range net.CIDRMask(p.Bits(), 32) {
@@ -358,8 +358,8 @@ func networkInterfaces(context.Context, *function.Call) (any, error) {
 	return found, err
 }
 
-// givenAddresses returns the addresses that addressParams and kind, "public",
-// "private" or "", select, sorted.
+// givenAddresses returns the addresses selected by addressParams and by kind, which is "public",
+// "private" or "", sorted.
 func givenAddresses(c *function.Call, family func(netip.Addr) bool, kind string) (any, error) {
 	within, err := givenNetwork(c)
 	if err != nil {
@@ -395,7 +395,7 @@ func givenAddresses(c *function.Call, family func(netip.Addr) bool, kind string)
 	return texts, err
 }
 
-// givenNetwork is the argument cidr, the zero prefix if there is none.
+// givenNetwork returns the argument cidr, the zero prefix if there is none.
 func givenNetwork(c *function.Call) (netip.Prefix, error) {
 	if !c.Has("cidr") {
 		return netip.Prefix{}, nil
@@ -432,7 +432,7 @@ func parseAddress(s string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// parsePrefix reads a network, whose host bits may be set.
+// parsePrefix parses a network, in which host bits may be set.
 func parsePrefix(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
@@ -456,7 +456,7 @@ func networkCalc(_ context.Context, c *function.Call) (any, error) {
 	return p.String(), err
 }
 
-// maskBits reads 255.255.255.240, or 28.
+// maskBits parses 255.255.255.240, or 28.
 func maskBits(s string) (int, error) {
 	if n, err := strconv.Atoi(s); err == nil {
 		return n, nil
@@ -499,7 +499,7 @@ func networkPing(ctx context.Context, c *function.Call) (any, error) {
 	return strings.TrimSpace(e.Stdout + e.Stderr), nil
 }
 
-// reverseName is the address's name below in-addr.arpa or ip6.arpa.
+// reverseName returns the address's name below in-addr.arpa or ip6.arpa.
 func reverseName(a netip.Addr) string {
 	const digits = "0123456789abcdef"
 	var labels []string
@@ -536,7 +536,7 @@ func routes() ([]any, error) {
 	return list, err
 }
 
-// hexAddress reads an address as the kernel prints it: one little-endian number.
+// hexAddress parses an address as the kernel prints it: one little-endian number.
 func hexAddress(s string) string {
 	n, err := strconv.ParseUint(s, 16, 32)
 	if err != nil {
@@ -545,7 +545,7 @@ func hexAddress(s string) string {
 	return netip.AddrFrom4([4]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)}).String()
 }
 
-// routeFlags are the letters that netstat uses for the flags RTF_ of Linux.
+// routeFlags returns the letters of netstat for the RTF_ flags of Linux.
 func routeFlags(flags uint64) string {
 	text := ""
 	for _, f := range []struct {

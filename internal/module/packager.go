@@ -12,29 +12,29 @@ import (
 	"github.com/brinebus/brine/internal/process"
 )
 
-// packager is a package manager of the system: its programs as argument
-// vectors, and how to read what they write.
+// packager is a package manager of the system: its commands as argument vectors, and parsers for
+// their output.
 type packager struct {
 	name     string
-	programs []string // that make the manager up
+	programs []string // all must exist
 
 	list      []string
 	parseList func(line string) (name, version string)
 
 	upgrades      []string
-	upgradesFound int // the exit code that also means success
+	upgradesFound int // exit code that also means success
 	parseUpgrade  func(line string) (name, version string)
 
-	// latest asks for the best version of the package whose name follows.
+	// latest is the command that shows the best version of the package whose name is appended.
 	latest      []string
 	parseLatest func(output string) (installed, candidate string)
 
 	install, remove, purge, upgrade, refresh []string
-	at                                       string // between a name and its version; "" if it takes none
+	at                                       string // between a name and its version; "" if versions are not supported
 }
 
-// packagers are the managers known, in the order in which they are looked for:
-// a system can have the programs of another one, dpkg above all, as a package.
+// packagers are the supported managers, in the order of detection: a system can have the programs
+// of another manager, above all dpkg, as a package.
 var packagers = []packager{
 	{
 		name: "apt", programs: []string{"apt-get", "apt-cache", "dpkg-query"},
@@ -82,7 +82,7 @@ var packagers = []packager{
 
 var rpmList = []string{"rpm", "-qa", "--qf", `%{NAME} %|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\n`}
 
-// aptGet never asks: a changed configuration file stays as it is.
+// aptGet never asks questions: a changed configuration file stays.
 func aptGet(verb string) []string {
 	return []string{"apt-get", "-q", "-y", "-o", "DPkg::Options::=--force-confold", "-o", "DPkg::Options::=--force-confdef", verb}
 }
@@ -91,7 +91,7 @@ func zypper(verb string) []string {
 	return []string{"zypper", "--non-interactive", verb}
 }
 
-// findPackager returns the first manager whose programs are all there.
+// findPackager returns the first manager whose programs all exist.
 func findPackager() (*packager, error) {
 	for i := range packagers {
 		missing := func(p string) bool { _, err := exec.LookPath(p); return err != nil }
@@ -102,8 +102,8 @@ func findPackager() (*packager, error) {
 	return nil, function.Unavailable("package manager (apt, dnf, zypper, apk or pacman)")
 }
 
-// run runs one command of the manager and returns what it wrote to stdout. It
-// has no timeout of its own: to end it in the middle is for the caller's job.
+// run runs one command of the manager and returns its stdout. It has no timeout: only the job may
+// interrupt it.
 func (m *packager) run(ctx context.Context, args []string, alsoFine ...int) (string, error) {
 	p := process.Program{Args: args, Env: append(process.Environ(true), "DEBIAN_FRONTEND=noninteractive")}
 	e, err := p.Run(ctx)
@@ -131,7 +131,7 @@ func (m *packager) installed(ctx context.Context) (map[string][]string, error) {
 	return all, err
 }
 
-// upgradable returns the packages that can be upgraded, and to which version.
+// upgradable returns the packages that can be upgraded, with the new version.
 func (m *packager) upgradable(ctx context.Context) (map[string]any, error) {
 	text, err := m.run(ctx, m.upgrades, m.upgradesFound)
 	all := map[string]any{}
@@ -143,8 +143,8 @@ func (m *packager) upgradable(ctx context.Context) (map[string]any, error) {
 	return all, err
 }
 
-// candidate returns the version of a package that could be installed, "" if
-// there is none or it is there already.
+// candidate returns the version of a package that could be installed, "" if there is none or it is
+// already installed.
 func (m *packager) candidate(ctx context.Context, name string) (string, error) {
 	if m.latest == nil {
 		return "", function.Unavailable("latest version by " + m.name)
@@ -167,8 +167,8 @@ func (m *packager) candidate(ctx context.Context, name string) (string, error) {
 	return candidate, nil
 }
 
-// change runs a command and returns what it changed: by package, the versions
-// before and after, "" for none.
+// change runs a command and returns its changes: by package, the versions before and after, "" for
+// none.
 func (m *packager) change(ctx context.Context, args []string) (any, error) {
 	before, err := m.installed(ctx)
 	if err != nil {
@@ -189,7 +189,7 @@ func (m *packager) change(ctx context.Context, args []string) (any, error) {
 	return changes, err
 }
 
-// words writes packages as the manager takes them.
+// words returns packages in the format of the manager.
 func (m *packager) words(packages []packageWord) ([]string, error) {
 	var words []string
 	for _, p := range packages {
@@ -211,9 +211,8 @@ func (m *packager) words(packages []packageWord) ([]string, error) {
 	return words, nil
 }
 
-// checkPackage refuses what a manager takes for something else than a name or a
-// version: a path, a pattern, an option, or for apt a hyphen at the end, which
-// turns installing into removing.
+// checkPackage refuses words that a manager would not take for a name or a version: a path, a
+// pattern, an option, or for apt a hyphen at the end, which means removing instead of installing.
 func checkPackage(s string) error {
 	if regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9+._:~^@-]*[A-Za-z0-9+._:~^@])?$`).MatchString(s) {
 		return nil
@@ -235,8 +234,8 @@ func parseTwoFields(line string) (name, version string) {
 	return "", ""
 }
 
-// parseAptUpgrade reads `Inst bash [5.1-2] (5.2-1 Debian:12/stable [amd64])`;
-// without a version in brackets the package would be new.
+// parseAptUpgrade parses `Inst bash [5.1-2] (5.2-1 Debian:12/stable [amd64])`; without a version in
+// brackets the package would be new.
 func parseAptUpgrade(line string) (name, version string) {
 	if f := strings.Fields(line); len(f) > 3 && f[0] == "Inst" && strings.HasPrefix(f[2], "[") {
 		return f[1], strings.TrimPrefix(f[3], "(")
@@ -272,7 +271,7 @@ func parseDnfUpgrade(line string) (name, version string) {
 	return f[0][:strings.LastIndex(f[0], ".")], f[1]
 }
 
-// parseZypperUpgrade reads `v | Main | bash | 5.1-1 | 5.2-1 | x86_64`.
+// parseZypperUpgrade parses `v | Main | bash | 5.1-1 | 5.2-1 | x86_64`.
 func parseZypperUpgrade(line string) (name, version string) {
 	f := strings.Split(line, "|")
 	if len(f) != 6 || strings.TrimSpace(f[0]) != "v" {
@@ -281,7 +280,7 @@ func parseZypperUpgrade(line string) (name, version string) {
 	return strings.TrimSpace(f[2]), strings.TrimSpace(f[4])
 }
 
-// parseApk reads `busybox-extras-1.36.1-r5`: the version is the last two parts.
+// parseApk parses `busybox-extras-1.36.1-r5`: the version is the last two parts.
 func parseApk(line string) (name, version string) {
 	release := strings.LastIndex(line, "-")
 	if release < 0 {
@@ -304,7 +303,7 @@ func parseApkUpgrade(line string) (name, version string) {
 	return name, f[2]
 }
 
-// parsePacmanUpgrade reads `bash 5.2.021-1 -> 5.2.026-2`.
+// parsePacmanUpgrade parses `bash 5.2.021-1 -> 5.2.026-2`.
 func parsePacmanUpgrade(line string) (name, version string) {
 	if f := strings.Fields(line); len(f) >= 4 && f[2] == "->" {
 		return f[0], f[3]

@@ -84,7 +84,7 @@ var pillarModule = &function.Module{
 			Run: func(_ context.Context, c *function.Call) (any, error) {
 				data := maps.Clone(pillarOf(c))
 				for name, v := range data {
-					if name != errorsKey { // which has no value in it
+					if name != errorsKey { // it contains no values
 						data[name] = kindsOf(v)
 					}
 				}
@@ -107,11 +107,11 @@ var pillarModule = &function.Module{
 	},
 }
 
-// errorsKey is where a pillar has its mistakes, as in Salt.
+// errorsKey is the key for the errors of a pillar, as in Salt.
 const errorsKey = "_errors"
 
-// pillarOf is the pillar that a function reads. Where there are mistakes they are a key of it,
-// and the function ends with 1: who reads a pillar must not take what is old for what is meant.
+// pillarOf returns the pillar for a function. If it has errors, they are a key of it, and the
+// return code is 1: a reader must not mistake an old pillar for the intended one.
 func pillarOf(c *function.Call) map[string]any {
 	data, mistakes := c.Host.PillarData(), c.Host.PillarMistakes()
 	if len(mistakes) == 0 {
@@ -126,7 +126,7 @@ func pillarOf(c *function.Call) map[string]any {
 	return data
 }
 
-// kindsOf is a value with the kind of each in its place, by Python's name for it.
+// kindsOf replaces each value in v with the name of its Python type.
 func kindsOf(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -153,7 +153,8 @@ func kindsOf(v any) any {
 	return "<str>"
 }
 
-// withErrors is one value of a pillar, which has its mistakes beside it if there are some.
+// withErrors returns one value of a pillar, together with the errors of the pillar if there are
+// any.
 func withErrors(data map[string]any, key string, v any) any {
 	mistakes, ok := data[errorsKey]
 	if !ok || key == errorsKey {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/target/fnmatch"
+	"github.com/brinebus/brine/internal/value"
 )
 
 var packageParams = []function.Param{{Name: "name", Kind: function.Words}, {Name: "pkgs", Kind: function.List}}
@@ -38,6 +39,41 @@ var pkgModule = &function.Module{
 			Example: "salt '*' pkg.del_repo 'deb http://deb.debian.org/debian stable contrib'\nsalt '*' pkg.del_repo epel",
 			Params:  []function.Param{repoName, repoRefresh},
 			Run:     pkgDelRepo,
+		},
+		{
+			Name:    "file_dict",
+			Doc:     "Return the files of packages by package, and beside them what could not be found.",
+			Example: `salt '*' pkg.file_dict bash`,
+			Varargs: true,
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				files, errs, err := pkgFiles(ctx, c)
+				packages := map[string]any{}
+				for name, list := range files {
+					packages[name] = value.Texts(list)
+				}
+				return map[string]any{"errors": value.Texts(errs), "packages": packages}, err
+			},
+		},
+		{
+			Name:    "file_list",
+			Doc:     "Return the files of packages, and beside them what could not be found.",
+			Example: `salt '*' pkg.file_list bash`,
+			Varargs: true,
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				files, errs, err := pkgFiles(ctx, c)
+				all := []string{}
+				for _, name := range slices.Sorted(maps.Keys(files)) {
+					all = append(all, files[name]...)
+				}
+				return map[string]any{"errors": value.Texts(errs), "files": value.Texts(all)}, err
+			},
+		},
+		{
+			Name:    "get_repo",
+			Doc:     "Return a repository as list_repos shows it, an empty dictionary if there is none: one of apt by its line, or all of an address as a list, one of dnf or zypper by its name.",
+			Example: "salt '*' pkg.get_repo 'deb http://deb.debian.org/debian stable main'\nsalt '*' pkg.get_repo epel",
+			Params:  []function.Param{repoName},
+			Run:     pkgGetRepo,
 		},
 		{
 			Name:    "hold",
@@ -188,8 +224,8 @@ var pkgModule = &function.Module{
 	},
 }
 
-// packagerOf returns the system's package manager, its lists fetched again if the
-// argument refresh says so.
+// packagerOf returns the system's package manager; with the argument refresh it updates the package
+// lists first.
 func packagerOf(ctx context.Context, c *function.Call) (*packager, error) {
 	m, err := findPackager()
 	if err == nil && c.Bool("refresh") {
@@ -242,7 +278,7 @@ func pkgVersion(ctx context.Context, c *function.Call) (any, error) {
 	return oneOrAll(names, versions), nil
 }
 
-// oneOrAll is the version alone if one package was asked for by name.
+// oneOrAll returns only the version if a single package was requested by name.
 func oneOrAll(names []string, versions map[string]any) any {
 	if len(names) == 1 && len(versions) == 1 && !strings.ContainsAny(names[0], "*?[") {
 		return versions[names[0]]
@@ -250,7 +286,7 @@ func oneOrAll(names []string, versions map[string]any) any {
 	return versions
 }
 
-// packageNames are the positional arguments, at least one.
+// packageNames returns the positional arguments, at least one.
 func packageNames(c *function.Call) ([]string, error) {
 	names := c.VarWords()
 	if len(names) == 0 {
@@ -320,7 +356,7 @@ func removePackages(ctx context.Context, c *function.Call, command func(*package
 	}
 	words = slices.DeleteFunc(words, func(w packageWord) bool { return installed[w.name] == nil })
 	if len(words) == 0 {
-		return map[string]any{}, nil // what is not there needs no removing
+		return map[string]any{}, nil // a missing package needs no removal
 	}
 	args, err := m.words(words)
 	if err != nil {
@@ -329,11 +365,11 @@ func removePackages(ctx context.Context, c *function.Call, command func(*package
 	return m.change(ctx, slices.Concat(command(m), []string{"--"}, args))
 }
 
-// packageWord is a package to install or remove, of any version for "".
+// packageWord is a package to install or remove; "" is any version.
 type packageWord struct{ name, version string }
 
-// packageWords reads the arguments name and pkgs; an item of pkgs is a name or a
-// dictionary of names and versions.
+// packageWords reads the arguments name and pkgs; an item of pkgs is a name or a dictionary of
+// names and versions.
 func packageWords(c *function.Call) ([]packageWord, error) {
 	var words []packageWord
 	for _, name := range c.Words("name") {

@@ -13,12 +13,12 @@ type aptRepo struct {
 	kind, uri, dist string
 	options         []string // arch=amd64, signed-by=/path
 	comps           []string
-	note            string // the comment behind it
+	note            string // the comment at its end
 	disabled        bool
 }
 
-// aptLine reads a line of sources.list: "deb [options] uri dist component...", behind a # a
-// disabled one. Any other line is none.
+// aptLine parses a line of sources.list: "deb [options] uri dist component...", disabled if it
+// follows a #. ok is false for any other line.
 func aptLine(line string) (r aptRepo, ok bool) {
 	line, r.disabled = strings.CutPrefix(strings.TrimSpace(line), "#")
 	line, r.note, _ = strings.Cut(line, "#")
@@ -42,7 +42,7 @@ func aptLine(line string) (r aptRepo, ok bool) {
 	return r, true
 }
 
-// aptEntry reads a repository as people name it.
+// aptEntry parses a repository as people write it.
 func aptEntry(text string) (aptRepo, error) {
 	r, ok := aptLine(text)
 	bad := slices.ContainsFunc(r.comps, func(s string) bool { return strings.ContainsAny(s, ":[]") })
@@ -52,7 +52,7 @@ func aptEntry(text string) (aptRepo, error) {
 	return r, nil
 }
 
-// String is the line of sources.list.
+// String returns the line of sources.list.
 func (r aptRepo) String() string {
 	words := []string{r.kind}
 	if len(r.options) > 0 {
@@ -68,7 +68,7 @@ func (r aptRepo) String() string {
 	return text
 }
 
-// shown is the repository as Salt's users know it.
+// shown returns the repository in Salt's format.
 func (r aptRepo) shown(file string) map[string]any {
 	architectures := []string{}
 	if text := r.option("arch"); text != "" {
@@ -82,7 +82,7 @@ func (r aptRepo) shown(file string) map[string]any {
 	}
 }
 
-// is tells whether both are the same repository, whatever their components and options.
+// is reports whether both are the same repository, ignoring their components and options.
 func (r aptRepo) is(o aptRepo) bool {
 	return r.kind == o.kind && r.dist == o.dist && strings.TrimSuffix(r.uri, "/") == strings.TrimSuffix(o.uri, "/")
 }
@@ -96,14 +96,14 @@ func (r aptRepo) option(name string) string {
 	return ""
 }
 
-// with is the repository with another option.
+// with returns the repository with another option.
 func (r aptRepo) with(name, v string) aptRepo {
 	r.options = slices.DeleteFunc(slices.Clone(r.options), func(o string) bool { return strings.HasPrefix(o, name+"=") })
 	r.options = append(r.options, name+"="+v)
 	return r
 }
 
-// aptRepos are the repositories of a file.
+// aptRepos returns the repositories in a file.
 func aptRepos(f repoFile) (all []aptRepo) {
 	if !strings.HasSuffix(f.path, ".sources") {
 		for line := range strings.Lines(f.text) {
@@ -119,7 +119,7 @@ func aptRepos(f repoFile) (all []aptRepo) {
 	return all
 }
 
-// modApt changes the entries of a repository, or makes one.
+// modApt changes the entries of a repository, or creates one.
 func modApt(c *function.Call, m *packager, files []repoFile) (any, error) {
 	want, err := aptEntry(c.String("repo"))
 	if err != nil {
@@ -162,8 +162,8 @@ func modApt(c *function.Call, m *packager, files []repoFile) (any, error) {
 	return map[string]any{c.String("repo"): last.shown(file)}, nil
 }
 
-// aptChange is what the arguments make of an entry: components of the repository are added to
-// its own, those of comps take their place.
+// aptChange returns the change of an entry by the arguments: components of the repository are added
+// to its own, those of comps replace them.
 func aptChange(c *function.Call, want aptRepo) (func(aptRepo) aptRepo, error) {
 	comps, architectures := c.Words("comps"), c.Words("architectures")
 	for _, word := range append(slices.Clone(comps), architectures...) {
@@ -202,7 +202,7 @@ func aptChange(c *function.Call, want aptRepo) (func(aptRepo) aptRepo, error) {
 	}, nil
 }
 
-// editApt changes the entries of a repository in a file; one that is not kept goes.
+// editApt changes the entries of a repository in a file; one with keep false is removed.
 func editApt(f repoFile, want aptRepo, change func(aptRepo) (r aptRepo, keep bool)) (text string, found bool, err error) {
 	if strings.HasSuffix(f.path, ".sources") {
 		return editStanzas(f, want, change)
@@ -219,7 +219,7 @@ func editApt(f repoFile, want aptRepo, change func(aptRepo) (r aptRepo, keep boo
 		switch {
 		case !keep:
 		case after.String() == r.String():
-			b.WriteString(line) // as it was written
+			b.WriteString(line) // unchanged
 		default:
 			b.WriteString(after.String() + "\n")
 		}
@@ -227,13 +227,13 @@ func editApt(f repoFile, want aptRepo, change func(aptRepo) (r aptRepo, keep boo
 	return b.String(), found, nil
 }
 
-// aptStanza is a repository in the newer form, or several: lines with fields.
+// aptStanza is one repository or several in the newer format: lines with fields.
 type aptStanza struct {
-	lines []string // with their ends
-	blank []string // the empty lines behind it
+	lines []string // including line ends
+	blank []string // the empty lines after it
 }
 
-// aptStanzas cuts a file of the newer form at its empty lines. Put together they are the file.
+// aptStanzas splits a file in the newer format at its empty lines. Joined again, they are the file.
 func aptStanzas(text string) (all []aptStanza) {
 	var s aptStanza
 	for line := range strings.Lines(text) {
@@ -250,8 +250,8 @@ func aptStanzas(text string) (all []aptStanza) {
 	return append(all, s)
 }
 
-// field is the value of a field with the lines that continue it, and where it stands; at is
-// -1 for one that there is not.
+// field returns the value of a field with its continuation lines, and its position; at is -1 if it
+// is missing.
 func (s *aptStanza) field(name string) (value string, at, end int) {
 	for i, line := range s.lines {
 		key, v, ok := strings.Cut(line, ":")
@@ -273,7 +273,7 @@ func (s *aptStanza) words(name string) []string {
 	return append([]string{}, strings.Fields(v)...)
 }
 
-// repos are those that the stanza means: each kind, address and suite is one.
+// repos returns the repositories of the stanza: one for each type, address and suite.
 func (s *aptStanza) repos() (all []aptRepo) {
 	enabled, _, _ := s.field("Enabled")
 	one := aptRepo{comps: s.words("Components"), disabled: strings.EqualFold(enabled, "no")}
@@ -293,7 +293,7 @@ func (s *aptStanza) repos() (all []aptRepo) {
 	return all
 }
 
-// set gives a field another value.
+// set sets the value of a field.
 func (s *aptStanza) set(name, v string) {
 	_, at, end := s.field(name)
 	if at < 0 {
@@ -305,7 +305,7 @@ func (s *aptStanza) set(name, v string) {
 	s.lines = slices.Replace(s.lines, at, end, name+": "+v+"\n")
 }
 
-// editStanzas changes a repository that has a stanza of its own.
+// editStanzas changes a repository that has its own stanza.
 func editStanzas(f repoFile, want aptRepo, change func(aptRepo) (aptRepo, bool)) (text string, found bool, err error) {
 	var b strings.Builder
 	for _, s := range aptStanzas(f.text) {
@@ -326,7 +326,7 @@ func editStanzas(f repoFile, want aptRepo, change func(aptRepo) (aptRepo, bool))
 	return b.String(), found, nil
 }
 
-// apply writes what differs.
+// apply writes the differences.
 func (s *aptStanza) apply(before, after aptRepo) {
 	if !slices.Equal(before.comps, after.comps) {
 		s.set("Components", strings.Join(after.comps, " "))

@@ -10,10 +10,10 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// aptPrints is apt-get that does nothing and says what it would do.
+// aptPrints runs apt-get without changes; it prints what it would do.
 var aptPrints = []string{"apt-get", "-q", "--just-print"}
 
-// needApt says of what only apt can do that another manager is there.
+// needApt returns an error for a feature that only apt has.
 func (m *packager) needApt(what string) error {
 	if m.name == "apt" {
 		return nil
@@ -77,7 +77,7 @@ func pkgAutoremove(ctx context.Context, c *function.Call) (any, error) {
 	return nil, m.needApt("autoremove")
 }
 
-// holds are the programs that hold packages, and let them go.
+// holds are the commands that hold and unhold packages.
 var holds = map[string][2][]string{
 	"apt":    {{"apt-mark", "hold", "--"}, {"apt-mark", "unhold", "--"}},
 	"dnf":    {{"dnf", "-q", "versionlock", "add", "--"}, {"dnf", "-q", "versionlock", "delete", "--"}},
@@ -119,10 +119,10 @@ func pkgHold(ctx context.Context, c *function.Call, hold bool) (any, error) {
 	return all, nil
 }
 
-// infoFields are what is asked of a package, in this order.
+// infoFields are the queried fields of a package, in this order.
 var infoFields = []string{"name", "version", "arch", "size", "source", "summary"}
 
-// infoPrograms ask for them, a line a package with tabs between.
+// infoPrograms query them; they print one line for each package, separated by tabs.
 var infoPrograms = map[string][]string{
 	"apt":    {"dpkg-query", "-W", "-f", "${Package}\t${Version}\t${Architecture}\t${Installed-Size}\t${source:Package}\t${binary:Summary}\n"},
 	"dnf":    rpmInfo,
@@ -194,7 +194,7 @@ func pkgOwner(ctx context.Context, c *function.Call) (any, error) {
 	return owners, nil
 }
 
-// owner is the package of a file, "" for none.
+// owner returns the package of a file, "" for none.
 func (m *packager) owner(ctx context.Context, path string) string {
 	args := map[string][]string{
 		"apt": {"dpkg-query", "-S", "--", path}, "dnf": {"rpm", "-qf", "--qf", "%{NAME}\n", "--", path}, "zypper": {"rpm", "-qf", "--qf", "%{NAME}\n", "--", path},
@@ -202,12 +202,48 @@ func (m *packager) owner(ctx context.Context, path string) string {
 	}[m.name]
 	text, err := m.run(ctx, args)
 	if err != nil {
-		return "" // which is how they say that it belongs to nobody
+		return "" // it belongs to no package
 	}
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	if m.name == "apt" {
 		line, _, _ = strings.Cut(line, ": ")
-		line, _, _ = strings.Cut(line, ":") // of another architecture
+		line, _, _ = strings.Cut(line, ":") // with another architecture
 	}
 	return line
+}
+
+// filePrograms list the files of a package.
+var filePrograms = map[string][]string{
+	"apt": {"dpkg-query", "-L", "--"}, "dnf": {"rpm", "-ql", "--"}, "zypper": {"rpm", "-ql", "--"},
+	"apk": {"apk", "info", "-q", "-L", "--"}, "pacman": {"pacman", "-Qlq", "--"},
+}
+
+// pkgFiles returns the files of the named packages, and the manager's errors.
+func pkgFiles(ctx context.Context, c *function.Call) (files map[string][]string, errs []string, err error) {
+	names := c.VarWords()
+	m, err := findPackager()
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(names) == 0 {
+		return nil, nil, function.Invalid("name a package")
+	}
+	program := filePrograms[m.name]
+	if program == nil {
+		return nil, nil, m.needApt("file_list")
+	}
+	files = map[string][]string{}
+	for _, name := range names {
+		text, err := m.run(ctx, append(slices.Clone(program), name))
+		if ctx.Err() != nil {
+			return nil, nil, err
+		}
+		if err != nil {
+			errs = append(errs, err.Error())
+			c.SetRetcode(1)
+			continue
+		}
+		files[name] = strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
+	}
+	return files, errs, nil
 }

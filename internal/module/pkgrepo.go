@@ -14,8 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// aptParams and rpmParams are what a repository has with one kind of manager, and not with
-// the others.
+// aptParams and rpmParams are the parameters of a repository for only one kind of manager.
 var (
 	aptParams = []function.Param{{Name: "architectures", Kind: function.Words}, {Name: "comps", Kind: function.Words}, {Name: "signedby", Kind: function.Path}}
 	rpmParams = []function.Param{
@@ -26,7 +25,7 @@ var (
 	repoRefresh = function.Param{Name: "refresh", Kind: function.Bool, Default: true}
 )
 
-// repoDirs are where managers look for files of repositories, and how these are called.
+// repoDirs are the directories of repository files, and the suffix of their names.
 var repoDirs = map[string]struct{ dir, suffix string }{
 	"apt":    {"/etc/apt/sources.list.d", ".list"},
 	"dnf":    {"/etc/yum.repos.d", ".repo"},
@@ -35,10 +34,10 @@ var repoDirs = map[string]struct{ dir, suffix string }{
 
 const aptMain = "/etc/apt/sources.list"
 
-// repoLock keeps two changes of one minion apart.
+// repoLock serialises changes.
 var repoLock sync.Mutex
 
-// repoManager is the package manager, which must be one whose repositories are files.
+// repoManager returns the package manager; it must be one whose repositories are files.
 func repoManager(what string) (*packager, error) {
 	m, err := findPackager()
 	if err != nil {
@@ -50,12 +49,12 @@ func repoManager(what string) (*packager, error) {
 	return m, nil
 }
 
-// repoFile is one file of repositories.
+// repoFile is one file with repositories.
 type repoFile struct{ path, text string }
 
-// repoFiles are those that there are, sorted by name.
+// repoFiles returns the existing files, sorted by name.
 func repoFiles(c *function.Call, m *packager) ([]repoFile, error) {
-	paths, _ := filepath.Glob(c.Host.Path(repoDirs[m.name].dir) + "/*") // the pattern is good
+	paths, _ := filepath.Glob(c.Host.Path(repoDirs[m.name].dir) + "/*") // the pattern is valid
 	if m.name == "apt" {
 		paths = append([]string{c.Host.Path(aptMain)}, paths...)
 	}
@@ -77,9 +76,42 @@ func repoFiles(c *function.Call, m *packager) ([]repoFile, error) {
 }
 
 func pkgRepos(_ context.Context, c *function.Call) (any, error) {
-	m, err := repoManager("list_repos")
+	_, repos, err := allRepos(c, "list_repos")
+	return repos, err
+}
+
+func pkgGetRepo(_ context.Context, c *function.Call) (any, error) {
+	name := c.String("repo")
+	m, repos, err := allRepos(c, "get_repo")
 	if err != nil {
 		return nil, err
+	}
+	if repo, ok := repos[strings.TrimSuffix(name, "/")]; ok {
+		return repo, nil
+	}
+	if m.name != "apt" {
+		return map[string]any{}, nil
+	}
+	want, err := aptEntry(name)
+	if err != nil {
+		return nil, err
+	}
+	files, err := repoFiles(c, m)
+	for _, f := range files {
+		for _, r := range aptRepos(f) {
+			if r.is(want) {
+				return r.shown(f.path), err
+			}
+		}
+	}
+	return map[string]any{}, err
+}
+
+// allRepos returns the repositories by address or name, and their package manager.
+func allRepos(c *function.Call, what string) (*packager, map[string]any, error) {
+	m, err := repoManager(what)
+	if err != nil {
+		return nil, nil, err
 	}
 	files, err := repoFiles(c, m)
 	repos := map[string]any{}
@@ -94,7 +126,7 @@ func pkgRepos(_ context.Context, c *function.Call) (any, error) {
 			repos[key] = append(list, r.shown(f.path))
 		}
 	}
-	return repos, err
+	return m, repos, err
 }
 
 func pkgModRepo(ctx context.Context, c *function.Call) (any, error) {
@@ -121,7 +153,7 @@ func pkgModRepo(ctx context.Context, c *function.Call) (any, error) {
 	return ret, m.fetchLists(ctx, c)
 }
 
-// fetchLists has what was changed take effect for apt; the others look by themselves.
+// fetchLists makes changes take effect for apt; the other managers do that themselves.
 func (m *packager) fetchLists(ctx context.Context, c *function.Call) error {
 	if m.name != "apt" || !c.Bool("refresh") {
 		return nil
@@ -132,8 +164,8 @@ func (m *packager) fetchLists(ctx context.Context, c *function.Call) error {
 	return nil
 }
 
-// checkRepoArguments refuses what belongs to another manager, and texts that would be more
-// than one value in a file.
+// checkRepoArguments refuses arguments for another manager, and texts that would be more than one
+// value in a file.
 func checkRepoArguments(c *function.Call, m *packager) error {
 	others := aptParams
 	if m.name == "apt" {
@@ -167,7 +199,8 @@ func repoTexts(v any) []string {
 	return nil
 }
 
-// disabledRepo is what the arguments enabled and disabled say; set is false for nothing.
+// disabledRepo returns the value of the arguments enabled and disabled; set is false if neither is
+// given.
 func disabledRepo(c *function.Call) (disabled, set bool) {
 	if c.Has("enabled") {
 		return !c.Bool("enabled"), true
@@ -175,7 +208,7 @@ func disabledRepo(c *function.Call) (disabled, set bool) {
 	return c.Bool("disabled"), c.Has("disabled")
 }
 
-// newRepoFile is where a new repository is to stand: the argument file, which must be one that
+// newRepoFile returns the path for a new repository: the argument file, which must be a file that
 // the manager reads.
 func newRepoFile(c *function.Call, m *packager, otherwise string) (string, error) {
 	d := repoDirs[m.name]
@@ -193,7 +226,7 @@ func newRepoFile(c *function.Call, m *packager, otherwise string) (string, error
 	return c.Host.Path(file), nil
 }
 
-// isRepoWord tells whether s can be the name of a repository or of its file.
+// isRepoWord reports whether s can be the name of a repository or of its file.
 func isRepoWord(s string) bool {
 	return s != "" && s[0] != '.' && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:-") == ""
 }
@@ -227,7 +260,7 @@ func pkgDelRepo(ctx context.Context, c *function.Call) (any, error) {
 	return changes, m.fetchLists(ctx, c)
 }
 
-// dropRepo takes a repository out of all files. One that has nothing left goes.
+// dropRepo removes a repository from all files. A file that is then empty is deleted.
 func dropRepo(c *function.Call, files []repoFile, drop func(repoFile) (string, bool, error)) (string, error) {
 	var changes []string
 	for _, f := range files {
@@ -255,7 +288,7 @@ func dropRepo(c *function.Call, files []repoFile, drop func(repoFile) (string, b
 	return strings.Join(changes, "\n"), nil
 }
 
-// without is r without the components of want: false where nothing is left of it.
+// without returns r without the components of want; false if nothing is left.
 func (want aptRepo) without(r aptRepo) (aptRepo, bool) {
 	if len(want.comps) == 0 {
 		return r, false

@@ -118,6 +118,8 @@ func TestRepositoriesOfDnf(t *testing.T) {
 	if len(repos) != 3 {
 		t.Errorf("list_repos: %v", repos)
 	}
+	same(t, "get_repo", good(t, m, "pkg.get_repo", nil, "epel"), repos["epel"])
+	same(t, "get_repo of none", good(t, m, "pkg.get_repo", nil, "nosuch"), map[string]any{})
 	good(t, m, "pkg.del_repo", nil, "extra")
 	good(t, m, "pkg.del_repo", nil, "epel")
 	same(t, "what is left", content(t, m.Path("/etc/yum.repos.d/base.repo")), "# base\n[base]\nbaseurl=http://c/\nenabled=0\ngpgcheck=1\n\n# more\n")

@@ -7,7 +7,7 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// sectionName is the name in a line [NAME], "" for any other line.
+// sectionName returns the name in a line [NAME], "" for any other line.
 func sectionName(line string) string {
 	name, ok := strings.CutPrefix(strings.TrimSpace(line), "[")
 	name, closed := strings.CutSuffix(name, "]")
@@ -17,8 +17,8 @@ func sectionName(line string) string {
 	return name
 }
 
-// section is where the section of that name stands among the lines: its header and what is
-// behind it, without empty lines and comments before the next one. from is -1 for none.
+// section returns the lines of the section with that name: its header and content, without empty
+// lines and comments before the next one. from is -1 for none.
 func section(lines []string, name string) (from, to int) {
 	from = slices.IndexFunc(lines, func(line string) bool { return sectionName(line) == name })
 	if from < 0 {
@@ -33,7 +33,7 @@ func section(lines []string, name string) (from, to int) {
 	return from, to
 }
 
-// cutSection is the text without a section.
+// cutSection returns the text without a section.
 func cutSection(text, name string) (string, bool) {
 	lines := slices.Collect(strings.Lines(text))
 	from, to := section(lines, name)
@@ -43,7 +43,7 @@ func cutSection(text, name string) (string, bool) {
 	return strings.Join(slices.Delete(lines, from, to), ""), true
 }
 
-// rpmRepos are the repositories of a file by name, each with its settings and the file.
+// rpmRepos returns the repositories in a file by name, each with its settings and the file.
 func rpmRepos(f repoFile) map[string]any {
 	all := map[string]any{}
 	var one map[string]any
@@ -62,7 +62,7 @@ func rpmRepos(f repoFile) map[string]any {
 	return all
 }
 
-// modRPM changes the settings of a repository, or makes one.
+// modRPM changes the settings of a repository, or creates one.
 func modRPM(c *function.Call, m *packager, files []repoFile) (any, error) {
 	name := c.String("repo")
 	if !isRepoWord(name) {
@@ -97,7 +97,7 @@ func modRPM(c *function.Call, m *packager, files []repoFile) (any, error) {
 	return map[string]any{name: rpmRepos(f)[name]}, nil
 }
 
-// rpmSettings are the settings that the arguments give, in the order of their names.
+// rpmSettings returns the settings in the arguments, sorted by name.
 func rpmSettings(c *function.Call) (list [][2]string) {
 	number := map[bool]string{true: "1", false: "0"}
 	for _, p := range rpmParams {
@@ -115,7 +115,7 @@ func rpmSettings(c *function.Call) (list [][2]string) {
 	return list
 }
 
-// setInSection gives a setting of a section another value; an empty one takes it away.
+// setInSection sets a setting in a section; an empty value removes it.
 func setInSection(lines []string, name, key, v string) []string {
 	from, to := section(lines, name)
 	at, end := to, to
@@ -123,7 +123,7 @@ func setInSection(lines []string, name, key, v string) []string {
 		if k, _, ok := strings.Cut(lines[i], "="); ok && strings.TrimSpace(k) == key {
 			at, end = i, i+1
 			for end < to && strings.HasPrefix(lines[end], " ") {
-				end++ // what continues the value
+				end++ // continuation lines of the value
 			}
 			break
 		}

@@ -189,7 +189,7 @@ var psModule = &function.Module{
 	},
 }
 
-// each describes every item of a list.
+// each applies describe to every item of a list.
 func each[T any](list []T, describe func(T) any) []any {
 	all := make([]any, len(list))
 	for i, item := range list {
@@ -288,8 +288,8 @@ func psCPUPercent(ctx context.Context, c *function.Call) (any, error) {
 	return percent[0], nil
 }
 
-// psKill refuses 0 and negative numbers, which mean groups of processes and
-// everything the minion may signal.
+// psKill refuses 0 and negative numbers, which mean process groups and everything that the minion
+// may signal.
 func psKill(_ context.Context, c *function.Call) (any, error) {
 	if c.Int("pid") < 1 {
 		return nil, function.Invalid("a pid is positive, not %d", c.Int("pid"))
@@ -322,8 +322,8 @@ func psNetwork(ctx context.Context, c *function.Call) (any, error) {
 	return nil, function.Invalid("there is no interface %q", name)
 }
 
-// findProcesses returns the processes that the arguments of ps.pgrep select,
-// never the minion itself.
+// findProcesses returns the processes that the arguments of ps.pgrep select, never the minion
+// itself.
 func findProcesses(ctx context.Context, c *function.Call) ([]*process.Process, error) {
 	text := c.String("pattern")
 	if !c.Bool("pattern_is_regex") {
@@ -340,7 +340,7 @@ func findProcesses(ctx context.Context, c *function.Call) ([]*process.Process, e
 	return slices.DeleteFunc(all, func(p *process.Process) bool { return !selectsProcess(ctx, c, p, pattern) }), ctx.Err()
 }
 
-// selectsProcess does not select a process that has ended meanwhile.
+// selectsProcess returns false for a process that has ended meanwhile.
 func selectsProcess(ctx context.Context, c *function.Call, p *process.Process, pattern *regexp.Regexp) bool {
 	name, err := p.NameWithContext(ctx)
 	if c.Bool("full") {
@@ -377,8 +377,8 @@ func psPkill(ctx context.Context, c *function.Call) (any, error) {
 	return map[string]any{"killed": killed}, nil
 }
 
-// processAttributes are what ps.proc_info can tell. An attribute that the
-// system does not show to the minion is left out.
+// processAttributes are the attributes of ps.proc_info. One that the system hides from the minion
+// is omitted.
 var processAttributes = []struct {
 	name string
 	read func(context.Context, *process.Process) (any, error)
@@ -451,7 +451,7 @@ func psTop(ctx context.Context, c *function.Call) (any, error) {
 	return busiest(ctx, all, before, time.Since(begin).Seconds(), c.Int("num_processes")), nil
 }
 
-// busiest describes the n processes that used most since before.
+// busiest describes the n processes that used the most CPU since before.
 func busiest(ctx context.Context, all []*process.Process, before map[int32]*cpu.TimesStat, elapsed float64, n int) []any {
 	type use struct {
 		p            *process.Process

@@ -14,9 +14,8 @@ import (
 	"github.com/brinebus/brine/internal/target"
 )
 
-// The return codes of publish.* and mine.*: those with which the commands end, so
-// that a refusal, an empty target, a silent minion and an absent master can be told
-// apart.
+// The return codes of publish.* and mine.*. They are the exit codes of the commands, so that a
+// refusal, an empty target, an unresponsive minion and an unreachable master can be distinguished.
 const (
 	codeFailed   = 1
 	codeNoMatch  = 2
@@ -24,7 +23,7 @@ const (
 	codeAway     = 69
 )
 
-// publication are the parameters that publish and full_data share.
+// publication are the parameters shared by publish and full_data.
 var publication = []function.Param{
 	{Name: "tgt", Kind: function.Any, Required: true},
 	{Name: "fun", Kind: function.Words, Required: true},
@@ -44,7 +43,7 @@ var runnerParams = []function.Param{
 	{Name: "full_return", Kind: function.Bool}, {Name: "asynchronous", Kind: function.Bool},
 }
 
-// publishModule lets minions use each other through the master.
+// publishModule runs functions on other minions through the master.
 var publishModule = &function.Module{
 	Name: "publish",
 	Doc:  "Functions that run others on other minions, or on the master, through the master and as far as its settings peer and peer_run allow.",
@@ -84,7 +83,7 @@ var publishModule = &function.Module{
 	},
 }
 
-// publishTo publishes and shows the answers by show.
+// publishTo publishes a job and formats the answers with show.
 func publishTo(ctx context.Context, c *function.Call, r *function.Caller, show func([]function.Answer) map[string]any) (any, error) {
 	answers, err := askMinions(ctx, c, r, false)
 	if err != nil {
@@ -104,12 +103,12 @@ func publishTo(ctx context.Context, c *function.Call, r *function.Caller, show f
 	return show(answers), nil
 }
 
-// missingPeers is where publish.publish has those that did not return. An id of a minion
-// has no such character, and below an id stands what its minion returned and nothing else:
-// so nobody is taken for silent, or for heard, by what they answer.
+// missingPeers is the key for the minions that did not return to publish.publish. A minion id
+// cannot contain #, and the value below an id is only the return of that minion: so no return can
+// be mistaken for a missing one, or the reverse.
 const missingPeers = "#missing"
 
-// showReturns has what each returned, and apart from that who did not.
+// showReturns shows each return, and separately the minions that did not return.
 func showReturns(answers []function.Answer) map[string]any {
 	out, missing := map[string]any{}, map[string]any{}
 	for _, a := range answers {
@@ -125,7 +124,7 @@ func showReturns(answers []function.Answer) map[string]any {
 	return out
 }
 
-// showFull has of each what is known of its job, with ret or error.
+// showFull shows everything about the job of each minion, with ret or error.
 func showFull(answers []function.Answer) map[string]any {
 	out := map[string]any{}
 	for _, a := range answers {
@@ -142,10 +141,10 @@ func showFull(answers []function.Answer) map[string]any {
 	return out
 }
 
-// unreturned is why a minion did not return, in Salt's words.
+// unreturned says why a minion did not return, in Salt's words.
 func unreturned(a function.Answer) string { return "Minion did not return. [" + a.Text + "]" }
 
-// begun is a job that nobody waits for.
+// begun shows a job whose returns are not awaited.
 func begun(answers []function.Answer) map[string]any {
 	jid, ids := "", []any{}
 	for _, a := range answers {
@@ -157,7 +156,7 @@ func begun(answers []function.Answer) map[string]any {
 	return map[string]any{"jid": jid, "minions": ids}
 }
 
-// askMinions puts the question of publish, full_data and check.
+// askMinions runs publish, full_data and check.
 func askMinions(ctx context.Context, c *function.Call, r *function.Caller, check bool) ([]function.Answer, error) {
 	p, err := readPublication(c.Bound())
 	if err != nil {
@@ -175,7 +174,7 @@ func askMinions(ctx context.Context, c *function.Call, r *function.Caller, check
 	return answers, coded(c, err)
 }
 
-// coded sets the return code for a failure of the master's.
+// coded sets the return code for an error from the master.
 func coded(c *function.Call, err error) error {
 	switch {
 	case errors.Is(err, function.ErrRefused):
@@ -203,14 +202,13 @@ func checkPublication(ctx context.Context, c *function.Call, r *function.Caller)
 	return map[string]any{"allowed": true, "minions": ids, "reason": ""}, nil
 }
 
-// published reads what is to be run where. What goes through another master is for
-// that one to decide.
+// published reads what runs where. A job through another master is authorised there.
 func published(a *function.Arguments) function.Reading {
 	p, err := readPublication(a)
 	return function.Reading{Inner: p.Inner(), Hidden: err != nil || a.Has("via_master")}
 }
 
-// readPublication reads the parameters but for via_master.
+// readPublication reads all parameters except via_master.
 func readPublication(a *function.Arguments) (function.Publication, error) {
 	p := function.Publication{TargetType: a.String("tgt_type"), Returner: a.String("returner"), Timeout: time.Duration(a.Float("timeout") * float64(time.Second))}
 	if old := a.String("expr_form"); old != "" {
@@ -240,14 +238,15 @@ func readPublication(a *function.Arguments) (function.Publication, error) {
 	return p, nil
 }
 
-// listed is arg, or the list that a text is in YAML, as scripts and schedules quote
-// it: arguments, and not one that is a list. Other texts stay words for the master.
+// listed returns arg, or if it is a text with a list in YAML, as scripts and schedules quote it,
+// that list: it is the arguments, not one argument that is a list. Other texts are parsed by the
+// master.
 func listed(arg any) (any, error) {
 	text, ok := arg.(string)
 	if !ok {
 		return arg, nil
 	}
-	if text == "" { // how Salt's users write that there is no argument, before the kind of target
+	if text == "" { // Salt's users write this for no argument, before the target type
 		return nil, nil
 	}
 	v, err := argument.Word(text)
@@ -260,8 +259,8 @@ func listed(arg any) (any, error) {
 	return arg, nil
 }
 
-// argumentLists returns the arguments of each function. One function takes a
-// list, or one argument by itself; several take a list of lists.
+// argumentLists returns the arguments of each function. One function gets a list, or a single
+// argument; several get a list of lists.
 func argumentLists(arg any, functions int) ([][]any, error) {
 	lists := make([][]any, functions)
 	list, isList := arg.([]any)
@@ -287,17 +286,17 @@ func argumentLists(arg any, functions int) ([][]any, error) {
 	return lists, nil
 }
 
-// viaMaster finds the master that the caller wants to go through among those that are
-// connected. He may leave out its port, or name the one that it has by default.
+// viaMaster finds the requested master among the connected ones. The port may be missing in either
+// name.
 func viaMaster(c *function.Call, master string) (string, error) {
 	if master == "" {
 		return "", nil
 	}
-	link, err := masterLink(c.Host)
+	up, err := masterConnection(c.Host)
 	if err != nil {
 		return "", err
 	}
-	names := link.Masters()
+	names := up.Masters()
 	if slices.Contains(names, master) {
 		return master, nil
 	}
@@ -310,7 +309,7 @@ func viaMaster(c *function.Call, master string) (string, error) {
 	return "", function.Invalid("via_master %q: this minion is connected to %s only", master, strings.Join(names, ", "))
 }
 
-// splitAddress cuts the port off, "" where there is none; [::1]:4506 is ::1 and 4506.
+// splitAddress splits off the port, "" if there is none; [::1]:4506 gives ::1 and 4506.
 func splitAddress(address string) (host, port string) {
 	if host, port, err := net.SplitHostPort(address); err == nil {
 		return host, port
@@ -318,7 +317,7 @@ func splitAddress(address string) (host, port string) {
 	return strings.Trim(address, "[]"), ""
 }
 
-// readRunner reads what publish.runner is to run.
+// readRunner reads what publish.runner has to run.
 func readRunner(a *function.Arguments) (salt.Command, error) {
 	f, err := salt.ParseFunction(a.String("fun"))
 	if err != nil {
@@ -328,11 +327,11 @@ func readRunner(a *function.Arguments) (salt.Command, error) {
 	if err != nil {
 		return salt.Command{}, err
 	}
-	lists, _ := argumentLists(arg, 1) // one function takes anything
+	lists, _ := argumentLists(arg, 1) // one function accepts anything
 	return salt.Command{Function: f, Args: lists[0], Kwargs: a.Map("kwarg")}, nil
 }
 
-// onMaster makes the Calls of a function that runs a runner, or a wheel function.
+// onMaster returns the Calls of a function that runs a runner, or a wheel function.
 func onMaster(wheel bool) *function.Calls {
 	return &function.Calls{
 		Read: func(a *function.Arguments) function.Reading {
@@ -375,7 +374,7 @@ func runOnMaster(ctx context.Context, c *function.Call, r *function.Caller, q fu
 	return fullReturn(c, a, err), nil
 }
 
-// fullReturn is what is known of a runner that has begun.
+// fullReturn returns everything about a runner that has started.
 func fullReturn(c *function.Call, a function.RunnerAnswer, err error) map[string]any {
 	full := map[string]any{"jid": string(a.JID), "retcode": int64(c.Retcode())}
 	if err != nil {

@@ -202,7 +202,7 @@ func TestPublication(t *testing.T) {
 	}
 }
 
-// several is a MasterLink to masters with these names.
+// several is a MasterConnection to masters with these names.
 type several []string
 
 func (s several) Masters() []string                  { return s }

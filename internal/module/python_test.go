@@ -9,6 +9,7 @@ import (
 	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // saltModule is what people have in _modules: no first line, not executable.
@@ -45,6 +46,10 @@ def pillar(key):
 
 def types(pair=(1, 2), *more, last=None, **named):
     return {"pair": isinstance(pair, tuple), "more": list(more), "last": last, "named": named}
+
+
+def exact():
+    return {"z": (1, "x"), "a": {2}, "m": {1: b"y", None: [()]}}
 
 
 def list_():
@@ -104,8 +109,13 @@ func TestModulesOfPython(t *testing.T) {
 	same(t, "list", good(t, h, "tools.list", nil), []any{"a", "b"})
 	same(t, "types", good(t, h, "tools.types", nil), map[string]any{"pair": true, "more": []any{}, "last": nil, "named": map[string]any{}})
 	same(t, "types", good(t, h, "tools.types", map[string]any{"last": 1, "x": "y"}, []any{3}, 4, "5"), map[string]any{"pair": false, "more": []any{4, "5"}, "last": 1, "named": map[string]any{"x": "y"}})
+	exact := run(t, h, "tools.exact", nil).Return
+	if got, want := value.Repr(exact), `{'z': (1, 'x'), 'a': {2}, 'm': {1: b'y', None: [()]}}`; got != want {
+		t.Errorf("exactly: %s, want %s", got, want)
+	}
+	same(t, "on the wire", wire(t, exact), map[string]any{"z": []any{1, "x"}, "a": []any{2}, "m": map[string]any{"1": "y", "null": []any{[]any{}}}})
 	same(t, "functions", good(t, h, "sys.list_functions", nil, "tools"), []any{
-		"tools.again", "tools.code", "tools.echo", "tools.join", "tools.list", "tools.pillar", "tools.run", "tools.stop", "tools.types", "tools.who",
+		"tools.again", "tools.code", "tools.echo", "tools.exact", "tools.join", "tools.list", "tools.pillar", "tools.run", "tools.stop", "tools.types", "tools.who",
 	})
 	if doc := good(t, h, "sys.doc", nil, "tools.who").(map[string]any)["tools.who"].(string); !strings.HasPrefix(doc, "Greet the minion.") || !strings.Contains(doc, "tools.who(greeting='hello')") {
 		t.Errorf("sys.doc: %q", doc)
@@ -129,7 +139,7 @@ func TestModulesOfPythonFail(t *testing.T) {
 		"misses.py": {"import no_such_package\ndef f(): pass\n", "it imports no_such_package, which this machine's python3 does not have"},
 		"early.py":  {"x = __salt__['test.ping']()\n", "__salt__ can be used while a function runs"},
 		"torn.py":   {"def f(:\n", "SyntaxError"},
-		"other":     {"text", "is passed over: it is neither executable nor a module of Python"},
+		"other":     {"text", "is skipped: it is neither executable nor a module of Python"},
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(c[0]), 0o644); err != nil {
 			t.Fatal(err)
@@ -195,7 +205,7 @@ func TestModulesOfPythonSync(t *testing.T) {
 		"grains": []any{"grains.place"}, "modules": []any{"modules.my-tools", "modules.notes", "modules.tools", "modules.torn"}, "returners": []any{},
 	})
 	same(t, "who", good(t, server, "tools.who", nil), "hello web1 of Debian")
-	bad(t, server, "notes.f", "notes.txt is passed over: it is neither executable nor a module of Python", nil)
+	bad(t, server, "notes.f", "notes.txt is skipped: it is neither executable nor a module of Python", nil)
 	grains := extension.OfMinion(extension.Grains, nil, server.CacheDir, h.Log)
 	same(t, "grains", grains.Collect(t.Context(), extension.Request{ID: "web1"}, extension.Env{}), map[string]any{"site": "north", "rack": 4})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// randomSeed makes a choice the same each time.
+// randomSeed makes the result reproducible.
 var randomSeed = function.Param{Name: "seed"}
 
 // randomModule makes random values.
@@ -100,7 +100,7 @@ var randomModule = &function.Module{
 	},
 }
 
-// maxRandomText bounds a random text, in characters.
+// maxRandomText limits a random text, in characters.
 const maxRandomText = 1 << 20
 
 func randomText(_ context.Context, c *function.Call) (any, error) {
@@ -126,14 +126,14 @@ func randomText(_ context.Context, c *function.Call) (any, error) {
 	return b.String(), nil
 }
 
-// systemRandom returns a number below n from the system's generator, which never
-// fails.
+// systemRandom returns a number below n from the system's generator, which never fails.
 func systemRandom(n int) int {
 	v, _ := rand.Int(rand.Reader, big.NewInt(int64(n)))
 	return int(v.Int64())
 }
 
-// randomSource returns numbers below its argument, the same ones for one seed.
+// randomSource returns a function that gives numbers below its argument, the same sequence for the
+// same seed.
 func randomSource(c *function.Call) func(int) int {
 	if !c.Has("seed") {
 		return systemRandom

@@ -1,7 +1,7 @@
 // Package module holds what a minion can execute: the functions such as test.ping and
-// cmd.run, with their documentation. What runs them is package function; what they need
-// of their minion beyond that is declared here, as [Services]. It decides nothing about
-// who may run what, and knows no network.
+// cmd.run, with their documentation. Package function runs them; what else they need from
+// their minion is declared here, as [Services]. It does not decide who may run what, and it
+// knows no network.
 //
 // To add a module:
 //
@@ -10,16 +10,16 @@
 //  2. Add it to the sorted table in registry.go.
 //  3. Each function states its parameters; arguments are checked and converted
 //     before it runs, so its body reads c.String("name") and cannot fail there.
-//  4. It gets a sentence of documentation and an example; a test insists.
-//  5. It returns values of the model of package value, or a Go slice or map that
-//     value.Encode takes, and never prints.
+//  4. It has a sentence of documentation and an example; a test checks this.
+//  5. It returns values of the types of package value, or a Go slice or map that
+//     value.Encode accepts, and never prints.
 //  6. A failure is an error, which becomes `ERROR: text` and return code 1.
-//     c.SetRetcode says another code without being an error.
+//     c.SetRetcode sets another code without an error.
 //  7. It returns soon after ctx is done. Programs are run by output or
 //     [process.Program], as argument vectors, with "--" before foreign words.
-//  8. What runs, stores or configures another function has Calls instead of Run.
-//  9. A service that the minion may lack (services(c.Host).Events == nil) is asked for
-//     by a function of services.go that answers with a clear error.
+//  8. A function that runs, stores or configures another function has Calls instead of Run.
+//  9. A service that may be nil (services(c.Host).Events == nil) is fetched with a function of
+//     services.go that returns a clear error.
 package module
 
 import (
@@ -28,9 +28,9 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// modules is all that a minion can execute. Every start of salt-call pays for what
-// is computed before main, so the tables are data that lies ready in the program
-// file, and regular expressions are compiled by the functions that need them.
+// modules is everything that a minion can execute. Every start of salt-call pays for what is
+// computed before main, so the tables are constant data in the program file, and regular
+// expressions are compiled by the functions that need them.
 var modules = function.Table{
 	archiveModule,
 	beaconsModule,
@@ -78,10 +78,9 @@ var modules = function.Table{
 	x509Module,
 }
 
-// Builtin is the table of the functions of minions.
+// Builtin returns the table of the minions' functions.
 func Builtin() function.Table { return modules }
 
-// Run executes a function of this package. It returns when the function does;
-// a function returns soon after ctx is done, and then its failure carries the
-// cause of ctx. A panic fails this call only.
+// Run executes a function of this package and returns when it ends. A function returns soon after
+// ctx is done; then its failure wraps the cause of ctx. A panic fails only this call.
 func Run(ctx context.Context, c function.Call) function.Result { return modules.Run(ctx, c) }

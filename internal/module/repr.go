@@ -6,11 +6,11 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// repr writes a value as Python does, which is how Salt's users know defaults
-// in signatures and the answers of test.arg_repr.
+// repr returns a value as Python writes it: Salt's users know this format from defaults in
+// signatures and from test.arg_repr.
 func repr(v any) string { return value.Repr(v) }
 
-// reprTuple writes a list as a Python tuple.
+// reprTuple returns a list as a Python tuple.
 func reprTuple(list []any) string {
 	items := make([]string, len(list))
 	for i, v := range list {
@@ -22,7 +22,7 @@ func reprTuple(list []any) string {
 	return "(" + strings.Join(items, ", ") + ")"
 }
 
-// typeName names the Python type of a value.
+// typeName returns the name of a value's Python type.
 func typeName(v any) string {
 	switch v.(type) {
 	case nil:

@@ -23,9 +23,8 @@ import (
 // JobTable is the running jobs of this minion.
 type JobTable interface {
 	List() []Running // a copy, oldest first
-	// Signal ends the job in the name of by: its context is cancelled, and what it
-	// started gets the signal, and soon after SIGKILL. It is an error if no such
-	// job runs.
+	// Signal ends the job on behalf of by: its context is cancelled, and its programs get the
+	// signal, and soon after SIGKILL. It is an error if no such job runs.
 	Signal(jid salt.JID, sig syscall.Signal, by string) error
 }
 
@@ -42,10 +41,10 @@ type Running struct {
 	Started    time.Time
 }
 
-// Refresher finds out anew what the minion knows of itself.
+// Refresher updates what the minion knows about itself.
 type Refresher interface {
-	RefreshGrains(context.Context) error // collects them again and tells the master
-	RefreshPillar(context.Context) error // asks the master for it again
+	RefreshGrains(context.Context) error // collects them and sends them to the master
+	RefreshPillar(context.Context) error // fetches it from the master
 }
 
 var jobID = function.Param{Name: "jid", Kind: function.String, Required: true}
@@ -81,7 +80,7 @@ var saltutilModule = &function.Module{
 		},
 		{
 			Name: "find_cached_job",
-			Doc: "Return what this minion returned for a job that is over: jid, fun, fun_args, return, retcode and success. The master, which keeps all returns, is asked for jobs.list_job, " +
+			Doc: "Return what this minion returned for a finished job: jid, fun, fun_args, return, retcode and success. The master, which keeps all returns, is asked for jobs.list_job, " +
 				"which its setting peer_run must allow.",
 			Example: `salt-call saltutil.find_cached_job 20261121113344286549`,
 			Params:  []function.Param{jobID},
@@ -265,7 +264,7 @@ var saltutilModule = &function.Module{
 	},
 }
 
-// cachedJob is what the master is asked for a job that is over.
+// cachedJob returns the request to the master for a finished job.
 func cachedJob(a *function.Arguments) function.RunnerCall {
 	return function.RunnerCall{Command: salt.Command{Function: "jobs.list_job", Args: []any{a.String("jid")}}}
 }
@@ -294,8 +293,7 @@ func findCachedJob(ctx context.Context, c *function.Call, r *function.Caller) (a
 	return one, nil
 }
 
-// otherJobs returns the running jobs that are selected, without the one that
-// asks.
+// otherJobs returns the selected running jobs, without the calling one.
 func otherJobs(c *function.Call, selected func(Running) bool) ([]Running, error) {
 	table, err := runningJobs(c.Host)
 	if err != nil {
@@ -319,7 +317,7 @@ func listJobs(c *function.Call, selected func(Running) bool) (any, error) {
 	return list, err
 }
 
-// jobDictionary is the job as Salt's users know it.
+// jobDictionary returns the job in Salt's format.
 func jobDictionary(r Running) map[string]any {
 	args := r.Args
 	if args == nil {
@@ -344,8 +342,8 @@ func signalAll(c *function.Call, sig syscall.Signal) (any, error) {
 	return signalJobs(c, sig, func(Running) bool { return true })
 }
 
-// signalJobs signals the selected jobs and returns a sentence for each. One that
-// ended meanwhile is none of the caller's business.
+// signalJobs signals the selected jobs and returns a sentence for each. A job that ended meanwhile
+// is ignored.
 func signalJobs(c *function.Call, sig syscall.Signal, selected func(Running) bool) ([]string, error) {
 	jobs, err := otherJobs(c, selected)
 	sent := []string{}
@@ -357,7 +355,7 @@ func signalJobs(c *function.Call, sig syscall.Signal, selected func(Running) boo
 	return sent, err
 }
 
-// parseSignal reads 15, TERM or SIGTERM.
+// parseSignal parses 15, TERM or SIGTERM.
 func parseSignal(s string) (syscall.Signal, error) {
 	name := strings.ToUpper(s)
 	if !strings.HasPrefix(name, "SIG") {

@@ -18,13 +18,13 @@ import (
 
 // Scheduler is the minion's schedule.
 type Scheduler interface {
-	// Schedule returns the schedule that is in force; its jobs are a copy.
+	// Schedule returns the schedule in force, with a copy of its jobs.
 	Schedule(ctx context.Context) (schedule.Status, error)
-	// SetSchedule replaces its jobs, if they can be read; save keeps them over a restart.
+	// SetSchedule replaces its jobs, if they are valid; save keeps them over a restart.
 	SetSchedule(ctx context.Context, jobs map[string]any, save bool) error
-	// RunScheduled starts a job now, beside the clock.
+	// RunScheduled starts a job now, independently of its times.
 	RunScheduled(ctx context.Context, name string) error
-	// ReloadSchedule takes it from the configuration files again.
+	// ReloadSchedule reads the schedule from the configuration files again.
 	ReloadSchedule(ctx context.Context) error
 }
 
@@ -34,7 +34,7 @@ var persist = function.Param{Name: "persist", Kind: function.Bool, Default: true
 // jobName is the parameter that names a job.
 var jobName = function.Param{Name: "name", Kind: function.String, Required: true}
 
-// scheduleModule runs functions by the clock.
+// scheduleModule manages the schedule.
 var scheduleModule = &function.Module{
 	Name: "schedule",
 	Doc:  "Functions that show and change what this minion runs by the clock. A change is kept in _schedule.conf beside the configuration, unless persist=False.",
@@ -65,7 +65,7 @@ var scheduleModule = &function.Module{
 			Params:  []function.Param{jobName, persist},
 			Calls: &function.Calls{Read: function.Nothing, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
 				return changeJob(ctx, c, r, "Deleted Job %s from schedule.", func(jobs map[string]any, name string) (string, bool) {
-					if _, isJob := jobs[name].(map[string]any); !isJob { // enabled is none, and to drop it is to enable
+					if _, isJob := jobs[name].(map[string]any); !isJob { // "enabled" is not a job, and removing it means enabling
 						return noJob(name), false
 					}
 					delete(jobs, name)
@@ -190,14 +190,14 @@ var scheduleModule = &function.Module{
 	},
 }
 
-// addedJob reads what a job runs that is added.
+// addedJob reads what a new job runs.
 func addedJob(a *function.Arguments) function.Reading {
 	inner, ok := scheduled(a.Extra())
 	return function.Reading{Inner: inner, Hidden: !ok}
 }
 
-// modifiedJob reads what a job runs once it is changed. What is not given is taken
-// from the job as it stands, which the arguments do not tell.
+// modifiedJob reads what a changed job runs. Missing parts come from the current job, which is not
+// in the arguments.
 func modifiedJob(a *function.Arguments) function.Reading {
 	given := a.Extra()
 	if given["function"] == nil {
@@ -207,8 +207,8 @@ func modifiedJob(a *function.Arguments) function.Reading {
 	return function.Reading{Inner: inner, Hidden: !ok || given["job_args"] == nil || given["job_kwargs"] == nil}
 }
 
-// keepsTag refuses a job that is given another function and keeps the tag that it had: what
-// the new one returns would be events that nobody has decided about.
+// keepsTag refuses to change the function of a job that keeps its tag: the returns of the new one
+// would be events that nobody has authorised.
 func keepsTag(r *function.Caller, job map[string]any) error {
 	tag, _ := job["tag"].(string)
 	if tag == "" {
@@ -217,8 +217,7 @@ func keepsTag(r *function.Caller, job map[string]any) error {
 	return r.Keeps(function.Inner{Command: Sending(tag)})
 }
 
-// scheduled reads the command of a job, whenever it is due, and the event that its
-// return is to be.
+// scheduled reads the command of a job, regardless of its times, and the event for its return.
 func scheduled(given map[string]any) ([]function.Inner, bool) {
 	what := map[string]any{"seconds": int64(1)}
 	for _, key := range []string{"function", "args", "job_args", "kwargs", "job_kwargs", "tag"} {
@@ -235,13 +234,13 @@ func scheduled(given map[string]any) ([]function.Inner, bool) {
 	return list, true
 }
 
-// Sending is what a return amounts to that a minion fires as an event with a tag that
-// somebody has chosen: that function, with the tag alone.
+// Sending returns the function call that corresponds to firing a return as an event with a custom
+// tag: it contains only the tag.
 func Sending(tag string) salt.Command {
 	return salt.Command{Function: "event.send", Args: []any{tag}}
 }
 
-// currentSchedule is the schedule as it stands.
+// currentSchedule returns the current schedule.
 func currentSchedule(ctx context.Context, h *function.Host) (now schedule.Status, err error) {
 	s, err := scheduleOf(h)
 	if err == nil {
@@ -253,7 +252,7 @@ func currentSchedule(ctx context.Context, h *function.Host) (now schedule.Status
 	return now, err
 }
 
-// changeableSchedule is the minion's schedule, to change it, and as it stands.
+// changeableSchedule returns the minion's scheduler, for changes, and the current schedule.
 func changeableSchedule(ctx context.Context, r *function.Caller) (Scheduler, schedule.Status, error) {
 	s, err := scheduleOf(r.Host())
 	if err != nil {
@@ -265,7 +264,7 @@ func changeableSchedule(ctx context.Context, r *function.Caller) (Scheduler, sch
 
 func noJob(name string) string { return fmt.Sprintf("Job %s does not exist.", name) }
 
-// outcomeOf is the answer in Salt's form; an error is a failure with its text.
+// outcomeOf returns the result in Salt's form; an error is a failure with its text.
 func outcomeOf(comment string, err error) (any, error) {
 	if err != nil {
 		return nil, err
@@ -273,8 +272,7 @@ func outcomeOf(comment string, err error) (any, error) {
 	return map[string]any{"result": true, "comment": comment}, nil
 }
 
-// changeJob edits the job that the argument name names. edit returns why it cannot,
-// or true.
+// changeJob edits the job of the argument name. edit returns why it cannot, or true.
 func changeJob(ctx context.Context, c *function.Call, r *function.Caller, done string, edit func(jobs map[string]any, name string) (string, bool)) (any, error) {
 	s, now, err := changeableSchedule(ctx, r)
 	if err != nil {
@@ -293,7 +291,7 @@ func changeJob(ctx context.Context, c *function.Call, r *function.Caller, done s
 	return outcomeOf(fmt.Sprintf(done, name)+inForce(now.Origins[name]), nil)
 }
 
-// inForce says which of two definitions of a job is in force, where there are two.
+// inForce says which of two definitions of a job is in force, if there are two.
 func inForce(o schedule.Origin) string {
 	switch {
 	case o.Configured.V == nil:
@@ -326,8 +324,7 @@ func switchSchedule(ctx context.Context, c *function.Call, r *function.Caller, d
 	return outcomeOf(done, s.SetSchedule(ctx, now.Jobs, c.Bool("persist")))
 }
 
-// isOn says whether a job or the schedule is enabled, which is what it is when
-// nothing is said.
+// isOn reports whether a job or the schedule is enabled, which is the default.
 func isOn(dict map[string]any) bool { return dict["enabled"] != false }
 
 func scheduleIsEnabled(ctx context.Context, c *function.Call) (any, error) {
@@ -363,8 +360,8 @@ func scheduleList(ctx context.Context, c *function.Call) (any, error) {
 	return b.String(), e.Close()
 }
 
-// withOrigins returns the jobs, each with the place that it comes from; one that stands
-// in the configuration too, in another form or deleted here, with that below it.
+// withOrigins returns the jobs, each with its source. If the configuration has a different version
+// of a job, or the job was deleted here, that version is included below it.
 func withOrigins(now schedule.Status) map[string]any {
 	jobs := maps.Clone(now.Jobs)
 	for name, o := range now.Origins {

@@ -200,8 +200,8 @@ var serviceModule = &function.Module{
 	},
 }
 
-// systemdRuns says whether systemd runs the machine: the grain init tells, else
-// the folder that exists just then, where sd_booted(3) looks too.
+// systemdRuns reports whether systemd runs the machine: according to the grain init, otherwise to
+// the directory that sd_booted(3) checks too.
 func systemdRuns(c *function.Call) bool {
 	if init, ok := c.Host.Facts()["init"].(string); ok {
 		return init == "systemd"
@@ -210,7 +210,7 @@ func systemdRuns(c *function.Call) bool {
 	return err == nil && info.IsDir()
 }
 
-// unitName is the name of a unit: a service if no type is given.
+// unitName returns the name of a unit, by default a service.
 func unitName(name string) string {
 	for _, kind := range []string{".service", ".socket", ".target", ".timer", ".mount", ".automount", ".path", ".slice", ".scope", ".swap", ".device"} {
 		if strings.HasSuffix(name, kind) {
@@ -220,7 +220,7 @@ func unitName(name string) string {
 	return name + ".service"
 }
 
-// systemctl runs systemctl where systemd runs the machine.
+// systemctl runs systemctl if systemd runs the machine.
 func systemctl(ctx context.Context, c *function.Call, args ...string) (string, error) {
 	if !systemdRuns(c) {
 		return "", function.Unavailable("systemd")
@@ -228,13 +228,13 @@ func systemctl(ctx context.Context, c *function.Call, args ...string) (string, e
 	return output(ctx, append([]string{"systemctl"}, args...)...)
 }
 
-// systemctlUnit does something to the unit of the argument name that only systemd can.
+// systemctlUnit runs a verb that only systemd has on the unit of the argument name.
 func systemctlUnit(ctx context.Context, c *function.Call, verb string) (any, error) {
 	_, err := systemctl(ctx, c, verb, "--", unitName(c.String("name")))
 	return done(err)
 }
 
-// actOnService does something to the service of the argument name.
+// actOnService runs a verb on the service of the argument name.
 func actOnService(ctx context.Context, c *function.Call, verb, scriptVerb string) (any, error) {
 	if systemdRuns(c) {
 		return systemctlUnit(ctx, c, verb)
@@ -246,8 +246,8 @@ func actOnService(ctx context.Context, c *function.Call, verb, scriptVerb string
 	return toolDone(ctx, fill(findInit().act, name, scriptVerb)...)
 }
 
-// scriptName is the argument name as the program service takes it, which has no
-// way to tell a name from an option.
+// scriptName returns the argument name for the program service, which cannot distinguish a name
+// from an option.
 func scriptName(c *function.Call) (string, error) {
 	name := c.String("name")
 	if name == "" || strings.HasPrefix(name, "-") || strings.Contains(name, "/") {
@@ -256,7 +256,7 @@ func scriptName(c *function.Call) (string, error) {
 	return name, nil
 }
 
-// unitSays asks systemctl a question that it answers by its exit code.
+// unitSays asks systemctl a question that its exit code answers.
 func unitSays(ctx context.Context, c *function.Call, question string) (bool, error) {
 	if !systemdRuns(c) {
 		return false, function.Unavailable("systemd")
@@ -321,8 +321,7 @@ func serviceRuns(ctx context.Context, c *function.Call, name string) (bool, erro
 	return err == nil && e.Code == 0, err
 }
 
-// unitFiles returns the names of the services whose file has the state, all for
-// "".
+// unitFiles returns the names of the services whose file has the state, all for "".
 func unitFiles(ctx context.Context, c *function.Call, state string) ([]string, error) {
 	args := []string{"list-unit-files"}
 	if state != "" {
@@ -331,7 +330,7 @@ func unitFiles(ctx context.Context, c *function.Call, state string) ([]string, e
 	return unitList(ctx, c, args...)
 }
 
-// unitList returns the names of the services that a listing of systemctl shows.
+// unitList returns the names of the services in a listing of systemctl.
 func unitList(ctx context.Context, c *function.Call, args ...string) ([]string, error) {
 	text, err := systemctl(ctx, c, append(args, "--type=service", "--no-legend", "--no-pager", "--plain", "--full")...)
 	names := []string{}
@@ -344,7 +343,7 @@ func unitList(ctx context.Context, c *function.Call, args ...string) ([]string, 
 	return slices.Compact(names), err
 }
 
-// initScripts returns the names of the services that /etc/init.d holds.
+// initScripts returns the names of the services in /etc/init.d.
 func initScripts() ([]string, error) {
 	paths, err := filepath.Glob("/etc/init.d/*")
 	names := []string{}

@@ -9,8 +9,8 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// Services are what functions need of their minion beyond its facts and paths: a Host
-// has a *Services. Each is declared where it is used, and may be nil, as in a call
+// Services are what functions need from their minion besides facts and paths: a Host has a
+// *Services. Each type is declared where it is used. A service may be nil, for example in a call
 // without a daemon; a function that needs it then fails with ErrUnavailable.
 type Services struct {
 	Beacons   Beacons
@@ -19,17 +19,17 @@ type Services struct {
 	Files     *fileserver.Cache // of the file server
 	Jobs      JobTable
 	Keys      Keys
-	Master    MasterLink
+	Master    MasterConnection
 	Mine      Mine
 	Scheduler Scheduler
 
-	Returners func() []string // names of what can take the returns of jobs, sorted
-	// Push hands a file to the master, where it is known by name, a relative path.
+	Returners func() []string // names of the returners, sorted
+	// Push sends a file to the master, which stores it under name, a relative path.
 	Push   func(ctx context.Context, name string, content io.Reader) error
-	Revoke func(context.Context) error // ask the master to forget this minion's key
+	Revoke func(context.Context) error // asks the master to delete this minion's key
 }
 
-// services are those of the minion; all are nil where it has none.
+// services returns those of the minion; all are nil if it has none.
 func services(h *function.Host) *Services {
 	if s, ok := h.Services.(*Services); ok {
 		return s
@@ -51,7 +51,7 @@ func runningJobs(h *function.Host) (JobTable, error) {
 	return nil, function.Unavailable("job table")
 }
 
-func masterLink(h *function.Host) (MasterLink, error) {
+func masterConnection(h *function.Host) (MasterConnection, error) {
 	if s := services(h); s.Master != nil {
 		return s.Master, nil
 	}
@@ -79,7 +79,7 @@ func scheduleOf(h *function.Host) (Scheduler, error) {
 	return nil, function.Unavailable("schedule")
 }
 
-// returnerNames are the names of what can take the returns of jobs.
+// returnerNames returns the names of the returners.
 func returnerNames(h *function.Host) []string {
 	if s := services(h); s.Returners != nil {
 		return s.Returners()

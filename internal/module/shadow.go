@@ -10,11 +10,11 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// shadowSalt is what crypt takes for a salt.
+// shadowSalt matches a salt that crypt accepts.
 func shadowSalt() *regexp.Regexp { return regexp.MustCompile(`^[./0-9A-Za-z]{1,16}$`) }
 
-// shadowVariant is an algorithm of random.shadow_hash. Others that crypt knows are too
-// weak to be made anew.
+// shadowVariant returns an algorithm of random.shadow_hash. crypt's other algorithms are too weak
+// for new hashes.
 func shadowVariant(name string) (v shacrypt.Variant, known bool) {
 	switch name {
 	case "sha256":
@@ -25,7 +25,7 @@ func shadowVariant(name string) (v shacrypt.Variant, known bool) {
 	return v, false
 }
 
-// shadowHash is the hash of a password as crypt(3) makes it by default.
+// shadowHash returns the hash of a password, by default the one of crypt(3).
 func shadowHash(_ context.Context, c *function.Call) (any, error) {
 	variant, known := shadowVariant(c.String("algorithm"))
 	if !known {

@@ -81,7 +81,7 @@ var (
 	shadowDate = function.Param{Name: "date", Required: true}
 )
 
-// shadowLines are the fields of the lines of /etc/shadow.
+// shadowLines returns the fields of the lines of /etc/shadow.
 func shadowLines(c *function.Call) ([][]string, error) {
 	text, err := os.ReadFile(c.Host.Path("/etc/shadow"))
 	var all [][]string
@@ -113,7 +113,7 @@ func shadowInfo(_ context.Context, c *function.Call) (any, error) {
 	return days, nil
 }
 
-// passwordState says of a hash what may be told.
+// passwordState returns the part of a hash that is not secret.
 func passwordState(hash string) string {
 	switch {
 	case hash == "":
@@ -124,7 +124,7 @@ func passwordState(hash string) string {
 	return "set"
 }
 
-// knownUser is the argument name, of a user that there is.
+// knownUser returns the argument name if that user exists.
 func knownUser(ctx context.Context, c *function.Call) (string, error) {
 	a, err := findAccount(ctx, c.String("name"))
 	if err != nil {
@@ -142,7 +142,7 @@ func shadowTool(ctx context.Context, c *function.Call, args ...string) (any, err
 	return done(err)
 }
 
-// shadowAge sets one number of chage.
+// shadowAge sets one number with chage.
 func shadowAge(ctx context.Context, c *function.Call, option, param string) (any, error) {
 	text, err := function.ToString(c.Any(param))
 	if err != nil || text == "" || strings.Trim(text, "-0123456789") != "" {
@@ -151,7 +151,7 @@ func shadowAge(ctx context.Context, c *function.Call, option, param string) (any
 	return shadowTool(ctx, c, "chage", option, text)
 }
 
-// shadowSet hands the hash to chpasswd by its standard input.
+// shadowSet passes the hash to chpasswd through its standard input.
 func shadowSet(ctx context.Context, c *function.Call) (any, error) {
 	hash := c.String("password")
 	if strings.ContainsAny(hash, ":\r\n") || hash != "" && !strings.HasPrefix(strings.TrimLeft(hash, "!"), "$") && hash != "*" && hash != "!" {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// splitCommand splits a command line into words as a POSIX shell does: blanks
-// separate, quotes and backslashes join. Nothing is expanded.
+// splitCommand splits a command line into words as a POSIX shell does: blanks separate, quotes and
+// backslashes join. Nothing is expanded.
 func splitCommand(s string) ([]string, error) {
 	var (
 		words  []string
@@ -45,7 +45,7 @@ func splitCommand(s string) ([]string, error) {
 	return words, nil
 }
 
-// closingQuote finds the quote that closes the one at i, -1 if none does.
+// closingQuote returns the index of the quote that closes the one at i, -1 if there is none.
 func closingQuote(s string, i int) int {
 	mark := s[i]
 	for j := i + 1; j < len(s); j++ {
@@ -59,7 +59,7 @@ func closingQuote(s string, i int) int {
 	return -1
 }
 
-// unquote removes the backslashes that have a meaning between double quotes.
+// unquote removes the backslashes that have a meaning in double quotes.
 func unquote(s string, mark byte) string {
 	if mark == '\'' {
 		return s

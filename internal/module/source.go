@@ -20,11 +20,11 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// saltenv is the parameter that names an environment of the file server.
+// saltenv is the parameter with an environment of the file server.
 var saltenv = function.Param{Name: "saltenv", Kind: function.String, Default: "base"}
 
-// saltAddress takes salt://PATH apart, with its ?saltenv=ENVIRONMENT if it has one.
-// It is false for another address.
+// saltAddress parses salt://PATH, optionally with ?saltenv=ENVIRONMENT. ok is false for any other
+// address.
 func saltAddress(address, env string) (name, environment string, ok bool) {
 	name, ok = strings.CutPrefix(address, "salt://")
 	if !ok {
@@ -37,8 +37,8 @@ func saltAddress(address, env string) (name, environment string, ok bool) {
 	return strings.TrimPrefix(name, "/"), env, true
 }
 
-// fetchSource brings what an address names to this machine and returns its path: that of
-// a copy for salt://, http:// and https://, the path itself for one of this machine.
+// fetchSource fetches the file at an address and returns its local path: that of a copy for
+// salt://, http:// and https://, the path itself for a local file.
 func fetchSource(ctx context.Context, c *function.Call, address, env string) (string, error) {
 	if name, env, ok := saltAddress(address, env); ok {
 		files, err := fileServer(c.Host)
@@ -59,7 +59,7 @@ func fetchSource(ctx context.Context, c *function.Call, address, env string) (st
 	return "", function.Invalid("source %q is neither an absolute path nor an address that begins with salt://, http:// or https://", address)
 }
 
-// openSource opens what an address names.
+// openSource opens the file at an address.
 func openSource(ctx context.Context, c *function.Call, address, env string) (io.ReadCloser, error) {
 	place, err := fetchSource(ctx, c, address, env)
 	if err != nil {
@@ -68,11 +68,11 @@ func openSource(ctx context.Context, c *function.Call, address, env string) (io.
 	return os.Open(place)
 }
 
-// maxDownload bounds what is fetched from the web, in bytes.
+// maxDownload limits what is fetched from the web, in bytes.
 const maxDownload = 4 << 30
 
-// downloadSource fetches an address of the web. The copy lies in a directory that only
-// this address has.
+// downloadSource fetches a web address. The copy is in a directory that belongs only to this
+// address.
 func downloadSource(ctx context.Context, c *function.Call, address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
@@ -105,13 +105,13 @@ func downloadSource(ctx context.Context, c *function.Call, address string) (stri
 	return place, writeFrom(ctx, place, &io.LimitedReader{R: answer.Body, N: maxDownload + 1}, 0o600)
 }
 
-// writeFrom replaces the file at place by what r gives, whole or not at all. A file
-// that was there keeps its mode.
+// writeFrom replaces the file at place with the content of r, atomically. An existing file keeps
+// its mode.
 func writeFrom(ctx context.Context, place string, r *io.LimitedReader, mode fs.FileMode) error {
 	return writeWithMode(ctx, place, r, keptMode(place, mode))
 }
 
-// keptMode is the mode of the file that is there, or what a new one gets.
+// keptMode returns the mode of the existing file, otherwise the one for a new file.
 func keptMode(place string, otherwise fs.FileMode) fs.FileMode {
 	if info, err := os.Stat(place); err == nil && info.Mode().IsRegular() {
 		return info.Mode().Perm()
@@ -119,7 +119,7 @@ func keptMode(place string, otherwise fs.FileMode) fs.FileMode {
 	return otherwise
 }
 
-// writeWithMode is writeFrom with the mode that the file has then, from its first moment on.
+// writeWithMode is writeFrom with a mode; the file has this mode from the beginning.
 func writeWithMode(ctx context.Context, place string, r *io.LimitedReader, mode fs.FileMode) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(place), ".tmp-*")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// sshModule manages the keys that may log in by ssh.
+// sshModule manages the keys for logins by ssh.
 var sshModule = &function.Module{
 	Name: "ssh",
 	Doc: "Functions that manage the keys that may log in as a user by ssh: ~/.ssh/authorized_keys, or another file below the user's home. " +
@@ -47,18 +47,18 @@ var (
 	sshConfig = function.Param{Name: "config", Kind: function.String, Default: ".ssh/authorized_keys"}
 )
 
-// maxKeyFile bounds what is read of a file that belongs to somebody else.
+// maxKeyFile limits what is read of a file that another user controls.
 const maxKeyFile = 1 << 20
 
-// authorized is a file of keys in the home of a user.
+// authorized is the authorized_keys file of a user.
 type authorized struct {
 	user *account
 	home *os.Root
-	name string // below the home
-	text string // what it holds, "" where it is not there
+	name string // relative to the home
+	text string // its content, "" if it is missing
 }
 
-// openAuthorized reads the file that the arguments name. Close the home.
+// openAuthorized reads the file that the arguments name. The caller must close its home.
 func openAuthorized(ctx context.Context, c *function.Call) (a *authorized, err error) {
 	user, err := findAccount(ctx, c.String("user"))
 	if err != nil {
@@ -87,8 +87,8 @@ func openAuthorized(ctx context.Context, c *function.Call) (a *authorized, err e
 	return a, nil
 }
 
-// read returns the content. A file that belongs to neither the user nor this minion is one
-// that the user has put a name to, and is not theirs to show.
+// read returns the content. A file that belongs to neither the user nor this minion must not be
+// shown: the user may have linked it.
 func (a *authorized) read() (string, error) {
 	f, err := a.home.OpenFile(a.name, os.O_RDONLY|posix.NoWaiting, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -116,7 +116,7 @@ func (a *authorized) read() (string, error) {
 	return string(text), err
 }
 
-// write replaces the file, which belongs to the user and is for them alone.
+// write replaces the file; it belongs to the user and only they can read it.
 func (a *authorized) write(lines []string) (err error) {
 	dir := filepath.Dir(a.name)
 	if dir != "." {
@@ -130,7 +130,7 @@ func (a *authorized) write(lines []string) (err error) {
 		}
 	}
 	temporary := a.name + ".brine-new"
-	_ = a.home.Remove(temporary) // what an earlier attempt left
+	_ = a.home.Remove(temporary) // left by an earlier attempt
 	f, err := a.home.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ type publicKey struct {
 	fingerprint string
 }
 
-// parsePublicKey reads a line, which may begin with options.
+// parsePublicKey parses a line, which may begin with options.
 func parsePublicKey(line string) (k publicKey, ok bool) {
 	line = strings.TrimSpace(line)
 	if line == "" || line[0] == '#' {
@@ -181,7 +181,7 @@ func isKeyKind(word string) bool {
 	return strings.HasPrefix(word, "ssh-") || strings.HasPrefix(word, "ecdsa-sha2-") || strings.HasPrefix(word, "sk-")
 }
 
-// optionsEnd is where the options of a line end: at the first blank that is not quoted.
+// optionsEnd returns where the options of a line end: at the first unquoted blank.
 func optionsEnd(line string) int {
 	quoted := false
 	for i := range len(line) {
@@ -208,7 +208,7 @@ func splitOptions(text string) (list []string) {
 	return append(list, text[start:])
 }
 
-// keyFingerprint is that of the key, which must be of the kind that is said.
+// keyFingerprint returns the fingerprint of the key, which must be of the type enc.
 func keyFingerprint(enc, key string) (string, bool) {
 	raw, err := base64.StdEncoding.DecodeString(key)
 	if err != nil || len(raw) < 4 {

@@ -19,14 +19,14 @@ import (
 	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
-// MasterLink is the connection to the master, or to several.
-type MasterLink interface {
-	Masters() []string // those that are connected, as the configuration names them
-	// Ping is a round trip to one of them, to any for "".
+// MasterConnection is the connection to the master, or to several.
+type MasterConnection interface {
+	Masters() []string // the connected ones, with their names in the configuration
+	// Ping makes a round trip to one of them, to any for "".
 	Ping(ctx context.Context, master string) error
 }
 
-// statusModule tells how the machine is doing.
+// statusModule shows the state of the machine.
 var statusModule = &function.Module{
 	Name: "status",
 	Doc:  "Functions that tell how the machine is doing, most of them from /proc.",
@@ -39,7 +39,7 @@ var statusModule = &function.Module{
 		},
 		{
 			Name:    "cpuinfo",
-			Doc:     "Return what /proc/cpuinfo tells of the last processor.",
+			Doc:     "Return the data of /proc/cpuinfo about the last processor.",
 			Example: `salt '*' status.cpuinfo`,
 			Run:     statusCPUInfo,
 		},
@@ -74,11 +74,11 @@ var statusModule = &function.Module{
 			Example: `salt '*' status.master`,
 			Params:  []function.Param{{Name: "master", Kind: function.String}, {Name: "connected", Kind: function.Bool, Default: true}},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
-				link, err := masterLink(c.Host)
+				master, err := masterConnection(c.Host)
 				if err != nil {
 					return nil, err
 				}
-				in := link.Masters()
+				in := master.Masters()
 				is := len(in) > 0
 				if c.Has("master") {
 					is = slices.Contains(in, c.String("master"))
@@ -88,7 +88,7 @@ var statusModule = &function.Module{
 		},
 		{
 			Name:    "meminfo",
-			Doc:     "Return what /proc/meminfo tells.",
+			Doc:     "Return the data of /proc/meminfo.",
 			Example: `salt '*' status.meminfo`,
 			Run:     statusMemory,
 		},
@@ -123,11 +123,11 @@ var statusModule = &function.Module{
 			Example: `salt '*' status.ping_master`,
 			Params:  []function.Param{{Name: "master", Kind: function.String}},
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
-				link, err := masterLink(c.Host)
+				master, err := masterConnection(c.Host)
 				if err != nil {
 					return nil, err
 				}
-				return link.Ping(ctx, c.String("master")) == nil, ctx.Err()
+				return master.Ping(ctx, c.String("master")) == nil, ctx.Err()
 			},
 		},
 		{
@@ -169,8 +169,7 @@ var statusModule = &function.Module{
 	},
 }
 
-// eachRow calls row with the fields of each line of a file that has at least
-// that many.
+// eachRow calls row with the fields of each line of a file that has at least that many.
 func eachRow(path string, fields int, row func([]string)) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -184,7 +183,7 @@ func eachRow(path string, fields int, row func([]string)) error {
 	return nil
 }
 
-// number is the number that s spells, or s itself.
+// number returns the number in s, or s itself.
 func number(s string) any {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
 		return n
@@ -203,7 +202,7 @@ func numbers(fields []string) []any {
 	return list
 }
 
-// named pairs names with numbers, as far as both go.
+// named combines names and numbers, up to the end of the shorter list.
 func named(names []string, fields []string) map[string]any {
 	m := map[string]any{}
 	for i := range min(len(names), len(fields)) {
@@ -212,7 +211,7 @@ func named(names []string, fields []string) map[string]any {
 	return m
 }
 
-// allOfStatus are the functions whose answers status.all_status has together.
+// allOfStatus are the functions whose returns status.all_status combines.
 func allOfStatus(*function.Arguments) function.Reading {
 	var r function.Reading
 	for _, name := range []string{"cpuinfo", "cpustats", "diskstats", "diskusage", "loadavg", "meminfo", "netdev", "netstats", "uptime", "vmstats", "w"} {
@@ -296,7 +295,7 @@ func statusDiskUsage(ctx context.Context, c *function.Call) (any, error) {
 			if slices.Contains(c.VarWords(), path) {
 				return nil, err
 			}
-			continue // of all file systems, those that the minion may not see
+			continue // for all file systems, skip those that the minion may not see
 		}
 		usage[path] = map[string]any{"available": s.Available * s.BlockSize, "total": s.Blocks * s.BlockSize}
 	}
@@ -329,7 +328,7 @@ func statusNetDev(context.Context, *function.Call) (any, error) {
 	text, err := os.ReadFile("/proc/net/dev")
 	devices := map[string]any{}
 	for line := range strings.Lines(string(text)) {
-		name, counters, ok := strings.Cut(line, ":") // a counter may follow the colon at once
+		name, counters, ok := strings.Cut(line, ":") // a counter may directly follow the colon
 		if name = strings.TrimSpace(name); ok {
 			device := named(columns, strings.Fields(counters))
 			device["iface"] = name
@@ -339,8 +338,7 @@ func statusNetDev(context.Context, *function.Call) (any, error) {
 	return devices, err
 }
 
-// statusNetStats reads pairs of lines: names, then numbers, both after the same
-// first word.
+// statusNetStats parses pairs of lines: names, then numbers, both after the same first word.
 func statusNetStats(context.Context, *function.Call) (any, error) {
 	stats := map[string]any{}
 	var header []string
@@ -390,7 +388,7 @@ func statusUptime(ctx context.Context, _ *function.Call) (any, error) {
 	whole := int64(up)
 	since := time.Now().Add(-seconds(up)).UTC()
 	users, err := host.UsersWithContext(ctx)
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // no utmp: nobody is known to be logged in
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // without utmp, nobody is known to be logged in
 		return nil, err
 	}
 	return map[string]any{
@@ -413,13 +411,13 @@ func statusWho(ctx context.Context, _ *function.Call) (any, error) {
 	return list, nil
 }
 
-// entry is a process as /proc shows it.
+// entry is a process in /proc.
 type entry struct {
 	pid           int
-	user, command string // the command line; of a kernel thread its name in brackets
+	user, command string // the command line; for a kernel thread its name in brackets
 }
 
-// processTable reads the processes, by pid. One that ends meanwhile is left out.
+// processTable reads the processes, by pid. One that ends meanwhile is omitted.
 func processTable() ([]entry, error) {
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {
@@ -459,23 +457,23 @@ func readProcess(pid int, names map[int]string) (entry, bool) {
 	}
 	command := strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))
 	if command == "" {
-		name, _ := os.ReadFile(dir + "/comm") // gone meanwhile: an empty name
+		name, _ := os.ReadFile(dir + "/comm") // if it has ended: an empty name
 		command = "[" + strings.TrimSpace(string(name)) + "]"
 	}
 	return entry{pid: pid, user: nameOf(names, owner), command: command}, true
 }
 
-// userNames are the names of the local users by their numbers.
+// userNames returns the names of the local users by number.
 func userNames() (map[int]string, error) {
 	all, err := localAccounts()
 	names := map[int]string{}
-	for _, a := range slices.Backward(all) { // of two with one number the first counts
+	for _, a := range slices.Backward(all) { // if two have the same number the first counts
 		names[a.uid] = a.name
 	}
 	return names, err
 }
 
-// groupNames are the names of the local groups by their numbers.
+// groupNames returns the names of the local groups by number.
 func groupNames() (map[int]string, error) {
 	all, err := localGroups()
 	names := map[int]string{}
@@ -485,7 +483,7 @@ func groupNames() (map[int]string, error) {
 	return names, err
 }
 
-// nameOf is the name of a user or group, its number if it has none.
+// nameOf returns the name of a user or group, its number if it has none.
 func nameOf(names map[int]string, id int) string {
 	if name, ok := names[id]; ok {
 		return name
@@ -496,7 +494,7 @@ func nameOf(names map[int]string, id int) string {
 // mount is a mounted file system.
 type mount struct{ device, path, kind, options string }
 
-// mountTable reads the mounted file systems. Of several on one path the last
+// mountTable reads the mounted file systems. If several are mounted on one path, the last one
 // counts: it hides the others.
 func mountTable() ([]mount, error) {
 	var order []string
@@ -515,7 +513,7 @@ func mountTable() ([]mount, error) {
 	return all, err
 }
 
-// unescapeMount undoes the kernel's octal escapes of blanks and backslashes.
+// unescapeMount decodes the kernel's octal escapes of blanks and backslashes.
 func unescapeMount(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

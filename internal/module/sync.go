@@ -8,15 +8,13 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// syncParams are those of the functions that synchronise programs. Salt has the
-// third too: programs in their order.
+// syncParams are those of the functions that synchronise custom programs.
 var syncParams = []function.Param{
 	{Name: "saltenv", Kind: function.Words},
 	{Name: "refresh", Kind: function.Bool, Default: true},
 }
 
-// syncKind brings the minion's programs of a kind up to date with the master's and
-// returns what has changed.
+// syncKind updates the minion's programs of one kind from the master and returns the changes.
 func syncKind(ctx context.Context, c *function.Call, kind extension.Kind) ([]string, error) {
 	files, err := fileServer(c.Host)
 	if err != nil {
@@ -42,8 +40,8 @@ func syncKind(ctx context.Context, c *function.Call, kind extension.Kind) ([]str
 	return changed, nil
 }
 
-// tellHidden logs which functions of programs nobody can call, as a built-in one has
-// the name.
+// tellHidden logs which functions of custom programs cannot be called because a built-in function
+// has the same name.
 func tellHidden(ctx context.Context, c *function.Call) {
 	for _, p := range c.Host.Custom.Programs() {
 		d, err := p.Describe(ctx)
@@ -53,7 +51,7 @@ func tellHidden(ctx context.Context, c *function.Call) {
 		}
 		for name := range d.Functions {
 			if _, f := c.Table().Find(p.Name + "." + name); f != nil {
-				c.Host.Logger().Warn("a function of a program is not used: the built-in one stays", "fun", p.Name+"."+name, "program", p.Path)
+				c.Host.Logger().Warn("a function of a program is not used: the built-in one takes precedence", "fun", p.Name+"."+name, "program", p.Path)
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
-// sysModule describes the functions themselves.
+// sysModule describes the available functions.
 var sysModule = &function.Module{
 	Name: "sys",
 	Doc:  "Functions that tell what the minion can run.",
@@ -109,7 +109,7 @@ func listRunners(ctx context.Context, c *function.Call, r *function.Caller) (any
 	return selectNames(slices.Compact(names), givenPatterns(c)), err
 }
 
-// givenPatterns are the positional arguments; without any, the one that selects all.
+// givenPatterns returns the positional arguments; without any, a pattern that matches everything.
 func givenPatterns(c *function.Call) []string {
 	if words := c.VarWords(); len(words) > 0 {
 		return words
@@ -117,8 +117,8 @@ func givenPatterns(c *function.Call) []string {
 	return []string{""}
 }
 
-// nothingSelected is the error for patterns without wildcards that selected
-// nothing: then the name is wrong. A glob may select nothing.
+// nothingSelected returns an error if patterns without wildcards matched nothing: then the name is
+// wrong. A glob may match nothing.
 func nothingSelected(ctx context.Context, c *function.Call, found int, patterns ...string) error {
 	if found > 0 || strings.ContainsAny(strings.Join(patterns, ""), "*?[") {
 		return nil
@@ -140,8 +140,7 @@ func selectNames(names, patterns []string) []string {
 	return selected
 }
 
-// argspec describes a signature as Salt does: the defaults belong to the last
-// of the args.
+// argspec describes a signature as Salt does: the defaults belong to the last args.
 func argspec(f *function.Function) map[string]any {
 	args, defaults := []any{}, []any{}
 	for _, p := range f.Params {

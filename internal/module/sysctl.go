@@ -11,7 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// sysctlFile is where sysctl.persist writes by default.
+// sysctlFile is the default file of sysctl.persist.
 const sysctlFile = "/etc/sysctl.d/99-salt.conf"
 
 var (
@@ -19,7 +19,7 @@ var (
 	sysctlConfig = function.Param{Name: "config", Kind: function.Path}
 )
 
-// sysctlModule manages parameters of the kernel.
+// sysctlModule manages kernel parameters.
 var sysctlModule = &function.Module{
 	Name: "sysctl",
 	Doc:  "Functions that read and set parameters of the kernel, in /proc/sys and in files that are read at the start of the machine.",
@@ -54,7 +54,7 @@ var sysctlModule = &function.Module{
 			},
 		},
 		{
-			Name: "persist", Doc: "Set a parameter, now and at each start of the machine. Returns Already set where nothing was to be done, else Updated.", Example: `salt '*' sysctl.persist net.ipv4.ip_forward 1`,
+			Name: "persist", Doc: "Set a parameter, now and at each start of the machine. Returns Already set if nothing was to be done, otherwise Updated.", Example: `salt '*' sysctl.persist net.ipv4.ip_forward 1`,
 			Params: []function.Param{sysctlName, {Name: "value", Kind: function.String, Required: true}, sysctlConfig, {Name: "ignore", Kind: function.Bool, Default: false}}, Run: sysctlPersist,
 		},
 		{
@@ -77,8 +77,8 @@ var sysctlModule = &function.Module{
 	},
 }
 
-// parameterFile is where the kernel shows the parameter of the argument name. In a
-// name with slashes a dot is part of a name.
+// parameterFile returns the kernel's file for the parameter of the argument name. In a name with
+// slashes, a dot does not separate.
 func parameterFile(c *function.Call) (string, error) {
 	name := c.String("name")
 	if !strings.Contains(name, "/") {
@@ -95,7 +95,7 @@ func setParameter(c *function.Call) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY, 0) // never made: the kernel has it or not
+	f, err := os.OpenFile(path, os.O_WRONLY, 0) // never created: either the kernel has it or not
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func setParameter(c *function.Call) error {
 	return errors.Join(err, f.Close())
 }
 
-// parameterLine reads "name = value"; it is false for a comment.
+// parameterLine parses "name = value"; ok is false for a comment.
 func parameterLine(line string) (name, v string, ok bool) {
 	line = strings.TrimPrefix(strings.TrimSpace(line), "-")
 	if line == "" || strings.ContainsAny(line[:1], "#;") {
@@ -150,7 +150,7 @@ func sysctlPersist(_ context.Context, c *function.Call) (any, error) {
 	return "Updated", replaceText(file, b.String(), 0o644)
 }
 
-// kernelParameters reads all that can be read.
+// kernelParameters reads all readable parameters.
 func kernelParameters(ctx context.Context, c *function.Call) (any, error) {
 	root, all := c.Host.Path("/proc/sys"), map[string]any{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -158,7 +158,7 @@ func kernelParameters(ctx context.Context, c *function.Call) (any, error) {
 			return context.Cause(ctx)
 		}
 		if err != nil || d.IsDir() {
-			return nil // what cannot be read is not shown
+			return nil // unreadable ones are omitted
 		}
 		if info, err := d.Info(); err != nil || info.Mode()&0o444 == 0 {
 			return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// systemAt is when something is to happen.
+// systemAt is the time of an action.
 var systemAt = function.Param{Name: "at_time", Kind: function.String}
 
 // systemModule manages the machine as a whole.
@@ -77,7 +77,7 @@ func toolDone(ctx context.Context, args ...string) (any, error) {
 	return done(err)
 }
 
-// The texts that these functions take.
+// The accepted texts.
 func minutesFromNow() *regexp.Regexp { return regexp.MustCompile(`^\+?[0-9]{1,6}$`) }
 func timeOfDay() *regexp.Regexp      { return regexp.MustCompile(`^([01]?[0-9]|2[0-3]):[0-5][0-9]$`) }
 func hostName() *regexp.Regexp {

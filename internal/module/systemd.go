@@ -10,7 +10,7 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// systemdModule tells of systemd beyond its services.
+// systemdModule shows what systemd has besides services.
 var systemdModule = &function.Module{
 	Name: "systemd",
 	Doc:  "Functions of systemd beyond its services, which the module service manages.",
@@ -28,7 +28,7 @@ var systemdModule = &function.Module{
 				if !systemdRuns(c) {
 					return nil, function.Unavailable("systemd")
 				}
-				e, err := tool(ctx, "systemctl", "is-system-running") // whose code is 1 unless the state is running
+				e, err := tool(ctx, "systemctl", "is-system-running") // its code is 1 unless the state is running
 				return strings.TrimSpace(e.Stdout), err
 			},
 		},
@@ -62,7 +62,7 @@ var systemdModule = &function.Module{
 	},
 }
 
-// systemctlList returns a list of systemctl as data.
+// systemctlList returns a list from systemctl as data.
 func systemctlList(ctx context.Context, c *function.Call, args ...string) (any, error) {
 	text, err := systemctl(ctx, c, append([]string{"--no-pager", "--output=json"}, args...)...)
 	if err != nil {

@@ -21,10 +21,10 @@ import (
 	"github.com/brinebus/brine/internal/template"
 )
 
-// templateContext has names that a template sees beside those of the minion.
+// templateContext has names for a template in addition to those of the minion.
 var templateContext = function.Param{Name: "context", Kind: function.Map}
 
-// sourceText reads what an address names.
+// sourceText returns the content at an address.
 func sourceText(ctx context.Context, c *function.Call, address string) (string, error) {
 	place, err := fetchSource(ctx, c, address, c.String("saltenv"))
 	if err != nil {
@@ -33,7 +33,7 @@ func sourceText(ctx context.Context, c *function.Call, address string) (string, 
 	return readText(place)
 }
 
-// renderSource renders what an address names, for this minion.
+// renderSource renders the content at an address, for this minion.
 func renderSource(ctx context.Context, c *function.Call, address string) (string, error) {
 	text, err := sourceText(ctx, c, address)
 	if err != nil {
@@ -42,7 +42,7 @@ func renderSource(ctx context.Context, c *function.Call, address string) (string
 	return renderText(ctx, c, address, text)
 }
 
-// renderText renders what was read from an address.
+// renderText renders text from an address.
 func renderText(ctx context.Context, c *function.Call, address, text string) (string, error) {
 	out, err := rendered(ctx, c, text)
 	if m, ok := errors.AsType[*template.Mistake](err); ok {
@@ -51,7 +51,7 @@ func renderText(ctx context.Context, c *function.Call, address, text string) (st
 	return out, err
 }
 
-// rendered renders a text, by the language of the argument template.
+// rendered renders a text in the language of the argument template.
 func rendered(ctx context.Context, c *function.Call, text string) (string, error) {
 	if name := c.String("template"); name != "jinja" {
 		return "", function.Invalid("the template language %q is not there: jinja is", name)
@@ -69,7 +69,7 @@ func rendered(ctx context.Context, c *function.Call, text string) (string, error
 	return template.Beside().Render(ctx, text, values)
 }
 
-// contextOf are the further names of a function that takes some.
+// contextOf returns the additional names, for functions that accept them.
 func contextOf(c *function.Call) map[string]any {
 	for _, p := range c.Params() {
 		if p.Name == templateContext.Name {
@@ -107,7 +107,8 @@ var managedParams = []function.Param{
 	{Name: "show_changes", Kind: function.Bool, Default: true}, {Name: "test", Kind: function.Bool, Default: false}, saltenv,
 }
 
-// manageParams are the arguments of file.manage_file, in Salt's order, and those that file.managed has beside them.
+// manageParams are the arguments of file.manage_file, in Salt's order, and further ones of
+// file.managed.
 var manageParams = []function.Param{
 	{Name: "name", Kind: function.Path, Required: true}, {Name: "sfn", Kind: function.String, Default: ""}, {Name: "ret", Kind: function.Map}, {Name: "source", Kind: function.String},
 	{Name: "source_sum", Kind: function.Map}, {Name: "user", Kind: function.String, Default: ""}, {Name: "group", Kind: function.String, Default: ""}, {Name: "mode"},
@@ -141,8 +142,8 @@ func fileManageFile(ctx context.Context, c *function.Call) (any, error) {
 	})
 }
 
-// managedSource is the address of what the file is to hold, "" for none. What is empty is none: in
-// file.manage_file it stands before others.
+// managedSource returns the address of the file's content, "" for none. An empty argument counts as
+// none: in file.manage_file it precedes other arguments.
 func managedSource(c *function.Call) string {
 	for _, p := range c.Params() {
 		if sfn := "sfn"; p.Name == sfn && c.String(sfn) != "" {
@@ -152,13 +153,13 @@ func managedSource(c *function.Call) string {
 	return c.String("source")
 }
 
-// fileManaged makes a file have a content, an owner and a mode, and says what it has changed.
+// fileManaged sets the content, owner and mode of a file, and returns the changes.
 func fileManaged(ctx context.Context, c *function.Call) (any, error) {
 	return manage(ctx, c, func(string, string) error { return nil })
 }
 
-// manage is file.managed with a check of what the source holds: of the very text that is
-// written, since a server may answer otherwise the next time.
+// manage is file.managed with a check of the source's content: the check gets the text that is
+// written, since a server may send another text the next time.
 func manage(ctx context.Context, c *function.Call, check func(source, text string) error) (any, error) {
 	name := c.String("name")
 	if !filepath.IsAbs(name) {
@@ -190,7 +191,7 @@ func manage(ctx context.Context, c *function.Call, check func(source, text strin
 	return answer, after.write(name, c.Bool("makedirs"))
 }
 
-// managedText is what the file is to hold.
+// managedText returns the text for the file.
 func managedText(ctx context.Context, c *function.Call, check func(source, text string) error) (string, error) {
 	source := managedSource(c)
 	if (source != "") == c.Has("contents") {
@@ -213,7 +214,7 @@ func managedText(ctx context.Context, c *function.Call, check func(source, text 
 	return renderText(ctx, c, source, text)
 }
 
-// managed is a file as file.managed sees it.
+// managed is the state of a file for file.managed.
 type managed struct {
 	there    bool
 	text     string
@@ -240,7 +241,7 @@ func stateOf(name string) (managed, error) {
 	return managed{true, text, info.Mode(), int(stat.UID), int(stat.GID)}, err
 }
 
-// wanted is the file as the arguments want it.
+// wanted returns the requested state of the file.
 func wanted(ctx context.Context, c *function.Call, is managed, text string) (managed, error) {
 	if is.there && !c.Bool("replace") {
 		text = is.text
@@ -262,7 +263,7 @@ func wanted(ctx context.Context, c *function.Call, is managed, text string) (man
 	return is, err
 }
 
-// changes are what is to become of the file.
+// changes returns the differences from the requested state.
 func (m managed) changes(to managed, name string, show bool) map[string]any {
 	out := map[string]any{}
 	switch {
@@ -293,7 +294,7 @@ func (m managed) perms(to managed) map[string]any {
 	return out
 }
 
-// write makes the file what it is to be. It has its owner and mode before it has its name.
+// write changes the file to the state m. The file gets its owner and mode before its name.
 func (m managed) write(name string, parents bool) error {
 	if parents {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// testModule makes every kind of answer on purpose.
+// testModule returns every kind of value for tests.
 var testModule = &function.Module{
 	Name: "test",
 	Doc:  "Functions that show that a minion is there and how it answers.",
@@ -160,7 +160,7 @@ var testModule = &function.Module{
 		},
 		{
 			Name:    "raise_exception",
-			Doc:     "Fail with the named exception. CommandExecutionError and SaltInvocationError are told as those failures are, any other as a defect.",
+			Doc:     "Fail with the named exception. CommandExecutionError and SaltInvocationError are reported as such failures, any other as a bug.",
 			Example: `salt '*' test.raise_exception TypeError "An integer is required"`,
 			Params:  []function.Param{{Name: "name", Kind: function.String, Required: true}},
 			Varargs: true, Kwargs: true,
@@ -288,7 +288,7 @@ func testCollatz(ctx context.Context, c *function.Call) (any, error) {
 	return []any{steps, time.Since(begin).Seconds()}, ctx.Err()
 }
 
-// maxFib bounds test.fib to what is computed within a second or so.
+// maxFib limits test.fib to what is computed within about a second.
 const maxFib = 200_000
 
 func testFib(_ context.Context, c *function.Call) (any, error) {
@@ -308,7 +308,7 @@ func testRaise(_ context.Context, c *function.Call) (any, error) {
 	name := c.String("name")
 	words := make([]string, len(c.Varargs()))
 	for i, v := range c.Varargs() {
-		words[i], _ = function.ToString(v) // a list or a dictionary has no place in a message
+		words[i], _ = function.ToString(v) // lists and dictionaries do not fit into a message
 	}
 	text := strings.Join(words, " ")
 	switch name[strings.LastIndex(name, ".")+1:] {
@@ -340,7 +340,7 @@ func testRandomHash(_ context.Context, c *function.Call) (any, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// versions collects what test.versions_information returns.
+// versions returns what test.versions_information shows.
 func versions(c *function.Call) map[string]any {
 	libraries := map[string]any{"Go": strings.TrimPrefix(runtime.Version(), "go")}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -385,7 +385,7 @@ func testVersionsReport(_ context.Context, c *function.Call) (any, error) {
 	return strings.TrimRight(b.String(), "\n"), nil
 }
 
-// pause waits for d or for the end of ctx, whichever is first.
+// pause waits for d or until ctx ends.
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -397,7 +397,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// seconds converts to a duration; what does not fit becomes the longest one.
+// seconds converts to a duration; a value that does not fit becomes the longest one.
 func seconds(s float64) time.Duration {
 	if s >= math.MaxInt64/float64(time.Second) {
 		return math.MaxInt64

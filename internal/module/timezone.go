@@ -13,7 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// zoneDir is where the descriptions of time zones lie.
+// zoneDir is the directory of time zone files.
 const zoneDir = "/usr/share/zoneinfo"
 
 // timezoneModule manages the time zone.
@@ -62,7 +62,7 @@ var timezoneModule = &function.Module{
 	},
 }
 
-// currentZone is the name of the time zone, UTC where none is set.
+// currentZone returns the name of the time zone, UTC if none is set.
 func currentZone(c *function.Call) (string, error) {
 	link, err := os.Readlink(c.Host.Path("/etc/localtime"))
 	if _, name, ok := strings.Cut(link, "/zoneinfo/"); err == nil && ok {
@@ -78,8 +78,8 @@ func currentZone(c *function.Call) (string, error) {
 	return "UTC", err
 }
 
-// zoneTime writes the present time in the machine's zone. The zone of this process
-// may be an older one.
+// zoneTime returns the current time in the machine's zone. The zone of this process may be
+// outdated.
 func zoneTime(c *function.Call, layout string) (any, error) {
 	name, err := currentZone(c)
 	if err != nil {
@@ -110,7 +110,7 @@ func zones(c *function.Call) (any, error) {
 	return names, err
 }
 
-// isZone tells a description of a time zone from other files beside it.
+// isZone reports whether a file describes a time zone; there are other files in the directory.
 func isZone(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/brinebus/brine/internal/process"
 )
 
-// toolTimeout bounds the tools of the system that functions ask: one that takes
-// longer hangs, on a dead file server or a lock.
+// toolTimeout limits the system tools that functions use: one that takes longer hangs, for example
+// on a dead file server or a lock.
 const toolTimeout = 10 * time.Minute
 
-// tool runs a program of the system in the C locale and returns how it ended.
-// A missing program is ErrUnavailable.
+// tool runs a program of the system in the C locale and returns its result. The error for a missing
+// program is ErrUnavailable.
 func tool(ctx context.Context, args ...string) (process.Ending, error) {
 	if _, err := exec.LookPath(args[0]); err != nil {
 		return process.Ending{}, function.Unavailable("program " + args[0])
@@ -28,8 +28,7 @@ func tool(ctx context.Context, args ...string) (process.Ending, error) {
 	return e, err
 }
 
-// output runs a program of the system that must succeed and returns what it
-// wrote to stdout.
+// output runs a program of the system that must succeed and returns its stdout.
 func output(ctx context.Context, args ...string) (string, error) {
 	e, err := tool(ctx, args...)
 	if err != nil {

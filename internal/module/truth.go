@@ -1,6 +1,6 @@
 package module
 
-// truthy is Python's idea of a value that counts as true.
+// truthy reports whether Python treats a value as true.
 func truthy(v any) bool {
 	switch x := v.(type) {
 	case nil:

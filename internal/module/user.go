@@ -156,7 +156,7 @@ var userModule = &function.Module{
 	},
 }
 
-// groupNames are the names of the user's groups, sorted.
+// groupNames returns the names of the user's groups, sorted.
 func (a *account) groupNames(ctx context.Context) ([]string, error) {
 	groups, err := a.groups(ctx)
 	names := []string{}
@@ -167,8 +167,7 @@ func (a *account) groupNames(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
-// describe is the user as Salt's users know one. The comment field has up to
-// four parts.
+// describe returns the user in Salt's format. The comment field has up to four parts.
 func (a *account) describe(ctx context.Context) (map[string]any, error) {
 	groups, err := a.groupNames(ctx)
 	gecos := append(strings.SplitN(a.comment, ",", 5), "", "", "", "", "")
@@ -206,7 +205,7 @@ func usermod(ctx context.Context, c *function.Call, args ...string) (any, error)
 	return accountTool(ctx, c, append([]string{"usermod"}, args...)...)
 }
 
-// accountTool runs a program on the user or group of the argument name.
+// accountTool runs a program for the user or group of the argument name.
 func accountTool(ctx context.Context, c *function.Call, args ...string) (any, error) {
 	_, err := output(ctx, append(args, "--", c.String("name"))...)
 	return done(err)

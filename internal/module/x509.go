@@ -95,7 +95,7 @@ func parseCertificate(text string) (*x509.Certificate, error) {
 	return cert, nil
 }
 
-// certificateFacts are those of Salt, and the validity as text that sorts.
+// certificateFacts returns Salt's fields, and the validity as sortable text.
 func certificateFacts(cert *x509.Certificate) map[string]any {
 	const layout = "2006-01-02 15:04:05"
 	kind, bits := keySize(cert)
@@ -118,7 +118,7 @@ func nameFacts(whole, common string) map[string]any {
 	return map[string]any{"CN": common, "name": whole}
 }
 
-// keySize is the kind of the key, and how many bits it has.
+// keySize returns the type of the key and its size in bits.
 func keySize(cert *x509.Certificate) (string, int64) {
 	switch k := cert.PublicKey.(type) {
 	case *rsa.PublicKey:
@@ -147,12 +147,12 @@ func expiry(c *function.Call, days int, key string) (map[string]any, error) {
 	}
 	path := c.String("certificate")
 	if strings.Contains(path, "-----BEGIN") {
-		path = "" // the text itself is no path
+		path = "" // the text itself is not a path
 	}
 	return map[string]any{"path": path, "cn": cert.Subject.CommonName, key: time.Now().AddDate(0, 0, days).After(cert.NotAfter)}, nil
 }
 
-// maxCertificates bounds what a glob may name.
+// maxCertificates limits how many files a glob may match.
 const maxCertificates = 1000
 
 // eachPEM calls f for the files of a glob.
@@ -185,7 +185,7 @@ func readCertificates(_ context.Context, c *function.Call) (any, error) {
 	return all, err
 }
 
-// pemEntries shows no private key: what is read here goes to the master, and into its journal.
+// pemEntries never shows a private key: the return goes to the master and into its journal.
 func pemEntries(_ context.Context, c *function.Call) (any, error) {
 	all := map[string]any{}
 	err := eachPEM(c, func(path, text string) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// encoding is a form in which answers are given.
+// encoding is a format of answers.
 type encoding string
 
 const (
@@ -23,7 +23,7 @@ type mediaRange struct {
 	q          float64
 }
 
-// ranges reads a header Accept, what is wanted most first, as CherryPy orders it.
+// ranges reads an Accept header, the most preferred first, in CherryPy's order.
 func ranges(header string) []mediaRange {
 	var list []mediaRange
 	for part := range strings.SplitSeq(header, ",") {
@@ -43,7 +43,7 @@ func ranges(header string) []mediaRange {
 	return list
 }
 
-// choose returns which of the offered forms a header Accept wants, "" for none.
+// choose returns which of the offered formats an Accept header prefers, "" for none.
 func choose(header string, offered ...encoding) encoding {
 	list := ranges(header)
 	if len(list) == 0 {
@@ -63,7 +63,7 @@ func choose(header string, offered ...encoding) encoding {
 	return ""
 }
 
-// acceptable finds the form of the answer.
+// acceptable chooses the format of the answer.
 func (r *request) acceptable() error {
 	header := strings.Join(r.Header.Values("Accept"), ", ")
 	if r.reply = choose(header, asJSON, asYAML); r.reply == "" {

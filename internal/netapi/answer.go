@@ -11,14 +11,14 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// answer is what a client is told: at once, or piece by piece.
+// answer writes the response to a client, at once or piece by piece.
 type answer struct {
 	w     *recorder
-	head  bool     // only its header is wanted
-	reply encoding // the form of what is said
+	head  bool     // the request is HEAD
+	reply encoding // the format of the response
 }
 
-// send answers with data, in the form that was asked for.
+// send answers with data, in the format that was chosen.
 func (a *answer) send(status int, data any) error {
 	var b []byte
 	if a.reply == asYAML {
@@ -43,17 +43,17 @@ func (a *answer) send(status int, data any) error {
 	a.deadline()
 	a.w.WriteHeader(status)
 	if !a.head {
-		_, _ = a.w.Write(b) // whoever has gone misses it
+		_, _ = a.w.Write(b) // an error means that the client is gone
 	}
 	return nil
 }
 
-// deadline bounds how long the client may take for what is written next.
+// deadline limits how long the client may take to read the next piece.
 func (a *answer) deadline() {
 	_ = http.NewResponseController(a.w).SetWriteDeadline(time.Now().Add(writeTime)) // no connection, in tests, has none
 }
 
-// fail answers with the page of an error.
+// fail answers with an error page.
 func (a *answer) fail(err error) {
 	var f *failure
 	if !errors.As(err, &f) {
@@ -80,7 +80,7 @@ func (a *answer) fail(err error) {
 	a.deadline()
 	a.w.WriteHeader(f.status)
 	if !a.head {
-		_, _ = a.w.Write([]byte(page)) // whoever has gone misses it
+		_, _ = a.w.Write([]byte(page)) // an error means that the client is gone
 	}
 }
 
@@ -95,7 +95,7 @@ func (a *answer) content(from io.Reader, size int64) error {
 	for size > 0 {
 		n, err := io.CopyN(a.w, from, min(size, piece))
 		if err != nil {
-			return nil //nolint:nilerr // whoever has gone misses the rest
+			return nil //nolint:nilerr // the client is gone
 		}
 		size -= n
 		a.deadline()
@@ -111,7 +111,7 @@ func (a *answer) streamHeader() {
 	a.w.WriteHeader(http.StatusOK)
 }
 
-// push writes a piece of a stream, and has it sent.
+// push writes and flushes a piece of a stream.
 func (a *answer) push(b []byte) error {
 	a.deadline()
 	if _, err := a.w.Write(b); err != nil {

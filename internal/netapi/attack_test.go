@@ -22,8 +22,8 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/netapi"
-	"github.com/brinebus/brine/internal/rpc"
 )
 
 // TestAttacks: what people try from outside who may not.
@@ -246,7 +246,9 @@ func TestAttacks(t *testing.T) {
 
 	t.Run("what one has under way", func(t *testing.T) {
 		server, err := netapi.New(netapi.Options{
-			Dial: func() (*rpc.Conn, error) { return rpc.Dial(s.root + "/var/run/salt/master/master.sock") }, Log: slog.New(slog.DiscardHandler),
+			Dial: func(ctx context.Context) (*client.Conn, error) {
+				return client.Connect(ctx, s.root+"/var/run/salt/master/master.sock")
+			}, Log: slog.New(slog.DiscardHandler),
 			Clients: []string{"local", "runner"}, Sessions: true, MaxBody: 1 << 20, WebhookURL: "/hook", AppPath: "/app", StaticPath: "/static", Timeout: 4 * time.Second,
 		})
 		if err != nil {

@@ -9,24 +9,68 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // BenchmarkRun is test.ping of one minion by POST /run with a token.
 func BenchmarkRun(b *testing.B) {
-	s := start(b)
+	ask := runPing(b, start(b))
+	b.ResetTimer()
+	for b.Loop() {
+		ask()
+	}
+}
+
+// runPing logs in; what it returns runs test.ping on web1 by POST /run.
+func runPing(b *testing.B, s *system) (ask func()) {
 	a := s.api("A", open)
 	_, body := post(b, "http://"+a+"/token", "", `{"username":"admin","password":"adminpw","eauth":"file"}`)
 	token := regexp.MustCompile(`[0-9a-f]{64,}`).FindString(body)
 	chunk := fmt.Sprintf(`{"client":"local","tgt":"web1","fun":"test.ping","token":%q}`, token)
-	b.ResetTimer()
-	for b.Loop() {
+	return func() {
 		if res, text := post(b, "http://"+a+"/run", "", chunk); res.StatusCode != http.StatusOK {
 			b.Fatal(text)
 		}
 	}
+}
+
+// BenchmarkInTurns asks salt-api, the bare handlers and the tool salt in turns, so that the load of the machine
+// meets all of them alike. It tells the median of each in milliseconds, and those of the ratios of salt-api to the
+// others.
+func BenchmarkInTurns(b *testing.B) {
+	s := start(b)
+	names := []string{"run", "bare", "kept", "tool"}
+	ask := []func(){runPing(b, s), startBare(b, "respond", "job.one", "/job.one"), startBare(b, "keep", "signed.kept", "/kept"), func() { s.tool("salt", "web1", "test.ping") }}
+	took, ratios := make([][]float64, len(ask)), make([][]float64, len(ask))
+	b.ResetTimer()
+	for b.Loop() {
+		round := make([]float64, len(ask))
+		for i, f := range ask {
+			begin := time.Now()
+			f()
+			round[i] = time.Since(begin).Seconds() * 1000
+			took[i] = append(took[i], round[i])
+		}
+		for i := range ask {
+			ratios[i] = append(ratios[i], round[0]/round[i])
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	for i, name := range names {
+		b.ReportMetric(median(took[i]), name+"-ms")
+		if i > 0 {
+			b.ReportMetric(median(ratios[i]), "run/"+name)
+		}
+	}
+}
+
+func median(list []float64) float64 {
+	slices.Sort(list)
+	return list[len(list)/2]
 }
 
 // BenchmarkBare is a request to a bare HTTP handler, which asks a NATS server, whose responder
@@ -38,7 +82,21 @@ func BenchmarkBare(b *testing.B) { bare(b, "respond", "job.one", "/job.one") }
 // request, signs it, and stores the answer of the responder, which has checked the signature.
 func BenchmarkBareSigned(b *testing.B) { bare(b, "check", "signed.0", "/signed") }
 
+// BenchmarkBareKept is the same where the server does all that a job does: what was asked is judged by nobody, but on
+// the disk twice before the responder has it, which notes it in a file and sends a receipt, and receipt and answer are
+// stored before whoever asked is told.
+func BenchmarkBareKept(b *testing.B) { bare(b, "keep", "signed.kept", "/kept") }
+
 func bare(b *testing.B, responder, subject, path string) {
+	ask := startBare(b, responder, subject, path)
+	b.ResetTimer()
+	for b.Loop() {
+		ask()
+	}
+}
+
+// startBare starts a server, a responder and the handler; what it returns asks that.
+func startBare(b *testing.B, responder, subject, path string) (ask func()) {
 	build(b)
 	dir := b.TempDir()
 	if out, err := exec.Command("go", "build", "-o", dir+"/", "github.com/brinebus/brine/test/bench/bareserver", "github.com/brinebus/brine/test/bench/bare").CombinedOutput(); err != nil {
@@ -64,10 +122,9 @@ func bare(b *testing.B, responder, subject, path string) {
 		return strings.TrimSpace(line)
 	}
 	server := run("bareserver", filepath.Join(dir, "store"))
-	run("bare", responder, "tls://"+server, subject)
+	run("bare", responder, "tls://"+server, subject, filepath.Join(dir, "begun"))
 	url := "http://" + run("bare", "http", "nats://"+server, "-") + path
-	b.ResetTimer()
-	for b.Loop() {
+	return func() {
 		if res, text := post(b, url, "", `{"client":"local","tgt":"web1","fun":"test.ping"}`); res.StatusCode != http.StatusOK || !strings.Contains(text, "True") {
 			b.Fatal(text)
 		}

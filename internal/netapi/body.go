@@ -13,23 +13,23 @@ import (
 	"github.com/brinebus/brine/internal/yamlfile"
 )
 
-// Bounds of a body.
+// Limits of a body.
 const (
 	bodyTime     = 20 * time.Second // to send it
 	maxLoginBody = 64 << 10
 	maxYAML      = 256 << 10
-	maxValues    = 20_000 // of YAML, once its aliases are written out
+	maxValues    = 20_000 // of YAML, with its aliases expanded
 )
 
-// hurry bounds the time in which the body has to come, also where nobody reads it: what a
-// refusal leaves of it the HTTP server waits for, before it answers.
+// hurry limits the time in which the body must arrive, even if no handler reads it: the HTTP
+// server reads what a refusal leaves of it before it answers.
 func (r *request) hurry() {
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(r.w).SetReadDeadline(time.Now().Add(bodyTime)) // no connection, in tests, has none
 	}
 }
 
-// read reads the body of a request, and decodes that of one which is to have one.
+// read reads the body of a request, and decodes it if the request is to have one.
 func (r *request) read() error {
 	if r.ContentLength == 0 {
 		return nil
@@ -95,7 +95,7 @@ func (r *request) decode() error {
 	return nil
 }
 
-// formed makes a map of a form: what is there several times is a list.
+// formed makes a map of a form: a name with several values has a list.
 func formed(values url.Values) map[string]any {
 	m := map[string]any{}
 	for key, list := range values {

@@ -17,8 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/client"
 )
 
 // watched tells when the server closes its end.
@@ -49,7 +48,7 @@ func (p *pipes) dial() (c net.Conn, closed <-chan struct{}) {
 
 // unreachable are options of a server whose master is away.
 func unreachable() Options {
-	return Options{Dial: func() (*rpc.Conn, error) { return nil, errors.New("away") }, Log: slog.New(slog.DiscardHandler), MaxBody: 1 << 20, AppPath: "/app", Sessions: true}
+	return Options{Dial: func(context.Context) (*client.Conn, error) { return nil, errors.New("away") }, Log: slog.New(slog.DiscardHandler), MaxBody: 1 << 20, AppPath: "/app", Sessions: true}
 }
 
 // TestWhoIsTooSlowIsEnded: a client that does not send its headers, asks for nothing more, or
@@ -148,7 +147,7 @@ func TestWhoReadsTooSlowlyIsLeftBehind(t *testing.T) {
 				if f.readers[slow] != true {
 					t.Fatalf("the slow reader is ended with %d events that wait for it", i)
 				}
-				if err := f.give(heard{tag: "t", data: make([]byte, test.size)}); err != nil {
+				if err := f.give(client.Event{Tag: "t", Data: make([]byte, test.size)}); err != nil {
 					t.Fatal(err)
 				}
 				f.took(quick, <-quick.c)
@@ -254,7 +253,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 // TestSessionsAndConnectionsToTheMasterAreBounded: more are refused, and one that nobody uses
 // makes room.
 func TestSessionsAndConnectionsToTheMasterAreBounded(t *testing.T) {
-	p := newPool(func() (*rpc.Conn, error) { return nil, errors.New("away") })
+	p := newPool(func(context.Context) (*client.Conn, error) { return nil, errors.New("away") })
 	refused := func(want string) {
 		t.Helper()
 		if _, err := p.take(t.Context(), login{token: "one more"}, netip.MustParseAddr("127.0.0.1")); err == nil || !strings.Contains(err.Error(), want) {
@@ -262,24 +261,24 @@ func TestSessionsAndConnectionsToTheMasterAreBounded(t *testing.T) {
 		}
 	}
 	made := make(chan struct{})
-	var idle *link
-	for i := range maxLinks {
-		k := &link{of: p, made: made, users: 1}
+	var idle *pooled
+	for i := range maxPooled {
+		k := &pooled{of: p, made: made, users: 1}
 		k.key.token[0], k.key.token[1] = byte(i), byte(i>>8)+1
-		p.links[k.key], idle = k, k
+		p.conns[k.key], idle = k, k
 	}
 	refused("Too many sessions are in use")
 	idle.users = 0
 	refused(noMaster)
-	if len(p.links) != maxLinks-1 {
-		t.Errorf("there are %d, want %d: the idle one has made room, and the new one has failed", len(p.links), maxLinks-1)
+	if len(p.conns) != maxPooled-1 {
+		t.Errorf("there are %d, want %d: the idle one has made room, and the new one has failed", len(p.conns), maxPooled-1)
 	}
 
 	s := newSessions()
 	for i := range maxSessions {
 		s.byID[fmt.Sprint(i)] = nil
 	}
-	if _, err := s.open(protocol.LoggedIn{}); err == nil {
+	if _, err := s.open(client.Session{}); err == nil {
 		t.Error("there are more sessions than there may be")
 	}
 }

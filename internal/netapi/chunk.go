@@ -6,29 +6,42 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/argument"
-	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
 
-// clients are the words of a chunk that say what it wants, as Salt has them. There is no
-// ssh here: nobody is in its roster.
+// clients are the values of client in a chunk, as in Salt. There is no ssh.
 var clients = []string{"local", "local_async", "local_batch", "local_subset", "runner", "runner_async", "ssh", "wheel", "wheel_async"}
 
-// chunk is one thing that is asked for, checked: a job, a runner or a wheel function.
+// chunk is one checked entry of a request: a job, a runner or a wheel function.
 type chunk struct {
 	client  string
-	publish *protocol.Publish
-	run     *protocol.Run
+	job     *job
+	run     *run
 	full    bool   // full_return
-	unknown string // a function whose name is none: no minion has it
+	unknown string // a text that is not a function name: no minion has it
 	login   login
 }
 
-// lowstates makes a list of the body: one chunk may stand alone.
+// job is one for minions.
+type job struct {
+	target   client.Target
+	commands []client.Command
+	several  bool // given as a list: each return is a map by function
+	opts     client.RunOptions
+}
+
+// run is a runner or a wheel function.
+type run struct {
+	command      client.Command
+	wheel, async bool
+}
+
+// lowstates makes a list of the body, which may also be a single chunk.
 func lowstates(body any) ([]map[string]any, error) {
 	if m, ok := body.(map[string]any); ok && len(m) > 0 {
 		return []map[string]any{m}, nil
@@ -51,10 +64,10 @@ func lowstates(body any) ([]map[string]any, error) {
 	return out, nil
 }
 
-// maxChunks bounds what one request asks for.
+// maxChunks limits the chunks of one request.
 const maxChunks = 100
 
-// chunk reads one chunk. form says that it comes from a form, whose arguments are words.
+// chunk checks one chunk. form is true if it comes from a form, whose values are all text.
 func (s *Server) chunk(m map[string]any, form bool) (chunk, error) {
 	c := chunk{login: login{token: textOf(m["token"]), backend: textOf(m["eauth"]), user: textOf(m["username"]), password: textOf(m["password"])}}
 	name, ok := m["client"].(string)
@@ -77,7 +90,7 @@ func (s *Server) chunk(m map[string]any, form bool) (chunk, error) {
 	return c, c.readRun(m, form)
 }
 
-// quoted shows a word of the caller, or that there is none, as Python does.
+// quoted shows a value of the caller, or None, as Python does.
 func quoted(v any) string {
 	if v == nil {
 		return "'None'"
@@ -110,35 +123,38 @@ func truth(v any) bool {
 
 // readJob reads a chunk for minions.
 func (c *chunk) readJob(m map[string]any, form bool) (err error) {
-	q := &protocol.Publish{TargetType: "glob", Delimiter: ":", Async: c.client == "local_async", Lines: true}
-	c.publish = q
+	q := &job{target: client.Target{Type: "glob"}, opts: client.RunOptions{Detach: c.client == "local_async"}}
+	c.job = q
 	if _, ok := m["tgt"]; !ok {
 		return problem(http.StatusBadRequest, "A chunk of the client '%s' needs tgt.", c.client)
 	}
 	if t, ok := m["tgt_type"].(string); ok {
-		q.TargetType = t
+		q.target.Type = t
 	}
 	listed := false
-	if q.Target, listed, err = targetOf(m["tgt"]); err != nil {
+	if q.target.Expr, listed, err = targetOf(m["tgt"]); err != nil {
 		return err
 	}
-	if listed && q.TargetType != "list" {
-		q.Target = "" // only a list is one
+	if listed && q.target.Type != "list" {
+		q.target.Expr = "" // only a list is a list target
 	}
 	if text, ok := m["ret"].(string); ok {
-		q.Returner = text
+		q.opts.Returners = text
 	}
 	if meta, ok := m["metadata"].(map[string]any); ok {
-		q.Metadata.V = meta
+		q.opts.Metadata = meta
 	}
 	if err := c.readNumbers(m); err != nil {
 		return err
 	}
-	q.Commands, q.Compound, err = c.commands(m, form)
+	q.commands, q.several, err = c.commands(m, form)
+	for _, cmd := range q.commands {
+		argument.JobIDsAsText(cmd.Args, cmd.Kwargs)
+	}
 	return err
 }
 
-// targetOf reads tgt, which may be a list.
+// targetOf reads tgt, which is a text or a list.
 func targetOf(v any) (text string, listed bool, err error) {
 	switch v := v.(type) {
 	case string:
@@ -155,23 +171,23 @@ func targetOf(v any) (text string, listed bool, err error) {
 
 // readNumbers reads timeout, batch and subset.
 func (c *chunk) readNumbers(m map[string]any) error {
-	q := c.publish
+	q := &c.job.opts
 	seconds, err := number(m, "timeout")
 	if err != nil {
 		return err
 	}
-	q.Timeout = job.Seconds(seconds)
+	q.Timeout = span(seconds)
 	switch v := m["batch"].(type) {
 	case nil:
 	case string:
-		q.Batch.Size = v
+		q.Batch = v
 	case int64:
-		q.Batch.Size = strconv.FormatInt(v, 10)
+		q.Batch = strconv.FormatInt(v, 10)
 	default:
 		return problem(http.StatusBadRequest, "batch is no number.")
 	}
-	if c.client == "local_batch" && q.Batch.Size == "" {
-		q.Batch.Size = "100%"
+	if c.client == "local_batch" && q.Batch == "" {
+		q.Batch = "100%"
 	}
 	if c.client != "local_subset" {
 		return nil
@@ -184,7 +200,10 @@ func (c *chunk) readNumbers(m map[string]any) error {
 	return err
 }
 
-// number reads a number that may be written as text, 0 where there is none.
+// span converts seconds.
+func span(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+
+// number reads a number that may be written as text, 0 if it is missing.
 func number(m map[string]any, key string) (float64, error) {
 	f := 0.0
 	switch v := m[key].(type) {
@@ -208,13 +227,14 @@ func number(m map[string]any, key string) (float64, error) {
 	return f, nil
 }
 
-// commands reads the function and its arguments, or several with a list for each.
-func (c *chunk) commands(m map[string]any, form bool) ([]job.Command, bool, error) {
+// commands reads the function and its arguments, or several functions with a list of arguments
+// for each.
+func (c *chunk) commands(m map[string]any, form bool) ([]client.Command, bool, error) {
 	funs, several := m["fun"].([]any)
 	if !several {
 		funs = []any{m["fun"]}
 	}
-	var list []job.Command
+	var list []client.Command
 	for i, v := range funs {
 		arg := m["arg"]
 		if several {
@@ -230,7 +250,7 @@ func (c *chunk) commands(m map[string]any, form bool) ([]job.Command, bool, erro
 			return nil, false, nil
 		}
 		_, has := m["arg"]
-		cmd := job.Command{Function: f}
+		cmd := client.Call(string(f))
 		if cmd.Args, cmd.Kwargs, err = arguments(arg, has, form); err != nil {
 			return nil, false, err
 		}
@@ -251,8 +271,8 @@ func nth(v any, i int) any {
 	return []any{}
 }
 
-// arguments reads arg: a list or one value. A text of the form name=value is a keyword;
-// others keep their type, but those of a form, which knows texts only.
+// arguments reads arg, a list or one value. A text of the form name=value is a keyword
+// argument. Other values keep their type; in a form all are text.
 func arguments(arg any, has, form bool) (args []any, kwargs map[string]any, err error) {
 	list, ok := arg.([]any)
 	if !ok && has {
@@ -284,15 +304,15 @@ func arguments(arg any, has, form bool) (args []any, kwargs map[string]any, err 
 	return args, kwargs, nil
 }
 
-// ofChunk are the words of a chunk that are no keywords of a runner.
+// ofChunk are the keys of a chunk that are not keyword arguments of a runner.
 var ofChunk = []string{"client", "fun", "arg", "kwarg", "token", "eauth", "username", "password", "user", "key", "print_event"}
 
 // readRun reads a chunk for the master.
 func (c *chunk) readRun(m map[string]any, form bool) (err error) {
-	q := &protocol.Run{Wheel: strings.HasPrefix(c.client, "wheel"), Async: strings.HasSuffix(c.client, "_async")}
+	q := &run{wheel: strings.HasPrefix(c.client, "wheel"), async: strings.HasSuffix(c.client, "_async")}
 	c.run = q
 	kind := "runner"
-	if q.Wheel {
+	if q.wheel {
 		kind = "wheel"
 	}
 	name, ok := m["fun"].(string)
@@ -304,13 +324,13 @@ func (c *chunk) readRun(m map[string]any, form bool) (err error) {
 		return problem(http.StatusBadRequest, "%s", err)
 	}
 	_, has := m["arg"]
-	q.Command.Function = f
-	if q.Command.Args, q.Command.Kwargs, err = arguments(m["arg"], has && m["arg"] != nil, form); err != nil {
+	q.command.Function = string(f)
+	if q.command.Args, q.command.Kwargs, err = arguments(m["arg"], has && m["arg"] != nil, form); err != nil {
 		return err
 	}
-	kwargs := q.Command.Kwargs
+	kwargs := q.command.Kwargs
 	for k, v := range m {
-		own := slices.Contains(ofChunk, k) || k == "full_return" || k == "timeout" && !q.Wheel
+		own := slices.Contains(ofChunk, k) || k == "full_return" || k == "timeout" && !q.wheel
 		if _, given := kwargs[k]; !own && !given {
 			kwargs[k] = v
 		}
@@ -323,8 +343,8 @@ func (c *chunk) readRun(m map[string]any, form bool) (err error) {
 	return nil
 }
 
-// shown is a command as the events of Salt show its arguments.
-func shown(c job.Command) []any {
+// shown returns the arguments of a command as Salt's events show them.
+func shown(c client.Command) []any {
 	list := append([]any{}, c.Args...)
 	if len(c.Kwargs) > 0 {
 		list = append(list, c.Kwargs)

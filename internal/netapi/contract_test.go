@@ -77,7 +77,7 @@ var quirks = map[string]string{
 	"low-notgt":                 noSense,
 	"low-runner-async-bad":      noRunner,
 	"low-runner-bad":            noRunner,
-	"low-timeout-bad":           "`timeout` that is no number counts as none",
+	"low-timeout-bad":           "a `timeout` that is not a number is ignored",
 	"low-wheel-arg":             "wheel functions take no `arg`",
 	"options-bare-":             question,
 	"options-bare-hook":         question,
@@ -258,6 +258,15 @@ func TestContract(t *testing.T) {
 			c.compare(t, res, body)
 		})
 	}
+	t.Run("a stream by the header of an expired session", func(t *testing.T) {
+		w.t = t
+		const refusal = "No permission -- see authorization schemes"
+		for _, path := range []string{"/events", "/ws"} {
+			if res, body := send(t, "GET", "http://"+w.address["A"]+path, w.fill("<expired>"), ""); res.StatusCode != http.StatusUnauthorized || !strings.Contains(body, refusal) {
+				t.Errorf("%s: %s %s, want 401 and %q", path, res.Status, body, refusal)
+			}
+		}
+	})
 }
 
 // trial notes what a comparison complains of.

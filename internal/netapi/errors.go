@@ -5,17 +5,18 @@ import (
 	"fmt"
 	"html"
 	"net/http"
+	"slices"
 	"strconv"
 
-	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/client"
 )
 
-// failure is an error that has its status and what its reader is told.
+// failure is an error with its HTTP status and the text for the client.
 type failure struct {
 	status  int
 	text    string
 	allow   string // methods, for 405
-	retry   string // seconds after which it may be tried again; "" is not said
+	retry   string // seconds after which to try again; "" for no header
 	because error  // for the log
 }
 
@@ -26,27 +27,26 @@ func problem(status int, format string, args ...any) error {
 	return &failure{status: status, text: fmt.Sprintf(format, args...)}
 }
 
-// because is a problem whose cause is told in the log only.
+// because makes a failure whose cause only the log gets.
 func because(err error, status int, format string, args ...any) error {
 	return &failure{status: status, text: fmt.Sprintf(format, args...), because: err}
 }
 
-// refused is the answer to somebody whom the master does not let in; text is what a
-// refusal says.
+// refused is the answer to a login that the master refuses; text is the text of the refusal.
 func refused(err error, text string) error {
 	var f *failure
 	switch {
 	case errors.As(err, &f):
 		return err
-	case rpc.CodeOf(err) == rpc.Denied:
+	case errors.Is(err, client.ErrDenied):
 		return because(err, http.StatusUnauthorized, "%s", text)
-	case rpc.CodeOf(err) == rpc.Busy:
+	case errors.Is(err, client.ErrBusy):
 		return &failure{status: http.StatusTooManyRequests, text: "Too many logins have failed: wait a moment.", retry: "2", because: err}
 	}
 	return because(err, http.StatusServiceUnavailable, noMaster)
 }
 
-// reason is what the log has of an error.
+// reason returns what is logged of an error.
 func reason(err error) string {
 	var f *failure
 	if errors.As(err, &f) && f.because != nil {
@@ -55,7 +55,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// The words of Salt that its clients know.
+// The texts of Salt that its clients know.
 const (
 	noPermission  = "No permission -- see authorization schemes"
 	noCredentials = "No authentication credentials given"
@@ -67,23 +67,23 @@ const (
 	noSuchURI     = "Nothing matches the given URI"
 )
 
-// statusOf is the status of an error of the master.
+// statusOf returns the HTTP status for an error of the master.
 func statusOf(err error) int {
-	switch rpc.CodeOf(err) {
-	case rpc.Denied:
-		return http.StatusUnauthorized
-	case rpc.Usage, rpc.NotFound:
-		return http.StatusBadRequest
-	case rpc.Busy, rpc.Unavailable:
-		return http.StatusServiceUnavailable
+	is := func(kinds ...error) bool {
+		return slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) })
 	}
-	if errors.Is(err, rpc.ErrLost) {
+	switch {
+	case is(client.ErrDenied):
+		return http.StatusUnauthorized
+	case is(client.ErrUsage, client.ErrNotFound):
+		return http.StatusBadRequest
+	case is(client.ErrBusy, client.ErrUnavailable, client.ErrLost):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError
 }
 
-// errorPage has the form of CherryPy's, which clients look into.
+// errorPage has the form of CherryPy's page, which clients parse.
 func errorPage(status int, text string) string {
 	title := strconv.Itoa(status) + " " + http.StatusText(status)
 	return `<!DOCTYPE html>

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"math"
 	"net/http"
 	"slices"
@@ -14,98 +13,69 @@ import (
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// heard is one event for a stream.
-type heard struct {
-	tag  string
-	data json.RawMessage
-	seq  uint64
-}
-
-// text is the event as Salt writes it into a stream.
-func (h heard) text() []byte {
-	tag, _ := json.Marshal(h.tag) // a text always does
-	b := append([]byte(`{"data": `), h.data...)
+// text returns an event as Salt writes it into a stream.
+func text(e client.Event) []byte {
+	tag, _ := json.Marshal(e.Tag) // a string never fails
+	b := append([]byte(`{"data": `), e.Data...)
 	b = append(b, `, "tag": `...)
 	return append(append(b, tag...), '}')
 }
 
-// message is one message of the answer to Listen.
-type message struct {
-	Ready  bool            `json:"ready"`
-	Passed uint64          `json:"passed"`
-	Tag    string          `json:"tag"`
-	Data   json.RawMessage `json:"data"`
-	Seq    uint64          `json:"seq"`
-}
-
-// hear asks for events and gives them to f until ctx or the login ends.
-func hear(ctx context.Context, conn *rpc.Conn, q protocol.Listen, ready func(), f func(heard) error) error {
-	stream, err := conn.Call(protocol.OpListen, q)
+// hear asks for events and calls f with them until ctx or the login ends.
+func hear(ctx context.Context, conn *client.Conn, q client.ListenOptions, ready func(*client.Listener), f func(client.Event) error) error {
+	l, err := conn.Listen(ctx, q)
 	if err != nil {
 		return err
 	}
-	defer stream.Close()
-	for {
-		b, err := stream.Next(ctx)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+	defer l.Close()
+	ready(l)
+	for e, err := range l.All(ctx) {
 		if err != nil {
 			return err
 		}
-		var m message
-		if err := json.Unmarshal(b, &m); err != nil {
+		if err := f(e); err != nil {
 			return err
 		}
-		switch {
-		case m.Ready:
-			ready()
-		case m.Tag != "":
-			if err := f(heard{m.Tag, m.Data, m.Seq}); err != nil {
-				return err
-			}
-		}
 	}
+	return nil
 }
 
-// feed gives the live events of one login to all of its streams that ask for no more: the
-// master sends them once. It goes on without readers, until the connection is closed: the
-// master does not notice at once that nobody hears.
+// feed passes the live events of one login to all of its streams that want no stored events:
+// the master sends them once. It goes on without readers until the connection is closed, since
+// the master does not notice at once that nobody listens.
 type feed struct {
-	conn *rpc.Conn
+	conn *client.Conn
 
 	mu      sync.Mutex
-	readers map[*reader]bool // nil while nothing is heard
-	ready   chan struct{}    // closed when events come
-	ended   chan struct{}    // closed when no more do
-	err     error            // then
+	readers map[*reader]bool // nil while not listening
+	ready   chan struct{}    // closed when listening has begun
+	ended   chan struct{}    // closed when it has ended
+	err     error            // why it has ended
 }
 
-// reader is one stream. What it does not take in time ends it.
+// reader is one stream. It is ended if it reads too slowly.
 type reader struct {
 	tags []string
-	c    chan heard
+	c    chan client.Event
 	slow bool // guarded by the feed
 	size int  // bytes that wait in c, guarded by the feed
 }
 
-// Bounds of what waits for a reader that is slow.
+// Limits of what waits for a slow reader.
 const (
 	maxWaiting      = 1000
 	maxWaitingBytes = 4 << 20
 )
 
-// join begins to give events to a reader.
+// join starts to pass events to a reader.
 func (f *feed) join(tags []string) (*reader, <-chan struct{}, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r := &reader{tags: tags, c: make(chan heard, maxWaiting)}
+	r := &reader{tags: tags, c: make(chan client.Event, maxWaiting)}
 	if f.readers == nil {
 		f.begin()
 	}
@@ -117,7 +87,7 @@ func (f *feed) begin() {
 	f.readers, f.ready, f.ended, f.err = map[*reader]bool{}, make(chan struct{}), make(chan struct{}), nil
 	ready, ended := f.ready, f.ended
 	go func() {
-		err := hear(context.Background(), f.conn, protocol.Listen{}, func() { close(ready) }, f.give)
+		err := hear(context.Background(), f.conn, client.ListenOptions{}, func(*client.Listener) { close(ready) }, f.give)
 		f.mu.Lock()
 		f.err, f.readers = err, nil
 		f.mu.Unlock()
@@ -131,24 +101,24 @@ func (f *feed) leave(r *reader) {
 	delete(f.readers, r)
 }
 
-// why is the error by which the feed ended.
+// why returns the error that ended the feed.
 func (f *feed) why() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.err
 }
 
-// give hands an event to the readers that want it, and never waits for one.
-func (f *feed) give(h heard) error {
+// give passes an event to the readers that want it, and never waits for one.
+func (f *feed) give(e client.Event) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for r := range f.readers {
-		if !wants(r.tags, h.tag) {
+		if !wants(r.tags, e.Tag) {
 			continue
 		}
-		if r.size += len(h.data); r.size <= maxWaitingBytes {
+		if r.size += len(e.Data); r.size <= maxWaitingBytes {
 			select {
-			case r.c <- h:
+			case r.c <- e:
 				continue
 			default:
 			}
@@ -160,19 +130,20 @@ func (f *feed) give(h heard) error {
 	return nil
 }
 
-// took says that a reader has taken an event.
-func (f *feed) took(r *reader, h heard) {
+// took counts an event that a reader has taken.
+func (f *feed) took(r *reader, e client.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r.size -= len(h.data)
+	r.size -= len(e.Data)
 }
 
-// wants says whether a tag begins as one of the wanted; no wish is every tag.
+// wants reports whether a tag begins with one of the wanted prefixes; without any, every tag is
+// wanted.
 func wants(tags []string, tag string) bool {
 	return len(tags) == 0 || slices.ContainsFunc(tags, func(t string) bool { return strings.HasPrefix(tag, t) })
 }
 
-// events tells events as they come, as a stream of server-sent events.
+// events sends events as they come, as server-sent events.
 func events(r *request) error {
 	q, marked, err := r.listen()
 	if err != nil {
@@ -191,8 +162,8 @@ func events(r *request) error {
 	return r.stream(q, out.begin, out.event, out.heartbeat)
 }
 
-// stream gives events to one who listens, until they go or their login ends.
-func (r *request) stream(q protocol.Listen, begin func() error, f func(heard) error, heartbeat func() error) error {
+// stream sends events until the client is gone or its login ends.
+func (r *request) stream(q client.ListenOptions, begin func() error, f func(client.Event) error, heartbeat func() error) error {
 	r.s.stats.streams.Add(1)
 	defer r.s.stats.streams.Add(-1)
 	ctx, cancel := context.WithCancel(r.Context())
@@ -215,22 +186,22 @@ func (r *request) stream(q protocol.Listen, begin func() error, f func(heard) er
 	} else {
 		err = r.fromFeed(ctx, c, q.Tags, begin, f, heartbeat)
 	}
-	if rpc.CodeOf(err) == rpc.Denied && r.w.status == 0 {
+	if errors.Is(err, client.ErrDenied) && r.w.status == 0 {
 		return r.deniedEvents(ctx, c, err)
 	}
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // the reader has gone, or the program ends
+		return nil //nolint:nilerr // the reader is gone, or the program ends
 	}
 	return err
 }
 
-// heartbeatEvery is how often a quiet stream says that it stands; it finds out then that its
-// reader has gone.
+// heartbeatEvery is how often a quiet stream sends a heartbeat, by which it also notices that
+// its reader is gone.
 const heartbeatEvery = 15 * time.Second
 
-// fromFeed tells what comes from now on.
-func (r *request) fromFeed(ctx context.Context, c *caller, tags []string, begin func() error, f func(heard) error, heartbeat func() error) error {
-	feed := &c.link.feed
+// fromFeed sends new events.
+func (r *request) fromFeed(ctx context.Context, c *caller, tags []string, begin func() error, f func(client.Event) error, heartbeat func() error) error {
+	feed := &c.pooled.feed
 	reader, ready, ended := feed.join(tags)
 	defer feed.leave(reader)
 	select {
@@ -247,12 +218,12 @@ func (r *request) fromFeed(ctx context.Context, c *caller, tags []string, begin 
 	defer tick.Stop()
 	for {
 		select {
-		case h, ok := <-reader.c:
+		case e, ok := <-reader.c:
 			if !ok {
 				return problem(http.StatusServiceUnavailable, "The stream is read too slowly.")
 			}
-			feed.took(reader, h)
-			if err := f(h); err != nil {
+			feed.took(reader, e)
+			if err := f(e); err != nil {
 				return err
 			}
 		case <-ended:
@@ -267,25 +238,26 @@ func (r *request) fromFeed(ctx context.Context, c *caller, tags []string, begin 
 	}
 }
 
-// fromStore tells what is stored, too, from a moment or a position on. A reader that is
-// slow is waited for: the master keeps the events meanwhile.
-func (r *request) fromStore(ctx context.Context, c *caller, q protocol.Listen, begin func() error, f func(heard) error, heartbeat func() error) error {
+// fromStore also sends stored events, from a time or a position on. It waits for a slow reader:
+// the master keeps the events meanwhile.
+func (r *request) fromStore(ctx context.Context, c *caller, q client.ListenOptions, begin func() error, f func(client.Event) error, heartbeat func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	events, failed := make(chan heard), make(chan error, 1)
-	ready := make(chan struct{})
+	events, failed := make(chan client.Event), make(chan error, 1)
+	ready := make(chan *client.Listener, 1)
 	go func() {
-		failed <- hear(ctx, c.conn, q, func() { close(ready) }, func(h heard) error {
+		failed <- hear(ctx, c.conn, q, func(l *client.Listener) { ready <- l }, func(e client.Event) error {
 			select {
-			case events <- h:
+			case events <- e:
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 		})
 	}()
+	confirmed := confirmation{name: q.Durable}
 	select {
-	case <-ready:
+	case confirmed.l = <-ready:
 	case err := <-failed:
 		return err
 	}
@@ -294,14 +266,13 @@ func (r *request) fromStore(ctx context.Context, c *caller, q protocol.Listen, b
 	}
 	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()
-	confirmed := confirmation{c: c, name: q.Durable}
 	for {
 		select {
-		case h := <-events:
-			if err := f(h); err != nil {
+		case e := <-events:
+			if err := f(e); err != nil {
 				return err
 			}
-			confirmed.seq = h.seq
+			confirmed.seq = e.Seq
 			confirmed.now(ctx, false)
 		case err := <-failed:
 			return err
@@ -314,10 +285,10 @@ func (r *request) fromStore(ctx context.Context, c *caller, q protocol.Listen, b
 	}
 }
 
-// confirmation tells the master how far a durable stream has come, not at every event.
-// What the reader has not got all the same it asks for by Last-Event-ID.
+// confirmation confirms to the master how far a durable stream has come, though not at every
+// event. If events were lost on the way, the reader asks for them by Last-Event-ID.
 type confirmation struct {
-	c              *caller
+	l              *client.Listener
 	name           string
 	seq, confirmed uint64
 	at             time.Time
@@ -329,19 +300,18 @@ func (n *confirmation) now(ctx context.Context, must bool) {
 	if n.name == "" || n.seq == n.confirmed || !must && time.Since(n.at) < confirmEvery {
 		return
 	}
-	q := protocol.Confirm{Durable: n.name, Seq: n.seq}
-	if n.c.conn.Ask(ctx, protocol.OpConfirm, q, nil) == nil { // else the next time, or they come again
+	if n.l.Confirm(ctx, n.seq) == nil { // otherwise it is done the next time, or events come twice
 		n.confirmed = n.seq
 	}
 	n.at = time.Now()
 }
 
-// listen reads what the query asks for. marked says that the events are to have their
-// sequences, by which the reader resumes.
-func (r *request) listen() (q protocol.Listen, marked bool, err error) {
+// listen reads the query. marked is true if the events are to carry their sequences, by which
+// the reader can resume.
+func (r *request) listen() (q client.ListenOptions, marked bool, err error) {
 	values := r.URL.Query()
 	q.Tags = values["tag"]
-	q.Match = event.MatchType(values.Get("match"))
+	q.Match = values.Get("match")
 	q.Durable = values.Get("durable")
 	if text := values.Get("since"); text != "" {
 		if q.Since, q.FromSeq, err = since(text, time.Now()); err != nil {
@@ -354,7 +324,7 @@ func (r *request) listen() (q protocol.Listen, marked bool, err error) {
 	}
 	if last != "" {
 		seq, err := strconv.ParseUint(last, 10, 64)
-		if err != nil || seq == math.MaxUint64 { // nothing is behind that
+		if err != nil || seq == math.MaxUint64 { // no event can follow
 			return q, false, problem(http.StatusBadRequest, "Last-Event-ID is no sequence.")
 		}
 		q.Since, q.FromSeq, q.Resume = time.Time{}, seq+1, q.Durable != ""
@@ -363,7 +333,7 @@ func (r *request) listen() (q protocol.Listen, marked bool, err error) {
 	return q, marked, nil
 }
 
-// since reads a span before now, a moment or a sequence.
+// since reads a duration before now, a time or a sequence.
 func since(text string, now time.Time) (moment time.Time, seq uint64, err error) {
 	if seq, err := strconv.ParseUint(text, 10, 64); err == nil {
 		return time.Time{}, max(seq, 1), nil
@@ -388,18 +358,18 @@ func (s *sse) begin() error {
 	return s.r.push([]byte("retry: 400\n"))
 }
 
-func (s *sse) event(h heard) error {
-	b := make([]byte, 0, len(h.data)+2*len(h.tag)+64)
-	if s.marked && h.seq > 0 {
-		b = strconv.AppendUint(append(b, "id: "...), h.seq, 10)
+func (s *sse) event(e client.Event) error {
+	b := make([]byte, 0, len(e.Data)+2*len(e.Tag)+64)
+	if s.marked && e.Seq > 0 {
+		b = strconv.AppendUint(append(b, "id: "...), e.Seq, 10)
 		b = append(b, '\n')
 	}
-	b = append(append(append(b, "tag: "...), line([]byte(h.tag))...), "\ndata: "...)
-	return s.r.push(append(append(b, line(h.text())...), "\n\n"...))
+	b = append(append(append(b, "tag: "...), line([]byte(e.Tag))...), "\ndata: "...)
+	return s.r.push(append(append(b, line(text(e))...), "\n\n"...))
 }
 
-// line is a tag or a text of JSON without what would end its line. Within JSON that is only
-// between words.
+// line removes line ends from a tag or JSON text, since they would end its line. In JSON they
+// occur only between tokens.
 func line(text []byte) []byte {
 	return bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\n"), []byte(" ")), []byte("\r"), []byte(" "))
 }

@@ -2,19 +2,19 @@ package netapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
-	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/client"
 )
 
-// The forms of the course of a job.
+// The formats of the progress of a job.
 const (
 	asEvents encoding = "text/event-stream"
 	asLines  encoding = "application/x-ndjson"
 )
 
-// followSession runs one job in the name of the session and tells its course.
+// followSession runs one job with the session's login and sends its progress.
 func followSession(r *request) error {
 	c, err := r.followed()
 	if err != nil {
@@ -28,7 +28,7 @@ func followSession(r *request) error {
 	return r.follow(as, c)
 }
 
-// followRun does so in the name of the login that the chunk holds.
+// followRun does so with the login in the chunk.
 func followRun(r *request) error {
 	logins := &logins{r: r, of: map[login]*caller{}}
 	defer logins.close()
@@ -43,7 +43,7 @@ func followRun(r *request) error {
 	return r.follow(as, c)
 }
 
-// followed is the chunk whose course is to be told.
+// followed returns the chunk whose progress is to be sent.
 func (r *request) followed() (chunk, error) {
 	accept := r.Header.Get("Accept")
 	if r.reply = choose(accept, asLines, asEvents); r.reply == "" {
@@ -57,13 +57,13 @@ func (r *request) followed() (chunk, error) {
 	if err != nil {
 		return chunk{}, err
 	}
-	if len(list) != 1 || list[0].publish == nil || list[0].publish.Async || list[0].unknown != "" {
+	if len(list) != 1 || list[0].job == nil || list[0].job.opts.Detach || list[0].unknown != "" {
 		return chunk{}, problem(http.StatusBadRequest, "follow is for one chunk of the client local, local_batch or local_subset.")
 	}
 	return list[0], nil
 }
 
-// follow tells the course of a job as it happens. When the reader goes the job goes on.
+// follow sends the progress of a job as it happens. The job goes on when the reader is gone.
 func (r *request) follow(as *caller, c chunk) error {
 	leave, err := r.s.limits.stream(as.who.backend + ":" + as.user)
 	if err != nil {
@@ -73,80 +73,74 @@ func (r *request) follow(as *caller, c chunk) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(r.s.ctx, cancel)()
-	q := *c.publish
-	q.Follow = true
-	if q.Timeout == 0 {
-		q.Timeout = job.Seconds(r.s.opts.Timeout.Seconds())
-	}
-	run, err := begin(ctx, as, q)
+	j := *c.job
+	j.opts.Output = true
+	run, err := r.begin(ctx, as, j)
 	if err != nil {
-		if rpc.CodeOf(err) == rpc.Denied {
+		if errors.Is(err, client.ErrDenied) {
 			return r.denied(ctx, as, c, err)
 		}
 		return err
 	}
-	defer run.stream.Close()
-	return r.tellRun(ctx, c, run)
+	defer run.Close()
+	return r.tellRun(ctx, run)
 }
 
-func (r *request) tellRun(ctx context.Context, c chunk, run *jobRun) error {
+func (r *request) tellRun(ctx context.Context, run *client.Job) error {
 	h := r.w.Header()
 	h.Set("Content-Type", string(r.reply)+";charset=utf-8")
 	h.Set("Cache-Control", "no-cache")
 	r.w.WriteHeader(http.StatusOK)
-	ids := []any{}
-	for _, id := range run.start.Minions {
-		ids = append(ids, string(id))
+	ids := listOf(run.Minions)
+	if err := r.step("start", map[string]any{"jid": run.ID, "minions": ids}); err != nil {
+		return nil //nolint:nilerr // the reader is gone
 	}
-	if err := r.step("start", map[string]any{"jid": string(run.start.JID), "minions": ids}); err != nil {
-		return nil //nolint:nilerr // the reader has gone
-	}
-	done := 0
-	err := run.each(ctx, func(u job.Update) error {
-		if u.State.Final() && u.State != job.Disconnected || u.State.Returned() {
+	end := map[string]any{"jid": run.ID, "of": int64(len(ids))}
+	done := int64(0)
+	for u, err := range run.Updates(ctx) {
+		if err != nil {
+			end["error"] = err.Error()
+			break
+		}
+		if u.Final() {
 			done++
 		}
-		kind, data := show(c, run.start, u)
+		kind, data := show(u)
 		if kind == "" {
-			return nil
+			continue
 		}
-		data["done"], data["of"] = int64(done), int64(len(ids))
-		return r.step(kind, data)
-	})
-	end := map[string]any{"jid": string(run.start.JID), "done": int64(done), "of": int64(len(ids))}
-	if err != nil {
-		end["error"] = err.Error()
+		data["done"], data["of"] = done, int64(len(ids))
+		if err := r.step(kind, data); err != nil {
+			return nil //nolint:nilerr // the reader is gone
+		}
 	}
-	_ = r.step("end", end) // the reader may have gone
+	end["done"] = done
+	_ = r.step("end", end) // the reader may be gone
 	return nil
 }
 
-// show is what is said of one update.
-func show(c chunk, start job.Start, u job.Update) (kind string, data map[string]any) {
-	id := map[string]any{"minion": string(u.ID)}
+// show returns what is sent for one update.
+func show(u client.Update) (kind string, data map[string]any) {
+	id := map[string]any{"minion": u.Minion}
 	switch {
 	case len(u.Begun) > 0:
-		list := []any{}
-		for _, id := range u.Begun {
-			list = append(list, string(id))
-		}
-		return "begun", map[string]any{"minions": list}
+		return "begun", map[string]any{"minions": listOf(u.Begun)}
 	case len(u.Output) > 0:
 		list := []any{}
 		for _, o := range u.Output {
-			list = append(list, map[string]any{"stderr": o.Error, "text": o.Text.V})
+			list = append(list, map[string]any{"stderr": o.Error, "text": o.Text})
 		}
 		id["output"] = list
 		return "output", id
 	case u.OutputEnd:
 		return "", nil
-	case u.State.Returned():
-		id["return"], id["retcode"], id["success"] = u.Return.V, u.Retcode.V, u.Success.V
+	case u.Returned():
+		id["return"], id["retcode"], id["success"] = u.Value, retcode(u.Return), success(u.Return)
 		return "return", id
-	case u.State == job.NotTargeted:
+	case u.Status == client.NotTargeted:
 		return "", nil
 	}
-	id["state"] = string(u.State)
+	id["state"] = string(u.Status)
 	if u.Text != "" {
 		id["text"] = u.Text
 	}

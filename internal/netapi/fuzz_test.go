@@ -3,6 +3,7 @@ package netapi
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -15,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -24,7 +25,7 @@ import (
 func bare(t testing.TB) *Server {
 	t.Helper()
 	s, err := New(Options{
-		Dial: func() (*rpc.Conn, error) { return nil, errors.New("there is no master") }, Log: slog.New(slog.DiscardHandler),
+		Dial: func(context.Context) (*client.Conn, error) { return nil, errors.New("there is no master") }, Log: slog.New(slog.DiscardHandler),
 		Clients: clients, Sessions: true, MaxBody: 1 << 20, WebhookURL: "hook", AppPath: "/app", StaticPath: "/static",
 	})
 	if err != nil {
@@ -109,26 +110,28 @@ func TestYAMLMakesNothing(t *testing.T) {
 func checkChunk(t *testing.T, c chunk) {
 	t.Helper()
 	isJob, isSSH := strings.HasPrefix(c.client, "local"), c.client == "ssh"
-	if !slices.Contains(clients, c.client) || (c.publish != nil) != isJob || (c.run != nil) != (!isJob && !isSSH) {
-		t.Fatalf("a chunk of the client %q: publish %v, run %v", c.client, c.publish, c.run)
+	if !slices.Contains(clients, c.client) || (c.job != nil) != isJob || (c.run != nil) != (!isJob && !isSSH) {
+		t.Fatalf("a chunk of the client %q: job %v, run %v", c.client, c.job, c.run)
 	}
+	var commands []client.Command
 	if isJob && c.unknown == "" {
-		if len(c.publish.Commands) == 0 && !c.publish.Compound {
-			t.Errorf("a job without a function: %+v", c.publish)
+		if commands = c.job.commands; len(commands) == 0 && !c.job.several {
+			t.Errorf("a job without a function: %+v", c.job)
 		}
-		for _, command := range c.publish.Commands {
-			if _, err := salt.ParseFunction(string(command.Function)); err != nil {
-				t.Errorf("a job of the function %q: %v", command.Function, err)
-			}
+		if _, err := value.Encode(c.job.opts.Metadata); err != nil {
+			t.Errorf("metadata that was read cannot be sent: %v", err)
 		}
 	}
 	if c.run != nil {
-		if _, err := salt.ParseFunction(string(c.run.Command.Function)); err != nil {
-			t.Errorf("a run of the function %q: %v", c.run.Command.Function, err)
-		}
+		commands = append(commands, c.run.command)
 	}
-	if _, err := json.Marshal([]any{c.publish, c.run}); err != nil {
-		t.Errorf("what was read cannot be sent: %v", err)
+	for _, command := range commands {
+		if _, err := salt.ParseFunction(command.Function); err != nil {
+			t.Errorf("the function %q: %v", command.Function, err)
+		}
+		if _, err := value.Encode([]any{command.Args, command.Kwargs}); err != nil {
+			t.Errorf("arguments that were read cannot be sent: %v", err)
+		}
 	}
 }
 
@@ -199,7 +202,7 @@ func FuzzEvents(f *testing.F) {
 			return
 		}
 		r, w := asked(nil, httptest.NewRequest(http.MethodGet, "/events", nil))
-		if err := (&sse{r: r, marked: true}).event(heard{tag, data, seq}); err != nil {
+		if err := (&sse{r: r, marked: true}).event(client.Event{Tag: tag, Data: data, Seq: seq}); err != nil {
 			t.Fatal(err)
 		}
 		text, whole := strings.CutSuffix(w.Body.String(), "\n\n")
@@ -216,4 +219,22 @@ func FuzzEvents(f *testing.F) {
 			t.Errorf("the data of one event are %q: %v", told, err)
 		}
 	})
+}
+
+// TestJobIDsAreText: a job id that a client writes as a number is text, as Salt sends it.
+func TestJobIDsAreText(t *testing.T) {
+	s := bare(t)
+	defer s.Close()
+	body, err := value.Decode([]byte(`{"client":"local","tgt":"*","fun":"test.arg","arg":[20240101000000000000],"kwarg":{"jid":20240101000000000000}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.chunk(body.(map[string]any), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const jid = "20240101000000000000"
+	if got := c.job.commands[0]; got.Args[0] != jid || got.Kwargs["jid"] != jid {
+		t.Errorf("read as %v %v, want text", got.Args, got.Kwargs)
+	}
 }

@@ -1,22 +1,22 @@
 package netapi
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/value"
 )
 
-// hookTag is the tag space of what comes in by the webhook.
+// hookTag is the tag prefix of the webhook's events.
 const hookTag = "salt/netapi/hook"
 
-// fireHook fires what was posted as an event, in the name of the session; without sessions
-// for webhooks in that of the user whom this program runs as. Of the headers nothing is in
-// it: a token may be among them.
+// fireHook fires the body of a POST as an event, with the session's login; if webhooks need no
+// session, as the user that this program runs as. No headers are included, since one may be a
+// token.
 func fireHook(r *request) error {
 	if err := r.acceptable(); err != nil {
 		return err
@@ -46,39 +46,43 @@ func fireHook(r *request) error {
 }
 
 func (r *request) fire(tag string, data []byte) error {
-	payer := "hook " + r.address.String()
+	who := "hook " + r.address.String()
 	if r.session != nil {
-		payer = r.session.backend + ":" + r.session.user
+		who = r.session.backend + ":" + r.session.user
 	}
-	leave, err := r.s.limits.work(payer)
+	leave, err := r.s.limits.work(who)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	q := protocol.Fire{Events: []event.Item{{Tag: tag, Data: data}}}
 	if r.session == nil {
-		c, err := r.dial()
+		c, err := r.dial(r.Context())
 		if err != nil {
 			return err
 		}
 		defer c.close()
-		return r.fired(c.conn.Ask(r.Context(), protocol.OpFire, q, nil))
+		return r.fired(fireOne(r.Context(), c.conn, tag, data))
 	}
 	c, err := r.call(r.Context())
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	err = c.conn.Ask(r.Context(), protocol.OpFire, q, nil)
-	if rpc.CodeOf(err) == rpc.Denied && !c.holds(r.Context(), r.address) {
+	err = fireOne(r.Context(), c.conn, tag, data)
+	if errors.Is(err, client.ErrDenied) && !c.holds(r.Context(), r.address) {
 		return because(err, http.StatusUnauthorized, notAuthentic)
 	}
 	return r.fired(err)
 }
 
-// fired words a refusal: of the tag by event_acl.
+func fireOne(ctx context.Context, conn *client.Conn, tag string, data []byte) error {
+	_, err := conn.Fire(ctx, client.Event{Tag: tag, Data: data})
+	return err
+}
+
+// fired makes the answer for a tag that event_acl refuses.
 func (r *request) fired(err error) error {
-	if rpc.CodeOf(err) == rpc.Denied {
+	if errors.Is(err, client.ErrDenied) {
 		return because(err, http.StatusUnauthorized, authorization)
 	}
 	return err

@@ -8,25 +8,25 @@ import (
 	"sync"
 )
 
-// Limits by address and by login: what one has under way must leave room for others.
+// Limits for each address and each login, so that one leaves room for others.
 const (
-	maxConns        = 4096 // HTTP connections, of all
-	maxConnsOfOne   = 1024 // and of one address
-	maxRequests     = 3000 // requests under way, streams among them
-	maxRequestsOne  = 1000 // of one address
+	maxConns        = 4096 // HTTP connections in all
+	maxConnsOfOne   = 1024 // from one address
+	maxRequests     = 3000 // requests under way, including streams
+	maxRequestsOne  = 1000 // from one address
 	maxStreams      = 2000
 	maxStreamsOfOne = 300 // of one login
-	maxWork         = 256 // requests of one kind that are worked on: see work
-	maxWorkOfOne    = 32  // of one login, or of one address without
+	maxWork         = 256 // requests of one kind that are being handled, see work
+	maxWorkOfOne    = 32  // of one login, or from one address without a login
 )
 
-// limits counts what is under way, of a kind and of one who has it. It is no rate: what has
-// ended makes room at once, and nobody waits for it.
+// limits counts what is under way, by kind and by login or address. It is not a rate limit:
+// what has ended makes room at once, and nothing is queued.
 type limits struct {
 	streamsOfOne int
 
 	mu       sync.Mutex
-	underWay map[string]int // by the kind, and by the kind and who it is for
+	underWay map[string]int // by kind, and by kind and login or address
 }
 
 const manyRequests = "Too many requests are under way."
@@ -35,18 +35,18 @@ func newLimits(streamsOfOne int) *limits {
 	return &limits{streamsOfOne: cmp.Or(streamsOfOne, maxStreamsOfOne), underWay: map[string]int{}}
 }
 
-// enter counts a request of an address.
+// enter counts a request from an address.
 func (l *limits) enter(a netip.Addr) (leave func(), err error) {
 	return l.both("request", maxRequests, block(a).String(), maxRequestsOne, manyRequests)
 }
 
-// block is what counts as one address: a network of IPv6 is one host's.
+// block is what counts as one address: with IPv6, the /64 network of a host.
 func block(a netip.Addr) netip.Prefix {
 	bits := 32
 	if a.Is6() {
 		bits = 64
 	}
-	p, _ := a.Prefix(bits) // the number fits
+	p, _ := a.Prefix(bits) // the number of bits is valid
 	return p
 }
 
@@ -55,12 +55,12 @@ func (l *limits) stream(who string) (leave func(), err error) {
 	return l.both("stream", maxStreams, who, l.streamsOfOne, "Too many event streams are open.")
 }
 
-// work counts what is asked of the master for one login, or for an address that logs in.
+// work counts a request to the master for one login, or for an address that logs in.
 func (l *limits) work(who string) (leave func(), err error) {
 	return l.both("work", maxWork, who, maxWorkOfOne, manyRequests)
 }
 
-// listen bounds the connections that are open.
+// listen limits the number of open connections.
 func (l *limits) listen(inner net.Listener) net.Listener { return &listener{inner, l} }
 
 type listener struct {
@@ -68,7 +68,7 @@ type listener struct {
 	limits *limits
 }
 
-// Accept returns the next connection; what is too much is closed at once.
+// Accept returns the next connection. Connections beyond the limits are closed at once.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -83,11 +83,11 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err == nil {
 			return &counted{c, sync.OnceFunc(leave)}, nil
 		}
-		_ = c.Close() // nothing was said on it
+		_ = c.Close() // nothing was sent on it
 	}
 }
 
-// counted is a connection that is counted until it is closed.
+// counted is a connection that counts until it is closed.
 type counted struct {
 	net.Conn
 	leave func()
@@ -99,17 +99,17 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// login counts a connection to the master on which somebody is about to log in.
+// login counts a connection to the master that is opened for a login.
 func (l *limits) login(a netip.Addr) (leave func(), err error) {
 	return l.both("login", maxLogins, block(a).String(), maxLogins/2, manyRequests)
 }
 
-// position counts a stream with a position, which has a connection of its own.
+// position counts a stream with a position, which has its own connection.
 func (l *limits) position(who string) (leave func(), err error) {
 	return l.both("position", maxPositions, who, maxPositionsOfOne, "Too many event streams with a position are open.")
 }
 
-// both counts one of a kind, and of whoever it is for.
+// both counts one request of a kind, in all and for its login or address.
 func (l *limits) both(kind string, most int, who string, mostOfOne int, text string) (leave func(), err error) {
 	key := kind + " " + who
 	l.mu.Lock()

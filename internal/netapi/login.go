@@ -6,12 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/client"
 )
 
-// welcome says what there is.
+// welcome answers GET / with the clients that exist.
 func welcome(r *request) error {
 	if err := r.acceptable(); err != nil {
 		return err
@@ -25,14 +23,7 @@ func welcome(r *request) error {
 	return r.send(http.StatusOK, map[string]any{"return": "Welcome", "clients": list})
 }
 
-func (s *Server) enabled(client string) bool {
-	for _, c := range s.opts.Clients {
-		if c == client {
-			return true
-		}
-	}
-	return false
-}
+func (s *Server) enabled(name string) bool { return slices.Contains(s.opts.Clients, name) }
 
 func pleaseLogIn(r *request) error {
 	if err := r.acceptable(); err != nil {
@@ -41,7 +32,7 @@ func pleaseLogIn(r *request) error {
 	return r.send(http.StatusOK, map[string]any{"status": nil, "return": "Please log in"})
 }
 
-// credentials reads a login from a body: the first map of it.
+// credentials reads a login from the first map of a body.
 func (r *request) credentials() (map[string]any, login) {
 	m, ok := r.body.(map[string]any)
 	if list, isList := r.body.([]any); isList && len(list) > 0 {
@@ -53,7 +44,7 @@ func (r *request) credentials() (map[string]any, login) {
 	return m, login{backend: textOf(m["eauth"]), user: textOf(m["username"]), password: textOf(m["password"])}
 }
 
-// logInHere makes a session.
+// logInHere logs in and makes a session.
 func logInHere(r *request) error {
 	m, who := r.credentials()
 	if m == nil {
@@ -70,8 +61,8 @@ func logInHere(r *request) error {
 		return err
 	}
 	form := r.acceptable()
-	q := protocol.Login{Backend: who.backend, User: who.user, Password: who.password, MakeToken: form == nil, Expire: job.Seconds(life), Lenient: true}
-	in, err := r.logIn(r.Context(), q)
+	l := client.Login{Backend: who.backend, User: who.user, Password: who.password, MakeToken: form == nil, Expire: span(life), ExpireIfAllowed: true}
+	in, err := r.logIn(r.Context(), l)
 	if err != nil {
 		return refused(err, noAccess)
 	}
@@ -92,17 +83,17 @@ func logInHere(r *request) error {
 
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
-// perms are a list, or an empty map where there are none, as clients look at them.
-func perms(v any) any {
-	if list, ok := v.([]any); ok && len(list) > 0 {
-		return list
+// perms returns the rules as a list, or as an empty map if there are none, as clients expect.
+func perms(rules []any) any {
+	if len(rules) > 0 {
+		return rules
 	}
 	return map[string]any{}
 }
 
-// own is a connection of one request.
+// own is a connection for one request.
 type own struct {
-	conn  *rpc.Conn
+	conn  *client.Conn
 	leave func()
 }
 
@@ -111,7 +102,7 @@ func (o *own) close() {
 	o.leave()
 }
 
-// logOut ends the session, and its token at the master.
+// logOut ends the session, and revokes its token at the master.
 func logOut(r *request) error {
 	if err := r.acceptable(); err != nil {
 		return err
@@ -125,7 +116,8 @@ func logOut(r *request) error {
 	return r.send(http.StatusOK, map[string]any{"return": "Your token has been cleared"})
 }
 
-// makeToken makes a token of the master, which is a runner in Salt and judged as one.
+// makeToken makes a token of the master. In Salt this is a runner, and it needs the same
+// permission.
 func makeToken(r *request) error {
 	if err := r.acceptable(); err != nil {
 		return err
@@ -145,7 +137,7 @@ func makeToken(r *request) error {
 		return err
 	}
 	refusal := "Authentication failure of type \"eauth\" occurred for user " + shorten(who.user) + "."
-	in, err := r.tokenFor(r.Context(), who, job.Seconds(life))
+	in, err := r.tokenFor(r.Context(), who, span(life))
 	if err != nil {
 		return refused(err, refusal)
 	}
@@ -154,7 +146,7 @@ func makeToken(r *request) error {
 	}})
 }
 
-// runLow does chunks, each in the name of the login that it holds itself.
+// runLow runs chunks, each with the login that it contains.
 func runLow(r *request) error {
 	if r.URL.Query().Has("follow") {
 		return followRun(r)
@@ -184,23 +176,23 @@ func runLow(r *request) error {
 	return r.send(http.StatusOK, map[string]any{"return": results})
 }
 
-// byTokens says whether all chunks show tokens, for which there are connections that stand.
+// byTokens reports whether all chunks contain tokens, for which there are pooled connections.
 func byTokens(maps []map[string]any) bool {
 	return !slices.ContainsFunc(maps, func(m map[string]any) bool { return textOf(m["token"]) == "" })
 }
 
-// logins are those of one request to run.
+// logins are the logins of one request to run.
 type logins struct {
 	r     *request
 	of    map[login]*caller
-	spare *own // a connection on which nobody has logged in yet
+	spare *own // a connection without a login yet
 	owned []*own
 	leave []func()
 }
 
-// reach sees to it that there is a master.
+// reach connects to the master.
 func (l *logins) reach() (err error) {
-	l.spare, err = l.r.dial()
+	l.spare, err = l.r.dial(l.r.Context())
 	return err
 }
 
@@ -209,7 +201,7 @@ func (l *logins) close() {
 		l.spare.close()
 	}
 	for _, c := range l.of {
-		if c.link != nil {
+		if c.pooled != nil {
 			c.close()
 		}
 	}
@@ -221,7 +213,7 @@ func (l *logins) close() {
 	}
 }
 
-// as logs in as a chunk says.
+// as logs in with the login of a chunk.
 func (l *logins) as(c chunk) (*caller, error) {
 	who := c.login
 	if who.token != "" {
@@ -263,7 +255,7 @@ func (l *logins) byToken(who login) (*caller, error) {
 		return nil, refused(err, notAuthentic)
 	}
 	who.backend = k.in.Backend
-	return &caller{conn: k.conn, user: k.in.User, kind: "token", link: k, who: who}, nil
+	return &caller{conn: k.conn, user: k.in.User, kind: "token", pooled: k, who: who}, nil
 }
 
 func (l *logins) byPassword(who login, c chunk) (*caller, error) {
@@ -276,7 +268,7 @@ func (l *logins) byPassword(who login, c chunk) (*caller, error) {
 	l.spare, l.owned = nil, append(l.owned, o)
 	ctx, cancel := context.WithTimeout(l.r.Context(), loginTime)
 	defer cancel()
-	in, err := logIn(ctx, o.conn, protocol.Login{Backend: who.backend, User: who.user, Password: who.password}, l.r.address)
+	in, err := logIn(ctx, o.conn, client.Login{Backend: who.backend, User: who.user, Password: who.password}, l.r.address)
 	if err != nil {
 		text := notAuthentic
 		if c.run != nil {

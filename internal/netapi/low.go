@@ -2,48 +2,48 @@ package netapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/netip"
 
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/client"
 )
 
-// caller is somebody who has logged in at the master.
+// caller is a login at the master with its connection.
 type caller struct {
-	conn *rpc.Conn
-	user string
-	kind string // of the proof, in the words of Salt: token or eauth
-	link *link  // nil for a connection of its own
-	own  *own   // that, where it is closed with the caller
-	who  login
+	conn   *client.Conn
+	user   string
+	kind   string  // of the login, as Salt calls it: token or eauth
+	pooled *pooled // nil for a connection of its own
+	own    *own    // that connection, closed together with the caller
+	who    login
 }
 
-// holds asks the master whether a login by token is still one.
+// holds asks the master whether a login by token is still valid.
 func (c *caller) holds(ctx context.Context, address netip.Addr) bool {
 	if c.who.token == "" {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, loginTime)
 	defer cancel()
-	_, err := logIn(ctx, c.conn, protocol.Login{Token: c.who.token}, address)
-	return rpc.CodeOf(err) != rpc.Denied
+	_, err := logIn(ctx, c.conn, client.Login{Token: c.who.token}, address)
+	return !errors.Is(err, client.ErrDenied)
 }
 
-// ended forgets a session whose token the master does not take any more. It is known for a
-// while, so that who shows it is told so.
+// ended forgets a session whose token the master no longer accepts. Its id stays known for a
+// while, so that the client is told why it is refused.
 func (s *Server) ended(session *session) { s.pool.drop(session.token) }
 
 func (c *caller) close() {
 	switch {
-	case c.link != nil:
-		c.link.release()
+	case c.pooled != nil:
+		c.pooled.release()
 	case c.own != nil:
 		c.own.close()
 	}
 }
 
-// lowstate does what the chunks of the body ask for, in the name of the session.
+// lowstate runs the chunks of the body with the session's login.
 func lowstate(r *request) error {
 	if r.URL.Query().Has("follow") {
 		return followSession(r)
@@ -55,7 +55,7 @@ func lowstate(r *request) error {
 	return r.send(http.StatusOK, map[string]any{"return": results})
 }
 
-// inSession does chunks in the name of the session.
+// inSession runs chunks with the session's login.
 func (r *request) inSession(body any) ([]any, error) {
 	if err := r.acceptable(); err != nil {
 		return nil, err

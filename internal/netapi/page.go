@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// noApp is shown where app names no page.
+// noApp is shown if app does not name a page.
 const noApp = `<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><title>salt-api</title></head>
@@ -17,13 +17,13 @@ const noApp = `<!DOCTYPE html>
 </html>
 `
 
-// below says whether a path is dir or below it.
+// below reports whether a path is dir or below it.
 func below(p, dir string) bool {
 	dir = "/" + strings.Trim(dir, "/")
 	return p == dir || strings.HasPrefix(p, dir+"/")
 }
 
-// pages serves the web page and the static files; done says that it has.
+// pages serves the web page and the static files; done is true if it did.
 func (r *request) pages() (done bool, err error) {
 	get := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
@@ -46,8 +46,8 @@ func (r *request) pages() (done bool, err error) {
 	return false, nil
 }
 
-// wantsPage says whether a request accepts HTML, or says nothing of what it accepts, as browsers
-// do that want a websocket and no page.
+// wantsPage reports whether the client wants HTML: it accepts HTML or sends no Accept header,
+// and does not ask for a websocket, which browsers do without an Accept header.
 func (r *request) wantsPage() bool {
 	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		return false
@@ -74,7 +74,7 @@ func (r *request) page() error {
 	return r.content(f, info.Size())
 }
 
-// file sends a static file: a regular one below the directory, whatever the path says.
+// file sends a static file: only a regular one below the directory.
 func (r *request) file() error {
 	missing := func(err error) error {
 		return because(err, http.StatusNotFound, "The path '%s' was not found.", r.URL.Path)
@@ -84,7 +84,7 @@ func (r *request) file() error {
 		return missing(fs.ErrInvalid)
 	}
 	info, err := r.s.static.Stat(name)
-	if err != nil || !info.Mode().IsRegular() { // nothing that would block when it is opened
+	if err != nil || !info.Mode().IsRegular() { // a FIFO would block when opened
 		return missing(fs.ErrNotExist)
 	}
 	f, err := r.s.static.Open(name)
@@ -100,7 +100,7 @@ func (r *request) file() error {
 	return r.content(f, info.Size())
 }
 
-// hidden says whether a part of a path begins with a dot: .git, .htpasswd.
+// hidden reports whether a part of a path begins with a dot: .git, .htpasswd.
 func hidden(name string) bool {
 	return strings.HasPrefix(name, ".") || strings.Contains(name, "/.")
 }

@@ -8,72 +8,71 @@ import (
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/client"
 )
 
-// pool has the connections to the master that are logged in by a token, by token and
-// address: a login is of a connection, and whoever shows the same token from the same
-// address goes on over the one that stands. The master looks at the login at each request.
+// pool has the connections to the master that are logged in by a token, by token and address: a
+// login belongs to a connection, and requests with the same token from the same address share
+// one. The master checks the login at each request.
 type pool struct {
-	dial func() (*rpc.Conn, error)
+	dial func(context.Context) (*client.Conn, error)
 
 	mu    sync.Mutex
-	links map[linkKey]*link
+	conns map[connKey]*pooled
 }
 
-// linkKey names a token without holding it.
-type linkKey struct {
+// connKey identifies a token without containing it.
+type connKey struct {
 	token   [sha256.Size]byte
 	address netip.Addr
 }
 
-// link is one connection, logged in. conn and in stand once made is closed, unless err
-// does.
-type link struct {
+// pooled is one logged-in connection. conn and in are valid once made is closed, unless err is
+// set.
+type pooled struct {
 	of    *pool
-	key   linkKey
+	key   connKey
 	made  chan struct{}
-	conn  *rpc.Conn
-	in    protocol.LoggedIn
+	conn  *client.Conn
+	in    client.Session
 	err   error
-	users int       // guarded by pool, as what follows
-	idle  time.Time // since when there are none
+	users int       // guarded by pool, as are the next fields
+	idle  time.Time // since when there are no users
 	gone  bool      // no longer in the pool
 
 	feed feed // of live events, shared by the streams over this connection
 }
 
-// Bounds of connections to the master, which lets one local user have 256.
+// Limits of connections to the master, which allows one local user 256.
 const (
-	maxLinks          = 140
-	maxLogins         = 40 // more, which log in by a password
-	maxPositions      = 60 // more, for streams with a position
+	maxPooled         = 140
+	maxLogins         = 40 // in addition, for logins by password
+	maxPositions      = 60 // in addition, for streams with a position
 	maxPositionsOfOne = 20 // of one login
-	idleLink          = time.Minute
+	idlePooled        = time.Minute
 	loginTime         = time.Minute
 )
 
-func newPool(dial func() (*rpc.Conn, error)) *pool {
-	return &pool{dial: dial, links: map[linkKey]*link{}}
+func newPool(dial func(context.Context) (*client.Conn, error)) *pool {
+	return &pool{dial: dial, conns: map[connKey]*pooled{}}
 }
 
 // take returns a connection that is logged in by a token; release gives it back.
-func (p *pool) take(ctx context.Context, who login, address netip.Addr) (*link, error) {
-	key := linkKey{sha256.Sum256([]byte(who.token)), address}
+func (p *pool) take(ctx context.Context, who login, address netip.Addr) (*pooled, error) {
+	key := connKey{sha256.Sum256([]byte(who.token)), address}
 	p.mu.Lock()
-	k := p.links[key]
+	k := p.conns[key]
 	if k != nil && k.lost() {
 		p.forget(k)
 		k = nil
 	}
 	if k == nil {
-		if len(p.links) >= maxLinks && !p.evict() {
+		if len(p.conns) >= maxPooled && !p.evict() {
 			p.mu.Unlock()
 			return nil, problem(http.StatusServiceUnavailable, "Too many sessions are in use.")
 		}
-		k = &link{of: p, key: key, made: make(chan struct{})}
-		p.links[key] = k
+		k = &pooled{of: p, key: key, made: make(chan struct{})}
+		p.conns[key] = k
 		go k.make(who)
 	}
 	k.users++
@@ -91,14 +90,15 @@ func (p *pool) take(ctx context.Context, who login, address netip.Addr) (*link, 
 	return k, nil
 }
 
-// make connects and logs in. It is not ended by who asked first: others may wait for it.
-func (k *link) make(who login) {
+// make connects and logs in. It does not end with the first caller, since others may wait for
+// it.
+func (k *pooled) make(who login) {
 	defer close(k.made)
 	ctx, cancel := context.WithTimeout(context.Background(), loginTime)
 	defer cancel()
-	conn, err := k.of.dial()
+	conn, err := k.of.dial(ctx)
 	if err == nil {
-		k.in, err = logIn(ctx, conn, protocol.Login{Backend: who.backend, User: who.user, Token: who.token}, k.key.address)
+		k.in, err = logIn(ctx, conn, client.Login{Backend: who.backend, User: who.user, Token: who.token}, k.key.address)
 		if err != nil {
 			conn.Close()
 		}
@@ -114,25 +114,24 @@ func (k *link) make(who login) {
 	k.feed.conn = conn
 }
 
-// logIn logs in on a connection, for somebody at an address.
-func logIn(ctx context.Context, conn *rpc.Conn, q protocol.Login, address netip.Addr) (in protocol.LoggedIn, err error) {
-	q.Address = address.String()
-	err = conn.Ask(ctx, protocol.OpLogin, q, &in)
-	return in, err
+// logIn logs in on a connection, for a client at an address.
+func logIn(ctx context.Context, conn *client.Conn, l client.Login, address netip.Addr) (client.Session, error) {
+	l.Address = address.String()
+	return conn.Login(ctx, l)
 }
 
-// lost says whether the connection has ended. The caller holds the lock of the pool.
-func (k *link) lost() bool {
+// lost reports whether the connection has ended. The caller holds the lock of the pool.
+func (k *pooled) lost() bool {
 	select {
 	case <-k.made:
-		return k.err != nil || k.conn.NC.IsClosed()
+		return k.err != nil || k.conn.IsClosed()
 	default:
 		return false
 	}
 }
 
 // release gives the connection back.
-func (k *link) release() {
+func (k *pooled) release() {
 	k.of.mu.Lock()
 	defer k.of.mu.Unlock()
 	k.users--
@@ -142,17 +141,17 @@ func (k *link) release() {
 	}
 }
 
-// discard takes the connection out of the pool: it is closed when its last user is done.
-func (k *link) discard() {
+// discard removes the connection from the pool: it is closed when its last user is done.
+func (k *pooled) discard() {
 	k.of.mu.Lock()
 	defer k.of.mu.Unlock()
 	k.of.forget(k)
 }
 
-// forget is discard. The caller holds the lock.
-func (p *pool) forget(k *link) {
-	if p.links[k.key] == k {
-		delete(p.links, k.key)
+// forget is discard for callers that hold the lock.
+func (p *pool) forget(k *pooled) {
+	if p.conns[k.key] == k {
+		delete(p.conns, k.key)
 	}
 	k.gone = true
 	if k.users == 0 {
@@ -160,16 +159,16 @@ func (p *pool) forget(k *link) {
 	}
 }
 
-func (k *link) shut() {
+func (k *pooled) shut() {
 	if k.conn != nil {
 		k.conn.Close()
 	}
 }
 
-// evict closes the connection that was idle longest, if one is.
+// evict closes the connection that was idle longest, and reports whether there was one.
 func (p *pool) evict() bool {
-	var oldest *link
-	for _, k := range p.links {
+	var oldest *pooled
+	for _, k := range p.conns {
 		if k.users == 0 && (oldest == nil || k.idle.Before(oldest.idle)) {
 			oldest = k
 		}
@@ -180,12 +179,12 @@ func (p *pool) evict() bool {
 	return oldest != nil
 }
 
-// sweep closes what nobody has used for a while.
+// sweep closes connections that were not used for a while.
 func (p *pool) sweep(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, k := range p.links {
-		if k.users == 0 && now.Sub(k.idle) > idleLink {
+	for _, k := range p.conns {
+		if k.users == 0 && now.Sub(k.idle) > idlePooled {
 			p.forget(k)
 		}
 	}
@@ -194,17 +193,17 @@ func (p *pool) sweep(now time.Time) {
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, k := range p.links {
+	for _, k := range p.conns {
 		p.forget(k)
 	}
 }
 
-// drop ends all connections of a token: its session has ended.
+// drop ends all connections of a token whose session has ended.
 func (p *pool) drop(token string) {
 	sum := sha256.Sum256([]byte(token))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for key, k := range p.links {
+	for key, k := range p.conns {
 		if key.token == sum {
 			p.forget(k)
 			select {

@@ -5,12 +5,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/client"
 )
 
-// ask does one chunk of the server's own making in the name of the session. It is the
-// login's own request all the same: the master judges it.
+// ask runs one chunk that the server itself has made, with the session's login. The master
+// checks it like any other request of that login.
 func (r *request) ask(m map[string]any) (any, error) {
 	list, err := r.inSession([]any{m})
 	if err != nil || len(list) == 0 {
@@ -19,7 +18,7 @@ func (r *request) ask(m map[string]any) (any, error) {
 	return list[0], nil
 }
 
-// getMinions shows the grains of minions.
+// getMinions returns the grains of minions.
 func getMinions(r *request) error {
 	target := r.word("mid")
 	if target == "" {
@@ -56,7 +55,7 @@ func startJobs(r *request) error {
 	return r.send(http.StatusAccepted, map[string]any{"return": results, "_links": map[string]any{"jobs": jobs}})
 }
 
-// getJobs lists jobs, or shows one with what it returned.
+// getJobs lists jobs, or returns one with its returns.
 func getJobs(r *request) error {
 	jid := r.word("jid")
 	if jid == "" {
@@ -96,22 +95,22 @@ func getJobs(r *request) error {
 
 func isJID(s string) bool { return len(s) == 20 && strings.Trim(s, "0123456789") == "" }
 
-// mayList asks whether the session may list the jobs of others. It is asked where there
-// was no job, so that one which is another's and one which never was look alike.
+// mayList checks whether the session may list the jobs of others. It is called if no job was
+// found, so that another user's job and an unknown job get the same answer.
 func (r *request) mayList() error {
 	c, err := r.call(r.Context())
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	q := protocol.Run{Command: job.Command{Function: "jobs.list_job"}, Async: true, Preview: true}
-	if err := c.conn.Ask(r.Context(), protocol.OpRun, q, nil); err != nil {
+	q := run{command: client.Call("jobs.list_job")}
+	if err := c.conn.PreviewRunner(r.Context(), q.command, client.RunnerOptions{Detach: true}); err != nil {
 		return r.denied(r.Context(), c, chunk{run: &q}, err)
 	}
 	return nil
 }
 
-// unknownJob is what Salt says of a job that it does not know.
+// unknownJob is Salt's answer for an unknown job.
 func unknownJob(jid string) map[string]any {
 	text := ""
 	if t, err := time.Parse("20060102150405.000000", jid[:14]+"."+jid[14:]); err == nil {
@@ -120,7 +119,7 @@ func unknownJob(jid string) map[string]any {
 	return map[string]any{"jid": jid, "Error": "Cannot contact returner or no job with this jid", "StartTime": text, "Result": map[string]any{}}
 }
 
-// getKeys lists the keys of minions, or shows fingerprints.
+// getKeys lists the keys of minions, or returns fingerprints.
 func getKeys(r *request) error {
 	q := map[string]any{"client": "wheel", "fun": "key.list_all"}
 	if id := r.word("mid"); id != "" {
@@ -135,8 +134,8 @@ func getKeys(r *request) error {
 	return r.send(http.StatusOK, map[string]any{"return": data["return"]})
 }
 
-// makeKeys would make a key pair and hand out its private half, which here is nobody's but
-// the minion's: it makes its own, and an operator accepts it.
+// makeKeys refuses. In Salt it makes a key pair and returns the private key. Here only the
+// minion has its private key: it makes its own, and an operator accepts it.
 func makeKeys(*request) error {
 	return problem(http.StatusNotImplemented, "Keys are made where they are used: start the minion, then accept its key by wheel key.accept.")
 }

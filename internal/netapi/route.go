@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// route is what stands at a path, and below it.
+// route describes a path and the paths below it.
 type route struct {
 	name    string // the first part of the path, for the log
 	methods map[string]func(*request) error
-	parts   int      // of the path that may follow; below zero any number
-	params  []string // of the query of GET
-	session bool     // who asks must show one,
-	open    []string // but for these methods
-	unknown string   // what those are told who show none
-	tokens  bool     // it may stand in the query
+	parts   int      // how many parts of the path may follow; negative for any number
+	params  []string // allowed in the query of GET
+	session bool     // needs a session,
+	open    []string // except for these methods
+	unknown string   // the answer without a session
+	tokens  bool     // the token may be in the query
 	streams bool     // the answer does not end
 	short   bool     // its bodies are small
 }
 
-// guards says whether a method needs a session.
+// guards reports whether a method needs a session.
 func (t *route) guards(method string) bool { return t.session && !slices.Contains(t.open, method) }
 
-// allow lists the methods, as the header of that name.
+// allow returns the methods for the Allow header.
 func (t *route) allow() string {
 	var list []string
 	for m := range t.methods {
@@ -36,7 +36,7 @@ func (t *route) allow() string {
 
 type handlers = map[string]func(*request) error
 
-// table has all routes. Without sessions, what is about them is not there.
+// table returns all routes; those about sessions only if there are sessions.
 func (s *Server) table() map[string]*route {
 	index := &route{name: "", methods: handlers{"GET": welcome, "HEAD": welcome, "POST": lowstate}, session: true, open: []string{"DELETE", "GET", "HEAD", "PATCH", "PUT"}, unknown: noPermission}
 	run := &route{name: "run", methods: handlers{"GET": welcome, "HEAD": welcome, "POST": runLow}}
@@ -61,7 +61,7 @@ func (s *Server) table() map[string]*route {
 	return t
 }
 
-// find finds the route of a path. That there is none is said later: it may be a page.
+// find finds the route of a path. An unknown path is reported later: it may be a page.
 func (r *request) find() error {
 	parts := cut(r.URL.Path)
 	name := ""
@@ -76,7 +76,7 @@ func (r *request) find() error {
 	return nil
 }
 
-// allowed refuses methods, parts of the path and words of the query that a route has not.
+// allowed refuses methods, parts of the path and query parameters that a route does not have.
 func (r *request) allowed() error {
 	if r.Method == http.MethodPut || r.Method == http.MethodPatch {
 		if r.ContentLength < 0 || r.ContentLength == 0 && r.Header.Get("Content-Length") == "" {
@@ -101,7 +101,7 @@ func (r *request) allowed() error {
 	return nil
 }
 
-// within says whether an address is one that a word of the configuration means.
+// within reports whether a word of the configuration stands for an address.
 func within(word string, a netip.Addr) bool {
 	if p, err := netip.ParsePrefix(word); err == nil {
 		return p.Contains(a)
@@ -110,7 +110,7 @@ func within(word string, a netip.Addr) bool {
 	return err == nil && one.Unmap() == a
 }
 
-// word is the part of the path that names one thing, or the word of the query that does.
+// word returns the part of the path, or the query parameter, that names one item.
 func (r *request) word(param string) string {
 	if len(r.rest) > 0 {
 		return r.rest[0]

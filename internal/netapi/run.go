@@ -1,22 +1,18 @@
 package netapi
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/client"
 )
 
-// all does the chunks, one after the other. Of several, all are judged before the first is
-// done: a request that is refused has done nothing.
+// all runs the chunks, one after the other. Of several, all are checked before the first is
+// run: a refused request has no effect.
 func (p *principal) all(ctx context.Context, chunks []chunk, as func(chunk) (*caller, error)) ([]any, error) {
 	callers := make([]*caller, len(chunks))
 	for i, c := range chunks {
@@ -41,51 +37,50 @@ func (p *principal) all(ctx context.Context, chunks []chunk, as func(chunk) (*ca
 	return results, nil
 }
 
-// preview has a chunk judged.
+// preview has the master check a chunk without running it.
 func (p *principal) preview(ctx context.Context, as *caller, c chunk) error {
 	var err error
 	switch {
-	case c.publish != nil:
-		q := *c.publish
-		q.Preview, q.Async = true, false
-		err = as.conn.Ask(ctx, protocol.OpPublish, q, new(job.Start))
+	case c.job != nil:
+		_, err = as.conn.Preview(ctx, c.job.target, c.job.commands, c.job.opts)
+	case c.run != nil && c.run.wheel:
+		err = as.conn.PreviewWheel(ctx, c.run.command, c.run.opts())
 	case c.run != nil:
-		q := *c.run
-		q.Preview = true
-		err = as.conn.Ask(ctx, protocol.OpRun, q, nil)
+		err = as.conn.PreviewRunner(ctx, c.run.command, c.run.opts())
 	}
-	if rpc.CodeOf(err) == rpc.Denied {
+	if errors.Is(err, client.ErrDenied) {
 		return p.denied(ctx, as, c, err)
 	}
-	return nil // any other mistake is that of the chunk's turn
+	return nil // any other error is reported when the chunk is run
 }
 
-// do does one chunk and returns its entries.
+// do runs one chunk and returns its entries.
 func (p *principal) do(ctx context.Context, as *caller, c chunk) ([]any, error) {
 	var list []any
 	var err error
 	switch {
 	case c.run != nil:
-		list, err = p.runOne(ctx, as, c)
+		list, err = runOne(ctx, as, c)
 	case c.unknown != "":
 		list, err = noFunction(ctx, as, c)
-	case c.publish != nil:
+	case c.job != nil:
 		list, err = p.publishOne(ctx, as, c)
 	default:
-		return []any{map[string]any{}}, nil // ssh: nobody is in its roster
+		return []any{map[string]any{}}, nil // ssh: its roster is empty
 	}
 	switch {
-	case rpc.CodeOf(err) == rpc.Denied:
+	case errors.Is(err, client.ErrDenied):
 		return nil, p.denied(ctx, as, c, err)
-	case rpc.CodeOf(err) == rpc.NoMatch && c.client == "local_batch":
+	case errors.Is(err, client.ErrNoMatch) && c.client == "local_batch":
 		return []any{}, nil
-	case rpc.CodeOf(err) == rpc.NoMatch:
+	case errors.Is(err, client.ErrNoMatch):
 		return []any{map[string]any{}}, nil
 	}
 	return list, err
 }
 
-// denied words a refusal as Salt does: of a login that has ended, or of what it may not do.
+// denied makes the answer for a refusal, in Salt's words: for a login that has ended, or
+// without permission.
 func (p *principal) denied(ctx context.Context, as *caller, c chunk, err error) error {
 	text := authorization
 	if c.run != nil {
@@ -102,170 +97,157 @@ func (p *principal) denied(ctx context.Context, as *caller, c chunk, err error) 
 
 // publishOne runs a job and waits for its returns, unless it is asynchronous.
 func (p *principal) publishOne(ctx context.Context, as *caller, c chunk) ([]any, error) {
-	if kindUnknown(c.publish.TargetType) {
-		return []any{map[string]any{}}, nil // as for a target that means nobody
+	if kindUnknown(c.job.target.Type) {
+		return []any{map[string]any{}}, nil // as for a target without minions
 	}
-	q := *c.publish
-	if q.Timeout == 0 {
-		q.Timeout = job.Seconds(p.s.opts.Timeout.Seconds())
-	}
-	run, err := begin(ctx, as, q)
-	if rpc.CodeOf(err) == rpc.Usage && q.Batch.Size == "" {
-		return []any{map[string]any{}}, nil // a target that is none means nobody
+	run, err := p.begin(ctx, as, *c.job)
+	if errors.Is(err, client.ErrUsage) && c.job.opts.Batch == "" {
+		return []any{map[string]any{}}, nil // an invalid target matches no minion
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer run.stream.Close()
-	if q.Async {
-		ids := []any{}
-		for _, id := range slices.Sorted(slices.Values(run.start.Minions)) {
-			ids = append(ids, string(id))
-		}
-		return []any{map[string]any{"jid": string(run.start.JID), "minions": ids}}, nil
+	defer run.Close()
+	if c.job.opts.Detach {
+		return []any{map[string]any{"jid": run.ID, "minions": listOf(slices.Sorted(slices.Values(run.Minions)))}}, nil
 	}
 	one, list := map[string]any{}, []any{}
-	err = run.each(ctx, func(u job.Update) error {
-		v, ok := c.result(run.start, u)
-		if ok {
-			one[string(u.ID)] = v
-			list = append(list, map[string]any{string(u.ID): v})
+	for u, err := range run.Updates(ctx) {
+		if err != nil {
+			return nil, err
 		}
-		return nil
-	})
-	if c.client == "local_batch" {
-		return list, err
+		if v, ok := c.result(run.ID, u); ok {
+			one[u.Minion] = v
+			list = append(list, map[string]any{u.Minion: v})
+		}
 	}
-	return []any{one}, err
+	if c.client == "local_batch" {
+		return list, nil
+	}
+	return []any{one}, nil
 }
 
+// begin starts a job.
+func (p *principal) begin(ctx context.Context, as *caller, j job) (*client.Job, error) {
+	if j.opts.Timeout == 0 {
+		j.opts.Timeout = p.s.opts.Timeout
+	}
+	if j.several {
+		return as.conn.RunAll(ctx, j.target, j.commands, j.opts)
+	}
+	return as.conn.Run(ctx, j.target, j.commands[0], j.opts)
+}
+
+func listOf(ids []string) []any {
+	list := make([]any, len(ids))
+	for i, id := range ids {
+		list[i] = id
+	}
+	return list
+}
+
+// opts returns the options for the master.
+func (r run) opts() client.RunnerOptions { return client.RunnerOptions{Detach: r.async} }
+
 // runOne runs a runner or a wheel function.
-func (p *principal) runOne(ctx context.Context, as *caller, c chunk) ([]any, error) {
-	stream, err := as.conn.Call(protocol.OpRun, *c.run)
-	if err != nil {
+func runOne(ctx context.Context, as *caller, c chunk) ([]any, error) {
+	var began client.RunnerJob
+	opts := c.run.opts()
+	opts.Begun = func(j client.RunnerJob) { began = j }
+	runIt, kind := as.conn.Runner, "runner."
+	if c.run.wheel {
+		runIt, kind = as.conn.Wheel, "wheel."
+	}
+	ret, err := runIt(ctx, c.run.command, opts)
+	var failed *client.RunnerError
+	switch {
+	case errors.As(err, &failed) && failed.Reason == "":
+	case errors.As(err, &failed) && !errors.Is(err, client.ErrDenied):
+		ret = failed.Reason
+	case err != nil:
 		return nil, err
 	}
-	defer stream.Close()
-	var start protocol.RunStart
-	if err := stream.Decode(ctx, &start); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	if c.run.Async {
-		return []any{map[string]any{"tag": start.Tag, "jid": string(start.JID)}}, nil
-	}
-	var res protocol.RunResult
-	if err := stream.Decode(ctx, &res); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	if res.Retcode == protocol.RunRefused && res.Error != "" {
-		return nil, &rpc.Error{Code: rpc.Denied, Text: res.Error, Hint: res.Hint}
-	}
-	ret := res.Return.V
-	if res.Error != "" {
-		ret = res.Error
-	}
-	kind := "runner."
-	if c.run.Wheel {
-		kind = "wheel."
+	if c.run.async {
+		return []any{map[string]any{"tag": began.Tag, "jid": began.ID}}, nil
 	}
 	data := map[string]any{
-		"fun": kind + string(c.run.Command.Function), "jid": string(start.JID), "user": as.user,
-		"_stamp": time.Now().UTC().Format(stampLayout), "return": ret, "success": res.Success && res.Error == "",
+		"fun": kind + c.run.command.Function, "jid": began.ID, "user": as.user,
+		"_stamp": time.Now().UTC().Format(stampLayout), "return": ret, "success": failed == nil,
 	}
 	switch {
-	case c.run.Wheel:
-		data["tag"] = start.Tag
-		return []any{map[string]any{"tag": start.Tag, "data": data}}, nil
+	case c.run.wheel:
+		data["tag"] = began.Tag
+		return []any{map[string]any{"tag": began.Tag, "data": data}}, nil
 	case c.full:
-		data["fun_args"] = shown(c.run.Command)
-		return []any{map[string]any{"data": data, "tag": start.Tag + "/ret"}}, nil
+		data["fun_args"] = shown(c.run.command)
+		return []any{map[string]any{"data": data, "tag": began.Tag + "/ret"}}, nil
 	}
 	return []any{ret}, nil
 }
 
-// noFunction answers for what is the name of no function: each minion of the target would
-// say that it has none. Nothing is run.
+// noFunction answers for a text that is not a function name: each minion of the target would
+// say that it does not have it. Nothing is run.
 func noFunction(ctx context.Context, as *caller, c chunk) ([]any, error) {
-	q := *c.publish
-	q.Preview, q.Async, q.Commands = true, false, nil
-	var start job.Start
-	if err := as.conn.Ask(ctx, protocol.OpPublish, q, &start); err != nil {
+	ids, err := as.conn.Preview(ctx, c.job.target, nil, c.job.opts)
+	if err != nil {
 		return nil, err
 	}
 	out := map[string]any{}
-	for _, id := range start.Minions {
-		out[string(id)] = "'" + c.unknown + "' is not available."
+	for _, id := range ids {
+		out[id] = "'" + c.unknown + "' is not available."
 	}
 	return []any{out}, nil
 }
 
-// jobRun is a job as it runs.
-type jobRun struct {
-	start  job.Start
-	stream *rpc.Stream
-}
-
-// begin starts a job.
-func begin(ctx context.Context, as *caller, q protocol.Publish) (*jobRun, error) {
-	c := &jobRun{}
-	var err error
-	if c.stream, err = as.conn.Call(protocol.OpPublish, q); err != nil {
-		return nil, err
-	}
-	if err := c.stream.Decode(ctx, &c.start); err != nil {
-		c.stream.Close()
-		return nil, err
-	}
-	return c, nil
-}
-
-// each gives the updates of a job to f until its end.
-func (c *jobRun) each(ctx context.Context, f func(job.Update) error) error {
-	for {
-		b, err := c.stream.Next(ctx)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for line := range bytes.SplitSeq(b, []byte("\n")) {
-			u, err := job.ReadUpdate(line)
-			if err != nil {
-				return err
-			}
-			if err := f(u); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// kindUnknown says whether tgt_type is a word that means no kind of target.
+// kindUnknown reports whether tgt_type is certainly unknown.
 func kindUnknown(kind string) bool { return strings.ContainsAny(kind, " \t\n") }
 
-// result is what Salt says of one minion; a minion that did not return has false.
-func (c chunk) result(start job.Start, u job.Update) (any, bool) {
+// result returns what Salt reports for one minion; false for a minion that did not return.
+func (c chunk) result(jid string, u client.Update) (any, bool) {
 	switch {
-	case u.State.Returned():
-	case u.State == job.NotTargeted:
+	case u.Returned():
+	case u.Status == client.NotTargeted:
 		return nil, false
-	case u.State == job.Refused:
+	case u.Status == client.Refused:
 		return u.Text, true
-	case u.State.Final() && u.State != job.Disconnected:
+	case u.Final():
 		return false, true
 	default:
 		return nil, false
 	}
 	if !c.full || c.client == "local_batch" {
-		return u.Return.V, true
+		return u.Value, true
 	}
-	full := map[string]any{"ret": u.Return.V, "retcode": u.Retcode.V, "jid": string(start.JID)}
-	if u.Out != "" {
-		full["out"] = u.Out
+	full := map[string]any{"ret": u.Value, "retcode": retcode(u.Return), "jid": jid}
+	if u.Outputter != "" {
+		full["out"] = u.Outputter
 	}
 	return full, true
 }
 
-// stampLayout is that of _stamp.
+// retcode is a number, or a map for several commands.
+func retcode(r client.Return) any {
+	if r.Each == nil {
+		return int64(r.Retcode)
+	}
+	codes := map[string]any{}
+	for f, o := range r.Each {
+		codes[f] = int64(o.Retcode)
+	}
+	return codes
+}
+
+// success reports whether the function has succeeded, or which of several.
+func success(r client.Return) any {
+	if r.Each == nil {
+		return r.OK()
+	}
+	all := map[string]any{}
+	for f, o := range r.Each {
+		all[f] = o.OK
+	}
+	return all
+}
+
+// stampLayout is the layout of _stamp.
 const stampLayout = "2006-01-02T15:04:05.000000"

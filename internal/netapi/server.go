@@ -15,21 +15,21 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/client"
 )
 
-// Options say how a Server serves. The zero value of a switch is the closed one, as in
-// Salt's rest_cherrypy, whose names the fields have.
+// Options are the settings of a Server, with the names of Salt's rest_cherrypy. The zero value
+// of a switch is off.
 type Options struct {
-	// Dial connects to the master, before anybody has logged in.
-	Dial func() (*rpc.Conn, error)
+	// Dial connects to the master, without a login yet.
+	Dial func(context.Context) (*client.Conn, error)
 	Log  *slog.Logger
 
-	Timeout        time.Duration // for which a minion may be silent
-	Clients        []string      // that may be used: netapi_enable_clients
-	TLS            bool          // it is served by TLS: cookies say so
-	Sessions       bool          // there are logins that last: enable_sessions
-	Expire         bool          // answers say that they are old: expire_responses
+	Timeout        time.Duration // how long a minion may be silent
+	Clients        []string      // that are enabled: netapi_enable_clients
+	TLS            bool          // served with TLS: cookies are marked Secure
+	Sessions       bool          // logins can be sessions: enable_sessions
+	Expire         bool          // responses are marked as expired: expire_responses
 	MaxBody        int64         // bytes of a request: max_request_body_size
 	Origins        []string      // other sites whose pages may use the server: cors_origin
 	WebhookURL     string
@@ -44,7 +44,7 @@ type Options struct {
 	StreamsOfLogin int                 // event streams of one login; 0 is the usual limit
 }
 
-// Server answers HTTP requests. New makes one; Close ends it.
+// Server answers HTTP requests. Close ends it.
 type Server struct {
 	opts     Options
 	log      *slog.Logger
@@ -53,7 +53,7 @@ type Server struct {
 	limits   *limits
 	routes   map[string]*route
 	origins  map[string]bool
-	static   *os.Root // nil without static files
+	static   *os.Root // nil if there are no static files
 	stats    stats
 
 	ctx  context.Context // ends with Close
@@ -61,7 +61,7 @@ type Server struct {
 	wg   sync.WaitGroup
 }
 
-// stats count what was served.
+// stats counts what was served.
 type stats struct {
 	started           time.Time
 	requests, current atomic.Int64
@@ -97,18 +97,17 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Close ends all streams and connections to the master.
+// Close ends all streams and all connections to the master.
 func (s *Server) Close() {
 	s.stop()
 	s.wg.Wait()
 	s.pool.close()
 	if s.static != nil {
-		_ = s.static.Close() // it was only read
+		_ = s.static.Close() // it was opened for reading
 	}
 }
 
-// sweepEvery is how often sessions that have ended are forgotten, and connections to the
-// master that nobody uses.
+// sweepEvery is how often expired sessions and unused connections to the master are removed.
 const sweepEvery = 10 * time.Second
 
 func (s *Server) sweep() {
@@ -125,20 +124,20 @@ func (s *Server) sweep() {
 	}
 }
 
-// request is one HTTP request on its way: what is asked, who asks, and the answer.
+// request is one HTTP request being handled, its sender, and the answer.
 type request struct {
 	*http.Request
 	answer
 	principal
 	route *route
-	rest  []string // parts of the path behind the route's name
+	rest  []string // parts of the path after the route's name
 	body  any      // decoded
 	raw   []byte   // the body
 	form  bool
-	allow bool // by its Origin a page of another site may read the answer
+	allow bool // its Origin is a site whose pages may read the answer
 }
 
-// recorder knows what was sent.
+// recorder records what was sent.
 type recorder struct {
 	http.ResponseWriter
 	status int
@@ -163,7 +162,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap implements what http.ResponseController needs.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // writeTime is how long a client may take to read a piece of an answer.
@@ -185,8 +184,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	s.tell(r, rec.status, time.Since(begun), err)
 }
 
-// tell logs a request: who, from where, and what came of it. Neither the query, where a
-// token may be, nor any header is in it.
+// tell logs a request: who, from where, and the result. It logs no headers and no query, where
+// a token may be.
 func (s *Server) tell(r *request, status int, took time.Duration, err error) {
 	name := "?"
 	if r.route != nil {
@@ -204,7 +203,7 @@ func (s *Server) tell(r *request, status int, took time.Duration, err error) {
 	s.log.Log(r.Context(), level, "request", attrs...)
 }
 
-// knownMethod keeps words of the caller out of the log.
+// knownMethod keeps arbitrary text of the caller out of the log.
 func knownMethod(m string) string {
 	if slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}, m) {
 		return m
@@ -212,7 +211,7 @@ func knownMethod(m string) string {
 	return "other"
 }
 
-// addressOf is where a request comes from: of the connection, not what a header says.
+// addressOf is the address of the connection; headers do not count.
 func addressOf(r *http.Request) netip.Addr {
 	if a, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		return a.Addr().Unmap().WithZone("")
@@ -256,7 +255,7 @@ func (s *Server) serve(r *request) error {
 	return r.route.methods[r.Method](r)
 }
 
-// fromHere refuses addresses that authorized_ips does not name.
+// fromHere refuses addresses that are not in authorized_ips.
 func (s *Server) fromHere(r *request) error {
 	if len(s.opts.AuthorizedIPs) == 0 || slices.ContainsFunc(s.opts.AuthorizedIPs, func(p netip.Prefix) bool { return p.Contains(r.address) }) {
 		return nil
@@ -273,8 +272,8 @@ func cut(path string) []string {
 	return strings.Split(path, "/")
 }
 
-// Serve serves on a listener, by TLS where secure is not nil, until ctx ends; then it lets
-// requests end for a moment.
+// Serve serves on a listener, with TLS if secure is not nil, until ctx ends. Then it gives
+// running requests a short time to end.
 func (s *Server) Serve(ctx context.Context, l net.Listener, secure *tls.Config) error {
 	hs := &http.Server{
 		Handler: s, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
@@ -290,7 +289,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, secure *tls.Config) 
 		return err
 	case <-ctx.Done():
 	}
-	s.stop() // streams end by it
+	s.stop() // this ends streams
 	closing, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
 	err := hs.Shutdown(closing)
@@ -303,7 +302,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, secure *tls.Config) 
 	return err
 }
 
-// Bounds in time and size of what comes before a request is known.
+// Limits in time and size before a request is known.
 const (
 	headerTime = 10 * time.Second
 	idleTime   = 2 * time.Minute

@@ -8,20 +8,20 @@ import (
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/client"
 )
 
-// session stands for a token of the master, which nobody outside sees. It ends with the
-// token: the master is asked by it at every request.
+// session stands for a token of the master, which clients never see. It ends with the token:
+// every request to the master uses it.
 type session struct {
 	id            string // 40 hexadecimal digits
 	token         string
 	user, backend string
 	start, end    time.Time
-	perms         any
+	perms         []any
 }
 
-// login is who asks: by a token, or by a name and a password.
+// login is a login by token, or by name and password.
 type login struct {
 	token                   string
 	backend, user, password string
@@ -29,30 +29,30 @@ type login struct {
 
 func (s *session) login() login { return login{token: s.token, backend: s.backend, user: s.user} }
 
-// sessions are those that are known here, by id. A start of the program forgets them, and
-// people log in anew.
+// sessions are the sessions of this process, by id. After a restart of the program users log in
+// again.
 type sessions struct {
 	mu   sync.Mutex
 	byID map[string]*session
 }
 
-// Bounds of sessions.
+// Limits of sessions.
 const (
-	// maxSessions is more than tokens that the master keeps.
+	// maxSessions is more than the tokens that the master keeps.
 	maxSessions = 100_000
-	// staleTime is how long one that has expired is remembered, so that its reader is told
-	// so. The master refuses it all the same.
+	// staleTime is how long an expired session is remembered, so that the client is told why it
+	// is refused. The master refuses it anyway.
 	staleTime = 10 * time.Minute
 	idBytes   = 20
 )
 
 func newSessions() *sessions { return &sessions{byID: map[string]*session{}} }
 
-// open makes a session of a login that the master has let in.
-func (l *sessions) open(in protocol.LoggedIn) (*session, error) {
+// open makes a session for a login that the master has accepted.
+func (l *sessions) open(in client.Session) (*session, error) {
 	b := make([]byte, idBytes)
 	rand.Read(b) //nolint:errcheck // it never fails
-	s := &session{id: hex.EncodeToString(b), token: in.Token, user: in.User, backend: in.Backend, start: in.Issued, end: in.Expires, perms: in.Perms.V}
+	s := &session{id: hex.EncodeToString(b), token: in.Token, user: in.User, backend: in.Backend, start: in.Issued, end: in.Expires, perms: in.Rules}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.byID) >= maxSessions {
@@ -90,14 +90,14 @@ func (l *sessions) count() int {
 	return len(l.byID)
 }
 
-// The names of what shows a session.
+// The names of the header and the cookie of a session.
 const (
 	tokenHeader = "X-Auth-Token"
 	cookieName  = "session_id"
 )
 
-// shown is the session that a request shows, by header or cookie, "" for none. The header
-// goes first, even where it is wrong.
+// shown returns the session id that a request presents, by header or cookie, "" for none. The
+// header has precedence even if it is wrong.
 func (r *request) shown() (id string, byCookie bool) {
 	if id := r.Header.Get(tokenHeader); id != "" {
 		return id, false
@@ -108,7 +108,7 @@ func (r *request) shown() (id string, byCookie bool) {
 	return "", false
 }
 
-// authenticate finds the session of a request to a route that needs one.
+// authenticate finds the session of a request if its route needs one.
 func (r *request) authenticate() error {
 	id, byCookie := r.shown()
 	if err := r.sameSite(byCookie && id != ""); err != nil {
@@ -133,8 +133,8 @@ func (r *request) authenticate() error {
 	return nil
 }
 
-// byQuery takes the session, or a token of the master, from the query of an event stream:
-// the event source of a browser can send no header.
+// byQuery takes the session, or a token of the master, from the query of an event stream: a
+// browser's EventSource cannot send headers.
 func (r *request) byQuery() error {
 	q := r.URL.Query()
 	word := q.Get("token")
@@ -153,7 +153,8 @@ func (r *request) byQuery() error {
 	return r.s.mayCome(r.session.user, r)
 }
 
-// byToken makes what stands for a session of a token of the master, if that lets it in.
+// byToken makes a session for this request from a token of the master, if the master accepts
+// it.
 func (r *request) byToken(token string) error {
 	if !isToken(token) {
 		return problem(http.StatusUnauthorized, noPermission)
@@ -168,12 +169,12 @@ func (r *request) byToken(token string) error {
 	return r.s.mayCome(in.User, r)
 }
 
-// isToken says whether a word can be a token of the master at all.
+// isToken reports whether a text can be a token of the master.
 func isToken(s string) bool {
 	return len(s) >= 32 && len(s) <= 256 && strings.Trim(s, "0123456789abcdefABCDEF") == ""
 }
 
-// setCookie gives the session to a browser.
+// setCookie sends the session's cookie to a browser.
 func (r *request) setCookie(id string, age int) {
 	http.SetCookie(r.w, &http.Cookie{
 		Name: cookieName, Value: id, Path: "/", MaxAge: age, Expires: time.Now().Add(time.Duration(age) * time.Second),

@@ -196,7 +196,7 @@ func TestSettingsHaveTheirEffect(t *testing.T) {
   webhook_url: /in
   webhook_disable_auth: true
   stats_disable_auth: true
-  api_acl: {users: {other: [10.0.0.1], '*': [127.0.0.0/8]}}
+  api_acl: {users: {other: [10.0.0.1], jobsuser: [10.0.0.1], pepper: [10.0.0.1], '*': [127.0.0.0/8]}}
 `), root)
 	bare := newSite(t, "http://"+s.api("bare", clients+"rest_cherrypy:\n  port: <port>\n  host: 127.0.0.1\n  disable_ssl: true\n  enable_sessions: false\n"))
 	shut := newSite(t, "https://"+s.api("shut", strings.ReplaceAll(direct2, "direct", "below")+"  authorized_ips: [10.0.0.0/8]\n"), root)
@@ -347,8 +347,12 @@ func TestSettingsHaveTheirEffect(t *testing.T) {
 		},
 		"api_acl": func(t *testing.T) {
 			full.want("who may not come from here", http.StatusUnauthorized, "/login", otherLogin)
-			full.want("nor without a session", http.StatusUnauthorized, "/run", strings.NewReplacer("admin", "other").Replace(upChunk))
-			full.want("nor for a token", http.StatusUnauthorized, "/token", otherLogin)
+			const jobs = `{"client":"runner","fun":"jobs.list_jobs","eauth":"file","username":"jobsuser","password":"jobspw"}` // which they may
+			full.want("nor without a session", http.StatusUnauthorized, "/run", jobs)
+			plain.want("a run without the setting", http.StatusOK, "/run", jobs)
+			const pepper = `{"username":"pepper","password":"pepper","eauth":"sharedsecret"}`
+			full.want("nor for a token", http.StatusUnauthorized, "/token", pepper)
+			plain.want("a token without the setting", http.StatusOK, "/token", pepper)
 			plain.want("without the setting", http.StatusOK, "/login", otherLogin)
 		},
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// safeHeaders says to browsers what the answers are not for.
+// safeHeaders sets headers that keep browsers from misusing the answers.
 func (r *request) safeHeaders() {
 	h := r.w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -24,9 +24,9 @@ func (r *request) safeHeaders() {
 	}
 }
 
-// corsHeaders says which pages of other sites may read the answer. One that needs no
-// cookie to be asked for is for whoever knows a token; what a browser adds a cookie to is
-// for this site and those of cors_origin, see sameSite.
+// corsHeaders sets which pages of other sites may read the answer. A response to a request
+// without a cookie may be read by any page that knows a token. What a browser sends with a
+// cookie is for this site and those of cors_origin, see sameSite.
 func (r *request) corsHeaders() {
 	h := r.w.Header()
 	origin := r.Header.Get("Origin")
@@ -47,15 +47,15 @@ func (r *request) corsHeaders() {
 	h.Set("Access-Control-Allow-Credentials", "true")
 }
 
-// ownOrigin says whether an Origin is the one that the request was sent to.
+// ownOrigin reports whether an Origin is the site that the request was sent to.
 func (r *request) ownOrigin(origin string) bool {
 	u, err := url.Parse(origin)
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
 }
 
-// sameSite refuses what a page of another site has a browser do: with the cookie, which
-// the browser adds by itself, anything at all; without it, and without a token in the
-// header, what changes something.
+// sameSite refuses requests that a page of another site makes a browser send: with the cookie,
+// which the browser adds by itself, every request; without the cookie and without a token in
+// the header, requests that change something.
 func (r *request) sameSite(byCookie bool) error {
 	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
 	foreign := site == "cross-site" || site == "same-site"
@@ -71,7 +71,7 @@ func (r *request) sameSite(byCookie bool) error {
 	case byCookie:
 		refuse = !safe || r.route.guards(r.Method)
 	case r.Header.Get(tokenHeader) != "":
-		return nil // no browser adds it by itself
+		return nil // browsers do not add it by themselves
 	case !safe && site == "":
 		refuse = !r.asksFirst()
 	}
@@ -81,14 +81,14 @@ func (r *request) sameSite(byCookie bool) error {
 	return nil
 }
 
-// asksFirst says whether a browser asks by a preflight before a page of another site may
-// send this. It does not for what a form can send.
+// asksFirst reports whether a browser sends a preflight before a page of another site may send
+// this request. It sends none for what a form can send.
 func (r *request) asksFirst() bool {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return kind != "" && kind != "text/plain" && kind != "application/x-www-form-urlencoded" && kind != "multipart/form-data"
 }
 
-// preflight answers the question of a browser whether a page of another site may ask.
+// preflight answers a browser's preflight request.
 func (r *request) preflight() bool {
 	if r.Method != http.MethodOptions {
 		return false
@@ -107,7 +107,7 @@ func (r *request) preflight() bool {
 	return true
 }
 
-// mayCome refuses a user at an address that api_acl does not have for them.
+// mayCome refuses a user at an address that api_acl does not list for them.
 func (s *Server) mayCome(user string, r *request) error {
 	if len(s.opts.Users) == 0 {
 		return nil

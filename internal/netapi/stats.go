@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// showStats shows what was served, below the names that clients of CherryPy look for.
+// showStats returns the statistics, under the names that clients of CherryPy expect.
 func showStats(r *request) error {
 	if err := r.acceptable(); err != nil {
 		return err
@@ -35,15 +35,15 @@ func showStats(r *request) error {
 	}})
 }
 
-// showMetrics shows the same, and how near the limits are, for Prometheus. No label is there
-// that a caller could choose.
+// showMetrics returns the same, and how near the limits are, for Prometheus. No label has a
+// value that a caller can choose.
 func showMetrics(r *request) error {
 	s, l := &r.s.stats, r.s.limits
 	l.mu.Lock()
 	working, positions := l.underWay["work"], l.underWay["position"]
 	l.mu.Unlock()
 	r.s.pool.mu.Lock()
-	links := len(r.s.pool.links)
+	conns := len(r.s.pool.conns)
 	r.s.pool.mu.Unlock()
 	var b strings.Builder
 	for _, m := range []struct {
@@ -51,7 +51,7 @@ func showMetrics(r *request) error {
 		value            int64
 	}{
 		{"event_streams", "gauge", "Event streams that are open.", s.streams.Load()},
-		{"master_connections", "gauge", "Connections to the master that sessions have.", int64(links)},
+		{"master_connections", "gauge", "Connections to the master that sessions have.", int64(conns)},
 		{"position_streams", "gauge", "Event streams with a position.", int64(positions)},
 		{"read_bytes_total", "counter", "Bytes of the bodies of requests.", s.read.Load()},
 		{"refused_total", "counter", "Requests that were refused, or have failed here.", s.refused.Load()},

@@ -146,9 +146,7 @@ func TestStreams(t *testing.T) {
 				t.Errorf("Content-Type is %q", got)
 			}
 			hook("sse/one")
-			if tag := st.next(); tag != "tag: salt/netapi/hook/sse/one" {
-				t.Fatalf("the first line of the event is %q", tag)
-			}
+			st.until("^tag: salt/netapi/hook/sse/one$") // what the system has begun with may come before
 			data := st.next()
 			for _, want := range []string{`data: {"data": {`, `"body":"{\"a\":1}"`, `"post":{"a":1}`, `"Remote-Addr":"127.0.0.1"`, `"tag": "salt/netapi/hook/sse/one"}`} {
 				if !strings.Contains(data, want) {

@@ -8,19 +8,19 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/client"
 )
 
-// readyWord is what a client says before it gets events.
+// readyWord is the message by which a client starts the events.
 const readyWord = "websocket client ready"
 
-// Bounds of a websocket.
+// Limits of a websocket.
 const (
-	readyTime = time.Minute // until it says so
-	maxWord   = 4 << 10     // bytes of what it says
+	readyTime = time.Minute // until readyWord must have come
+	maxWord   = 4 << 10     // bytes of a message of the client
 )
 
-// websockets tells events over a websocket.
+// websockets sends events over a websocket.
 func websockets(r *request) error {
 	if err := r.socketSession(); err != nil {
 		return err
@@ -45,12 +45,12 @@ func websockets(r *request) error {
 	defer conn.CloseNow() //nolint:errcheck // it may be closed already
 	conn.SetReadLimit(maxWord)
 	if err := awaitReady(r.Context(), conn); err != nil {
-		return nil //nolint:nilerr // who says nothing hears nothing
+		return nil //nolint:nilerr // the client did not send readyWord
 	}
 	return r.overSocket(conn, q)
 }
 
-// socketSession finds the session, in the path or by cookie: no header can be sent.
+// socketSession finds the session, in the path or by cookie: browsers cannot send headers here.
 func (r *request) socketSession() error {
 	id, byCookie := r.shown()
 	if len(r.rest) > 0 {
@@ -76,8 +76,8 @@ func awaitReady(ctx context.Context, conn *websocket.Conn) error {
 	}
 }
 
-// overSocket sends the events until the client or its login goes.
-func (r *request) overSocket(conn *websocket.Conn, q protocol.Listen) error {
+// overSocket sends the events until the client is gone or its login ends.
+func (r *request) overSocket(conn *websocket.Conn, q client.ListenOptions) error {
 	ctx := conn.CloseRead(r.Context())
 	r.Request = r.WithContext(ctx)
 	write := func(b []byte) error {
@@ -85,8 +85,8 @@ func (r *request) overSocket(conn *websocket.Conn, q protocol.Listen) error {
 		defer cancel()
 		return conn.Write(ctx, websocket.MessageText, b)
 	}
-	err := r.stream(q, func() error { return nil }, func(h heard) error {
-		return write(append(append([]byte("data: "), h.text()...), "\n\n"...))
+	err := r.stream(q, func() error { return nil }, func(e client.Event) error {
+		return write(append(append([]byte("data: "), text(e)...), "\n\n"...))
 	}, func() error {
 		ctx, cancel := context.WithTimeout(ctx, writeTime)
 		defer cancel()

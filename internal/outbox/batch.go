@@ -12,12 +12,12 @@ import (
 type delivery struct {
 	id       salt.MinionID
 	messages []*incoming
-	from     *sender // its turn is held
+	from     *sender // this delivery holds its turn
 }
 
-// DeliverEach is Deliver for the batches of many minions that came together, as the
-// returns of a job do: what they hold is stored with one word of the journal for all.
-// Whatever is not quick is handled alone.
+// DeliverEach is Deliver for batches of many minions that came together, as the returns of a
+// job do: their contents are stored with a single wait for the journal. Batches that are not
+// quick are handled alone.
 func (r *Receiver) DeliverEach(ctx context.Context, requests []*rpc.Request) []error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
@@ -40,8 +40,8 @@ func (r *Receiver) DeliverEach(ctx context.Context, requests []*rpc.Request) []e
 	return errs
 }
 
-// quick reads a batch that can be stored with those of others. It returns nil for every
-// other one.
+// quick reads a batch that can be stored together with others. For any other batch it returns
+// nil.
 func (r *Receiver) quick(ctx context.Context, req *rpc.Request) *delivery {
 	var q Batch
 	if err := req.Decode(&q); err != nil || len(q.Messages) == 0 || len(q.Messages) > MaxBatch {
@@ -69,7 +69,7 @@ func (r *Receiver) quick(ctx context.Context, req *rpc.Request) *delivery {
 	return d
 }
 
-// storeEach stores what is not stored already, and tells those who wait for it.
+// storeEach stores what is not stored already, and informs those who wait for it.
 func (r *Receiver) storeEach(ctx context.Context, deliveries []*delivery) error {
 	var batches []journal.Batch
 	for _, d := range deliveries {
@@ -97,14 +97,14 @@ func (r *Receiver) storeEach(ctx context.Context, deliveries []*delivery) error 
 // append appends what is not stored yet.
 func (d *delivery) append(batches []journal.Batch) []journal.Batch {
 	for _, in := range d.messages {
-		if len(in.Events) > 0 && !d.from.has(in.Epoch, in.N, 0) { // what is quick is one event
+		if len(in.Events) > 0 && !d.from.has(in.Epoch, in.N, 0) { // a quick batch has one event
 			batches = append(batches, drafts(in.Events, messageName(d.id, in.Epoch, in.N), 0))
 		}
 	}
 	return batches
 }
 
-// stored notes that all is stored.
+// stored records that all is stored.
 func (d *delivery) stored() {
 	for _, in := range d.messages {
 		if len(in.Events) > 0 {
@@ -114,7 +114,7 @@ func (d *delivery) stored() {
 	}
 }
 
-// outcome is what the minion is told.
+// outcome returns the answer for the minion.
 func (d *delivery) outcome() []Delivery {
 	deliveries := make([]Delivery, len(d.messages))
 	for i, in := range d.messages {

@@ -1,14 +1,13 @@
-// Package outbox is store-and-forward between a minion and its master: what is for the
-// master's journal, returns and events, waits on the minion's disk until the master has
-// stored it.
+// Package outbox is store-and-forward between a minion and its master: messages for the
+// master's journal, returns and events, wait on the minion's disk until the master has stored
+// them.
 //
-// Each message is named by an epoch, new with each start of the minion, and a number.
-// The minion's end is a [Box], the master's the [Receiver], which remembers how far each
-// epoch is stored: so a kill of either side at any moment loses nothing, and doubles
-// nothing.
+// Each message has an epoch, new with each start of the minion, and a number. The minion's end
+// is a [Box], the master's the [Receiver], which remembers how far each epoch is stored: so a
+// kill of either side at any time loses nothing and duplicates nothing.
 //
-// It makes no connection and runs no job: how the master is reached is a [Master], and
-// what a message becomes in the journal is for an [Opener].
+// It makes no connection and runs no job: a [Master] is the connection, and an [Opener] turns a
+// message into records of the journal.
 package outbox
 
 import (
@@ -36,7 +35,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Master is a connection to a master, which takes batches.
+// Master is a connection to a master, which receives batches.
 type Master interface {
 	Ask(ctx context.Context, op string, body, answer any) error
 	Call(op string, body any) (*rpc.Stream, error)
@@ -44,28 +43,27 @@ type Master interface {
 	Gone() <-chan struct{}
 }
 
-// Options are what the outboxes of a minion are opened with. All but MaxAge and Lost are
-// required.
+// Options are the settings of a minion's outboxes. All but MaxAge and Lost are required.
 type Options struct {
 	ID       salt.MinionID
-	Dir      string           // of the minion's data
-	Conn     *nats.Conn       // to its own bus
-	Store    journal.Store    // of that
-	MaxBytes int64            // that an outbox may hold
-	MaxAge   time.Duration    // how long it keeps a message; 0 is for ever
-	Lost     []blockfile.Lost // what of the store could not be read at this start
+	Dir      string           // the minion's data directory
+	Conn     *nats.Conn       // to the minion's own bus
+	Store    journal.Store    // the store of that bus
+	MaxBytes int64            // maximum size of an outbox
+	MaxAge   time.Duration    // maximum age of a message; 0 is forever
+	Lost     []blockfile.Lost // parts of the store that could not be read at this start
 	Log      *slog.Logger
 }
 
-// Box is the minion's end: it carries what is for the master's journal. Everything
-// goes through its queue, also while there is a master, so that the order of all is
-// kept. It is safe for concurrent use.
+// Box is the minion's end: it delivers messages for the master's journal. All messages go
+// through its queue, even while there is a master, to keep their order. It is safe for
+// concurrent use.
 type Box struct {
-	name   string // "" or, of one of several, its master's address
+	name   string // "", or with several outboxes the address of its master
 	log    *slog.Logger
 	master func() Master // the present one, nil for none
 	queue  *journal.Queue
-	dir    string // of bodies too large for the queue
+	dir    string // for bodies too large for the queue
 	limit  int64
 	age    time.Duration
 	epoch  string
@@ -73,50 +71,49 @@ type Box struct {
 	ready  chan struct{}
 
 	requests *requests
-	// keep is read-held from when a message is put for a request with a name until
-	// that is recorded, and held while messages are removed: until the record is
-	// there, the queue itself must know the request again.
+	// keep is read-locked from when the message of a request with an id is put until the
+	// request is recorded, and locked while messages are removed: before the record exists, the
+	// queue itself must recognise the request.
 	keep sync.RWMutex
 
-	head      sync.Mutex // held by who takes messages from the head; it guards what follows
-	looked    time.Time  // when messages that are too old were looked for last
-	uncleared int        // messages that have left and are still in the store
-	files     []string   // theirs
+	head      sync.Mutex // held while messages are taken from the head; guards the next fields
+	looked    time.Time  // when messages were last checked for their age
+	uncleared int        // messages that were delivered and are still in the store
+	files     []string   // their files
 	cleared   time.Time
 
-	mu   sync.Mutex // guards the rest, and that numbers and sequences agree
-	n    uint64     // of the newest message of this epoch
+	mu   sync.Mutex // guards the rest, and keeps numbers and sequences in the same order
+	n    uint64     // number of the newest message of this epoch
 	span journal.Span
-	asks map[uint64]chan Delivery // of senders that wait, by number
-	left chan struct{}            // closed, and made anew, when messages have gone
+	asks map[uint64]chan Delivery // channels of waiting senders, by number
+	left chan struct{}            // closed and replaced when messages have left
 	lost losses
 
 	fresh      map[uint64]queued // messages of the queue that are in memory, by sequence
-	freshBytes int               // their bodies
+	freshBytes int               // size of their bodies
 }
 
-// kept is a message as it is kept.
+// kept is a message as stored.
 type kept struct {
 	Message
-	File   string `json:"file,omitempty"`   // in the outbox's folder; it holds a large body
+	File   string `json:"file,omitempty"`   // file of a large body, in the outbox's directory
 	Size   int64  `json:"size,omitempty"`   // of that file
-	Events int    `json:"events,omitempty"` // that it carries; 0 for a return
+	Events int    `json:"events,omitempty"` // number of events; 0 for a return
 }
 
-// maxInline is the largest body that is kept in the queue itself: the message
-// around it needs a little.
+// maxInline is the largest body that is stored in the queue itself, with some space for the
+// rest of the message.
 const maxInline = journal.MaxEntry - 4<<10
 
-// answerTime bounds how long the master may take for one request, and the own
-// server to store one message. A large body gets more, by slowest.
+// answerTime limits how long the master may take for one request, and the minion's own server
+// to store one message. A large body gets more, see slowest.
 const answerTime = 10 * time.Second
 
-// Patience is how long a sender waits to hear that the master has stored what it
-// sent, beside the time that a large body takes. Then it is told that the outbox has
-// it, which is as safe.
+// Patience is how long a sender waits for the master to store its message, plus time for a
+// large body. After that the sender is told that the outbox has it, which is as safe.
 const Patience = 5 * time.Second
 
-// What the outboxes are called in the data directory and in the own server.
+// Names of the outboxes in the data directory and in the minion's own server.
 const (
 	boxFolder = "outbox"
 	queueName = "OUTBOX"
@@ -156,42 +153,42 @@ func open(ctx context.Context, o Options, name string, master func() Master) (*B
 	return b, nil
 }
 
-// Name is "", or of one of several that of its master's address.
+// Name is "", or with several outboxes the address of its master.
 func (b *Box) Name() string { return b.name }
 
-// close is the last use: a job that did not end in time may still try to put something.
+// close is the last call: a job that did not end in time may still try to put something.
 func (b *Box) close() { b.requests.end() }
 
-// damaged notes messages that cannot be read any more.
+// damaged records messages that can no longer be read.
 func (b *Box) damaged(l blockfile.Lost) {
 	from, to := max(l.From, b.span.First), max(l.To, l.From)
 	if to < from {
-		return // it was delivered
+		return // they were delivered
 	}
 	b.change(func(now *losses) { now.damaged(Damage{From: from, To: to, After: l.After, Before: l.Before}) })
 	b.log.Error("messages in the outbox are damaged and lost", "from", from, "to", to, "after", l.After, "before", l.Before)
 }
 
-// Outgoing is something for the master.
+// Outgoing is a message for the master.
 type Outgoing struct {
 	Op     string // protocol.OpFire, OpReturn, or "ret." and the jid
 	Body   any
-	Events int    // how many the body fires; 0 for a return
-	ID     string // names it against a repetition by who asked for it; "" never repeats
+	Events int    // number of events in the body; 0 for a return
+	ID     string // the caller's id against duplicates; "" is never a duplicate
 }
 
-// Send hands something to the master, and waits a little for its word. It returns
-// an error only when the master refuses it, or when it cannot be kept.
+// Send puts a message for the master into the outbox, and waits a short time for its answer. It
+// fails only if the master refuses the message, or it cannot be stored.
 func (b *Box) Send(ctx context.Context, out Outgoing) (protocol.Fired, error) {
 	return b.handOver(ctx, out, func(p placed) time.Duration { return Patience + time.Duration(p.size/slowest)*time.Second })
 }
 
-// SendWhole is Send that waits as long as the master is there.
+// SendWhole is Send, but waits as long as the master is connected.
 func (b *Box) SendWhole(ctx context.Context, out Outgoing) (protocol.Fired, error) {
 	return b.handOver(ctx, out, func(placed) time.Duration { return math.MaxInt64 })
 }
 
-// handOver waits for the master's word as long as patience says of what is in the queue.
+// handOver puts a message and waits for the master's answer as long as patience returns.
 func (b *Box) handOver(ctx context.Context, out Outgoing, patience func(placed) time.Duration) (protocol.Fired, error) {
 	master := b.master()
 	p, err := b.put(ctx, out, master != nil)
@@ -201,7 +198,7 @@ func (b *Box) handOver(ctx context.Context, out Outgoing, patience func(placed) 
 	defer b.forget(p.n)
 	b.await(ctx, master, p, patience(p))
 	select {
-	case d := <-p.outcome: // the word comes before the message goes
+	case d := <-p.outcome: // the answer comes before the message is removed
 		return outcome(d)
 	default:
 	}
@@ -211,8 +208,7 @@ func (b *Box) handOver(ctx context.Context, out Outgoing, patience func(placed) 
 	return protocol.Fired{Outcome: protocol.Queued}, nil
 }
 
-// await returns when the message has left the queue, or there is no use in waiting
-// any longer.
+// await returns when the message has left the queue, or it makes no sense to wait longer.
 func (b *Box) await(ctx context.Context, master Master, p placed, patience time.Duration) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -246,18 +242,18 @@ func outcome(d Delivery) (protocol.Fired, error) {
 type placed struct {
 	n, seq  uint64
 	size    int
-	outcome chan Delivery // nil unless it is watched
+	outcome chan Delivery // nil unless someone waits for it
 }
 
-// Put stores something at the end of the queue. When it returns nil it survives a kill
-// of the process.
+// Put stores a message at the end of the queue. When it returns nil, the message survives a
+// kill of the process.
 func (b *Box) Put(ctx context.Context, out Outgoing) error {
 	_, err := b.put(ctx, out, false)
 	return err
 }
 
-// put stores a message at the end of the queue. When it returns nil the message
-// survives a kill of the process.
+// put stores a message at the end of the queue. When it returns nil, the message survives a
+// kill of the process.
 func (b *Box) put(ctx context.Context, out Outgoing, watch bool) (placed, error) {
 	if seq, known := b.requests.find(out.ID); known {
 		return placed{seq: seq}, nil
@@ -267,7 +263,7 @@ func (b *Box) put(ctx context.Context, out Outgoing, watch bool) (placed, error)
 		return placed{}, err
 	}
 	k := kept{Message: Message{Op: out.Op, Body: body}, Events: out.Events}
-	// What is under way is finished, even if who asked for it is gone.
+	// What has begun is finished even if the caller is gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime+time.Duration(len(body)/slowest)*time.Second)
 	defer cancel()
 	if err := b.makeSpace(ctx, int64(len(body))); err != nil {
@@ -288,7 +284,7 @@ func (b *Box) put(ctx context.Context, out Outgoing, watch bool) (placed, error)
 	return p, nil
 }
 
-// store puts the message into the queue, and its request into the record.
+// store puts the message into the queue, and records its request.
 func (b *Box) store(ctx context.Context, k kept, id string, watch bool) (placed, error) {
 	b.keep.RLock()
 	defer b.keep.RUnlock()
@@ -297,7 +293,7 @@ func (b *Box) store(ctx context.Context, k kept, id string, watch bool) (placed,
 		p.seq, err = pending.Wait(ctx)
 	}
 	if err == nil && id != "" {
-		err = b.requests.add(id, p.seq)
+		err = b.record(id, p.seq)
 	}
 	if err != nil {
 		return p, err
@@ -312,8 +308,16 @@ func (b *Box) store(ctx context.Context, k kept, id string, watch bool) (placed,
 	return p, nil
 }
 
-// remember keeps a message that is in the queue in memory, too, if there is room: one that
-// is delivered at once need not be read back. Its caller holds mu.
+// record records the request of a message in the queue, which stays there even if this fails.
+func (b *Box) record(id string, seq uint64) error {
+	if err := b.requests.add(id, seq); errors.Is(err, errClosed) {
+		return err
+	}
+	return nil
+}
+
+// remember also keeps a queued message in memory if there is space, so that it need not be read
+// back if it is delivered at once. The caller holds mu.
 func (b *Box) remember(m queued) {
 	if m.entry.Seq < b.span.First || len(b.fresh) >= MaxBatch || b.freshBytes+len(m.Body) > readBytes {
 		return
@@ -335,7 +339,7 @@ func (b *Box) atHead() (batch []queued) {
 	}
 }
 
-// toFile moves the body into a file of its own.
+// toFile moves the body into a separate file.
 func (b *Box) toFile(k *kept) error {
 	k.File, k.Size = bus.NewNonce(), int64(len(k.Body))
 	if err := atomicfile.Write(filepath.Join(b.dir, k.File), k.Body, 0o600); err != nil {
@@ -345,8 +349,8 @@ func (b *Box) toFile(k *kept) error {
 	return nil
 }
 
-// begin gives the message its number and its sequence, in one step: the master takes a
-// lower number after a higher one for a repetition.
+// begin assigns number and sequence to the message in one step: the master takes a lower number
+// after a higher one for a duplicate.
 func (b *Box) begin(k kept, id string, watch bool) (p placed, numbered kept, pending *journal.Pending, size int64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -371,7 +375,7 @@ func (b *Box) forget(n uint64) {
 	delete(b.asks, n)
 }
 
-// tell tells the sender of a message what became of it, if it waits.
+// tell informs the sender of a message about its outcome, if it waits.
 func (b *Box) tell(k kept, d Delivery) {
 	if k.Epoch != b.epoch {
 		return
@@ -379,7 +383,7 @@ func (b *Box) tell(k kept, d Delivery) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if c := b.asks[k.N]; c != nil {
-		c <- d // it has room for the one word there is
+		c <- d // it has capacity for the only answer
 		delete(b.asks, k.N)
 	}
 }
@@ -390,14 +394,14 @@ func (b *Box) isGone(seq uint64) bool {
 	return seq < b.span.First
 }
 
-// Waiting is how many messages are in the queue.
+// Waiting returns how many messages are in the queue.
 func (b *Box) Waiting() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.span.Last + 1 - min(b.span.First, b.span.Last+1)
 }
 
-// Wake tells Drain to look again: there is a master.
+// Wake makes Drain look again: there is a master.
 func (b *Box) Wake() {
 	select {
 	case b.ready <- struct{}{}:
@@ -405,12 +409,12 @@ func (b *Box) Wake() {
 	}
 }
 
-// path is where a large body lies. The name comes from the own queue, but it is
-// kept to the folder all the same.
+// path returns the file of a large body. The name comes from our own queue, but is restricted
+// to the directory nevertheless.
 func (b *Box) path(k kept) string { return filepath.Join(b.dir, filepath.Base(k.File)) }
 
-// sweep removes files that no message names: of messages that were delivered, or
-// never put, when the process was killed. It counts the others.
+// sweep removes files without a message: of messages that were delivered, or never put, when
+// the process was killed. It counts the others.
 func (b *Box) sweep(ctx context.Context) error {
 	files, err := os.ReadDir(b.dir)
 	if err != nil || len(files) == 0 {
@@ -441,7 +445,7 @@ func (b *Box) sweep(ctx context.Context) error {
 	return err
 }
 
-// pack writes a line with all but the body, and the body.
+// pack writes a line with everything but the body, and then the body.
 func (k kept) pack() ([]byte, error) {
 	body := k.Body
 	k.Body = nil
@@ -452,7 +456,7 @@ func (k kept) pack() ([]byte, error) {
 	return append(append(append(make([]byte, 0, len(head)+1+len(body)), head...), '\n'), body...), nil
 }
 
-// unpack reads it, or a JSON document, which has no line ends: an older minion kept
+// unpack reads that, or a JSON document, which has no line ends: an older minion stored
 // messages like that.
 func unpack(e journal.Entry) (k kept, err error) {
 	head, body, lines := bytes.Cut(e.Body, []byte("\n"))

@@ -11,18 +11,18 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 )
 
-// Boxes are the outboxes of a minion: one, or one for each of the masters that it has
-// at the same time.
+// Boxes are the outboxes of a minion: one, or one for each of the masters that it is connected
+// to at the same time.
 type Boxes []*Box
 
-// plainBox is the outbox of a minion with one connection.
+// plainBox is the name of the outbox of a minion with one connection.
 const plainBox = ""
 
-// Open opens an outbox for each connection of a minion to masters, which addresses name:
-// host and port of the only, or the first, master of each. Master returns the present
-// connection of that number, nil for none. Where there are several, each outbox is
-// named by its address. What waits in outboxes of other addresses is told in the log.
-// After an error nothing is left open.
+// Open opens an outbox for each connection of a minion to masters. addresses has, for each
+// connection, the host and port of its only or first master. master returns the present
+// connection of that number, nil for none. If there are several, each outbox is named by its
+// address. Waiting messages in outboxes of other addresses are logged. After an error nothing
+// is left open.
 func Open(ctx context.Context, o Options, addresses []string, master func(i int) Master) (boxes Boxes, err error) {
 	defer func() {
 		if err != nil {
@@ -48,14 +48,14 @@ func Open(ctx context.Context, o Options, addresses []string, master func(i int)
 	return boxes, boxes.warnOfOthers(ctx, o)
 }
 
-// Close is the last use of all. Drain has returned, or is not running.
+// Close is the last call of all. Drain has returned, or is not running.
 func (boxes Boxes) Close() {
 	for _, b := range boxes {
 		b.close()
 	}
 }
 
-// Put puts something into all.
+// Put puts a message into all outboxes.
 func (boxes Boxes) Put(ctx context.Context, out Outgoing) error {
 	var failed error
 	for _, b := range boxes {
@@ -64,7 +64,7 @@ func (boxes Boxes) Put(ctx context.Context, out Outgoing) error {
 	return failed
 }
 
-// Named is the outbox of that name, or else the first.
+// Named returns the outbox of that name, or else the first.
 func (boxes Boxes) Named(name string) *Box {
 	if i := boxes.index(name); i >= 0 {
 		return boxes[i]
@@ -76,8 +76,8 @@ func (boxes Boxes) index(name string) int {
 	return slices.IndexFunc(boxes, func(b *Box) bool { return b.name == name })
 }
 
-// plainWaits says whether something waits in the outbox from when there was one
-// connection: with several, the first of them delivers it.
+// plainWaits reports whether messages wait in the outbox of a single connection although there
+// are now several: the first outbox then delivers them.
 func (o Options) plainWaits(ctx context.Context, connections int) (bool, error) {
 	if connections < 2 {
 		return false, nil
@@ -86,7 +86,7 @@ func (o Options) plainWaits(ctx context.Context, connections int) (bool, error) 
 	return n > 0, err
 }
 
-// waitingIn is how many messages wait in the outbox of this name.
+// waitingIn returns how many messages wait in the outbox of this name.
 func (o Options) waitingIn(ctx context.Context, name string) (uint64, error) {
 	q, err := journal.OpenQueue(ctx, o.Conn, queueName+name, o.Store)
 	if err != nil {
@@ -96,8 +96,7 @@ func (o Options) waitingIn(ctx context.Context, name string) (uint64, error) {
 	return span.Last + 1 - min(span.First, span.Last+1), err
 }
 
-// warnOfOthers tells of outboxes in which something waits for a master that is not
-// in the configuration any more.
+// warnOfOthers logs outboxes with messages for a master that is no longer in the configuration.
 func (boxes Boxes) warnOfOthers(ctx context.Context, o Options) error {
 	entries, err := os.ReadDir(o.Dir)
 	if err != nil {

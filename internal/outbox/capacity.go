@@ -9,43 +9,43 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// The bounds of what may be under way to the master in large batches at a time.
-// A message is held several times while it is read, checked and stored: a thousand
-// minions that return a megabyte at once would take gigabytes.
+// Limits of the large batches that may be under way to the master at a time. A message is in
+// memory several times while it is read, checked and stored: a thousand minions that each
+// return a megabyte at once would take gigabytes.
 const (
 	capacityBytes = 32 << 20
-	leaseTime     = time.Minute // and a second for each slowest bytes: to use what was given
-	// giveWay is how long a minion keeps what it was given and others wait for: one that asks
-	// and sends nothing must not keep the batches of others from coming.
+	leaseTime     = time.Minute // plus a second for each slowest bytes: how long a lease may be used
+	// giveWay is how long a minion may keep an unused lease while others wait: a minion that
+	// requests capacity and sends nothing must not block others.
 	giveWay = 5 * time.Second
 )
 
-// slowest is how many bytes a second both ends count on at least.
+// slowest is the minimum rate, in bytes a second, that both ends count on.
 const slowest = 256 << 10
 
-// capacity is memory that large batches take turns for, in the order of asking. A
-// batch that is larger than all of it has it alone.
+// capacity is the memory for large batches, given in the order of requests. A batch that is
+// larger than all of it gets it alone.
 type capacity struct {
 	mu     sync.Mutex
 	free   int64
 	queue  []*lease
 	leases map[salt.MinionID]*lease
-	asking map[salt.MinionID]*lease // the last that was asked for and is not held yet
+	asking map[salt.MinionID]*lease // the latest request that is not granted yet
 }
 
 // lease is the part of the capacity that one minion has, or waits for.
 type lease struct {
 	bytes int64
-	given chan struct{} // closed when it has it
+	given chan struct{} // closed when it is granted
 	used  chan struct{} // closed when its batch is stored
-	gone  chan struct{} // closed when its minion has asked anew
+	gone  chan struct{} // closed when its minion has sent another request
 }
 
 func newCapacity() *capacity {
 	return &capacity{free: capacityBytes, leases: map[salt.MinionID]*lease{}, asking: map[salt.MinionID]*lease{}}
 }
 
-// ask queues for capacity.
+// ask queues a request for capacity.
 func (c *capacity) ask(bytes int64) *lease {
 	l := &lease{bytes: min(max(bytes, 0), capacityBytes), given: make(chan struct{}), used: make(chan struct{}), gone: make(chan struct{})}
 	c.mu.Lock()
@@ -55,8 +55,8 @@ func (c *capacity) ask(bytes int64) *lease {
 	return l
 }
 
-// askFor is ask for a minion, of which the last question counts: one that asks many times
-// stands in the queue once.
+// askFor is ask for a minion, whose latest request counts: one that sends many has one place in
+// the queue.
 func (c *capacity) askFor(id salt.MinionID, bytes int64) *lease {
 	l := c.ask(bytes)
 	c.mu.Lock()
@@ -68,7 +68,7 @@ func (c *capacity) askFor(id salt.MinionID, bytes int64) *lease {
 	return l
 }
 
-// finish says that a question is answered, or given up.
+// finish is called when a request is answered or given up.
 func (c *capacity) finish(id salt.MinionID, l *lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,14 +77,14 @@ func (c *capacity) finish(id salt.MinionID, l *lease) {
 	}
 }
 
-// wanted says whether somebody waits.
+// wanted reports whether anybody waits.
 func (c *capacity) wanted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.queue) > 0
 }
 
-// serve gives what is free to those who are first.
+// serve grants free capacity in order.
 func (c *capacity) serve() {
 	for len(c.queue) > 0 && c.queue[0].bytes <= c.free {
 		l := c.queue[0]
@@ -94,7 +94,7 @@ func (c *capacity) serve() {
 	}
 }
 
-// giveBack ends a lease, also one that was not given yet.
+// giveBack ends a lease, even one that was not granted yet.
 func (c *capacity) giveBack(l *lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,7 +112,7 @@ func (c *capacity) giveBack(l *lease) {
 	c.serve()
 }
 
-// hold notes whose batch uses the lease; what the minion had before is used.
+// hold records which minion's batch uses the lease; its previous lease is released.
 func (c *capacity) hold(id salt.MinionID, l *lease) {
 	c.stored(id)
 	c.mu.Lock()
@@ -120,7 +120,7 @@ func (c *capacity) hold(id salt.MinionID, l *lease) {
 	c.leases[id] = l
 }
 
-// stored says that the batch of a minion is dealt with.
+// stored records that the batch of a minion was handled.
 func (c *capacity) stored(id salt.MinionID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,8 +130,8 @@ func (c *capacity) stored(id salt.MinionID) {
 	}
 }
 
-// Reserve answers OpCapacity when there is capacity for a batch, and keeps it until the
-// batch came.
+// Reserve answers OpCapacity when there is capacity for a batch, and keeps it until the batch
+// arrives.
 func (r *Receiver) Reserve(ctx context.Context, req *rpc.Request) error {
 	var q Capacity
 	if err := req.Decode(&q); err != nil {
@@ -140,6 +140,7 @@ func (r *Receiver) Reserve(ctx context.Context, req *rpc.Request) error {
 	id := salt.MinionID(req.From.Name)
 	l := r.capacity.askFor(id, q.Bytes)
 	defer r.capacity.giveBack(l)
+	req.Waits() // until the batch has come, which is begun when it comes
 	if err := r.capacity.await(ctx, id, l); err != nil {
 		return err
 	}
@@ -151,20 +152,20 @@ func (r *Receiver) Reserve(ctx context.Context, req *rpc.Request) error {
 	return nil
 }
 
-// await returns when a lease is given.
+// await returns when a lease is granted.
 func (c *capacity) await(ctx context.Context, id salt.MinionID, l *lease) error {
 	defer c.finish(id, l)
 	select {
 	case <-l.given:
 		return nil
 	case <-l.gone:
-		return rpc.Errorf(rpc.Busy, "capacity was asked for once more")
+		return rpc.Errorf(rpc.Busy, "capacity was requested twice")
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// keep returns when a lease that was given is used, or its time is over.
+// keep returns when a granted lease was used, or its time is over.
 func (c *capacity) keep(ctx context.Context, l *lease) {
 	limit := time.NewTimer(leaseTime + time.Duration(l.bytes/slowest)*time.Second)
 	defer limit.Stop()

@@ -15,23 +15,22 @@ import (
 )
 
 const (
-	// readBytes is about how much of the queue is read at once.
+	// readBytes is about how many bytes of the queue are read at once.
 	readBytes = MaxBatchBytes
-	// maxEpochs is how many epochs one request may have: fewer than the master
-	// remembers.
+	// maxEpochs is how many epochs one request may contain: fewer than the master remembers.
 	maxEpochs = 16
-	// lookEvery is how often messages that are too old are looked for.
+	// lookEvery is how often messages are checked for their age.
 	lookEvery = 30 * time.Second
 	// RetryPause follows a request that was not answered.
 	RetryPause = time.Second
-	// What has been delivered is removed from the store together, since that costs
-	// as much as the delivery: so many messages, or after so long. After a kill they
-	// are delivered again, which the master knows.
+	// Delivered messages are removed from the store together, since that costs as much as the
+	// delivery: after that many messages, or that much time. After a kill they are delivered
+	// again, and the master recognises them.
 	clearAfter   = 500 * time.Millisecond
 	maxUncleared = 5000
 )
 
-// Drain delivers what waits, in order, whenever there is a master, until ctx ends.
+// Drain delivers waiting messages, in order, whenever there is a master, until ctx ends.
 func (b *Box) Drain(ctx context.Context) {
 	tick := time.NewTicker(clearAfter)
 	defer tick.Stop()
@@ -55,8 +54,7 @@ func (b *Box) Drain(ctx context.Context) {
 	}
 }
 
-// turn makes one request of what waits. It says whether it should be called again
-// at once.
+// turn makes one request of waiting messages. It reports whether to call it again at once.
 func (b *Box) turn(ctx context.Context) (more bool, err error) {
 	master := b.master()
 	if master != nil {
@@ -90,10 +88,10 @@ func (b *Box) turn(ctx context.Context) (more bool, err error) {
 type queued struct {
 	kept
 	entry      journal.Entry
-	unreadable error // nil for nearly all
+	unreadable error // nearly always nil
 }
 
-// firstRun is those at the head that can be read, or else those that cannot.
+// firstRun returns the messages at the head that can be read, or else those that cannot.
 func firstRun(batch []queued) (run []queued, readable bool) {
 	readable = batch[0].unreadable == nil
 	end := slices.IndexFunc(batch, func(m queued) bool { return (m.unreadable == nil) != readable })
@@ -103,10 +101,10 @@ func firstRun(batch []queued) (run []queued, readable bool) {
 	return batch[:end], readable
 }
 
-// takes is how many bytes of the outbox it takes.
+// takes returns how many bytes of the outbox it takes.
 func (m queued) takes() int64 { return m.entry.Size + m.Size }
 
-// batch returns the messages for one request. A large one goes alone.
+// batch returns the messages for one request. A large message is sent alone.
 func (b *Box) batch(ctx context.Context) ([]queued, error) {
 	messages := b.atHead()
 	if len(messages) == 0 {
@@ -151,8 +149,7 @@ func (b *Box) first() uint64 {
 	return b.span.First
 }
 
-// deliver sends a batch and returns what became of them, which may be told of a
-// part.
+// deliver sends a batch and returns the outcomes, possibly only of the first messages.
 func (b *Box) deliver(ctx context.Context, master Master, batch []queued) ([]Delivery, error) {
 	q := Batch{Messages: make([]Message, len(batch))}
 	size := 0
@@ -174,7 +171,7 @@ func (b *Box) deliver(ctx context.Context, master Master, batch []queued) ([]Del
 	err = master.Ask(ctx, OpDeliver, q, &d)
 	var refused *rpc.Error
 	if errors.As(err, &refused) && refused.Permanent() && len(batch) == 1 {
-		return []Delivery{{Refused: refused}}, nil // the request itself, as one that is too large
+		return []Delivery{{Refused: refused}}, nil // the request itself is refused, for example as too large
 	}
 	if err != nil {
 		return nil, err
@@ -185,11 +182,12 @@ func (b *Box) deliver(ctx context.Context, master Master, batch []queued) ([]Del
 	return d.Messages, nil
 }
 
-// capacityTime bounds the wait until the master takes a large batch: others' go first.
+// capacityTime limits the wait until the master accepts a large batch: those of others come
+// first.
 const capacityTime = 10 * time.Minute
 
-// askCapacity waits until the master has capacity for a batch of this size. A master
-// that knows nothing of that has it.
+// askCapacity waits until the master has capacity for a batch of this size. A master without
+// that request has capacity.
 func askCapacity(ctx context.Context, master Master, size int) (leave func(), err error) {
 	if size <= SmallBatch {
 		return func() {}, nil
@@ -208,8 +206,8 @@ func askCapacity(ctx context.Context, master Master, size int) (leave func(), er
 	return stream.Close, nil
 }
 
-// fetch gets a large body. A message whose file is gone has nothing left to say, and
-// is refused by the master.
+// fetch reads a large body from its file. If the file is missing, the message has no content,
+// and the master refuses it.
 func (b *Box) fetch(k *kept) error {
 	if k.File == "" {
 		return nil
@@ -223,22 +221,26 @@ func (b *Box) fetch(k *kept) error {
 	return err
 }
 
-// delivered takes a batch out of what waits, and tells the senders.
+// delivered removes a batch from the waiting messages, and informs the senders.
 func (b *Box) delivered(batch []queued, deliveries []Delivery) {
 	for i, m := range batch {
 		if r := deliveries[i].Refused; r != nil {
-			b.log.Error("the master refuses what was for it; it is dropped", "op", m.Op, "err", r)
+			b.log.Error("the master refuses a message, which is dropped", "op", m.Op, "err", r)
 		}
 		b.tell(m.kept, deliveries[i])
 	}
 	b.remove(batch)
 }
 
-// remove notes that messages at the head are dealt with. They are in the store until
-// clear.
+// remove records that messages at the head are done. They stay in the store until clear, so
+// until then the store recognises their ids. Their requests must then be recorded, even where
+// the sender was told that the message may not be stored.
 func (b *Box) remove(batch []queued) {
 	var freed int64
 	for _, m := range batch {
+		if _, known := b.requests.find(m.entry.ID); m.entry.ID != "" && !known {
+			_ = b.record(m.entry.ID, m.entry.Seq) // if the minion is ending, it is recorded after the next start
+		}
 		freed += m.takes()
 		if m.File != "" {
 			b.files = append(b.files, b.path(m.kept))
@@ -259,11 +261,11 @@ func (b *Box) remove(batch []queued) {
 	b.span.First = max(b.span.First, last+1)
 	b.span.Last = max(b.span.Last, last)
 	if b.span.Bytes -= freed; b.span.First > b.span.Last {
-		b.span.Bytes = 0 // a repetition was counted, and is not there
+		b.span.Bytes = 0 // a duplicate was counted, and is not there
 	}
 }
 
-// clear removes what has left from the store, now or when it is time.
+// clear removes delivered messages from the store, now or when it is time.
 func (b *Box) clear(ctx context.Context, now bool) {
 	b.head.Lock()
 	defer b.head.Unlock()
@@ -272,9 +274,8 @@ func (b *Box) clear(ctx context.Context, now bool) {
 	}
 }
 
-// clearNow removes from the store what has left, and then its files: in the other
-// order a kill between the two would leave a message without its body. Its caller
-// holds the head.
+// clearNow removes delivered messages from the store, and then their files: in the other order,
+// a kill in between would leave a message without its body. The caller holds head.
 func (b *Box) clearNow(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()

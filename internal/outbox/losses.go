@@ -16,36 +16,35 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// losses count what the outbox had to drop. It lives in a file.
+// losses counts what the outbox had to drop. It is stored in a file.
 type losses struct {
 	path       string
-	Total      uint64 `json:"total"`  // events and returns, ever
-	Unreported uint64 `json:"untold"` // of those, what was not reported to the master yet
-	// Damage is where messages could not be read, of which the master was not told yet.
+	Total      uint64 `json:"total"`  // events and returns, in all
+	Unreported uint64 `json:"untold"` // of those, not reported to the master yet
+	// Damage lists unreadable messages that the master was not told about yet.
 	Damage []Damage `json:"damage,omitempty"`
 }
 
-// Damage is a run of messages that cannot be read. What they carried is not known: each
-// counts as one loss.
+// Damage is a run of unreadable messages. Their content is unknown; each counts as one loss.
 type Damage struct {
-	From   uint64    `json:"from"` // their sequences in the outbox
+	From   uint64    `json:"from"` // sequences in the outbox
 	To     uint64    `json:"to"`
-	After  time.Time `json:"after,omitzero"` // when the messages around them were kept
+	After  time.Time `json:"after,omitzero"` // when the messages around them were stored
 	Before time.Time `json:"before,omitzero"`
 }
 
-// maxDamage is how many runs are told one by one; what comes behind makes the last one
-// longer, so that nothing is left out.
+// maxDamage is how many runs are reported separately; further ones extend the last run, so that
+// nothing is left out.
 const maxDamage = 64
 
-// damaged counts a run of messages. What follows directly on another run is of the same.
+// damaged counts a run of messages. One that directly follows another run extends it.
 func (l *losses) damaged(d Damage) {
 	n := d.To - d.From + 1
 	l.Total += n
 	l.Unreported += n
 	if last := len(l.Damage) - 1; last >= 0 && (d.From == l.Damage[last].To+1 || last+1 >= maxDamage) {
 		d.From, d.After = l.Damage[last].From, l.Damage[last].After
-		l.Damage = l.Damage[:last:last] // the old one may be on its way to the master
+		l.Damage = l.Damage[:last:last] // the old slice may be on its way to the master
 	}
 	l.Damage = append(l.Damage, d)
 }
@@ -80,7 +79,7 @@ func (b *Box) change(f func(l *losses)) {
 	}
 }
 
-// Lost is how many events and returns the outbox had to drop, ever.
+// Lost returns how many events and returns the outbox had to drop, in all.
 func (b *Box) Lost() uint64 { return b.losses().Total }
 
 func (b *Box) losses() losses {
@@ -89,11 +88,11 @@ func (b *Box) losses() losses {
 	return b.lost
 }
 
-// lostTag is the event by which the master is told what an outbox has lost.
+// lostTag is the event about what an outbox has lost.
 const lostTag = "/outbox/lost"
 
-// tellLosses lets the master know, behind what waits now, how much the outbox has
-// dropped since it was told last.
+// tellLosses queues an event for the master, after the waiting messages, about how much the
+// outbox has dropped since the previous one.
 func (b *Box) tellLosses(ctx context.Context) error {
 	l := b.losses()
 	if l.Unreported == 0 {
@@ -118,12 +117,12 @@ func (b *Box) tellLosses(ctx context.Context) error {
 	return nil
 }
 
-// slack is the part of the limit that is freed at least when the outbox is full,
-// so that not every message that comes then costs a removal.
+// slack is the part of the limit that is freed at least when the outbox is full, so that not
+// every further message needs a removal.
 const slack = 64
 
-// makeSpace drops the oldest messages until size bytes more fit. What is just being
-// delivered is waited for.
+// makeSpace drops the oldest messages until size more bytes fit. It waits for messages that are
+// just being delivered.
 func (b *Box) makeSpace(ctx context.Context, size int64) error {
 	if size > b.limit {
 		return rpc.Errorf(rpc.Usage, "%d bytes are more than the outbox may hold: %d", size, b.limit).
@@ -146,15 +145,15 @@ func (b *Box) makeSpace(ctx context.Context, size int64) error {
 	})
 }
 
-// over is by how many bytes the outbox would exceed its limit with size more.
+// over returns by how many bytes the outbox would exceed its limit with size more.
 func (b *Box) over(size int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.span.Bytes + size - b.limit
 }
 
-// dropOld drops what is older than outbox_max_age, looking now and then. Its caller
-// holds the head.
+// dropOld drops messages older than outbox_max_age; it checks every lookEvery. The caller holds
+// head.
 func (b *Box) dropOld(ctx context.Context) error {
 	now := time.Now()
 	if b.age <= 0 || now.Sub(b.looked) < lookEvery || b.Waiting() == 0 {
@@ -164,17 +163,17 @@ func (b *Box) dropOld(ctx context.Context) error {
 	return b.drop(ctx, "they are older than outbox_max_age", func(m queued) bool { return now.Sub(m.entry.Stored) > b.age })
 }
 
-// dropUnreadable drops messages at the head that cannot be read. Its caller holds the head.
+// dropUnreadable drops messages at the head that cannot be read. The caller holds head.
 func (b *Box) dropUnreadable(ctx context.Context, run []queued) {
 	d := Damage{From: run[0].entry.Seq, To: run[len(run)-1].entry.Seq, After: run[0].entry.Stored, Before: run[len(run)-1].entry.Stored}
-	b.change(func(l *losses) { l.damaged(d) }) // first: a kill may have it told twice, and never not at all
+	b.change(func(l *losses) { l.damaged(d) }) // first: after a kill it may be reported twice, but never not at all
 	b.remove(run)
 	b.clearNow(ctx)
 	b.log.Error("messages in the outbox cannot be read and are lost", "from", d.From, "to", d.To, "err", run[0].unreadable)
 }
 
-// drop takes messages from the head as long as gone says so, and counts them. Its
-// caller holds the head.
+// drop drops messages from the head while gone is true for them, and counts them. The caller
+// holds head.
 func (b *Box) drop(ctx context.Context, why string, gone func(queued) bool) error {
 	lost := uint64(0)
 	defer func() {

@@ -12,32 +12,31 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Returns knows the jobs that returns are of.
+// Returns provides the jobs that returns belong to.
 type Returns interface {
-	// Quick says whether a return of this size becomes one event at most, and to read it
-	// waits for nothing.
+	// Quick reports whether a return of this size becomes at most one event, and can be read
+	// without waiting.
 	Quick(jid salt.JID, size int) bool
 	// ReadReturn reads a return of a job.
 	ReadReturn(ctx context.Context, from salt.MinionID, jid salt.JID, m Message) (Record, error)
-	// LocalReturnEvent is the event of what a minion has run by itself.
+	// LocalReturnEvent is the event for what a minion has run by itself.
 	LocalReturnEvent(ctx context.Context, from salt.MinionID, q protocol.LocalReturn) (event.Event, error)
 }
 
-// TagSpaces decides which events minions may fire, and writes down what is refused.
+// TagSpaces decides which events minions may fire, and records refusals.
 type TagSpaces interface {
 	MinionFire(from salt.MinionID, tags ...string) decision.Decision
 }
 
-// quickOne says whether a message becomes one event at most, and to read it waits for
-// nothing: such messages of many minions are stored together.
+// quickOne reports whether a message becomes at most one event and can be read without waiting:
+// such messages of many minions are stored together.
 func (r *Receiver) quickOne(m Message) bool {
 	jid, isReturn := strings.CutPrefix(m.Op, "ret.")
 	return isReturn && r.Returns.Quick(salt.JID(jid), len(m.Body))
 }
 
-// read says what a message becomes. A [rpc.Error] that is permanent refuses it for good:
-// the same message would be refused again. After any other error it stays in the
-// minion's outbox.
+// read returns what a message becomes. A permanent [rpc.Error] refuses it finally: the same
+// message would be refused again. After any other error it stays in the minion's outbox.
 func (r *Receiver) read(ctx context.Context, id salt.MinionID, m Message) (rec Record, err error) {
 	switch jid, isReturn := strings.CutPrefix(m.Op, "ret."); {
 	case m.Op == protocol.OpFire:
@@ -60,7 +59,7 @@ func (r *Receiver) read(ctx context.Context, id salt.MinionID, m Message) (rec R
 		if err := readBody(m, &e); err != nil {
 			return rec, err
 		}
-		_ = r.TagSpaces.MinionFire(id, e.Tag) // which writes down what the minion has refused
+		_ = r.TagSpaces.MinionFire(id, e.Tag) // this records what the minion has refused
 		return rec, nil
 	case isReturn:
 		return r.Returns.ReadReturn(ctx, id, salt.JID(jid), m)
@@ -78,9 +77,9 @@ func readBody(m Message, v any) error {
 // maxFired is how many events a minion may fire with one request.
 const maxFired = 10_000
 
-// events gives a minion's events the shapes of Salt's master. All are looked at: one that
-// the minion may not fire, or that is too large, refuses the request. The same request
-// gives the same events again.
+// events gives a minion's events the form of Salt's master. All are checked: one that the
+// minion may not fire, or that is too large, refuses the request. The same request always gives
+// the same events.
 func (r *Receiver) events(id salt.MinionID, f protocol.Fire) (_ []event.Event, d decision.Decision, err error) {
 	switch n := len(f.Events); {
 	case n == 0:
@@ -111,8 +110,8 @@ func (r *Receiver) events(id salt.MinionID, f protocol.Fire) (_ []event.Event, d
 	return events, d, nil
 }
 
-// Fire stores events of a minion: none in the tag spaces of the master. salt-call without
-// a daemon asks for it; a daemon sends what is in its outbox.
+// Fire stores events of a minion, none of them in the tag spaces of the master. salt-call
+// without a daemon uses it; a daemon sends events through its outbox.
 func (r *Receiver) Fire(ctx context.Context, req *rpc.Request) error {
 	var q protocol.Fire
 	if err := req.Decode(&q); err != nil {

@@ -11,45 +11,45 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// OpDeliver hands over what waits in a minion's outbox: Batch → Delivered.
+// OpDeliver delivers the messages waiting in a minion's outbox: Batch → Delivered.
 const OpDeliver = "letters"
 
-// OpCapacity asks when the master can take a large batch: Capacity → Capacity, when it
-// can. The capacity is the minion's until its next batch is stored.
+// OpCapacity asks for capacity for a large batch: Capacity → Capacity, as soon as the master
+// has it. The capacity is reserved until the minion's next batch is stored.
 const OpCapacity = "room"
 
-// Capacity is for a batch of so many bytes.
+// Capacity is a request for a batch of that many bytes.
 type Capacity struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// SmallBatch is the size in bytes of a batch that needs no capacity.
+// SmallBatch is the size, in bytes, up to which a batch needs no capacity.
 const SmallBatch = 64 << 10
 
-// The limits of one batch. A message beyond MaxBatchBytes travels alone.
+// The limits of one batch. A message larger than MaxBatchBytes is sent alone.
 const (
 	MaxBatch      = 1000 // messages
 	MaxBatchBytes = 1 << 20
 )
 
-// OpRefused is a message that tells of an event that the minion itself has refused,
-// as the master would have: a FireEvent without data.
+// OpRefused is a message about an event that the minion itself has refused, as the master would
+// have: a FireEvent without data.
 const OpRefused = "refused"
 
-// Batch is messages of a minion in the order in which it made them.
+// Batch is messages of a minion in the order in which they were made.
 type Batch struct {
 	Messages []Message `json:"letters"`
 }
 
-// Message is one request that has waited: a return, an event, or what salt-call
-// ran. Epoch and N name it for good. A message whose number is not above the last
-// one of its epoch is a repetition, however late it comes: within an epoch numbers
-// only grow, and each start of the minion begins a new epoch.
+// Message is one request that has waited: a return, an event, or what salt-call ran. Epoch and
+// N identify it. Within an epoch numbers only grow, and each start of the minion begins a new
+// epoch, so a message whose number is not above the last one of its epoch is a duplicate,
+// however late it comes.
 type Message struct {
 	Epoch string          `json:"epoch"`
 	N     uint64          `json:"n"`
 	Op    string          `json:"op"`   // protocol.OpFire, protocol.OpReturn, OpRefused, or "ret." and the jid
-	Body  json.RawMessage `json:"body"` // as protocol.Encode makes it
+	Body  json.RawMessage `json:"body"` // as made by protocol.Encode
 }
 
 // Decode reads the body into v.
@@ -63,9 +63,9 @@ func (m Message) Decode(v any) error {
 	return json.Unmarshal(m.Body, v)
 }
 
-// The body of a Batch is a sign that no JSON begins with, and for each message a line
-// with all but its body, and the body. So a body is copied as it is, however often a
-// message is passed on. One JSON document is read too.
+// The body of a Batch begins with a byte that no JSON begins with. Then, for each message, come
+// a line with everything but its body, and the body, so a body is copied unchanged, however
+// often a message is passed on. A single JSON document can be read, too.
 const batchSign = '\x1e'
 
 // messageHead is the line of a message.
@@ -73,13 +73,13 @@ type messageHead struct {
 	Epoch string `json:"epoch"`
 	N     uint64 `json:"n"`
 	Op    string `json:"op"`
-	Size  int    `json:"size"` // of the body in bytes
+	Size  int    `json:"size"` // size of the body in bytes
 }
 
-// MarshalBinary is AppendBinary behind nothing.
+// MarshalBinary is AppendBinary(nil).
 func (q Batch) MarshalBinary() ([]byte, error) { return q.AppendBinary(nil) }
 
-// AppendBinary writes the body of a request behind b.
+// AppendBinary appends the body of a request to b.
 func (q Batch) AppendBinary(b []byte) ([]byte, error) {
 	size := 1
 	for _, l := range q.Messages {
@@ -96,7 +96,7 @@ func (q Batch) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary reads the body of a request. The messages keep parts of b.
+// UnmarshalBinary reads the body of a request. The messages refer to parts of b.
 func (q *Batch) UnmarshalBinary(b []byte) error {
 	q.Messages = nil
 	if len(b) == 0 || b[0] != batchSign {
@@ -123,14 +123,14 @@ func (q *Batch) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// Delivered tells what became of a batch, message by message, in their order. When there are fewer
-// than were sent, the others are to be sent again.
+// Delivered holds the outcomes of a batch, in the order of its messages. If there are fewer
+// than messages, the others must be sent again.
 type Delivered struct {
 	Messages []Delivery `json:"letters"`
 }
 
-// Delivery is what became of one message: it is stored, or refused for good.
+// Delivery is the outcome of one message: it is stored, or finally refused.
 type Delivery struct {
-	Seq     uint64     `json:"seq,omitempty"` // of its last event in the master's journal; 0 for a repetition, and for a return
+	Seq     uint64     `json:"seq,omitempty"` // of its last event in the master's journal; 0 for a duplicate and for a return
 	Refused *rpc.Error `json:"refused,omitempty"`
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// storeTime bounds how long one request may take to be stored; what is large has
-// a second more for each slowest bytes.
+// storeTime limits how long it may take to store one request; a large one has one second more
+// for each slowest bytes.
 const storeTime = 30 * time.Second
 
-// timeFor is how long this batch may take to be stored.
+// timeFor returns how long it may take to store this batch.
 func timeFor(batch []Message) time.Duration {
 	size := 0
 	for _, m := range batch {
@@ -26,14 +26,14 @@ func timeFor(batch []Message) time.Duration {
 	return storeTime + time.Duration(size/slowest)*time.Second
 }
 
-// maxEpoch is the longest name of an epoch; it is part of an id of the journal.
+// maxEpoch is the longest epoch, in bytes; it is part of a message id of the journal.
 const maxEpoch = 64
 
 // Record is what a message becomes in the master's journal.
 type Record struct {
 	Events []event.Event
-	// After is called once they are stored, with the latest of them where it was not
-	// stored before, alone. It may be nil.
+	// After, if not nil, is called once the events are stored, with the latest of them alone if
+	// it was not stored before.
 	After func(*journal.Pending)
 }
 
@@ -43,14 +43,14 @@ type ReceiverOptions struct {
 	Returns      Returns
 	TagSpaces    TagSpaces
 	MaxEventSize int64 // bytes of the data of one event; 0 is no limit
-	// Durable returns when what is stored is on the disk: only then a minion is told,
-	// which then removes its copy.
+	// Durable returns when stored messages are on the disk: only then the minion gets an
+	// answer, after which it removes its copy.
 	Durable func() error
 	Log     *slog.Logger
 }
 
-// Receiver is the master's end: it stores what minions' outboxes send, each message
-// once and in the order of its outbox.
+// Receiver is the master's end: it stores what minions' outboxes send, each message once and in
+// the order of its outbox.
 type Receiver struct {
 	ReceiverOptions
 	watermarks *watermarks
@@ -58,8 +58,7 @@ type Receiver struct {
 	refusals   logging.Throttle
 }
 
-// NewReceiver returns a receiver that knows what is stored already. Keep has to run
-// beside it.
+// NewReceiver returns a receiver that knows what is stored already. Keep must run beside it.
 func NewReceiver(ctx context.Context, o ReceiverOptions) (*Receiver, error) {
 	watermarks, err := openWatermarks(ctx, o.Journal, o.Durable)
 	if err != nil {
@@ -68,12 +67,11 @@ func NewReceiver(ctx context.Context, o ReceiverOptions) (*Receiver, error) {
 	return &Receiver{ReceiverOptions: o, watermarks: watermarks, capacity: newCapacity()}, nil
 }
 
-// Keep writes down now and then how far each outbox is stored, until ctx ends, and a
-// last time then.
+// Keep records now and then how far each outbox is stored, until ctx ends, and then a last
+// time.
 func (r *Receiver) Keep(ctx context.Context) { r.watermarks.keep(ctx, r.Log) }
 
-// Deliver answers OpDeliver. The answer comes when all of the batch is in the journal,
-// once, and in order.
+// Deliver answers OpDeliver, when all of the batch is in the journal, once and in order.
 func (r *Receiver) Deliver(ctx context.Context, req *rpc.Request) error {
 	var q Batch
 	if err := req.Decode(&q); err != nil {
@@ -84,8 +82,8 @@ func (r *Receiver) Deliver(ctx context.Context, req *rpc.Request) error {
 	}
 	id := salt.MinionID(req.From.Name)
 	defer r.capacity.stored(id)
-	// What has begun is finished, also when the minion is cut off: the watermarks must
-	// know what became of it.
+	// What has begun is finished even if the minion is cut: the watermarks must know the
+	// outcome.
 	store, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeFor(q.Messages))
 	defer cancel()
 	deliveries, err := r.store(store, id, q.Messages)
@@ -106,12 +104,11 @@ type incoming struct {
 	Message
 	Record
 	refused *rpc.Error
-	pending *journal.Pending // of the last of its events; nil when all are stored already
+	pending *journal.Pending // of the last of its events; nil if all are stored already
 }
 
-// store stores messages in their order, a whole batch at a time: it begins each
-// before it waits for the first. The result ends before a message that could not be
-// stored now.
+// store stores messages in order: it begins all before it waits for the first. The result ends
+// before a message that could not be stored now.
 func (r *Receiver) store(ctx context.Context, id salt.MinionID, batch []Message) ([]Delivery, error) {
 	from := r.watermarks.begin(id)
 	defer from.end()
@@ -123,7 +120,7 @@ func (r *Receiver) store(ctx context.Context, id salt.MinionID, batch []Message)
 			err = in.begin(r.Journal, id, from)
 		}
 		if err != nil {
-			broken = err // what was begun of this message is recognised when it comes again
+			broken = err // the started part of this message is recognised when it comes again
 			break
 		}
 		begun = append(begun, in)
@@ -140,7 +137,7 @@ func (r *Receiver) store(ctx context.Context, id salt.MinionID, batch []Message)
 	return deliveries, broken
 }
 
-// open reads a message. One that is refused is so for good. An error is anything else.
+// open reads a message. A refusal is final. err is any other error.
 func (r *Receiver) open(ctx context.Context, id salt.MinionID, m Message) (*incoming, error) {
 	in := &incoming{Message: m}
 	err := checkEpoch(m)
@@ -160,7 +157,7 @@ func (r *Receiver) open(ctx context.Context, id salt.MinionID, m Message) (*inco
 
 func checkEpoch(m Message) error {
 	if m.Epoch == "" || len(m.Epoch) > maxEpoch {
-		return rpc.Errorf(rpc.Usage, "a message without a proper epoch")
+		return rpc.Errorf(rpc.Usage, "a message without a valid epoch")
 	}
 	return nil
 }
@@ -168,7 +165,7 @@ func checkEpoch(m Message) error {
 // begin starts to store what is not stored already.
 func (in *incoming) begin(j *journal.Journal, id salt.MinionID, from *sender) (err error) {
 	first := 0
-	for first < len(in.Events) && from.has(in.Epoch, in.N, first) { // within a message, too, the order is kept
+	for first < len(in.Events) && from.has(in.Epoch, in.N, first) { // the order is kept within a message, too
 		first++
 	}
 	if first == len(in.Events) {
@@ -178,8 +175,8 @@ func (in *incoming) begin(j *journal.Journal, id salt.MinionID, from *sender) (e
 	return err
 }
 
-// drafts are events as the journal stores them under one name: those before first are
-// stored.
+// drafts returns events as the journal stores them under one name; those before first are
+// stored already.
 func drafts(events []event.Event, name string, first int) journal.Batch {
 	return journal.Batch{Name: name, First: first, Count: len(events) - first, Drafts: func(yield func(journal.Draft) bool) {
 		for _, e := range events[first:] {
@@ -190,8 +187,8 @@ func drafts(events []event.Event, name string, first int) journal.Batch {
 	}}
 }
 
-// wait returns when all of it is stored. What is so of a part only is recognised by the
-// journal when the message comes again.
+// wait returns when all of it is stored. If only a part is, the journal recognises that when
+// the message comes again.
 func (in *incoming) wait(ctx context.Context, from *sender) (last uint64, err error) {
 	if in.pending == nil {
 		return 0, nil

@@ -13,13 +13,13 @@ import (
 	"github.com/brinebus/brine/internal/event"
 )
 
-// maxRequests is how many requests are remembered: a tool that was cut off asks
-// again within seconds.
+// maxRequests is how many requests are remembered: a tool that was cut repeats its request
+// within seconds.
 const maxRequests = 20_000
 
-// requests remembers what was put into the outbox for requests that have a name,
-// and where, so that one that is made again after a kill of the daemon is not
-// carried out twice. It lives in a file to which each is appended.
+// requests remembers which requests with an id were put into the outbox, and where, so that one
+// that is repeated after a kill of the daemon is not carried out twice. It is stored in a file
+// to which each is appended.
 type requests struct {
 	path  string
 	mu    sync.Mutex
@@ -29,7 +29,7 @@ type requests struct {
 	ended bool
 }
 
-// errClosed refuses what comes when the daemon is about to end.
+// errClosed refuses requests while the daemon is about to end.
 var errClosed = errors.New("the minion is stopping")
 
 func openRequests(path string) (*requests, error) {
@@ -55,7 +55,7 @@ func (r *requests) remember(id string, seq uint64) {
 	r.seqs[id] = seq
 }
 
-// find returns the sequence in the outbox of what was put for a request.
+// find returns the sequence in the outbox of the message of a request.
 func (r *requests) find(id string) (seq uint64, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,24 +63,23 @@ func (r *requests) find(id string) (seq uint64, known bool) {
 	return seq, known
 }
 
-// add records a request. Once it has returned nil the record survives a kill of
-// the process.
+// add records a request. Once it has returned nil, the record survives a kill of the process.
+// After another error than errClosed, for example on a full disk, it is known until then and
+// written with the next one.
 func (r *requests) add(id string, seq uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
 		return errClosed
 	}
+	r.remember(id, seq)
 	if r.file == nil || len(r.order) >= 2*maxRequests {
-		if err := r.rewrite(); err != nil {
-			return err
-		}
+		return r.rewrite()
 	}
 	if _, err := r.file.WriteString(requestLine(id, seq)); err != nil {
-		r.close() // half a line may be there: the next one starts the file anew
+		r.close() // there may be half a line: the next one rewrites the file
 		return fmt.Errorf("record a request: %w", err)
 	}
-	r.remember(id, seq)
 	return nil
 }
 
@@ -88,7 +87,7 @@ func requestLine(id string, seq uint64) string {
 	return event.Escape(id) + " " + strconv.FormatUint(seq, 10) + "\n"
 }
 
-// rewrite keeps the newest and starts the file anew.
+// rewrite keeps the newest requests and writes a new file.
 func (r *requests) rewrite() error {
 	r.close()
 	if n := len(r.order) - maxRequests; n > 0 {
@@ -112,7 +111,7 @@ func (r *requests) rewrite() error {
 	return err
 }
 
-// end is the last use: a job that did not end in time may still try to add.
+// end is the last call: a job that did not end in time may still try to add.
 func (r *requests) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +119,7 @@ func (r *requests) end() {
 	r.close()
 }
 
-// close is for who holds the lock.
+// close is for callers that hold the lock.
 func (r *requests) close() {
 	if r.file != nil {
 		r.file.Close()

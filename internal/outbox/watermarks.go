@@ -16,45 +16,43 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// watermarks remember which messages of each minion's outbox are stored, so that a
-// repetition is recognised however late it comes: the journal's own memory of
-// names is bounded.
+// watermarks remember which messages of each minion's outbox are stored, so that a duplicate is
+// recognised however late it comes: the journal itself remembers a limited number of names.
 //
-// They live in memory, with a checkpoint in a table of the journal now and then.
-// What was stored after the checkpoint is read from the names in the journal
-// when the daemon starts, so a kill at any moment loses nothing of it.
+// They are in memory, with a checkpoint in a table of the journal now and then. When the daemon
+// starts, messages stored after the checkpoint are read from their names in the journal, so a
+// kill at any time loses nothing.
 type watermarks struct {
 	journal *journal.Journal
 	table   *journal.Table
 	mu      sync.Mutex
 	senders map[salt.MinionID]*sender
-	written uint64       // the sequence of the latest checkpoint
-	durable func() error // returns when what is stored is on the disk
+	written uint64       // sequence of the latest checkpoint
+	durable func() error // returns when stored messages are on the disk
 }
 
-// sender is what the watermarks know of one minion. Its turn is held while messages of
-// the minion are stored: a minion that was cut off may send them again before its
-// first request has ended.
+// sender is what the watermarks know about one minion. Its turn is held while messages of the
+// minion are stored: a minion that was cut may send them again before its first request has
+// ended.
 type sender struct {
 	all   *watermarks
 	turn  sync.Mutex
-	marks []watermark // the latest at the end; guarded, as what follows, by all
+	marks []watermark // the latest last; guarded by all, as are the next fields
 	busy  bool
-	start uint64 // while busy: what is being stored comes behind this sequence
+	start uint64 // while busy: what is being stored comes after this sequence
 	dirty bool
 }
 
-// watermark says how far an epoch of a minion's outbox is stored: all messages before N,
-// and of N the events up to Item.
+// watermark is how far an epoch of a minion's outbox is stored: all messages before N, and of N
+// the events up to Item.
 type watermark struct {
 	Epoch string `json:"epoch"`
 	N     uint64 `json:"n"`
 	Item  int    `json:"item"`
 }
 
-// maxMarks is how many epochs of one minion are remembered, each a start of its
-// daemon. Only messages that were stored and not confirmed come again, so it must
-// be more than one request may hold.
+// maxMarks is how many epochs of one minion are remembered; each is a start of its daemon. Only
+// stored but unconfirmed messages come again, so it must be more than one request may contain.
 const maxMarks = 64
 
 // positionKey is the key of the checkpoint's sequence; no minion id begins with a dot.
@@ -86,7 +84,7 @@ func openWatermarks(ctx context.Context, j *journal.Journal, durable func() erro
 	return w, w.catchUp(ctx)
 }
 
-// catchUp accounts for what was stored since the checkpoint.
+// catchUp takes into account what was stored after the checkpoint.
 func (w *watermarks) catchUp(ctx context.Context) error {
 	if w.written >= w.journal.Stored() {
 		return nil
@@ -109,7 +107,7 @@ func (w *watermarks) sender(id salt.MinionID) *sender {
 	return s
 }
 
-// begin waits for the minion's turn to store messages; end gives it back.
+// begin waits for the minion's turn to store messages; end releases it.
 func (w *watermarks) begin(id salt.MinionID) *sender {
 	s := w.sender(id)
 	s.turn.Lock()
@@ -117,7 +115,7 @@ func (w *watermarks) begin(id salt.MinionID) *sender {
 	return s
 }
 
-// tryBegin is begin if it is nobody's turn, else nil.
+// tryBegin is begin without waiting; it returns nil if the turn is taken.
 func (w *watermarks) tryBegin(id salt.MinionID) *sender {
 	s := w.sender(id)
 	if !s.turn.TryLock() {
@@ -140,7 +138,7 @@ func (s *sender) end() {
 	s.turn.Unlock()
 }
 
-// has says whether an event of a message is stored.
+// has reports whether an event of a message is stored.
 func (s *sender) has(epoch string, n uint64, item int) bool {
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
@@ -152,7 +150,7 @@ func (s *sender) find(epoch string) int {
 	return slices.IndexFunc(s.marks, func(m watermark) bool { return m.Epoch == epoch })
 }
 
-// set notes that the events of a message up to that one are stored.
+// set records that the events of a message up to that one are stored.
 func (s *sender) set(m watermark) {
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
@@ -167,14 +165,14 @@ func (s *sender) set(m watermark) {
 	s.dirty = true
 }
 
-// checkpoint writes down what has changed, and then the sequence up to which that
-// accounts for the journal.
+// checkpoint records what has changed, and then up to which sequence of the journal that is
+// complete.
 func (w *watermarks) checkpoint(ctx context.Context) error {
 	position, changed := w.changes()
-	if position == w.written { // whatever is stored of a message moves it
+	if position == w.written { // storing a part of a message moves it, too
 		return nil
 	}
-	if err := w.durable(); err != nil { // else it could be on the disk before what it tells of
+	if err := w.durable(); err != nil { // otherwise it could be on the disk before the messages
 		return err
 	}
 	for id, marks := range changed {
@@ -193,8 +191,8 @@ func (w *watermarks) checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// changes takes the marks that were not written down yet, and the sequence that they
-// reach to: not beyond one where messages are being stored now.
+// changes returns the marks that were not recorded yet, and the sequence up to which they are
+// complete: before one where messages are being stored now.
 func (w *watermarks) changes() (position uint64, changed map[salt.MinionID][]watermark) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -210,16 +208,16 @@ func (w *watermarks) changes() (position uint64, changed map[salt.MinionID][]wat
 	return position, changed
 }
 
-// Both bound how much of the journal is read at the next start, where one is killed: a
-// checkpoint is written that often, and sooner when that many messages were stored.
+// These limit how much of the journal is read at the next start after a kill: a checkpoint is
+// written that often, and sooner when that many messages were stored.
 const (
 	checkpointEvery = 10 * time.Second
 	checkpointAfter = 50_000
 	checkpointLook  = 250 * time.Millisecond
 )
 
-// keep writes checkpoints until ctx ends, and a last one then. One that fails
-// costs time at the next start only if all later ones fail too.
+// keep writes checkpoints until ctx ends, and then a last one. A failed one only makes the next
+// start slower, and only if all later ones fail, too.
 func (w *watermarks) keep(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(checkpointLook)
 	defer tick.Stop()
@@ -235,14 +233,14 @@ func (w *watermarks) keep(ctx context.Context, log *slog.Logger) {
 		latest = time.Now()
 		write, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 		if err := w.checkpoint(write); err != nil {
-			log.Error("what is stored of the minions' outboxes is not written down", "err", err)
+			log.Error("the watermarks of the minions' outboxes are not stored", "err", err)
 		}
 		cancel()
 	}
 }
 
-// messageName names a message in the journal. What else is stored for a minion has no dot
-// there.
+// messageName is the name of a message in the journal. Other messages stored for a minion have
+// no dot there.
 func messageName(id salt.MinionID, epoch string, n uint64) string {
 	return event.Escape(string(id)) + "/" + event.Escape(epoch) + "." + strconv.FormatUint(n, 10)
 }

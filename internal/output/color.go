@@ -19,7 +19,7 @@ const (
 	colorEnd = "\x1b[0;0m"
 )
 
-// paint puts s between the sequences for c, if colours are wanted.
+// paint puts s between the escape sequences of c, if colours are enabled.
 func (o Options) paint(c color, s string) string {
 	if !o.Color || c == none {
 		return s

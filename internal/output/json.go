@@ -11,7 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// formatJSON is json: one document, indented by 4 unless told otherwise.
+// formatJSON is json: one document, indented by 4 by default.
 func formatJSON(o Options, data any) (string, error) {
 	return string(o.json().append(nil, data, 0)), nil
 }
@@ -23,16 +23,16 @@ func formatJSONLine(o Options, data any) (string, error) {
 	return string(s.append(nil, data, 0)), nil
 }
 
-// jsonStyle writes JSON as Python does: letters of all alphabets as they are,
-// floats with a dot or an exponent. What JSON cannot hold becomes text, so that
-// each document can be read by every program: "NaN", "Infinity", "-Infinity",
-// and b'\xff' for what is not UTF-8.
+// jsonStyle writes JSON as Python does: letters of all alphabets unescaped, floats with a dot or an
+// exponent. Values that JSON cannot hold become text, so that every program can read each document:
+// "NaN", "Infinity", "-Infinity", and b'\xff' for what is not UTF-8.
 type jsonStyle struct {
-	indent   int // below zero: all on one line
+	indent   int // below zero: everything on one line
 	terminal bool
+	Options
 }
 
-func (o Options) json() jsonStyle { return jsonStyle{o.indentOr(4), o.Terminal} }
+func (o Options) json() jsonStyle { return jsonStyle{o.indentOr(4), o.Terminal, o} }
 
 func (s jsonStyle) append(b []byte, v any, depth int) []byte {
 	switch x := v.(type) {
@@ -48,10 +48,14 @@ func (s jsonStyle) append(b []byte, v any, depth int) []byte {
 		return appendJSONFloat(b, x)
 	case string:
 		return s.appendString(b, x)
-	case []any:
-		return s.appendList(b, x, depth)
+	case value.Set, value.Bytes:
+		return s.appendString(b, value.Repr(v))
 	}
-	return s.appendDict(b, v.(map[string]any), depth)
+	if list, ok := value.List(v); ok {
+		return s.appendList(b, list, depth)
+	}
+	m, _ := s.entries(v)
+	return s.appendDict(b, m, depth)
 }
 
 func (s jsonStyle) appendList(b []byte, list []any, depth int) []byte {
@@ -65,26 +69,24 @@ func (s jsonStyle) appendList(b []byte, list []any, depth int) []byte {
 	return append(s.appendBreak(b, depth), ']')
 }
 
-func (s jsonStyle) appendDict(b []byte, m map[string]any, depth int) []byte {
+func (s jsonStyle) appendDict(b []byte, m value.Map, depth int) []byte {
 	if len(m) == 0 {
 		return append(b, "{}"...)
 	}
-	for i, k := range sortedKeys(m) {
-		b = s.appendMember(b, i, k, m[k], depth)
+	for i, e := range m {
+		b = s.appendMember(b, i, value.KeyText(e.Key), e.V, depth)
 	}
 	return append(s.appendBreak(b, depth), '}')
 }
 
-// appendMember writes the member number i of an object, and what stands between
-// it and the one before.
+// appendMember appends member number i of an object, and the separator before it.
 func (s jsonStyle) appendMember(b []byte, i int, key string, v any, depth int) []byte {
 	b = s.appendSeparator(b, '{', i, depth+1)
 	b = append(s.appendString(b, key), ": "...)
 	return s.append(b, v, depth+1)
 }
 
-// appendSeparator writes what stands before the item number i: the bracket that
-// opens, or a comma.
+// appendSeparator appends what precedes item number i: the opening bracket, or a comma.
 func (s jsonStyle) appendSeparator(b []byte, open byte, i, depth int) []byte {
 	switch {
 	case i == 0:
@@ -132,7 +134,7 @@ func (s jsonStyle) appendString(b []byte, text string) []byte {
 	return append(append(b, text[done:]...), '"')
 }
 
-// escape returns what is written in place of r, "" for r itself.
+// escape returns the text to write instead of r, "" for r itself.
 func (s jsonStyle) escape(r rune) string {
 	switch r {
 	case '"':

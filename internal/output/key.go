@@ -1,9 +1,15 @@
 package output
 
-import "strings"
+import (
+	"maps"
+	"slices"
+	"strings"
 
-// keySections are the states of keys: how salt-key names them and what it calls
-// them, in the order in which they are printed.
+	"github.com/brinebus/brine/internal/value"
+)
+
+// keySections are the states of keys, with the names and titles of salt-key, in the order of
+// printing.
 var keySections = []struct {
 	name, title string
 	head, item  color
@@ -15,10 +21,10 @@ var keySections = []struct {
 	{"minions_rejected", "Rejected Keys:", lightBlue, blue},
 }
 
-// formatKeys is key: the ids in each state, with their fingerprints if the data
-// has them. What is no list of keys is printed as nested.
+// formatKeys is key: the ids in each state, with their fingerprints if the data has them. Data that
+// is not a list of keys is printed as nested.
 func formatKeys(o Options, data any) (string, error) {
-	m, ok := data.(map[string]any)
+	m, ok := plainMap(data)
 	if !ok {
 		return formatNested(o, data)
 	}
@@ -53,12 +59,23 @@ func keyItems(v any) (items []string, ok bool) {
 		for _, id := range x {
 			ids[str(id)] = nil
 		}
-		return sortedKeys(ids), true
-	case map[string]any:
-		for _, id := range sortedKeys(x) {
-			items = append(items, id+":  "+str(x[id]))
+		return slices.Sorted(maps.Keys(ids)), true
+	case map[string]any, value.Map:
+		m, _ := value.Sorted(v)
+		for _, e := range m {
+			items = append(items, str(e.Key)+":  "+str(e.V))
 		}
 		return items, true
 	}
 	return nil, false
+}
+
+// plainMap returns v as a map without an order.
+func plainMap(v any) (map[string]any, bool) {
+	entries, ok := value.Ordered(v)
+	m := make(map[string]any, len(entries))
+	for _, e := range entries {
+		m[str(e.Key)] = e.V
+	}
+	return m, ok
 }

@@ -1,9 +1,9 @@
-// Package output turns what functions return into text for people and programs,
-// in the formats of Salt's outputters: nested, json, yaml and so on.
+// Package output formats what functions return as text for people and programs, in the formats of
+// Salt's outputters: nested, json, yaml and so on.
 //
-// An Outputter formats one value. A Writer prints the returns of many minions,
-// each as it arrives or all at the end. The package neither decides whether
-// colours are wanted nor looks at the terminal: it is told by Options.
+// An Outputter formats one value. A Writer prints the returns of many minions, each as it arrives
+// or all at the end. The package does not inspect the terminal or decide about colours: Options
+// says so.
 package output
 
 import (
@@ -17,35 +17,36 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// ErrUnknown is wrapped by the error for a name that is no outputter.
+// ErrUnknown is wrapped by the error for an unknown outputter name.
 var ErrUnknown = errors.New("no such outputter")
 
-// Options are what the flags and the terminal decide; the zero value prints
-// plain text for a pipe.
+// Options are decided by the flags and the terminal; the zero value prints plain text to a pipe.
 type Options struct {
-	// Color switches colours on, in the outputters that have some.
+	// Color enables colours, in the outputters that have some.
 	Color bool
-	// Indent is the width of a level (--out-indent), nil for that of the
-	// outputter. Below zero all stands on one line. For json, yaml and pprint.
+	// Indent is the width of a level (--out-indent), nil for the outputter's default. Below zero
+	// everything is on one line. For json, yaml and pprint.
 	Indent *int
-	// Static holds all returns back until Close (--static).
+	// Sorted sorts the members of maps by their keys (output_indent: pretty), which nested, pprint
+	// and yaml always do. For json.
+	Sorted bool
+	// Static delays all returns until Close (--static).
 	Static bool
-	// Terminal says that a person's terminal shows the text. What a minion
-	// returned must not steer it, so control characters other than line break
-	// and tab are written as visible escapes, \x1b, and so are bytes that are
-	// not UTF-8. To a pipe all bytes pass as they are.
+	// Terminal is set if the text goes to a terminal. Data from a minion must not control it, so
+	// control characters other than line break and tab are written as visible escapes, \x1b, and so
+	// are bytes that are not UTF-8. To a pipe all bytes are written unchanged.
 	Terminal bool
-	// KeepEscapes lets the escape character pass through nested, key and table
-	// to a pipe (strip_colors: False); else they write a question mark for it.
+	// KeepEscapes passes the escape character in nested, key and table to a pipe (strip_colors:
+	// False); otherwise a question mark replaces it.
 	KeepEscapes bool
 	// Margin is the number of blanks before each line of nested and key.
 	Margin int
-	// Failed says that the function failed: nested shows its frame in red.
+	// Failed means that the function failed: nested shows its frame in red.
 	Failed bool
 }
 
-// outputters lists all outputters, sorted by name. A row is all that there is to say of
-// one: whoever shows something asks the row, and knows no names.
+// outputters lists all outputters, sorted by name. A row has everything about one outputter: other
+// code uses the row and never compares names.
 var outputters = []row{
 	{name: "json", format: formatJSON, Form: Form{Structured: true, Document: true}, object: true},
 	{name: "jsonl", format: formatJSONLine, Form: Form{Structured: true, Document: true}, each: true},
@@ -61,7 +62,11 @@ var outputters = []row{
 	{name: "yaml", format: formatYAML, Form: Form{Structured: true, Document: true}},
 }
 
-// standard is the outputter of who names none.
+// otherNames are further names that Salt accepts: text, and highstate, which formats states and
+// prints other data as nested.
+var otherNames = map[string]string{"text": "txt", "highstate": standard}
+
+// standard is the default outputter.
 const standard = "nested"
 
 // row is one outputter.
@@ -69,25 +74,26 @@ type row struct {
 	name   string
 	format func(Options, any) (string, error)
 	Form
-	each   bool // all returns at once are one text after another, not one of them all
+	each   bool // several returns are several texts, not one text of all
 	object bool // returns are members of one object, which begins with the first of them
 }
 
-// Form is what those who show something need to know of an outputter.
+// Form has the properties of an outputter that its users need.
 type Form struct {
-	People     bool // it is laid out for people, who are also told what is no return
+	People     bool // it is formatted for people, who also get messages that are not returns
 	Structured bool // it keeps the structure of a value: a failure is a value, too
-	Document   bool // a program reads all of it: what is no return is a document, too
+	Document   bool // a program reads all of it: messages that are not returns are documents too
 }
 
-// FormOf returns the form of an outputter; "" means the standard one. A name that is none
-// has the zero Form.
+// FormOf returns the form of an outputter; "" means the standard one. An unknown name has the zero
+// Form.
 func FormOf(name string) Form { return rowOf(name).Form }
 
 // rowOf returns the row of that name, the zero row for none.
 func rowOf(name string) row {
-	if name = cmp.Or(name, standard); name == "text" {
-		name = "txt" // as Salt takes it
+	name = cmp.Or(name, standard)
+	if other, ok := otherNames[name]; ok {
+		name = other
 	}
 	i := slices.IndexFunc(outputters, func(o row) bool { return o.name == name })
 	if i < 0 {
@@ -112,8 +118,8 @@ type Outputter struct {
 	format func(Options, any) (string, error)
 }
 
-// New returns the outputter of that name; "" means the standard one, nested. Another name is an
-// error with a hint that lists the known ones.
+// New returns the outputter with that name; "" means the standard one, nested. The error for an
+// unknown name has a hint that lists the known names.
 func New(name string, opt Options) (Outputter, error) {
 	if o := rowOf(name); o.format != nil {
 		return Outputter{o.name, opt, o.format}, nil
@@ -122,25 +128,25 @@ func New(name string, opt Options) (Outputter, error) {
 	return Outputter{}, salt.WithHint(err, "the outputters are "+strings.Join(Names(), ", "))
 }
 
-// Format returns the text for data, without blanks and line breaks at its end;
-// "" if there is nothing to print. An error means that data holds a Go type
-// which is no value, or nests too deeply.
+// Format returns the text for data, without blanks and line breaks at its end; "" if there is
+// nothing to print. An error means that data contains an unsupported Go type, or is nested too
+// deeply.
 func (o Outputter) Format(data any) (string, error) {
-	plain, err := value.Plain(data)
+	exact, err := value.Exactly(data)
 	if err != nil {
 		return "", fmt.Errorf("format as %s: %w", o.name, err)
 	}
-	text, err := o.format(o.opt, plain)
+	text, err := o.format(o.opt, exact)
 	if err != nil {
 		return "", fmt.Errorf("format as %s: %w", o.name, err)
 	}
 	return trimRight(text), nil
 }
 
-// trimRight drops the trailing characters that Python takes for white space.
+// trimRight removes trailing characters that are white space in Python.
 func trimRight(s string) string { return strings.TrimRightFunc(s, isSpace) }
 
-// indentOr returns the width of a level, or width if none was asked for.
+// indentOr returns the width of a level, by default width.
 func (o Options) indentOr(width int) int {
 	if o.Indent == nil {
 		return width
@@ -148,12 +154,11 @@ func (o Options) indentOr(width int) int {
 	return *o.Indent
 }
 
-// sortedKeys returns the keys of m in the order in which they are printed.
-func sortedKeys(m map[string]any) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
+// entries returns the members of a map in the order in which they were added, as far as that is
+// known.
+func (o Options) entries(v any) (value.Map, bool) {
+	if o.Sorted {
+		return value.Sorted(v)
 	}
-	slices.Sort(keys)
-	return keys
+	return value.Ordered(v)
 }

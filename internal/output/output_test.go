@@ -25,7 +25,7 @@ import (
 
 func TestNames(t *testing.T) {
 	order.Check(t, "outputters", Names())
-	_, err := New("highstate", Options{})
+	_, err := New("dson", Options{})
 	if !errors.Is(err, ErrUnknown) || !strings.Contains(salt.Hint(err), "json, jsonl, key, nested") {
 		t.Errorf("unknown outputter: %v, hint %q", err, salt.Hint(err))
 	}

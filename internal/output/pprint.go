@@ -7,11 +7,11 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// pprintWidth is the width of a line at which pprint breaks, as in Python.
+// pprintWidth is the line width at which pprint breaks lines, as in Python.
 const pprintWidth = 80
 
-// formatPprint is pprint: a value as Python writes it, broken into lines of at
-// most 80 characters where it can be.
+// formatPprint is pprint: a value as Python writes it, in lines of at most 80 characters if
+// possible.
 func formatPprint(o Options, data any) (string, error) {
 	p := pprinter{step: o.indentOr(1)}
 	if p.step < 0 {
@@ -23,22 +23,27 @@ func formatPprint(o Options, data any) (string, error) {
 
 type pprinter struct {
 	strings.Builder
-	step int // blanks a level
+	step int // blanks for each level
 }
 
-// value writes v beginning at column indent; allowance is the room to be left
-// behind it on its last line for what closes around it.
+// value writes v, which begins at column indent; allowance is the room needed after its last line
+// for closing brackets.
 func (p *pprinter) value(v any, indent, allowance int, top bool) {
-	rep := value.Repr(v)
+	rep := value.Repr(sorted(v))
 	if utf8.RuneCountInString(rep) <= pprintWidth-indent-allowance {
 		p.WriteString(rep)
 		return
 	}
 	switch x := v.(type) {
-	case map[string]any:
-		p.dict(x, indent, allowance+1)
+	case map[string]any, value.Map:
+		m, _ := value.Sorted(v)
+		p.dict(m, indent, allowance+1)
 	case []any:
-		p.list(x, indent, allowance+1)
+		p.list(x, '[', ']', indent, allowance+1)
+	case value.Tuple:
+		p.list(x, '(', ')', indent, allowance+1)
+	case value.Set:
+		p.list(x, '{', '}', indent, allowance+1)
 	case string:
 		p.text(x, indent, allowance, top)
 	default:
@@ -46,27 +51,52 @@ func (p *pprinter) value(v any, indent, allowance int, top bool) {
 	}
 }
 
+// sorted returns v with its maps sorted by their keys, the only order of pprint.
+func sorted(v any) any {
+	switch x := v.(type) {
+	case value.Map:
+		m, _ := value.Sorted(x)
+		for i := range m {
+			m[i].V = sorted(m[i].V)
+		}
+		return m
+	case []any:
+		return each(x)
+	case value.Tuple:
+		return value.Tuple(each(x))
+	}
+	return v
+}
+
+func each(list []any) []any {
+	items := make([]any, len(list))
+	for i, v := range list {
+		items[i] = sorted(v)
+	}
+	return items
+}
+
 func (p *pprinter) open(bracket byte) {
 	p.WriteByte(bracket)
 	p.WriteString(strings.Repeat(" ", max(p.step-1, 0)))
 }
 
-func (p *pprinter) dict(m map[string]any, indent, allowance int) {
+func (p *pprinter) dict(m value.Map, indent, allowance int) {
 	p.open('{')
 	indent += p.step
-	for i, k := range sortedKeys(m) {
+	for i, e := range m {
 		if i > 0 {
 			p.WriteString(",\n" + strings.Repeat(" ", indent))
 		}
-		key := value.Repr(k) + ": "
+		key := value.Repr(e.Key) + ": "
 		p.WriteString(key)
-		p.value(m[k], indent+utf8.RuneCountInString(key), widthBehind(i == len(m)-1, allowance), false)
+		p.value(e.V, indent+utf8.RuneCountInString(key), widthBehind(i == len(m)-1, allowance), false)
 	}
 	p.WriteByte('}')
 }
 
-func (p *pprinter) list(list []any, indent, allowance int) {
-	p.open('[')
+func (p *pprinter) list(list []any, open, close byte, indent, allowance int) {
+	p.open(open)
 	indent += p.step
 	for i, v := range list {
 		if i > 0 {
@@ -74,10 +104,10 @@ func (p *pprinter) list(list []any, indent, allowance int) {
 		}
 		p.value(v, indent, widthBehind(i == len(list)-1, allowance), false)
 	}
-	p.WriteByte(']')
+	p.WriteByte(close)
 }
 
-// widthBehind is what an item leaves behind it: a comma's place, if it is not the last.
+// widthBehind returns the width needed after an item: 1 for a comma if it is not the last.
 func widthBehind(last bool, allowance int) int {
 	if last {
 		return allowance
@@ -85,8 +115,8 @@ func widthBehind(last bool, allowance int) int {
 	return 1
 }
 
-// text writes a long string as several, one below the other. At the top they
-// stand in parentheses.
+// text writes a long string as several strings, one on each line. At the top level they are in
+// parentheses.
 func (p *pprinter) text(s string, indent, allowance int, top bool) {
 	if top {
 		indent++
@@ -106,8 +136,8 @@ func (p *pprinter) text(s string, indent, allowance int, top bool) {
 	}
 }
 
-// splitChunks quotes the lines of s, and the words of a line that is longer than
-// width. The last chunk leaves room for allowance.
+// splitChunks quotes the lines of s, and the words of a line that is longer than width. The last
+// chunk leaves room for allowance.
 func splitChunks(s string, width, allowance int) []string {
 	var chunks []string
 	for len(s) > 0 {
@@ -126,7 +156,7 @@ func splitChunks(s string, width, allowance int) []string {
 	return chunks
 }
 
-// lineEnd returns the length of the first line of s, its break included.
+// lineEnd returns the length of the first line of s, including its line break.
 func lineEnd(s string) int {
 	i := strings.IndexFunc(s, isLineBreak)
 	if i < 0 {
@@ -139,8 +169,7 @@ func lineEnd(s string) int {
 	return i + size
 }
 
-// wordEnd returns the length of the first word of s and of the white space
-// behind it.
+// wordEnd returns the length of the first word of s, including the white space after it.
 func wordEnd(s string) int {
 	word := strings.IndexFunc(s, isSpace)
 	if word < 0 {
@@ -153,8 +182,7 @@ func wordEnd(s string) int {
 	return word + space
 }
 
-// splitWords quotes as many words together as fit into width, the last ones into
-// last.
+// splitWords quotes together as many words as fit into width, for the last ones into last.
 func splitWords(line string, width, last int) []string {
 	var chunks []string
 	current := ""

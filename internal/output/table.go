@@ -1,17 +1,20 @@
 package output
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/brinebus/brine/internal/value"
 )
 
-// tableWidth is the width of a column at which its text wraps.
+// tableWidth is the column width at which text wraps.
 const tableWidth = 50
 
-// formatTable is table: each list of maps or of lists as a table, under the keys
-// that lead to it. Data without such a list is printed as nested.
+// formatTable is table: each list of maps or of lists becomes a table, under the keys that lead to
+// it. Data without such a list is printed as nested.
 func formatTable(o Options, data any) (string, error) {
 	if !hasTable(data) {
 		return formatNested(o, data)
@@ -22,56 +25,49 @@ func formatTable(o Options, data any) (string, error) {
 }
 
 func hasTable(v any) bool {
-	switch x := v.(type) {
-	case map[string]any:
-		for _, item := range x {
-			if hasTable(item) {
-				return true
-			}
-		}
-	case []any:
-		return tableRows(x) != nil
+	if list, ok := v.([]any); ok {
+		return tableRows(list) != nil
 	}
-	return false
+	m, _ := value.Ordered(v)
+	return slices.ContainsFunc(m, func(e value.Entry) bool { return hasTable(e.V) })
 }
 
-// tableRows returns the cells of a list of maps, the keys as its first row, or
-// of a list of lists; nil if the list is neither.
+// tableRows returns the cells of a list of maps, with the keys as the first row, or of a list of
+// lists; nil if the list is neither.
 func tableRows(list []any) [][]string {
 	keys := map[string]any{}
 	var rows [][]string
 	for _, item := range list {
-		switch x := item.(type) {
-		case map[string]any:
-			for k := range x {
-				keys[k] = nil
-			}
-		case []any:
-			row := make([]string, len(x))
-			for i, v := range x {
+		if list, ok := value.List(item); ok {
+			row := make([]string, len(list))
+			for i, v := range list {
 				row[i] = str(v)
 			}
 			rows = append(rows, row)
+		}
+		m, _ := value.Ordered(item)
+		for _, e := range m {
+			keys[str(e.Key)] = nil
 		}
 	}
 	switch {
 	case len(keys) == 0 && len(rows) == len(list):
 		return rows
 	case len(keys) > 0 && len(rows) == 0:
-		return mapRows(list, sortedKeys(keys))
+		return mapRows(list, slices.Sorted(maps.Keys(keys)))
 	}
 	return nil
 }
 
-// mapRows returns the heading and one row for each map; a cell whose key is
-// missing is empty. It returns nil if an item is no map.
+// mapRows returns the heading and one row for each map; a cell is empty if its key is missing. It
+// returns nil if an item is not a map.
 func mapRows(list []any, keys []string) [][]string {
 	rows := [][]string{make([]string, len(keys))}
 	for i, k := range keys {
 		rows[0][i] = title(k)
 	}
 	for _, item := range list {
-		m, ok := item.(map[string]any)
+		m, ok := plainMap(item)
 		if !ok {
 			return nil
 		}
@@ -86,7 +82,7 @@ func mapRows(list []any, keys []string) [][]string {
 	return rows
 }
 
-// title makes a heading of a key: "last_move" becomes "Last Move".
+// title converts a key to a heading: "last_move" becomes "Last Move".
 func title(key string) string {
 	inWord := false
 	return strings.Map(func(r rune) rune {
@@ -105,15 +101,15 @@ func title(key string) string {
 type table struct{ nested }
 
 func (t *table) walk(v any, indent int) {
-	m, ok := v.(map[string]any)
+	m, ok := value.Sorted(v)
 	if !ok {
 		t.leaf(v, indent)
 		return
 	}
-	for _, k := range sortedKeys(m) {
-		t.line(indent, t.visible(k)+":")
+	for _, e := range m {
+		t.line(indent, t.visible(str(e.Key))+":")
 		t.line(indent, "----------")
-		t.walk(m[k], indent+4)
+		t.walk(e.V, indent+4)
 	}
 }
 
@@ -127,7 +123,7 @@ func (t *table) leaf(v any, indent int) {
 	t.grid(rows, indent)
 }
 
-// grid draws the rows, wrapped at tableWidth and centred, with rules between.
+// grid draws the rows, wrapped at tableWidth and centred, with rules between them.
 func (t *table) grid(rows [][]string, indent int) {
 	var wrapped [][][]string // row, cell, line
 	var widths []int
@@ -156,7 +152,7 @@ func (t *table) grid(rows [][]string, indent int) {
 	}
 }
 
-// row draws one row, which is as high as its highest cell.
+// row draws one row, as high as its highest cell.
 func (t *table) row(cells [][]string, widths []int, indent int) {
 	height := 1
 	for _, lines := range cells {
@@ -175,7 +171,7 @@ func (t *table) row(cells [][]string, widths []int, indent int) {
 	}
 }
 
-// wrap splits text into lines shorter than tableWidth, at blanks where it can.
+// wrap splits text into lines shorter than tableWidth, at blanks if possible.
 func wrap(text string) []string {
 	var lines []string
 	for _, line := range splitLines(text) {
@@ -196,8 +192,8 @@ func wrap(text string) []string {
 	return slices.Clip(lines)
 }
 
-// center puts text into the middle of width characters, as Python does: an odd
-// blank goes to the left if width is odd too.
+// center centres text in width characters as Python does: an odd blank goes to the left if width is
+// odd too.
 func center(text string, width int) string {
 	pad := width - utf8.RuneCountInString(text)
 	left := pad/2 + pad&width&1

@@ -9,22 +9,22 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// formatText is txt: each line of a return behind the name of its minion.
+// formatText is txt: the name of the minion before each line of its return.
 func formatText(o Options, data any) (string, error) {
-	m, ok := data.(map[string]any)
+	m, ok := o.entries(data)
 	if !ok {
 		return formatPlain(o, data)
 	}
 	var b strings.Builder
-	for _, k := range sortedKeys(m) {
-		for _, line := range splitLines(str(m[k])) {
-			fmt.Fprintf(&b, "%s: %s\n", o.visible(k), o.visible(line))
+	for _, e := range m {
+		for _, line := range splitLines(str(e.V)) {
+			fmt.Fprintf(&b, "%s: %s\n", o.visible(str(e.Key)), o.visible(line))
 		}
 	}
 	return b.String(), nil
 }
 
-// formatPlain is txt for what is no map: text as it is, all else as pprint.
+// formatPlain is txt for data that is not a map: text unchanged, everything else as pprint.
 func formatPlain(o Options, data any) (string, error) {
 	if s, ok := data.(string); ok {
 		return o.visible(s), nil
@@ -32,24 +32,24 @@ func formatPlain(o Options, data any) (string, error) {
 	return formatPprint(o, data)
 }
 
-// formatRaw is raw: the value as Python's str would write it.
+// formatRaw is raw: the value as Python's str writes it.
 func formatRaw(o Options, data any) (string, error) { return o.visible(value.Str(data)), nil }
 
-// formatQuiet is quiet: nothing.
+// formatQuiet is quiet: it prints nothing.
 func formatQuiet(Options, any) (string, error) { return "", nil }
 
-// formatValues is newline_values_only: the returns without the minions' names,
-// a list with one item a line.
+// formatValues is newline_values_only: the returns without the minions' names, lists with one item
+// on each line.
 func formatValues(o Options, data any) (string, error) {
-	m, ok := data.(map[string]any)
+	m, ok := o.entries(data)
 	if !ok {
 		return formatNested(o, data)
 	}
 	var lines []string
-	for _, k := range sortedKeys(m) {
-		list, ok := m[k].([]any)
+	for _, e := range m {
+		list, ok := e.V.([]any)
 		if !ok {
-			list = []any{m[k]}
+			list = []any{e.V}
 		}
 		for _, v := range list {
 			lines = append(lines, o.visible(str(v)))
@@ -58,8 +58,7 @@ func formatValues(o Options, data any) (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// str returns text as it is, even if it is not UTF-8, and all else as Python
-// would.
+// str returns text unchanged, even if it is not UTF-8, and everything else as Python does.
 func str(v any) string {
 	if s, ok := v.(string); ok {
 		return s
@@ -67,7 +66,7 @@ func str(v any) string {
 	return value.Repr(v)
 }
 
-// visible makes s harmless for a terminal, if there is one.
+// visible escapes characters that could control a terminal, if the output is a terminal.
 func (o Options) visible(s string) string {
 	if !o.Terminal || !strings.ContainsFunc(s, isUnsafe) {
 		return s
@@ -78,7 +77,7 @@ func (o Options) visible(s string) string {
 		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\ufffd"):
 			fmt.Fprintf(&b, `\x%02x`, s[i])
 		case r == '\r' && strings.HasPrefix(s[i:], "\r\n"):
-			b.WriteRune(r) // the end of a line as Windows writes it
+			b.WriteRune(r) // the line end of Windows
 		case isUnsafe(r) && r != utf8.RuneError:
 			fmt.Fprintf(&b, `\x%02x`, r)
 		default:
@@ -88,14 +87,14 @@ func (o Options) visible(s string) string {
 	return b.String()
 }
 
-// isUnsafe says whether r could steer a terminal. Bytes that are not UTF-8 come
-// as RuneError: terminals of one-byte character sets obey some of them.
+// isUnsafe reports whether r could control a terminal. Bytes that are not UTF-8 arrive as
+// RuneError: terminals with one-byte character sets obey some of them.
 func isUnsafe(r rune) bool {
 	return unicode.IsControl(r) && r != '\n' && r != '\t' || r == utf8.RuneError
 }
 
-// stripped is visible for the outputters that also keep colours of the minion
-// away from a pipe.
+// stripped is visible for the outputters that also remove colours of the minion when they write to
+// a pipe.
 func (o Options) stripped(s string) string {
 	if o.Terminal || o.KeepEscapes {
 		return o.visible(s)
@@ -103,8 +102,8 @@ func (o Options) stripped(s string) string {
 	return strings.ReplaceAll(s, "\x1b", "?")
 }
 
-// splitLines splits s where Python's splitlines does: at more than \n, so that
-// no line moves the cursor. The end of the last line begins no further one.
+// splitLines splits s where Python's splitlines does: not only at \n, so that no line moves the
+// cursor. A line end at the end of s does not begin another line.
 func splitLines(s string) []string {
 	var lines []string
 	for len(s) > 0 {
@@ -126,5 +125,5 @@ func isLineBreak(r rune) bool {
 	return r >= '\n' && r <= '\r' || r >= 0x1c && r <= 0x1e || r == 0x85 || r == 0x2028 || r == 0x2029
 }
 
-// isSpace is Python's idea of white space.
+// isSpace reports whether r is white space in Python.
 func isSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }

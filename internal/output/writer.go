@@ -4,37 +4,38 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"syscall"
 
 	"github.com/brinebus/brine/internal/value"
 )
 
-// ErrReaderGone is wrapped by the error of a Writer whose reader has closed the
-// pipe: there is nobody left to print for, and nothing to complain about.
+// ErrReaderGone is wrapped by the error of a Writer whose reader has closed the pipe: nobody reads
+// the output, so there is nothing to report.
 var ErrReaderGone = errors.New("the reader of the output is gone")
 
-// Return is what one minion answered.
+// Return is the return of one minion.
 type Return struct {
 	ID    string
 	Value any
-	// Hint is the outputter that the function suggests, "" for none. It counts
-	// if the user named no outputter; one that is not known counts as none.
+	// Hint is the outputter that the function suggests, "" for none. It is used if the user named
+	// no outputter; an unknown one is ignored.
 	Hint string
-	// Failed says that the function failed, which nested shows in red.
+	// Failed means that the function failed; nested shows it in red.
 	Failed bool
 }
 
-// Writer prints returns as they arrive, each in one write. Under json all of
-// them are one object, {"web1": true, "web2": true}, which Close completes;
-// under jsonl each one is an object on a line of its own.
+// Writer prints returns as they arrive, each in one write. With json all of them are one object,
+// {"web1": true, "web2": true}, which Close completes; with jsonl each one is an object on its own
+// line.
 //
-// With Options.Static nothing is printed before Close, and then all of it in the
-// order of the ids. A Writer is not safe for concurrent use. After an error all
-// further calls return that error.
+// With Options.Static nothing is printed before Close, which then prints everything sorted by id. A
+// Writer is not safe for concurrent use. After an error all further calls return that error.
 type Writer struct {
 	out  io.Writer
 	name string // of the outputter that the user chose, "" for none
-	row  row    // of that, or the standard one
+	row  row    // of that outputter, or the standard one
 	opt  Options
 	err  error
 
@@ -43,8 +44,8 @@ type Writer struct {
 	kept    []Return // with Static
 }
 
-// NewWriter returns a Writer for the outputter of that name; "" leaves the choice
-// to each return. A name that New does not know is its error.
+// NewWriter returns a Writer for the outputter with that name; "" lets each return choose. An
+// unknown name is an error, as in New.
 func NewWriter(out io.Writer, name string, opt Options) (*Writer, error) {
 	if _, err := New(name, opt); err != nil {
 		return nil, err
@@ -52,8 +53,8 @@ func NewWriter(out io.Writer, name string, opt Options) (*Writer, error) {
 	return &Writer{out: out, name: name, row: rowOf(name), opt: opt}, nil
 }
 
-// Return prints the return of one minion. Each id should come once: the second
-// one of an id would be a second member of that name in the json object.
+// Return prints the return of one minion. Each id should come once: a second return would be a
+// duplicate member of the json object.
 func (w *Writer) Return(r Return) error {
 	switch {
 	case w.err != nil:
@@ -67,8 +68,8 @@ func (w *Writer) Return(r Return) error {
 	return w.err
 }
 
-// Whole prints one value that is not the return of a minion: the answer of a
-// runner, or all that salt-call has to say.
+// Whole prints one value that is not the return of a minion: the return of a runner, or all output
+// of salt-call.
 func (w *Writer) Whole(data any, hint string) error {
 	if w.err == nil {
 		w.whole = true
@@ -77,8 +78,8 @@ func (w *Writer) Whole(data any, hint string) error {
 	return w.err
 }
 
-// Close prints what was held back and completes the json object, which is {} if
-// nothing was returned. It does not close the underlying writer.
+// Close prints delayed returns and completes the json object, which is {} if nothing was returned.
+// It does not close the underlying writer.
 func (w *Writer) Close() error {
 	if w.err != nil {
 		return w.err
@@ -93,7 +94,7 @@ func (w *Writer) Close() error {
 	return w.err
 }
 
-// outputter returns the one to print r with.
+// outputter returns the outputter for r.
 func (w *Writer) outputter(r Return) Outputter {
 	opt := w.opt
 	opt.Failed = opt.Failed || r.Failed
@@ -108,7 +109,7 @@ func (w *Writer) outputter(r Return) Outputter {
 	return o
 }
 
-// print writes data and ends the line; where there is no text there is no line.
+// print writes data and ends the line; if the text is empty it writes nothing.
 func (w *Writer) print(o Outputter, data any) {
 	text, err := o.Format(data)
 	switch {
@@ -119,8 +120,8 @@ func (w *Writer) print(o Outputter, data any) {
 	}
 }
 
-// printKept prints the returns that Static held back. Formats that would differ
-// between one map of all returns and a map for each, such as raw, print one.
+// printKept prints the returns that Static delayed. For formats in which one map of all returns
+// differs from a map for each, such as raw, it prints one map.
 func (w *Writer) printKept() {
 	all := make(map[string]any, len(w.kept))
 	last := make(map[string]Return, len(w.kept))
@@ -130,7 +131,7 @@ func (w *Writer) printKept() {
 	w.kept = nil
 	switch {
 	case w.row.each:
-		for _, id := range sortedKeys(all) {
+		for _, id := range slices.Sorted(maps.Keys(all)) {
 			if w.err == nil {
 				w.print(w.outputter(last[id]), map[string]any{id: all[id]})
 			}
@@ -145,7 +146,7 @@ func (w *Writer) printKept() {
 
 // member prints r as the next member of the json object.
 func (w *Writer) member(r Return) {
-	v, err := value.Plain(r.Value)
+	v, err := value.Exactly(r.Value)
 	if err != nil {
 		w.err = fmt.Errorf("format the return of %s as json: %w", r.ID, err)
 		return

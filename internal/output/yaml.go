@@ -8,16 +8,14 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// yamlWidth is the column behind which the next blank of a scalar may become a
-// line break.
+// yamlWidth is the column after which the next blank in a scalar may become a line break.
 const yamlWidth = 80
 
-// maxSimpleKey is the longest key, in bytes, that stands before its value
-// without a question mark.
+// maxSimpleKey is the longest key, in bytes, that is written without a question mark before it.
 const maxSimpleKey = 128
 
-// formatYAML is yaml: block style, or flow style if Indent is below zero. The
-// text is that of PyYAML over libyaml, which decides on quotes and line breaks.
+// formatYAML is yaml: block style, or flow style if Indent is below zero. The text is that of
+// PyYAML over libyaml, which decides on quotes and line breaks.
 func formatYAML(o Options, data any) (string, error) {
 	e := emitter{indent: -1, step: 2, whitespace: true, indention: true}
 	if n := o.indentOr(2); n >= 2 && n <= 9 {
@@ -30,18 +28,18 @@ func formatYAML(o Options, data any) (string, error) {
 	return e.String(), nil
 }
 
-// place is where a node stands, as far as its form depends on that.
+// place is the context of a node, as far as its form depends on it.
 type place struct {
 	inMap bool // it is a key or the value of one
 	key   bool // it is a key that must stay on its line
 }
 
-// emitter writes YAML and knows where on the line it is.
+// emitter writes YAML and tracks the position on the line.
 type emitter struct {
 	strings.Builder
 	column     int
 	indent     int  // of the collection being written, -1 outside
-	step       int  // blanks a level
+	step       int  // blanks for each level
 	flow       int  // depth of brackets
 	allFlow    bool // use brackets for all collections
 	whitespace bool // the last character was a blank
@@ -53,14 +51,14 @@ func (e *emitter) put(r rune) {
 	e.column++
 }
 
-// breakLine writes a character that ends the line.
+// breakLine writes a line-end character.
 func (e *emitter) breakLine(r rune) {
 	e.WriteRune(r)
 	e.column = 0
 }
 
-// writeIndent goes to the column of the collection, on a new line unless it is
-// free up to there.
+// writeIndent moves to the column of the collection, on a new line unless the current line is blank
+// up to there.
 func (e *emitter) writeIndent() {
 	indent := max(e.indent, 0)
 	if !e.indention || e.column > indent || e.column == indent && !e.whitespace {
@@ -72,8 +70,8 @@ func (e *emitter) writeIndent() {
 	e.whitespace, e.indention = true, true
 }
 
-// indicator writes punctuation, a blank before it if it needs one. Punctuation
-// that leaves the line free for indention is that of block collections.
+// indicator writes punctuation, with a blank before it if needed. leavesFree is for punctuation of
+// block collections, after which the line still counts as indented only.
 func (e *emitter) indicator(s string, needsBlank, leavesFree bool) {
 	if needsBlank && !e.whitespace {
 		e.put(' ')
@@ -85,8 +83,7 @@ func (e *emitter) indicator(s string, needsBlank, leavesFree bool) {
 	e.indention = e.indention && leavesFree
 }
 
-// deeper sets the indention for the inside of a node and returns a function that
-// takes it back.
+// deeper sets the indentation for the inside of a node and returns a function that restores it.
 func (e *emitter) deeper(flow, indentless bool) func() {
 	old := e.indent
 	switch {
@@ -103,18 +100,25 @@ func (e *emitter) deeper(flow, indentless bool) func() {
 func (e *emitter) node(v any, at place) {
 	inFlow := e.flow > 0 || e.allFlow
 	switch x := v.(type) {
-	case []any:
-		if inFlow || len(x) == 0 {
-			e.flowList(x)
+	case []any, value.Tuple:
+		list, _ := value.List(v)
+		if inFlow || len(list) == 0 {
+			e.flowList(list)
 		} else {
-			e.blockList(x, at)
+			e.blockList(list, at)
 		}
-	case map[string]any:
-		if inFlow || len(x) == 0 {
-			e.flowMap(x)
+	case map[string]any, value.Map:
+		m, _ := value.Sorted(v)
+		if inFlow || len(m) == 0 {
+			e.flowMap(m)
 		} else {
-			e.blockMap(x)
+			e.blockMap(m)
 		}
+	case value.Set:
+		e.set(x, inFlow)
+	case value.Bytes:
+		defer e.deeper(true, false)()
+		e.binary(string(x), at)
 	case string:
 		defer e.deeper(true, false)()
 		e.text(x, at)
@@ -132,9 +136,24 @@ func (e *emitter) blockList(list []any, at place) {
 	}
 }
 
-func (e *emitter) blockMap(m map[string]any) {
+// set writes a set as YAML does: as a map without values.
+func (e *emitter) set(items value.Set, inFlow bool) {
+	m := make(value.Map, len(items))
+	for i, item := range items {
+		m[i].Key = item
+	}
+	e.indicator("!!set", true, false)
+	if inFlow || len(m) == 0 {
+		e.flowMap(m)
+	} else {
+		e.blockMap(m)
+	}
+}
+
+func (e *emitter) blockMap(m value.Map) {
 	defer e.deeper(false, false)()
-	for _, k := range sortedKeys(m) {
+	for _, entry := range m {
+		k := entry.Key
 		e.writeIndent()
 		if isSimpleKey(k) {
 			e.node(k, place{inMap: true, key: true})
@@ -145,7 +164,7 @@ func (e *emitter) blockMap(m map[string]any) {
 			e.writeIndent()
 			e.indicator(":", true, true)
 		}
-		e.node(m[k], place{inMap: true})
+		e.node(entry.V, place{inMap: true})
 	}
 }
 
@@ -162,11 +181,12 @@ func (e *emitter) flowList(list []any) {
 	e.indicator("]", false, false)
 }
 
-func (e *emitter) flowMap(m map[string]any) {
+func (e *emitter) flowMap(m value.Map) {
 	e.indicator("{", true, false)
 	back := e.deeper(true, false)
 	e.flow++
-	for i, k := range sortedKeys(m) {
+	for i, entry := range m {
+		k := entry.Key
 		e.flowComma(i)
 		simple := isSimpleKey(k)
 		if !simple {
@@ -177,14 +197,14 @@ func (e *emitter) flowMap(m map[string]any) {
 			e.writeIndent()
 		}
 		e.indicator(":", !simple, false)
-		e.node(m[k], place{inMap: true})
+		e.node(entry.V, place{inMap: true})
 	}
 	e.flow--
 	back()
 	e.indicator("}", false, false)
 }
 
-// flowComma separates the item number i from the one before.
+// flowComma separates item number i from the previous one.
 func (e *emitter) flowComma(i int) {
 	if i > 0 {
 		e.indicator(",", false, false)
@@ -194,11 +214,12 @@ func (e *emitter) flowComma(i int) {
 	}
 }
 
-func isSimpleKey(k string) bool {
-	return len(k) <= maxSimpleKey && !strings.ContainsFunc(k, isYAMLBreak)
+func isSimpleKey(key any) bool {
+	k, text := key.(string)
+	return !text || len(k) <= maxSimpleKey && !strings.ContainsFunc(k, isYAMLBreak)
 }
 
-// yamlScalar is the text of what is neither text nor a collection.
+// yamlScalar returns the text of a scalar that is not a string.
 func yamlScalar(v any) string {
 	switch x := v.(type) {
 	case nil:
@@ -214,7 +235,7 @@ func yamlScalar(v any) string {
 	return value.Repr(v)
 }
 
-// yamlFloat turns Python's text of a float into YAML's, where a float has a dot.
+// yamlFloat converts Python's text of a float to YAML's, where a float has a dot.
 func yamlFloat(s string) string {
 	switch {
 	case s == "nan" || s == "inf":
@@ -227,8 +248,8 @@ func yamlFloat(s string) string {
 	return s
 }
 
-// text writes a string in the first form that can hold it: plain, in single
-// quotes, in double quotes; base64 if it is not UTF-8.
+// text writes a string in the first form that can hold it: plain, in single quotes, in double
+// quotes; base64 if it is not UTF-8.
 func (e *emitter) text(s string, at place) {
 	if !utf8.ValidString(s) {
 		e.binary(s, at)
@@ -244,7 +265,7 @@ func (e *emitter) text(s string, at place) {
 	}
 }
 
-// binary writes bytes under the tag !!binary.
+// binary writes bytes with the tag !!binary.
 func (e *emitter) binary(s string, at place) {
 	code := base64.StdEncoding.EncodeToString([]byte(s))
 	e.indicator("!!binary", true, false)
@@ -263,7 +284,7 @@ func (e *emitter) binary(s string, at place) {
 	e.whitespace, e.indention = false, false
 }
 
-// foldBase64 breaks the code into lines as MIME does, each ended.
+// foldBase64 splits the code into lines as MIME does, each with a line end.
 func foldBase64(code string) string {
 	var b strings.Builder
 	for len(code) > 76 {

@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// forms says in which forms a string can be written as a scalar.
+// forms lists in which forms a string can be written as a scalar.
 type forms struct {
 	plain     bool // without quotes, outside brackets
-	flowPlain bool // without quotes, within brackets
+	flowPlain bool // without quotes, inside brackets
 	single    bool // in single quotes
 }
 
@@ -50,7 +50,7 @@ func formsOf(s string) forms {
 	return f
 }
 
-// indicator takes from the forms those in which r would mean something.
+// indicator removes the forms in which r would have a special meaning.
 func (f *forms) indicator(r rune, first, blankBefore, blankAfter bool) {
 	switch {
 	case r == '?' || r == ':':
@@ -71,13 +71,13 @@ func isYAMLBreak(r rune) bool {
 
 func isYAMLBlank(r rune) bool { return r == ' ' || r == '\t' || isYAMLBreak(r) }
 
-// isYAMLPrintable says what libyaml writes without an escape, which is nothing
-// beyond the basic plane.
+// isYAMLPrintable reports whether libyaml writes r unescaped; it escapes everything outside the
+// basic plane.
 func isYAMLPrintable(r rune) bool {
 	return r == '\n' || r >= ' ' && r <= '~' || r >= 0xa0 && r <= 0xfffd && r != 0xfeff
 }
 
-// typedText matches what YAML 1.1 would not read as text without quotes.
+// typedText matches text that YAML 1.1 would not read as a string without quotes.
 var typedText = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(?:|~|null|Null|NULL|<<|=` +
 		`|yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF` +
@@ -89,13 +89,13 @@ var typedText = sync.OnceValue(func() *regexp.Regexp {
 		`)$`)
 })
 
-// looksTyped says whether s needs quotes to be read as text.
+// looksTyped reports whether s needs quotes to be read as a string.
 func looksTyped(s string) bool {
 	return (s == "" || strings.Contains("+-.0123456789yYnNtTfFoO~<=", s[:1])) && typedText().MatchString(s)
 }
 
-// plain writes s without quotes. With fold, a blank behind the width of a line
-// becomes a line break.
+// plain writes s without quotes. With fold, a blank beyond the width of a line becomes a line
+// break.
 func (e *emitter) plain(s string, fold bool) {
 	if !e.whitespace && (s != "" || e.flow > 0) {
 		e.put(' ')
@@ -118,7 +118,7 @@ func (e *emitter) plain(s string, fold bool) {
 // single writes s in single quotes. A line break is written as an empty line.
 func (e *emitter) single(s string, fold bool) {
 	e.indicator("'", true, false)
-	var space, broken bool // the character before was a blank, a line break
+	var space, broken bool // the previous character was a blank, a line break
 	for i, r := range s {
 		switch {
 		case r == ' ':
@@ -152,7 +152,7 @@ func (e *emitter) single(s string, fold bool) {
 	e.indicator("'", false, false)
 }
 
-// yamlEscapes are the escapes of one letter.
+// yamlEscapes are the escapes with one letter.
 var yamlEscapes = map[rune]rune{
 	0: '0', '\a': 'a', '\b': 'b', '\t': 't', '\n': 'n', '\v': 'v', '\f': 'f', '\r': 'r', 0x1b: 'e',
 	'"': '"', '\\': '\\', 0x85: 'N', 0xa0: '_', 0x2028: 'L', 0x2029: 'P',

@@ -1,9 +1,9 @@
-// Package override is what functions have changed of a setting and keep over a start: the
-// jobs of a minion's schedule, its beacons. It is a file beside the drop-ins of the
-// configuration that has the differences and nothing else, so that an edit of the
-// configuration is in force, except for the very entries that functions have changed.
+// Package override stores the changes that functions have made to a setting, over restarts: the
+// jobs of a minion's schedule, its beacons. They are in a file beside the drop-ins of the
+// configuration with only the differences, so that an edit of the configuration applies except
+// for the entries that functions have changed.
 //
-// What an entry means is for its caller.
+// The caller knows what an entry means.
 package override
 
 import (
@@ -20,14 +20,14 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// File is where the changes of one setting are kept.
+// File is the file with the changes of one setting.
 type File struct {
 	Key  string // of the setting
-	Path string // "" where the configuration has no folder of drop-ins
-	Head string // the comment that the file begins with: lines with "# "
+	Path string // "" if the configuration has no directory of drop-ins
+	Head string // the comment at the start of the file: lines with "# "
 }
 
-// New is the file of that name in the folder of drop-ins of a minion's configuration.
+// New is the file of that name in the drop-in directory of a minion's configuration.
 func New(cfg *config.Minion, key, name, head string) File {
 	f := File{Key: key, Head: head}
 	if in := cfg.DefaultInclude; in != "" {
@@ -36,16 +36,16 @@ func New(cfg *config.Minion, key, name, head string) File {
 	return f
 }
 
-// Setting is a setting that is a dictionary, as the configuration has it and with what
-// functions have changed in it. It is not safe for concurrent use.
+// Setting is a setting that is a dictionary: as configured, and with the changes made by
+// functions. It is not safe for concurrent use.
 type Setting struct {
 	file       File
 	configured map[string]any
 	at         map[string]string // file:line of each configured entry
-	kept       map[string]any    // what the file says: nil for entries that were deleted
+	kept       map[string]any    // content of the file: nil for deleted entries
 }
 
-// Read reads what the file says, which need not exist, beside what the configuration says.
+// Read reads the file, which need not exist, and the configured setting.
 func (f File) Read(l config.Located) (*Setting, error) {
 	configured, err := dictionary(l, l.Value(), f.Key)
 	if err != nil {
@@ -58,7 +58,7 @@ func (f File) Read(l config.Located) (*Setting, error) {
 	return &Setting{file: f, configured: configured, at: places(l), kept: kept}, nil
 }
 
-// changes reads the file; one that is missing has none.
+// changes reads the file; a missing one has no changes.
 func (f File) changes() (map[string]any, error) {
 	if f.Path == "" {
 		return nil, nil
@@ -77,12 +77,12 @@ func (f File) changes() (map[string]any, error) {
 func dictionary(l config.Located, v any, key string) (map[string]any, error) {
 	d, ok := v.(map[string]any)
 	if v != nil && !ok {
-		return nil, l.At(nil, fmt.Errorf("%s is no dictionary", key))
+		return nil, l.At(nil, fmt.Errorf("%s is not a dictionary", key))
 	}
 	return d, nil
 }
 
-// places returns where the configuration has each entry.
+// places returns the position of each entry in the configuration.
 func places(l config.Located) map[string]string {
 	at := map[string]string{}
 	if !l.Present() {
@@ -94,11 +94,11 @@ func places(l config.Located) map[string]string {
 	return at
 }
 
-// Entries are those in force after a start: the configured ones with the changes.
+// Entries returns those in force after a start: the configured ones with the changes.
 func (s *Setting) Entries() map[string]any { return schedule.Changed(s.configured, s.kept) }
 
-// Origins says where each entry of now, those in force, comes from, and which of the
-// configuration are not in force.
+// Origins returns where each entry of now, those in force, comes from, and which configured
+// ones are not in force.
 func (s *Setting) Origins(now map[string]any) map[string]schedule.Origin {
 	origins := map[string]schedule.Origin{}
 	for name, v := range now {
@@ -122,8 +122,8 @@ func (s *Setting) Origins(now map[string]any) map[string]schedule.Origin {
 	return origins
 }
 
-// TellShadowed calls tell for each entry of the configuration that is not in force as it
-// stands there, so that nobody edits it in vain.
+// TellShadowed calls tell for each configured entry that is not in force as configured, so that
+// nobody edits it without effect.
 func (s *Setting) TellShadowed(tell func(name, configuredAt, changes string)) {
 	for name, o := range s.Origins(s.Entries()) {
 		if o.Configured.V != nil {
@@ -132,8 +132,7 @@ func (s *Setting) TellShadowed(tell func(name, configuredAt, changes string)) {
 	}
 }
 
-// Keep writes down in what now, the entries in force, differs from the configuration, and
-// nothing else.
+// Keep stores the differences between now, the entries in force, and the configuration.
 func (s *Setting) Keep(now map[string]any) error {
 	if s.file.Path == "" {
 		return errors.New("default_include is empty: there is no folder for what functions change")
@@ -153,7 +152,7 @@ func (s *Setting) Keep(now map[string]any) error {
 	return nil
 }
 
-// Forget removes the file: after it Entries are those of the configuration.
+// Forget removes the file: after that Entries are those of the configuration.
 func (s *Setting) Forget() error {
 	if s.file.Path != "" {
 		if err := os.Remove(s.file.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -97,14 +97,14 @@ func TestOnlyDifferencesAreKept(t *testing.T) {
 	}
 }
 
-// TestAMistakeInTheFileIsToldWithItsPlace and is no reason to drop what functions changed.
+// TestAMistakeInTheFileIsToldWithItsPlace and is not a reason to drop what functions changed.
 func TestAMistakeInTheFileIsToldWithItsPlace(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "minion.d", "_schedule.conf")
 	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for text, want := range map[string]string{"schedule: [a]\n": "schedule is no dictionary", "schedule: {a: 1}\nschedule: {b: 1}\n": "schedule"} {
+	for text, want := range map[string]string{"schedule: [a]\n": "schedule is not a dictionary", "schedule: {a: 1}\nschedule: {b: 1}\n": "schedule"} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

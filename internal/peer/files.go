@@ -10,8 +10,8 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// Files implements fileserver.Source over a connection to the master, or to the
-// minion's daemon, which passes it on.
+// Files implements fileserver.Source over a connection to the master, or to the minion's
+// daemon, which passes requests on.
 type Files struct {
 	Conn func() *rpc.Conn // the one in use, nil for none
 }
@@ -98,7 +98,7 @@ func (f Files) get(ctx context.Context, q protocol.GetFile, w io.Writer) (filese
 	}
 }
 
-// fileError gives an answer of the master the meaning that package fileserver has for it.
+// fileError converts an answer of the master to the errors of package fileserver.
 func fileError(err error) error {
 	switch rpc.CodeOf(err) {
 	case rpc.NotFound:
@@ -109,7 +109,7 @@ func fileError(err error) error {
 	return err
 }
 
-// answered is an error with the words of the master.
+// answered is an error with the master's text.
 type answered struct {
 	error
 	meaning error

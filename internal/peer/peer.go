@@ -1,7 +1,7 @@
-// Package peer is the asking side of a minion that reaches others through the
-// master: it publishes to them, runs runners, and reads and writes the mine. It puts
-// the question on a connection and gathers the answers. What is permitted, and to
-// whom it goes, is for the master alone.
+// Package peer is the client side of a minion that reaches other minions through the master: it
+// publishes to them, runs runners, and reads and writes the mine. It sends the request over a
+// connection and collects the answers. The master alone decides what is permitted, and who gets
+// it.
 package peer
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Client implements function.Publisher and module.Mine over a connection to the master, or to the
-// minion's daemon, which passes it on.
+// Client implements function.Publisher and module.Mine over a connection to the master, or to
+// the minion's daemon, which passes requests on.
 type Client struct {
 	Conn func(master string) *rpc.Conn // to this master, or "" for any; nil for none
 }
 
-// Away is the error of a minion without a connection to a master that is asked for
-// op. The words of the first are Salt's.
+// Away is the error for op if the minion has no connection to a master. The first text is
+// Salt's.
 func Away(op string) error {
 	if op == protocol.OpPublish || op == protocol.OpRun {
 		return errors.New("Cannot run publish commands without a connection to a salt master. No command sent")
@@ -73,7 +73,7 @@ func request(p function.Publication) protocol.Publish {
 	return q
 }
 
-// gather reads the course of a job to its end: of each minion the last word.
+// gather reads the progress of a job to its end, and returns the latest update for each minion.
 func gather(ctx context.Context, s *rpc.Stream) (map[salt.MinionID]job.Update, error) {
 	heard := map[salt.MinionID]job.Update{}
 	for {
@@ -94,7 +94,7 @@ func gather(ctx context.Context, s *rpc.Stream) (map[salt.MinionID]job.Update, e
 	}
 }
 
-// expected are the minions of a job before any has answered.
+// expected returns the minions of a job before any has answered.
 func expected(start job.Start, text string) []function.Answer {
 	var list []function.Answer
 	for _, id := range start.Minions {
@@ -161,8 +161,8 @@ func (c Client) call(master, op string, in any) (*rpc.Stream, error) {
 	return conn.Call(op, in)
 }
 
-// meaning translates the codes of the bus for package function, which does not
-// know it. The words stay those of the master.
+// meaning converts the error codes of the bus for package function, which does not know them.
+// The texts stay the master's.
 func meaning(err error) error {
 	switch rpc.CodeOf(err) {
 	case rpc.Denied:
@@ -175,7 +175,7 @@ func meaning(err error) error {
 	return err
 }
 
-// marked is an error that is another one too.
+// marked is an error that also matches another one.
 type marked struct {
 	error
 	as error

@@ -7,14 +7,13 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// PublishedBy is the environment variable by which a program learns that it runs for
-// a job that another minion has published, and which. It keeps scripts from going in
-// circles; root can take it away, and what its minion may publish is for the master
-// to say.
+// PublishedBy is the environment variable that tells a program that it runs for a job published
+// by another minion, and by which one. It keeps scripts from calling each other forever. Root
+// can remove it; the master decides what its minion may publish anyway.
 const PublishedBy = "SALT_PUBLISHED_BY"
 
-// Published implements function.Publisher for a job that another minion has published:
-// by a refusal.
+// Published implements function.Publisher for a job that another minion has published: it
+// refuses.
 type Published struct{ By string }
 
 func (p Published) refuse() error {

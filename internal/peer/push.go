@@ -14,10 +14,10 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// pushPart is how many bytes of a file travel in one request.
+// pushPart is how many bytes of a file one request has.
 const pushPart = 256 << 10
 
-// Push hands files to the master, over the connection in use.
+// Push uploads files to the master, over the connection in use.
 func Push(conn func() *rpc.Conn) func(ctx context.Context, name string, content io.Reader) error {
 	return func(ctx context.Context, name string, content io.Reader) error {
 		c := conn()

@@ -8,8 +8,8 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// Revocation asks the master, over the connection in use, to forget the key of the
-// minion whose connection that is.
+// Revocation asks the master, over the connection in use, to delete the key of the minion whose
+// connection that is.
 func Revocation(conn func() *rpc.Conn) func(context.Context) error {
 	return func(ctx context.Context) error {
 		c := conn()

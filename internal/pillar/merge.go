@@ -6,7 +6,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// pairs walks the keys and values of a mapping.
+// pairs iterates over the keys and values of a mapping.
 func pairs(m *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	return func(yield func(k, v *yaml.Node) bool) {
 		for i := 0; i+1 < len(m.Content); i += 2 {
@@ -17,7 +17,7 @@ func pairs(m *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	}
 }
 
-// merge puts from over into: maps key by key, all else as a whole.
+// merge adds the values of from to into: maps key by key; everything else is replaced.
 func merge(into, from map[string]any) {
 	for k, v := range from {
 		if a, ok := into[k].(map[string]any); ok {

@@ -1,10 +1,8 @@
-// Package pillar compiles the private data of one minion from the master's
-// pillar_roots: YAML files, chosen by a top.sls for each environment and
-// merged.
+// Package pillar compiles the private data of one minion from the master's pillar_roots: YAML
+// files, selected by a top.sls for each environment and merged.
 //
-// Who renders the templates in them is told by Options. It neither caches nor sends
-// anything: whose data it is and who gets it is the master's affair. Values never appear
-// in errors.
+// Options defines how templates are rendered. The package neither caches nor sends anything: the
+// master decides who gets the data. Values never appear in errors.
 package pillar
 
 import (
@@ -26,36 +24,35 @@ import (
 	"github.com/brinebus/brine/internal/yamlfile"
 )
 
-// top is the file that says who gets what.
+// top is the file that assigns pillar files to minions.
 const top = "top"
 
-// Bounds of what is read: a pillar is configuration, not a place for files.
+// Limits of what is read: a pillar is configuration, not a file store.
 const (
 	maxFile     = 16 << 20
-	maxIncludes = 1000 // files of one pillar, which also ends a circle of includes
+	maxIncludes = 1000 // files of one pillar; this also ends a circle of includes
 )
 
-// Options are what a pillar depends on beside the minion.
+// Options has the input of a pillar besides the minion.
 type Options struct {
 	Roots      map[string][]string // pillar_roots: environment to directories
 	Nodegroups map[string]any
-	// Render makes the text of a file of what is a template for the minion with that id and
-	// these grains. Without it a template is a mistake.
+	// Render renders a template for the minion with that id and these grains. If it is nil, a
+	// template is an error.
 	Render func(text string, id salt.MinionID, grains map[string]any) (string, error)
 }
 
-// Liner is an error that knows its line within the text that was rendered.
+// Liner is an error that knows its line in the rendered text.
 type Liner interface {
 	error
 	AtLine() (line int, text string)
 }
 
-// Compile returns the pillar of the minion with these facts; facts.Pillar is not
-// looked at. Environments are taken in the order of their names, base first, and
-// within one the targets and files in the order of its top file. Maps are merged
-// key by key, all else is replaced by what comes later. A missing top file is
-// none; any other mistake is an error that names file and line, and then there is
-// no pillar at all rather than half of one.
+// Compile returns the pillar of the minion with these facts; facts.Pillar is ignored. Environments
+// are processed in the order of their names, base first, and within one the targets and files in
+// the order of its top file. Maps are merged key by key, everything else is replaced by later
+// values. A missing top file counts as empty; any other problem is an error that names file and
+// line, and then there is no pillar at all rather than an incomplete one.
 func Compile(facts target.Facts, o Options) (map[string]any, error) {
 	c := compiler{facts: target.Facts{ID: facts.ID, Grains: facts.Grains}, o: o, out: map[string]any{}}
 	for _, env := range environments(o.Roots) {
@@ -88,11 +85,11 @@ type compiler struct {
 	o       Options
 	out     map[string]any
 	files   int
-	written map[string][]string // by the paths of templates, what they include themselves
+	written map[string][]string // by the paths of templates, what they include literally
 }
 
-// errUnwritten is told of a file that only a value could have put among the included ones: a
-// minion chooses its grains, and by a line break in one it would choose whose pillar it gets.
+// errUnwritten is for an included file that only a value could have inserted: a minion controls its
+// grains, and with a line break in one it could choose another minion's pillar.
 var errUnwritten = errors.New("a template includes only files whose names stand in it, below include: at the beginning of a line")
 
 var (
@@ -100,7 +97,7 @@ var (
 	inserted = regexp.MustCompile(`(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}`)
 )
 
-// includedBy returns the names that the text of a template, and no value in it, includes.
+// includedBy returns the names that the text of a template includes literally, not through a value.
 func includedBy(text []byte) (names []string) {
 	for _, block := range includes.FindAll(text, -1) {
 		own := strings.TrimPrefix(string(inserted.ReplaceAll(block, []byte(" "))), "include:")
@@ -120,7 +117,7 @@ func (c *compiler) top(env string) error {
 	}
 	for section, targets := range pairs(doc) {
 		if section.Value != env {
-			continue // an environment is chosen by its own top file only
+			continue // an environment is selected only by its own top file
 		}
 		if targets.Kind != yaml.MappingNode {
 			return at(path, targets, errors.New("an environment is a map of targets"))
@@ -134,7 +131,7 @@ func (c *compiler) top(env string) error {
 	return nil
 }
 
-// section merges the files of one target, if it means the minion.
+// section merges the files of one target, if it matches the minion.
 func (c *compiler) section(env, path string, expr, list *yaml.Node) error {
 	kind, names, err := entries(list)
 	if err != nil {
@@ -162,8 +159,8 @@ func (c *compiler) section(env, path string, expr, list *yaml.Node) error {
 	return nil
 }
 
-// entries reads the list below a target: names of files, and "match: KIND" for
-// what the target is; without it a compound expression, of which a glob is one.
+// entries reads the list below a target: names of files, and "match: KIND" for the target's type;
+// the default is a compound expression, which includes globs.
 func entries(list *yaml.Node) (target.Kind, []*yaml.Node, error) {
 	if list.Kind != yaml.SequenceNode {
 		return "", nil, errors.New("a target has a list of files")
@@ -187,7 +184,7 @@ func entries(list *yaml.Node) (target.Kind, []*yaml.Node, error) {
 	return kind, names, nil
 }
 
-// include merges one file by its dotted name, what it includes first.
+// include merges one file by its dotted name, after the files that it includes.
 func (c *compiler) include(env, name string, from *Error) error {
 	if c.files++; c.files > maxIncludes {
 		return from.with(fmt.Errorf("more than %d files in one pillar: do they include each other in a circle?", maxIncludes))
@@ -227,8 +224,8 @@ func (c *compiler) include(env, name string, from *Error) error {
 	return nil
 }
 
-// find reads a file by its dotted name: a.b is a/b.sls or a/b/init.sls in the
-// first directory that has it. Without one the path is "".
+// find reads a file by its dotted name: a.b is a/b.sls or a/b/init.sls in the first directory that
+// has it. If there is none, the path is "".
 func (c *compiler) find(env, name string) (path string, doc *yaml.Node, err error) {
 	parts := strings.Split(name, ".")
 	for _, p := range parts {
@@ -254,7 +251,7 @@ func (c *compiler) find(env, name string) (path string, doc *yaml.Node, err erro
 	return "", nil, nil
 }
 
-// read reads a file within dir: no name and no link leads out of it.
+// read reads a file in dir: no name and no link can lead out of it.
 func read(dir, file string) ([]byte, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -276,7 +273,7 @@ func read(dir, file string) ([]byte, error) {
 	return text, err
 }
 
-// renderers are the first lines that files may have: those of Salt for what is done here anyway.
+// renderers are the first lines that files may have: those of Salt for the default rendering.
 var renderers = []string{"#!yaml", "#!jinja|yaml", "#!jinja | yaml"}
 
 func (c *compiler) parse(name, path string, text []byte) (*yaml.Node, error) {
@@ -307,17 +304,17 @@ func (c *compiler) parse(name, path string, text []byte) (*yaml.Node, error) {
 	return nil, &Error{File: path, Line: mistake.Line, Err: mistake.Err}
 }
 
-// marks are what a file has that is a template. A brace that begins a map is none.
+// marks match the marks of a template in a file. A brace that begins a map is not one.
 var marks = regexp.MustCompile(`\{[{%#]`)
 
-// render makes YAML of a template.
+// render renders a template to YAML.
 func (c *compiler) render(name, path string, text []byte) ([]byte, error) {
 	if c.o.Render == nil {
 		return nil, &Error{File: path, Err: errors.New("it is a template, and only plain YAML is read here")}
 	}
 	grains := c.facts.Grains
 	if name == top {
-		grains = nil // who gets what is decided by targets, which no value can break
+		grains = nil // targets decide who gets what, and no value may influence them
 	}
 	out, err := c.o.Render(string(text), c.facts.ID, grains)
 	var known Liner
@@ -334,13 +331,13 @@ func (c *compiler) render(name, path string, text []byte) ([]byte, error) {
 	return []byte(out), nil
 }
 
-// Error is a mistake in a file of the pillar.
+// Error is an error in a pillar file.
 type Error struct {
 	File string
-	Line int // 0 when it is not known
+	Line int // 0 if unknown
 	Err  error
 
-	// shared says that the text may have in it what is said of other minions.
+	// shared means that the text may contain data about other minions.
 	shared bool
 }
 
@@ -348,15 +345,15 @@ func at(path string, n *yaml.Node, err error) *Error {
 	return &Error{File: path, Line: n.Line, Err: err}
 }
 
-// shared is at for a mistake in what is said of somebody.
+// shared is at for an error in data about minions.
 func shared(path string, n *yaml.Node, err error) *Error {
 	return &Error{File: path, Line: n.Line, Err: err, shared: true}
 }
 
 func (e *Error) with(err error) *Error { return &Error{File: e.File, Line: e.Line, Err: err} }
 
-// Shown is what the minion is told of an error of Compile: its place, and what is wrong there
-// unless that is about the targets of others.
+// Shown returns the part of an error of Compile that the minion may see: its position, and the
+// error itself unless it is about the targets of others.
 func Shown(err error) string {
 	var e *Error
 	if errors.As(err, &e) && !e.shared {
@@ -377,5 +374,5 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("pillar: %s: %v", e.File, e.Err)
 }
 
-// Unwrap returns the mistake without its place.
+// Unwrap returns the error without its position.
 func (e *Error) Unwrap() error { return e.Err }

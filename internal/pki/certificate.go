@@ -16,21 +16,19 @@ import (
 	"time"
 )
 
-// The years in which a certificate is formally valid. They decide nothing with
-// us, so they are wide enough for a machine whose clock lost its battery; the
-// end is the "no well-defined expiration date" of RFC 5280, 4.1.2.5.
+// The years in which a certificate is formally valid. Brine does not check them, so they are
+// wide enough for a machine whose clock has lost its battery; the end is the "no well-defined
+// expiration date" of RFC 5280, 4.1.2.5.
 var (
 	certificateFrom = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	certificateTo   = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 )
 
-// SignatureOID marks the certificate extension in which a master shows the signature of
-// its public key, so that whoever is to trust it has that within the handshake, before
-// anything is sent.
+// SignatureOID is the certificate extension with the signature of a master's public key, so
+// that a minion has it within the handshake, before anything is sent.
 var SignatureOID = asn1.ObjectIdentifier{2, 25, 1298494721, 1}
 
-// SignatureIn returns the signature that a certificate shows, nil where there is none. It
-// is not checked.
+// SignatureIn returns the signature in a certificate, unchecked, or nil if there is none.
 func SignatureIn(c *x509.Certificate) []byte {
 	for _, e := range c.Extensions {
 		if e.Id.Equal(SignatureOID) {
@@ -40,9 +38,9 @@ func SignatureIn(c *x509.Certificate) []byte {
 	return nil
 }
 
-// Certificate returns a self-signed certificate for k, for the server and the
-// client side of TLS, made anew at each call and never stored. commonName is the
-// id that the owner claims, extra extensions are appended.
+// Certificate returns a self-signed certificate for k, for the server and the client side of
+// TLS. It is made at each call and never stored. commonName is the id that the owner claims;
+// exts are appended.
 func (k *PrivateKey) Certificate(commonName string, exts ...pkix.Extension) (tls.Certificate, error) {
 	template, err := leaf(commonName)
 	if err != nil {
@@ -52,15 +50,14 @@ func (k *PrivateKey) Certificate(commonName string, exts ...pkix.Extension) (tls
 	return k.issue(template, template)
 }
 
-// ServerCertificate is Certificate for a server that ordinary programs reach,
-// which cannot compare keys: it is issued by the Authority of the same key, for
-// the host name. Whose key it is can be seen in it as in the other.
+// ServerCertificate is Certificate for a server for ordinary programs, which cannot compare
+// keys: it is issued by the Authority of the same key, for the host name. It contains the key
+// like the other.
 func (k *PrivateKey) ServerCertificate(name string, exts ...pkix.Extension) (tls.Certificate, error) {
 	return k.NamedCertificate(name, nil, exts...)
 }
 
-// NamedCertificate is ServerCertificate for a server that has further names: those of hosts,
-// and addresses.
+// NamedCertificate is ServerCertificate with further host names and addresses.
 func (k *PrivateKey) NamedCertificate(name string, others []string, exts ...pkix.Extension) (tls.Certificate, error) {
 	template, err := leaf(name)
 	if err != nil {
@@ -77,9 +74,9 @@ func (k *PrivateKey) NamedCertificate(name string, others []string, exts ...pkix
 	return k.issue(template, k.authority())
 }
 
-// Authority returns, in PEM, what a program must trust in order to know servers
-// with this key: a certification authority that is the key itself. It may be kept;
-// one that is made at another time stands for the same.
+// Authority returns, in PEM, the certification authority that a program must trust to verify
+// servers with this key: it is the key itself. It may be stored; one that is made at another
+// time is equivalent.
 func (k *PrivateKey) Authority() ([]byte, error) {
 	c, err := k.issue(k.authority(), k.authority())
 	if err != nil {
@@ -103,12 +100,12 @@ func (k *PrivateKey) authority() *x509.Certificate {
 	}
 }
 
-// CertificatePEM returns the certificate of c as a file of other programs has it.
+// CertificatePEM returns the certificate of c in PEM, for other programs.
 func CertificatePEM(c tls.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: c.Certificate[0]})
 }
 
-// leaf is what certificates of both sides have in common.
+// leaf is what the certificates of servers and clients have in common.
 func leaf(commonName string) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
@@ -139,8 +136,8 @@ func (k *PrivateKey) issue(template, parent *x509.Certificate) (tls.Certificate,
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: k.signer, Leaf: leaf}, nil
 }
 
-// PublicFromCertificate returns the key that a peer proved to hold in a TLS
-// handshake. Nothing else in the certificate is looked at.
+// PublicFromCertificate returns the key that a peer has proved to hold in a TLS handshake.
+// Nothing else in the certificate matters.
 func PublicFromCertificate(c *x509.Certificate) (PublicKey, error) {
 	if c == nil {
 		return PublicKey{}, errors.New("no certificate")

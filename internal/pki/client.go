@@ -13,30 +13,30 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// clientsDir is the directory of the store with the keys of clients: programs
-// that are no minions and have no rights but on events. A key in it is accepted;
-// there are no other states, since an operator makes it and nobody asks for it.
+// clientsDir is the directory of the store with the keys of clients: programs that are not
+// minions and have rights on events only. Every key in it is accepted: only an operator adds
+// one, and nobody can request it.
 const clientsDir = "clients"
 
 // Client is the key of a program that may connect.
 type Client struct {
 	Name    salt.ClientName
 	Key     PublicKey
-	Expires time.Time // when the key is refused from; zero is never
+	Expires time.Time // from when on the key is refused; zero is never
 }
 
-// expiresHeader is in the head of the PEM block: RFC 3339, in UTC.
+// expiresHeader is in the header of the PEM block: RFC 3339, in UTC.
 const expiresHeader = "Expires"
 
-// Expired says whether the key is to be refused at the moment now.
+// Expired reports whether the key is refused at the time now.
 func (c Client) Expired(now time.Time) bool { return !c.Expires.IsZero() && !now.Before(c.Expires) }
 
 func (s *Store) clientPath(name salt.ClientName) string {
 	return filepath.Join(s.dir, clientsDir, string(name))
 }
 
-// AddClient makes the key of c accepted. One that its name has already is left:
-// the error is then fs.ErrExist.
+// AddClient accepts the key of c. If the name has a key already, it is kept and the error is
+// fs.ErrExist.
 func (s *Store) AddClient(c Client) error {
 	if _, err := salt.ParseClientName(string(c.Name)); err != nil {
 		return err
@@ -55,8 +55,8 @@ func (s *Store) AddClient(c Client) error {
 	return writeNew(s.clientPath(c.Name), pem.EncodeToMemory(block), publicMode)
 }
 
-// ensureClients makes the directory in the name of whose store it is: root may
-// add to the store of a master that runs as a user of its own.
+// ensureClients makes the directory for the owner of the store: root may add to the store of a
+// master that runs as another user.
 func (s *Store) ensureClients(dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -75,8 +75,7 @@ func (s *Store) ensureClients(dir string) error {
 	return os.Chown(dir, int(owner), -1)
 }
 
-// RemoveClient forgets the key of a client. Without one the error is
-// fs.ErrNotExist.
+// RemoveClient removes the key of a client. If there is none, the error is fs.ErrNotExist.
 func (s *Store) RemoveClient(name salt.ClientName) error {
 	if _, err := salt.ParseClientName(string(name)); err != nil {
 		return err
@@ -87,7 +86,7 @@ func (s *Store) RemoveClient(name salt.ClientName) error {
 	return posix.SyncPath(filepath.Join(s.dir, clientsDir))
 }
 
-// Client returns the key of a client; without one the error is fs.ErrNotExist.
+// Client returns the key of a client; if there is none, the error is fs.ErrNotExist.
 func (s *Store) Client(name salt.ClientName) (Client, error) {
 	if _, err := salt.ParseClientName(string(name)); err != nil {
 		return Client{}, err
@@ -107,8 +106,8 @@ func (s *Store) Client(name salt.ClientName) (Client, error) {
 	return c, nil
 }
 
-// expiryOf reads the head of a PEM block. What cannot be read there is an error:
-// a key must not live longer for it.
+// expiryOf reads the header of a PEM block. An unreadable one is an error: it must not make a
+// key valid for longer.
 func expiryOf(text []byte) (time.Time, error) {
 	block, err := onlyBlock(text)
 	if err != nil || block.Headers[expiresHeader] == "" {
@@ -116,13 +115,12 @@ func expiryOf(text []byte) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, block.Headers[expiresHeader])
 	if err != nil {
-		return time.Time{}, fmt.Errorf("it expires at %q, which is no moment", block.Headers[expiresHeader])
+		return time.Time{}, fmt.Errorf("it expires at %q, which is not a time", block.Headers[expiresHeader])
 	}
 	return t, nil
 }
 
-// Clients returns the keys of all clients, sorted by name, and the files that
-// hold none.
+// Clients returns the keys of all clients, sorted by name, and the files without a usable key.
 func (s *Store) Clients() (list []Client, problems []Problem, err error) {
 	names, err := readNames(filepath.Join(s.dir, clientsDir))
 	if err != nil {

@@ -3,21 +3,19 @@
 // the master's store of minion keys with its states pending, accepted, rejected
 // and denied.
 //
-// A daemon is its key. Certificates are only the form in which TLS wants to see
-// a key: they are made in memory, and nothing in them but the key decides
-// anything. The package knows nothing of connections, and who may do what with
-// an accepted key is decided elsewhere.
+// A daemon is its key. A certificate is only the form in which TLS needs a key: it is made in
+// memory, and only the key in it counts. The package knows nothing about connections, and other
+// packages decide who may do what with an accepted key.
 //
 // # The key store
 //
-// The layout is Salt's: below pki_dir the directories minions, minions_pre,
-// minions_rejected and minions_denied hold one PEM public key a file, named by
-// the minion id. An id has at most one accepted and one pending key. Keys that
-// are refused may be several, since anybody can show up with one more: the first
-// is stored as ID, the next ones as ID#2, ID#3 and so on to ID#8. An id cannot
-// hold "#", so these names never meet another minion's.
+// The layout is Salt's: below pki_dir the directories minions, minions_pre, minions_rejected
+// and minions_denied hold one PEM public key a file, named by the minion id. An id has at most
+// one accepted and one pending key. It may have several refused keys, since anybody can connect
+// with one more: the first is stored as ID, the next ones as ID#2, ID#3 and so on to ID#8. An
+// id cannot contain "#", so these names never collide with another minion's.
 //
-// Files move between the directories by rename, under a lock that all processes
-// share, so the daemon and salt-key may work at once and a reader finds each key
-// in the old state or in the new one.
+// Files move between the directories by rename, under a lock that all processes share, so the
+// daemon and salt-key may work at the same time, and a reader finds each key in the old state
+// or in the new one.
 package pki

@@ -14,16 +14,15 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Modes of what the package writes, set exactly whatever the umask is. Salt
-// makes the same but for the directories below pki, which it leaves at 0755.
+// Modes of written files, set exactly whatever the umask is. Salt sets the same, except for the
+// directories below pki, which it leaves at 0755.
 const (
 	privateMode fs.FileMode = 0o400
 	publicMode  fs.FileMode = 0o644
 	dirMode     fs.FileMode = 0o700
 )
 
-// maxKeyFile bounds what is read of a file that should be a key: an RSA key of
-// MaxRSABits takes under 7 KiB.
+// maxKeyFile limits what is read of a key file: an RSA key of MaxRSABits takes less than 7 KiB.
 const maxKeyFile = 64 << 10
 
 const (
@@ -31,10 +30,10 @@ const (
 	othersWrite  fs.FileMode = 0o022 // must not be set on a public key or a directory
 )
 
-// LoadPrivate reads a private key. It refuses a file that is not a regular one,
-// that somebody other than this process' user or root owns, or that others may
-// read or write: what others could read is no proof of identity any more. The
-// error carries a hint and wraps fs.ErrNotExist, fs.ErrPermission or the cause.
+// LoadPrivate reads a private key. It refuses a file that is not regular, that belongs to a
+// user other than root and that of this process, or that others may read or write: a key that
+// others could read proves no identity. The error has a hint and wraps fs.ErrNotExist,
+// fs.ErrPermission or the cause.
 func LoadPrivate(path string) (*PrivateKey, error) {
 	text, err := readKeyFile(path, othersAccess, ownOwners())
 	if err == nil {
@@ -46,8 +45,8 @@ func LoadPrivate(path string) (*PrivateKey, error) {
 	return nil, keyFileError("private", path, err)
 }
 
-// LoadPublic reads a public key. Anybody may be allowed to read the file, but
-// nobody other than this process' user or root to replace its content.
+// LoadPublic reads a public key. Everybody may be allowed to read the file, but only root and
+// the user of this process may be able to replace its content.
 func LoadPublic(path string) (PublicKey, error) {
 	return loadPublic(path, ownOwners())
 }
@@ -65,11 +64,11 @@ func loadPublic(path string, owners []uint32) (PublicKey, error) {
 
 func ownOwners() []uint32 { return []uint32{0, uint32(os.Geteuid())} }
 
-// ErrUnsafe is wrapped by the error about a key file that somebody else could have
-// read or written.
+// ErrUnsafe is wrapped by the error about a key file that another user could have read or
+// written.
 var ErrUnsafe = errors.New("the file is not safe from others")
 
-// unsafeError has its own words for ErrUnsafe.
+// unsafeError is an ErrUnsafe with another text.
 type unsafeError struct{ text string }
 
 func (e *unsafeError) Error() string { return e.text }
@@ -78,7 +77,7 @@ func (e *unsafeError) Is(target error) bool { return target == ErrUnsafe }
 
 func unsafef(format string, args ...any) error { return &unsafeError{fmt.Sprintf(format, args...)} }
 
-// keyFileError puts the path before the cause, and keeps the hint if there is one.
+// keyFileError puts the path before the cause, and keeps its hint.
 func keyFileError(kind, path string, err error) error {
 	err = bareCause(err)
 	hint := salt.Hint(err)
@@ -108,8 +107,8 @@ func keyFileHint(kind, path string, err error) string {
 	return fmt.Sprintf("the file should hold one %s key in PEM and nothing else", kind)
 }
 
-// readKeyFile opens without blocking, so that a FIFO cannot hold us, and judges
-// the opened file and not its name, so that it cannot be swapped in between.
+// readKeyFile opens without blocking, so that a FIFO cannot stop us, and checks the opened
+// file, not its name, so that it cannot be replaced in between.
 func readKeyFile(path string, forbidden fs.FileMode, owners []uint32) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|posix.NoWaiting, 0)
 	if err != nil {
@@ -125,7 +124,7 @@ func readKeyFile(path string, forbidden fs.FileMode, owners []uint32) ([]byte, e
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
 	if len(text) > maxKeyFile {
-		return nil, fmt.Errorf("it is longer than %d bytes, which no key is", maxKeyFile)
+		return nil, fmt.Errorf("it is longer than %d bytes, too long for a key", maxKeyFile)
 	}
 	return text, err
 }
@@ -156,20 +155,19 @@ func checkKeyFile(path string, info fs.FileInfo, forbidden fs.FileMode, owners [
 		fmt.Sprintf("check its content, then: chmod 0644 %s", path))
 }
 
-// ownerOf is whose the file is and what who may do with it.
+// ownerOf returns the owner of the file, and its mode.
 func ownerOf(path string, info fs.FileInfo) (uint32, fs.FileMode, error) {
 	uid, mode, err := posix.Owner(path, info)
 	return uint32(uid), mode.Perm(), err
 }
 
-// EnsurePair loads the key pair name.pem and name.pub of dir, making what is
-// missing: the directory with mode 0700, the key of type t (see Generate), and
-// the public half. created tells that the key is new. A directory of ours that
-// is open to others is closed. Two processes may call it at once: both get the
-// same key.
+// EnsurePair loads the key pair name.pem and name.pub of dir and makes what is missing: the
+// directory with mode 0700, the key of type t (see Generate), and the public key. created is
+// true if the key is new. A directory of ours that is open to others is closed. If two
+// processes call it at once, both get the same key.
 //
-// A public half without its private one is an error and not overwritten, since
-// the key may only be misplaced, and all who pinned it would have to be told.
+// A public key without its private key is an error and not overwritten: the private key may
+// only be misplaced, and everybody who has pinned it would have to be informed.
 func EnsurePair(dir, name string, t KeyType, bits int) (key *PrivateKey, created bool, err error) {
 	if err := ensureDir(dir); err != nil {
 		return nil, false, err
@@ -185,10 +183,9 @@ func EnsurePair(dir, name string, t KeyType, bits int) (key *PrivateKey, created
 	return key, created, ensurePublic(public, key.Public())
 }
 
-// WritePair writes k as name.pem and name.pub into dir, which is made with mode
-// 0700 if it is missing and left as it is if not: it may be anybody's choice,
-// such as the working directory. An existing name.pem is never overwritten, the
-// error then is fs.ErrExist.
+// WritePair writes k as name.pem and name.pub into dir. dir is made with mode 0700 if it is
+// missing; otherwise its mode is left alone, since it may be any directory, such as the working
+// directory. An existing name.pem is never overwritten; the error then is fs.ErrExist.
 func (k *PrivateKey) WritePair(dir, name string) error {
 	if err := makeDir(dir); err != nil {
 		return err
@@ -218,8 +215,8 @@ func createPrivate(private, public string, t KeyType, bits int) (key *PrivateKey
 	return key, err == nil, err
 }
 
-// refuseOrphan looks for the private key only after the public one was seen, so
-// that another process which writes the pair right now is not mistaken for one.
+// refuseOrphan looks for the private key only after it has seen the public one, so that a pair
+// that another process is just writing does not count as an orphan.
 func refuseOrphan(private, public string) error {
 	if _, err := os.Lstat(public); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -254,8 +251,8 @@ func ensurePublic(path string, key PublicKey) error {
 	return atomicfile.Write(path, key.PEM(), publicMode)
 }
 
-// writeNew writes a file whole or not at all, like atomicfile.Write, but never
-// over an existing one: linking fails where renaming would replace.
+// writeNew writes a file whole or not at all, like atomicfile.Write, but never over an existing
+// one: link fails where rename would replace.
 func writeNew(path string, data []byte, mode fs.FileMode) error {
 	temp, err := os.MkdirTemp(filepath.Dir(path), ".tmp-*")
 	if err != nil {
@@ -272,8 +269,8 @@ func writeNew(path string, data []byte, mode fs.FileMode) error {
 	return posix.SyncPath(filepath.Dir(path))
 }
 
-// bareCause leaves out the paths that os puts into its errors, where the message
-// has the path already, or where it is the name of a temporary file.
+// bareCause removes the path that os puts into its errors, if the message has it already, or if
+// it is the name of a temporary file.
 func bareCause(err error) error {
 	var pathErr *fs.PathError
 	var linkErr *os.LinkError
@@ -286,8 +283,8 @@ func bareCause(err error) error {
 	return err
 }
 
-// makeDir makes dir if it is missing, closed to others; they may enter parents
-// that are made with it, which are no business of keys.
+// makeDir makes dir if it is missing, closed to others. Missing parents are made open to
+// others.
 func makeDir(dir string) error {
 	if err := atomicfile.MakeDir(filepath.Dir(dir), 0o755); err != nil {
 		return err
@@ -298,9 +295,9 @@ func makeDir(dir string) error {
 	return nil
 }
 
-// ensureDir makes dir, with its parents, a directory that only its owner can
-// enter. One that is ours is closed to others; one of root's is left, unless
-// others may write it; one of somebody else is refused.
+// ensureDir makes dir, with its parents, a directory that only its owner can enter. One that is
+// ours is closed to others. One of root's is left alone unless others may write it. One of
+// another user is refused.
 func ensureDir(dir string) error {
 	if err := makeDir(dir); err != nil {
 		return err

@@ -13,21 +13,21 @@ import (
 	"strings"
 )
 
-// DefaultHash is the hash of fingerprints unless the configuration key hash_type
-// or --finger-hash names another.
+// DefaultHash is the hash of fingerprints unless the setting hash_type or --finger-hash names
+// another.
 const DefaultHash = "sha256"
 
-// ErrHash says that a hash is none of those that fingerprints know.
+// ErrHash means that a hash is not supported for fingerprints.
 var ErrHash = errors.New("unknown hash")
 
-// CheckHash returns an error that lists the known hashes if name is none.
+// CheckHash returns an error that lists the supported hashes if name is not one of them.
 func CheckHash(name string) error {
 	_, err := newHash(name)
 	return err
 }
 
-// newHash knows the names that Salt takes. The weak ones are here for comparing
-// with fingerprints written down long ago, nothing else uses them.
+// newHash supports the names that Salt accepts. The weak ones are only for comparing with old
+// fingerprints.
 func newHash(name string) (hash.Hash, error) {
 	switch name {
 	case "md5":

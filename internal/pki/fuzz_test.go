@@ -6,7 +6,7 @@ import (
 )
 
 // FuzzCertificate reads what anybody may show in the handshake: a key that is taken from it
-// is one that can be written down, and is the same when it is read again.
+// is one that can be recorded, and is the same when it is read again.
 func FuzzCertificate(f *testing.F) {
 	for _, kind := range []KeyType{Ed25519, RSA} {
 		key, err := Generate(kind, 2048)

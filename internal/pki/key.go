@@ -15,43 +15,42 @@ import (
 // KeyType names an algorithm, as the configuration key key_type does.
 type KeyType string
 
-// The algorithms of identity keys. New keys are Ed25519 unless asked otherwise;
-// RSA is there for the key files of existing Salt installations.
+// The algorithms of identity keys. New keys are Ed25519 by default; RSA is for the key files of
+// existing Salt installations.
 const (
 	Ed25519 KeyType = "ed25519"
 	RSA     KeyType = "rsa"
 )
 
-// Sizes of RSA keys in bits. Salt has the same minimum; the maximum is the
-// largest key with which Go's TLS shakes hands.
+// Sizes of RSA keys in bits. Salt has the same minimum; the maximum is the largest that Go's
+// TLS supports.
 const (
 	MinRSABits     = 2048
 	DefaultRSABits = 4096
 	MaxRSABits     = 8192
 )
 
-// Errors that callers ask for.
+// Errors for callers to test for.
 var (
 	ErrKeySize   = errors.New("unusable RSA key size")
 	ErrKeyType   = errors.New("unsupported key type")
 	ErrSignature = errors.New("the signature does not fit")
 )
 
-// PrivateKey is an identity. It prints as its fingerprint, never as itself.
+// PrivateKey is an identity. When printed, it shows its fingerprint only.
 type PrivateKey struct {
 	signer crypto.Signer
 	public PublicKey
 }
 
-// PublicKey is the public half of an identity. Values are equal by == when they
-// are the same key, and may be map keys. The zero value is no key: it equals no
-// parsed one and verifies nothing.
+// PublicKey is the public key of an identity. Equal keys are equal by ==, so it may be a map
+// key. The zero value is not a key: it equals no parsed key and verifies nothing.
 type PublicKey struct {
 	der string // SubjectPublicKeyInfo, checked by newPublicKey
 }
 
-// Generate makes a key. bits is the size of an RSA key, 0 for the default, and
-// means nothing for Ed25519.
+// Generate makes a key. bits is the size of an RSA key, 0 for the default; it is ignored for
+// Ed25519.
 func Generate(t KeyType, bits int) (*PrivateKey, error) {
 	switch t {
 	case Ed25519, "":
@@ -87,8 +86,7 @@ func checkRSABits(bits int) error {
 	return nil
 }
 
-// newPrivateKey takes what a parser or generator returned, if it is of a type
-// that an identity can have.
+// newPrivateKey wraps a parsed or generated key, if its type is supported.
 func newPrivateKey(key any) (*PrivateKey, error) {
 	signer, ok := key.(crypto.Signer)
 	if !ok {
@@ -101,7 +99,7 @@ func newPrivateKey(key any) (*PrivateKey, error) {
 	return &PrivateKey{signer, public}, nil
 }
 
-// newPublicKey is the only maker of a PublicKey that is not zero.
+// newPublicKey is the only function that makes a non-zero PublicKey.
 func newPublicKey(key crypto.PublicKey) (PublicKey, error) {
 	switch k := key.(type) {
 	case ed25519.PublicKey:
@@ -122,22 +120,22 @@ func newPublicKey(key crypto.PublicKey) (PublicKey, error) {
 	return PublicKey{string(der)}, nil
 }
 
-// Public returns the public half.
+// Public returns the public key.
 func (k *PrivateKey) Public() PublicKey { return k.public }
 
-// Signer returns the key as the standard library wants it for TLS.
+// Signer returns the key in the form that crypto/tls needs.
 func (k *PrivateKey) Signer() crypto.Signer { return k.signer }
 
 // Type returns the algorithm.
 func (k *PrivateKey) Type() KeyType { return k.public.Type() }
 
-// Format keeps the secret out of logs and messages, whatever the verb.
+// Format keeps the secret out of logs and messages, for every verb.
 func (k *PrivateKey) Format(f fmt.State, _ rune) {
 	fmt.Fprintf(f, "private key of %s", k.public.SHA256())
 }
 
-// Sign returns the signature over data: pure Ed25519, or PKCS #1 v1.5 with
-// SHA-256 for RSA, which Salt and openssl verify too.
+// Sign returns the signature over data: pure Ed25519, or for RSA PKCS #1 v1.5 with SHA-256,
+// which Salt and openssl can verify, too.
 func (k *PrivateKey) Sign(data []byte) ([]byte, error) {
 	if k.Type() == Ed25519 {
 		return k.signer.Sign(nil, data, crypto.Hash(0))
@@ -146,14 +144,14 @@ func (k *PrivateKey) Sign(data []byte) ([]byte, error) {
 	return k.signer.Sign(rand.Reader, sum[:], crypto.SHA256)
 }
 
-// IsZero reports whether p is no key at all.
+// IsZero reports whether p is not a key at all.
 func (p PublicKey) IsZero() bool { return p.der == "" }
 
-// Equal reports whether both are the same key; it is there for go-cmp and
-// crypto's habits, == does the same. Two zero values are not equal.
+// Equal reports whether both are the same key. It is for go-cmp and the convention of package
+// crypto; == does the same, except that two zero values are not Equal.
 func (p PublicKey) Equal(other PublicKey) bool { return p == other && !p.IsZero() }
 
-// Key returns the key as the standard library has it: an ed25519.PublicKey or a
+// Key returns the key as a type of the standard library: an ed25519.PublicKey or a
 // *rsa.PublicKey; nil for the zero value.
 func (p PublicKey) Key() crypto.PublicKey {
 	if raw, ok := strings.CutPrefix(p.der, ed25519Head); ok && len(raw) == ed25519.PublicKeySize {
@@ -166,8 +164,8 @@ func (p PublicKey) Key() crypto.PublicKey {
 	return key
 }
 
-// ed25519Head is what every DER form of an Ed25519 key begins with (RFC 8410); the key
-// follows. With it, who checks signatures all the time need not parse the key each time.
+// ed25519Head is the start of the DER form of every Ed25519 key (RFC 8410); the key follows.
+// With it, the key need not be parsed for each signature check.
 const ed25519Head = "\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00"
 
 // Type returns the algorithm, "" for the zero value.
@@ -184,8 +182,8 @@ func (p PublicKey) Type() KeyType {
 // String returns the default fingerprint, for messages.
 func (p PublicKey) String() string { return p.SHA256() }
 
-// Verify returns nil if sig was made over data by PrivateKey.Sign of this key,
-// and an error that is ErrSignature if not.
+// Verify returns nil if PrivateKey.Sign of this key has made sig over data, otherwise an error
+// that wraps ErrSignature.
 func (p PublicKey) Verify(data, sig []byte) error {
 	switch key := p.Key().(type) {
 	case ed25519.PublicKey:

@@ -232,13 +232,14 @@ var differences = map[string][]string{
 
 // asListed fails the test for an answer that differs from Salt's and is not listed, or the
 // reverse. It strikes the case from those that are listed.
-func asListed(t *testing.T, differs map[string]string, id string, got, want any) {
+func asListed[T comparable](t *testing.T, differs map[string]string, id string, got, want T) (same bool) {
 	t.Helper()
 	reason, listed := differs[id]
 	delete(differs, id)
-	if same := got == want; same == listed {
+	if same = got == want; same == listed {
 		t.Errorf("%s: %v, Salt: %v; listed as different: %q", id, got, want, reason)
 	}
+	return same
 }
 
 func readSignatureCases(t testing.TB) (c signatureCases) {
@@ -286,6 +287,7 @@ func TestMasterKeySignaturesOfSalt(t *testing.T) {
 			differs["signature-"+n] = reason
 		}
 	}
+	var count documented.Comparison
 	for _, c := range cases.Published {
 		key, err := ParsePublic([]byte(cases.Texts[c.Text]))
 		if err != nil {
@@ -294,7 +296,7 @@ func TestMasterKeySignaturesOfSalt(t *testing.T) {
 		if string(key.PEM()) != cases.Texts["lf"] {
 			t.Errorf("%s: the text that is signed is %q", c.ID, key.PEM())
 		}
-		asListed(t, differs, c.ID, string(key.PEM()), c.Salt)
+		count.Count(documented.Refusal(asListed(t, differs, c.ID, string(key.PEM()), c.Salt), true, true))
 	}
 	for _, c := range cases.Cases {
 		signed, err := ParsePublic([]byte(cases.Texts[c.Message]))
@@ -313,10 +315,12 @@ func TestMasterKeySignaturesOfSalt(t *testing.T) {
 			err = by.VerifyPublicSHA1(signed, sig)
 		}
 		asListed(t, differs, c.ID, err == nil, c.Salt)
+		count.Count(documented.Verdict(err == nil, c.Salt))
 	}
 	for id := range differs {
 		t.Errorf("%s is listed as different, and is no case", id)
 	}
+	count.Stands(t, "signatures of keys")
 }
 
 func TestFingerprint(t *testing.T) {

@@ -9,19 +9,19 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// LockDir waits until no other process works on the keys in dir and keeps all
-// out until unlock is called. Holders take it for milliseconds, so there is no
-// time-out. It ends with the process, whatever happens.
+// LockDir waits until no other process works on the keys in dir, and keeps others out until
+// unlock is called. It is held for milliseconds, so there is no timeout. The lock ends with the
+// process in any case.
 func LockDir(dir string) (unlock func(), err error) { return lockDir(dir, posix.Exclusive) }
 
-// Pauses between two tries for a lock that somebody else holds.
+// Pauses between two tries for a lock that another process holds.
 const (
 	minLockPause = 200 * time.Microsecond
 	maxLockPause = 10 * time.Millisecond
 )
 
-// lockDir takes a shared or exclusive lock. It asks again and again instead
-// of waiting in the kernel, where each who waits would hold a thread of the process.
+// lockDir takes a shared or exclusive lock. It polls instead of waiting in the kernel, where
+// each waiting call would hold a thread of the process.
 func lockDir(dir string, how posix.LockMode) (unlock func(), err error) {
 	d, err := posix.OpenLock(dir)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Of returns the keys of one id, whatever their state. Files that hold no key
-// are left out; their error comes with the rest.
+// Of returns the keys of one id, whatever their state. Files without a usable key are left out;
+// err reports them.
 func (s *Store) Of(id salt.MinionID) ([]Entry, error) {
 	var entries []Entry
 	var problems []error

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The labels of PEM blocks that matter here.
+// The labels of relevant PEM blocks.
 const (
 	pemPublic       = "PUBLIC KEY"     // SubjectPublicKeyInfo
 	pemPublicRSA    = "RSA PUBLIC KEY" // PKCS #1, older Salt files
@@ -18,10 +18,10 @@ const (
 	pemEncrypted    = "ENCRYPTED PRIVATE KEY"
 	pemOpenSSH      = "OPENSSH PRIVATE KEY"
 	pemCertificate  = "CERTIFICATE"
-	pemHeaderCipher = "DEK-Info" // in the head of old encrypted keys
+	pemHeaderCipher = "DEK-Info" // header of old encrypted keys
 )
 
-// What a key text can be instead of the key that was wanted.
+// Why a text is not the key that was expected.
 var (
 	ErrNotPEM       = errors.New("no PEM block in it")
 	ErrSeveral      = errors.New("it holds more than one PEM block")
@@ -30,19 +30,19 @@ var (
 	ErrWantedSecret = errors.New("it is a public key where a private one belongs")
 )
 
-// PEM returns the key as openssl writes it: PKCS #8, lines of 64 characters, a
-// newline at the end. The result is secret.
+// PEM returns the key as openssl writes it: PKCS #8, lines of 64 characters, with a final
+// newline. The result is secret.
 func (k *PrivateKey) PEM() []byte {
 	der, err := x509.MarshalPKCS8PrivateKey(k.signer)
 	if err != nil {
-		panic(err) // newPrivateKey lets only types pass that can be marshalled
+		panic(err) // newPrivateKey accepts only types that can be marshalled
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: pemPrivate, Bytes: der})
 }
 
-// PEM returns the canonical text of the key, byte for byte what openssl writes:
-// signatures of keys and fingerprints are made over it, so that the line endings
-// and comments of the file it came from never matter. The zero value has none.
+// PEM returns the canonical text of the key, byte for byte what openssl writes. Signatures of
+// keys and fingerprints are made over it, so line endings and comments of the key's file do not
+// matter. The zero value has none.
 func (p PublicKey) PEM() []byte {
 	if p.IsZero() {
 		return nil
@@ -50,9 +50,9 @@ func (p PublicKey) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: pemPublic, Bytes: []byte(p.der)})
 }
 
-// ParsePublic reads a public key in PEM: SubjectPublicKeyInfo or PKCS #1, with
-// any line endings, with or without the last newline, with text around the one
-// block. An error comes with the zero key.
+// ParsePublic parses a public key in PEM: SubjectPublicKeyInfo or PKCS #1, with any line
+// endings, with or without the final newline, with text around the only block. With an error it
+// returns the zero key.
 func ParsePublic(text []byte) (PublicKey, error) {
 	block, err := onlyBlock(text)
 	if err != nil {
@@ -67,7 +67,7 @@ func ParsePublic(text []byte) (PublicKey, error) {
 	return PublicKey{}, wrongBlock(block.Type)
 }
 
-// parsePublicDER tries both encodings whatever the label said, since Salt does.
+// parsePublicDER tries both encodings whatever the label is, as Salt does.
 func parsePublicDER(der []byte) (PublicKey, error) {
 	key, err := x509.ParsePKIXPublicKey(der)
 	if err == nil {
@@ -79,8 +79,8 @@ func parsePublicDER(der []byte) (PublicKey, error) {
 	return PublicKey{}, fmt.Errorf("broken public key: %w", err)
 }
 
-// ParsePrivate reads a private key in PEM: PKCS #8, or PKCS #1 as in Salt's
-// files, not encrypted. An error comes with nil and never quotes the text.
+// ParsePrivate parses a private key in PEM: PKCS #8, or PKCS #1 as in Salt's files, not
+// encrypted. With an error it returns nil; the error never quotes the text.
 func ParsePrivate(text []byte) (*PrivateKey, error) {
 	block, err := onlyBlock(text)
 	if err != nil {
@@ -111,7 +111,7 @@ func parsePrivateDER(der []byte) (*PrivateKey, error) {
 	return nil, fmt.Errorf("broken private key: %w", err)
 }
 
-// onlyBlock finds the one PEM block of a text.
+// onlyBlock returns the only PEM block of a text.
 func onlyBlock(text []byte) (*pem.Block, error) {
 	block, rest := pem.Decode(plainLines(text))
 	if block == nil {
@@ -123,8 +123,8 @@ func onlyBlock(text []byte) (*pem.Block, error) {
 	return block, nil
 }
 
-// plainLines ends all lines with a bare newline and takes the blanks at their
-// ends away: files come from Windows, from editors and from mails.
+// plainLines changes line ends to newlines and removes spaces before them: files come from
+// Windows, from editors and from mails.
 func plainLines(text []byte) []byte {
 	s := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(text))
 	lines := strings.Split(s, "\n")

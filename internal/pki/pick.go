@@ -11,16 +11,16 @@ import (
 	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
-// minDigits is how many hex digits of a fingerprint name a key: 32 bits, enough
-// to tell the keys of one id apart by sight.
+// minDigits is the minimum number of hex digits for a fingerprint on the command line: 32 bits,
+// enough to tell the keys of one id apart.
 const minDigits = 8
 
-// Pattern names keys, as one of the words between commas on the command line:
+// Pattern selects keys. It is one of the comma-separated words on the command line:
 //
 //	web1                        all keys of that id
 //	web*                        all keys of all ids that match
-//	web1@SHA256:0f:5b:13:aa     the one key of web1 whose fingerprint begins so
-//	web1@0f:5b:13:aa            the same, by the hash that is in force
+//	web1@SHA256:0f:5b:13:aa     the key of web1 whose fingerprint begins with this
+//	web1@0f:5b:13:aa            the same, with the configured hash
 type Pattern struct {
 	text   string
 	glob   string // of ids
@@ -28,14 +28,14 @@ type Pattern struct {
 	digits string // its beginning without colons; "" if none is given
 }
 
-// pairsOfHex is a fingerprint without the name of its hash. The colons tell it
-// from the end of an id such as fred@cafe.
+// pairsOfHex is a fingerprint without the name of its hash. The colons distinguish it from the
+// end of an id such as fred@cafe.
 func pairsOfHex(s string) bool {
 	return regexp.MustCompile(`^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){3,}:?[0-9A-Fa-f]?$`).MatchString(s)
 }
 
-// ParsePatterns reads patterns, several of them between commas. hash is that of
-// fingerprints which do not name theirs.
+// ParsePatterns parses comma-separated patterns. hash is for fingerprints without the name of
+// theirs.
 func ParsePatterns(values []string, hash string) ([]Pattern, error) {
 	var patterns []Pattern
 	for _, value := range values {
@@ -50,8 +50,8 @@ func ParsePatterns(values []string, hash string) ([]Pattern, error) {
 	return patterns, nil
 }
 
-// parsePattern takes what can be a fingerprint for one even if a minion has such
-// an id: it would otherwise be accepted in the place of the key that is meant.
+// parsePattern reads what may be a fingerprint as one, even if a minion has that text as its
+// id: otherwise that id would be accepted instead of the intended key.
 func parsePattern(word, hash string) (Pattern, error) {
 	p := Pattern{text: word, glob: word, hash: hash}
 	if at := strings.LastIndexByte(word, '@'); at >= 0 {
@@ -69,7 +69,7 @@ func parsePattern(word, hash string) (Pattern, error) {
 	}
 	p.digits = bareDigits(p.digits)
 	if p.glob == "" {
-		return Pattern{}, fmt.Errorf("%q is no id and no pattern of ids", word)
+		return Pattern{}, fmt.Errorf("%q is neither an id nor a pattern of ids", word)
 	}
 	return p, nil
 }
@@ -84,7 +84,7 @@ func checkDigits(digits string) error {
 
 func bareDigits(s string) string { return strings.ToLower(strings.ReplaceAll(s, ":", "")) }
 
-// byFingerprint tells that one key is meant and not an id.
+// byFingerprint reports whether the pattern selects one key by its fingerprint.
 func (p Pattern) byFingerprint() bool { return p.digits != "" }
 
 func (p Pattern) matches(e Entry) bool {
@@ -98,9 +98,9 @@ func (p Pattern) matches(e Entry) bool {
 	return err == nil && strings.HasPrefix(bareDigits(finger), p.digits)
 }
 
-// Pick returns the keys in one of the states that a pattern matches, each once.
-// A pattern with a fingerprint names a key whatever its state. A pattern without
-// a match, or one with a fingerprint that matches two keys, is an error.
+// Pick returns the keys that the patterns match in one of the states, each once. A pattern with
+// a fingerprint matches a key in any state. It is an error if a pattern has no match, or one
+// with a fingerprint matches two keys.
 func Pick(entries []Entry, patterns []Pattern, states []State) ([]Entry, error) {
 	chosen := make([]bool, len(entries))
 	for _, p := range patterns {
@@ -128,11 +128,11 @@ func Pick(entries []Entry, patterns []Pattern, states []State) ([]Entry, error) 
 	return picked, nil
 }
 
-// NoMatchError says that a pattern has no match in the states in which it was
-// looked for. Its text is Salt's sentence, word for word, as scripts look for it.
+// NoMatchError means that a pattern matches nothing in the given states. Its text is Salt's,
+// word for word, since scripts search for it.
 type NoMatchError struct {
 	Pattern   string
-	States    []State // in which it was looked for; nil is everywhere
+	States    []State // that were searched; nil means all
 	Elsewhere []Entry // what matches in other states
 }
 
@@ -147,7 +147,7 @@ func (e *NoMatchError) Error() string {
 func noMatch(p Pattern, entries []Entry, states []State) error {
 	e := &NoMatchError{Pattern: p.text}
 	if p.byFingerprint() || len(states) >= len(sections) {
-		return e // it was looked for everywhere
+		return e // all states were searched
 	}
 	e.States = states
 	for _, entry := range entries {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// sections are the states in the order in which they are shown: what they are
-// called in results, where they are named, and in sentences.
+// sections are the states in the order in which they are shown, with their names in results, in
+// arguments, and in sentences.
 var sections = []struct {
 	state State
 	name  string   // in results, as in Salt
@@ -19,8 +19,7 @@ var sections = []struct {
 	{Rejected, "minions_rejected", []string{"rej", "rejected"}, "rejected"},
 }
 
-// Section returns what results call the keys in this state, as in Salt:
-// "minions_pre"; "" for Unknown.
+// Section returns the name of this state in results, as in Salt: "minions_pre"; "" for Unknown.
 func (s State) Section() string {
 	for _, sec := range sections {
 		if sec.state == s {
@@ -30,7 +29,7 @@ func (s State) Section() string {
 	return ""
 }
 
-// ParseState reads a state as Salt's users name it: pre, un or unaccepted.
+// ParseState parses a state with the names of Salt: pre, un or unaccepted.
 func ParseState(word string) (State, bool) {
 	for _, sec := range sections {
 		if slices.Contains(sec.args, word) {
@@ -40,7 +39,7 @@ func ParseState(word string) (State, bool) {
 	return Unknown, false
 }
 
-// StateWords joins the words of states: "unaccepted or rejected".
+// StateWords joins the names of states: "unaccepted or rejected".
 func StateWords(states []State) string {
 	var words []string
 	for _, sec := range sections {
@@ -51,8 +50,8 @@ func StateWords(states []State) string {
 	return strings.Join(words, " or ")
 }
 
-// AllStates returns the states that a stored key can have, in the order in which
-// they are shown.
+// AllStates returns the states that a stored key can have, in the order in which they are
+// shown.
 func AllStates() []State {
 	var states []State
 	for _, sec := range sections {

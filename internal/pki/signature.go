@@ -11,18 +11,17 @@ import (
 )
 
 // SignPublic returns the signature by which a master's public key is recognised
-// (master_sign_pubkey): k's over the canonical PEM text of p.
+// (master_sign_pubkey): that of k over the canonical PEM text of p.
 func (k *PrivateKey) SignPublic(p PublicKey) ([]byte, error) { return k.Sign(p.PEM()) }
 
-// VerifyPublic returns nil if sig is the result of SignPublic for the key signed.
+// VerifyPublic returns nil if sig is a result of SignPublic for the key signed.
 func (p PublicKey) VerifyPublic(signed PublicKey, sig []byte) error {
 	return p.Verify(signed.PEM(), sig)
 }
 
-// VerifyPublicSHA1 is VerifyPublic for what Salt's master_sign.pem signed: RSA,
-// PKCS #1 v1.5 with SHA-1, over the canonical text with or without its last
-// newline, since its versions differ in that. It is for signatures whose
-// signing_algorithm names SHA-1 and for nothing else.
+// VerifyPublicSHA1 is VerifyPublic for signatures by Salt's master_sign.pem: RSA, PKCS #1 v1.5
+// with SHA-1, over the canonical text with or without its final newline, in which Salt's
+// versions differ. It is only for configurations whose signing_algorithm is SHA-1.
 func (p PublicKey) VerifyPublicSHA1(signed PublicKey, sig []byte) error {
 	key, ok := p.Key().(*rsa.PublicKey)
 	text := signed.PEM()
@@ -37,13 +36,13 @@ func fitsSHA1(key *rsa.PublicKey, text, sig []byte) bool {
 	return rsa.VerifyPKCS1v15(key, crypto.SHA1, sum[:], sig) == nil
 }
 
-// FormatSignature writes a signature as its file has it: one line of base64.
+// FormatSignature returns the content of a signature file: one line of base64.
 func FormatSignature(sig []byte) []byte {
 	return append([]byte(base64.StdEncoding.EncodeToString(sig)), '\n')
 }
 
-// ParseSignature reads what FormatSignature wrote. Blanks and line ends may be
-// anywhere, as mails and editors leave them; anything else is an error.
+// ParseSignature parses the output of FormatSignature. Spaces and line ends may be anywhere, as
+// mails and editors leave them; anything else is an error.
 func ParseSignature(text []byte) ([]byte, error) {
 	joined := strings.Join(strings.Fields(string(text)), "")
 	sig, err := base64.StdEncoding.Strict().DecodeString(joined)

@@ -7,15 +7,14 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// State is what the master thinks of a key. Only Accepted lets anybody in; the
-// zero value does not.
+// State is the master's decision about a key. Only Accepted admits its minion; the zero value
+// does not.
 type State int
 
-// The states of a minion key. Where the same key lies in several directories, the greatest
-// counts.
+// The states of a minion key. If the same key is in several directories, the greatest applies.
 const (
 	Unknown  State = iota // not in the store
-	Pending               // waits for a decision
+	Pending               // waiting for a decision
 	Accepted              // belongs to the minion
 	Rejected              // refused by a decision
 	Denied                // claimed an id that another key holds
@@ -31,10 +30,9 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
-// maxRefused is how many denied, and how many rejected keys one id may have: an
-// attacker can make keys without end, and nobody wants to read more of them.
-// One digit numbers them, so that the longest id with its number still is a file
-// name of 255 bytes.
+// maxRefused is how many denied, and how many rejected keys one id may have: an attacker can
+// make any number of keys, and more are of no use to an operator. It is a single digit, so that
+// the longest id with its number is a file name of at most 255 bytes.
 const maxRefused = 8
 
 // place is a directory of the store.
@@ -44,8 +42,7 @@ type place struct {
 	several bool // holds up to maxRefused keys of one id
 }
 
-// places lists the directories, those first whose word counts more where the
-// same key lies in two of them.
+// places lists the directories. If the same key is in two of them, the earlier one applies.
 var places = [...]place{
 	{Denied, "minions_denied", true},
 	{Rejected, "minions_rejected", true},
@@ -56,7 +53,7 @@ var places = [...]place{
 // autosignDir is made for Salt's autosign files and not read here.
 const autosignDir = "minions_autosign"
 
-// placeOf returns where keys of a state are; there is none for Unknown.
+// placeOf returns the directory for keys of a state; there is none for Unknown.
 func placeOf(s State) (place, bool) {
 	for _, p := range places {
 		if p.state == s {
@@ -66,7 +63,7 @@ func placeOf(s State) (place, bool) {
 	return place{}, false
 }
 
-// names lists the file names that keys of id can have here.
+// names returns the file names that keys of id can have here.
 func (p place) names(id salt.MinionID) []string {
 	names := []string{string(id)}
 	for n := 2; p.several && n <= maxRefused; n++ {
@@ -75,7 +72,7 @@ func (p place) names(id salt.MinionID) []string {
 	return names
 }
 
-// parseName returns the id whose key a file of that name holds.
+// parseName returns the id of the key in a file of that name.
 func (p place) parseName(name string) (salt.MinionID, error) {
 	if base, number, ok := strings.Cut(name, "#"); ok && p.several {
 		if len(number) == 1 && number >= "2" && number <= strconv.Itoa(maxRefused) {
@@ -85,5 +82,5 @@ func (p place) parseName(name string) (salt.MinionID, error) {
 	return salt.ParseMinionID(name)
 }
 
-// lossy says whether files here are written without a sync.
+// lossy reports whether files here are written without a sync.
 func (p place) lossy() bool { return p.state == Pending || p.state == Denied }

@@ -18,17 +18,17 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Errors of the store that callers ask for.
+// Errors of the store for callers to test for.
 var (
-	// ErrFull says that a key was not stored since too many wait already.
+	// ErrFull means that a key was not stored since too many are waiting already.
 	ErrFull = errors.New("too many keys are waiting")
-	// ErrGone says that the key is no longer in the state that the caller saw.
+	// ErrGone means that the key is no longer in the state that the caller has seen.
 	ErrGone = errors.New("the key is no longer there")
-	// ErrTaken says that the id has another accepted key.
+	// ErrTaken means that the id has another accepted key.
 	ErrTaken = errors.New("another key is accepted for this id")
 )
 
-// Entry is a key of a minion as the store has it.
+// Entry is a stored key of a minion.
 type Entry struct {
 	ID       salt.MinionID
 	State    State
@@ -37,40 +37,40 @@ type Entry struct {
 	Modified time.Time
 }
 
-// Name returns which key of which id it is.
+// Name returns the name of the key.
 func (e Entry) Name() Name { return Name{e.ID, e.Key.SHA256()} }
 
-// Name is one key of one id, by its default fingerprint.
+// Name identifies a key of an id, by its default fingerprint.
 type Name struct {
 	ID     salt.MinionID `json:"id"`
 	Finger string        `json:"finger"`
 }
 
-// Problem is a file in the store that is no usable key.
+// Problem is a file in the store without a usable key.
 type Problem struct {
 	Path string
 	Err  error
 }
 
-// Store is the key store of a master, kept in the directories below pki_dir.
-// It may be used by many goroutines and processes at once.
+// Store is the key store of a master, in the directories below pki_dir. Many goroutines and
+// processes may use it at once.
 type Store struct {
 	dir    string
-	owners []uint32 // whose files are believed
+	owners []uint32 // users whose files are trusted
 
-	busy    sync.Mutex // held with the lock: one of this process asks for it at a time
-	waiting *waiting   // guarded by the exclusive lock; nil until it is asked for
+	busy    sync.Mutex // held with the lock, so that one goroutine of this process takes it at a time
+	waiting *waiting   // guarded by the exclusive lock; nil until first used
 
-	// GivesWay is told of a waiting key that was removed to make room for another. It
-	// is set before the store is used.
+	// GivesWay is called with a waiting key that was removed to make room for another. It is
+	// set before the store is used.
 	GivesWay func(Entry)
-	// Most and MostOfHost bound the keys that wait, as GivesWay is set; 0 is MaxWaiting and
-	// MaxWaitingOfHost.
+	// Most and MostOfHost limit the waiting keys; they are set like GivesWay. 0 means
+	// MaxWaiting and MaxWaitingOfHost.
 	Most, MostOfHost int
 }
 
-// OpenStore opens the store of a daemon: the directories are made if they are
-// missing, and closed to others if they are open to them.
+// OpenStore opens the store of a daemon. It makes missing directories, and closes those that
+// are open to others.
 func OpenStore(pkiDir string) (*Store, error) {
 	if err := ensureDir(pkiDir); err != nil {
 		return nil, err
@@ -88,9 +88,9 @@ func OpenStore(pkiDir string) (*Store, error) {
 	return OpenExistingStore(pkiDir)
 }
 
-// OpenExistingStore opens the store for a tool, which must not make one where
-// the path is mistyped: a missing pkiDir is an error that is fs.ErrNotExist, one
-// that cannot be entered fs.ErrPermission. Missing state directories are empty.
+// OpenExistingStore opens the store for a tool, which must not create one at a mistyped path: a
+// missing pkiDir is an error that wraps fs.ErrNotExist; one that cannot be entered,
+// fs.ErrPermission. Missing state directories count as empty.
 func OpenExistingStore(pkiDir string) (*Store, error) {
 	d, err := os.Open(pkiDir)
 	if err != nil {
@@ -104,8 +104,8 @@ func OpenExistingStore(pkiDir string) (*Store, error) {
 	if !info.IsDir() {
 		return nil, fmt.Errorf("key directory %s: %w", pkiDir, syscall.ENOTDIR)
 	}
-	// The owner of the directory can put any file in place anyway. This is how
-	// root's salt-key works on the store of a master that runs as a user of its own.
+	// The owner of the directory can put any file there anyway. So root's salt-key can use the
+	// store of a master that runs as another user.
 	owner, _, err := ownerOf(pkiDir, info)
 	if err != nil {
 		return nil, err
@@ -114,16 +114,16 @@ func OpenExistingStore(pkiDir string) (*Store, error) {
 	return &Store{dir: pkiDir, owners: owners}, nil
 }
 
-// Lookup returns the state of exactly this key under this id: Accepted only if
-// the accepted key of the id is this one, Denied if another key holds the id (it is
-// accepted, pending or rejected there), Unknown if none does. If something at the id cannot be read the answer is
-// Denied, with the error. It costs a few file reads and no lock, but for Unknown.
+// Lookup returns the state of exactly this key under this id: Accepted only if it is the
+// accepted key of the id; Denied if another key holds the id (as accepted, pending or
+// rejected); Unknown if none does. If a file of the id cannot be read, the state is Denied,
+// with the error. It costs a few file reads and, except for Unknown, no lock.
 func (s *Store) Lookup(id salt.MinionID, key PublicKey) (State, error) {
 	found, state, err := s.look(id, key)
 	if found || err != nil {
 		return state, err
 	}
-	// The key may just have moved from a directory not yet read to one already read.
+	// The key may just have moved from a directory not read yet to one already read.
 	unlock, err := s.lock(posix.Shared)
 	if err != nil {
 		return Denied, err
@@ -133,7 +133,7 @@ func (s *Store) Lookup(id salt.MinionID, key PublicKey) (State, error) {
 	return state, err
 }
 
-// look is Lookup at one go; found tells that the key itself is in the store.
+// look is one try of Lookup; found reports that the key itself is in the store.
 func (s *Store) look(id salt.MinionID, key PublicKey) (found bool, state State, err error) {
 	if id == "" || key.IsZero() {
 		return false, Denied, errors.New("look up a key: no id or no key")
@@ -146,15 +146,15 @@ func (s *Store) look(id salt.MinionID, key PublicKey) (found bool, state State, 
 			case there == key:
 				return true, p.state, nil
 			case !there.IsZero() && p.state != Denied:
-				state = Denied // a denied key holds no id: anybody can leave one
+				state = Denied // a denied key does not hold the id: anybody can cause one
 			}
 		}
 	}
 	return false, state, nil
 }
 
-// readIn is read for a file of a state directory. One that is empty, which a loss of
-// power makes of a file that was not synced, is no file where files are not synced.
+// readIn is read for a file of a state directory. Where files are not synced, an empty file,
+// which a power cut can leave, counts as missing.
 func (s *Store) readIn(p place, name string) (PublicKey, error) {
 	path := filepath.Join(s.dir, p.dir, name)
 	key, err := s.read(path)
@@ -166,7 +166,7 @@ func (s *Store) readIn(p place, name string) (PublicKey, error) {
 	return key, err
 }
 
-// read returns the key in a file of the store, the zero key if there is no file.
+// read returns the key in a file of the store, or the zero key if there is no file.
 func (s *Store) read(path string) (PublicKey, error) {
 	text, err := readKeyFile(path, othersWrite, s.owners)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -182,7 +182,7 @@ func (s *Store) read(path string) (PublicKey, error) {
 	return key, nil
 }
 
-// List returns all keys, sorted by id and state, and the files that hold none.
+// List returns all keys, sorted by id and state, and the files without a usable key.
 func (s *Store) List() ([]Entry, []Problem, error) {
 	unlock, err := s.lock(posix.Shared)
 	if err != nil {
@@ -212,7 +212,7 @@ func (s *Store) listPlace(p place) (entries []Entry, problems []Problem, err err
 	for _, name := range names {
 		e, err := s.entry(p, name)
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // removed by hand meanwhile
+		case errors.Is(err, fs.ErrNotExist): // removed by hand in the meantime
 		case err != nil:
 			problems = append(problems, Problem{filepath.Join(s.dir, p.dir, name), err})
 		default:
@@ -239,7 +239,7 @@ func (s *Store) entry(p place, name string) (Entry, error) {
 	return Entry{ID: id, State: p.state, Key: key, Path: path, Modified: info.ModTime()}, nil
 }
 
-// readNames lists a state directory without temporary files.
+// readNames lists a state directory without its temporary files.
 func readNames(dir string) ([]string, error) {
 	d, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -258,13 +258,13 @@ func readNames(dir string) ([]string, error) {
 type Submission struct {
 	ID  salt.MinionID
 	Key PublicKey
-	// Host is where it comes from; each has a part of the places for keys that wait.
+	// Host is where it comes from; each host has a limit of its own for waiting keys.
 	Host string
-	// Decided says that rules are about to take the key out of those that wait: it
-	// is stored though there is no room.
+	// Decided means that rules are about to decide about the key: it is stored even if there is
+	// no room.
 	Decided bool
-	// Here says whether the holder of a key is connected; nil is for nobody. Its key
-	// makes no room for others.
+	// Here reports whether the holder of a key is connected; nil means that none is. Such keys
+	// are not removed to make room for others.
 	Here func(PublicKey) bool
 }
 
@@ -274,11 +274,10 @@ func (s *Store) Submit(id salt.MinionID, key PublicKey) (State, error) {
 	return state, err
 }
 
-// SubmitFrom is for a minion that connects: it returns the state of its key, and
-// records a key not seen before, as pending if the id is free, as denied if
-// another key holds it. Calling it again changes nothing. Where there is no room the
-// key that was not seen for the longest time gives way; if none can, the state is
-// Denied, with an error that is ErrFull.
+// SubmitFrom returns the state of the key of a minion that connects, and records a new key: as
+// pending if the id is free, as denied if another key holds it. Calling it again changes
+// nothing. If there is no room, the key that was not seen for the longest time is removed; if
+// none can be, the state is Denied, with an error that wraps ErrFull.
 func (s *Store) SubmitFrom(k Submission) (state State, isNew bool, err error) {
 	found, state, err := s.look(k.ID, k.Key)
 	if err != nil || found && state != Pending && state != Denied {
@@ -323,7 +322,7 @@ func (s *Store) record(k Submission, state State) error {
 	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
 		return err
 	}
-	// It is not synced: its holder brings it again, and anybody can bring one.
+	// It is not synced: its holder will submit it again, and anybody can submit one.
 	if err := atomicfile.Place(path, k.Key.PEM(), publicMode); err != nil {
 		return err
 	}
@@ -343,13 +342,12 @@ func (s *Store) freeName(p place, id salt.MinionID) (string, error) {
 	return "", fmt.Errorf("%w: %d keys of this id are %s", ErrFull, len(p.names(id)), p.state)
 }
 
-// Accept makes e the accepted key of its id. It is an error that is ErrTaken if
-// another one is: that one must be deleted or rejected first, by somebody who
-// means it. Accepting an accepted key does nothing.
+// Accept makes e the accepted key of its id. If another key is, the error wraps ErrTaken: an
+// operator must delete or reject that one first. Accepting an accepted key does nothing.
 func (s *Store) Accept(e Entry) error { return s.move(e, Accepted) }
 
-// Reject makes the master refuse the key of e from now on. Other keys of the
-// same id stay what they are.
+// Reject makes the master refuse the key of e from now on. It does not affect other keys of the
+// same id.
 func (s *Store) Reject(e Entry) error { return s.move(e, Rejected) }
 
 func (s *Store) move(e Entry, to State) error {
@@ -369,23 +367,23 @@ func (s *Store) move(e Entry, to State) error {
 	if err := os.MkdirAll(filepath.Dir(target), dirMode); err != nil {
 		return err
 	}
-	// A key that waits was not synced, see record. One that is decided upon is brought by
-	// nobody again.
+	// A waiting key was not synced, see record. One that is decided will not be submitted
+	// again.
 	if err := posix.SyncPath(from); err != nil {
 		return fmt.Errorf("sync the key of minion %q: %w", e.ID, err)
 	}
 	if err := os.Rename(from, target); err != nil {
 		return fmt.Errorf("move the key of minion %q: %w", e.ID, err)
 	}
-	// A copy elsewhere, put there by hand, would contradict the decision.
+	// A copy in another state, put there by hand, would contradict the decision.
 	if err := s.removeCopies(e, target); err != nil {
 		return err
 	}
 	return errors.Join(posix.SyncPath(filepath.Dir(target)), posix.SyncPath(filepath.Dir(from)))
 }
 
-// locate returns the file that holds the key of e in the state of e. The path
-// in e may be stale and is not believed.
+// locate returns the file with the key of e in the state of e. It does not use the path in e,
+// which may be outdated.
 func (s *Store) locate(e Entry) (string, error) {
 	p, ok := placeOf(e.State)
 	if _, err := salt.ParseMinionID(string(e.ID)); err != nil || !ok || e.Key.IsZero() {
@@ -401,7 +399,7 @@ func (s *Store) locate(e Entry) (string, error) {
 		"somebody else was faster; look at the keys again with: salt-key -L")
 }
 
-// target returns where the key of e is to be in the state to.
+// target returns the path for the key of e in the state to.
 func (s *Store) target(e Entry, to State) (string, error) {
 	p, _ := placeOf(to)
 	path, err := s.freeName(p, e.ID)
@@ -421,7 +419,7 @@ func (s *Store) target(e Entry, to State) (string, error) {
 		fmt.Sprintf("if that key is to go, delete it first with: salt-key -d %s@%s", e.ID, held))
 }
 
-// removeCopies removes the key of e from all files of its id but keep.
+// removeCopies removes the key of e from all files of its id except keep.
 func (s *Store) removeCopies(e Entry, keep string) error {
 	for _, p := range places {
 		for _, name := range p.names(e.ID) {
@@ -437,8 +435,8 @@ func (s *Store) removeCopies(e Entry, keep string) error {
 	return nil
 }
 
-// Delete forgets the key of e: when it is seen again it is new. Other keys of
-// the same id stay.
+// Delete deletes the key of e: if it is seen again, it is new. It does not affect other keys of
+// the same id.
 func (s *Store) Delete(e Entry) error {
 	unlock, err := s.lock(posix.Exclusive)
 	if err != nil {
@@ -455,7 +453,7 @@ func (s *Store) Delete(e Entry) error {
 	return posix.SyncPath(filepath.Dir(path))
 }
 
-// lock takes the lock of all processes that use the store.
+// lock takes the lock that all processes with this store share.
 func (s *Store) lock(how posix.LockMode) (func(), error) {
 	s.busy.Lock()
 	unlock, err := lockDir(s.dir, how)

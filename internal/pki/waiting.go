@@ -11,28 +11,28 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Bounds of the keys that are pending or denied, which anybody can bring.
+// Limits of the pending and denied keys, which anybody can submit.
 const (
-	// MaxWaiting is ten times the largest fleet that one master is meant for: a first
-	// start of all of them passes, and keys that somebody makes up cost 400 MB of disk
-	// at most (a file takes a block of 4 KiB).
+	// MaxWaiting is ten times the largest fleet that one master is meant for: all of it can
+	// connect for the first time, and forged keys cost at most 400 MB of disk (a file takes a
+	// block of 4 KiB).
 	MaxWaiting = 100_000
-	// MaxWaitingOfHost is the whole of such a fleet behind one address.
+	// MaxWaitingOfHost allows the whole of such a fleet behind one address.
 	MaxWaitingOfHost = 10_000
-	// maxHere is how many keys whose holders are connected are passed over in the
-	// search for one that gives way.
+	// maxHere is how many keys of connected holders are skipped in the search for one to
+	// remove.
 	maxHere = 64
 )
 
-// waitingKey is a key that is pending or denied.
+// waitingKey is a pending or denied key.
 type waitingKey struct {
 	id    salt.MinionID
 	key   PublicKey
 	state State
-	host  string // where it was last seen; "" if it was there before the daemon was
+	host  string // where it was last seen; "" if not since the daemon started
 }
 
-// waiting are the keys that are pending or denied, by the host that brought them.
+// waiting are the pending and denied keys, by the host that has submitted them.
 type waiting struct {
 	most, ofHost int
 	n            int
@@ -84,8 +84,8 @@ func (w *waiting) remove(e *list.Element) {
 	}
 }
 
-// resized notes how many keys a host has, so that the one with the most is known
-// without a look at all.
+// resized records how many keys a host has, so that the host with the most keys is found
+// without a search.
 func (w *waiting) resized(host string, before, after int) {
 	if hosts := w.sizes[before]; hosts != nil {
 		if delete(hosts, host); len(hosts) == 0 {
@@ -104,8 +104,8 @@ func (w *waiting) resized(host string, before, after int) {
 	}
 }
 
-// oldest is the unseen key of the host with the most keys, of all hosts that have one;
-// nil if that is hard to find.
+// oldest returns the longest unseen key of the host with the most keys among those that have
+// one; nil if none is found quickly.
 func (w *waiting) oldest(here func(PublicKey) bool) *list.Element {
 	left := maxHere
 	for size := w.largest; size > 0; size-- {
@@ -121,7 +121,7 @@ func (w *waiting) oldest(here func(PublicKey) bool) *list.Element {
 	return nil
 }
 
-// seen notes that the holder of a key was here just now.
+// seen records that the holder of a key was seen just now.
 func (w *waiting) seen(id salt.MinionID, key PublicKey, host string) {
 	for _, e := range w.ids[id] {
 		if k := e.Value.(*waitingKey); k.key == key {
@@ -134,8 +134,8 @@ func (w *waiting) seen(id salt.MinionID, key PublicKey, host string) {
 	}
 }
 
-// unseen is the key of a host that was not seen for the longest time and whose holder is
-// not connected; nil if that is hard to find.
+// unseen returns the key of a host that was not seen for the longest time and whose holder is
+// not connected; nil if none is found quickly.
 func (w *waiting) unseen(host string, here func(PublicKey) bool) *list.Element {
 	l := w.hosts[host]
 	if l == nil {
@@ -151,7 +151,7 @@ func (w *waiting) unseen(host string, here func(PublicKey) bool) *list.Element {
 	return nil
 }
 
-// sync makes the keys of id those that the files have.
+// sync makes the keys of id match the files.
 func (w *waiting) sync(id salt.MinionID, entries []Entry) {
 	there := map[PublicKey]State{}
 	for _, e := range entries {
@@ -172,7 +172,7 @@ func (w *waiting) sync(id salt.MinionID, entries []Entry) {
 	}
 }
 
-// countWaiting reads what is waiting, the first time. The caller holds the lock.
+// countWaiting reads the waiting keys, the first time. The caller holds the lock.
 func (s *Store) countWaiting() error {
 	if s.waiting != nil {
 		return nil
@@ -194,8 +194,8 @@ func (s *Store) countWaiting() error {
 	return nil
 }
 
-// evict makes space for one more key, of which the oldest of its host or that of the
-// host with the most gives way. The caller holds the lock.
+// evict makes room for one more key: it removes the oldest key of the same host, or of the host
+// with the most. The caller holds the lock.
 func (s *Store) evict(k Submission) error {
 	w := s.waiting
 	var e *list.Element
@@ -215,7 +215,7 @@ func (s *Store) evict(k Submission) error {
 	entry := Entry{ID: old.id, State: old.state, Key: old.key}
 	path, err := s.locate(entry)
 	if err != nil {
-		return nil // it has gone by itself
+		return nil // it is gone already
 	}
 	if err := os.Remove(path); err != nil {
 		return err
@@ -227,8 +227,7 @@ func (s *Store) evict(k Submission) error {
 	return nil
 }
 
-// OfAll returns the keys of some ids, as they were at one moment, and what is wrong with
-// files that hold none.
+// OfAll returns the keys of some ids, all as of one moment, and the problems with files.
 func (s *Store) OfAll(ids []salt.MinionID) (all map[salt.MinionID][]Entry, problems []error, err error) {
 	unlock, err := s.lock(posix.Exclusive)
 	if err != nil {

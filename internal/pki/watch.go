@@ -15,11 +15,11 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// watchPause gathers the changes of one command, such as the acceptance of a
-// thousand keys, into few signals.
+// watchPause gathers the changes of one command, such as the acceptance of a thousand keys,
+// into a few signals.
 const watchPause = 10 * time.Millisecond
 
-// Seen is what changed in a store.
+// Seen is what has changed in a store.
 type Seen struct {
 	IDs     map[salt.MinionID]bool // whose keys changed
 	Clients bool                   // a key of a client changed
@@ -34,9 +34,8 @@ func (s *Seen) add(other Seen) {
 	s.Clients, s.All = s.Clients || other.Clients, s.All || other.All
 }
 
-// Watch sends on the channel what changed, whoever changed it. Changes are gathered, and
-// none is lost. The channel is closed when ctx has ended and nothing of the watch is
-// running any more.
+// Watch sends what has changed, whoever changed it. Changes are gathered, and none is lost. The
+// channel is closed after ctx has ended and the watch has stopped.
 func (s *Store) Watch(ctx context.Context, log *slog.Logger) (<-chan Seen, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -57,8 +56,8 @@ func (s *Store) Watch(ctx context.Context, log *slog.Logger) (<-chan Seen, error
 	return changed, nil
 }
 
-// watched lists the directory of the store, too: in it the state directories
-// may be replaced, by a restored backup for example.
+// watched includes the directory of the store itself: the state directories in it may be
+// replaced, for example by a restored backup.
 func (s *Store) watched() []string {
 	dirs := []string{s.dir, filepath.Join(s.dir, clientsDir)}
 	for _, p := range places {
@@ -88,7 +87,7 @@ func (s *Store) pass(ctx context.Context, watcher *fsnotify.Watcher, changed cha
 			waiting = true
 			pause.Reset(watchPause)
 		case err := <-watcher.Errors: // an overflow, for example: something did change
-			log.Warn("watch on the key directory stumbled", "dir", s.dir, "err", err)
+			log.Warn("the watch on the key directory reported an error", "dir", s.dir, "err", err)
 			seen.All, waiting = true, true
 			pause.Reset(watchPause)
 		case <-pause.C:
@@ -99,8 +98,8 @@ func (s *Store) pass(ctx context.Context, watcher *fsnotify.Watcher, changed cha
 	}
 }
 
-// relevant tells what an event can mean for keys, and takes up the watch on a state
-// directory that was made anew.
+// relevant returns what an event can mean for keys, and renews the watch on a state directory
+// that was made again.
 func (s *Store) relevant(watcher *fsnotify.Watcher, event fsnotify.Event, log *slog.Logger) (seen Seen, ok bool) {
 	dir, name := filepath.Split(event.Name)
 	if dir = filepath.Clean(dir); dir != filepath.Clean(s.dir) {
@@ -118,7 +117,7 @@ func (s *Store) relevant(watcher *fsnotify.Watcher, event fsnotify.Event, log *s
 	return Seen{All: true}, true
 }
 
-// changed is what a file in a state directory stands for: nothing if it is a temporary
+// changed returns what a file in a state directory stands for: nothing if it is a temporary
 // one.
 func (s *Store) changed(dir, name string) Seen {
 	if strings.HasPrefix(name, ".") {
@@ -135,10 +134,10 @@ func (s *Store) changed(dir, name string) Seen {
 			return Seen{IDs: map[salt.MinionID]bool{id: true}}
 		}
 	}
-	return Seen{All: true} // a file with the name of no minion: to be told of
+	return Seen{All: true} // a file whose name is not an id: to be reported
 }
 
-// signal leaves what was not yet taken in place.
+// signal adds to a signal that was not yet received.
 func signal(changed chan Seen, seen Seen) {
 	select {
 	case old := <-changed:

@@ -1,7 +1,7 @@
-// Package posix holds what Brine asks of POSIX, in one form for Linux, macOS and Windows:
-// owners and locks of files, signals, users of processes. What a system does not have
-// fails with an error that says so and wraps errors.ErrUnsupported. It decides nothing;
-// what a process may do is for its callers and for the system.
+// Package posix has what Brine needs from POSIX, with one interface for Linux, macOS and Windows:
+// owners and locks of files, signals, users of processes. If a system does not support something,
+// the error says so and wraps errors.ErrUnsupported. The package decides nothing; its callers and
+// the system decide what a process may do.
 package posix
 
 import (
@@ -12,22 +12,21 @@ import (
 	"runtime"
 )
 
-// Stat is what the system knows of a file beyond its fs.FileInfo. Times are nanoseconds
-// since 1970.
+// Stat has file metadata that fs.FileInfo lacks. Times are nanoseconds since 1970.
 type Stat struct {
 	Device, Inode, Links      uint64
 	UID, GID, Mode            uint32
 	Access, Modified, Changed int64
 }
 
-// FileSystem is what statfs tells of the file system at a path.
+// FileSystem is the result of statfs for a path.
 type FileSystem struct {
 	BlockSize               uint64
-	Blocks, Free, Available uint64 // in blocks; Available is what others than root may use
+	Blocks, Free, Available uint64 // in blocks; Available is what users other than root may use
 	Files, FreeFiles        uint64
 }
 
-// System is what uname tells.
+// System is the result of uname.
 type System struct{ Sysname, Nodename, Release, Version, Machine string }
 
 // Credential is the user that a program runs as.
@@ -36,7 +35,7 @@ type Credential struct {
 	Groups   []uint32
 }
 
-// How a file is locked.
+// LockMode is the way a file is locked.
 type LockMode int
 
 const (
@@ -44,28 +43,28 @@ const (
 	Exclusive
 )
 
-// ErrLocked is returned by TryLock while somebody else has the lock.
+// ErrLocked is returned by TryLock if another process has the lock.
 var ErrLocked = errors.New("it is locked")
 
-// What Access asks for.
+// Permissions for Access.
 const (
 	MayExecute = 1
 	MayWrite   = 2
 	MayRead    = 4
 )
 
-// Unsupported is the error of a function for what this system does not have.
+// Unsupported returns the error for a function that this system does not support.
 func Unsupported(what string) error {
 	return &unsupported{what}
 }
 
 type unsupported struct{ what string }
 
-func (u *unsupported) Error() string { return fmt.Sprintf("%s is not to be had on %s", u.what, name()) }
+func (u *unsupported) Error() string { return fmt.Sprintf("%s is not supported on %s", u.what, name()) }
 
 func (u *unsupported) Unwrap() error { return errors.ErrUnsupported }
 
-// name is what people call the system.
+// name returns the usual name of the system.
 func name() string {
 	switch runtime.GOOS {
 	case "darwin":
@@ -76,15 +75,15 @@ func name() string {
 	return runtime.GOOS
 }
 
-// Owner says in the terms of POSIX whose the file at path is, which info describes, and what
-// who may do with it: also on Windows, which has access lists instead of bits.
-// There 0 is the system and its administrators, and os.Geteuid() this process's user.
+// Owner returns the owner of the file at path, which info describes, and its permissions, in the
+// terms of POSIX, also on Windows, which has access lists instead of mode bits. There, 0 is the
+// system and its administrators, and os.Geteuid() this process's user.
 func Owner(path string, info fs.FileInfo) (uid int, mode fs.FileMode, err error) {
 	return owner(path, info)
 }
 
-// Lock waits for the lock on a file. It ends with the file, or with the process.
+// Lock waits for the lock on a file. The lock ends when the file is closed or the process ends.
 func Lock(f *os.File, how LockMode) error { return lock(f, how, true) }
 
-// TryLock takes the lock on a file or fails at once, with ErrLocked if another has it.
+// TryLock takes the lock on a file or fails at once, with ErrLocked if another process has it.
 func TryLock(f *os.File, how LockMode) error { return lock(f, how, false) }

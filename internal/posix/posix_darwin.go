@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StatOf is the rest of what a Stat or Lstat has told.
+// StatOf returns the further metadata from a Stat or Lstat.
 func StatOf(info fs.FileInfo) (Stat, error) {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -20,7 +20,7 @@ func StatOf(info fs.FileInfo) (Stat, error) {
 	}, nil
 }
 
-// StatFS tells of the file system at a path.
+// StatFS describes the file system at a path.
 func StatFS(path string) (FileSystem, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
@@ -29,8 +29,11 @@ func StatFS(path string) (FileSystem, error) {
 	return FileSystem{uint64(s.Bsize), s.Blocks, s.Bfree, s.Bavail, s.Files, s.Ffree}, nil
 }
 
-// SyncData is SyncPath: there is nothing less.
+// SyncData is SyncPath: macOS has no cheaper call.
 func SyncData(path string) error { return SyncPath(path) }
 
-// Allocate fails: the room for a file is made by writing it.
+// AllocateMore fails, as Allocate does.
+func AllocateMore(*os.File, int64) error { return Unsupported("room behind the end of a file") }
+
+// Allocate fails: space for a file is allocated by writing it.
 func Allocate(*os.File, int64) error { return Unsupported("room for a file before it is written") }

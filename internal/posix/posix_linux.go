@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StatOf is the rest of what a Stat or Lstat has told.
+// StatOf returns the further metadata from a Stat or Lstat.
 func StatOf(info fs.FileInfo) (Stat, error) {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -21,7 +21,7 @@ func StatOf(info fs.FileInfo) (Stat, error) {
 	}, nil
 }
 
-// StatFS tells of the file system at a path.
+// StatFS describes the file system at a path.
 func StatFS(path string) (FileSystem, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
@@ -43,8 +43,22 @@ func SyncData(path string) error {
 	}
 }
 
-// Allocate makes room for the first bytes of a file; ErrUnsupported is of a file system
-// that cannot.
+// AllocateMore reserves this many bytes after the end of a file without changing its size;
+// ErrUnsupported means that the file system cannot do that.
+func AllocateMore(f *os.File, size int64) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, info.Size(), size)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return Unsupported("room behind the end of a file")
+	}
+	return err
+}
+
+// Allocate reserves space for the first size bytes of a file; ErrUnsupported means that the file
+// system cannot do that.
 func Allocate(f *os.File, size int64) error {
 	err := unix.Fallocate(int(f.Fd()), 0, 0, size)
 	if errors.Is(err, unix.EOPNOTSUPP) {

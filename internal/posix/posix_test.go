@@ -52,7 +52,7 @@ func TestOwner(t *testing.T) {
 
 func TestUnsupportedNamesWhatAndWhere(t *testing.T) {
 	err := Unsupported("a umask")
-	if !errors.Is(err, errors.ErrUnsupported) || !strings.HasPrefix(err.Error(), "a umask is not to be had on ") {
+	if !errors.Is(err, errors.ErrUnsupported) || !strings.HasPrefix(err.Error(), "a umask is not supported on ") {
 		t.Errorf("%v", err)
 	}
 }

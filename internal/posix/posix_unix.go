@@ -23,8 +23,8 @@ func owner(_ string, info fs.FileInfo) (uid int, mode fs.FileMode, err error) {
 	return int(s.UID), info.Mode(), err
 }
 
-// OpenLock opens what is locked for a directory: the directory itself, so that no user's
-// lock file stands in another user's way.
+// OpenLock opens the file to lock for a directory: the directory itself, so that one user's lock
+// file cannot block another user.
 func OpenLock(dir string) (*os.File, error) { return os.Open(dir) }
 
 func lock(f *os.File, how LockMode, wait bool) error {
@@ -47,7 +47,7 @@ func lock(f *os.File, how LockMode, wait bool) error {
 	}
 }
 
-// Unlock releases the lock also for children that have the file.
+// Unlock releases the lock also for children that inherited the file.
 func Unlock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }
 
 // Kill sends a signal to a process.
@@ -56,23 +56,23 @@ func Kill(pid int, signal syscall.Signal) error { return syscall.Kill(pid, signa
 // KillGroup sends a signal to each process of a group.
 func KillGroup(group int, signal syscall.Signal) error { return syscall.Kill(-group, signal) }
 
-// Gone says that there is no such process.
+// Gone reports whether there is no such process.
 func Gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// NoProcess says whether err is that of a signal to a process that is not there.
+// NoProcess reports whether err is that of a signal to a missing process.
 func NoProcess(err error) bool { return errors.Is(err, syscall.ESRCH) }
 
-// Group lets a program that is not started yet lead a process group of its own.
+// Group makes a program that is not yet started lead its own process group.
 func Group(c *exec.Cmd) { attributes(c).Setpgid = true }
 
-// Session lets a program that is not started yet lead a session of its own.
+// Session makes a program that is not yet started lead its own session.
 func Session(c *exec.Cmd) {
 	a := attributes(c)
 	a.Setpgid, a.Setsid = false, true
 }
 
-// RunAs lets a program that is not started yet be that user's, and root its root directory, where it is not
-// empty.
+// RunAs makes a program that is not yet started run as user, with root as its root directory unless
+// that is empty.
 func RunAs(c *exec.Cmd, user *Credential, root string) error {
 	a := attributes(c)
 	a.Chroot = root
@@ -89,7 +89,7 @@ func attributes(c *exec.Cmd) *syscall.SysProcAttr {
 	return c.SysProcAttr
 }
 
-// Become makes this process another user's. It takes root, and cannot be undone.
+// Become changes the user of this process. It needs root, and cannot be undone.
 func Become(uid, gid int, groups []int) error {
 	if err := syscall.Setgroups(groups); err != nil {
 		return &os.SyscallError{Syscall: "setgroups", Err: err}
@@ -97,13 +97,13 @@ func Become(uid, gid int, groups []int) error {
 	if err := syscall.Setgid(gid); err != nil {
 		return &os.SyscallError{Syscall: "setgid", Err: err}
 	}
-	if err := syscall.Setuid(uid); err != nil { // last: it takes the right to do the others
+	if err := syscall.Setuid(uid); err != nil { // last: afterwards the process may not do the others
 		return &os.SyscallError{Syscall: "setuid", Err: err}
 	}
 	return nil
 }
 
-// Signalled is the signal that has ended a process, 0 for none.
+// Signalled returns the signal that ended a process, 0 for none.
 func Signalled(s *os.ProcessState) syscall.Signal {
 	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
 		return w.Signal()
@@ -111,11 +111,11 @@ func Signalled(s *os.ProcessState) syscall.Signal {
 	return 0
 }
 
-// SignalNumber is the number of a signal such as SIGTERM, 0 for a name that there is not.
+// SignalNumber returns the number of a signal such as SIGTERM, 0 for an unknown name.
 func SignalNumber(name string) syscall.Signal { return unix.SignalNum(name) }
 
-// Access asks the system whether the user that this process acts as may do with a path
-// what mode says, a sum of MayRead, MayWrite and MayExecute; 0 asks whether it is there.
+// Access asks the system whether the effective user of this process has the permissions in mode for
+// a path: a sum of MayRead, MayWrite and MayExecute; 0 asks whether it exists.
 func Access(path string, mode uint32) error {
 	if err := unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS); err != nil {
 		return &os.PathError{Op: "access", Path: path, Err: err}
@@ -123,18 +123,18 @@ func Access(path string, mode uint32) error {
 	return nil
 }
 
-// Uname tells name and version of the system.
+// Uname returns the name and version of the system.
 func Uname() System {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
-		return System{} // it fails for a bad address only
+		return System{} // it fails only for a bad address
 	}
 	s := func(b []byte) string { return unix.ByteSliceToString(b) }
 	return System{s(u.Sysname[:]), s(u.Nodename[:]), s(u.Release[:]), s(u.Version[:]), s(u.Machine[:])}
 }
 
-// OpenFiles is how many files this process may have open. It raises the limit as far as
-// the process may; failed says why it could not.
+// OpenFiles returns how many files this process may have open. It raises the limit as far as the
+// process may; failed says why it could not.
 func OpenFiles() (limit uint64, failed, err error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
@@ -142,7 +142,7 @@ func OpenFiles() (limit uint64, failed, err error) {
 	}
 	if r.Cur < r.Max {
 		raised := syscall.Rlimit{Cur: r.Max, Max: r.Max}
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &raised); err != nil { // that of syscall tells the runtime, too
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &raised); err != nil { // syscall.Setrlimit also informs the runtime
 			return r.Cur, err, nil
 		}
 		r.Cur = r.Max
@@ -150,7 +150,7 @@ func OpenFiles() (limit uint64, failed, err error) {
 	return r.Cur, nil, nil
 }
 
-// SyncPath brings a file, or the names that a directory has, to the disk.
+// SyncPath syncs a file, or the names in a directory, to disk.
 func SyncPath(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -159,5 +159,5 @@ func SyncPath(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Restrict does nothing: the mode of a file says who may use it.
+// Restrict does nothing: the mode of a file already defines who may use it.
 func Restrict(string, fs.FileMode) error { return nil }

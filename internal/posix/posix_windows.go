@@ -21,11 +21,11 @@ const (
 	NoWaiting = 0
 )
 
-// somebody is the user number of all but administrators and this process's user.
+// somebody is the user number of everyone except administrators and this process's user.
 const somebody = 65534
 
-// owner reads the access list: what it allows to others than the owner, the system and
-// administrators are the bits of others.
+// owner reads the access list: what it allows to users other than the owner, the system and
+// administrators becomes the mode bits of others.
 func owner(path string, info fs.FileInfo) (uid int, mode fs.FileMode, err error) {
 	sd, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
 	if err != nil {
@@ -40,7 +40,7 @@ func owner(path string, info fs.FileInfo) (uid int, mode fs.FileMode, err error)
 		return somebody, 0, err
 	}
 	dacl, _, err := sd.DACL()
-	if err != nil { // none allows everything to everybody
+	if err != nil { // no list allows everything to everybody
 		return number(sid, self), info.Mode() | 0o077, nil
 	}
 	others, err := othersMay(dacl, self)
@@ -58,7 +58,7 @@ func thisUser() (*windows.SID, error) {
 	return u.User.Sid, nil
 }
 
-// number is the user number for an owner.
+// number returns the user number for an owner.
 func number(sid, self *windows.SID) int {
 	switch {
 	case sid.Equals(self):
@@ -69,7 +69,7 @@ func number(sid, self *windows.SID) int {
 	return somebody
 }
 
-// trusted says whether sid is the system or its administrators, who can do anything.
+// trusted reports whether sid is the system or its administrators, who can do anything.
 func trusted(sid *windows.SID) bool {
 	return sid.IsWellKnown(windows.WinLocalSystemSid) || sid.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
 		sid.IsWellKnown(windows.WinCreatorOwnerSid) || sid.String() == trustedInstaller
@@ -78,7 +78,7 @@ func trusted(sid *windows.SID) bool {
 // trustedInstaller is the service that owns the files of the system.
 const trustedInstaller = "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464"
 
-// What rights in an entry of an access list let somebody read, or change.
+// The rights in an entry of an access list that allow a user to read, or to change.
 const (
 	readRights  = windows.FILE_READ_DATA | windows.GENERIC_READ | windows.GENERIC_ALL
 	writeRights = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | windows.FILE_WRITE_EA | windows.FILE_WRITE_ATTRIBUTES |
@@ -86,8 +86,8 @@ const (
 	fileDeleteChild = 0x40
 )
 
-// othersMay is what entries allow to whoever is neither trusted nor self. What others deny is not
-// looked at: it only takes away.
+// othersMay returns what the entries allow to users that are neither trusted nor self. Deny entries
+// are ignored: they only remove rights.
 func othersMay(dacl *windows.ACL, self *windows.SID) (mode fs.FileMode, err error) {
 	for i := range uint32(dacl.AceCount) {
 		var ace *windows.ACCESS_ALLOWED_ACE
@@ -99,7 +99,7 @@ func othersMay(dacl *windows.ACL, self *windows.SID) (mode fs.FileMode, err erro
 			continue
 		case windows.ACCESS_ALLOWED_ACE_TYPE:
 		default:
-			return 0o077, nil // an entry of another form may allow anything
+			return 0o077, nil // an entry of another type may allow anything
 		}
 		sid := (*windows.SID)(unsafe.Pointer(&ace.SidStart))
 		if ace.Header.AceFlags&windows.INHERIT_ONLY_ACE != 0 || sid.Equals(self) || trusted(sid) {
@@ -115,7 +115,7 @@ func othersMay(dacl *windows.ACL, self *windows.SID) (mode fs.FileMode, err erro
 	return mode, nil
 }
 
-// Protect closes a file or a directory, and what will be in it, to all but the system, its
+// Protect restricts a file or a directory, and its future content, to the system, its
 // administrators and the user of this process.
 func Protect(path string) error {
 	self, err := thisUser()
@@ -138,12 +138,12 @@ func Protect(path string) error {
 	return nil
 }
 
-// StatOf fails: Windows has no such numbers.
+// StatOf fails: Windows does not have these numbers.
 func StatOf(info fs.FileInfo) (Stat, error) {
 	return Stat{}, Unsupported("the number of the owner of " + info.Name())
 }
 
-// StatFS tells of the volume at a path, in bytes.
+// StatFS describes the volume at a path, in bytes.
 func StatFS(path string) (FileSystem, error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {
@@ -156,12 +156,13 @@ func StatFS(path string) (FileSystem, error) {
 	return s, nil
 }
 
-// OpenLock opens what is locked for a directory: a file in it, since a directory cannot be.
+// OpenLock opens the file to lock for a directory: a file in it, since a directory cannot be
+// locked.
 func OpenLock(dir string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, ".lock"), os.O_RDWR|os.O_CREATE, 0o600)
 }
 
-// beyond is the place of the byte that is locked: what lies in the file stays readable.
+// beyond is the position of the locked byte: the content of the file stays readable.
 var beyond = windows.Overlapped{OffsetHigh: 1 << 30}
 
 func lock(f *os.File, how LockMode, wait bool) error {
@@ -186,13 +187,16 @@ func Unlock(f *os.File) error {
 	return windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &at)
 }
 
-// SyncData is SyncPath: there is nothing less.
+// SyncData is SyncPath: Windows has no cheaper call.
 func SyncData(path string) error { return SyncPath(path) }
 
-// Allocate fails: the room for a file is made by writing it.
+// AllocateMore fails, as Allocate does.
+func AllocateMore(*os.File, int64) error { return Unsupported("room behind the end of a file") }
+
+// Allocate fails: space for a file is allocated by writing it.
 func Allocate(*os.File, int64) error { return Unsupported("room for a file before it is written") }
 
-// Kill ends a process, whichever signal of those that end one is named.
+// Kill ends a process; signal may be any signal that ends one.
 func Kill(pid int, signal syscall.Signal) error {
 	switch signal {
 	case syscall.SIGTERM, syscall.SIGKILL, syscall.SIGABRT, syscall.SIGINT, syscall.SIGQUIT:
@@ -207,7 +211,7 @@ func Kill(pid int, signal syscall.Signal) error {
 	return p.Kill()
 }
 
-// KillGroup ends a process and those that it has started; signal 0 only asks for it.
+// KillGroup ends a process and its children; signal 0 only checks that it exists.
 func KillGroup(group int, signal syscall.Signal) error {
 	if signal == 0 {
 		if Gone(group) {
@@ -218,7 +222,7 @@ func KillGroup(group int, signal syscall.Signal) error {
 	return exec.Command("taskkill", "/T", "/F", "/PID", strconv.Itoa(group)).Run()
 }
 
-// Gone says that there is no such process.
+// Gone reports whether there is no such process.
 func Gone(pid int) bool {
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(pid))
 	if err != nil {
@@ -230,17 +234,17 @@ func Gone(pid int) bool {
 	return windows.GetExitCodeProcess(h, &code) == nil && code != stillActive
 }
 
-// NoProcess says whether err is that of a process that is not there.
+// NoProcess reports whether err is that of a missing process.
 func NoProcess(err error) bool {
 	return errors.Is(err, os.ErrProcessDone) || errors.Is(err, windows.ERROR_INVALID_PARAMETER)
 }
 
-// Group lets a program that is not started yet lead a process group of its own.
+// Group makes a program that is not yet started lead its own process group.
 func Group(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
 }
 
-// Session lets a program that is not started yet live without this one's console.
+// Session makes a program that is not yet started run without this program's console.
 func Session(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS}
 }
@@ -259,16 +263,16 @@ func RunAs(_ *exec.Cmd, user *Credential, root string) error {
 // Become fails.
 func Become(int, int, []int) error { return Unsupported("another user for a process that runs") }
 
-// Signalled is 0: signals end no process.
+// Signalled returns 0: signals end no process.
 func Signalled(*os.ProcessState) syscall.Signal { return 0 }
 
-// SignalNumber is the number of a signal such as SIGTERM, 0 for a name that there is not.
+// SignalNumber returns the number of a signal such as SIGTERM, 0 for an unknown name.
 func SignalNumber(name string) syscall.Signal {
 	return map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGKILL": syscall.SIGKILL, "SIGABRT": syscall.SIGABRT, "SIGINT": syscall.SIGINT, "SIGQUIT": syscall.SIGQUIT}[name]
 }
 
-// Access says whether a path is there and, of files, is not write-protected; the access
-// list is asked only when something is done.
+// Access reports as an error if a path does not exist or a file is write-protected; the access list
+// is only checked when the file is used.
 func Access(path string, mode uint32) error {
 	info, err := os.Stat(path)
 	if err == nil && mode&MayWrite != 0 && info.Mode().Perm()&0o200 == 0 {
@@ -277,23 +281,23 @@ func Access(path string, mode uint32) error {
 	return err
 }
 
-// Uname tells name and version of the system.
+// Uname returns the name and version of the system.
 func Uname() System {
 	v := windows.RtlGetVersion()
-	node, _ := os.Hostname() // a machine without a name has an empty one
+	node, _ := os.Hostname() // "" if the machine has no name
 	version := fmt.Sprintf("%d.%d.%d", v.MajorVersion, v.MinorVersion, v.BuildNumber)
 	return System{"Windows", node, version, version, machine()}
 }
 
-// machine is the architecture in the words of uname.
+// machine returns the architecture as uname names it.
 func machine() string {
 	return map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 }
 
-// OpenFiles is how many files a process may have open: no limit stands in the way.
+// OpenFiles returns how many files a process may have open: Windows has no practical limit.
 func OpenFiles() (limit uint64, failed, err error) { return 1 << 16, nil, nil }
 
-// SyncPath brings a file to the disk. The names in a directory Windows writes by itself.
+// SyncPath syncs a file to disk. Windows itself syncs the names in a directory.
 func SyncPath(path string) error {
 	if info, err := os.Stat(path); err != nil || info.IsDir() {
 		return err
@@ -305,7 +309,7 @@ func SyncPath(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Restrict closes a file or directory to others where its mode would: see Protect.
+// Restrict makes a file or directory inaccessible to others if its mode says so: see Protect.
 func Restrict(path string, mode fs.FileMode) error {
 	if mode&0o077 != 0 {
 		return nil

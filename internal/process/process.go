@@ -1,6 +1,6 @@
-// Package process runs programs: argument vectors, never a shell, each in a process
-// group of its own that ends as a whole, with its output bounded and kept byte for
-// byte. It does not decide what is run or as whom, and it logs nothing.
+// Package process runs programs: argument vectors, never a shell, each in its own process group
+// that ends as a whole, with limited output that is kept byte for byte. It does not decide what is
+// run or as which user, and it logs nothing.
 package process
 
 import (
@@ -22,17 +22,16 @@ import (
 )
 
 const (
-	// MaxOutput bounds what is kept of each stream of a program. The whole
-	// output is held in memory and sent in one answer; beyond this the machine
-	// suffers more than the caller gains, and a file is the better way.
+	// MaxOutput limits how much of each stream of a program is kept, in bytes. The whole output
+	// is in memory and is sent in one answer; larger output belongs in a file.
 	MaxOutput = 1 << 30
 
-	// killGrace is what a program gets between SIGTERM and SIGKILL.
+	// killGrace is the time between SIGTERM and SIGKILL.
 	killGrace = 2 * time.Second
 
-	// outputGrace is how long a program's output is read after it has ended,
-	// when a child that it left behind still holds the pipe open. What the child
-	// writes later is read and dropped, so that it does not die of SIGPIPE.
+	// outputGrace is how long output is read after the program has ended, if a child of it still
+	// holds the pipe open. Later output of the child is read and dropped, so that it does not die
+	// of SIGPIPE.
 	outputGrace = time.Second
 )
 
@@ -41,42 +40,41 @@ var (
 	errOutput  = errors.New("the output exceeds its limit: write it to a file instead")
 )
 
-// Program is a program to run, once, in a process group of its own.
+// Program is a program to run once, in its own process group.
 type Program struct {
 	Args       []string          // Args[0] is looked up in PATH
 	Dir        string            // "" for that of this process
 	Env        []string          // the whole environment; nil for that of this process
 	Stdin      *string           // nil for an empty one
-	Files      []*os.File        // what the program finds open as 3, 4 and so on
+	Files      []*os.File        // open in the program as descriptors 3, 4 and so on
 	Credential *posix.Credential // nil for that of this process
 	Umask      string            // octal digits, "" for that of this process
 	Chroot     string
 	Timeout    time.Duration // 0 for none
 	Merge      bool          // write stderr into stdout, in the order written
 	Limit      int           // bytes to keep of each stream; 0 for MaxOutput
-	Watcher    Watcher       // sees the output while the program runs; may be nil
+	Watcher    Watcher       // gets the output while the program runs; may be nil
 }
 
-// Watcher sees what a program writes, as it is read. While Wrote does not return
-// the program's pipe is not read on: it is slowed down as by any slow reader. From
-// Ended on, which is called when the program has ended, Wrote must not wait.
+// Watcher gets the output of a program while it is read. While Wrote runs, the program's pipe is
+// not read: the program is slowed down as by any slow reader. Ended is called when the program has
+// ended; after that, Wrote must not block.
 type Watcher interface {
 	Wrote(toStderr bool, b []byte)
 	Ended()
 }
 
-// Ending is what a program left.
+// Ending is the result of a program.
 type Ending struct {
 	PID            int
-	Code           int // minus the signal's number if one ended it
+	Code           int // minus the signal's number if a signal ended it
 	Stdout, Stderr string
 	TimedOut       bool
 }
 
-// Run runs the program to its end and returns what it wrote, byte for byte. At
-// the end of ctx, and after the timeout, the whole process group gets SIGTERM,
-// then SIGKILL; the first returns the cause of ctx as an error, the second an
-// ending. A child that the program leaves behind lives on.
+// Run runs the program to its end and returns its output, byte for byte. When ctx ends, and after
+// the timeout, the whole process group gets SIGTERM, then SIGKILL. If ctx has ended, Run returns
+// its cause as an error; a timeout is an Ending. A child that the program leaves running continues.
 func (p *Program) Run(ctx context.Context) (Ending, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -113,8 +111,8 @@ func (p *Program) command() (*exec.Cmd, error) {
 		return nil, posix.Unsupported("a umask")
 	}
 	if p.Umask != "" || p.Chroot != "" && !strings.Contains(args[0], "/") {
-		// Only a process can change its own umask, and only one within the new
-		// root can search its PATH there.
+		// Only a process can change its own umask, and only a process within the new root can
+		// search its PATH there.
 		args = append([]string{"/bin/sh", "-c", `test -z "$0" || umask "$0" && exec "$@"`, p.Umask}, args...)
 	}
 	cmd := exec.Command(args[0], args[1:]...)
@@ -130,7 +128,7 @@ func (p *Program) command() (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// start starts the program with its output captured.
+// start starts the program and captures its output.
 func (p *Program) start(cmd *exec.Cmd, overflow func()) (stdout, stderr *capture, err error) {
 	limit := p.Limit
 	if limit == 0 {
@@ -155,7 +153,7 @@ func (p *Program) start(cmd *exec.Cmd, overflow func()) (stdout, stderr *capture
 	return stdout, stderr, nil
 }
 
-// watch is what shows one stream to the watcher, nil without one.
+// watch returns the function that passes one stream to the watcher, nil without one.
 func (p *Program) watch(toStderr bool) func([]byte) {
 	if p.Watcher == nil {
 		return nil
@@ -163,8 +161,8 @@ func (p *Program) watch(toStderr bool) func([]byte) {
 	return func(b []byte) { p.Watcher.Wrote(toStderr, b) }
 }
 
-// Detach starts the program in a session of its own and returns its pid. It
-// outlives the job and the minion; its output is dropped.
+// Detach starts the program in its own session and returns its pid. It continues after the job and
+// the minion have ended; its output is dropped.
 func (p *Program) Detach() (pid int, err error) {
 	cmd, err := p.command()
 	if err != nil {
@@ -174,11 +172,11 @@ func (p *Program) Detach() (pid int, err error) {
 	if err := cmd.Start(); err != nil {
 		return 0, fmt.Errorf("run %q: %w", p.Args[0], bareExecError(err))
 	}
-	go func() { _ = cmd.Wait() }() // ends with the program; nobody asked how it went
+	go func() { _ = cmd.Wait() }() // ends with the program; its result is not used
 	return cmd.Process.Pid, nil
 }
 
-// bareExecError drops the name of the program, which the message has already.
+// bareExecError removes the name of the program, which the message already has.
 func bareExecError(err error) error {
 	if e, ok := errors.AsType[*exec.Error](err); ok {
 		return e.Err
@@ -189,8 +187,8 @@ func bareExecError(err error) error {
 	return err
 }
 
-// wait waits for the program, and ends it with its group when ctx ends first;
-// then it returns the cause.
+// wait waits for the program, and ends it with its group if ctx ends first; then it returns the
+// cause.
 func wait(ctx context.Context, cmd *exec.Cmd) (cause error) {
 	done := make(chan struct{})
 	go func() {
@@ -207,8 +205,8 @@ func wait(ctx context.Context, cmd *exec.Cmd) (cause error) {
 	return context.Cause(ctx)
 }
 
-// firstSignal is what a group is told before SIGKILL: the signal that the cause
-// names, where it does, else SIGTERM.
+// firstSignal is the signal that a group gets before SIGKILL: the one that the cause names,
+// otherwise SIGTERM.
 func firstSignal(cause error) syscall.Signal {
 	if named, ok := errors.AsType[interface {
 		error
@@ -223,7 +221,7 @@ func firstSignal(cause error) syscall.Signal {
 func endGroup(group int, signal syscall.Signal) {
 	deadline := time.Now().Add(killGrace)
 	for posix.KillGroup(group, signal) == nil && time.Now().Before(deadline) {
-		signal = 0                        // only ask whether one is left
+		signal = 0                        // only check whether a process is left
 		time.Sleep(10 * time.Millisecond) // a group has no event to wait for
 	}
 	_ = posix.KillGroup(group, syscall.SIGKILL) // fails if none is left
@@ -236,19 +234,19 @@ func exitCode(s *os.ProcessState) int {
 	return s.ExitCode()
 }
 
-// capture reads a pipe to its end and keeps what came before take.
+// capture reads a pipe to its end and keeps the output until take is called.
 type capture struct {
 	mu       sync.Mutex
 	text     strings.Builder
 	taken    bool
 	limit    int           // of bytes to keep
-	overflow func()        // called once when there are more
-	watch    func([]byte)  // sees all of it; may be nil
+	overflow func()        // called once when the limit is exceeded
+	watch    func([]byte)  // gets everything; may be nil
 	done     chan struct{} // closed at the end of the pipe; nil without one
 }
 
-// newCapture returns a capture and the pipe to write to, which the caller
-// closes. Its reader ends when the last writer has closed the pipe.
+// newCapture returns a capture and the pipe to write to, which the caller closes. Its reader ends
+// when the last writer has closed the pipe.
 func newCapture(limit int, overflow func(), watch func([]byte)) (*capture, *os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -263,8 +261,7 @@ func newCapture(limit int, overflow func(), watch func([]byte)) (*capture, *os.F
 	return c, w, nil
 }
 
-// Write implements io.Writer. It never fails: a reader that stopped would block
-// the program.
+// Write implements io.Writer. It never fails: if the reader stopped, the program would block.
 func (c *capture) Write(b []byte) (int, error) {
 	if c.keep(b); c.watch != nil {
 		c.watch(b)
@@ -285,7 +282,7 @@ func (c *capture) keep(b []byte) {
 	}
 }
 
-// take returns what was written until the pipe's end or that of ctx.
+// take returns the output up to the pipe's end or that of ctx.
 func (c *capture) take(ctx context.Context) string {
 	if c.done != nil {
 		select {
@@ -299,7 +296,7 @@ func (c *capture) take(ctx context.Context) string {
 	return c.text.String()
 }
 
-// Failure is the error of a program that ended with another code than 0.
+// Failure returns the error of a program whose exit code is not 0.
 func (e Ending) Failure(name string) error {
 	text := strings.TrimSpace(e.Stderr)
 	if text == "" {
@@ -311,8 +308,8 @@ func (e Ending) Failure(name string) error {
 	return fmt.Errorf("%s: exit code %d: %s", name, e.Code, text)
 }
 
-// Beside is the path of the program of that name that lies beside this one, where
-// those that are installed together do. Whether it is there is not looked at.
+// Beside returns the path of the program with that name in the directory of this one, where
+// programs of one installation are. It does not check that it exists.
 func Beside(name string) string {
 	self, err := os.Executable()
 	if err != nil {
@@ -321,12 +318,12 @@ func Beside(name string) string {
 	return filepath.Join(filepath.Dir(self), name)
 }
 
-// daemonEnviron are variables by which a service manager talks to the minion
-// alone: a program that inherited them could speak in its name.
+// daemonEnviron are variables that a service manager sets only for the minion: a program that
+// inherited them could send notifications in its name.
 var daemonEnviron = []string{"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "INVOCATION_ID", "JOURNAL_STREAM"}
 
-// Environ is the minion's environment for its programs, with messages and
-// sorting of the C locale if that is asked for.
+// Environ returns the minion's environment for its programs; with plainLocale, messages and sorting
+// are those of the C locale.
 func Environ(plainLocale bool) []string {
 	var env []string
 	for _, pair := range os.Environ() {

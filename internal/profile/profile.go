@@ -70,7 +70,7 @@ func lookup(name string) func(context.Context, *bytes.Buffer, protocol.Profile) 
 // processor watches the processor until the time is over or nobody waits for it any more.
 func processor(ctx context.Context, w *bytes.Buffer, q protocol.Profile) error {
 	if err := pprof.StartCPUProfile(w); err != nil {
-		return rpc.Errorf(rpc.Busy, "somebody else has a profile of the processor taken: %w", err)
+		return rpc.Errorf(rpc.Busy, "another profile of the processor is being taken: %w", err)
 	}
 	defer pprof.StopCPUProfile()
 	over := time.NewTimer(time.Duration(q.Seconds * float64(time.Second)))

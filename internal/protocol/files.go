@@ -6,11 +6,11 @@ import (
 
 // The requests of the file server.
 const (
-	OpFiles = "files" // Files → FileList ...: what there is
+	OpFiles = "files" // Files → FileList ...: which files exist
 	OpFile  = "file"  // GetFile → File, then its content in pieces, each a message
 )
 
-// Files asks what an environment has; without one, which environments there are.
+// Files asks for the files of an environment; without one, for the environments.
 type Files struct {
 	Environment string `json:"env,omitempty"`
 }
@@ -25,20 +25,20 @@ type FileList struct {
 type GetFile struct {
 	Environment string `json:"env"`
 	Path        string `json:"path"`
-	Have        string `json:"have,omitempty"` // the sum of the content that the principal has: that is not sent again
+	Have        string `json:"have,omitempty"` // the hash of the content that the client has: that is not sent again
 	Stat        bool   `json:"stat,omitempty"` // send no content at all
 }
 
-// OpPush hands a fileserver.Piece of a file to the master; there is no answer but an error.
-// Pieces of a file come one after the other, the first with Offset 0, the last with the sum
-// of the whole.
+// OpPush uploads a fileserver.Piece of a file to the master; there is no answer but an error.
+// Pieces of a file come one after the other, the first with Offset 0, the last with the hash of
+// the whole.
 const OpPush = "push"
 
-// OpRevoke asks the master to forget the key of the minion that asks; the answer is
-// Revoked, a moment before it does so.
+// OpRevoke asks the master to delete the key of the requesting minion; the answer, Revoked,
+// comes shortly before it does so.
 const OpRevoke = "revoke"
 
 // Revoked answers OpRevoke.
 type Revoked struct {
-	Key string `json:"key"` // the fingerprint
+	Key string `json:"key"` // its fingerprint
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// The body of Fire is lines: a sign that no JSON begins with, a line with all
-// but the events, and a line for each event. Thousands of events are written and
-// read like that without anybody going through their data, which is checked once,
-// where they are stored. One JSON document is read too.
+// The body of Fire is lines: a byte that no JSON begins with, a line with everything but the
+// events, and a line for each event. So thousands of events are written and read without
+// parsing their data, which is checked once, where they are stored. A single JSON document can
+// be read, too.
 const fireLines = '\x1e'
 
-// maxFireLines bounds the events of one request: an empty line is one byte, and an event
-// in memory many.
+// maxFireLines limits the events of one request: an empty line is one byte, but an event in
+// memory is many.
 const maxFireLines = 500_000
 
 // fireHead is the first line.
@@ -31,11 +31,11 @@ type fireHead struct {
 	First  int      `json:"first,omitempty"`
 }
 
-// MarshalBinary is AppendBinary behind nothing.
+// MarshalBinary is AppendBinary(nil).
 func (f Fire) MarshalBinary() ([]byte, error) { return f.AppendBinary(nil) }
 
-// AppendBinary writes the body of a request behind b. The data of the events is expected
-// to be JSON; the reader finds out, unless it could be taken for several events.
+// AppendBinary appends the body of a request to b. The data of the events should be JSON: the
+// reader checks it. Only data that could be taken for several events is an error here.
 func (f Fire) AppendBinary(b []byte) ([]byte, error) {
 	head, err := json.Marshal(fireHead{f.ID, f.Form, f.Pretag, f.Live, f.Series, f.First})
 	if err != nil {
@@ -63,7 +63,7 @@ func (f Fire) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary reads the body of a request. The events keep parts of b.
+// UnmarshalBinary reads the body of a request. The events refer to parts of b.
 func (f *Fire) UnmarshalBinary(b []byte) error {
 	if len(b) == 0 || b[0] != fireLines {
 		if err := rpc.CheckBuilt(b); err != nil {

@@ -1,7 +1,7 @@
 package protocol
 
-// The requests for the mine: what minions keep at the master for each other.
+// The requests for the mine: data that minions share through the master.
 const (
-	OpMine    = "mine"     // mine.Change → nothing: of the minion that asks
-	OpMineGet = "mine_get" // mine.Query → mine.Item ...: what that minion may read
+	OpMine    = "mine"     // mine.Change → nothing: entries of the requesting minion
+	OpMineGet = "mine_get" // mine.Query → mine.Item ...: entries that it may read
 )

@@ -1,9 +1,8 @@
-// Package protocol is what the parts of Brine say to each other: the bodies of
-// requests and of their answers, one type each. It holds no behaviour.
+// Package protocol has the bodies of requests and answers between the parts of Brine, one type
+// each. It has no behaviour.
 //
-// All of them travel as JSON over package bus. Fields may be added; the meaning
-// of one that stands never changes, since master and minions are not upgraded at
-// the same moment.
+// All of them are sent as JSON over package bus. Fields may be added; the meaning of an
+// existing one never changes, since master and minions are not upgraded at the same time.
 package protocol
 
 import (
@@ -19,14 +18,14 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// The requests, as the last token of their subject. Who may ask which is said
-// where the handlers are registered.
+// The requests, as the last token of their subject. The endpoints of package bus say who may
+// send which.
 const (
 	OpAsk       = "ask"       // Ask → AskAnswer ... : is my key accepted?
 	OpHello     = "hello"     // Hello → Welcome: a minion is ready for jobs
 	OpGrains    = "grains"    // Hello → nothing: its facts have changed
 	OpReturn    = "return"    // LocalReturn → nothing: what salt-call ran
-	OpPillar    = "pillar"    // nothing → Pillar: of the minion that asks
+	OpPillar    = "pillar"    // nothing → Pillar: of the requesting minion
 	OpFire      = "fire"      // Fire → Fired
 	OpListen    = "listen"    // Listen → Ready, then event.Event ...
 	OpPublish   = "publish"   // Publish → job.Start, then job.Update ...
@@ -35,17 +34,17 @@ const (
 	OpKeyAction = "keyaction" // KeyAction → nothing: who is about to change keys, for the audit log
 	OpStatus    = "status"    // nothing → Status: of a minion's daemon
 	OpMaster    = "master"    // Fire → Fired: a minion's daemon passes events on to its master
-	OpEnd       = "place"     // nothing → End: where the journal ends now
-	OpConfirm   = "confirm"   // Confirm → nothing: a durable listener has done its work up to here
-	OpDead      = "dead"      // Dead → DeadLetter ...: events that a handler could not be brought to take
+	OpEnd       = "place"     // nothing → End: the present end of the journal
+	OpConfirm   = "confirm"   // Confirm → nothing: how far a durable listener has come
+	OpDead      = "dead"      // Dead → DeadLetter ...: events that a handler could not handle
 	OpStat      = "stat"      // nothing → Stat: of the bus, for operators
 	OpPurge     = "purge"     // Purge → Purged: of the journal, for operators
-	OpRefresh   = "refresh"   // Refresh → nothing: a minion's daemon finds out anew what it knows
-	OpComplete  = "complete"  // Complete → Words: with which a command line may go on
+	OpRefresh   = "refresh"   // Refresh → nothing: a minion's daemon collects its data again
+	OpComplete  = "complete"  // Complete → Words: completions of a command line
 	OpProfile   = "profile"   // Profile → ProfileData: of the daemon, for operators
 )
 
-// Refresh names what is to be found out anew.
+// Refresh names what to collect again.
 type Refresh struct {
 	Grains bool `json:"grains,omitempty"`
 	Pillar bool `json:"pillar,omitempty"`
@@ -54,7 +53,7 @@ type Refresh struct {
 // WordKind is what a word of a command line names.
 type WordKind string
 
-// The kinds. A minion's daemon knows tags alone.
+// The kinds. A minion's daemon knows tags only.
 const (
 	MinionWords   WordKind = "minion"
 	GroupWords    WordKind = "nodegroup"
@@ -65,13 +64,13 @@ const (
 	TagWords      WordKind = "tag"
 )
 
-// Via is what a minion's daemon reads of a request that it passes on: the master to ask, "" for
-// any.
+// Via is the field that a minion's daemon reads in a request that it passes on: the master to
+// ask, "" for any.
 type Via struct {
 	Via string `json:"via"`
 }
 
-// Complete asks for words of a kind that begin so.
+// Complete asks for words of a kind with this prefix.
 type Complete struct {
 	Kind   WordKind `json:"kind"`
 	Prefix string   `json:"prefix,omitempty"`
@@ -82,7 +81,7 @@ type Words struct {
 	Words []string `json:"words"`
 }
 
-// Profile asks for a profile of the daemon: its kind, and for that of the processor how long.
+// Profile asks for a profile of the daemon: its kind, and for a CPU profile its duration.
 type Profile struct {
 	Kind    string  `json:"kind"`
 	Seconds float64 `json:"seconds,omitempty"`
@@ -93,39 +92,39 @@ type ProfileData struct {
 	Data []byte `json:"data"`
 }
 
-// Ask is the question of the holder of a key. Master passes what autosign looks at.
+// Ask is the question of a key's holder. Master passes grains for autosign.
 type Ask struct {
 	AutosignGrains map[string]string `json:"autosign_grains,omitempty"`
 	Version        string            `json:"version"`
 }
 
-// KeyState is where the key of the asking side stands.
+// KeyState is the state of the client's key.
 type KeyState string
 
-// The states of a key as its holder is told.
+// The states of a key, as reported to its holder.
 const (
 	KeyAccepted KeyState = "accepted"
 	KeyPending  KeyState = "pending"
 	KeyRejected KeyState = "rejected"
 	KeyDenied   KeyState = "denied" // another key holds the id
-	KeyFull     KeyState = "full"   // the master takes no more waiting keys
+	KeyFull     KeyState = "full"   // the master accepts no more waiting keys
 )
 
-// KeyAction says what the asking user is about to do with keys: accept, reject or
-// delete. It changes nothing and gives no right: the files decide.
+// KeyAction announces what the user is about to do with keys: accept, reject or delete. It
+// changes nothing and gives no right: only the files count.
 type KeyAction struct {
 	Act  string     `json:"act"`
 	Keys []pki.Name `json:"keys"`
 }
 
-// AskAnswer tells the state of the key, at once and again when it changes.
+// AskAnswer is the state of the key, sent at once and again when it changes.
 type AskAnswer struct {
 	State     KeyState `json:"state"`
-	Reconnect bool     `json:"reconnect,omitempty"` // this connection has not the rights of the state; a new one will
+	Reconnect bool     `json:"reconnect,omitempty"` // this connection does not have the rights of that state; a new one will
 	Version   string   `json:"version"`
 }
 
-// Hello announces a minion with its facts.
+// Hello announces a minion with its grains.
 type Hello struct {
 	Grains  value.Value `json:"grains"`
 	Version string      `json:"version"`
@@ -133,151 +132,150 @@ type Hello struct {
 
 // Welcome answers Hello.
 type Welcome struct {
-	Time    time.Time `json:"time"` // of the master: expiry is judged by its clock
+	Time    time.Time `json:"time"` // the master's time: its clock counts for expiry
 	Version string    `json:"version"`
-	// Jobs are those that the minion was sent and that the master expects something of:
-	// it tells of each where it stands, as a job.Report; job.Unknown of one that it
-	// never got.
+	// Jobs are unfinished jobs that were sent to the minion. It reports the state of each as a
+	// job.Report; job.Unknown for one that it never received.
 	Jobs []salt.JID `json:"jobs,omitempty"`
 }
 
-// Pillar is the private data of the minion that asked. Where it has errors, a master sends no
-// data, and a minion what was good last.
+// Pillar is the private data of the requesting minion. With errors, a master sends no data, and
+// a minion's daemon the latest valid data.
 type Pillar struct {
 	Data   value.Value `json:"data"`
 	Errors []string    `json:"errors,omitempty"` // the mistakes, each with its file and line
 }
 
-// Fire hands events over to be stored, all of them or none.
+// Fire is a request to store events, all of them or none.
 type Fire struct {
-	ID string `json:"id,omitempty"` // names the batch, so that a repetition is not stored twice
-	// Series, where it is not empty, names all batches of one input instead, in which the first
-	// event of this one has the number First, from 0: so a repetition is known when it is cut
-	// into other batches, too. A daemon that does not know it goes by ID.
+	ID string `json:"id,omitempty"` // id of the batch, so that a duplicate is not stored
+	// Series, if not empty, is the common id of all batches of one input instead, and the first
+	// event of this batch has the number First in it, from 0: so a duplicate is recognised even
+	// if it is split into other batches. A daemon that does not support it uses ID.
 	Series string   `json:"series,omitempty"`
 	First  int      `json:"first,omitempty"`
 	Form   FireForm `json:"form,omitempty"`
 	Pretag *string  `json:"pretag"`
-	// Live hands the events to who listens at this moment, and stores them nowhere.
+	// Live sends the events to present listeners without storing them.
 	Live   bool         `json:"live,omitempty"`
 	Events []event.Item `json:"events"`
 }
 
-// FireOne fires one event; id names it for repetitions, "" for none.
+// FireOne fires one event; id recognises duplicates, "" for none.
 func FireOne(id, tag string, data json.RawMessage) Fire {
 	return Fire{ID: id, Events: []event.Item{{Tag: tag, Data: data}}}
 }
 
-// FireForm says how a minion's event looks on the master's bus.
+// FireForm is the form of a minion's event on the master's bus.
 type FireForm string
 
-// The forms of Salt: a single event is wrapped into {id, cmd, pretag, data, tag};
-// those of a list and those of local users stand as they are.
+// The forms of Salt: a single event is wrapped into {id, cmd, pretag, data, tag}; those of a
+// list and those of local users are not.
 const (
 	FormPlain  FireForm = ""
 	FormSingle FireForm = "single"
 )
 
-// Outcome is what became of events.
+// Outcome is the result for events.
 type Outcome string
 
 // The outcomes; a refusal is an error.
 const (
 	Stored Outcome = "stored" // in the journal
-	Queued Outcome = "outbox" // kept on the minion, delivered when a master is there
-	Handed Outcome = "handed" // given to who listened at that moment, and stored nowhere
+	Queued Outcome = "outbox" // in the minion's outbox, delivered when there is a master
+	Handed Outcome = "handed" // sent to present listeners, and not stored
 )
 
 // Fired answers Fire.
 type Fired struct {
 	Outcome Outcome `json:"outcome"`
-	Seq     uint64  `json:"seq,omitempty"` // of the last event
-	// Masters tells of each master where events went to several: Outcome is stored
-	// only when all have stored them.
+	Seq     uint64  `json:"seq,omitempty"` // sequence of the last event
+	// Masters has the result for each master if there are several: Outcome is Stored only when
+	// all have stored them.
 	Masters []MasterFired `json:"masters,omitempty"`
 }
 
-// MasterFired is what became of events at one master.
+// MasterFired is the result for events at one master.
 type MasterFired struct {
 	Master  string  `json:"master"`
 	Outcome Outcome `json:"outcome"`
 	Seq     uint64  `json:"seq,omitempty"`
 }
 
-// Listen asks for events. At most one of Since and FromSeq is set; without either
-// it begins with what comes after Ready.
+// Listen asks for events. At most one of Since and FromSeq is set; without either it begins
+// with events after Ready.
 type Listen struct {
-	Tags  []string  `json:"tags,omitempty"` // prefixes, or what Match makes of them; none is everything
+	Tags  []string  `json:"tags,omitempty"` // prefixes, or as Match says; none means all
 	Since time.Time `json:"since,omitzero"` // from then on
 
 	Match   event.MatchType `json:"match,omitempty"`
-	Senders []string        `json:"senders,omitempty"`  // shell patterns for the sender; none is everybody
+	Senders []string        `json:"senders,omitempty"`  // shell patterns for the sender; none means all
 	FromSeq uint64          `json:"from_seq,omitempty"` // from this sequence on
-	// UntilEnd ends the answer behind the last event that was stored when it began.
+	// UntilEnd ends the answer after the last event that was stored when it began.
 	UntilEnd bool `json:"until_end,omitempty"`
-	// Durable names a position that is kept for the asking user. It begins where the
-	// last Confirm left it; Since and FromSeq count only where it is new. One
-	// listener at a time may hold it.
+	// Durable names a position that is stored for the user. The answer begins after the latest
+	// Confirm; Since and FromSeq count only for a new position. One listener at a time may hold
+	// it.
 	Durable string `json:"durable,omitempty"`
-	// Resume is set by a listener that comes back by itself: it has done everything
-	// before FromSeq, whether or not that was confirmed.
+	// Resume is set by a listener that reconnects: it has handled everything before FromSeq,
+	// whether or not that was confirmed.
 	Resume bool `json:"resume,omitempty"`
 	// Lines asks for answers of one or more lines, each an event or a Progress, instead
 	// of one event in each message.
 	Lines bool `json:"lines,omitempty"`
-	// Live asks for the events that are not stored, too, as they come. They have no
-	// sequence. It goes with neither Durable nor UntilEnd.
+	// Live also asks for events that are not stored, as they come. They have no sequence. It
+	// cannot be combined with Durable or UntilEnd.
 	Live bool `json:"live,omitempty"`
-	// Mirrors asks for the events of the journals of other masters, too, as far as they are
-	// mirrored here. Each has a place of its own, which MasterOf reads. It goes with Lines.
+	// Mirrors also asks for the events of other masters' journals that are mirrored here. Each
+	// has its own sequence, and MasterOf returns its journal. It needs Lines.
 	Mirrors bool `json:"mirrors,omitempty"`
-	// At are the sequences to begin at, by the names of journals; of those that it leaves out
-	// Since and FromSeq say it, the latter of the own journal alone.
+	// At are the sequences to begin at, by the names of journals. For other journals Since and
+	// FromSeq count, the latter for the own journal only.
 	At event.Position `json:"at,omitempty"`
 }
 
-// Ready says that the listener stands: what is fired from now on is heard.
+// Ready means that the listener is set up: it gets every event fired from now on.
 type Ready struct {
 	Ready bool   `json:"ready"`
-	Start uint64 `json:"start,omitempty"` // the sequence where it begins
-	Last  uint64 `json:"last,omitempty"`  // the newest event of the journal
-	Lost  uint64 `json:"lost,omitempty"`  // events that were discarded before this position got them, at most
-	// Ahead is the position that the listener had, where the journal ends before it: it is not
-	// the journal of that position, or has lost its end. The listener begins at its start.
+	Start uint64 `json:"start,omitempty"` // sequence where it begins
+	Last  uint64 `json:"last,omitempty"`  // newest event of the journal
+	Lost  uint64 `json:"lost,omitempty"`  // events, at most, that were discarded before this position got them
+	// Ahead is the listener's position, if it is beyond the end of the journal: the journal is
+	// another one, or has lost its end. The listener then begins at its start.
 	Ahead uint64 `json:"ahead,omitempty"`
 	// At are the sequences where it begins in the journals of other masters.
 	At     event.Position `json:"at,omitempty"`
-	Limits []string       `json:"limits,omitempty"` // the only tags that this user may hear, as shell patterns; none is no limit
+	Limits []string       `json:"limits,omitempty"` // the only tags that this user may hear, as shell patterns; none means no limit
 }
 
 // Heard is one message of the answer to Listen.
 type Heard = event.Event
 
-// Progress stands between the events of an answer with Lines.
+// Progress comes between the events of an answer with Lines.
 type Progress struct {
 	Passed uint64 `json:"passed"` // everything up to this sequence has been sent, or does not match
-	// End says that this was all that UntilEnd asked for. The answer to a listener
-	// with a position stays open, so that it still can confirm; it hangs up itself.
+	// End means that everything UntilEnd asked for was sent. The answer to a listener with a
+	// position stays open, so that it can still confirm; it then disconnects.
 	End bool `json:"end,omitempty"`
-	// Missed is how many events that are not stored, of any tag, went by since the last
-	// Progress while the principal took too little.
+	// Missed is how many events that are not stored, of any tag, were dropped since the
+	// previous Progress because the listener read too slowly.
 	Missed uint64 `json:"missed,omitempty"`
-	// Lost is how many stored events, at most and of any tag, were discarded since then
-	// by age or size before they could be sent.
+	// Lost is how many stored events, at most and of any tag, were discarded since then by age
+	// or size before they could be sent.
 	Lost uint64 `json:"lost,omitempty"`
-	// Master is the name of the journal of another master, of which this is.
+	// Master is the name of the other master's journal that this is about.
 	Master string `json:"master,omitempty"`
 }
 
-// End is where a journal ends: the newest event is there.
+// End is the end of a journal: its newest event.
 type End struct {
 	Seq uint64 `json:"seq"`
-	// At is the same for all journals, the own one among them, where others are mirrored here.
+	// At is the same for all journals, including the own one, if others are mirrored here.
 	At event.Position `json:"at,omitempty"`
 }
 
-// Confirm says that everything up to Seq is done. It is answered when that is
-// stored, and taken from the connection that holds the position only.
+// Confirm means that everything up to Seq is handled. It is answered when that is stored, and
+// accepted only from the connection that holds the position.
 type Confirm struct {
 	Durable string `json:"durable"`
 	Seq     uint64 `json:"seq"`
@@ -285,31 +283,31 @@ type Confirm struct {
 	At event.Position `json:"at,omitempty"`
 }
 
-// Dead asks for something to be done with the dead letters of the asking user.
+// Dead is a request about the dead letters of the user.
 type Dead struct {
 	Do     DeadAction  `json:"do"`
-	Name   string      `json:"name,omitempty"` // of the handler; "" is every one
+	Name   string      `json:"name,omitempty"` // of the handler; "" for all
 	Seq    uint64      `json:"seq,omitempty"`  // one letter; 0 is all
 	Letter *DeadLetter `json:"letter,omitempty"`
 }
 
-// DeadAction is what Dead asks for.
+// DeadAction is what to do with dead letters.
 type DeadAction string
 
-// The actions. Put is answered with nothing, Drop with the letters that went.
+// The actions. Put has an empty answer, Drop returns the dropped dead letters.
 const (
 	DeadPut  DeadAction = "put"
 	DeadList DeadAction = "list"
 	DeadDrop DeadAction = "drop"
 )
 
-// DeadLetter is an event that a handler failed on until its retries were used up.
+// DeadLetter is an event that a handler has failed to handle in all attempts.
 type DeadLetter struct {
 	Name     string          `json:"name"` // of the handler
 	Seq      uint64          `json:"seq"`
 	Tag      string          `json:"tag"`
 	From     string          `json:"from,omitempty"`
-	Event    json.RawMessage `json:"event,omitempty"` // the whole event; left out where it is too large to be kept twice
+	Event    json.RawMessage `json:"event,omitempty"` // the whole event; left out if it is too large to be stored twice
 	Command  []string        `json:"command"`
 	Attempts int             `json:"attempts"`
 	Reason   string          `json:"reason"`           // how the last attempt ended
@@ -330,12 +328,12 @@ type Stat struct {
 	Mirrors   []MirrorStat   `json:"mirrors,omitempty"`
 }
 
-// MirrorStat is the mirror of another master's journal.
+// MirrorStat is the state of the mirror of another master's journal.
 type MirrorStat struct {
 	Master string `json:"master"` // the name of the journal
-	Linked bool   `json:"linked"` // the other master is there
-	Last   uint64 `json:"last"`   // the newest event that is here
-	Lag    uint64 `json:"lag"`    // messages that are not here yet, as far as is known
+	Linked bool   `json:"linked"` // the other master is linked
+	Last   uint64 `json:"last"`   // newest event in the mirror
+	Lag    uint64 `json:"lag"`    // messages not here yet, as far as known
 	Bytes  uint64 `json:"bytes"`
 }
 
@@ -350,25 +348,25 @@ type ListenerStat struct {
 	Started time.Time `json:"started"`
 }
 
-// PositionStat is one position that is kept.
+// PositionStat is one stored position.
 type PositionStat struct {
 	User   string    `json:"user"`
 	UID    int       `json:"uid"` // -1 for a client
 	Name   string    `json:"name"`
-	Seq    uint64    `json:"seq"` // everything up to here is done
+	Seq    uint64    `json:"seq"` // everything up to here is handled
 	Behind uint64    `json:"behind"`
-	Held   bool      `json:"held"` // a listener works on it
+	Held   bool      `json:"held"` // a listener holds it
 	Time   time.Time `json:"time"` // of the last confirmation
 }
 
-// Purge removes events, or a position. All that is set must hold of an event.
+// Purge removes events, or a position. An event must match all fields that are set.
 type Purge struct {
 	Before  uint64          `json:"before,omitempty"` // events before this sequence
-	Until   time.Time       `json:"until,omitzero"`   // events before this moment
+	Until   time.Time       `json:"until,omitzero"`   // events before this time
 	Tags    []string        `json:"tags,omitempty"`
 	Match   event.MatchType `json:"match,omitempty"`
 	Durable string          `json:"durable,omitempty"` // forget this position of User instead
-	User    string          `json:"user,omitempty"`    // "" is the asking user
+	User    string          `json:"user,omitempty"`    // "" is the requesting user
 }
 
 // Purged answers Purge.
@@ -394,16 +392,16 @@ type Publish struct {
 	ReturnKwargs value.Value `json:"ret_kwargs,omitzero"`  // single ones of them
 
 	Batch    job.BatchOptions `json:"batch,omitzero"`
-	Subset   int              `json:"subset,omitempty"`  // so many of the minions, at random
-	Queue    job.Seconds      `json:"queue,omitempty"`   // how long the job waits for those that are away
-	Follow   bool             `json:"follow,omitempty"`  // send what commands write while they run
+	Subset   int              `json:"subset,omitempty"`  // that many of the minions, at random
+	Queue    job.Seconds      `json:"queue,omitempty"`   // how long the job waits for minions that are away
+	Follow   bool             `json:"follow,omitempty"`  // send the output of commands while they run
 	Metadata value.Value      `json:"metadata,omitzero"` // for the events of the job
 	Lines    bool             `json:"lines,omitempty"`   // a message may have several updates, a line each
-	Internal bool             `json:"-"`                 // a runner's own question
+	Internal bool             `json:"-"`                 // a job of a runner itself
 }
 
-// Follow asks for the course of a job that was started before. A message of the
-// answer may have several updates, a line each.
+// Follow asks for the progress of a job that was started before. A message of the answer may
+// have several updates, one a line.
 type Follow struct {
 	JID salt.JID `json:"jid"`
 }
@@ -423,24 +421,24 @@ type RunStart struct {
 	Tag string   `json:"tag"`
 }
 
-// RunRefused is the Retcode of a runner that has failed since who asked for it may not
-// have what it would have done: the exit code of a refusal.
+// RunRefused is the Retcode of a runner that has failed because its user may not do what it
+// would have done: the exit code of a refusal.
 const RunRefused = 77
 
-// RunResult is the last.
+// RunResult is the last answer.
 type RunResult struct {
 	Return  value.Value `json:"return"`
 	Success bool        `json:"success"`
 	Retcode int         `json:"retcode"`
 	Out     string      `json:"out,omitempty"`
 	Error   string      `json:"error,omitempty"` // why the runner failed, "" if it returned
-	Hint    string      `json:"hint,omitempty"`  // the way out of that
+	Hint    string      `json:"hint,omitempty"`  // hint for that error
 }
 
 // AppendBinary writes the result as JSON behind b, in one pass: what was returned may be
 // large.
 func (r RunResult) AppendBinary(b []byte) ([]byte, error) {
-	b = slices.Grow(b, value.RawSize(r.Return.V)+512) // what was written is not copied to make room
+	b = slices.Grow(b, value.RawSize(r.Return.V)+512) // avoids copying to grow the buffer
 	b, err := value.Append(append(b, `{"return":`...), r.Return.V)
 	if err != nil {
 		return nil, err
@@ -455,16 +453,15 @@ func (r RunResult) AppendBinary(b []byte) ([]byte, error) {
 	return append(b, '}'), err
 }
 
-// Return is the body of a letter "ret." and the jid: the return of a job. Commands
-// are for a master that does not know the job, since another one has sent it and is
-// gone: it records the return as what the minion ran.
+// Return is the body of a message "ret." and the jid: the return of a job. Commands are for a
+// master that does not know the job, because another one that is gone has sent it: it records
+// the return as that of a job of the minion itself.
 type Return struct {
 	job.Report
 	Commands []job.Command `json:"commands,omitempty"`
 }
 
-// MarshalBinary writes the return as JSON, in one pass. It carries no output beside what
-// was returned.
+// MarshalBinary writes the return as JSON, in one pass. It has no output besides the return.
 func (r Return) MarshalBinary() ([]byte, error) { return r.AppendReturn(nil, r.Commands) }
 
 // LocalReturn is what a minion ran on its own: salt-call, or its schedule.
@@ -475,8 +472,8 @@ type LocalReturn struct {
 	job.Report
 }
 
-// UnmarshalBinary reads the body of a request without decoding what was returned, which is a
-// value.Raw and a part of b, as it is with job.ReadReport.
+// UnmarshalBinary reads the body of a request without decoding the return, which is a value.Raw
+// and a part of b, as with job.ReadReport.
 func (r *LocalReturn) UnmarshalBinary(b []byte) (err error) {
 	r.Report, err = job.ReadReport(b, func(key string, v []byte) error {
 		switch key {
@@ -497,7 +494,7 @@ func (r *LocalReturn) UnmarshalBinary(b []byte) (err error) {
 
 // MasterStatus is one connection of a minion to a master.
 type MasterStatus struct {
-	Master    string `json:"master"` // in use, or the first that would be
+	Master    string `json:"master"` // the one in use, or the first to be tried
 	Connected bool   `json:"connected"`
 	Waiting   string `json:"waiting,omitempty"`
 	Outbox    uint64 `json:"outbox"` // how many messages wait for it
@@ -507,11 +504,11 @@ type MasterStatus struct {
 type Status struct {
 	ID         salt.MinionID  `json:"id"`
 	Version    string         `json:"version"`
-	Master     string         `json:"master"` // the first that is connected, "" if none is
+	Master     string         `json:"master"` // the first connected one, "" if none
 	Connected  bool           `json:"connected"`
 	Masters    []MasterStatus `json:"masters,omitempty"`     // one for each connection that the minion keeps
-	Waiting    string         `json:"waiting,omitempty"`     // what for, when not connected
+	Waiting    string         `json:"waiting,omitempty"`     // for what, if not connected
 	Outbox     uint64         `json:"outbox"`                // how many messages wait for a master
-	OutboxLost uint64         `json:"outbox_lost,omitempty"` // events and returns that it had to drop, ever
+	OutboxLost uint64         `json:"outbox_lost,omitempty"` // events and returns that it had to drop, in all
 	Grains     value.Value    `json:"grains"`
 }

@@ -7,33 +7,32 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// OpSchedule is for the schedule of a minion's daemon: Schedule → Schedule, as it is
-// then.
+// OpSchedule is for the schedule of a minion's daemon: Schedule → Schedule, with the new state.
 const OpSchedule = "schedule"
 
-// Schedule asks for something to be done with the schedule, and shows it.
+// Schedule is a request about the schedule, and its answer.
 type Schedule struct {
 	Do   ScheduleAction       `json:"do,omitempty"` // "" shows it only
 	Jobs value.Value          `json:"jobs"`         // as the setting schedule has it
 	Next map[string]time.Time `json:"next,omitempty"`
-	Save bool                 `json:"save,omitempty"` // keep what is set over a restart
+	Save bool                 `json:"save,omitempty"` // keep the change over a restart
 	Name string               `json:"name,omitempty"` // of the job to run
 
 	Origins map[string]schedule.Origin `json:"origins,omitempty"`
 }
 
-// NewSchedule is the answer that tells s.
+// NewSchedule is the answer for s.
 func NewSchedule(s schedule.Status) Schedule {
 	return Schedule{Jobs: value.Value{V: s.Jobs}, Next: s.Next, Origins: s.Origins}
 }
 
-// Status returns what the answer tells.
+// Status returns the schedule in the answer.
 func (q Schedule) Status() schedule.Status {
 	jobs, _ := q.Jobs.V.(map[string]any)
 	return schedule.Status{Jobs: jobs, Next: q.Next, Origins: q.Origins}
 }
 
-// ScheduleAction is what Schedule asks for.
+// ScheduleAction is what to do with the schedule.
 type ScheduleAction string
 
 // The actions.

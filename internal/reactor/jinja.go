@@ -11,13 +11,12 @@ import (
 
 // dynamic is a value that comes from an event.
 type dynamic interface {
-	// of is the value for this event, as decode has read it.
+	// of returns the value for this event, which decode has read.
 	of(ctx context.Context, e any) (any, error)
 }
 
-// jinja is a text that is made of an event by a template. The template stands in the job file;
-// what stands in the event is only ever a value of it, and the text is one argument, out of which
-// nothing is read.
+// jinja is a text that a template makes of an event. The template is in the job file; data of
+// the event is only its input, and the result is one argument that is not parsed again.
 type jinja struct{ text string }
 
 func newJinja(n *yaml.Node) (*jinja, error) {
@@ -34,7 +33,7 @@ func (j *jinja) of(ctx context.Context, e any) (any, error) {
 	}
 	values, ok := v.(map[string]any)
 	if !ok {
-		return nil, errors.New("the event is no dictionary")
+		return nil, errors.New("the event is not a dictionary")
 	}
 	return template.Beside().Render(ctx, j.text, values)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Job is a job file: a job that is started about an event.
+// Job is a job file: a job that an event starts.
 //
 //	target: {event: .data.id}   # or a target as of salt, with tgt_type
 //	function: test.echo
@@ -35,14 +35,14 @@ import (
 type Job struct {
 	File string
 
-	target   any // a text; or dynamic, whose values are ids of minions
+	target   any // a text; or dynamic, with minion ids as values
 	kind     string
 	function salt.Function
 	args     []any
 	kwargs   map[string]any
 	timeout  time.Duration
 	queue    time.Duration
-	source   any // what stands in the file, to compare
+	source   any // content of the file, for comparison
 }
 
 func (j *Job) same(other *Job) bool {
@@ -126,7 +126,7 @@ func (j *Job) check() error {
 	case string:
 		kind, err := target.ParseKind(j.kind)
 		if err == nil {
-			// Names of node groups are looked up when the job is started.
+			// Names of node groups are looked up when the job starts.
 			if kind != target.Nodegroup && kind != target.Compound {
 				_, err = target.Parse(t, kind, target.Options{})
 			}
@@ -140,8 +140,8 @@ func (j *Job) check() error {
 	return j.checkCommand()
 }
 
-// checkCommand keeps what an event says out of command lines. The functions of cmd
-// take one as a text, which a shell reads, or as a list, which nobody reads.
+// checkCommand keeps data of events out of command lines. The functions of cmd take a command
+// as a text, which a shell parses, or as a list, which nothing parses.
 func (j *Job) checkCommand() error {
 	if j.function.Module() != "cmd" {
 		return nil
@@ -165,7 +165,7 @@ func (j *Job) checkCommand() error {
 	return nil
 }
 
-// Publish is the job about an event; line is its text.
+// Publish returns the job for an event; line is its text.
 func (j *Job) Publish(ctx context.Context, line []byte) (protocol.Publish, error) {
 	e, err := decode(line)
 	if err != nil {
@@ -203,8 +203,8 @@ func (j *Job) Publish(ctx context.Context, line []byte) (protocol.Publish, error
 // maxTargets is how many minions an event may name.
 const maxTargets = 10_000
 
-// aim is the target. One from an event is taken for what it is: ids, so that a *
-// in it means nobody.
+// aim returns the target. One from an event is a list of ids, so that a * in it matches no
+// minion.
 func (j *Job) aim(ctx context.Context, e any) (string, error) {
 	if text, ok := j.target.(string); ok {
 		return text, nil
@@ -237,7 +237,7 @@ func (j *Job) aim(ctx context.Context, e any) (string, error) {
 }
 
 // pattern reads a value in which {event: EXPRESSION} stands for a value of the event, and
-// {jinja: TEMPLATE} for a text that is made of it. All else is what it is.
+// {jinja: TEMPLATE} for a text made of it. Everything else is literal.
 func pattern(n *yaml.Node, text config.Located) (any, error) {
 	switch n.Kind {
 	case yaml.SequenceNode:
@@ -270,7 +270,7 @@ func pattern(n *yaml.Node, text config.Located) (any, error) {
 	return config.Located{Node: n}.Value(), nil
 }
 
-// isDynamic says whether some part of a template comes from the event.
+// isDynamic reports whether some part of a template comes from the event.
 func isDynamic(v any) bool {
 	switch v := v.(type) {
 	case dynamic:
@@ -287,8 +287,7 @@ func isDynamic(v any) bool {
 	return false
 }
 
-// fill puts the values of the event into a template. A text stays the text that it
-// is: nothing is read out of it.
+// fill puts the values of the event into a template. Text stays text: it is not parsed.
 func fill(ctx context.Context, v, e any) (any, error) {
 	switch v := v.(type) {
 	case dynamic:
@@ -317,7 +316,7 @@ func fill(ctx context.Context, v, e any) (any, error) {
 	return v, nil
 }
 
-// plain gives a result of jq the types that arguments have.
+// plain converts a result of jq to the types of arguments.
 func plain(v any) (any, error) {
 	b, err := json.Marshal(v)
 	if err != nil {

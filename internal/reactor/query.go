@@ -27,9 +27,9 @@ func newQuery(n *yaml.Node) (*query, error) {
 	}
 	parsed, err := gojq.Parse(n.Value)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no jq expression: %w", n.Value, err)
+		return nil, fmt.Errorf("%q is not a jq expression: %w", n.Value, err)
 	}
-	// Without $ENV and input: an expression sees the event and nothing else.
+	// Without $ENV and input: an expression sees only the event.
 	code, err := gojq.Compile(parsed, gojq.WithEnvironLoader(func() []string { return nil }))
 	if err != nil {
 		return nil, fmt.Errorf("%q: %w", n.Value, err)
@@ -45,8 +45,8 @@ func decode(line []byte) (any, error) {
 	return e, err
 }
 
-// of is the one result of the expression. Null is none: a job must not run with
-// less than it was meant to.
+// of returns the only result of the expression. Null is an error: a job must not run with a
+// missing value.
 func (q *query) of(ctx context.Context, e any) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryLimit)
 	defer cancel()

@@ -1,10 +1,8 @@
-// Package reactor is what a master does about events: the setting reactor, which maps
-// tags to programs and to job files, the job files themselves, and the handlers that
-// carry them out. What stands in an event is data: it becomes an argument, and never a
-// pattern, an option or a piece of a command line.
+// Package reactor is how a master reacts to events: the setting reactor, which maps tags to
+// programs and to job files, the job files themselves, and the handlers that run them. Data of
+// an event becomes an argument, never a pattern, an option or a part of a command line.
 //
-// It starts no job by itself: whether a handler may is decided by the master, which it
-// asks.
+// It starts no job by itself: the master decides whether a handler may.
 package reactor
 
 import (
@@ -26,28 +24,28 @@ import (
 
 // Rule is one handler of events.
 type Rule struct {
-	Name    string   // of its position and of its dead letters; no other rule has it
+	Name    string   // of its position and its dead letters; unique
 	Tag     string   // a shell pattern for the whole tag
-	From    []string // shell patterns for the sender; none is everybody
+	From    []string // shell patterns for the sender; none matches all
 	Program []string // and its arguments; or
 	Job     *Job
 
 	Parallel int
-	Limit    time.Duration // of one run of the program
+	Limit    time.Duration // time limit of one run of the program
 	Retries  int
 	Backoff  time.Duration
 
 	tags, senders *event.Matcher
 }
 
-// Bounds of rules.
+// Limits of rules.
 const (
 	maxRules    = 200 // each has a reader of the journal
 	maxParallel = 256
 	maxName     = 200
 )
 
-// Matches says whether the rule is about an event.
+// Matches reports whether the rule applies to an event.
 func (r *Rule) Matches(h event.Head) bool {
 	tag, err := r.tags.Match(h.Tag)
 	if !tag || err != nil {
@@ -65,7 +63,7 @@ func (r *Rule) Command() []string {
 	return r.Program
 }
 
-// Same says whether two rules of one name do the same.
+// Same reports whether two rules with one name do the same.
 func (r *Rule) Same(other *Rule) bool {
 	a, b := *r, *other
 	if (a.Job == nil) != (b.Job == nil) || a.Job != nil && !a.Job.same(b.Job) {
@@ -75,8 +73,8 @@ func (r *Rule) Same(other *Rule) bool {
 		a.Parallel == b.Parallel && a.Limit == b.Limit && a.Retries == b.Retries && a.Backoff == b.Backoff
 }
 
-// Parse reads the setting. A mistake, in it or in a file that it names, is told
-// with its place. Relative paths are below root.
+// Parse parses the setting. Errors, in it or in a file that it names, have their position.
+// Relative paths are below root.
 func Parse(setting config.Located, root string) ([]*Rule, error) {
 	p := &parser{setting: setting, root: root, names: map[string]*yaml.Node{}}
 	if !setting.Present() {
@@ -108,8 +106,7 @@ func (p *parser) errorf(n *yaml.Node, format string, args ...any) error {
 	return p.setting.At(n, err)
 }
 
-// rules reads the shape of Salt, a list of maps from a tag to what is done, and a
-// map by itself.
+// rules parses Salt's form, a list of maps from a tag to what to run, or a single map.
 func (p *parser) rules(n *yaml.Node) error {
 	maps := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
@@ -172,7 +169,7 @@ func (p *parser) add(r *Rule, n *yaml.Node) (err error) {
 	return nil
 }
 
-// what is the file behind the rule.
+// what is the file that the rule runs.
 func (r *Rule) what() string {
 	if r.Job != nil {
 		return r.Job.File
@@ -180,7 +177,7 @@ func (r *Rule) what() string {
 	return r.Program[0]
 }
 
-// handler reads one: a path, or a map of settings.
+// handler parses one: a path, or a map of settings.
 func (p *parser) handler(r *Rule, n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		return p.run(r, n)
@@ -224,7 +221,7 @@ func (p *parser) option(r *Rule, key, n *yaml.Node) (err error) {
 	return nil
 }
 
-// run reads what is run: a program with its arguments, or a job file.
+// run parses what is run: a program with its arguments, or a job file.
 func (p *parser) run(r *Rule, n *yaml.Node) error {
 	line, err := words(n)
 	if err != nil || len(line) == 0 || line[0] == "" {
@@ -255,7 +252,7 @@ func (p *parser) run(r *Rule, n *yaml.Node) error {
 	return nil
 }
 
-// words reads a word or a list of words.
+// words parses a word or a list of words.
 func words(n *yaml.Node) ([]string, error) {
 	if n.Kind == yaml.ScalarNode && n.Tag != "!!null" {
 		return []string{n.Value}, nil
@@ -276,16 +273,16 @@ func words(n *yaml.Node) ([]string, error) {
 func number(n *yaml.Node, low, high int) (int, error) {
 	v, ok := scalar.Value(n.Value).(int64)
 	if n.Kind != yaml.ScalarNode || !ok || v < int64(low) || v > int64(high) {
-		return 0, fmt.Errorf("%q is no number from %d to %d", n.Value, low, high)
+		return 0, fmt.Errorf("%q is not a number from %d to %d", n.Value, low, high)
 	}
 	return int(v), nil
 }
 
-// span reads a time: a number of seconds, or one with a unit.
+// span parses a time: a number of seconds, or one with a unit.
 func span(n *yaml.Node, low time.Duration) (time.Duration, error) {
 	d, err := salt.ParseDuration(n.Value, time.Second)
 	if n.Kind != yaml.ScalarNode || err != nil || d < low || d > 24*time.Hour {
-		return 0, fmt.Errorf("%q is no time up to a day: write it as 90 or 1m30s", n.Value)
+		return 0, fmt.Errorf("%q is not a time up to a day: write it as 90 or 1m30s", n.Value)
 	}
 	return d, nil
 }

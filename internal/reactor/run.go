@@ -15,64 +15,64 @@ import (
 	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/eventbus"
-	"github.com/brinebus/brine/internal/handler"
+	"github.com/brinebus/brine/internal/eventhandler"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/process"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Events are those of the master, which each handler reads from a position of its own.
+// Events are the master's events; each handler reads them from its own position.
 type Events interface {
 	Keep(ctx context.Context, name string) (*eventbus.Position, error)
 	Hand(ctx context.Context, from uint64, match func(event.Head) bool, f func(line []byte) error, passed func(seq uint64)) error
 	Again(ctx context.Context, seq uint64) (line []byte, there bool, err error)
 }
 
-// DeadLetters keep the events that a handler could not be brought to take.
+// DeadLetters stores the events that a handler has failed to handle.
 type DeadLetters interface {
 	Add(ctx context.Context, l *protocol.DeadLetter) error
 	List(ctx context.Context, name string, seq uint64) ([]protocol.DeadLetter, error)
 	Drop(ctx context.Context, l protocol.DeadLetter) error
 }
 
-// Options are what a reactor is made with.
+// Options are the settings of a Reactor.
 type Options struct {
 	Events      Events
 	DeadLetters DeadLetters
-	// Start starts the job of a handler, if the handler of that name may.
+	// Start starts the job of the handler of that name, if it may.
 	Start func(ctx context.Context, name string, q protocol.Publish) error
 	Log   *slog.Logger
 }
 
-// Reactor carries out rules. Its methods may be called concurrently.
+// Reactor runs rules. Its methods may be called concurrently.
 type Reactor struct {
 	Options
 	ctx      context.Context
 	wg       sync.WaitGroup
-	throttle logging.Throttle // of what fails, by the name of the rule
+	throttle logging.Throttle // of failures, by the name of the rule
 
 	mu      sync.Mutex
 	running map[string]*reaction // by the name of the rule
 }
 
-// reaction is one handler at work. Each reads the journal from a position of its own.
+// reaction is one running handler. Each reads the journal from its own position.
 type reaction struct {
 	rule *Rule
-	stop context.CancelFunc // no further events; what is under way comes to its end
+	stop context.CancelFunc // no further events; runs under way are completed
 	held chan struct{}      // closed once it has its position, or could not get it
 	done chan struct{}
 }
 
-// New makes a reactor without rules. When ctx ends, all that is under way is ended.
+// New returns a Reactor without rules. The end of ctx ends everything under way.
 func New(ctx context.Context, o Options) *Reactor { return &Reactor{Options: o, ctx: ctx} }
 
-// Wait returns when nothing is under way any more: after the end of the context.
+// Wait returns when nothing is under way any more, after the end of the context.
 func (x *Reactor) Wait() { x.wg.Wait() }
 
-// Set puts rules in force: what has not changed goes on undisturbed, and what
-// has begins when its predecessor has come to its end. All else has its position
-// when Set returns, so that it gets what is fired from then on.
+// Set puts rules in force. Unchanged ones go on; a changed one begins when its predecessor has
+// completed. All others have their position when Set returns, so that they get every event
+// fired from then on.
 func (x *Reactor) Set(rules []*Rule) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -126,13 +126,13 @@ func (x *Reactor) serve(feeding context.Context, r *Rule, held func()) {
 		if feeding.Err() != nil {
 			return
 		}
-		log.Error("handler of the reactor stopped, beginning anew", "err", err)
+		log.Error("handler of the reactor stopped, starting again", "err", err)
 		backoff.Sleep(feeding, pause)
 	}
 }
 
-// serveOnce serves one rule from its position on, until feeding ends or something
-// fails. It returns when nothing of it is under way any more.
+// serveOnce serves one rule from its position on, until feeding ends or something fails. It
+// returns when nothing of it is under way any more.
 func (x *Reactor) serveOnce(feeding context.Context, r *Rule, held func()) error {
 	log := x.Log.With("handler", r.Name)
 	position, err := x.Events.Keep(feeding, r.Name)
@@ -150,7 +150,7 @@ func (x *Reactor) serveOnce(feeding context.Context, r *Rule, held func()) error
 	defer stop()
 	defer context.AfterFunc(run.Context(), stop)()
 	err = x.Events.Hand(feeding, position.Next(), r.Matches, func(line []byte) error {
-		i, err := handler.ReadItem(line)
+		i, err := eventhandler.ReadItem(line)
 		if err != nil {
 			return err
 		}
@@ -162,37 +162,37 @@ func (x *Reactor) serveOnce(feeding context.Context, r *Rule, held func()) error
 	return err
 }
 
-// handler is what a rule says, for package handler.
-func (x *Reactor) handler(r *Rule, position *eventbus.Position, log *slog.Logger) *handler.Handler {
-	return &handler.Handler{
+// handler returns the rule's settings for package eventhandler.
+func (x *Reactor) handler(r *Rule, position *eventbus.Position, log *slog.Logger) *eventhandler.Handler {
+	return &eventhandler.Handler{
 		Parallel: r.Parallel, Retries: r.Retries, Backoff: r.Backoff, Done: position.Done,
-		Do: func(ctx context.Context, i handler.Item, attempt int) (string, error) {
+		Do: func(ctx context.Context, i eventhandler.Item, attempt int) (string, error) {
 			return x.do(ctx, r, i, attempt)
 		},
-		KeepDead: func(ctx context.Context, f handler.Failure) error { return x.keepDead(ctx, r, f) },
-		Again: func(ctx context.Context, seq uint64) (handler.Item, bool, error) {
+		KeepDead: func(ctx context.Context, f eventhandler.Failure) error { return x.keepDead(ctx, r, f) },
+		Again: func(ctx context.Context, seq uint64) (eventhandler.Item, bool, error) {
 			line, there, err := x.Events.Again(ctx, seq)
 			if err != nil || !there {
-				return handler.Item{}, false, err
+				return eventhandler.Item{}, false, err
 			}
-			i, err := handler.ReadItem(line)
+			i, err := eventhandler.ReadItem(line)
 			return i, true, err
 		},
 		Gone: func(seq uint64) { log.Warn("an event was removed before its turn came", "seq", seq) },
 	}
 }
 
-// maxLines is how often in a minute it is told of one handler that it failed, and that it gave an event up: those
-// who fire the events choose how often that is.
+// maxLines is how many log lines in a minute one handler may cause by failures, and by events
+// that it gives up: senders of events could choose how many.
 const maxLines = 20
 
-// do does what a rule says about one event, once.
-func (x *Reactor) do(ctx context.Context, r *Rule, i handler.Item, attempt int) (stderr string, err error) {
+// do runs a rule for one event, once.
+func (x *Reactor) do(ctx context.Context, r *Rule, i eventhandler.Item, attempt int) (stderr string, err error) {
 	log := x.Log.With("handler", r.Name, "tag", i.Event.Tag, "seq", i.Event.Seq)
 	if r.Job != nil {
 		err = x.start(ctx, r, i)
 	} else {
-		p := handler.Program{Args: r.Program, Limit: r.Limit, Env: process.Environ(false), Stdout: io.Discard, Stderr: io.Discard}
+		p := eventhandler.Program{Args: r.Program, Limit: r.Limit, Env: process.Environ(false), Stdout: io.Discard, Stderr: io.Discard}
 		stderr, err = p.Run(ctx, i.Stdin(), i.Vars("master", r.Name, attempt))
 	}
 	if err != nil && ctx.Err() == nil {
@@ -203,9 +203,9 @@ func (x *Reactor) do(ctx context.Context, r *Rule, i handler.Item, attempt int) 
 	return stderr, err
 }
 
-// start starts the job of a rule. That the same event starts it again, after a kill at
-// the wrong moment, can be told by the metadata of the two.
-func (x *Reactor) start(ctx context.Context, r *Rule, i handler.Item) error {
+// start starts the job of a rule. If the same event starts it again, after a kill at the wrong
+// moment, the metadata of both jobs shows that.
+func (x *Reactor) start(ctx context.Context, r *Rule, i eventhandler.Item) error {
 	q, err := r.Job.Publish(ctx, i.Line)
 	if err != nil {
 		return err
@@ -214,8 +214,8 @@ func (x *Reactor) start(ctx context.Context, r *Rule, i handler.Item) error {
 	return x.Start(ctx, r.Name, q)
 }
 
-// keepDead keeps what a handler could not do. Then it counts as done.
-func (x *Reactor) keepDead(ctx context.Context, r *Rule, f handler.Failure) error {
+// keepDead stores an event that a handler could not handle. Then it counts as done.
+func (x *Reactor) keepDead(ctx context.Context, r *Rule, f eventhandler.Failure) error {
 	x.throttle.Log(x.Log, slog.LevelError, "dead "+r.Name, maxLines, "event given up by a handler of the reactor, kept as a dead letter", "handler", r.Name, "tag", f.Event.Tag, "seq", f.Event.Seq,
 		"attempts", f.Attempts, "err", f.Err)
 	if err := x.DeadLetters.Add(ctx, f.Letter(r.Name, retryCommand(r, f.Event.Seq))); err != nil {
@@ -224,8 +224,8 @@ func (x *Reactor) keepDead(ctx context.Context, r *Rule, f handler.Failure) erro
 	return nil
 }
 
-// Retry tries dead letters of a handler again, one or all of them, and forgets those that
-// it takes. It returns the sequences of those.
+// Retry handles dead letters again, one or all of them, and deletes those that succeed. It
+// returns their sequences.
 func (x *Reactor) Retry(ctx context.Context, name string, seq uint64) ([]uint64, error) {
 	x.mu.Lock()
 	begun := x.running[name]
@@ -240,7 +240,7 @@ func (x *Reactor) Retry(ctx context.Context, name string, seq uint64) ([]uint64,
 	var done []uint64
 	var failed []error
 	for _, l := range letters {
-		i, err := handler.ReadItem(l.Event)
+		i, err := eventhandler.ReadItem(l.Event)
 		if err == nil {
 			_, err = x.do(ctx, begun.rule, i, l.Attempts+1)
 		}
@@ -256,7 +256,7 @@ func (x *Reactor) Retry(ctx context.Context, name string, seq uint64) ([]uint64,
 	return done, errors.Join(failed...)
 }
 
-// Rules are those in force, sorted by name.
+// Rules returns those in force, sorted by name.
 func (x *Reactor) Rules() []*Rule {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -267,7 +267,7 @@ func (x *Reactor) Rules() []*Rule {
 	return list
 }
 
-// retryCommand is what salt-event dead runs to try a dead letter again.
+// retryCommand is the command for salt-event dead to try a dead letter again.
 func retryCommand(r *Rule, seq uint64) []string {
 	if r.Job == nil {
 		return r.Program

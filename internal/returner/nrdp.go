@@ -14,7 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// checkResults is what Nagios takes as the results of passive checks.
+// checkResults is Nagios's format for the results of passive checks.
 type checkResults struct {
 	XMLName xml.Name    `xml:"checkresults"`
 	Result  checkResult `xml:"checkresult"`
@@ -57,11 +57,12 @@ func openNRDP(h *Host, _ Options) (sender, error) {
 	}, nil
 }
 
-// checkOf makes a check of a return. That of cmd.run_all has the code and the output
-// of a plugin; of another one the return code counts.
+// checkOf converts a return to a check result. A return of cmd.run_all has the code and the output
+// of a plugin; for other functions the return code counts.
 func checkOf(r Return, service, checkType string) checkResults {
 	c := checkResult{Type: "service", CheckType: checkType, Host: string(r.ID), Service: service, State: state(r.Retcode), Output: value.Str(r.Return)}
-	if all, ok := r.Return.(map[string]any); ok {
+	plain, _ := value.Plain(r.Return)
+	if all, ok := plain.(map[string]any); ok {
 		if out, ok := all["stdout"].(string); ok {
 			c.Output = out
 		}
@@ -76,11 +77,10 @@ func checkOf(r Return, service, checkType string) checkResults {
 	return checkResults{Result: c}
 }
 
-// maxCheckOutput is what Nagios takes of an output, in bytes.
+// maxCheckOutput is the maximum size of an output in Nagios, in bytes.
 const maxCheckOutput = 8 << 10
 
-// state is a code of Nagios: 0 ok, 1 warning, 2 critical, 3 unknown, which is any
-// other.
+// state returns a state of Nagios: 0 ok, 1 warning, 2 critical, 3 unknown, also for any other code.
 func state(code any) int {
 	n, ok := code.(int64)
 	if i, isInt := code.(int); isInt {
@@ -92,7 +92,7 @@ func state(code any) int {
 	return int(n)
 }
 
-// nrdpVerdict reads the answer: a server that refuses says so with the code 200.
+// nrdpVerdict reads the answer: a server that refuses says so with HTTP status 200.
 func nrdpVerdict(answer *http.Response) error {
 	text, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
 	if err != nil {

@@ -1,9 +1,8 @@
-// Package returner hands the returns of functions to further places: the master's
-// bus under a tag, a file, the system's log, a webhook. The master gets every
-// return whether or not one of these fails: they are beside it, not in its way.
+// Package returner sends the returns of functions to further destinations: the master's bus under a
+// tag, a file, the system log, a webhook. The master gets every return even if one of these fails.
 //
-// It does not decide which returners a job has, and it knows no network of the
-// daemons: what reaches the master's bus goes through a function of the [Host].
+// It does not decide which returners a job has, and it does not know the daemons' network: events
+// for the master's bus go through a function of the [Host].
 package returner
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Return is what a function has returned, with what it was called with.
+// Return is the return of a function, with its call.
 type Return struct {
 	ID      salt.MinionID
 	JID     salt.JID
@@ -39,20 +38,19 @@ func (r Return) Data() map[string]any {
 	}
 }
 
-// Host is the minion whose returns are handed on.
+// Host is the minion whose returns are sent.
 type Host struct {
 	ID salt.MinionID
 	// Config is the minion's configuration by the names of its keys.
 	Config map[string]any
-	// Fire puts an event on the master's bus, or into the outbox for it; nil where
-	// there is neither.
+	// Fire sends an event to the master's bus, or to the outbox for it; nil if there is neither.
 	Fire func(ctx context.Context, tag string, data any) error
-	// Custom are the returners that people have added; nil for none. A built-in one
-	// stays what it is.
+	// Custom has the returners that were added as programs; nil for none. They cannot replace a
+	// built-in one.
 	Custom    *extension.Set
-	ConfigDir string // for their environment
-	// Databases is the program that puts returns into databases; "" for the one beside
-	// this program.
+	ConfigDir string // for the environment of custom returners
+	// Databases is the program that writes returns to databases; "" for the one in the same
+	// directory as this program.
 	Databases string
 	Log       *slog.Logger
 }
@@ -65,17 +63,18 @@ func (h *Host) text(key, byDefault string) string {
 	return byDefault
 }
 
-// Options are what the caller of a job says about its returners.
+// Options are the caller's options for the returners of a job.
 type Options struct {
 	Tag string // of the events of master_bus; "" is the configured one
-	// Config names another set of settings: for smtp those below CONFIG.smtp go
-	// before those below smtp.
+	// Config names another set of settings: for smtp, those below CONFIG.smtp take precedence over
+	// those below smtp.
 	Config string
-	// Settings are single ones, for all returners of the job, that go before all.
+	// Settings are single settings for all returners of the job; they take precedence over all
+	// others.
 	Settings map[string]any
 }
 
-// with is the host as a returner sees it under the options of a job.
+// with returns the host with the options of a job for one returner.
 func (h *Host) with(name string, o Options) *Host {
 	if o.Config == "" && len(o.Settings) == 0 {
 		return h
@@ -96,25 +95,23 @@ func (h *Host) with(name string, o Options) *Host {
 	return &host
 }
 
-// Returner is one place to which returns can go.
+// Returner is one kind of destination for returns.
 type Returner struct {
 	Name string
 	Doc  string
-	// early says that it takes a return at once, so that it can have it before the
-	// master does: who has seen the return finds what the returner made of it.
+	// early means that it takes a return at once, so that it has it before the master: when the
+	// return is visible, so is the returner's output.
 	early bool
-	// open reads settings and options and returns what takes the returns. It
-	// contacts nobody.
+	// open reads settings and options and returns a sender. It makes no connection.
 	open func(h *Host, o Options) (sender, error)
 }
 
 type sender func(ctx context.Context, r Return) error
 
-// ErrUnknown is wrapped by the error of Open for a name that is no returner's.
+// ErrUnknown is wrapped by the error of Open for an unknown returner.
 var ErrUnknown = errors.New("there is no such returner")
 
-// Names are the names of all returners, those among them that people have added,
-// sorted.
+// Names returns the names of all returners, including custom ones, sorted.
 func Names(custom *extension.Set) []string {
 	var names []string
 	for _, r := range table {
@@ -139,7 +136,7 @@ func (h *Host) find(name string) (*Returner, error) {
 	return nil, salt.WithHint(fmt.Errorf("%w: %q", ErrUnknown, name), "the returners are "+strings.Join(Names(h.Custom), ", "))
 }
 
-// programReturner is a program that takes returns.
+// programReturner returns the returner for a custom program.
 func programReturner(p *extension.Program) *Returner {
 	return &Returner{Name: p.Name, open: func(h *Host, _ Options) (sender, error) {
 		return func(ctx context.Context, r Return) error {
@@ -148,7 +145,7 @@ func programReturner(p *extension.Program) *Returner {
 	}}
 }
 
-// Set is the returners of one job, ready. The zero value is none.
+// Set is the returners of one job, ready to use. The zero value is none.
 type Set struct {
 	log   *slog.Logger
 	ready []ready
@@ -159,9 +156,8 @@ type ready struct {
 	send sender
 }
 
-// Open makes ready the returners of these names, each once; a name may be several
-// with commas between. A name that is unknown, or a returner whose settings are
-// incomplete, is an error: it is told before anything runs.
+// Open prepares the returners with these names, each once; a name may be a comma-separated list. It
+// fails for an unknown name, or a returner with incomplete settings, before anything runs.
 func Open(names []string, o Options, h *Host) (Set, error) {
 	s := Set{log: h.Log}
 	for _, name := range strings.Split(strings.Join(names, ","), ",") {
@@ -185,14 +181,14 @@ func (s Set) has(name string) bool {
 	return slices.ContainsFunc(s.ready, func(r ready) bool { return r.Name == name })
 }
 
-// sendTime bounds how long one returner may take for one return.
+// sendTime limits how long one returner may take for one return.
 const sendTime = 30 * time.Second
 
-// Early hands r to those that take it at once; it is called before the master is
-// told, Late after that. What fails is logged: the return itself is the master's.
+// Early passes r to the returners that take it at once. It is called before the return is sent to
+// the master, Late after that. Failures are only logged: the master has the return.
 func (s Set) Early(ctx context.Context, r Return) { s.hand(ctx, r, true) }
 
-// Late hands r to all others.
+// Late passes r to all others.
 func (s Set) Late(ctx context.Context, r Return) { s.hand(ctx, r, false) }
 
 func (s Set) hand(ctx context.Context, r Return, early bool) {

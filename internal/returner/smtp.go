@@ -18,7 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// mailer sends returns as letters.
+// mailer sends returns as mail.
 type mailer struct {
 	h              *Host
 	host, port     string
@@ -71,7 +71,7 @@ func (m *mailer) send(ctx context.Context, r Return) error {
 	return m.hand(c, text)
 }
 
-// open secures the connection where the server can, or must, and logs in.
+// open starts TLS if the server supports it, or fails if it is required, and logs in.
 func (m *mailer) open(c *smtp.Client) error {
 	asked, err := readTLS(m.h, "smtp", true)
 	if err != nil {
@@ -116,8 +116,8 @@ func (m *mailer) hand(c *smtp.Client, text []byte) error {
 	return c.Quit()
 }
 
-// letter writes the message. What a function returned is in the body only, where it
-// cannot be taken for a header.
+// letter writes the mail. The return of a function is only in the body, where it cannot be mistaken
+// for a header.
 func (m *mailer) letter(r Return) ([]byte, error) {
 	encoded, err := value.Encode(r.Data())
 	if err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// toDatabase returns what puts returns into a database, through the host's program
-// for that, which must be there.
+// toDatabase returns a sender to a database, through the host's program for that, which must exist.
 func toDatabase(h *Host, to database.Database) (sender, error) {
 	helper := database.Helper(h.Databases)
 	if helper == "" {
@@ -58,8 +57,8 @@ func (h *Host) setting(byDefault string, keys ...string) string {
 	return byDefault
 }
 
-// readServer reads where a database listens and as whom to come, by the settings
-// that begin with its kind.
+// readServer reads the address and the user of a database server from the settings that begin with
+// its kind.
 func readServer(h *Host, kind, port string) (database.Database, error) {
 	d := database.Database{
 		Kind: kind, Host: h.setting("localhost", kind+".host"), Name: h.setting("salt", kind+".db"), User: h.setting("salt", kind+".user"),
@@ -74,8 +73,8 @@ func readServer(h *Host, kind, port string) (database.Database, error) {
 	return d, err
 }
 
-// readTLS returns the settings for TLS. A server's certificate is always checked,
-// against the system's authorities or those of ssl_ca; ssl: False does without TLS.
+// readTLS returns the settings for TLS. A server's certificate is always verified, with the
+// authorities of the system or of ssl_ca; ssl: False disables TLS.
 func readTLS(h *Host, kind string, byDefault bool) (*database.TLS, error) {
 	file := h.setting("", kind+".ssl_ca")
 	switch h.setting("", kind+".ssl") {

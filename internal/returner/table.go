@@ -97,7 +97,7 @@ func openLocal(h *Host, _ Options) (sender, error) {
 	}, nil
 }
 
-// line is the return as one line of JSON.
+// line returns the return as one line of JSON.
 func line(r Return) ([]byte, error) {
 	b, err := value.Encode(r.Data())
 	return append(b, '\n'), err
@@ -114,7 +114,7 @@ func openFile(h *Host, _ Options) (sender, error) {
 		if err != nil {
 			return err
 		}
-		_, err = f.Write(b) // one write, so that returns do not mix
+		_, err = f.Write(b) // one write, so that returns are not mixed
 		return errors.Join(err, f.Close())
 	}, nil
 }
@@ -150,8 +150,7 @@ func openHTTP(h *Host, _ Options) (sender, error) {
 	}, nil
 }
 
-// maxAnswer is how much of a webhook's answer is read, so that its connection can
-// serve again.
+// maxAnswer is how much of a webhook's answer is read, so that its connection can be reused.
 const maxAnswer = 64 << 10
 
 func post(ctx context.Context, address string, body []byte) error {

@@ -7,19 +7,19 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// answers are those to the questions of a connection that asks many: one subscription
-// for all of them. One for each costs the server as much as the question, in the table
-// of subjects that all connections share.
+// answers collects all answers for a connection that sends many requests, with one
+// subscription. A subscription for each would cost the server as much as the request itself, in
+// the subject table that all connections share.
 type answers struct {
 	begin  func() error // subscribes, the first time
 	prefix string       // of the reply subjects
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the next fields
 	boxes map[string]*mailbox
 	ended bool
 }
 
-// sharedPart comes behind the inbox in the reply subjects of answers.
+// sharedPart follows the inbox in the reply subjects of answers.
 const sharedPart = "a"
 
 func newAnswers(nc *nats.Conn, inbox string) *answers {
@@ -30,12 +30,12 @@ func newAnswers(nc *nats.Conn, inbox string) *answers {
 			return err
 		}
 		sub.SetClosedHandler(func(string) { a.end() })
-		return sub.SetPendingLimits(-1, -1) // each sender keeps to its window
+		return sub.SetPendingLimits(-1, -1) // each sender respects its window
 	})
 	return a
 }
 
-// open makes the place of one answer.
+// open makes the mailbox for one answer.
 func (a *answers) open(reply string) (*mailbox, error) {
 	if err := a.begin(); err != nil {
 		return nil, err
@@ -53,13 +53,13 @@ func (a *answers) open(reply string) (*mailbox, error) {
 func (a *answers) take(m *nats.Msg) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if b := a.boxes[m.Subject]; b != nil { // else nobody waits for it any more
+	if b := a.boxes[m.Subject]; b != nil { // otherwise nobody waits for it any more
 		b.queue = append(b.queue, m)
 		b.nudge()
 	}
 }
 
-// end tells those who wait that the connection was lost.
+// end tells all waiting callers that the connection was lost.
 func (a *answers) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,7 +69,7 @@ func (a *answers) end() {
 	}
 }
 
-// mailbox is the place of one answer. It does what a Stream wants of a subscription.
+// mailbox receives one answer. It has the methods of a subscription that Stream needs.
 type mailbox struct {
 	reply string
 	of    *answers
@@ -109,7 +109,7 @@ func (b *mailbox) first() (m *nats.Msg, ended bool) {
 	return m, b.of.ended
 }
 
-// Unsubscribe ends the interest.
+// Unsubscribe closes the mailbox.
 func (b *mailbox) Unsubscribe() error {
 	b.of.mu.Lock()
 	defer b.of.mu.Unlock()
@@ -117,5 +117,5 @@ func (b *mailbox) Unsubscribe() error {
 	return nil
 }
 
-// isShared says whether a reply subject, in its parts, is one of answers.
+// isShared reports whether a reply subject, split into tokens, is one of answers.
 func isShared(parts []string) bool { return len(parts) == 5 && parts[3] == sharedPart }

@@ -10,22 +10,22 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// BatchHandler answers requests that came one soon after the other, all at once: of
-// hundreds a goroutine each, and a word with the store each, would cost more than what
-// they ask for. What it returns, one for each request, ends the answers. It must wait for
-// nothing that a principal has a hand in, since all others wait with it: what could
-// take longer gets ErrAlone.
+// BatchHandler answers all requests that arrived within a short time at once: for hundreds of
+// them, a goroutine and a store access each would cost more than the requests themselves. It
+// returns one error for each request, which ends its answer. It must not wait for anything that
+// a principal can delay, since all others wait with it: for a request that could take longer it
+// returns ErrAlone.
 type BatchHandler func(ctx context.Context, batch []*Request) []error
 
-// ErrAlone of a BatchHandler leaves a request to the Handler of its op.
+// ErrAlone, returned by a BatchHandler, passes a request to the Handler of its op.
 var ErrAlone = errors.New("the request is handled alone")
 
-// maxInBatch is the size in bytes of a request that is handled in batches.
+// maxInBatch is the largest request, in bytes, that is handled in batches.
 const maxInBatch = 64 << 10
 
-// HandleBatches registers the handler of small requests, beside the one of that name that
-// Handle registers for what is left to it. Only what is the sender's own is handled so:
-// there is nothing to decide. It is called before Start.
+// HandleBatches registers the handler for small requests; Handle registers one with the same
+// name for the others. It is only for requests about the sender's own data, which need no
+// decision. It is called before Start.
 func (s *Server) HandleBatches(name string, h BatchHandler) {
 	for _, e := range s.endpoints {
 		if e.Handler == name && e.Check != bus.Own {
@@ -45,10 +45,10 @@ type batches struct {
 	waiting []booked
 }
 
-// add puts a request into the next batch. It returns false, also for nil, if the request
-// belongs into none.
+// add puts a request into the next batch. It returns false if the request does not go into a
+// batch, and for nil.
 func (l *batches) add(b booked) bool {
-	if l == nil || len(b.Body) > maxInBatch {
+	if l == nil || b.size > maxInBatch {
 		return false
 	}
 	l.mu.Lock()
@@ -69,7 +69,7 @@ func (l *batches) take() []booked {
 	return list
 }
 
-// serveBatches begins to serve what is handled in batches, until Stop.
+// serveBatches starts the batch handlers, which run until Stop.
 func (s *Server) serveBatches() {
 	for _, l := range s.batches {
 		s.wg.Go(func() { s.serveBatch(l) })
@@ -80,7 +80,7 @@ func (s *Server) serveBatch(l *batches) {
 	for ended := false; !ended; {
 		select {
 		case <-l.wake:
-		case <-s.ctx.Done(): // nothing is added any more; what waits is told so
+		case <-s.ctx.Done(): // nothing is added any more; waiting requests get an error
 			ended = true
 		}
 		for list := l.take(); len(list) > 0; list = l.take() {
@@ -101,11 +101,11 @@ func (s *Server) answerBatch(l *batches, list []booked) {
 	}
 }
 
-// callBatch calls the handler. One that panics has failed for all of the batch.
+// callBatch calls the handler. If it panics, all requests of the batch have failed.
 func (s *Server) callBatch(l *batches, list []booked) (errs []error) {
 	batch := make([]*Request, len(list))
 	for i, b := range list {
-		_ = b.Decide(decision.Own()) // it is the sender's own, see HandleBatches
+		_ = b.Decide(decision.Own()) // it is the sender's own data, see HandleBatches
 		batch[i] = b.Request
 	}
 	defer func() {

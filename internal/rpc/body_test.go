@@ -75,6 +75,39 @@ func TestLargeBodiesAtOnce(t *testing.T) {
 	}
 }
 
+// A long body is put together when memory was made for it; one that its handler has given up
+// counts until the end of the request and no longer.
+func TestBodiesThatAreGivenUp(t *testing.T) {
+	const size = 2 << 20
+	b := bustest.Start(t)
+	rooms, sizes := make(chan int, 10), make(chan int, 10)
+	b.Server.Room = func(n int) { rooms <- n }
+	b.Server.Handle(bustest.Probe(bus.RoleMinion, "wait"), func(ctx context.Context, r *rpc.Request) error {
+		sizes <- len(r.Body)
+		if r.Body = nil; b.Server.UnderWay() == 0 {
+			t.Error("a request that is handled holds nothing")
+		}
+		return nil
+	})
+	if err := b.Server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	client := b.As(t, bus.RoleMinion, "web1")
+	web1 := rpc.NewConn(client.Conn, client.Self)
+	if err := web1.Ask(t.Context(), "wait", "x", nil); err != nil || len(rooms) > 0 || <-sizes != len(`"x"`) {
+		t.Errorf("a short request: %v, memory made %d times", err, len(rooms))
+	}
+	if err := web1.Ask(t.Context(), "wait", strings.Repeat("x", size), nil); err != nil {
+		t.Fatal(err)
+	}
+	if room, got := <-rooms, <-sizes; room != size+2 || got != size+2 {
+		t.Errorf("memory was made for %d bytes, and %d were there, want %d", room, got, size+2)
+	}
+	if n := b.Server.UnderWay(); n != 0 {
+		t.Errorf("%d bytes are under way after the last request", n)
+	}
+}
+
 // A machine that does not stop asking is told to wait, then its connection is ended;
 // nobody else's is.
 func TestFloodEndsItsConnection(t *testing.T) {

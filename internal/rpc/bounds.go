@@ -8,23 +8,23 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// Bounds of what a body may become when it is read. Its size alone says little: seven
-// bytes of an object in a list take hundreds when they are a map.
+// Limits of the memory that a body takes when it is decoded. Its size alone says little: seven
+// bytes of an object in a list take hundreds as a map.
 const (
-	maxDepth = 1000 // levels; what we write has a dozen
-	// maxBuilt is what one request with a return or an event may become in memory, by
-	// estimate, and smallBuilt any other; one identity's requests together have maxBuilt
-	// too, and those of all maxBuiltOfAll.
+	maxDepth = 1000 // levels; our own messages have a dozen
+	// maxBuilt limits the estimated memory of one request with a return or an event, and also
+	// of all requests of one identity together. smallBuilt limits other requests, maxBuiltOfAll
+	// the requests of all identities.
 	maxBuilt   = 128 << 20
 	smallBuilt = 32 << 20
-	// What the parts of a document are estimated at: a map, a slice, and an entry of one.
+	// Estimated bytes of the parts of a document: a map, a slice, and an entry of one.
 	mapCost   = 256
 	sliceCost = 48
 	entryCost = 24
 )
 
-// estimate goes over JSON and returns what it costs at least to build it, and its depth.
-// It stops beyond limit. That the JSON is none is for whoever reads it to find.
+// estimate returns at least how much memory it costs to decode this JSON, and its depth. It
+// stops at limit. It does not check that the JSON is valid.
 func estimate(b []byte, limit int) (cost, deepest int) {
 	depth := 0
 	for i := 0; i < len(b) && cost <= limit && deepest <= maxDepth; i++ {
@@ -47,7 +47,7 @@ func estimate(b []byte, limit int) (cost, deepest int) {
 	return cost, deepest
 }
 
-// text is how many bytes a string has up to its end, behind its first quote.
+// text returns the number of bytes of a string after its first quote, up to its end.
 func text(b []byte) int {
 	for n := 0; ; {
 		end := bytes.IndexByte(b[n:], '"')
@@ -65,15 +65,15 @@ func text(b []byte) int {
 	}
 }
 
-// CheckBuilt refuses, as a Usage error, JSON that would become too much in memory. It is
-// asked before anything of it is built, where a message holds further documents.
+// CheckBuilt returns a Usage error for JSON that would take too much memory. It is called
+// before any of it is decoded, for documents within a message.
 func CheckBuilt(b []byte) error {
 	_, err := built(b, maxBuilt)
 	return err
 }
 
-// TakeBuilt is CheckBuilt for several documents that are built beside each other: what this
-// one becomes is taken from what is left for all.
+// TakeBuilt is CheckBuilt for several documents that are in memory together: the estimate for
+// this one is subtracted from left.
 func TakeBuilt(b []byte, left *int) error {
 	cost, err := built(b, *left)
 	if err == nil {
@@ -82,7 +82,7 @@ func TakeBuilt(b []byte, left *int) error {
 	return err
 }
 
-// MaxBuilt bounds all that one request has built.
+// MaxBuilt limits everything that is decoded for one request.
 const MaxBuilt = maxBuilt
 
 func built(b []byte, limit int) (cost int, err error) {
@@ -96,8 +96,8 @@ func built(b []byte, limit int) (cost int, err error) {
 	return cost, nil
 }
 
-// Decode reads the body into v, which may have a form of its own; what it cannot
-// read is a Usage error. What the body would become is bounded before it is built.
+// Decode decodes the body into v, which may have its own format; what it cannot read is a Usage
+// error. The memory for the body is limited before it is decoded.
 func (r *Request) Decode(v any) error {
 	var err error
 	if m, ok := v.(encoding.BinaryUnmarshaler); ok {
@@ -114,7 +114,7 @@ func (r *Request) Decode(v any) error {
 	return Errorf(Usage, "unreadable request %s: %v", r.Op, err)
 }
 
-// bound counts what the body is going to take among what its sender has under way.
+// bound counts the memory for the body among what its sender has under way.
 func (r *Request) bound() error {
 	limit := smallBuilt
 	if r.endpoint != nil && r.endpoint.Body >= bus.LargeBody {

@@ -23,35 +23,34 @@ import (
 	"github.com/brinebus/brine/internal/socket"
 )
 
-// ErrLost is wrapped by every error that comes from a connection that ended.
+// ErrLost is wrapped by every error about a connection that has ended.
 var ErrLost = errors.New("the connection to the daemon was lost")
 
-// ErrRefused is wrapped by Dial when the daemon does not let this user in.
+// ErrRefused is wrapped by Dial's error if the daemon does not admit this user.
 var ErrRefused = errors.New("the daemon refused the connection")
 
-// Conn is a client's connection to a daemon. Its methods may be called
-// concurrently.
+// Conn is a client's connection to a daemon. Its methods may be called concurrently.
 type Conn struct {
 	NC    *nats.Conn
 	self  bus.Identity
 	inbox string
 	next  atomic.Uint64
 	entry *entry   // of a guest
-	asked *answers // nil where each question subscribes for its answer
+	asked *answers // nil if each request has a subscription for its answer
 
-	hears   bool     // the server's complaints, see HearComplaints
-	waiting sync.Map // then: subjects of requests without an answer yet, by *Stream
+	hears   bool     // it handles errors of the server, see HearComplaints
+	waiting sync.Map // if so: subjects of requests without an answer yet, by *Stream
 }
 
-// Dial connects to the daemon behind the Unix socket at path, as the user that
-// this process runs as: the kernel tells the daemon who that is.
+// Dial connects to the daemon at the Unix socket path. The kernel tells the daemon which user
+// this process runs as.
 func Dial(path string) (*Conn, error) { return DialBySudo(path, "") }
 
-// DialBySudo is Dial for a process that the user was let start by sudo, which the
-// daemon believes of operators. "" is nobody.
+// DialBySudo is Dial for a process that user has started through sudo. The daemon trusts that
+// name only from operators. "" is none.
 func DialBySudo(path, user string) (*Conn, error) {
-	// The daemon has the number from the kernel. It is told whom this process takes itself
-	// for, since in a user namespace that is somebody else, who could not be answered.
+	// The daemon has the uid from the kernel. It is also sent the uid that this process sees:
+	// in a user namespace they differ, and such a user could not be answered.
 	uid := os.Geteuid()
 	nonce := bus.NewNonce()
 	self := bus.Identity{Role: bus.RoleUser, Name: strconv.Itoa(uid), Nonce: nonce}
@@ -71,13 +70,13 @@ func DialBySudo(path, user string) (*Conn, error) {
 	return c, nil
 }
 
-// quiet drops asynchronous complaints of the client library: what matters to a
-// caller arrives as the error of its call.
+// quiet drops asynchronous errors of the client library: those that matter to a caller are
+// returned by its call.
 func quiet(*nats.Conn, *nats.Subscription, error) {}
 
-// HearComplaints makes a request that the daemon does not have for this connection fail
-// at once. It takes the connection's handler of errors, which log is told
-// of too, and is called before the first request.
+// HearComplaints makes a request fail at once if the daemon does not offer it to this
+// connection. It replaces the connection's error handler; log gets the errors, too. It is
+// called before the first request.
 func (c *Conn) HearComplaints(log func(error)) {
 	c.hears = true
 	c.NC.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
@@ -86,9 +85,8 @@ func (c *Conn) HearComplaints(log func(error)) {
 	})
 }
 
-// complaint hears what the server complains of. That a request is one that the daemon
-// does not have for this user ends the wait for its answer; whatever else matters to a
-// caller arrives as the error of its call.
+// complaint handles an error of the server. An error that this user may not send a request ends
+// the wait for its answer; other errors that matter to a caller are returned by its call.
 func (c *Conn) complaint(err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
@@ -103,7 +101,7 @@ func (c *Conn) complaint(err error) {
 
 type dialer func() (net.Conn, error)
 
-// Dial implements nats.CustomDialer; the address is the dialer's own affair.
+// Dial implements nats.CustomDialer; it ignores the address.
 func (d dialer) Dial(string, string) (net.Conn, error) {
 	c, err := d()
 	if err != nil {
@@ -112,9 +110,9 @@ func (d dialer) Dial(string, string) (net.Conn, error) {
 	return listening{c}, nil
 }
 
-// listening is a connection that does not take a closed door for an answer: what
-// the daemon said before it closed, such as that it refuses this user, is still
-// there to be read, and is read next.
+// listening is a connection on which a failed write is not an error: what the daemon sent
+// before it closed the connection, for example that it refuses this user, can still be read,
+// and is read next.
 type listening struct{ net.Conn }
 
 // Write implements net.Conn.
@@ -126,16 +124,16 @@ func (l listening) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// SkipTLSHandshake keeps TLS away from a socket that does not leave the machine.
+// SkipTLSHandshake avoids TLS on a socket that does not leave the machine.
 func (d dialer) SkipTLSHandshake() bool { return true }
 
-// NewConn wraps a connection that was made otherwise, by a minion over TLS.
+// NewConn wraps a connection that was made otherwise, for example by a minion over TLS.
 func NewConn(nc *nats.Conn, self bus.Identity) *Conn {
 	return &Conn{NC: nc, self: self, inbox: self.Inbox()}
 }
 
-// AsksOften makes Ask cheap for a connection that lives long: the answers come through
-// one subscription. It is called before the first Ask.
+// AsksOften makes Ask cheaper for a long-lived connection: answers come through one
+// subscription. It is called before the first Ask.
 func (c *Conn) AsksOften() { c.asked = newAnswers(c.NC, c.inbox) }
 
 // Inbox is the private prefix of this connection, by which the daemon knows it.
@@ -144,15 +142,15 @@ func (c *Conn) Inbox() string { return c.inbox }
 // Close ends the connection.
 func (c *Conn) Close() { c.NC.Close() }
 
-// Call asks the daemon to do op and returns the answer as a stream. The
-// subscription for the answer stands before the request leaves.
+// Call sends a request for op and returns the answer as a stream. The subscription for the
+// answer is made before the request is sent.
 func (c *Conn) Call(op string, in any) (*Stream, error) {
 	reply := c.inbox + "." + strconv.FormatUint(c.next.Add(1), 36)
 	sub, err := c.NC.SubscribeSync(reply)
 	if err != nil {
 		return nil, lost(err)
 	}
-	// The sender keeps to the window, so nothing is ever dropped here.
+	// The sender respects the window, so nothing is ever dropped here.
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return nil, lost(err)
 	}
@@ -170,7 +168,7 @@ func (c *Conn) send(op string, in any, reply string) error {
 		return c.sendPlain(subject, reply, body[HeadBytes:])
 	}
 	return cut(frameItem, body, func(b []byte) error {
-		if err := c.NC.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: b}); err != nil { // it copies b
+		if err := c.NC.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: b}); err != nil { // PublishMsg copies b
 			return lost(err)
 		}
 		return nil
@@ -184,8 +182,8 @@ func (c *Conn) subject(op string) string {
 	return bus.RequestSubject(c.self.Role, c.self.Name, op)
 }
 
-// encode writes the body of a request behind the bytes for its head: JSON, unless in has a form of its
-// own.
+// encode writes the body of a request after the space for its head: JSON, unless in has its own
+// format.
 func encode(in any) ([]byte, error) {
 	head := make([]byte, HeadBytes)
 	switch in := in.(type) {
@@ -199,13 +197,13 @@ func encode(in any) ([]byte, error) {
 	return append(head, b...), err
 }
 
-// Tell asks the daemon to do op and does not wait for an answer.
+// Tell sends a request for op and does not wait for an answer.
 func (c *Conn) Tell(op string, in any) error {
 	return c.send(op, in, c.inbox+"."+strconv.FormatUint(c.next.Add(1), 36))
 }
 
-// Ask asks the daemon to do op and reads the one message of the answer into out,
-// unless that is nil. The context bounds the wait.
+// Ask sends a request for op and decodes the only message of the answer into out, unless out is
+// nil. It waits until ctx ends.
 func (c *Conn) Ask(ctx context.Context, op string, in, out any) error {
 	s, err := c.question(op, in)
 	if err != nil {
@@ -241,7 +239,7 @@ func (c *Conn) question(op string, in any) (*Stream, error) {
 	return c.request(&Stream{conn: c, sub: box, reply: reply}, op, in)
 }
 
-// request sends the request that s is the answer to.
+// request sends the request for the answer s.
 func (c *Conn) request(s *Stream, op string, in any) (*Stream, error) {
 	if c.hears {
 		s.first, s.refuse = context.WithCancelCause(context.Background())
@@ -266,34 +264,33 @@ type Stream struct {
 	sub       source
 	reply     string
 	asm       Assembler
-	taken     int64 // bytes taken from the stream
-	announced int64 // bytes of those that the sender knows of
+	taken     int64 // bytes read from the stream
+	announced int64 // bytes read that the sender knows of
 	ended     bool
 
-	first  context.Context // ends where the server does not take the request; nil once it was answered
+	first  context.Context // ends if the server refuses the request; nil once there is an answer
 	refuse context.CancelCauseFunc
 }
 
-// Window is how many bytes of an answer may be under way before the receiver has
-// said that it took some: what a slow reader costs the daemon, at most.
+// Window is how many bytes of an answer may be under way before the receiver acknowledges some:
+// the maximum cost of a slow reader for the daemon.
 const Window = 8 << 20
 
-// minCost is what a small message counts for in the window, so that the window
-// bounds their number too.
+// minCost is what a small message counts for in the window, so that the window also limits the
+// number of messages.
 const minCost = 4 << 10
 
-// QueueLen is for the option nats.SyncQueueLen of every connection that is handed
-// to NewConn: a window of the smallest messages, and those that end an answer. The
-// library's own 65,536 cost half a MiB for each request, and a window of small
-// messages overran even them.
+// QueueLen is for the option nats.SyncQueueLen of every connection given to NewConn: a window
+// of the smallest messages, and those that end an answer. The library's default of 65,536 takes
+// half a MiB for each request.
 const QueueLen = Window/minCost + 16
 
 // cost is what a message of n bytes counts for in the window, on both sides.
 func cost(n int) int64 { return int64(max(n, minCost)) }
 
-// Next returns the next message, waiting as long as ctx allows. At the end it
-// returns io.EOF, together with the closing message if that has a content. A
-// failure told by the daemon is an *Error; a lost connection wraps ErrLost.
+// Next returns the next message, and waits until ctx ends. At the end it returns io.EOF,
+// together with the last message if that has content. A failure reported by the daemon is an
+// *Error; a lost connection wraps ErrLost.
 func (s *Stream) Next(ctx context.Context) ([]byte, error) {
 	if s.ended {
 		return nil, io.EOF
@@ -336,8 +333,7 @@ func (s *Stream) Next(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// next waits for a message, and for the first one only as long as the server takes the
-// request.
+// next waits for a message; for the first one, only until the server refuses the request.
 func (s *Stream) next(ctx context.Context) (*nats.Msg, error) {
 	if s.first == nil {
 		return s.sub.NextMsgWithContext(ctx)
@@ -352,7 +348,7 @@ func (s *Stream) next(ctx context.Context) (*nats.Msg, error) {
 	return m, err
 }
 
-// begun says that the request was taken, or that nobody waits for it any more.
+// begun records that the request was accepted, or that nobody waits for it any more.
 func (s *Stream) begun() {
 	if s.first != nil {
 		s.conn.waiting.Delete(s)
@@ -361,7 +357,7 @@ func (s *Stream) begun() {
 	}
 }
 
-// Decode reads the next message into v. It returns io.EOF at the end.
+// Decode decodes the next message into v. It returns io.EOF at the end.
 func (s *Stream) Decode(ctx context.Context, v any) error {
 	b, err := s.Next(ctx)
 	if err != nil && b == nil {
@@ -373,15 +369,18 @@ func (s *Stream) Decode(ctx context.Context, v any) error {
 	return nil
 }
 
-// read takes one message apart.
+// read parses one message.
 func (s *Stream) read(m *nats.Msg) (kind byte, data []byte, err error) {
+	var whole message
 	if s.conn.plain() {
-		return s.asm.piece(plainKind(m.Header), m.Data)
+		kind, whole, err = s.asm.piece(plainKind(m.Header), m.Data)
+	} else {
+		kind, whole, err = s.asm.add(m.Data)
 	}
-	return s.asm.add(m.Data)
+	return kind, whole.join(), err
 }
 
-// widen tells the sender what was taken, each quarter of the window.
+// widen acknowledges what was read, each quarter of the window.
 func (s *Stream) widen(m *nats.Msg) {
 	s.taken += cost(len(m.Data))
 	if s.taken-s.announced < Window/4 {
@@ -389,18 +388,18 @@ func (s *Stream) widen(m *nats.Msg) {
 	}
 	s.announced = s.taken
 	if s.conn.plain() {
-		_ = m.Respond(nil) // a lost connection is told by Next
+		_ = m.Respond(nil) // Next reports a lost connection
 		return
 	}
 	subject := bus.WindowSubject(s.conn.self.Role, s.conn.self.Name)
 	body := s.reply + " " + strconv.FormatInt(s.taken, 10)
-	_ = s.conn.NC.Publish(subject, []byte(body)) // a lost connection is told by Next
+	_ = s.conn.NC.Publish(subject, []byte(body)) // Next reports a lost connection
 }
 
-// Close ends the interest in the answer. The daemon notices by itself.
+// Close stops listening for the answer. The daemon notices by itself.
 func (s *Stream) Close() {
 	s.begun()
-	_ = s.sub.Unsubscribe() // fails only when the connection is gone already
+	_ = s.sub.Unsubscribe() // fails only if the connection is gone already
 }
 
 func lost(err error) error {

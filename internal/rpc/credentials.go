@@ -1,13 +1,13 @@
 package rpc
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
 // credentials is the part of client.json that is needed here.
@@ -20,9 +20,9 @@ type credentials struct {
 	Key        string `json:"key"`
 }
 
-// DialCredentials connects over the network to the master at address, as tls://HOST:PORT,
-// with the credentials that salt-event creds has written into dir. An empty address is the
-// one that stands there.
+// DialCredentials connects over the network to the master at address, as tls://HOST:PORT, with
+// the credentials that salt-event creds has written into dir. With an empty address it uses the
+// one in dir.
 func DialCredentials(address, dir string) (*Conn, error) {
 	b, err := os.ReadFile(filepath.Join(dir, "client.json"))
 	if err != nil {
@@ -36,16 +36,14 @@ func DialCredentials(address, dir string) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read credentials: %w", err)
 	}
-	if address == "" {
-		address = d.URL
+	url, err := MasterURL(cmp.Or(address, d.URL))
+	if err != nil {
+		return nil, err
 	}
-	if !strings.HasPrefix(address, "tls://") {
-		return nil, fmt.Errorf("connect to %q: want tls://HOST:PORT", address)
-	}
-	return dialTLS(address, d.Name, conf)
+	return dialTLS(url, d.Name, conf)
 }
 
-// config trusts the master of the credentials and nobody else.
+// config trusts the master of the credentials only.
 func (d *credentials) config(dir string) (*tls.Config, error) {
 	ca, err := os.ReadFile(filepath.Join(dir, d.CA))
 	if err != nil {

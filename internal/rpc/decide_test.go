@@ -61,7 +61,7 @@ func TestNothingIsAnsweredWithoutADecision(t *testing.T) {
 		"bytes":          func(ctx context.Context, r *rpc.Request) error { return r.SendRaw(ctx, []byte("secret")) },
 		"nothing at all": func(context.Context, *rpc.Request) error { return nil },
 		"a refusal": func(ctx context.Context, r *rpc.Request) error {
-			_ = r.Decide(decision.Refuse(rpc.Errorf(rpc.Denied, "no")))
+			_ = r.Decide(authztest.Refuse(rpc.Errorf(rpc.Denied, "no")))
 			return r.Send(ctx, "secret")
 		},
 		"the zero value": func(ctx context.Context, r *rpc.Request) error {
@@ -97,7 +97,7 @@ func TestEarlyChecks(t *testing.T) {
 	called := false
 	h := func(ctx context.Context, r *rpc.Request) error { called = true; return r.Send(ctx, 1) }
 	refuse := func(context.Context, *rpc.Request, bus.Check) decision.Decision {
-		return decision.Refuse(rpc.Errorf(rpc.Denied, "not you"))
+		return authztest.Refuse(rpc.Errorf(rpc.Denied, "not you"))
 	}
 	for name, authorize := range map[string]func(context.Context, *rpc.Request, bus.Check) decision.Decision{"refused": refuse, "nobody to ask": nil} {
 		if err := ask(t, check(bus.Operator), authorize, h); rpc.CodeOf(err) != rpc.Denied || called {
@@ -157,28 +157,29 @@ func TestACallerIsNoMinion(t *testing.T) {
 	}
 }
 
-// A request has the size that the table has for its operation, whole and in pieces.
+// A request has the size that the table has for its operation, whole and in pieces. Those of
+// a client are whole, and what a message can hold is much more than most of them may have.
 func TestSizesOfRequests(t *testing.T) {
 	called := false
 	h := func(ctx context.Context, r *rpc.Request) error { called = true; return r.Send(ctx, 1) }
-	for name, limit := range map[string]int{"whole": 1, "in pieces": 1 << 20} {
+	for _, c := range []struct {
+		name  string
+		role  bus.Role
+		limit int
+	}{{"whole", bus.RoleUser, 1}, {"in pieces", bus.RoleUser, 1 << 20}, {"of a client", bus.RoleClient, 1 << 10}} {
 		table := check(bus.Own)
-		table[0].Body = limit
+		table[0].Op, table[0].Roles, table[0].Body = "place", []bus.Role{c.role}, c.limit
 		b := bustest.Start(t)
 		s := rpc.NewServer(b.Conn(), b.Owner, table, slog.New(slog.DiscardHandler))
-		s.Handle("echo", h)
+		s.Handle(table[0].Handler, h)
 		if err := s.Start(); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Stop)
-		c, err := rpc.Dial(b.Socket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		err = c.Ask(t.Context(), "echo", strings.Repeat("x", limit), nil)
+		client := b.As(t, c.role, "dash")
+		err := rpc.NewConn(client.Conn, client.Self).Ask(t.Context(), "place", strings.Repeat("x", c.limit), nil)
 		if rpc.CodeOf(err) != rpc.Usage || !strings.Contains(err.Error(), "too large") || called {
-			t.Errorf("%s: %v, called %v", name, err, called)
+			t.Errorf("%s: %v, called %v", c.name, err, called)
 		}
 	}
 }

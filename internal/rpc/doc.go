@@ -1,7 +1,7 @@
-// Package rpc is how one asks a daemon over its bus: connections of clients, requests,
-// and answers that are streams of messages, with bounds on what each who asks may have
-// under way. Which operations there are, and who may ask for them, is for package bus.
+// Package rpc sends requests to a daemon over its bus, and serves them: connections of clients,
+// requests, and answers that are streams of messages, with limits of what each sender may have
+// under way. Package bus says which operations there are, and who may use them.
 //
-// It has both halves, of who asks and who answers. It never links the NATS server, so that
-// the command line tools start in milliseconds.
+// It has both sides, client and server. It never links the NATS server, so that the command
+// line tools start in milliseconds.
 package rpc

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,11 +9,11 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Code says what kind of failure an Error is. The codes are part of the
-// protocol: text may change, codes do not.
+// Code is the kind of failure of an Error. The codes are part of the protocol: texts may
+// change, codes do not.
 type Code string
 
-// The codes, with what the asking side makes of them.
+// The codes, and what the client makes of them.
 const (
 	Denied      Code = "denied"      // not permitted
 	Usage       Code = "usage"       // the request makes no sense
@@ -23,21 +24,20 @@ const (
 	Internal    Code = "internal"    // a fault of ours; the daemon's log has the cause
 )
 
-// Error is a failure as it travels: a stable code, a sentence, and where there
-// is one a way out.
+// Error is a failure as it is sent: a stable code, a text, and a hint if there is one.
 type Error struct {
 	Code Code   `json:"code"`
 	Text string `json:"text"`
 	Hint string `json:"hint,omitempty"`
-	// Unsure says that what was asked for, or a part of it, may be done all the same.
+	// Unsure means that the request, or a part of it, may have been carried out nevertheless.
 	Unsure bool `json:"unsure,omitempty"`
 }
 
 // Error implements error.
 func (e *Error) Error() string { return e.Text }
 
-// Errorf returns an Error; the first hint of the arguments' errors is kept,
-// whatever verb prints them.
+// Errorf returns an Error. If an argument is an error with a hint, the first hint is kept,
+// whatever verb prints it.
 func Errorf(code Code, format string, args ...any) *Error {
 	e := &Error{Code: code, Text: fmt.Errorf(format, args...).Error()}
 	for _, a := range args {
@@ -55,18 +55,17 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	return &c
 }
 
-// Unsure says whether what was asked for may be done, or a part of it, though err is the
-// answer.
+// Unsure reports whether the request, or a part of it, may have been carried out although it
+// has failed with err.
 func Unsure(err error) bool {
 	var e *Error
 	return errors.Is(err, ErrLost) || errors.As(err, &e) && e.Unsure
 }
 
-// Permanent says whether the same request would fail in the same way again.
+// Permanent reports whether the same request would fail again in the same way.
 func (e *Error) Permanent() bool { return e.Code == Denied || e.Code == Usage || e.Code == NotFound }
 
-// CodeOf returns the code of the Error within err, Internal for another error
-// and "" for none.
+// CodeOf returns the code of the Error in err, Internal for another error and "" for nil.
 func CodeOf(err error) Code {
 	var e *Error
 	switch {
@@ -78,14 +77,18 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
-// encodeError keeps the cause of an unexpected error on this side: the peer
-// gets the code and a sentence that tells it nothing.
+// encodeError does not send the cause of an unexpected error: the client gets the code and a
+// general text.
 func encodeError(err error) []byte {
 	var e *Error
-	if !errors.As(err, &e) {
+	switch {
+	case errors.As(err, &e):
+	case errors.Is(err, context.DeadlineExceeded):
+		e = &Error{Code: Unavailable, Text: "the daemon did not get an answer in time, for example from its store", Hint: "the daemon or its disk is overloaded: try again; its log names what is late", Unsure: true}
+	default:
 		e = &Error{Code: Internal, Text: "the daemon failed to do this", Hint: "its log names the cause"}
 	}
-	b, _ := json.Marshal(e) // three strings always marshal
+	b, _ := json.Marshal(e) // three strings can always be marshalled
 	return b
 }
 
@@ -95,7 +98,7 @@ func decodeError(b []byte) error {
 		return fmt.Errorf("unreadable error from the daemon: %w", err)
 	}
 	if e.Code == "" {
-		e.Code = Internal // else it would have no exit code of its own
+		e.Code = Internal // otherwise there would be no exit code for it
 	}
 	if e.Text == "" {
 		e.Text = "the daemon failed to do this, and does not say why"

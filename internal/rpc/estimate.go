@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// Bounds of what the bodies of all requests under way may become together, by estimate.
+// Limits of the estimated memory of all requests under way together.
 const (
 	maxBuiltOfAll = 192 << 20
-	// largePart is how much of that one identity may have when most of it is taken, which is
-	// when only lastPart is left; modestPart it may have always.
+	// largePart is how much of that one identity may have when only lastPart is left;
+	// modestPart it may always have.
 	largePart  = maxBuiltOfAll / 4
 	lastPart   = maxBuiltOfAll / 8
 	modestPart = 1 << 20
-	// buildWait is how long a request waits for those of others.
+	// buildWait is how long a request waits for others.
 	buildWait = 10 * time.Second
 )
 
-// estimates counts what bodies have become, by identity and in all.
+// estimates counts the memory of decoded bodies, by identity and in all.
 type estimates struct {
 	mu   *sync.Mutex
 	of   map[string]int
 	all  int
-	free chan struct{} // closed when something is given back
+	free chan struct{} // closed when some is released
 }
 
 func newEstimates() estimates {
 	return estimates{mu: &sync.Mutex{}, of: map[string]int{}, free: make(chan struct{})}
 }
 
-// reserve counts what the body of a request becomes. Where the identity has too much under way
-// itself it is refused at once; what others have is waited for.
+// reserve counts the memory for the body of a request. If the sender itself has too much under
+// way, it fails at once; for others it waits.
 func (s *Server) reserve(ctx context.Context, principal string, cost int) error {
 	late := time.NewTimer(buildWait)
 	defer late.Stop()
@@ -53,8 +53,8 @@ func (s *Server) reserve(ctx context.Context, principal string, cost int) error 
 	}
 }
 
-// take books the cost if it fits. It returns what the principal has, and what is closed when
-// more may fit.
+// take counts cost if it fits. It returns how much the principal has, and a channel that is
+// closed when more may fit.
 func (l *estimates) take(principal string, cost int) (fits bool, have int, free <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

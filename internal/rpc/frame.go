@@ -6,17 +6,16 @@ import (
 	"fmt"
 )
 
-// MaxPart is how much of a message travels in one piece. It stays below the
-// server's payload limit with room for headers, and is small enough that a large
-// answer does not hold up the small ones behind it.
+// MaxPart is how many bytes of a message are sent in one piece. It is below the server's
+// payload limit with space for headers, and so small that a large answer does not delay small
+// ones.
 const MaxPart = 512 << 10
 
-// MaxMessage bounds one message put together from its pieces. An output of 50 MB
-// fits; a peer that never ends its message does not take the memory.
+// MaxMessage limits one message assembled from its pieces. An output of 50 MB fits; a peer that
+// never ends its message cannot fill the memory.
 const MaxMessage = 1 << 30
 
-// Every message of a request or an answer begins with one byte that says what
-// follows.
+// Every message of a request or an answer begins with a byte for its kind.
 const (
 	framePart  byte = 'p' // a piece: more of the same message follow
 	frameItem  byte = 'i' // a message, or its last piece
@@ -24,12 +23,12 @@ const (
 	frameError byte = 'x' // the answer ends with this error
 )
 
-// HeadBytes is how many bytes a body has before its data, see cut.
+// HeadBytes is how many bytes of a body come before its data, see cut.
 const HeadBytes = 1
 
-// cut cuts a body into the bodies of messages, the last of which carries kind, and
-// calls f for each, which must be done with one when it returns. Nothing is copied: the
-// head before the data takes the kind, and so does, behind each piece, its last byte.
+// cut splits a body into the bodies of messages, the last of which has the given kind, and
+// calls f for each; f must not keep it. Nothing is copied: the kind is written into the byte
+// before the data; for later pieces that is the last byte of the previous piece.
 func cut(kind byte, body []byte, f func(body []byte) error) error {
 	for len(body) > HeadBytes+MaxPart {
 		body[0] = framePart
@@ -42,8 +41,7 @@ func cut(kind byte, body []byte, f func(body []byte) error) error {
 	return f(body)
 }
 
-// eachFrame is cut for data that is somebody else's, which is not changed. The bodies
-// share one buffer.
+// eachFrame is cut for data that must not be changed. The bodies share one buffer.
 func eachFrame(kind byte, data []byte, f func(body []byte) error) error {
 	b := make([]byte, 0, HeadBytes+min(len(data), MaxPart))
 	for len(data) > MaxPart {
@@ -60,42 +58,62 @@ func frame(kind byte, data []byte) []byte {
 	return append(append(b, kind), data...)
 }
 
-// Parts cuts the data of a message that is no request into bodies that
-// Assembler puts together again.
+// Parts splits the data of a message other than a request into bodies for an Assembler.
 func Parts(data []byte) (parts [][]byte) {
-	_ = eachFrame(frameItem, data, func(b []byte) error { // which never fails
+	_ = eachFrame(frameItem, data, func(b []byte) error { // f never fails
 		parts = append(parts, bytes.Clone(b))
 		return nil
 	})
 	return parts
 }
 
-// Assembler puts the pieces of one sender's messages together. The zero value is
-// ready; it is not safe for concurrent use.
+// Assembler assembles the messages of one sender from their pieces. The zero value is ready; it
+// is not safe for concurrent use.
 type Assembler struct {
 	Limit int      // the largest message in bytes; 0 is MaxMessage
-	have  [][]byte // of the message under way, which is copied once, when it is whole
-	small []byte   // what came behind that, in pieces too small to be kept each
+	have  [][]byte // pieces of the present message, which is copied once, when it is complete
+	small []byte   // later pieces that are too small to keep separately
 	size  int      // of both
-	bad   error    // why the message under way is dropped
+	bad   error    // why the present message is dropped
 }
 
-// minKept is the smallest piece that is kept as it came: what each costs beside its
-// bytes is counted nowhere.
+// minKept is the smallest piece that is kept as it came: the overhead of a piece is not
+// counted.
 const minKept = 16 << 10
+
+// message is a complete message in its pieces.
+type message [][]byte
+
+func (m message) size() (n int) {
+	for _, p := range m {
+		n += len(p)
+	}
+	return n
+}
+
+// join joins the pieces. A single one is not copied.
+func (m message) join() []byte {
+	switch len(m) {
+	case 0:
+		return nil
+	case 1:
+		return m[0]
+	}
+	return bytes.Join(m, nil)
+}
 
 // ErrTooLarge is returned for a message beyond the limit, which is dropped.
 var ErrTooLarge = errors.New("message is too large")
 
-// Add takes the next body, and keeps it. done says that data is a whole message, or with an
-// error that the message ended that is dropped: its pieces are passed over, so
-// that its tail is never taken for a message of its own.
+// Add takes the next body and keeps it. done is true if data is a complete message or, with an
+// error, at the end of a dropped one: its pieces are skipped, so that they cannot be taken for
+// a separate message.
 func (a *Assembler) Add(body []byte) (data []byte, done bool, err error) {
-	kind, data, err := a.add(body)
-	return data, kind != framePart, err
+	kind, m, err := a.add(body)
+	return m.join(), kind != framePart, err
 }
 
-// drop forgets the message under way; err is told at its end.
+// drop drops the present message; err is returned at its end.
 func (a *Assembler) drop(err error) {
 	bad := a.bad
 	a.clear()
@@ -106,15 +124,15 @@ func (a *Assembler) drop(err error) {
 
 func (a *Assembler) clear() { a.have, a.small, a.size, a.bad = nil, nil, 0, nil }
 
-func (a *Assembler) add(body []byte) (kind byte, data []byte, err error) {
+func (a *Assembler) add(body []byte) (kind byte, m message, err error) {
 	if len(body) == 0 {
 		return 0, nil, errors.New("message without a kind")
 	}
 	return a.piece(body[0], body[1:])
 }
 
-// piece takes the next piece, of a message whose kind was said beside it.
-func (a *Assembler) piece(kind byte, data []byte) (byte, []byte, error) {
+// piece takes the next piece, of a message whose kind is known.
+func (a *Assembler) piece(kind byte, data []byte) (byte, message, error) {
 	limit := a.Limit
 	if limit == 0 {
 		limit = MaxMessage
@@ -130,12 +148,12 @@ func (a *Assembler) piece(kind byte, data []byte) (byte, []byte, error) {
 		return kind, nil, nil
 	case frameItem, frameEnd:
 		return a.end(kind, data)
-	case frameError: // it is whole; a message that it broke off is never completed
+	case frameError: // it is complete; the message that it interrupts never will be
 		a.clear()
 		if len(data) > limit {
 			return kind, nil, fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, limit)
 		}
-		return kind, data, nil
+		return kind, message{data}, nil
 	}
 	a.clear()
 	return kind, nil, fmt.Errorf("message of the unknown kind %q", kind)
@@ -150,7 +168,7 @@ func (a *Assembler) keep(data []byte) {
 	a.have, a.small = append(a.kept(), data), nil
 }
 
-// kept are the pieces so far.
+// kept returns the pieces so far.
 func (a *Assembler) kept() [][]byte {
 	if len(a.small) == 0 {
 		return a.have
@@ -159,14 +177,14 @@ func (a *Assembler) kept() [][]byte {
 }
 
 // end takes the last piece.
-func (a *Assembler) end(kind byte, data []byte) (byte, []byte, error) {
-	bad := a.bad
+func (a *Assembler) end(kind byte, data []byte) (byte, message, error) {
+	bad, m := a.bad, message{data}
 	if a.size > 0 {
-		data = bytes.Join(append(a.kept(), data), nil)
+		m = append(a.kept(), data)
 	}
 	a.clear()
 	if bad != nil {
 		return kind, nil, bad
 	}
-	return kind, data, nil
+	return kind, m, nil
 }

@@ -2,7 +2,9 @@ package rpc
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -142,6 +144,7 @@ func TestErrorsTravel(t *testing.T) {
 		"with hint":    {Errorf(Denied, "user %s may not", "fred").WithHint("ask %s", "root"), Denied, "user fred may not", "ask root"},
 		"printed hint": {Errorf(Usage, "bad: %v", salt.WithHint(errors.New("x"), "y")), Usage, "bad: x", "y"},
 		"wrapped":      {errors.Join(errors.New("outer"), Errorf(Busy, "later")), Busy, "later", ""},
+		"late":         {fmt.Errorf("secret path /etc/x: %w", context.DeadlineExceeded), Unavailable, "the daemon did not get an answer in time, for example from its store", "the daemon or its disk is overloaded: try again; its log names what is late"},
 		"unexpected":   {errors.New("secret path /etc/x"), Internal, "the daemon failed to do this", "its log names the cause"},
 		"kept wrapped": {Errorf(Usage, "bad: %w", salt.WithHint(errors.New("x"), "y")), Usage, "bad: x", "y"},
 	} {

@@ -14,18 +14,21 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 )
 
-// DefaultPort is that of a master, where an address has none.
+// DefaultPort is the port of a master if an address has none.
 const DefaultPort = "4506"
 
-// MasterURL is the address of a master as tls://HOST:PORT. The scheme and the port may be
-// left out.
+// MasterURL returns the address of a master as tls://HOST:PORT. The scheme and the port may be
+// omitted.
 func MasterURL(text string) (string, error) {
 	if !strings.Contains(text, "://") {
 		text = "tls://" + text
 	}
 	u, err := url.Parse(text)
+	if at := strings.LastIndex(text, "@"); at >= 0 {
+		text = "..." + text[at:] // there may be a password before it, which must not be logged
+	}
 	if err != nil || u.Scheme != "tls" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", fmt.Errorf("%.200q is no address of a master: want tls://HOST:PORT", text)
+		return "", fmt.Errorf("%.200q is not an address of a master: want tls://HOST:PORT", text)
 	}
 	port := u.Port()
 	if port == "" {
@@ -34,7 +37,7 @@ func MasterURL(text string) (string, error) {
 	return "tls://" + net.JoinHostPort(u.Hostname(), port), nil
 }
 
-// entry is what a guest needs to come back as the user of a login.
+// entry is what a guest needs to reconnect as the user of a login.
 type entry struct {
 	url  string
 	conf *tls.Config
@@ -42,8 +45,8 @@ type entry struct {
 }
 
 // DialGuest connects over the network, without credentials, to the master at url, whose key
-// must be the one with this fingerprint. All that the connection may do is a login, which
-// names Next; after it there is Enter.
+// must have this fingerprint. The connection may only send a login, which includes Next; after
+// that, call Enter.
 func DialGuest(url, fingerprint string) (*Conn, error) {
 	var met pki.PublicKey
 	conf, key, err := guestConfig(func(p pki.PublicKey) error {
@@ -67,7 +70,7 @@ func DialGuest(url, fingerprint string) (*Conn, error) {
 	return c, nil
 }
 
-// errWrongKey is ErrServerKey where there are no credentials.
+// errWrongKey is ErrServerKey for a connection without credentials.
 var errWrongKey = wrongKey{}
 
 type wrongKey struct{}
@@ -75,7 +78,7 @@ type wrongKey struct{}
 func (wrongKey) Error() string        { return "this is not the master that was logged in to" }
 func (wrongKey) Is(target error) bool { return target == ErrServerKey }
 
-// ServerKey returns the key of the master at url, which is not believed anything else.
+// ServerKey returns the key of the master at url. It verifies nothing else.
 func ServerKey(url string) (pki.PublicKey, error) {
 	var met pki.PublicKey
 	seen := errors.New("seen")
@@ -93,7 +96,7 @@ func ServerKey(url string) (pki.PublicKey, error) {
 	return met, nil
 }
 
-// guestConfig shows the master a key that was made for this, and has the master's looked at:
+// guestConfig uses a key made for this connection, and calls check with the master's key:
 // nothing else in its certificate counts.
 func guestConfig(check func(pki.PublicKey) error) (conf *tls.Config, key string, err error) {
 	own, err := pki.Generate(pki.Ed25519, 0)
@@ -106,7 +109,7 @@ func guestConfig(check func(pki.PublicKey) error) (conf *tls.Config, key string,
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate},
-		InsecureSkipVerify: true, // names and authorities: the key is compared
+		InsecureSkipVerify: true, // names and authorities do not count: the key is compared
 		VerifyConnection: func(s tls.ConnectionState) error {
 			p, err := pki.PublicFromCertificate(s.PeerCertificates[0])
 			if err != nil {
@@ -117,7 +120,7 @@ func guestConfig(check func(pki.PublicKey) error) (conf *tls.Config, key string,
 	}, bus.KeyToken(own.Public().Key()), nil
 }
 
-// Next is the nonce that a login of a guest names, "" on other connections.
+// Next is the nonce for the login of a guest, "" on other connections.
 func (c *Conn) Next() string {
 	if c.entry == nil {
 		return ""
@@ -125,8 +128,8 @@ func (c *Conn) Next() string {
 	return c.entry.next
 }
 
-// Enter makes the connection of the user whom a login of this guest has let in, and ends the
-// guest's. Every other connection stays what it is.
+// Enter connects as the user of this guest's successful login, and closes the guest's
+// connection. Other connections are returned unchanged.
 func (c *Conn) Enter(backend, user string) (*Conn, error) {
 	if c.entry == nil {
 		return c, nil

@@ -24,7 +24,7 @@ func TestPiecesOfAllAreBounded(t *testing.T) {
 		if n := s.heldOfAll(); n > maxHeldOfAll {
 			t.Fatalf("%d bytes are held, want at most %d", n, maxHeldOfAll)
 		}
-		return len(body), done, err
+		return body.size(), done, err
 	}
 	for n := range 10 {
 		for range 60 << 20 / piece {
@@ -55,10 +55,10 @@ func TestPiecesOfAllAreBounded(t *testing.T) {
 // TestBodiesOfAllAreBounded: large requests that are being handled leave room for small ones.
 func TestBodiesOfAllAreBounded(t *testing.T) {
 	s := &Server{ctx: t.Context(), under: maxUnderOfAll - 1<<20, bodies: map[string]int{"minion:evil": 60 << 20}}
-	if err := s.busy("minion:web1", &Request{Body: make([]byte, 8<<20)}); CodeOf(err) != Busy {
+	if err := s.busy("minion:web1", booked{Request: &Request{}, size: 8 << 20}); CodeOf(err) != Busy {
 		t.Errorf("a large one too many: %v", err)
 	}
-	if err := s.busy("minion:web1", &Request{Body: make([]byte, modestPart)}); err != nil {
+	if err := s.busy("minion:web1", booked{Request: &Request{}, size: modestPart}); err != nil {
 		t.Errorf("a small one: %v", err)
 	}
 }

@@ -7,38 +7,45 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// Bounds of how often one machine may ask. A minion that works hard sends hundreds
-// of receipts and returns a second, and thousands of events with one request.
+// Limits of how often one machine may send requests. A busy minion sends hundreds of receipts
+// and returns a second, and thousands of events with one request.
 const (
-	defaultPace = 5000   // requests of one machine in a second; twice as many before one is refused
-	maxPaced    = 20_000 // principals that are remembered; beyond it all begin anew
-	// A message that says how much of an answer was taken counts for a part of a request: it
-	// is looked up and forgotten. Readers that keep up send one for each message that they get.
+	defaultPace = 5000   // requests of one machine in a second; twice as many until one is refused
+	maxPaced    = 20_000 // remembered principals; beyond that, all counts start again
+	// A message that acknowledges a part of an answer counts for a part of a request: it costs
+	// only a look-up. Readers that keep up send one for each message that they get.
 	windowWeight = 0.25
-	// A key that is not accepted has one question to ask, and a guest one login, so it may ask fifty times a second.
+	// A key that is not accepted has one question to ask, and a guest one login, so they may
+	// send fifty requests a second.
 	unacceptedWeight = 100
+	// Their requests fit into this many bytes. A longer message counts for as many requests as
+	// it could contain, so that the connection ends after two of 64 KB, since reading and
+	// refusing them is what costs. A single message never counts for more than that, so the
+	// first one is refused for its length.
+	unacceptedSize = 1 << 10
+	unacceptedMost = 64
 )
 
-// paces holds each machine to its pace, so that one that asks as fast as it can does
-// not stand in the way of the others. It is not safe for concurrent use. A bucket of tokens
-// is all that golang.org/x/time/rate would bring: that requests have weights below one, for how
-// long a sender is not read from and when it is cut is the rest.
+// paces limits the rate of each machine, so that one that sends as fast as it can does not
+// delay the others. It is not safe for concurrent use. golang.org/x/time/rate would only
+// replace the token bucket: requests with weights below one, how long not to read from a
+// sender, and when to cut it are needed in addition.
 type paces struct {
 	perSecond float64
 	of        map[string]*pace
 }
 
-// pace is how many requests a principal has left, at a time.
+// pace is how many requests a principal has left, at a certain time.
 type pace struct {
 	left float64
 	at   time.Time
-	over float64 // how many were refused since it was idle, or since its connection was ended
+	over float64 // refused requests since it was idle, or since its connection was ended
 }
 
-// take says whether the principal may ask once more now, and whether it shall be got rid
-// of since it does not stop asking: for as many requests as it may make in a second.
-// ahead is for how long it should not be heard, to be back at its pace. The request counts
-// for as many as its weight says.
+// take reports whether the principal may send one more request now, and whether to cut it
+// because it goes on for as many refused requests as it may send in a second. ahead is for how
+// long not to read from it, so that it is back at its rate. The request counts for weight
+// requests.
 func (p *paces) take(principal string, weight float64, now time.Time) (ahead time.Duration, taken, cut bool) {
 	burst := 2 * p.perSecond
 	own := p.of[principal]
@@ -52,7 +59,7 @@ func (p *paces) take(principal string, weight float64, now time.Time) (ahead tim
 	own.left = min(burst, own.left+now.Sub(own.at).Seconds()*p.perSecond)
 	own.at = now
 	if own.left > burst/2 {
-		own.over = 0 // it has paused
+		own.over = 0 // it was idle
 	}
 	if own.left >= weight {
 		own.left -= weight
@@ -65,27 +72,27 @@ func (p *paces) take(principal string, weight float64, now time.Time) (ahead tim
 	return longestPush, false, true
 }
 
-// A sender that is ahead of its pace is not read from until it is back at it: it then waits
-// on its own side, which is cheaper than to refuse what it sends, and costs it nothing.
+// A sender beyond its rate is not read from until it is back at it. So it waits on its own
+// side, which is cheaper than refusing its requests, and loses nothing.
 const (
-	aheadTime   = 50 * time.Millisecond // so many requests it may have at once
+	aheadTime   = 50 * time.Millisecond // requests of so much time may come at once
 	longestPush = 500 * time.Millisecond
 )
 
-// ahead is for how long a sender should not be heard that made so many requests too early.
+// ahead returns for how long not to read from a sender that sent that many requests too early.
 func (p *paces) ahead(early float64) time.Duration {
 	d := time.Duration(early/p.perSecond*float64(time.Second)) - aheadTime
 	return max(0, min(d, longestPush))
 }
 
-// keepPace counts a message in the pace of its sender, and lets nothing more be read of one
-// that is ahead of it.
+// keepPace counts a message for the rate of its sender, and stops reading for a while if it is
+// beyond that.
 func (s *Server) keepPace(from bus.Identity, weight float64) (taken, cut bool) {
 	if from.IsOperator() {
 		return true, false
 	}
-	if from.Role == bus.RoleUnaccepted || from.Role == bus.RoleGuest {
-		weight = unacceptedWeight
+	if unaccepted(from) {
+		weight = unacceptedWeight * max(1, weight)
 	}
 	s.mu.Lock()
 	ahead, taken, cut := s.paces.take(principal(from), weight, time.Now())
@@ -96,31 +103,40 @@ func (s *Server) keepPace(from bus.Identity, weight float64) (taken, cut bool) {
 	return taken, cut
 }
 
-// stray counts a message that is no request of a connection of its sender, to which nothing
-// can be answered. A key that is not accepted does not stay for many of them.
+// unaccepted reports whether the sender is known by a key that gives no rights.
+func unaccepted(i bus.Identity) bool {
+	return i.Role == bus.RoleUnaccepted || i.Role == bus.RoleGuest
+}
+
+// stray counts a message that is not a request by the sender's connection, and so cannot be
+// answered. A key that is not accepted is cut after few of them.
 func (s *Server) stray(from bus.Identity) {
 	_, cut := s.keepPace(from, 1)
-	if cut && (from.Role == bus.RoleUnaccepted || from.Role == bus.RoleGuest) && s.CutKey != nil {
+	if cut && unaccepted(from) && s.CutKey != nil {
 		s.CutKey(from.Key)
 	}
 }
 
-// begun says whether pieces of the request with this reply subject have come.
+// begun reports whether pieces of the request with this reply subject have come.
 func (s *Server) begun(reply string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.partial[reply] != nil
 }
 
-// tooFast pushes back a sender that is ahead of its pace. A machine that gets far ahead all
-// the same is refused, too, and its connection ended if it goes on. The first piece of a
-// long request counts for all, and is not refused: half a message would be taken for junk. It counts for
-// as many as it does when it is begun: a job with a target of 60 KB is written down and sent with it.
+// tooFast slows down a sender beyond its rate. A machine that is far beyond it is also refused,
+// and cut if it goes on. The first piece of a long request counts for all pieces; later ones
+// are not refused, since half a message would look like junk. It counts for what it starts: a
+// job with a target of 60 KB is recorded and sent together with that target.
 func (s *Server) tooFast(from bus.Identity, e *bus.Endpoint, reply string, data []byte) error {
 	taken, cut := true, false
 	if !s.begun(reply) {
 		long, _ := weigh(len(data))
-		taken, cut = s.keepPace(from, e.Check.Weight()*float64(long))
+		weight := e.Check.Weight() * float64(long)
+		if unaccepted(from) {
+			weight = float64(min(1+len(data)/unacceptedSize, unacceptedMost))
+		}
+		taken, cut = s.keepPace(from, weight)
 	}
 	part := len(data) > 0 && data[0] == framePart
 	if taken || part || from.Role == bus.RoleUser || from.Role == bus.RoleClient || from.Role == bus.RoleRemote {

@@ -114,6 +114,51 @@ func TestEveryMessageIsInThePace(t *testing.T) {
 	}
 }
 
+// TestAnUnacceptedKeyIsCut: nothing slows it, so that its connection ends after three seconds'
+// worth of what it may ask.
+func TestAnUnacceptedKeyIsCut(t *testing.T) {
+	const perSecond = defaultPace / unacceptedWeight
+	synctest.Test(t, func(t *testing.T) { // where no time passes
+		s := NewServer(nil, func(string) (bus.Identity, bool) { return bus.Identity{}, false }, bus.MasterEndpoints, slog.New(slog.DiscardHandler))
+		ended := ""
+		s.Cut = func(inbox string) { ended = inbox }
+		from, asked := bus.Identity{Role: bus.RoleUnaccepted, Name: "0a", Key: "0a"}, 0
+		for ; ended == "" && asked < 10*perSecond; asked++ {
+			if err := s.tooFast(from, s.endpoints.Find(from.Role, "ask"), "_INBOX.0a.nonce.1", []byte("i{}")); (err != nil) != (asked >= 2*perSecond) {
+				t.Fatalf("request %d: %v", asked, err)
+			}
+		}
+		if ended != "_INBOX.0a.nonce" || asked > 3*perSecond {
+			t.Errorf("after %d requests the connection %q was ended", asked, ended)
+		}
+	})
+}
+
+// TestALongQuestionOfAnUnacceptedKey: it is read once, and refused for what it is; with the second the
+// connection ends. What fits counts as one.
+func TestALongQuestionOfAnUnacceptedKey(t *testing.T) {
+	for _, role := range []bus.Role{bus.RoleUnaccepted, bus.RoleGuest} {
+		synctest.Test(t, func(t *testing.T) { // where no time passes
+			s := NewServer(nil, func(string) (bus.Identity, bool) { return bus.Identity{}, false }, bus.MasterEndpoints, slog.New(slog.DiscardHandler))
+			ended := ""
+			s.Cut = func(inbox string) { ended = inbox }
+			from := bus.Identity{Role: role, Name: "0a", Key: "0a"}
+			ask := func(size int) error {
+				return s.tooFast(from, s.endpoints.Find(bus.RoleUnaccepted, "ask"), "_INBOX.0a.nonce.1", append([]byte("i"), make([]byte, size)...))
+			}
+			if err := ask(1 << 20); err != nil || ended != "" {
+				t.Errorf("%s: the first long one: %v, ended %q", role, err, ended)
+			}
+			if err := ask(bus.KeyBody); err != nil || ended != "" {
+				t.Errorf("%s: a usual one after it: %v, ended %q", role, err, ended)
+			}
+			if err := ask(63 << 10); err == nil || ended != "_INBOX.0a.nonce" {
+				t.Errorf("%s: the second long one: %v, ended %q", role, err, ended)
+			}
+		})
+	}
+}
+
 // TestLongRequestsCountForMore: a sender of long ones is pushed back after few of them, also where each is a job.
 func TestLongRequestsCountForMore(t *testing.T) {
 	before := func(op string, size int) (n int) {

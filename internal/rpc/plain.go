@@ -10,11 +10,10 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// Clients speak plain NATS, without frames and windows of ours: a request is one
-// message of JSON, and so is each message of its answer. What else is to be said
-// stands in headers. An answer ends with an empty message; a message that is longer
-// than a piece says that more of it follows; and each has a reply subject, on
-// which the client says that it has taken it.
+// Clients use plain NATS, without our frames and windows. A request is one message of JSON, and
+// so is each message of its answer; everything else is in headers. An answer ends with an empty
+// message. A header marks a message that continues in the next one. Each message has a reply
+// subject, on which the client acknowledges it.
 const (
 	headerEnd       = "Salt-End"  // the answer ends with this message
 	headerPart      = "Salt-Part" // "more": the next message goes on with this one
@@ -22,8 +21,8 @@ const (
 	headerErrorCode = "Nats-Service-Error-Code"
 )
 
-// plainMessage makes the message to a client of one with a frame. An error ends
-// the answer; its body is the whole of it.
+// plainMessage makes the message to a client from one with a frame. An error ends the answer;
+// the body is the error as JSON.
 func plainMessage(m *nats.Msg) *nats.Msg {
 	kind := m.Data[0]
 	m.Data = m.Data[1:]
@@ -34,14 +33,14 @@ func plainMessage(m *nats.Msg) *nats.Msg {
 		m.Header = nats.Header{headerEnd: {"true"}}
 	case frameError:
 		var e Error
-		_ = json.Unmarshal(m.Data, &e) // it was written by encodeError
+		_ = json.Unmarshal(m.Data, &e) // written by encodeError
 		text := strings.NewReplacer("\r", " ", "\n", " ").Replace(e.Text)
 		m.Header = nats.Header{headerEnd: {"true"}, headerError: {text}, headerErrorCode: {string(e.Code)}}
 	}
 	return m
 }
 
-// plainKind is what plainMessage has said by headers.
+// plainKind returns the kind that the headers of plainMessage stand for.
 func plainKind(h nats.Header) byte {
 	switch {
 	case h.Get(headerError) != "":
@@ -54,10 +53,10 @@ func plainKind(h nats.Header) byte {
 	return frameItem
 }
 
-// plain says whether the connection is that of a client.
+// plain reports whether the connection is that of a client.
 func (c *Conn) plain() bool { return c.self.Role == bus.RoleClient }
 
-// sendPlain publishes a request, which has to fit into one message.
+// sendPlain publishes a request, which must fit into one message.
 func (c *Conn) sendPlain(subject, reply string, body []byte) error {
 	if most := c.NC.MaxPayload(); int64(len(body)) > most {
 		return Errorf(Usage, "the request has %d bytes; over the network it may have %d", len(body), most)
@@ -68,7 +67,7 @@ func (c *Conn) sendPlain(subject, reply string, body []byte) error {
 	return nil
 }
 
-// number books an answer to a client, so that its words on it are understood.
+// number registers an answer to a client, so that its acknowledgements can be assigned.
 func (s *Server) number(from bus.Identity, out *answerer) {
 	if from.Role != bus.RoleClient {
 		return
@@ -79,7 +78,7 @@ func (s *Server) number(from bus.Identity, out *answerer) {
 	s.plain[out.plain] = out
 }
 
-// message is one frame on its way to the principal.
+// message makes the message for one frame.
 func (o *answerer) message(frame []byte) *nats.Msg {
 	m := &nats.Msg{Subject: o.reply, Data: frame}
 	if o.plain == "" {
@@ -95,7 +94,7 @@ func (o *answerer) message(frame []byte) *nats.Msg {
 	return m
 }
 
-// acked notes that a client has taken a message, and with it all before it.
+// acked records that a client has acknowledged a message, and so all before it.
 func (s *Server) acked(m *nats.Msg) {
 	from, rest, ok := bus.Sender(m.Subject)
 	s.keepPace(from, windowWeight)

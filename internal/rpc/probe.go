@@ -9,13 +9,13 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// probeToken stands for the name of whoever asks in the subjects of probes. No name is
-// written so: a single percent sign is no escaped byte.
+// probeToken takes the place of the sender's name in the subjects of probes. It is not a valid
+// name: a percent sign alone is not an escaped byte.
 const probeToken = "%"
 
-// Probe sends a probe the way that requests go, through each subscription, and calls back
-// when all were looked at: then everything that was sent before has been, too. looked is
-// how many messages that were since the probe before. There is one probe at a time.
+// Probe sends a probe the way of the requests, through each subscription, and calls back when
+// all have arrived: then everything sent before has been handled, too. looked is how many
+// messages were handled since the previous probe. There is one probe at a time.
 func (s *Server) Probe(back func(looked int)) error {
 	all := slices.Concat(bus.RequestSubjects, bus.WindowSubjects, bus.AckSubjects)
 	s.probes.begin(len(all), back)
@@ -31,7 +31,7 @@ func isProbe(subject string) bool { return strings.Contains(subject, "."+probeTo
 
 // probes counts the parts of a probe that have not come back.
 type probes struct {
-	looked atomic.Int64 // messages since the last one
+	looked atomic.Int64 // messages since the previous one
 	mu     sync.Mutex
 	left   int
 	done   func(looked int)

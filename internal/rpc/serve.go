@@ -21,40 +21,50 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Limits of the serving side, each against one principal that asks too much.
+// Limits of the serving side, each against one principal that sends too much.
 const (
 	maxConcurrent = 128               // requests of one principal at a time; listeners count
 	maxPartial    = 16                // requests of one connection whose last piece is missing
-	maxHeld       = 2 * bus.LargeBody // bytes of one principal's requests that are not complete
-	maxUnderWay   = bus.LargeBody     // bytes of one principal's requests that are being handled; one fits always
-	maxHeldOfAll  = 160 << 20         // bytes of all requests that are not complete, or are being handled
-	maxUnderOfAll = 128 << 20         // of those, that are being handled; beyond it none of more than modestPart is begun
-	stallTimeout  = 60 * time.Second  // a principal that takes nothing for so long may come again later
+	maxHeld       = 2 * bus.LargeBody // bytes of one principal's incomplete requests
+	maxUnderWay   = bus.LargeBody     // bytes of one principal's requests being handled; one always fits
+	maxHeldOfAll  = 160 << 20         // bytes of all requests, incomplete or being handled
+	maxUnderOfAll = 128 << 20         // of those being handled; beyond it none larger than modestPart is started
+	stallTimeout  = 60 * time.Second  // a principal that reads nothing for so long must ask again
 )
 
-// Handler answers one request. It may send messages and must return when ctx
-// ends, which it does when the principal is gone. What it returns ends the answer.
+// Handler answers one request. It may send messages, and must return when ctx ends, which
+// happens when the principal is gone. Its return value ends the answer.
 type Handler func(ctx context.Context, r *Request) error
 
-// Request is a request as it arrived: From is the identity that the broker
-// verified, whatever the body says.
+// Request is a request as received. From is the identity that the broker has verified, whatever
+// the body says.
 type Request struct {
 	From  bus.Identity
 	Op    string
 	JID   salt.JID // of a return; not checked yet
-	Body  []byte
+	Body  []byte   // nil once its handler, which may go on for long, needs it no more
 	reply string
 	out   *answerer
 
+	pieces   message // the body of a long request until its turn, see join
 	endpoint *bus.Endpoint
-	decided  atomic.Bool // to allow it
-	built    int         // what was booked for the decoded body, by estimate
+	decided  atomic.Bool // an allowing decision was made
+	built    int         // estimated memory reserved for the decoded body
 	reserve  func(cost int) error
+	waits    func() // nil for one that has no turn to give away
 }
 
-// Decide takes what the check of the request's endpoint has decided, and returns the
-// refusal. What was not decided, or by another check, has no answer: a handler that forgot
-// to ask fails.
+// Waits says that the handler only waits from now on, for another request of the same sender, say:
+// that is then begun without having to wait for a turn of this one.
+func (r *Request) Waits() {
+	if r.waits != nil {
+		r.waits()
+	}
+}
+
+// Decide takes the decision of the check that the request's endpoint names, and returns the
+// refusal. Without a decision, or with that of another check, nothing can be sent: a handler
+// that forgets to decide fails.
 func (r *Request) Decide(d decision.Decision) error {
 	if err := d.Err(); err != nil {
 		return err
@@ -66,14 +76,14 @@ func (r *Request) Decide(d decision.Decision) error {
 	return nil
 }
 
-// errUndecided is a fault of ours: an answer without a decision.
+// errUndecided is a bug: an answer without a decision.
 var errUndecided = errors.New("the request was answered before anybody decided to allow it")
 
-// Inbox is the private prefix of the connection that asked.
+// Inbox is the private prefix of the sender's connection.
 func (r *Request) Inbox() string { return inboxOf(r.reply) }
 
-// Send sends v as one message of the answer, waiting while the principal has not
-// taken what was sent before.
+// Send sends v as one message of the answer. It waits while the principal has not read enough
+// of what was sent before.
 func (r *Request) Send(ctx context.Context, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -82,8 +92,8 @@ func (r *Request) Send(ctx context.Context, v any) error {
 	return r.SendRaw(ctx, b)
 }
 
-// Last makes v the last message of the answer, which travels with its end: to clients
-// of another kind before it. The handler must return nil after it.
+// Last makes v the last message of the answer. It is sent together with the end, for clients
+// before it. The handler must return nil after it.
 func (r *Request) Last(ctx context.Context, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -99,20 +109,20 @@ func (r *Request) Last(ctx context.Context, v any) error {
 	return nil
 }
 
-// SendRaw is Send for what is encoded already, and for bytes that are no JSON.
+// SendRaw is Send for encoded data, which need not be JSON.
 func (r *Request) SendRaw(ctx context.Context, b []byte) error {
 	return r.send(ctx, func(f func([]byte) error) error { return eachFrame(frameItem, b, f) })
 }
 
-// SendBody is SendRaw for what lies behind the bytes of the head, which saves to copy it. What body
-// holds is used up.
+// SendBody is SendRaw for data that comes after the bytes of the head, which saves a copy. It
+// overwrites body.
 func (r *Request) SendBody(ctx context.Context, body []byte) error {
 	return r.send(ctx, func(f func([]byte) error) error { return cut(frameItem, body, f) })
 }
 
-// SendPart sends a piece of one message, which lies behind the bytes of the head and has MaxPart bytes at
-// most; more of it follows. Nothing else is sent before the last. A piece that is not sent
-// since ctx ended may be sent later.
+// SendPart sends a piece of one message, after the bytes of the head and at most MaxPart bytes
+// long; more means that further pieces follow. Nothing else may be sent before the last piece.
+// A piece that was not sent because ctx ended may be sent later.
 func (r *Request) SendPart(ctx context.Context, body []byte, more bool) error {
 	body[0] = frameItem
 	if more {
@@ -121,8 +131,8 @@ func (r *Request) SendPart(ctx context.Context, body []byte, more bool) error {
 	return r.send(ctx, func(f func([]byte) error) error { return f(body) })
 }
 
-// Wait returns when more of the answer fits the window: until then whoever asked has not
-// taken what was sent before.
+// Wait returns when more of the answer fits into the window; until then the receiver has not
+// read what was sent before.
 func (r *Request) Wait(ctx context.Context) error { return r.out.wait(ctx, r.out.open) }
 
 func (r *Request) send(ctx context.Context, each func(func([]byte) error) error) error {
@@ -132,32 +142,35 @@ func (r *Request) send(ctx context.Context, each func(func([]byte) error) error)
 	return r.out.send(ctx, each)
 }
 
-// Server answers the requests of a bus. Make it with NewServer, register
-// handlers, then Start.
+// Server answers the requests of a bus. Make it with NewServer, register handlers, then call
+// Start.
 type Server struct {
-	// Stall is how long a principal may take nothing of its answer before that ends. It
+	// Stall is how long a principal may read nothing of its answer before the answer ends. It
 	// is set before Start.
 	Stall time.Duration
-	// Cut ends the connection with this inbox prefix, of a machine that floods the
-	// daemon; nil ends none. It is set before Start.
+	// Cut ends the connection with this inbox prefix, of a machine that floods the daemon; nil
+	// ends none. It is set before Start.
 	Cut func(inbox string)
-	// CutKey ends the connections of a key that is not accepted and sends what is no request;
-	// nil ends none. It is set before Start.
+	// CutKey ends the connections of a key that is not accepted and sends something other than
+	// requests; nil ends none. It is set before Start.
 	CutKey func(key string)
-	// Slow lets nothing be read of a sender for so long, one that asks too much; nil does
-	// not. It is set before Start.
+	// Slow stops reading from a sender of too many requests for that long; nil does nothing. It
+	// is set before Start.
 	Slow func(from bus.Identity, pause time.Duration)
-	// Pace is how many requests a machine may make in a second; 0 is the default. It is
-	// set before Start.
+	// Pace is how many requests a machine may send in a second; 0 is the default. It is set
+	// before Start.
 	Pace int
-	// GrainsCount says whether grains can have a key accepted now, so that the question of
-	// one may hold some; nil is that they cannot. It is set before Start.
+	// GrainsCount reports whether grains can cause a key to be accepted now, so that the
+	// question about a key may include some; nil means no. It is set before Start.
 	GrainsCount func() bool
-	// Payer names whose bounds a request counts in where those are not its sender's own; ""
-	// is that they are. nil is always. It is set before Start.
-	Payer func(bus.Identity) string
-	// Authorize decides the checks that need nothing of the body but who asks; Own needs
-	// none. It is set before Start; nil refuses all.
+	// Room is called before a long request of n bytes is assembled, so that memory can be
+	// freed; nil frees none. It is set before Start.
+	Room func(n int)
+	// Quota names whose limits a request counts for, if not its sender's; "" means its
+	// sender's. nil always does. It is set before Start.
+	Quota func(bus.Identity) string
+	// Authorize decides the checks for which only the sender matters, not the body; Own needs
+	// no decision. It is set before Start; nil refuses all.
 	Authorize func(ctx context.Context, r *Request, c bus.Check) decision.Decision
 
 	nc        *nats.Conn
@@ -170,17 +183,17 @@ type Server struct {
 	mu       sync.Mutex
 	streams  map[string]*answerer            // by reply subject
 	of       map[string]map[string]*answerer // those by inbox, and then by reply subject
-	plain    map[string]*answerer            // those to clients, by their number
-	numbers  uint64                          // of them so far
+	plain    map[string]*answerer            // those to clients, by number
+	numbers  uint64                          // numbers used so far
 	asking   map[string]int                  // requests under way, by principal
-	partial  map[string]*partial             // requests not complete, by reply subject
+	partial  map[string]*partial             // incomplete requests, by reply subject
 	halves   map[string]int                  // how many of those, by inbox
 	held     map[string]int                  // their bytes, by principal
 	bodies   map[string]int                  // bytes of requests under way, by principal
-	under    int                             // bytes of all of those
-	built    estimates                       // what their bodies have become, by estimate
-	shares   map[string]*share               // of what is under way to principals
-	throttle logging.Throttle                // of requests that were refused, by principal
+	under    int                             // bytes of all of these
+	built    estimates                       // estimated memory of their decoded bodies
+	shares   map[string]*share               // what is under way to principals
+	throttle logging.Throttle                // of refused requests, by principal
 	paces    paces
 	begins   begins
 	probes   probes
@@ -193,8 +206,7 @@ type Server struct {
 // Owner returns the identity of the living connection with this inbox prefix.
 type Owner func(inbox string) (bus.Identity, bool)
 
-// NewServer returns a server that speaks over the daemon's own connection, and answers
-// what the endpoints have.
+// NewServer returns a server on the daemon's own connection for these endpoints.
 func NewServer(nc *nats.Conn, owner Owner, endpoints bus.Endpoints, log *slog.Logger) *Server {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Server{
@@ -203,8 +215,8 @@ func NewServer(nc *nats.Conn, owner Owner, endpoints bus.Endpoints, log *slog.Lo
 	}
 }
 
-// Handle registers the handler that endpoints name: what no endpoint names cannot be
-// registered, which is a fault of the program. It is called before Start.
+// Handle registers a handler by the name that endpoints use for it. A name that no endpoint
+// uses is a bug and panics. It is called before Start.
 func (s *Server) Handle(name string, h Handler) {
 	if !slices.ContainsFunc(s.endpoints, func(e bus.Endpoint) bool { return e.Handler == name }) {
 		panic("bus: no endpoint names the handler " + name)
@@ -212,7 +224,7 @@ func (s *Server) Handle(name string, h Handler) {
 	s.handlers[name] = h
 }
 
-// Served fails, naming them, for endpoints whose handlers nobody has registered.
+// Served returns an error with the names of endpoints without a handler.
 func (s *Server) Served() error {
 	var list []string
 	for _, e := range s.endpoints {
@@ -226,7 +238,7 @@ func (s *Server) Served() error {
 	return nil
 }
 
-// Start begins to serve. It returns when the subscriptions stand.
+// Start begins to serve. It returns when the subscriptions are made.
 func (s *Server) Start() error {
 	if err := s.endpoints.Fault(); err != nil {
 		return err
@@ -266,18 +278,17 @@ func (s *Server) subscribe(subject string, cb nats.MsgHandler) error {
 		return err
 	}
 	s.subs = append(s.subs, sub)
-	// Nothing is dropped here: what one sends too much would be lost to others. Who may
-	// have how much under way the broker knows, by what comes back of Probe.
+	// Nothing is dropped here: messages of others would be lost because of one that sends too
+	// much. The broker limits what each may have under way, by what Probe reports.
 	return sub.SetPendingLimits(-1, -1)
 }
 
-// Stop refuses further requests, ends those under way and waits for their
-// handlers.
+// Stop refuses further requests, ends those under way and waits for their handlers.
 func (s *Server) Stop() {
 	for _, sub := range s.subs {
-		_ = sub.Unsubscribe() // fails only when the connection is gone already
+		_ = sub.Unsubscribe() // fails only if the connection is gone already
 	}
-	s.mu.Lock() // no request is dispatched any more once this is free again
+	s.mu.Lock() // no request is dispatched any more after this
 	s.stop()
 	s.mu.Unlock()
 	s.wg.Wait()
@@ -308,18 +319,18 @@ func (s *Server) request(m *nats.Msg) {
 		owner, ok = s.ownInbox(from, m.Reply)
 	}
 	if !ok {
-		// A reply subject that is not the principal's own would make the daemon speak
-		// where the principal may not.
+		// With a reply subject of another principal, the daemon would publish where the sender
+		// may not.
 		s.stray(from)
 		s.tell(from, op, fmt.Errorf("its answer would go elsewhere, to %.200q", m.Reply))
 		return
 	}
 	from.Key, from.Nonce, from.Source, from.Sudo = owner.Key, nonceOf(m.Reply), owner.Source, owner.Sudo
 	if from.Role == bus.RoleGuest {
-		from.Name = owner.Name // the host, by which they are counted: anybody can make keys
+		from.Name = owner.Name // the host, since anybody can make keys
 	}
 	if from.Role == bus.RoleMinion {
-		from.Role = owner.Role // salt-call speaks as its minion, and may do less
+		from.Role = owner.Role // salt-call counts as its minion, and may do less
 	}
 	endpoint := s.endpoints.Find(from.Role, op)
 	if endpoint == nil {
@@ -338,7 +349,7 @@ func (s *Server) request(m *nats.Msg) {
 	case err != nil:
 		s.reject(from, op, m.Reply, Errorf(Usage, "request %s: %v", op, err))
 	case done:
-		s.dispatch(&Request{From: from, Op: op, JID: jid, Body: body, reply: m.Reply, endpoint: endpoint})
+		s.dispatch(&Request{From: from, Op: op, JID: jid, pieces: body, reply: m.Reply, endpoint: endpoint})
 	}
 }
 
@@ -348,16 +359,15 @@ type partial struct {
 	principal string
 }
 
-// assemble puts together a request of several pieces. What a principal leaves
-// unfinished costs a bounded part of the memory, and that of an unaccepted key nothing: a
-// question whether a key is accepted fits into one piece.
-func (s *Server) assemble(from bus.Identity, e *bus.Endpoint, m *nats.Msg) (body []byte, done bool, err error) {
+// assemble assembles a request of several pieces. The memory for a principal's incomplete
+// requests is limited. A key that is not accepted has none: its question fits into one piece.
+func (s *Server) assemble(from bus.Identity, e *bus.Endpoint, m *nats.Msg) (body message, done bool, err error) {
 	part := len(m.Data) > 0 && m.Data[0] == framePart
 	switch {
-	case from.Role == bus.RoleClient && len(m.Data) > e.Body, (from.Role == bus.RoleUnaccepted || from.Role == bus.RoleGuest) && part:
+	case from.Role == bus.RoleClient && len(m.Data) > e.Body, unaccepted(from) && part:
 		return nil, false, fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, e.Body)
 	case from.Role == bus.RoleClient:
-		return m.Data, true, nil // plain, and never in pieces
+		return message{m.Data}, true, nil // plain, and never in pieces
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -365,7 +375,8 @@ func (s *Server) assemble(from bus.Identity, e *bus.Endpoint, m *nats.Msg) (body
 	if p == nil {
 		if !part {
 			whole := Assembler{Limit: s.limit(from, e)}
-			return whole.Add(m.Data)
+			_, body, err = whole.add(m.Data)
+			return body, true, err
 		}
 		if p, err = s.begin(principal(from), m.Reply, e); err != nil {
 			return nil, false, err
@@ -377,7 +388,8 @@ func (s *Server) assemble(from bus.Identity, e *bus.Endpoint, m *nats.Msg) (body
 	}
 	s.relieve(p, len(m.Data))
 	before := p.size
-	body, done, err = p.Add(m.Data)
+	kind, body, err := p.add(m.Data)
+	done = kind != framePart
 	s.held[p.principal] += p.size - before
 	if done || err != nil {
 		s.dropPartial(m.Reply)
@@ -385,8 +397,9 @@ func (s *Server) assemble(from bus.Identity, e *bus.Endpoint, m *nats.Msg) (body
 	return body, done, err
 }
 
-// relieve frees n more bytes for p, where all together hold too much: those give way
-// whose principal holds the most, so that nobody keeps what others need by never ending a request.
+// relieve frees n more bytes for p if all incomplete requests together hold too much: those of
+// the principal that holds the most are dropped, so that nobody can block others by never
+// ending a request.
 func (s *Server) relieve(p *partial, n int) {
 	for s.heldOfAll()+n > maxHeldOfAll && p.bad == nil {
 		victim := p
@@ -400,7 +413,7 @@ func (s *Server) relieve(p *partial, n int) {
 	}
 }
 
-// heldOfAll is how many bytes the requests of all have.
+// heldOfAll returns how many bytes all requests hold.
 func (s *Server) heldOfAll() (n int) {
 	for _, held := range s.held {
 		n += held
@@ -408,7 +421,7 @@ func (s *Server) heldOfAll() (n int) {
 	return n + s.under
 }
 
-// limit is the size of the largest request of an endpoint for a sender.
+// limit returns the size of the largest request to an endpoint from a sender.
 func (s *Server) limit(from bus.Identity, e *bus.Endpoint) int {
 	if from.Role == bus.RoleUnaccepted && (s.GrainsCount == nil || !s.GrainsCount()) {
 		return min(bus.KeyBody, e.Body)
@@ -416,7 +429,7 @@ func (s *Server) limit(from bus.Identity, e *bus.Endpoint) int {
 	return e.Body
 }
 
-// begin books a request that comes in pieces.
+// begin registers a request that comes in pieces.
 func (s *Server) begin(principal, reply string, e *bus.Endpoint) (*partial, error) {
 	if s.halves[inboxOf(reply)] >= maxPartial {
 		return nil, Errorf(Busy, "too many requests that are not complete: the limit is %d", maxPartial)
@@ -427,7 +440,7 @@ func (s *Server) begin(principal, reply string, e *bus.Endpoint) (*partial, erro
 	return p, nil
 }
 
-// release takes what p holds off the account of its principal.
+// release subtracts what p holds from its principal's count.
 func (s *Server) release(p *partial) {
 	if s.held[p.principal] -= p.size; s.held[p.principal] <= 0 {
 		delete(s.held, p.principal)
@@ -444,8 +457,8 @@ func (s *Server) dropPartial(reply string) {
 	}
 }
 
-// inboxOf is the prefix of the connection that a reply subject belongs to: its
-// first three tokens. What a client adds to them is its own affair.
+// inboxOf returns the prefix of the connection that a reply subject belongs to: its first three
+// tokens. The client chooses the rest.
 func inboxOf(reply string) string {
 	parts := strings.SplitN(reply, ".", 4)
 	return strings.Join(parts[:min(3, len(parts))], ".")
@@ -457,17 +470,20 @@ func (s *Server) dispatch(r *Request) {
 		s.reject(r.From, r.Op, r.reply, Errorf(NotFound, "nothing serves the request %q", r.Op))
 		return
 	}
-	principal := s.payer(r.From)
+	principal := s.quota(r.From)
 	ctx, cancel := context.WithCancel(s.ctx)
 	out := &answerer{nc: s.nc, reply: r.reply, principal: principal, limit: s.Stall, cancel: cancel, acked: make(chan struct{}, 1)}
 	r.out, r.reserve = out, func(cost int) error { return s.reserve(ctx, principal, cost) }
-	b, inBatch := booked{r, ctx, principal}, false
+	b, inBatch := booked{r, ctx, principal, r.pieces.size()}, false
+	if b.size <= MaxPart {
+		r.join()
+	}
 	s.mu.Lock()
-	busy := s.busy(principal, r)
+	busy := s.busy(principal, b)
 	if busy == nil {
 		s.asking[principal]++
-		s.bodies[principal] += len(r.Body)
-		s.under += len(r.Body)
+		s.bodies[principal] += b.size
+		s.under += b.size
 		s.enter(out)
 		out.share = s.shareOf(r.From, principal)
 		s.number(r.From, out)
@@ -485,33 +501,46 @@ func (s *Server) dispatch(r *Request) {
 	}
 }
 
-// schedule answers a booked request when it is its sender's turn.
+// schedule answers a registered request when it is its sender's turn.
 func (s *Server) schedule(b booked, h Handler) {
 	if b.From.IsOperator() {
 		go s.serve(b, h)
 		return
 	}
-	s.begins.add(b.principal, len(b.Body), func() { s.serve(b, h) })
+	s.begins.add(b.principal, b.size, func(waits func()) {
+		b.waits = waits
+		s.serve(b, h)
+	})
 }
 
-// booked is a request that is counted among those under way.
+// join assembles the body of a long request when it is its turn, in its own goroutine, so that
+// the goroutine that reads all requests is not delayed.
+func (r *Request) join() {
+	if r.pieces != nil {
+		r.Body, r.pieces = r.pieces.join(), nil
+	}
+}
+
+// booked is a request that counts among those under way.
 type booked struct {
 	*Request
 	ctx       context.Context
 	principal string
+	size      int // of the body, which its handler may have released already
 }
 
-// serve answers a booked request. It is booked no more before its principal learns of its end:
-// who has so many under way, and asks again for each that has ended, is never refused.
+// serve answers a registered request. The request is removed from the counts before its
+// principal gets the end of the answer, so that a principal at the limit that sends a new
+// request for each one that ends is never refused.
 func (s *Server) serve(b booked, h Handler) {
 	defer s.wg.Done()
 	end := s.answer(b.ctx, h, b.Request)
 	s.unreserve(b.principal, b.built)
-	s.finish(b.principal, b.reply, len(b.Body), b.out.cancel)
+	s.finish(b.principal, b.reply, b.size, b.out.cancel)
 	s.publish(b.Op, end)
 }
 
-// enter books an answer. The caller holds the lock, as that of leave does.
+// enter registers an answer. The caller holds the lock; the same goes for leave.
 func (s *Server) enter(out *answerer) {
 	inbox := inboxOf(out.reply)
 	if s.of[inbox] == nil {
@@ -528,18 +557,18 @@ func (s *Server) leave(reply string) {
 	}
 }
 
-// busy says why a request cannot be taken now. The caller holds the lock.
-func (s *Server) busy(principal string, r *Request) error {
+// busy returns why a request cannot be accepted now. The caller holds the lock.
+func (s *Server) busy(principal string, b booked) error {
 	switch {
 	case s.ctx.Err() != nil:
 		return Errorf(Unavailable, "the daemon is stopping")
-	case s.streams[r.reply] != nil:
+	case s.streams[b.reply] != nil:
 		return Errorf(Busy, "a request with this reply subject is under way")
 	case s.asking[principal] >= maxConcurrent:
 		return Errorf(Busy, "too many requests at once: %d are under way", maxConcurrent)
-	case s.bodies[principal] > 0 && s.bodies[principal]+len(r.Body) > maxUnderWay:
+	case s.bodies[principal] > 0 && s.bodies[principal]+b.size > maxUnderWay:
 		return Errorf(Busy, "too many requests at once: those under way hold %d bytes", s.bodies[principal])
-	case s.under+len(r.Body) > maxUnderOfAll && s.bodies[principal]+len(r.Body) > modestPart:
+	case s.under+b.size > maxUnderOfAll && s.bodies[principal]+b.size > modestPart:
 		return Errorf(Busy, "too many large requests of others are under way")
 	}
 	return nil
@@ -562,8 +591,8 @@ func (s *Server) finish(principal, reply string, size int, cancel context.Cancel
 	}
 }
 
-// reject refuses a request that no handler has seen. The mistakes of people at a
-// terminal are told to them alone.
+// reject refuses a request before any handler. Mistakes of people at a terminal are not logged,
+// only returned to them.
 func (s *Server) reject(from bus.Identity, op, reply string, err error) {
 	if from.Role != bus.RoleUser {
 		s.tell(from, op, err)
@@ -571,18 +600,18 @@ func (s *Server) reject(from bus.Identity, op, reply string, err error) {
 	s.publish(op, refusal(from.Role, reply, err))
 }
 
-// tell logs that a request was refused, now and then: who sends nonsense, or too much,
-// shall be noticed and shall not fill the log.
+// tell logs now and then that a request was refused: a sender of nonsense, or of too much,
+// shall be noticed but not fill the log.
 func (s *Server) tell(from bus.Identity, op string, err error) {
 	s.throttle.Log(s.log, slog.LevelWarn, from.String(), 1, "request refused", "from", from.String(), "op", op, "err", err)
 }
 
-// maxFailed is how many lines in a minute one identity may cause with one operation that fails, or
-// by being cut off.
+// maxFailed is how many log lines a minute one identity may cause by failures of one operation,
+// or by being cut.
 const maxFailed = 3
 
-// answer runs the handler and returns what ends the answer, also after a panic: one broken
-// request must not end the daemon. nil ends the answer of a principal that is gone.
+// answer runs the handler and returns the message that ends the answer, also after a panic: one
+// broken request must not end the daemon. nil ends the answer to a principal that is gone.
 func (s *Server) answer(ctx context.Context, h Handler, r *Request) *nats.Msg {
 	err := func() (err error) {
 		defer func() {
@@ -597,14 +626,18 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) *nats.Msg {
 		if err := s.authorize(ctx, r); err != nil {
 			return err
 		}
+		if s.Room != nil && len(r.pieces) > 0 {
+			s.Room(r.pieces.size())
+		}
+		r.join()
 		if err := h(ctx, r); err != nil || r.decided.Load() {
 			return err
 		}
 		return errUndecided
 	}()
 	if ctx.Err() != nil && s.ctx.Err() == nil {
-		if r.out.stalled.Load() { // it is told when it looks at last
-			return refusal(r.From.Role, r.reply, Errorf(Unavailable, "nothing was taken of the answer for %s", s.Stall))
+		if r.out.stalled.Load() { // it gets this when it reads again
+			return refusal(r.From.Role, r.reply, Errorf(Unavailable, "the answer was not read for %s", s.Stall))
 		}
 		return nil
 	}
@@ -623,7 +656,7 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) *nats.Msg {
 	return r.out.message(frame(frameEnd, r.out.last))
 }
 
-// publish sends what ends an answer; nil is nothing.
+// publish sends the message that ends an answer, unless it is nil.
 func (s *Server) publish(op string, end *nats.Msg) {
 	if end == nil {
 		return
@@ -633,7 +666,7 @@ func (s *Server) publish(op string, end *nats.Msg) {
 	}
 }
 
-// authorize decides what can be decided by who asks.
+// authorize makes the decisions for which only the sender matters.
 func (s *Server) authorize(ctx context.Context, r *Request) error {
 	switch c := r.endpoint.Check; {
 	case c == bus.Own:
@@ -647,20 +680,20 @@ func (s *Server) authorize(ctx context.Context, r *Request) error {
 	}
 }
 
-// payer is whose bounds a request counts in while it is under way.
-func (s *Server) payer(i bus.Identity) string {
-	if s.Payer != nil {
-		if p := s.Payer(i); p != "" {
+// quota returns whose limits a request counts for while it is under way.
+func (s *Server) quota(i bus.Identity) string {
+	if s.Quota != nil {
+		if p := s.Quota(i); p != "" {
 			return p
 		}
 	}
 	return principal(i)
 }
 
-// principal is whose pace a request counts in: salt-call counts as its minion.
+// principal returns whose rate a request counts for: salt-call counts as its minion.
 func principal(i bus.Identity) string { return i.Role.Kind() + ":" + i.Name }
 
-// refusal is the message that refuses a request; nil where nobody waits for it.
+// refusal is the message that refuses a request; nil if nobody waits for it.
 func refusal(role bus.Role, reply string, err error) *nats.Msg {
 	if reply == "" {
 		return nil
@@ -672,7 +705,7 @@ func refusal(role bus.Role, reply string, err error) *nats.Msg {
 	return m
 }
 
-// widen notes what a principal has taken: "reply total".
+// widen handles an acknowledgement by a principal: "reply total".
 func (s *Server) widen(m *nats.Msg) {
 	from, _, ok := bus.Sender(m.Subject)
 	s.keepPace(from, windowWeight)
@@ -689,8 +722,8 @@ func (s *Server) widen(m *nats.Msg) {
 	}
 }
 
-// ownInbox says whether reply lies in the private inbox of a living connection
-// of from, so that nobody can have an answer sent to where it may not publish.
+// ownInbox reports whether reply is in the private inbox of a living connection of from, so
+// that nobody can have an answer sent to where they may not publish.
 func (s *Server) ownInbox(from bus.Identity, reply string) (owner bus.Identity, ok bool) {
 	parts := strings.Split(reply, ".")
 	if len(parts) < 4 || len(parts) > 4 && from.Role != bus.RoleClient && !isShared(parts) || slices.Contains(parts, "") || strings.ContainsAny(reply, "*> \t") {
@@ -710,27 +743,27 @@ func (s *Server) ownInbox(from bus.Identity, reply string) (owner bus.Identity, 
 
 func nonceOf(reply string) string { return strings.Split(reply, ".")[2] }
 
-// answerer is the sending half of one answer.
+// answerer sends one answer.
 type answerer struct {
 	nc        *nats.Conn
 	reply     string
 	principal string
-	plain     string        // of a client: the number of the answer; else empty
+	plain     string        // for a client: the number of the answer; otherwise empty
 	client    string        // its name
-	limit     time.Duration // how long the principal may take nothing
-	last      []byte        // what travels with the end
-	stalled   atomic.Bool   // it took nothing for longer
+	limit     time.Duration // how long the principal may read nothing
+	last      []byte        // sent together with the end
+	stalled   atomic.Bool   // it read nothing for longer
 	cancel    context.CancelFunc
-	acked     chan struct{} // an acknowledgement came
+	acked     chan struct{} // signals an acknowledgement
 
 	mu    sync.Mutex // keeps the pieces of one message together
-	share *share     // of what is under way to the principal; nil is no limit but the window
+	share *share     // what is under way to the principal; nil means no limit but the window
 	count sync.Mutex // guards the two below
 	sent  int64
 	taken int64
 }
 
-// send sends the pieces that each hands over.
+// send sends the pieces that each passes to it.
 func (o *answerer) send(ctx context.Context, each func(func([]byte) error) error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -742,8 +775,8 @@ func (o *answerer) send(ctx context.Context, each func(func([]byte) error) error
 	})
 }
 
-// wait returns when free says that the window is open, or when ctx has ended, without asking
-// again: what is not sent is not booked.
+// wait returns when free reports that the window is open, or when ctx has ended. It does not
+// call free again, since free may count bytes that are then not sent.
 func (o *answerer) wait(ctx context.Context, free func() bool) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -770,14 +803,14 @@ func (o *answerer) wait(ctx context.Context, free func() bool) error {
 	}
 }
 
-// open says whether the window is open.
+// open reports whether the window is open.
 func (o *answerer) open() bool {
 	o.count.Lock()
 	defer o.count.Unlock()
 	return o.sent-o.taken < Window && o.share.open()
 }
 
-// reserve reserves n bytes if the window is open.
+// reserve counts n bytes if the window is open.
 func (o *answerer) reserve(n int) bool {
 	o.count.Lock()
 	defer o.count.Unlock()

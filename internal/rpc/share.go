@@ -6,22 +6,22 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// maxSent is how many bytes of all answers to one principal may be under way, which is what all
-// the readers of theirs that read nothing cost the daemon. Further answers wait until
-// something is taken, or one of those ends, as it does after Stall. One that was sent whole
-// counts no more: what the server keeps of it is bounded for each connection. Root and the daemon's own
-// user, who could stop it anyway, have the window of each answer only.
+// maxSent is how many bytes of all answers to one principal may be under way: the maximum cost
+// of all their readers that read nothing. Further answers wait until something is read, or one
+// of the answers ends, as it does after Stall. An answer that was sent completely no longer
+// counts: what the server queues of it is limited for each connection. For root and the
+// daemon's own user, who could stop the daemon anyway, only the window of each answer applies.
 const maxSent = 4 * Window
 
-// share is what is under way to one principal. nil is without a limit.
+// share is what is under way to one principal. nil has no limit.
 type share struct {
 	mu      sync.Mutex
 	answers int
 	sent    int64
-	free    chan struct{} // closed when something is taken
+	free    chan struct{} // closed when something is read
 }
 
-// shareOf books an answer to the principal. The caller holds the lock.
+// shareOf registers an answer to the principal. The caller holds the lock.
 func (s *Server) shareOf(from bus.Identity, principal string) *share {
 	if from.IsOperator() {
 		return nil
@@ -35,7 +35,7 @@ func (s *Server) shareOf(from bus.Identity, principal string) *share {
 	return own
 }
 
-// dropShare ends the booking of an answer. The caller holds the lock.
+// dropShare removes an answer to the principal. The caller holds the lock.
 func (s *Server) dropShare(principal string) {
 	if own := s.shares[principal]; own != nil {
 		if own.answers--; own.answers <= 0 {
@@ -44,7 +44,7 @@ func (s *Server) dropShare(principal string) {
 	}
 }
 
-// open says whether more fits.
+// open reports whether more fits.
 func (s *share) open() bool {
 	if s == nil {
 		return true
@@ -54,7 +54,7 @@ func (s *share) open() bool {
 	return s.sent < maxSent
 }
 
-// take books n bytes, if they fit.
+// take counts n bytes if they fit.
 func (s *share) take(n int64) bool {
 	if s == nil {
 		return true
@@ -68,7 +68,7 @@ func (s *share) take(n int64) bool {
 	return true
 }
 
-// give says that n bytes are under way no more.
+// give subtracts n bytes.
 func (s *share) give(n int64) {
 	if s == nil || n == 0 {
 		return
@@ -80,7 +80,7 @@ func (s *share) give(n int64) {
 	s.free = make(chan struct{})
 }
 
-// freed is closed when more fits than at the time of the call.
+// freed returns a channel that is closed when more fits than at the time of the call.
 func (s *share) freed() <-chan struct{} {
 	if s == nil {
 		return nil
@@ -90,7 +90,7 @@ func (s *share) freed() <-chan struct{} {
 	return s.free
 }
 
-// leave gives back what the answer had under way: its principal is gone, or its end follows.
+// leave subtracts what the answer had under way: its principal is gone, or its end follows.
 func (o *answerer) leave() {
 	o.count.Lock()
 	defer o.count.Unlock()

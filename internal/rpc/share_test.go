@@ -64,9 +64,9 @@ func TestDeafReadersOfOnePayer(t *testing.T) {
 	b := bustest.Start(t)
 	piece := make([]byte, rpc.MaxPart)
 	var sent atomic.Int64
-	var payers sync.Map // by nonce
-	b.Server.Payer = func(i bus.Identity) string {
-		name, _ := payers.Load(i.Nonce)
+	var holders sync.Map // by nonce
+	b.Server.Quota = func(i bus.Identity) string {
+		name, _ := holders.Load(i.Nonce)
 		return name.(string)
 	}
 	b.Server.Handle(bustest.Probe(bus.RoleMinion, "long"), func(ctx context.Context, r *rpc.Request) error {
@@ -82,8 +82,8 @@ func TestDeafReadersOfOnePayer(t *testing.T) {
 		t.Fatal(err)
 	}
 	deaf, hearing := b.As(t, bus.RoleMinion, "door"), b.As(t, bus.RoleMinion, "door")
-	payers.Store(deaf.Self.Nonce, "eve")
-	payers.Store(hearing.Self.Nonce, "ada")
+	holders.Store(deaf.Self.Nonce, "eve")
+	holders.Store(hearing.Self.Nonce, "ada")
 	if _, err := deaf.SubscribeSync(deaf.Self.Inbox() + ".>"); err != nil {
 		t.Fatal(err)
 	}

@@ -5,48 +5,49 @@ import (
 	"time"
 )
 
-// Bounds of what one sender makes the daemon compute at the same moment.
+// Limits of the CPU time that one sender can use at once.
 const (
-	// maxBegun requests of one sender are begun at once; the next is when one of them has
-	// ended, or has taken beginTime and so waits for something else, a disk or a minion say.
-	// Those of others then wait behind a few of that sender's, not behind a hundred.
+	// maxBegun requests of one sender are started at once. The next one starts when one of them
+	// has ended, or has run for beginTime, since it then waits for something else, such as a
+	// disk or a minion. Requests of others so wait behind a few of that sender's, not behind a
+	// hundred.
 	maxBegun  = 8
 	beginTime = 5 * time.Millisecond
-	// A long request counts for as many as its bytes have of beginSize, up to all of them: it
-	// takes the processor for longer than a short one, to be decoded before anything else. It
-	// is given beginTime for each beginSize, up to longBegin.
+	// A long request counts for one request for each beginSize bytes, up to maxBegun: it uses
+	// more CPU time to be decoded. It gets beginTime for each beginSize, up to longBegin.
 	beginSize = 16 << 10
 	longBegin = time.Second
 )
 
-// weigh returns for how many requests one of so many bytes counts, and for how long.
+// weigh returns for how many requests one of that size counts, and for how long.
 func weigh(size int) (weight int, limit time.Duration) {
 	n := 1 + size/beginSize
 	return min(maxBegun, n), min(longBegin, time.Duration(n)*beginTime)
 }
 
-// begins lets the work of each sender wait behind that sender's own. What waits is bounded
-// by who adds it.
+// begins queues the requests of each sender behind its own. The caller of add limits how many
+// wait.
 type begins struct {
 	mu sync.Mutex
 	of map[string]*begun
 }
 
-// begun is what one sender has.
+// begun is the state of one sender.
 type begun struct {
 	running int // by weight
 	waiting []start
 }
 
-// start is one request that is begun.
+// start is one started request.
 type start struct {
 	weight int
-	limit  time.Duration // then it only waits, and gives its turn away
-	f      func()
+	limit  time.Duration // after that it only waits, and releases its turn
+	f      func(waits func())
 }
 
-// add runs f in a goroutine of its own, when it is its turn. size is that of the request.
-func (b *begins) add(sender string, size int, f func()) {
+// add runs f in its own goroutine when it is its turn. size is that of the request. f may
+// release its turn before it ends, by waits.
+func (b *begins) add(sender string, size int, f func(waits func())) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.of == nil {
@@ -62,7 +63,8 @@ func (b *begins) add(sender string, size int, f func()) {
 	b.begin(sender, own)
 }
 
-// begin begins what has waited for longest, as far as there are turns. Its caller holds mu.
+// begin starts the requests that have waited longest, as far as there are turns. The caller
+// holds mu.
 func (b *begins) begin(sender string, own *begun) {
 	for len(own.waiting) > 0 && own.running+own.waiting[0].weight <= maxBegun {
 		next := own.waiting[0]
@@ -73,17 +75,16 @@ func (b *begins) begin(sender string, own *begun) {
 }
 
 func (b *begins) run(sender string, s start) {
-	var once sync.Once
-	end := func() { b.end(sender, s.weight) }
-	late := time.AfterFunc(s.limit, func() { once.Do(end) })
+	end := sync.OnceFunc(func() { b.end(sender, s.weight) })
+	late := time.AfterFunc(s.limit, end)
 	defer func() {
 		late.Stop()
-		once.Do(end)
+		end()
 	}()
-	s.f()
+	s.f(end)
 }
 
-// end gives back the turn of one that needs it no more.
+// end releases the turn of a request that does not need it any more.
 func (b *begins) end(sender string, weight int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

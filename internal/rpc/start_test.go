@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,14 +19,14 @@ func TestOneSenderBeginsLittleAtOnce(t *testing.T) {
 		end := make(chan struct{})
 		for range 5 * maxBegun {
 			all.Add(1)
-			b.add("minion:a", 100, func() {
+			b.add("minion:a", 100, func(func()) {
 				begun.Add(1)
 				<-end
 				all.Done()
 			})
 		}
 		other := make(chan struct{})
-		b.add("minion:b", 100, func() { close(other) })
+		b.add("minion:b", 100, func(func()) { close(other) })
 		<-other
 		synctest.Wait()
 		if n := begun.Load(); n != maxBegun {
@@ -50,7 +51,7 @@ func TestLongRequestsAreBegunOneByOne(t *testing.T) {
 		var b begins
 		var begun atomic.Int64
 		end := make(chan struct{})
-		wait := func() {
+		wait := func(func()) {
 			begun.Add(1)
 			<-end
 		}
@@ -65,6 +66,36 @@ func TestLongRequestsAreBegunOneByOne(t *testing.T) {
 			time.Sleep(longBegin - maxBegun*beginTime)
 		}
 		close(end)
+		synctest.Wait()
+		if len(b.of) > 0 {
+			t.Errorf("%d senders are remembered that have nothing under way", len(b.of))
+		}
+	})
+}
+
+// TestWhatWaitsGivesItsTurnAway: a long request begins at once where the one before it says that it waits,
+// as the request for capacity does for the batch that follows it.
+func TestWhatWaitsGivesItsTurnAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b begins
+		var order []string
+		end, begin := make(chan struct{}), time.Now()
+		b.add("minion:a", 100, func(waits func()) {
+			r := Request{waits: waits}
+			order = append(order, "capacity")
+			r.Waits()
+			r.Waits() // again does nothing
+			<-end
+		})
+		synctest.Wait()
+		b.add("minion:a", 60<<20, func(func()) {
+			order = append(order, "batch")
+			close(end)
+		})
+		<-end
+		if took := time.Since(begin); took > 0 || !slices.Equal(order, []string{"capacity", "batch"}) {
+			t.Errorf("begun: %v, after %s", order, took)
+		}
 		synctest.Wait()
 		if len(b.of) > 0 {
 			t.Errorf("%d senders are remembered that have nothing under way", len(b.of))

@@ -12,14 +12,14 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// ErrServerKey is wrapped by DialCredentials where the server is not the one that is trusted.
+// ErrServerKey is wrapped by the error of DialCredentials if the server is not the trusted one.
 var ErrServerKey = errors.New("the server is not the master that these credentials are for")
 
-// dialTime bounds how long a master on the network may take to answer.
+// dialTime limits how long a master on the network may take to answer.
 const dialTime = 10 * time.Second
 
-// dialTLS connects over the network to the master at url, as the client name with the
-// certificate and the trust in conf.
+// dialTLS connects over the network to the master at url, as the client name, with the
+// certificate and trusted keys in conf.
 func dialTLS(url, name string, conf *tls.Config) (*Conn, error) {
 	leaf, err := x509.ParseCertificate(conf.Certificates[0].Certificate[0])
 	if err != nil {
@@ -29,7 +29,7 @@ func dialTLS(url, name string, conf *tls.Config) (*Conn, error) {
 	return connectTLS(url, self, "client:"+name, conf)
 }
 
-// dialTLSError says what kind of failure that is, for errors.Is.
+// dialTLSError adds the kind of failure, for errors.Is.
 func dialTLSError(err error) error {
 	var unknown x509.UnknownAuthorityError
 	var verification *tls.CertificateVerificationError

@@ -1,6 +1,13 @@
 package rpc
 
-import "testing"
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/bus"
+)
 
 // However small the messages are, those under way must fit into the queue of the
 // receiver, which drops what does not.
@@ -18,6 +25,25 @@ func TestWindowBoundsTheNumberOfMessages(t *testing.T) {
 		}
 		if int64(count*size) > Window+MaxPart {
 			t.Errorf("%d messages of %d bytes are sent ahead, beyond the window of %d bytes", count, size, Window)
+		}
+	}
+}
+
+// TestTheWordOfAnotherClient: one client cannot say that an answer to another was taken, which
+// would be sent on until that one is cut off as a slow reader. It cannot claim more than was sent.
+func TestTheWordOfAnotherClient(t *testing.T) {
+	s := NewServer(nil, func(string) (bus.Identity, bool) { return bus.Identity{}, false }, bus.MasterEndpoints, slog.New(slog.DiscardHandler))
+	out := &answerer{sent: 10, acked: make(chan struct{}, 1)}
+	s.number(bus.Identity{Role: bus.RoleClient, Name: "dash"}, out)
+	for _, c := range []struct {
+		subject string
+		taken   int64
+	}{
+		{"salt.client.broken.ack." + out.plain + ".5", 0}, {bus.AckSubject("dash", out.plain, 11), 0},
+		{bus.AckSubject("dash", out.plain, -1), 0}, {bus.AckSubject("dash", out.plain, 5), 5}, {bus.AckSubject("dash", out.plain, 4), 5},
+	} {
+		if s.acked(&nats.Msg{Subject: c.subject}); out.taken != c.taken {
+			t.Errorf("after %s %d are taken, want %d", c.subject, out.taken, c.taken)
 		}
 	}
 }

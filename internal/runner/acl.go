@@ -4,65 +4,24 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/function"
-	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/salt"
 )
-
-// Explain is a question about access: would they be allowed? With neither User nor
-// Minion it is about who asks.
-type Explain struct {
-	User    string
-	Groups  []string // of the user; nil asks the system
-	Backend string   // of external_auth; "" is a local user
-	Minion  string   // asks for a minion instead of a user
-
-	Kind       string // publish, runner, wheel or mine; fire or listen for a Tag
-	Tag        string // of events
-	Commands   []job.Command
-	Target     string
-	TargetType string
-}
-
-// Explained is the answer. Rule and Where are empty when no rule decided.
-type Explained struct {
-	Allowed             bool
-	Rule, Where, Reason string
-	Minions             []salt.MinionID // that the target means
-	Outside             []salt.MinionID // some of them that the nearest rule does not cover
-	Inner               []string        // functions inside those that are asked for
-}
-
-// Rights are what somebody may do.
-type Rights struct {
-	User, Backend string // Backend of external_auth; "" is a local user
-	Groups        []string
-	Operator      bool    // everything but what is barred
-	Rules         []Right // of the settings for this kind of principal
-	Barred        []string
-	Fire, Listen  []string // tags of events, as shell patterns
-}
-
-// Right is one rule.
-type Right struct {
-	Rule, Where string
-	On          string // the target; "" for every minion, and for what is no function of minions
-	Held        bool   // to arguments that the rule lists
-}
 
 // aclModule explains the access rules.
 func aclModule(h *Host) *function.Module {
 	a := access{h}
 	return &function.Module{Name: "acl", Doc: "Who may do what, and why.", Functions: []function.Function{
-		{Name: "explain", Class: function.Secret, Own: true, Doc: "Return whether somebody may do something, and the rule that decides, without doing it. Name a user, an external user with eauth, or a minion for peer, peer_run and mine_get; without a name it is about who asks. With a tag it is about events: kind=fire, the default, or kind=listen for all tags that begin with it.",
+		{Name: "explain", Class: function.Secret, Own: true, Doc: "Return whether somebody may do something, and the rule that decides, without doing it. Name a user, an external user with eauth, or a minion for peer, peer_run and mine_get; without a name it is about the caller. With a tag it is about events: kind=fire, the default, or kind=listen for all tags that begin with it.",
 			Example: "salt-run acl.explain user=fred fun=cmd.run tgt='web*' arg='[ls]'\nsalt-run acl.explain user=steve eauth=pam groups='[ops]' fun=key.list kind=wheel\nsalt-run acl.explain minion=web1 fun=test.ping tgt='*'\nsalt-run acl.explain minion=web1 fun=manage.up kind=peer_run\nsalt-run acl.explain minion=web1 fun=network.ip_addrs kind=mine_get\nsalt-run acl.explain user=fred tag=deploy/done\nsalt-run acl.explain user=fred tag=deploy/ kind=listen",
 			Params: []function.Param{
 				{Name: "user", Kind: function.String}, {Name: "fun", Kind: function.Any}, {Name: "tgt", Kind: function.String, Default: "*"}, {Name: "tgt_type", Kind: function.String, Default: "glob"},
 				{Name: "arg", Kind: function.Any}, {Name: "kwarg", Kind: function.Any}, {Name: "eauth", Kind: function.String}, {Name: "groups", Kind: function.Any},
 				{Name: "minion", Kind: function.String}, {Name: "kind", Kind: function.String, Default: "publish"}, {Name: "tag", Kind: function.String},
 			}, Run: a.explain},
-		{Name: "lint", Class: function.Secret, Doc: "Return what is strange about the access rules: what can never match, what matches more than it seems to, users that do not exist, and why a configuration that was read since is not in force.", Example: "salt-run acl.lint", Run: a.lint},
-		{Name: "mine", Class: function.Shared, Own: true, Doc: "Return what who asks may do, and where: their rules, the blacklist that holds for all, and the events that they may fire and hear.", Example: "salt-run acl.mine\nsalt-run -a pam acl.mine", Run: a.mine},
+		{Name: "lint", Class: function.Secret, Doc: "Return warnings about the access rules: what can never match, what matches more than it seems to, users that do not exist, and why the latest configuration is not in force.", Example: "salt-run acl.lint", Run: a.lint},
+		{Name: "mine", Class: function.Shared, Own: true, Doc: "Return what the caller may do, and where: their rules, the blacklist that applies to all, and the events that they may fire and listen to.", Example: "salt-run acl.mine\nsalt-run -a pam acl.mine", Run: a.mine},
 	}}
 }
 
@@ -103,8 +62,8 @@ func idList(ids []salt.MinionID) []any {
 }
 
 // question reads the arguments of explain.
-func question(c *function.Call) (Explain, error) {
-	e := Explain{
+func question(c *function.Call) (acl.Explain, error) {
+	e := acl.Explain{
 		User: c.String("user"), Backend: c.String("eauth"), Minion: c.String("minion"),
 		Kind: c.String("kind"), Target: c.String("tgt"), TargetType: c.String("tgt_type"), Tag: c.String("tag"),
 	}
@@ -140,9 +99,9 @@ func question(c *function.Call) (Explain, error) {
 	return e, err
 }
 
-// commands reads fun, one name or a list of a compound command, and the
-// arguments, which each of them gets.
-func commands(c *function.Call, kind string) ([]job.Command, error) {
+// commands reads fun, which is one name or the list of a compound command, and the arguments. Each
+// function gets all arguments.
+func commands(c *function.Call, kind string) ([]salt.Command, error) {
 	names, err := texts(c, "fun")
 	if err != nil {
 		return nil, err
@@ -159,16 +118,16 @@ func commands(c *function.Call, kind string) ([]job.Command, error) {
 	if !ok && c.Any("kwarg") != nil {
 		return nil, fmt.Errorf("kwarg is no mapping")
 	}
-	var list []job.Command
+	var list []salt.Command
 	for _, name := range names {
 		f, err := salt.ParseFunction(name)
 		if kind == "mine" {
-			f, err = salt.Function(name), nil // entries are named as their owners please
+			f, err = salt.Function(name), nil // audit entries may contain any name
 		}
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, job.Command{Function: f, Args: args, Kwargs: kwargs})
+		list = append(list, salt.Command{Function: f, Args: args, Kwargs: kwargs})
 	}
 	if len(list) == 0 {
 		return nil, salt.WithHint(fmt.Errorf("no function is asked for"), "name a fun=")
@@ -176,7 +135,7 @@ func commands(c *function.Call, kind string) ([]job.Command, error) {
 	return list, nil
 }
 
-// texts reads a parameter that is text or a list of texts.
+// texts reads a parameter that is a text or a list of texts.
 func texts(c *function.Call, name string) ([]string, error) {
 	switch x := c.Any(name).(type) {
 	case nil:

@@ -16,7 +16,7 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// AuditLog is the master's audit log, in the hands of who asks.
+// AuditLog is the master's audit log, on behalf of the user of the runner.
 type AuditLog interface {
 	Each(ctx context.Context, q audit.Query, f func(line []byte) error) error
 	Verify(ctx context.Context, kept ...string) (audit.Report, error)
@@ -24,20 +24,19 @@ type AuditLog interface {
 	Digest(args []any, kwargs map[string]any) (string, error)
 }
 
-// Bounds of what is returned at once.
+// Limits of what is returned at once.
 const (
 	searchLimit = 1000
 	exportBytes = 64 << 20
 )
 
-// auditModule reads the log of decisions. It is for operators, and for those
-// whose rule names it.
+// auditModule reads the audit log. It is for operators, and for users with a rule that names it.
 func auditModule(h *Host) *function.Module {
 	a := auditReader{h.Audit}
-	return &function.Module{Name: "audit", Doc: "The log of decisions: who wanted what, and whether it was allowed.", Functions: []function.Function{
+	return &function.Module{Name: "audit", Doc: "The log of decisions: who requested what, and whether it was allowed.", Functions: []function.Function{
 		{Name: "export", Class: function.Secret, Doc: "Return the entries as they are stored, one line each: the hash of one line is the prev of the next.", Example: "salt-run audit.export > audit.jsonl\nsalt-run audit.export since=24h",
 			Params: []function.Param{{Name: "since", Kind: function.String}}, Out: "txt", Run: a.export},
-		{Name: "repair", Class: function.AsDaemon, Doc: "Begin audit.head and audit.key anew where they are damaged; nothing that is written down is done until then. The damaged files are kept beside the new ones, and an entry says who repaired what, and up to which entry all fit together. Compare that with a head that was kept elsewhere, by audit.verify.",
+		{Name: "repair", Class: function.AsDaemon, Doc: "Make a new audit.head and audit.key if they are damaged; until then nothing that needs an entry is done. The damaged files are kept beside the new ones, and an entry says who repaired what, and up to which entry the chain is complete. Compare that with a head that was kept on another machine, with audit.verify.",
 			Example: "salt-run audit.repair", Run: a.repair},
 		{Name: "search", Class: function.Secret, Doc: "Return the entries that have all of these; fun may be a pattern, and arg and kwarg are compared by their digest. The newest are last.",
 			Example: "salt-run audit.search user=fred verdict=refused since=2h\nsalt-run audit.search fun='cmd.*' minion=web1\nsalt-run audit.search fun=cmd.run arg='[reboot]'",
@@ -48,13 +47,13 @@ func auditModule(h *Host) *function.Module {
 			}, Run: a.search},
 		{Name: "tail", Class: function.Secret, Doc: "Return the newest entries.", Example: "salt-run audit.tail\nsalt-run audit.tail 3",
 			Params: []function.Param{{Name: "count", Kind: function.Int, Default: 20}}, Run: a.tail},
-		{Name: "verify", Class: function.Secret, Doc: "Check that no entry was changed or taken out, and return the head of the audit log. Keep that elsewhere and name it the next time: then a log that was made anew shows, too.",
+		{Name: "verify", Class: function.Secret, Doc: "Check that no entry was changed or removed, and return the head of the audit log. Keep it on another machine and give it the next time: then a log that was replaced as a whole is noticed, too.",
 			Example: "salt-run audit.verify\nsalt-run audit.verify head=1042:6d1f9c...",
 			Params:  []function.Param{{Name: "head", Kind: function.String}}, Run: a.verify},
 	}}
 }
 
-// auditReader runs the functions over a log.
+// auditReader runs the functions on a log.
 type auditReader struct{ AuditLog }
 
 func (a auditReader) verify(ctx context.Context, c *function.Call) (any, error) {
@@ -104,7 +103,7 @@ func (a auditReader) tail(ctx context.Context, c *function.Call) (any, error) {
 	return a.collect(ctx, audit.Query{Last: c.Int("count")}, c.Int("count"), func(auditLine) bool { return true })
 }
 
-// auditLine is what of an entry is searched.
+// auditLine has the fields of an entry that are searched.
 type auditLine struct {
 	User    string          `json:"user"`
 	Minion  string          `json:"minion"`
@@ -117,13 +116,13 @@ type auditLine struct {
 	Minions []salt.MinionID `json:"minions"`
 }
 
-// collect returns the newest entries of those that match.
+// collect returns the newest of the entries that match.
 func (a auditReader) collect(ctx context.Context, q audit.Query, limit int, match func(auditLine) bool) ([]any, error) {
 	var lines [][]byte
 	err := a.Each(ctx, q, func(line []byte) error {
 		var l auditLine
 		if err := json.Unmarshal(line, &l); err != nil || !match(l) {
-			return nil // what cannot be read is told by verify
+			return nil // verify reports unreadable entries
 		}
 		lines = append(lines, line)
 		if len(lines) > 2*limit {
@@ -167,7 +166,7 @@ func (a auditReader) search(ctx context.Context, c *function.Call) (any, error) 
 	})
 }
 
-// since is the moment from which entries are wanted; the zero one is all.
+// since returns the time from which on entries are wanted; zero means all.
 func since(c *function.Call) (time.Time, error) {
 	if !c.Has("since") {
 		return time.Time{}, nil
@@ -175,13 +174,12 @@ func since(c *function.Call) (time.Time, error) {
 	return parseMoment("since", c.String("since"), time.Now())
 }
 
-// about says whether the entry is about a minion, as the one that asked or one
-// that is meant; "" is any.
+// about reports whether the entry is about a minion, as the requester or as a target; "" is any.
 func about(minion string, l auditLine) bool {
 	return minion == "" || minion == l.Minion || slices.Contains(l.Minions, salt.MinionID(minion))
 }
 
-// globs matches one of the functions of a compound command.
+// globs returns a match of one of the functions of a compound command.
 func globs(pattern string) func(list string) bool {
 	if pattern == "" {
 		return func(string) bool { return true }
@@ -190,7 +188,7 @@ func globs(pattern string) func(list string) bool {
 	return func(list string) bool { return slices.ContainsFunc(strings.Split(list, ","), match) }
 }
 
-// digest is that of the arguments that are searched for, "" for none.
+// digest returns the digest of the arguments that are searched for, "" for none.
 func (a auditReader) digest(c *function.Call) (string, error) {
 	if !c.Has("arg") && !c.Has("kwarg") {
 		return "", nil

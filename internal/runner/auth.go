@@ -16,35 +16,35 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Tokens are those of external_auth that who asks may know of.
+// Tokens gives access to the external_auth tokens that the user of the runner may see.
 type Tokens interface {
 	Make(ctx context.Context, t NewToken) (made eauth.Token, secret string, err error)
 	List(ctx context.Context) ([]eauth.Token, error)
 	Delete(ctx context.Context, id string) error
 }
 
-// NewToken is a token that somebody asks for. User and Backend are empty for
-// that of the asking login.
+// NewToken is a request for a token. User and Backend are empty for a token of the user's own
+// login.
 type NewToken struct {
 	User, Backend string
 	Life          time.Duration // 0 is the usual one
 }
 
-// makeToken is the one function whose return is a secret, and deleteToken one that
-// people may give a secret to, by tokenParam.
+// makeToken is the only function that returns a secret. deleteToken may get a secret from users, in
+// tokenParam.
 const (
 	makeToken   = "auth.mk_token"
 	deleteToken = "auth.del_token"
 	tokenParam  = "token"
 )
 
-// authModule has the tokens of external_auth.
+// authModule manages the tokens of external_auth.
 func authModule(h *Host) *function.Module {
 	t := tokens{h.Tokens}
 	return &function.Module{Name: "auth", Doc: "Tokens of external_auth.", Functions: []function.Function{
-		{Name: "del_token", Class: function.Changes, Own: true, Doc: "Forget a token, named by the beginning of its id, and those that were made with it, so that nobody can use them any more.", Example: "salt-run auth.del_token 5f3a0c11",
+		{Name: "del_token", Class: function.Changes, Own: true, Doc: "Revoke a token, named by the beginning of its id, and the tokens that were made with it.", Example: "salt-run auth.del_token 5f3a0c11",
 			Params: []function.Param{{Name: tokenParam, Kind: function.String, Required: true}}, Run: t.forget},
-		{Name: "list_tokens", Class: function.Shared, Own: true, Doc: "Return the tokens that have not expired, without what one could use: whose they are, since when, until when.", Example: "salt-run auth.list_tokens", Run: t.list},
+		{Name: "list_tokens", Class: function.Shared, Own: true, Doc: "Return the tokens that have not expired, without their secrets: whose they are, since when, until when.", Example: "salt-run auth.list_tokens", Run: t.list},
 		{Name: "mk_token", Class: function.Changes, Doc: "Make a token: of the user who is logged in by -a, or, for root, of any user of a backend. token_expire is its life in seconds.",
 			Example: "salt-run -a pam auth.mk_token\nsalt-run auth.mk_token username=fred eauth=pam token_expire=600",
 			Params: []function.Param{
@@ -53,8 +53,8 @@ func authModule(h *Host) *function.Module {
 	}}
 }
 
-// CheckSecrets refuses a password, or a token, among the arguments of a runner,
-// which the journal would keep.
+// CheckSecrets refuses a password, or a token, among the arguments of a runner: the journal would
+// store it.
 func CheckSecrets(c job.Command) error {
 	if _, given := c.Kwargs["password"]; given && c.Function == makeToken {
 		return salt.WithHint(errors.New("a password is no argument: everybody would see it in the list of processes"),
@@ -67,15 +67,15 @@ func CheckSecrets(c job.Command) error {
 		"name it by the beginning of its id, which 'salt-run auth.list_tokens' shows: it is that of the token's SHA-256")
 }
 
-// isToken says whether an argument has the form of a whole token. An id of that
-// length is taken for one, too.
+// isToken reports whether an argument has the form of a whole token. An id of that length is
+// refused too.
 func isToken(arg any) bool {
 	text, ok := arg.(string)
 	b, err := hex.DecodeString(strings.TrimSpace(text))
 	return ok && err == nil && len(b) == sha256.Size
 }
 
-// Shown is what others may see of what a runner returned.
+// Shown returns the part of a runner's return that others may see.
 func Shown(f salt.Function, ret any) any {
 	made, ok := ret.(map[string]any)
 	if f != makeToken || !ok {

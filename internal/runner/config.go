@@ -12,7 +12,7 @@ import (
 // settingsModule reads the configuration.
 func settingsModule(h *Host) *function.Module {
 	return &function.Module{Name: "config", Doc: "The configuration of the master.", Functions: []function.Function{
-		{Name: "get", Class: function.Secret, Doc: "Return a setting of the master, or the default. The key may lead into nested dictionaries, its names joined by the delimiter. What is secret is not shown.",
+		{Name: "get", Class: function.Secret, Doc: "Return a setting of the master, or the default. The key may lead into nested dictionaries, its names joined by the delimiter. Secrets are not shown.",
 			Example: "salt-run config.get file_roots\nsalt-run config.get file_roots:base",
 			Params:  []function.Param{{Name: "key", Kind: function.String, Required: true}, {Name: "default", Default: ""}, {Name: "delimiter", Kind: function.String, Default: ":"}},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
@@ -21,7 +21,7 @@ func settingsModule(h *Host) *function.Module {
 				}
 				return c.Any("default"), nil
 			}},
-		{Name: "reload", Class: function.Secret, Doc: "Read the configuration anew, as SIGHUP does. Return the settings that have changed, and those that need a restart; or fail with every mistake in it, and then nothing has changed.",
+		{Name: "reload", Class: function.Secret, Doc: "Reload the configuration, as SIGHUP does. Return the settings that have changed, and those that need a restart. With a mistake in it, fail with all mistakes and change nothing.",
 			Example: "salt-run config.reload\nsalt-master --check && salt-run config.reload",
 			Run: func(context.Context, *function.Call) (any, error) {
 				r, err := h.Reload()
@@ -44,7 +44,7 @@ func words(list []string) []any {
 // configModule reads the master's configuration.
 func configModule(h *Host) *function.Module {
 	return &function.Module{Name: "config", Doc: "The configuration of the master.", Functions: []function.Function{
-		{Name: "values", Class: function.Secret, Doc: "Return the configuration of the master. What is secret in it is not shown.", Example: "salt-run --wheel config.values",
+		{Name: "values", Class: function.Secret, Doc: "Return the configuration of the master. Secrets in it are not shown.", Example: "salt-run --wheel config.values",
 			Run: func(context.Context, *function.Call) (any, error) { return h.Config, nil }},
 	}}
 }

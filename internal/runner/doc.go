@@ -1,9 +1,9 @@
-// Package runner is what salt-run can run on the master, runners and wheel
-// functions: functions over the master's keys, presence, jobs and journal. Each reaches the master through the
-// narrow Host only; none decides who may run it.
+// Package runner contains what salt-run can run on the master: runners and wheel functions. They
+// work on the master's keys, presence, jobs and journal. Each reaches the master only through the
+// narrow Host; none decides who may run it.
 //
-// A runner module is one file with a function that returns its module for a
-// Host, and one line in Table or Wheel.
+// A runner module is one file with a function that returns its module for a Host, and one line in
+// Table or Wheel.
 package runner
 
 import (
@@ -17,8 +17,7 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 )
 
-// Host is what runners need of the master. An interface may be nil where none of what it has
-// is to be reached.
+// Host is what runners need from the master. An interface may be nil if its part is not available.
 type Host struct {
 	Access
 	Accepted
@@ -37,11 +36,11 @@ type Host struct {
 	Keys      KeyStore
 	MasterKey pki.PublicKey
 	Config    map[string]any // of the master, by Salt's key names, without secrets
-	Functions function.Table // what minions can execute
-	Machine   *function.Host // the master's own machine, as functions of minions take it
+	Functions function.Table // functions that minions can execute
+	Machine   *function.Host // the master's own machine, for functions of minions
 
 	Files  FileServer
-	Custom *extension.Set // runners that people have added; nil for none
+	Custom *extension.Set // runners that were added as programs; nil for none
 
 	Tokens Tokens
 
@@ -49,14 +48,13 @@ type Host struct {
 	Log     *slog.Logger
 }
 
-// Reloaded is what came of reading the configuration anew.
+// Reloaded is the result of reading the configuration again.
 type Reloaded struct {
-	Changed []string // settings that have taken effect
+	Changed []string // settings that are now in effect
 	Restart []string // settings that differ from those of the start and need a restart
 }
 
-// Execute is a job that a runner wants to be run for whoever asked for the runner. It
-// must be permitted to them, as if they published it themselves.
+// Execute is a job that a runner runs for its user. The user must be permitted to publish it.
 type Execute struct {
 	Target, TargetType string
 	Command            job.Command
@@ -94,8 +92,7 @@ func Table(h *Host) function.Table {
 	return t
 }
 
-// Wheel returns the wheel functions for a host, sorted by name: those that manage
-// the master itself.
+// Wheel returns the wheel functions for a host, sorted by name: they manage the master itself.
 func Wheel(h *Host) function.Table {
 	return function.Table{configModule(h), keyModule(h), minionsModule(h)}
 }

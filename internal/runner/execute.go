@@ -10,13 +10,13 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// saltModule runs functions: of minions on minions, and on the master's machine.
+// saltModule runs functions of minions, on minions and on the master's machine.
 func saltModule(h *Host) *function.Module {
 	e := execution{h}
 	return &function.Module{Name: "salt", Doc: "Functions of minions, run by a runner.", Functions: []function.Function{
 		{Name: "cmd", Class: function.AsDaemon, Doc: "Run a function of minions on the machine of the master, as the user of the master.", Example: "salt-run salt.cmd test.ping\nsalt-run salt.cmd cmd.run 'df -h'",
 			Params: []function.Param{{Name: "fun", Kind: function.String, Required: true}}, Varargs: true, Kwargs: true, Calls: &function.Calls{Read: e.onMaster, Run: e.cmd}},
-		{Name: "execute", Class: function.Changes, Doc: "Run a function on minions and return what each returned. Whoever asks must be allowed to publish it.",
+		{Name: "execute", Class: function.Changes, Doc: "Run a function on minions and return what each returned. The caller must be allowed to publish it.",
 			Example: "salt-run salt.execute '*' test.ping\nsalt-run salt.execute 'G@os:Debian' cmd.run arg='[uptime]' tgt_type=compound",
 			Params: []function.Param{{Name: "tgt", Kind: function.String, Required: true}, {Name: "fun", Kind: function.String, Required: true},
 				{Name: "arg", Kind: function.List}, {Name: "timeout", Kind: function.Float, Default: 5.0}, {Name: "tgt_type", Kind: function.String, Default: "glob"},
@@ -26,8 +26,8 @@ func saltModule(h *Host) *function.Module {
 
 type execution struct{ *Host }
 
-// onMaster reads the function that salt.cmd runs. One inside it counts as if salt.cmd
-// had been asked to run that.
+// onMaster reads the function that salt.cmd runs. A function inside it needs the same permission as
+// if salt.cmd ran it directly.
 func (e execution) onMaster(a *function.Arguments) function.Reading {
 	c := salt.Command{Function: salt.Function(a.String("fun")), Args: a.Varargs(), Kwargs: a.Extra()}
 	inside := e.Functions.Read(c)
@@ -50,7 +50,7 @@ func (e execution) cmd(ctx context.Context, c *function.Call, r *function.Caller
 	return e.onMachine(ctx, c, r, salt.Command{Function: fun, Args: c.Varargs(), Kwargs: c.Extra()})
 }
 
-// onMachine runs a function of minions on the master's machine, and returns as it does.
+// onMachine runs a function of minions on the master's machine and returns its return.
 func (e execution) onMachine(ctx context.Context, c *function.Call, r *function.Caller, command salt.Command) (any, error) {
 	res := r.OnMaster(ctx, e.Functions, command, e.Machine)
 	if res.Err != nil {
@@ -60,7 +60,7 @@ func (e execution) onMachine(ctx context.Context, c *function.Call, r *function.
 	return res.Return, nil
 }
 
-// job reads the job that a runner is to run.
+// job reads the job that a runner wants to run.
 func (e Execute) job() function.Reading {
 	c := salt.Command{Function: e.Command.Function, Args: e.Command.Args, Kwargs: e.Command.Kwargs}
 	return function.Reading{Inner: []function.Inner{{Way: function.Published, Command: c, Target: e.Target, TargetType: e.TargetType}}}
@@ -88,8 +88,8 @@ func (e execution) execute(ctx context.Context, c *function.Call, r *function.Ca
 	return out, err
 }
 
-// returns runs a job and returns what each minion returned. Those that did not
-// return are named in the log only, as with Salt; the return code is then 1.
+// returns runs a job and returns the return of each minion. Minions that did not return are only
+// logged, as in Salt; the return code is then 1.
 func (h *Host) returns(ctx context.Context, c *function.Call, _ *function.Caller, e Execute) (map[salt.MinionID]any, error) {
 	updates, err := h.Execute(ctx, e)
 	if err != nil {

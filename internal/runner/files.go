@@ -9,7 +9,7 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// fileserverModule shows the file server.
+// fileserverModule shows the files of the file server.
 func fileserverModule(h *Host) *function.Module {
 	env := []function.Param{{Name: "saltenv", Kind: function.String, Default: "base"}}
 	list := func(of func(string) []string) func(context.Context, *function.Call) (any, error) {
@@ -29,13 +29,13 @@ func fileserverModule(h *Host) *function.Module {
 			Run: func(ctx context.Context, _ *function.Call) (any, error) { return h.Files.Environments(ctx) }},
 		{Name: "file_list", Class: function.Shared, Doc: "Return the files of an environment.", Example: "salt-run fileserver.file_list\nsalt-run fileserver.file_list saltenv=dev", Params: env,
 			Run: list(func(name string) []string { return []string{name} })},
-		{Name: "update", Class: function.Shared, Doc: "Return True. Files are served as they lie in the directories, so there is nothing to update.", Example: "salt-run fileserver.update",
+		{Name: "update", Class: function.Shared, Doc: "Return True. Files are served directly from the directories, so there is nothing to update.", Example: "salt-run fileserver.update",
 			Params: []function.Param{{Name: "backend", Kind: function.Any}},
 			Run:    func(context.Context, *function.Call) (any, error) { return true, nil }},
 	}}
 }
 
-// parents are the directories above a file.
+// parents returns the directories above a file.
 func parents(name string) (dirs []string) {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		dirs = append(dirs, dir)
@@ -43,13 +43,13 @@ func parents(name string) (dirs []string) {
 	return dirs
 }
 
-// FileServer is the files that the master has for minions.
+// FileServer has the files that the master serves to minions.
 type FileServer interface {
 	Environments(ctx context.Context) ([]string, error)
 	List(ctx context.Context, env string) ([]fileserver.File, error)
 }
 
-// saltutilModule tells what of one's own the master can run.
+// saltutilModule lists the programs that were added to the master.
 func saltutilModule(h *Host) *function.Module {
 	names := func() []string {
 		list := []string{}
@@ -59,7 +59,7 @@ func saltutilModule(h *Host) *function.Module {
 		return list
 	}
 	env := []function.Param{{Name: "saltenv", Kind: function.Words}}
-	return &function.Module{Name: "saltutil", Doc: "Programs that people have added to the master. They are used where they lie, so there is nothing to bring.", Functions: []function.Function{
+	return &function.Module{Name: "saltutil", Doc: "Programs that were added to the master. They are used directly from their directories, so there is nothing to synchronize.", Functions: []function.Function{
 		{Name: "sync_all", Class: function.Shared, Doc: "Return the programs that the master has found, by kind.", Example: "salt-run saltutil.sync_all", Params: env,
 			Run: func(context.Context, *function.Call) (any, error) { return map[string]any{"runners": names()}, nil }},
 		{Name: "sync_runners", Class: function.Shared, Doc: "Return the runners that the master has found, in _runners of file_roots and in its runner_dirs.", Example: "salt-run saltutil.sync_runners", Params: env,

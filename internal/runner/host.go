@@ -10,10 +10,10 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Access is what the rules say about whoever asks.
+// Access answers what the rules allow the user of the runner.
 type Access interface {
-	Explain(ctx context.Context, e Explain) (Explained, error) // whether somebody may do something
-	Rights(ctx context.Context) (Rights, error)                // what whoever asks may do
+	Explain(ctx context.Context, e acl.Explain) (acl.Explained, error) // whether a user may do something
+	Rights(ctx context.Context) (acl.Rights, error)                    // what the user of the runner may do
 }
 
 // Accepted are the minions with an accepted key.
@@ -21,7 +21,7 @@ type Accepted interface {
 	IDs() []salt.MinionID // sorted
 }
 
-// Cache forgets what is known of a minion, of the mine one entry or, for "", all.
+// Cache deletes what is known of a minion: of the mine one entry, or all for "".
 type Cache interface {
 	DropGrains(ctx context.Context, id salt.MinionID) error
 	DropMine(ctx context.Context, id salt.MinionID, entry string) error
@@ -33,59 +33,58 @@ type EventReader interface {
 	Events(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error
 }
 
-// EventSender fires events in the name of whoever asks.
+// EventSender fires events in the name of the user of the runner.
 type EventSender interface {
 	SendEvent(ctx context.Context, tag string, data any) error
 }
 
-// Facts are what the master knows of a minion.
+// Facts has what the master knows of a minion.
 type Facts interface {
-	Grains(id salt.MinionID) map[string]any        // what it last said, nil for nothing
-	Mine(id salt.MinionID) (map[string]any, error) // what it keeps there, nil for nothing
-	// CompilePillar compiles the pillar of a minion, with the grains that it is known
-	// to have, and those of supposed over them. env is one environment, "" all.
+	Grains(id salt.MinionID) map[string]any        // the last reported grains, nil for none
+	Mine(id salt.MinionID) (map[string]any, error) // its mine data, nil for none
+	// CompilePillar compiles the pillar of a minion with its stored grains; supposed overrides
+	// them. env is one environment, "" all.
 	CompilePillar(id salt.MinionID, env string, supposed map[string]any) (map[string]any, error)
 }
 
-// Journal is the store itself.
+// Journal is the journal's store.
 type Journal interface {
-	StoreErr() error                                   // why it cannot be written, nil when it can
-	Verify(ctx context.Context) (JournalReport, error) // looks at its files
+	StoreErr() error                                   // why it cannot be written, nil if it can
+	Verify(ctx context.Context) (JournalReport, error) // checks its files
 }
 
-// Presence says who is there.
+// Presence reports which minions are connected.
 type Presence interface {
-	Connected(id salt.MinionID) (connected bool, lastSeen time.Time) // a zero time is never
+	Connected(id salt.MinionID) (connected bool, lastSeen time.Time) // a zero time means never
 }
 
-// Publisher publishes jobs in the name of whoever asks.
+// Publisher publishes jobs in the name of the user of the runner.
 type Publisher interface {
 	Execute(ctx context.Context, e Execute) ([]job.Update, error) // runs a job and waits for it
-	// Ping runs test.ping and waits for it: who may run the runner may have that done.
+	// Ping runs test.ping and waits for it. Permission for the runner is enough for that.
 	Ping(ctx context.Context, tgt, kind string, timeout time.Duration) ([]job.Update, error)
-	Resolve(expression, kind string) ([]salt.MinionID, error) // the accepted minions that a target means
+	Resolve(expression, kind string) ([]salt.MinionID, error) // the accepted minions that match a target
 }
 
 // Reactor has the handlers of events, by name.
 type Reactor interface {
 	Reactions() []Reaction
-	Retry(ctx context.Context, name string, seq uint64) ([]uint64, error) // hands dead letters to one again; 0 is all
+	Retry(ctx context.Context, name string, seq uint64) ([]uint64, error) // passes dead letters to a handler again; 0 is all
 }
 
-// Running are the jobs of which more is expected.
+// Running has the jobs that are not finished.
 type Running interface {
 	Await(ctx context.Context, jid salt.JID) error                     // returns when nothing more is expected of a job for now
-	Cancel(ctx context.Context, jid salt.JID) ([]salt.MinionID, error) // withdraws a job from whom it was not sent to, and returns those
-	Runs() []job.Summary                                               // the oldest first
+	Cancel(ctx context.Context, jid salt.JID) ([]salt.MinionID, error) // withdraws a job from minions that have not got it yet, and returns those
+	Runs() []job.Summary                                               // oldest first
 }
 
-// Settings are the configuration in force.
+// Settings is the configuration in force.
 type Settings interface {
-	Lint(ctx context.Context) []acl.Warning // what is strange about the access rules
-	// Reload reads the configuration anew. What is wrong with it is in the error,
-	// and then nothing has changed.
+	Lint(ctx context.Context) []acl.Warning // suspicious access rules
+	// Reload reads the configuration again. If it has an error, nothing changes and the error is
+	// returned.
 	Reload() (Reloaded, error)
-	// Unreloaded is why the configuration that was read last is not in force, "" when
-	// it is.
+	// Unreloaded returns why the last read configuration is not in force, "" if it is.
 	Unreloaded() string
 }

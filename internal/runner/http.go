@@ -6,20 +6,20 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// httpModule asks web servers from the machine of the master. Its arguments are those of the
-// function of minions, which it runs there.
+// httpModule sends HTTP requests from the master's machine. Its arguments are those of the minion
+// function, which it runs there.
 func httpModule(h *Host) *function.Module {
 	e := execution{h}
-	query := function.Function{Name: "query", Class: function.AsDaemon, Doc: "Ask a web server from the machine of the master, as http.query of minions does.",
+	query := function.Function{Name: "query", Class: function.AsDaemon, Doc: "Send a request to a web server from the machine of the master, like http.query on minions.",
 		Example: "salt-run http.query http://example.com/ status=True\nsalt-run http.query http://example.com/api method=POST data='{\"a\": 1}' header_dict='{Content-Type: application/json}' decode=True",
 		Calls:   &function.Calls{Read: sameOnMaster, Run: e.same}}
 	if _, f := h.Functions.Find("http.query"); f != nil {
 		query.Params = f.Params
 	}
-	return &function.Module{Name: "http", Doc: "Questions to web servers, from the machine of the master.", Functions: []function.Function{query}}
+	return &function.Module{Name: "http", Doc: "Requests to web servers, from the machine of the master.", Functions: []function.Function{query}}
 }
 
-// sameOnMaster reads a function of minions that has the name and the arguments of the runner.
+// sameOnMaster reads a minion function with the same name and arguments as the runner.
 func sameOnMaster(a *function.Arguments) function.Reading {
 	return function.Reading{Inner: []function.Inner{{Way: function.OnMaster, Command: a.Command()}}}
 }

@@ -18,39 +18,38 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// errNoJob is the answer for a job of which the journal has nothing.
+// errNoJob is returned for a job that is not in the journal.
 var errNoJob = errors.New("the journal has no job of this id")
 
-// filters are the parameters that choose among the jobs of the journal: those of
-// Salt, and shorter ones beside them.
+// filters are the parameters that select jobs from the journal: those of Salt, and shorter ones.
 var filters = []function.Param{
 	{Name: "since", Kind: function.String}, {Name: "user", Kind: function.String}, {Name: "fun", Kind: function.String},
 	{Name: "search_function"}, {Name: "search_target"}, {Name: "search_metadata", Kind: function.Map},
 	{Name: "start_time", Kind: function.String}, {Name: "end_time", Kind: function.String}, {Name: "internal", Kind: function.Bool, Default: false},
 }
 
-// jobsModule tells of jobs: those that run or wait, from the master, and those
-// that have been, from the journal.
+// jobsModule shows jobs: running and queued ones from the master, and finished ones from the
+// journal.
 func jobsModule(h *Host) *function.Module {
 	j := jobs{h}
 	const sample = "20261121113344286549"
 	jid := []function.Param{{Name: "jid", Kind: function.String, Required: true}}
-	return &function.Module{Name: "jobs", Doc: "Jobs that run, wait, or were run, and what they returned.", Functions: []function.Function{
-		{Name: "active", Class: function.Shared, Own: true, Doc: "Return the jobs of which more is expected, with where they stand on each minion.", Example: "salt-run jobs.active", Run: j.active},
-		{Name: "cancel", Class: function.Changes, Own: true, Doc: "Withdraw a job from the minions that it was not sent to: those that it waits for, and those of a batch whose turn has not come. Return them.",
+	return &function.Module{Name: "jobs", Doc: "Running, waiting and finished jobs, and their returns.", Functions: []function.Function{
+		{Name: "active", Class: function.Shared, Own: true, Doc: "Return the unfinished jobs, with their state on each minion.", Example: "salt-run jobs.active", Run: j.active},
+		{Name: "cancel", Class: function.Changes, Own: true, Doc: "Withdraw a job from the minions that it was not sent to yet: those that it waits for, and those of a batch whose turn has not come. Return their ids.",
 			Example: "salt-run jobs.cancel " + sample, Params: jid, Run: j.cancel},
 		{Name: "exit_success", Class: function.Shared, Own: true, Doc: "Return for each minion of a job whether it succeeded.", Example: "salt-run jobs.exit_success " + sample, Params: jid, Run: j.exitSuccess},
-		{Name: "follow", Class: function.Shared, Own: true, Doc: "Show the returns of a job, those that are there and those that come, until nothing more is expected. salt-run shows each as it arrives.",
+		{Name: "follow", Class: function.Shared, Own: true, Doc: "Show the returns of a job, present and future ones, until no more are expected. salt-run shows each as it arrives.",
 			Example: "salt-run jobs.follow " + sample, Params: jid, Run: j.follow},
 		{Name: "last_run", Class: function.Shared, Own: true, Doc: "Return the latest job that the arguments choose, as print_job does.", Example: "salt-run jobs.last_run\nsalt-run jobs.last_run function=test.ping target='web*'",
 			Params: []function.Param{{Name: "function"}, {Name: "target"}, {Name: "metadata", Kind: function.Map}}, Run: j.lastRun},
-		{Name: "list_job", Class: function.Shared, Own: true, Doc: "Return what a job was, where it stands on each minion, and what each returned.", Example: "salt-run jobs.list_job " + sample, Params: jid, Run: j.listJob},
-		{Name: "list_jobs", Class: function.Shared, Own: true, Doc: "Return the jobs of the journal. Questions that runners ask minions are left out, unless internal=True.",
+		{Name: "list_job", Class: function.Shared, Own: true, Doc: "Return what a job ran, its state on each minion, and the return of each.", Example: "salt-run jobs.list_job " + sample, Params: jid, Run: j.listJob},
+		{Name: "list_jobs", Class: function.Shared, Own: true, Doc: "Return the jobs of the journal. Jobs that runners started for themselves are left out, unless internal=True.",
 			Example: "salt-run jobs.list_jobs\nsalt-run jobs.list_jobs since=2h fun='cmd.*' user=fred\nsalt-run jobs.list_jobs search_target='web*' start_time='2026-11-21 09:00' end_time='2026-11-21 18:00'",
 			Params:  filters, Run: j.listJobs},
 		{Name: "list_jobs_filter", Class: function.Shared, Own: true, Doc: "Return the latest jobs of the journal, count of them.", Example: "salt-run jobs.list_jobs_filter 50",
 			Params: []function.Param{{Name: "count", Kind: function.Int, Required: true}, {Name: "filter_find_job", Kind: function.Bool, Default: true}}, Run: j.listLatest},
-		{Name: "list_queued", Class: function.Shared, Own: true, Doc: "Return the jobs that wait: for minions that are away, and until when, or for their turn in a batch.", Example: "salt-run jobs.list_queued", Run: j.queued},
+		{Name: "list_queued", Class: function.Shared, Own: true, Doc: "Return the waiting jobs: for minions that are away, and until when, or for their turn in a batch.", Example: "salt-run jobs.list_queued", Run: j.queued},
 		{Name: "lookup_jid", Class: function.Shared, Own: true, Doc: "Return what each minion returned for a job; with missing=True, also those that have not.", Example: "salt-run jobs.lookup_jid " + sample,
 			Params: append(slices.Clone(jid), function.Param{Name: "returned", Kind: function.Bool, Default: true}, function.Param{Name: "missing", Kind: function.Bool, Default: false}), Run: j.lookup},
 		{Name: "print_job", Class: function.Shared, Own: true, Doc: "Return a job as list_job does, below its id.", Example: "salt-run jobs.print_job " + sample, Params: jid, Run: j.printJob},
@@ -59,10 +58,10 @@ func jobsModule(h *Host) *function.Module {
 
 type jobs struct{ *Host }
 
-// load is the start of a job as it was recorded.
+// load is the recorded start of a job.
 type load struct{ job.Load }
 
-// ret is the return of one minion as it was recorded.
+// ret is the recorded return of one minion.
 type ret struct {
 	ID      salt.MinionID
 	Return  value.Value // a large one is a value.Raw
@@ -84,7 +83,7 @@ func (r *ret) succeeded() bool {
 	return r.Success.V != false && r.Killed == ""
 }
 
-// state is where the job stands on the minion that has returned.
+// state returns the state of the job on the minion that returned.
 func (r *ret) state() map[string]any {
 	switch {
 	case r.Killed != "":
@@ -95,15 +94,15 @@ func (r *ret) state() map[string]any {
 	return map[string]any{"state": string(job.Done)}
 }
 
-// record is all that is known of a job.
+// record is everything known of a job.
 type record struct {
 	jid    salt.JID
-	start  *load // nil for one that a minion ran by itself
+	start  *load // nil for a job that a minion ran by itself
 	rets   []ret
-	states map[string]any // by minion: state, and where there is one text
+	states map[string]any // by minion: state, and text if there is one
 }
 
-// read reads the job of the argument jid.
+// read reads the job named by the argument jid.
 func (j jobs) read(ctx context.Context, c *function.Call) (*record, error) {
 	jid, err := salt.ParseJID(c.String("jid"))
 	if err != nil {
@@ -120,7 +119,7 @@ func (j jobs) record(ctx context.Context, jid salt.JID) (*record, error) {
 	if r.start == nil && len(r.rets) == 0 {
 		return nil, fmt.Errorf("%w: %s", errNoJob, jid)
 	}
-	for _, live := range j.Runs() { // which knows more than is written down
+	for _, live := range j.Runs() { // the master knows more than is recorded
 		if live.JID == jid {
 			for id, s := range live.Standings {
 				r.states[string(id)] = s.Data()
@@ -159,8 +158,8 @@ func (r *record) add(e event.Event) error {
 	return nil
 }
 
-// maxBuilt is the size in bytes of what is decoded of a return. A larger one is only passed
-// on, as it was recorded: built and written anew it would be in memory several times.
+// maxBuilt is the largest return, in bytes, that is decoded. A larger one is passed on as recorded:
+// decoding and encoding it would take several times its memory.
 const maxBuilt = 64 << 10
 
 func readRet(b []byte) (one ret, err error) {
@@ -191,7 +190,7 @@ func readRet(b []byte) (one ret, err error) {
 	} else {
 		long.V = nil
 	}
-	err = rep.Decode()
+	err = rep.DecodeExact()
 	one.Return, one.Retcode, one.Success = rep.Return, rep.Retcode, rep.Success
 	if long.V != nil {
 		one.Return = long
@@ -219,7 +218,7 @@ func (j jobs) lookup(ctx context.Context, c *function.Call) (any, error) {
 	return out, nil
 }
 
-// describe is a state in words.
+// describe returns a text for a state.
 func describe(s any) string {
 	m, _ := s.(map[string]any)
 	text, _ := m["state"].(string)
@@ -273,7 +272,7 @@ func (j jobs) listJob(ctx context.Context, c *function.Call) (any, error) {
 	return r.whole(), nil
 }
 
-// whole is everything of a job as Salt shows it, and the states beside that.
+// whole returns everything about a job as Salt shows it, and the states too.
 func (r *record) whole() map[string]any {
 	out := map[string]any{"jid": string(r.jid), "StartTime": startTime(r.jid)}
 	if r.start != nil {
@@ -319,7 +318,7 @@ func (l *load) describe() map[string]any {
 	return out
 }
 
-// chosen is which jobs are looked for; what is zero chooses all.
+// chosen selects jobs; a zero field selects all.
 type chosen struct {
 	since, until time.Time
 	user         string
@@ -350,7 +349,7 @@ func readChosen(c *function.Call, now time.Time) (chosen, error) {
 	return f, nil
 }
 
-// patterns reads a text with commas, or a list.
+// patterns reads a comma-separated text, or a list.
 func patterns(v any) (list []string) {
 	switch x := v.(type) {
 	case string:
@@ -363,7 +362,7 @@ func patterns(v any) (list []string) {
 	return list
 }
 
-// takes says whether the job is one of those that are looked for.
+// takes reports whether the job is selected.
 func (f *chosen) takes(l *load) bool {
 	started, err := l.JID.Time()
 	return (f.internal || !l.Internal) && (f.user == "" || f.user == l.User) &&
@@ -371,8 +370,8 @@ func (f *chosen) takes(l *load) bool {
 		matches(f.functions, l.Fun.V) && matches(f.targets, l.target()) && f.hasMetadata(l.Metadata.V)
 }
 
-// matches says whether one of the patterns, of which none is any, matches the
-// text, or one of several. A function may be named by its beginning, too.
+// matches reports whether one of the patterns matches the text, or one of several texts. No
+// patterns match everything. A prefix of a function name matches too.
 func matches(patterns []string, v any) bool {
 	if len(patterns) == 0 {
 		return true
@@ -389,7 +388,7 @@ func matches(patterns []string, v any) bool {
 	})
 }
 
-// target is the expression, or the ids of a list.
+// target returns the expression, or the ids of a list.
 func (l *load) target() any {
 	text, ok := l.Target.V.(string)
 	if !ok || l.TargetType != "list" {
@@ -412,7 +411,7 @@ func (f *chosen) hasMetadata(v any) bool {
 	return true
 }
 
-// find returns the jobs that are looked for, the oldest first.
+// find returns the selected jobs, oldest first.
 func (j jobs) find(ctx context.Context, f chosen) (list []load, err error) {
 	err = j.Events(ctx, event.JobSubject("", "new"), f.since, func(e event.Event) error {
 		var l load
@@ -464,15 +463,15 @@ func (j jobs) lastRun(ctx context.Context, c *function.Call) (any, error) {
 	return map[string]any{string(r.jid): r.whole()}, nil
 }
 
-// summary is how active and list_queued show a job.
+// summary returns a job as active and list_queued show it.
 func summary(c *job.Summary) map[string]any {
 	return map[string]any{
 		"Function": c.Fun, "Arguments": c.Args, "Target": c.Target, "Target-type": c.TargetType, "User": c.User, "StartTime": startTime(c.JID),
 	}
 }
 
-// active shows where jobs stand. Running and Returned are those of Salt; in the
-// place of process ids, of which a job has none, stand the states.
+// active shows the progress of jobs. Running and Returned are Salt's keys; they have states instead
+// of process ids, which jobs do not have here.
 func (j jobs) active(context.Context, *function.Call) (any, error) {
 	out := map[string]any{}
 	for _, c := range j.Runs() {
@@ -547,8 +546,8 @@ func (j jobs) cancel(ctx context.Context, c *function.Call) (any, error) {
 	return out, nil
 }
 
-// parseMoment reads a span such as 2h, or a moment such as 2026-11-21 or
-// 2026-11-21T12:00:00, in local time.
+// parseMoment parses a duration such as 2h, or a local time such as 2026-11-21 or
+// 2026-11-21T12:00:00.
 func parseMoment(name, s string, now time.Time) (time.Time, error) {
 	if d, err := salt.ParseDuration(s, time.Second); err == nil && d >= 0 {
 		return now.Add(-d), nil
@@ -563,7 +562,7 @@ func parseMoment(name, s string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%s %q: want a span such as 2h, or a moment such as 2026-11-21T12:00:00", name, s)
 }
 
-// startTime is the moment of a jid in Salt's words.
+// startTime returns the time of a jid in Salt's format.
 func startTime(jid salt.JID) string {
 	t, err := jid.Time()
 	if err != nil {

@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
-// KeyStore is the master's store of the minions' keys, as package pki has it.
-// Whatever is changed in it takes effect on connections at once: the master
-// watches the store.
+// KeyStore is the master's store of the minions' keys, as in package pki. A change takes effect on
+// connections at once, since the master watches the store.
 type KeyStore interface {
 	List() ([]pki.Entry, []pki.Problem, error)
 	Accept(pki.Entry) error
@@ -22,10 +21,10 @@ type KeyStore interface {
 	Delete(pki.Entry) error
 }
 
-// fingerHash is the hash of fingerprints that do not name theirs.
+// fingerHash is the hash of fingerprints without a prefix.
 const fingerHash = "sha256"
 
-// keyModule manages the keys of minions, as salt-key does.
+// keyModule manages the keys of minions, like salt-key.
 func keyModule(h *Host) *function.Module {
 	k := keys{h}
 	match := function.Param{Name: "match", Kind: function.String, Required: true}
@@ -37,11 +36,11 @@ func keyModule(h *Host) *function.Module {
 	return &function.Module{Name: "key", Doc: "The keys of minions: which there are, and which of them are accepted.", Functions: []function.Function{
 		{Name: "accept", Class: function.Changes, Doc: "Accept the waiting keys whose ids match. Return them.", Example: "salt-run --wheel key.accept 'web*'",
 			Params: []function.Param{match, also("include_rejected"), also("include_denied")}, Run: k.change(acceptKeys)},
-		{Name: "accept_dict", Class: function.Changes, Doc: "Accept the keys that are named by their states. Return them.", Example: "salt-run --wheel key.accept_dict '{minions_pre: [web1, web2]}'",
+		{Name: "accept_dict", Class: function.Changes, Doc: "Accept the keys that are listed by state. Return them.", Example: "salt-run --wheel key.accept_dict '{minions_pre: [web1, web2]}'",
 			Params: dict, Run: k.changeListed(acceptKeys)},
 		{Name: "delete", Class: function.Changes, Doc: "Delete the keys whose ids match, whatever their state. Return them.", Example: "salt-run --wheel key.delete web1",
 			Params: []function.Param{match}, Run: k.change(deleteKeys)},
-		{Name: "delete_dict", Class: function.Changes, Doc: "Delete the keys that are named by their states. Return them.", Example: "salt-run --wheel key.delete_dict '{minions: [web1]}'",
+		{Name: "delete_dict", Class: function.Changes, Doc: "Delete the keys that are listed by state. Return them.", Example: "salt-run --wheel key.delete_dict '{minions: [web1]}'",
 			Params: dict, Run: k.changeListed(deleteKeys)},
 		{Name: "finger", Class: function.Shared, Doc: "Return the fingerprints of the keys whose ids match, by state.", Example: "salt-run --wheel key.finger '*'",
 			Params: []function.Param{match, hash}, Run: k.finger},
@@ -57,7 +56,7 @@ func keyModule(h *Host) *function.Module {
 			Params: []function.Param{match}, Run: k.nameMatch},
 		{Name: "reject", Class: function.Changes, Doc: "Reject the waiting keys whose ids match. Return them.", Example: "salt-run --wheel key.reject 'web*'",
 			Params: []function.Param{match, also("include_accepted"), also("include_denied")}, Run: k.change(rejectKeys)},
-		{Name: "reject_dict", Class: function.Changes, Doc: "Reject the keys that are named by their states. Return them.", Example: "salt-run --wheel key.reject_dict '{minions_pre: [web1]}'",
+		{Name: "reject_dict", Class: function.Changes, Doc: "Reject the keys that are listed by state. Return them.", Example: "salt-run --wheel key.reject_dict '{minions_pre: [web1]}'",
 			Params: dict, Run: k.changeListed(rejectKeys)},
 	}}
 }
@@ -67,9 +66,9 @@ type keys struct{ *Host }
 // keyChange is one of the three decisions about keys.
 type keyChange struct {
 	apply  func(KeyStore, pki.Entry) error
-	states []pki.State          // in which a pattern looks for keys
-	wider  map[string]pki.State // parameters that let it look in further states
-	result pki.State            // of the keys afterwards; Unknown for none
+	states []pki.State          // in which a pattern searches for keys
+	wider  map[string]pki.State // parameters that add further states
+	result pki.State            // of the keys afterwards; Unknown if they are deleted
 }
 
 var (
@@ -80,7 +79,7 @@ var (
 	deleteKeys = keyChange{KeyStore.Delete, pki.AllStates(), nil, pki.Unknown}
 )
 
-// change makes the function that applies a decision to the keys which match.
+// change returns the function that applies a decision to the keys that match.
 func (k keys) change(ch keyChange) func(context.Context, *function.Call) (any, error) {
 	return func(_ context.Context, c *function.Call) (any, error) {
 		states := slices.Clone(ch.states)
@@ -97,8 +96,8 @@ func (k keys) change(ch keyChange) func(context.Context, *function.Call) (any, e
 	}
 }
 
-// changeListed makes the function that applies a decision to the keys in a map
-// of lists by state, as list returns them.
+// changeListed returns the function that applies a decision to the keys in a map of lists by state,
+// as list returns it.
 func (k keys) changeListed(ch keyChange) func(context.Context, *function.Call) (any, error) {
 	return func(_ context.Context, c *function.Call) (any, error) {
 		var chosen []pki.Entry
@@ -120,7 +119,7 @@ func (k keys) changeListed(ch keyChange) func(context.Context, *function.Call) (
 	}
 }
 
-// carryOut changes what it can; what it cannot is in the error.
+// carryOut changes the keys that it can; the error names the others.
 func (k keys) carryOut(ch keyChange, chosen []pki.Entry) (any, error) {
 	if id := twice(chosen); ch.result == pki.Accepted && id != "" {
 		return nil, salt.WithHint(fmt.Errorf("two of these keys are of %s, which can have one accepted key only", id),
@@ -188,8 +187,7 @@ func (k keys) inStates(states []pki.State) (any, error) {
 	return out, nil
 }
 
-// ownKeys are the files with the master's own key, as Salt lists them beside those of
-// minions.
+// ownKeys are the files of the master's own key, which Salt lists together with those of minions.
 var ownKeys = []string{"master.pem", "master.pub"}
 
 func (k keys) listAll(context.Context, *function.Call) (any, error) {
@@ -224,7 +222,7 @@ func (k keys) finger(_ context.Context, c *function.Call) (any, error) {
 	hash := c.String("hash_type")
 	out, err := k.describe(c, func(e pki.Entry) (string, error) { return e.Key.Fingerprint(hash) })
 	if none := new(pki.NoMatchError); errors.As(err, &none) {
-		out, err = map[string]any{}, nil // as Salt, for which a question is answered all the same
+		out, err = map[string]any{}, nil // as in Salt: no match is not an error
 	}
 	if err != nil {
 		return nil, err
@@ -232,12 +230,11 @@ func (k keys) finger(_ context.Context, c *function.Call) (any, error) {
 	return k.withOwn(out, c.String("match"), hash)
 }
 
-// withOwn adds the fingerprint of the master's own key, under the names of its files that
-// match.
+// withOwn adds the fingerprint of the master's own key, under those of its file names that match.
 func (k keys) withOwn(out any, match, hash string) (any, error) {
 	own := map[string]any{}
 	for _, name := range ownKeys {
-		if ok, err := path.Match(match, name); err != nil || !ok {
+		if !fnmatch.Match(match, name) {
 			continue
 		}
 		finger, err := k.MasterKey.Fingerprint(hash)
@@ -256,8 +253,8 @@ func (k keys) text(_ context.Context, c *function.Call) (any, error) {
 	return k.describe(c, func(e pki.Entry) (string, error) { return string(e.Key.PEM()), nil })
 }
 
-// describe says something about the keys that match, by state and id. Of several
-// keys of one id and state each is there with the end of its fingerprint.
+// describe applies f to the keys that match and returns the results by state and id. If one id has
+// several keys in a state, the end of the fingerprint is added to each.
 func (k keys) describe(c *function.Call, f func(pki.Entry) (string, error)) (any, error) {
 	entries, err := k.pick(c.String("match"), pki.AllStates())
 	if err != nil {

@@ -11,16 +11,16 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// manageModule tells which minions are there.
+// manageModule shows which minions are connected.
 func manageModule(h *Host) *function.Module {
 	m := manage{h}
 	ask := []function.Param{{Name: "tgt", Kind: function.String, Default: "*"}, {Name: "tgt_type", Kind: function.String, Default: "glob"}, {Name: "timeout", Kind: function.Float, Default: 5.0}}
 	functions := []function.Function{
-		{Name: "down", Class: function.Changes, Doc: "Return the ids of accepted minions that do not answer. With removekeys their keys are deleted, which takes the right to use the wheel function key.delete, too.", Example: "salt-run manage.down\nsalt-run manage.down tgt='web*'",
+		{Name: "down", Class: function.Changes, Doc: "Return the ids of accepted minions that do not answer. With removekeys their keys are deleted, which needs the right to use the wheel function key.delete, too.", Example: "salt-run manage.down\nsalt-run manage.down tgt='web*'",
 			Params: append([]function.Param{{Name: "removekeys", Kind: function.Bool, Default: false}}, ask...), Calls: &function.Calls{Read: removedKeys, Run: m.down}},
-		{Name: "safe_accept", Class: function.Changes, Doc: "Accept the waiting key of a minion if its fingerprint is the one that is given, which its own machine shows with 'salt-call --local key.finger'. It takes the right to use the wheel function key.accept, too.",
+		{Name: "safe_accept", Class: function.Changes, Doc: "Accept the waiting key of a minion if it has the given fingerprint, which 'salt-call --local key.finger' shows on its machine. This needs the right to use the wheel function key.accept, too.",
 			Example: "salt-run manage.safe_accept web1 0f:5b:13:aa:0c:...", Params: []function.Param{{Name: "target", Kind: function.String, Required: true}, {Name: "fingerprint", Kind: function.String, Required: true}}, Calls: &function.Calls{Read: acceptedKey, Run: m.safeAccept}},
-		{Name: "status", Class: function.Shared, Doc: "Return the ids of accepted minions by whether they answer, and under config that the configuration which was read last is not in force, if so.", Example: "salt-run manage.status", Params: ask,
+		{Name: "status", Class: function.Shared, Doc: "Return the ids of accepted minions by whether they answer, and, under config, if the latest configuration is not in force.", Example: "salt-run manage.status", Params: ask,
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				up, down, err := m.ask(ctx, c)
 				status := map[string]any{"up": up, "down": down}
@@ -31,7 +31,7 @@ func manageModule(h *Host) *function.Module {
 			}},
 		{Name: "up", Class: function.Shared, Doc: "Return the ids of the minions that answer.", Example: "salt-run manage.up", Params: ask,
 			Run: func(ctx context.Context, c *function.Call) (any, error) { up, _, err := m.ask(ctx, c); return up, err }},
-		{Name: "versions", Class: function.Shared, Doc: "Return the minions by how their version compares with the master's.", Example: "salt-run manage.versions",
+		{Name: "versions", Class: function.Shared, Doc: "Return the minions by comparison of their version with the master's.", Example: "salt-run manage.versions",
 			Run: func(context.Context, *function.Call) (any, error) { return m.versions(), nil }},
 	}
 	functions = append(functions, m.presenceFunctions()...)
@@ -41,9 +41,8 @@ func manageModule(h *Host) *function.Module {
 
 type manage struct{ *Host }
 
-// presenceFunctions all look at connections and ask nobody. Salt has a name for
-// each state that some of its transports could tell; a connection here is all of
-// them at once.
+// presenceFunctions look only at connections and contact no minion. Salt has a name for each state
+// that some of its transports could tell; here a connection means all of them.
 func (m manage) presenceFunctions() []function.Function {
 	params := []function.Param{{Name: "subset", Kind: function.Words}}
 	var list []function.Function
@@ -61,8 +60,8 @@ func (m manage) presenceFunctions() []function.Function {
 	return list
 }
 
-// ask pings the accepted minions that are meant. Those that are not connected
-// are down at once; only a silent one costs the timeout.
+// ask pings the accepted minions that match. Those without a connection are down at once; only an
+// unresponsive one costs the timeout.
 func (m manage) ask(ctx context.Context, c *function.Call) (up, down []any, err error) {
 	up, down = []any{}, []any{}
 	ids, err := m.Resolve(c.String("tgt"), c.String("tgt_type"))
@@ -87,17 +86,17 @@ func (m manage) ask(ctx context.Context, c *function.Call) (up, down []any, err 
 	return up, down, nil
 }
 
-// removedKeys reads the wheel function that manage.down stands for.
+// removedKeys reads the wheel function that manage.down calls.
 func removedKeys(a *function.Arguments) function.Reading {
 	if !a.Bool("removekeys") {
 		return function.Reading{}
 	}
 	c := salt.Command{Function: "key.delete", Args: []any{a.String("tgt")}}
-	// Other targets are none that a rule for key.delete could be held against.
+	// A rule for key.delete cannot be compared with other targets.
 	return function.Reading{Inner: []function.Inner{{Way: function.Wheel, Command: c}}, Hidden: a.String("tgt_type") != "glob"}
 }
 
-// acceptedKey reads the wheel function that manage.safe_accept stands for.
+// acceptedKey reads the wheel function that manage.safe_accept calls.
 func acceptedKey(a *function.Arguments) function.Reading {
 	return function.Reading{Inner: []function.Inner{{Way: function.Wheel, Command: salt.Command{Function: "key.accept", Args: []any{a.String("target")}}}}}
 }
@@ -119,8 +118,8 @@ func (m manage) down(ctx context.Context, c *function.Call, _ *function.Caller) 
 	return down, nil
 }
 
-// safeAccept accepts the one key that the fingerprint names. Salt fetches the
-// fingerprint over ssh; here who runs it brings it.
+// safeAccept accepts the one key that has the fingerprint. Salt fetches the fingerprint over ssh;
+// here the user supplies it.
 func (m manage) safeAccept(_ context.Context, c *function.Call, _ *function.Caller) (any, error) {
 	id, err := salt.ParseMinionID(c.String("target"))
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// minionsModule is what wheel functions tell of minions.
+// minionsModule has the wheel functions about minions.
 func minionsModule(h *Host) *function.Module {
 	return &function.Module{Name: "minions", Doc: "The minions of this master.", Functions: []function.Function{
 		{Name: "connected", Class: function.Shared, Doc: "Return the ids of the minions that are connected now.", Example: "salt-run --wheel minions.connected",

@@ -57,6 +57,8 @@ func (m *minions) Resolve(target, _ string) ([]salt.MinionID, error) {
 	switch target {
 	case "*":
 		return m.IDs(), nil
+	case "nosuch":
+		return nil, nil
 	case "?":
 		return nil, errors.New("you may not name it")
 	}
@@ -74,7 +76,8 @@ func (*minions) Ping(context.Context, string, string, time.Duration) ([]job.Upda
 // and what fails of one is told with its name.
 func TestWhatIsKnownOfMinions(t *testing.T) {
 	m := &minions{}
-	table := Table(&Host{Accepted: m, Presence: m, Facts: m, Cache: m, Publisher: m, Settings: settings{unread: "line 3"}, Version: "1.2.3"})
+	host := &Host{Accepted: m, Presence: m, Facts: m, Cache: m, Publisher: m, Settings: settings{unread: "line 3"}, Version: "1.2.3"}
+	table, wheel := Table(host), Wheel(host)
 	type args = []any
 	type dict = map[string]any
 	for _, test := range []struct {
@@ -91,6 +94,7 @@ func TestWhatIsKnownOfMinions(t *testing.T) {
 		{"manage.status", nil, nil, dict{"up": args{"a"}, "down": args{"b", "c"}, "config": "line 3"}, ""},
 		{"manage.present", nil, nil, args{"a", "b"}, ""},
 		{"manage.not_present", nil, nil, args{"c"}, ""},
+		{"minions.connected", nil, nil, args{"a", "b"}, ""},
 		{"manage.joined", nil, dict{"subset": args{"b", "c"}}, args{"b"}, ""},
 		{"manage.list_not_state", nil, dict{"subset": args{"a"}}, args{}, ""},
 		{"manage.versions", nil, nil, dict{"Master": "1.2.3", "Up to date": dict{"a": "1.2.3"}, "Minion of another version": dict{"b": "1.0.0"}, "Minion offline": dict{"c": ""}}, ""},
@@ -104,7 +108,11 @@ func TestWhatIsKnownOfMinions(t *testing.T) {
 		{"pillar.show_pillar", args{"a"}, dict{"pillarenv": "dev", "os": "Debian"}, dict{"id": "a", "env": "dev", "supposed": dict{"os": "Debian"}}, ""},
 		{"pillar.show_pillar", args{"../a"}, nil, nil, "minion id"},
 	} {
-		res := call(t, table, test.fun, test.args, test.kwargs)
+		its := table
+		if test.fun == "minions.connected" {
+			its = wheel
+		}
+		res := call(t, its, test.fun, test.args, test.kwargs)
 		name := fmt.Sprint(test.fun, test.args, test.kwargs)
 		if test.err != "" {
 			if res.Err == nil || !strings.Contains(res.Err.Error(), test.err) {
@@ -135,6 +143,8 @@ func TestWhatIsForgotten(t *testing.T) {
 		{"cache.clear_mine_func", []any{"a", ""}, nil},
 		{"cache.clear_all", []any{"b"}, []string{"pillar b", "grains b", "mine b "}},
 		{"cache.clear_all", []any{"?"}, nil},
+		{"cache.clear_grains", []any{"nosuch"}, nil},
+		{"cache.clear_mine_func", []any{"nosuch", "f"}, nil},
 	} {
 		m := &minions{}
 		res := call(t, Table(&Host{Cache: m, Publisher: m}), test.fun, test.args, nil)

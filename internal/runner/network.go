@@ -14,7 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// networkModule wakes machines.
+// networkModule wakes machines through the network.
 func networkModule(h *Host) *function.Module {
 	n := network{h}
 	where := []function.Param{{Name: "bcast", Kind: function.String, Default: "255.255.255.255"}, {Name: "destport", Kind: function.Int, Default: 9}}
@@ -26,15 +26,15 @@ func networkModule(h *Host) *function.Module {
 			}},
 		{Name: "wollist", Class: function.Secret, Doc: "Wake all machines whose hardware addresses are the lines of a file.", Example: "salt-run network.wollist /etc/salt/macs",
 			Params: append([]function.Param{{Name: "maclist", Kind: function.Path, Required: true}}, where...), Run: wakeList},
-		{Name: "wolmatch", Class: function.Changes, Doc: "Wake the minions that a target means, by the hardware addresses in their grains. Return the addresses.", Example: "salt-run network.wolmatch 'web*'",
+		{Name: "wolmatch", Class: function.Changes, Doc: "Wake the minions that a target matches, by the hardware addresses in their grains. Return the addresses.", Example: "salt-run network.wolmatch 'web*'",
 			Params: append([]function.Param{{Name: "tgt", Kind: function.String, Required: true}, {Name: "tgt_type", Kind: function.String, Default: "glob"}}, where...), Run: n.wakeMatching},
 	}}
 }
 
 type network struct{ *Host }
 
-// parseMAC reads an Ethernet address as Salt's users write it: with colons,
-// dashes or dots, or its 12 digits alone.
+// parseMAC parses an Ethernet address as Salt's users write it: with colons, dashes or dots, or its
+// 12 digits alone.
 func parseMAC(text string) (net.HardwareAddr, error) {
 	bare := strings.NewReplacer(":", "", "-", "", ".", "").Replace(text)
 	mac, err := hex.DecodeString(bare)
@@ -44,8 +44,8 @@ func parseMAC(text string) (net.HardwareAddr, error) {
 	return mac, nil
 }
 
-// magicPacket is what a sleeping network card looks for: six bytes of ones, and
-// its address sixteen times.
+// magicPacket is the packet that wakes a network card: six bytes of ones, and its address sixteen
+// times.
 func magicPacket(mac net.HardwareAddr) []byte {
 	return append(bytes.Repeat([]byte{0xff}, 6), bytes.Repeat(mac, 16)...)
 }
@@ -58,7 +58,7 @@ func wake(ctx context.Context, text, address string, port int) error {
 	if port < 1 || port > 65535 {
 		return fmt.Errorf("%d is no port", port)
 	}
-	// Go's sockets may broadcast as they are.
+	// Go's sockets may broadcast by default.
 	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", net.JoinHostPort(address, strconv.Itoa(port)))
 	if err != nil {
 		return fmt.Errorf("wake %s: %w", mac, err)
@@ -88,8 +88,7 @@ func wakeList(ctx context.Context, c *function.Call) (any, error) {
 	return out, nil
 }
 
-// wakeMatching believes the grains for the address only: it gets a packet that
-// says nothing else.
+// wakeMatching trusts the grains only for the address: the packet sent there contains nothing else.
 func (n network) wakeMatching(ctx context.Context, c *function.Call) (any, error) {
 	ids, err := n.Resolve(c.String("tgt"), c.String("tgt_type"))
 	if err != nil {
@@ -109,8 +108,8 @@ func (n network) wakeMatching(ctx context.Context, c *function.Call) (any, error
 	return woken, nil
 }
 
-// hardwareAddresses are the Ethernet addresses in a minion's grains, without that
-// of the loopback interface.
+// hardwareAddresses returns the Ethernet addresses in a minion's grains, without that of the
+// loopback interface.
 func hardwareAddresses(grains map[string]any) []string {
 	var list []string
 	interfaces, _ := grains["hwaddr_interfaces"].(map[string]any)

@@ -14,12 +14,12 @@ type Reaction struct {
 	Command   []string
 }
 
-// reactorModule has the handlers of events.
+// reactorModule manages the event handlers.
 func reactorModule(h *Host) *function.Module {
 	x := reactions{h}
-	return &function.Module{Name: "reactor", Doc: "What the master does about events.", Functions: []function.Function{
+	return &function.Module{Name: "reactor", Doc: "How the master reacts to events.", Functions: []function.Function{
 		{Name: "list", Class: function.Secret, Doc: "Return the handlers of the setting reactor: for which tags and senders, and what they run.", Example: "salt-run reactor.list", Run: x.list},
-		{Name: "retry", Class: function.AsDaemon, Doc: "Hand dead letters to their handler again: one event, or all of them. What it takes is forgotten. Returns the numbers of those events.",
+		{Name: "retry", Class: function.AsDaemon, Doc: "Pass dead letters to their handler again: one event, or all of them. Those that it handles are deleted. Return the sequences of these events.",
 			Example: "salt-run reactor.retry 'salt/auth:notify' 1042",
 			Params:  []function.Param{{Name: "name", Kind: function.String, Required: true}, {Name: "seq", Kind: function.Int}}, Run: x.retry},
 	}}

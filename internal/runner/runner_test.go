@@ -21,6 +21,7 @@ import (
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 	"github.com/brinebus/brine/test/order"
 )
 
@@ -230,7 +231,7 @@ func TestFileserverAndOwnRunners(t *testing.T) {
 		}
 	}
 	r := Table(h).Run(t.Context(), function.Call{Function: "mine.f", Host: &function.Host{Custom: custom}})
-	if got, ok := r.Return.(map[string]any); !r.Success || !ok || got["functions"] == nil {
+	if got, ok := r.Return.(value.Map); !r.Success || !ok || got[0].Key != "functions" {
 		t.Errorf("mine.f: %+v", r)
 	}
 	docs := Table(h).Run(t.Context(), function.Call{Function: "doc.runner", Args: []any{"mine"}, Host: &function.Host{}})

@@ -12,26 +12,36 @@ import (
 	"github.com/brinebus/brine/internal/function"
 )
 
-// docModule shows what there is to run.
+// docModule shows what can be run.
 func docModule(table func(context.Context) function.Table, wheel, minions function.Table) *function.Module {
 	return &function.Module{Name: "doc", Doc: "Documentation of runners and functions.", Functions: []function.Function{
 		{Name: "execution", Class: function.Shared, Doc: "Return the documentation of the functions of minions.", Example: "salt-run doc.execution 'test.*'",
 			Params: []function.Param{{Name: "pattern", Kind: function.String}},
-			Run:    func(_ context.Context, c *function.Call) (any, error) { return minions.Docs(c.String("pattern")), nil }},
+			Run:    func(_ context.Context, c *function.Call) (any, error) { return docs(minions, c) }},
 		{Name: "runner", Class: function.Shared, Doc: "Return the documentation of the runners.", Example: "salt-run doc.runner",
 			Params: []function.Param{{Name: "pattern", Kind: function.String}},
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
-				return table(ctx).Docs(c.String("pattern")), nil
+				return docs(table(ctx), c)
 			}},
 		{Name: "wheel", Class: function.Shared, Doc: "Return the documentation of the wheel functions.", Example: "salt-run doc.wheel",
 			Params: []function.Param{{Name: "pattern", Kind: function.String}},
-			Run:    func(_ context.Context, c *function.Call) (any, error) { return wheel.Docs(c.String("pattern")), nil }},
+			Run:    func(_ context.Context, c *function.Call) (any, error) { return docs(wheel, c) }},
 	}}
 }
 
-// errorModule fails, to try out how failures are handled.
+// docs returns the documentation of the functions that match the argument, or nil.
+func docs(table function.Table, c *function.Call) (any, error) {
+	pattern := c.String("pattern")
+	found := table.Docs(pattern)
+	if len(found) == 0 && pattern != "" {
+		return nil, fmt.Errorf("nothing of that name is documented: %q", pattern)
+	}
+	return found, nil
+}
+
+// errorModule fails on purpose, to test how failures are handled.
 func errorModule() *function.Module {
-	return &function.Module{Name: "error", Doc: "Failure on demand.", Functions: []function.Function{
+	return &function.Module{Name: "error", Doc: "A runner that fails, for tests.", Functions: []function.Function{
 		{Name: "error", Class: function.Shared, Doc: "Fail, with a message if there is one; else return False.", Example: "salt-run error.error message='Test'",
 			Params: []function.Param{{Name: "name", Kind: function.String}, {Name: "message", Kind: function.String}},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
@@ -61,7 +71,7 @@ func eventModule(h *Host) *function.Module {
 	}}
 }
 
-// testModule is for trying out runners.
+// testModule is for testing runners.
 func testModule(*Host) *function.Module {
 	return &function.Module{Name: "test", Doc: "Functions to try out runners with.", Functions: []function.Function{
 		{Name: "arg", Class: function.Shared, Doc: "Return the arguments.", Example: "salt-run test.arg 1 two a=b", Varargs: true, Kwargs: true,
@@ -89,7 +99,7 @@ func testModule(*Host) *function.Module {
 	}}
 }
 
-// metasyntactic returns the words of a language, as Salt has them.
+// metasyntactic returns the placeholder words of a language, as Salt has them.
 func metasyntactic(_ context.Context, c *function.Call) (any, error) {
 	words, ok := metasyntacticWords[c.String("locality")]
 	if !ok {

@@ -8,10 +8,10 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// stateModule has the functions of Salt's module that are not about states.
+// stateModule has the functions of Salt's state module that do not concern states.
 func stateModule() *function.Module {
 	return &function.Module{Name: "state", Doc: "Events as they happen.", Functions: []function.Function{
-		{Name: "event", Class: function.Shared, Doc: "Print the events of the master's bus as they come: tag, tab and data. tagmatch is a shell pattern for the tag; after count events it ends. Scripts are better served by salt-event listen.",
+		{Name: "event", Class: function.Shared, Doc: "Print the events of the master's bus as they come: tag, tab and data. tagmatch is a shell pattern for the tag; after count events it ends. In scripts, use salt-event listen instead.",
 			Example: "salt-run state.event pretty=True\nsalt-run state.event 'salt/job/*/ret/*' count=1 -t 10",
 			Params: []function.Param{
 				{Name: "tagmatch", Kind: function.String, Default: "*"}, {Name: "count", Kind: function.Int, Default: -1}, {Name: "quiet", Kind: function.Bool, Default: false},

@@ -9,7 +9,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// The return codes of status.health, which plugins of Nagios and their kin have too.
+// The return codes of status.health, which are those of Nagios plugins.
 const (
 	healthOK = iota
 	healthWarning
@@ -17,11 +17,11 @@ const (
 	healthUnknown
 )
 
-// statusModule tells how the master does, for programs that watch over it.
+// statusModule reports the health of the master, for monitoring.
 func statusModule(h *Host) *function.Module {
-	return &function.Module{Name: "status", Doc: "How the master does.", Functions: []function.Function{
+	return &function.Module{Name: "status", Doc: "The state of the master.", Functions: []function.Function{
 		{Name: "health", Class: function.Shared, Doc: "Return one line of text that begins with OK, WARNING, CRITICAL or UNKNOWN, as plugins of Nagios do; salt-run ends with 0, 1, 2 or 3 accordingly. " +
-			"As many accepted minions as warning and critical say may be away before it is so; without critical, all of them. A journal that cannot be written is critical, a configuration that is not in force a warning, " +
+			"The state is a warning, or critical, if more accepted minions than these arguments say are disconnected; without critical, all of them may be. A journal that cannot be written is critical, a configuration that is not in force a warning, " +
 			"and a master that does not answer critical.",
 			Example: "salt-run status.health\nsalt-run status.health warning=5 critical=50",
 			Params:  []function.Param{{Name: "warning", Kind: function.Int, Default: 1}, {Name: "critical", Kind: function.Int}}, Out: "txt",

@@ -15,7 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// surveyModule finds minions that answer alike.
+// surveyModule groups minions by their answers.
 func surveyModule(h *Host) *function.Module {
 	s := survey{h}
 	params := []function.Param{
@@ -23,10 +23,10 @@ func surveyModule(h *Host) *function.Module {
 		{Name: "tgt_type", Kind: function.String, Default: "compound"}, {Name: "survey_sort", Kind: function.String, Default: "down"},
 		{Name: "timeout", Kind: function.Float, Default: 5.0},
 	}
-	return &function.Module{Name: "survey", Doc: "Minions in groups that answer alike.", Functions: []function.Function{
-		{Name: "diff", Class: function.Changes, Doc: "Run a function on minions, and return the groups that answer alike, with how each differs from the first. The largest group is the first; survey_sort=up begins with the smallest.",
+	return &function.Module{Name: "survey", Doc: "Minions in groups with equal returns.", Functions: []function.Function{
+		{Name: "diff", Class: function.Changes, Doc: "Run a function on minions, and return the groups with equal returns, and how each differs from the first. The largest group is the first; survey_sort=up begins with the smallest.",
 			Example: "salt-run survey.diff 'web*' file.read /etc/hosts", Params: params, Varargs: true, Kwargs: true, Calls: &function.Calls{Read: surveyed, Run: s.diff}},
-		{Name: "hash", Class: function.Changes, Doc: "Run a function on minions, and return the groups that answer alike. The largest group is the first; survey_sort=up begins with the smallest.",
+		{Name: "hash", Class: function.Changes, Doc: "Run a function on minions, and return the groups with equal returns. The largest group is the first; survey_sort=up begins with the smallest.",
 			Example: "salt-run survey.hash '*' file.get_hash /etc/hosts survey_sort=up", Params: params, Varargs: true, Kwargs: true, Calls: &function.Calls{Read: surveyed, Run: s.hash}},
 	}}
 }
@@ -64,7 +64,7 @@ func (s survey) diff(ctx context.Context, c *function.Call, r *function.Caller) 
 	return out, err
 }
 
-// surveyJob reads the job whose answers are to be compared.
+// surveyJob reads the job whose answers are compared.
 func surveyJob(a *function.Arguments) Execute {
 	return Execute{
 		Target: a.String("tgt"), TargetType: a.String("tgt_type"), Command: job.Command{Function: salt.Function(a.String("fun")), Args: a.Varargs(), Kwargs: a.Extra()},
@@ -90,8 +90,8 @@ func (s survey) pools(ctx context.Context, c *function.Call, r *function.Caller)
 	return group(rets, up), nil
 }
 
-// group puts minions with the same answer together; groups of one size are in
-// the order of their first minion.
+// group puts minions with the same answer together; groups of equal size are sorted by their first
+// minion.
 func group(rets map[salt.MinionID]any, up bool) []pool {
 	byResult := map[string]*pool{}
 	for id, v := range rets {

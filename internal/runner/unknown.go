@@ -8,9 +8,9 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Hint is a way out for whoever got err from a runner, or from a wheel function; ""
-// if there is none. minions is the table of what these can execute. A name that is none of these may well be one of the others that
-// salt, salt-run and salt-run --wheel have.
+// Hint returns a hint for a user who got err from a runner or a wheel function; "" if there is
+// none. minions is the table of functions that minions can execute. An unknown name may belong to
+// another of salt, salt-run and salt-run --wheel.
 func Hint(err error, wheel bool, minions function.Table) string {
 	var unknown *function.UnknownError
 	if hint := salt.Hint(err); hint != "" || !errors.As(err, &unknown) || unknown.Cause != nil {

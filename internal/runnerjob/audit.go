@@ -6,7 +6,7 @@ import (
 	"github.com/brinebus/brine/internal/audit"
 )
 
-// auditLog is the audit log in the hands of who: what they repair says so.
+// auditLog is the audit log for who: repairs are attributed to them.
 type auditLog struct {
 	*audit.Log
 	who audit.Who

@@ -18,18 +18,18 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// host lets runners reach this master in the name of who. What is long in the journal
-// they read in its turn.
+// host is how runners reach this master, with the rights of who. Long events of the journal are
+// read in turns.
 func (s *Server) host(who authz.Principal, long *longRead) *runner.Host {
 	h, by := s.Host, caller{s, who}
-	h.Access, h.EventReader, h.EventSender, h.Publisher, h.Running = access{by, ""}, reader{by, long}, by, by, by
+	h.Access, h.EventReader, h.EventSender, h.Publisher, h.Running = s.Authz.Access(who, ""), reader{by, long}, by, by, by
 	h.Tokens = s.Authz.Logins.Tokens(who)
 	h.Functions = module.Builtin()
 	h.Audit, h.Keys, h.Config, h.Machine = auditLog{s.AuditLog, who.Who()}, s.Keys(who.Who()), s.Config(), s.machine()
 	return &h
 }
 
-// caller implements what a runner does in the name of who asked for it.
+// caller implements what a runner does with the rights of its user.
 type caller struct {
 	*Server
 	who authz.Principal
@@ -64,21 +64,6 @@ func (s caller) Cancel(_ context.Context, jid salt.JID) ([]salt.MinionID, error)
 // Await implements runner.Running.
 func (s caller) Await(ctx context.Context, jid salt.JID) error { return s.Jobs.Await(ctx, jid) }
 
-// access implements runner.Access. own says what is theirs without a rule, where they have
-// no more than that.
-type access struct {
-	caller
-	own string
-}
-
-// Explain implements runner.Access.
-func (s access) Explain(ctx context.Context, e runner.Explain) (runner.Explained, error) {
-	return s.Authz.Explain(ctx, s.who, e, s.own)
-}
-
-// Rights implements runner.Access.
-func (s access) Rights(ctx context.Context) (runner.Rights, error) { return s.Authz.Rights(ctx, s.who) }
-
 // reader implements runner.EventReader.
 type reader struct {
 	caller
@@ -90,8 +75,8 @@ func (s reader) Events(ctx context.Context, subject string, since time.Time, f f
 	return s.Journal.Read(ctx, journal.Query{Subjects: []string{subject}, Since: since, Long: s.long.begin}, f)
 }
 
-// SendEvent implements runner.EventSender. The sender of the event is who asked for the
-// runner, and nobody fires by it what they may not fire without it.
+// SendEvent implements runner.EventSender. The sender of the event is the user of the runner,
+// who may fire only what they could fire without it.
 func (s caller) SendEvent(ctx context.Context, tag string, data any) error {
 	raw, err := value.Encode(data)
 	if err != nil {
@@ -102,8 +87,8 @@ func (s caller) SendEvent(ctx context.Context, tag string, data any) error {
 	return err
 }
 
-// machine is the master's own machine for functions of minions that a runner
-// runs on it. It has no id, no bus and no jobs of a minion.
+// machine is the master's own machine for minion functions that a runner runs on it. It has no
+// id, no bus and no jobs of a minion.
 func (s *Server) machine() *function.Host {
 	return &function.Host{
 		Version: s.Host.Version, Config: s.Config(), Paths: function.Paths{CacheDir: s.CacheDir}, Log: s.Host.Log,
@@ -117,7 +102,7 @@ func (s *Server) machine() *function.Host {
 	}
 }
 
-// facts implements function.Data of a machine that is no minion: it has no pillar.
+// facts implements function.Data for a machine that is not a minion: it has no pillar.
 type facts func() map[string]any
 
 // Grains implements function.Data.

@@ -10,10 +10,10 @@ import (
 )
 
 // longRead is the turn of a runner that reads long events, whose returns may have sixty
-// megabytes each. They are in memory several times until the answer is made, which one
-// runner does at a time. The answer waits for whoever asked, who may be slow: a principal
-// has one of those at a time, and all together two. One who takes longer than answerTurn gives
-// way when another principal waits for such an answer.
+// megabytes each. They are in memory several times until the answer is made, so one runner does
+// that at a time. The answer then waits for its reader, who may be slow: a principal has one
+// such answer at a time, and all together two. A reader who takes longer than answerTurn gives
+// way when another principal waits.
 type longRead struct {
 	s           *Server
 	who         string
@@ -22,10 +22,10 @@ type longRead struct {
 	endOfAnswer func()
 }
 
-// Bounds of long answers that wait for those who asked.
+// Limits of long answers that wait for their readers.
 const (
 	maxLongAnswers = 2
-	answerTurn     = 15 * time.Second // sixty megabytes take a second where they are read
+	answerTurn     = 15 * time.Second // a fast reader takes a second for sixty megabytes
 )
 
 var errSlow = errors.New("others wait")
@@ -47,7 +47,7 @@ func (l *longRead) begin(ctx context.Context, _ int) (err error) {
 	return err
 }
 
-// read says that the answer is made.
+// read is called when the answer is made.
 func (l *longRead) read() {
 	if l.endOfRead != nil {
 		l.endOfRead()
@@ -55,7 +55,7 @@ func (l *longRead) read() {
 	}
 }
 
-// send sends the answer, which is made.
+// send sends the finished answer.
 func (l *longRead) send(ctx context.Context, r *rpc.Request, body []byte) error {
 	l.read()
 	within, end := l.giveWay(ctx)
@@ -67,7 +67,7 @@ func (l *longRead) send(ctx context.Context, r *rpc.Request, body []byte) error 
 	return err
 }
 
-// giveWay is ctx, which errSlow ends when it is another principal's turn.
+// giveWay returns ctx with an end by errSlow when it is another principal's turn.
 func (l *longRead) giveWay(ctx context.Context) (within context.Context, end func()) {
 	if l.endOfAnswer == nil {
 		return ctx, func() {}
@@ -80,7 +80,7 @@ func (l *longRead) giveWay(ctx context.Context) (within context.Context, end fun
 	}
 }
 
-// sent says that the answer has been taken, or that nobody wants it any more.
+// sent is called when the answer was read, or nobody waits for it any more.
 func (l *longRead) sent() {
 	l.read()
 	if l.endOfAnswer != nil {

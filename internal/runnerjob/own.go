@@ -18,9 +18,9 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// runOwn runs a runner for somebody who has no rule for it, over a host that has
-// nothing but what is their own. It leaves no events, and no entry in the audit log unless it
-// changes something: people who may nothing fill neither.
+// runOwn runs a runner for a user without a rule for it, on a host that has only what is their
+// own. It causes no events, and an entry in the audit log only if it changes something: users
+// without rights cannot fill either.
 func (s *Server) runOwn(ctx context.Context, r *rpc.Request, q protocol.Run, who authz.Principal, jid salt.JID, p authz.Permission) error {
 	if err := r.Send(ctx, protocol.RunStart{JID: jid, Tag: "salt/run/" + string(jid)}); err != nil {
 		return err
@@ -42,12 +42,13 @@ func (s *Server) runOwn(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	return long.send(ctx, r, body)
 }
 
-// ownHost is a host for runners that has what is the principal's own, and nothing else.
-// What is others' is not there, in the words for what does not exist.
+// ownHost is a host for runners with only what is the principal's own. Everything else gets the
+// same answers as what does not exist.
 func (s *Server) ownHost(who authz.Principal, p authz.Permission, long *longRead) *runner.Host {
 	by := caller{s, who}
+	record := func(ctx context.Context) error { return s.Authz.Record(ctx, p, "") }
 	return &runner.Host{
-		Access: access{by, p.Own()}, EventReader: ownReader{by, long}, Running: ownRunning{by, p}, Tokens: s.Authz.OwnTokens(who, p),
+		Access: s.Authz.Access(who, p.Own()), EventReader: ownReader{by, long}, Running: ownRunning{by, p}, Tokens: s.Authz.Logins.OwnTokens(who, record),
 		Version: s.Host.Version, Log: s.Host.Log,
 	}
 }
@@ -69,7 +70,7 @@ type ownRunning struct {
 	may authz.Permission
 }
 
-// started says whether the principal has started a job of which more is expected.
+// started reports whether the principal has started an unfinished job.
 func (s ownRunning) started(jid salt.JID) bool {
 	j := s.Active.Running(jid)
 	return j != nil && s.who.Started(j.User, j.Backend)
@@ -99,19 +100,20 @@ func (s ownRunning) Await(ctx context.Context, jid salt.JID) error {
 	return s.caller.Await(ctx, jid)
 }
 
-// ownEvents reads what the journal has of the jobs that the principal has started. It looks
-// at the events of all jobs for that, so each principal reads one thing at a time.
+// ownEvents reads the events of the jobs that the principal has started. It reads the events of
+// all jobs for that, so each principal has one such read at a time.
 func (s *Server) ownEvents(ctx context.Context, who authz.Principal, q journal.Query, f func(event.Event) error) error {
 	end, err := s.lookups.Acquire(ctx, who.Key())
 	if err != nil {
 		return err
 	}
 	defer end()
-	own := map[string]bool{} // by the job id; the start of a job comes before all else of it
+	own := map[string]bool{} // by the job id; the start of a job comes before its other events
 	return s.Journal.Read(ctx, q, func(e event.Event) error {
 		jid := jobOf(e.Tag)
 		if event.JobKind(e.Tag) == "new" {
-			// Where two masters have given one id, it is nobody's own but theirs who started both.
+			// If two masters have assigned the same id, only a user who has started both jobs
+			// owns it.
 			mine, seen := own[jid]
 			own[jid] = startedBy(who, e) && (mine || !seen)
 		}
@@ -122,7 +124,7 @@ func (s *Server) ownEvents(ctx context.Context, who authz.Principal, q journal.Q
 	})
 }
 
-// jobOf is the job id of a tag, "" where it has none.
+// jobOf returns the job id in a tag, "" if there is none.
 func jobOf(tag string) string {
 	if parts := strings.SplitN(tag, "/", 4); len(parts) > 3 && parts[0] == "salt" && parts[1] == "job" {
 		return parts[2]
@@ -130,7 +132,7 @@ func jobOf(tag string) string {
 	return ""
 }
 
-// startedBy says whether the principal has started the job of which this is the start.
+// startedBy reports whether the principal has started the job with this start event.
 func startedBy(who authz.Principal, e event.Event) bool {
 	var load struct {
 		User    string `json:"user"`

@@ -25,7 +25,7 @@ func (s *Server) Run(ctx context.Context, r *rpc.Request) error {
 	return s.Authz.Logins.While(ctx, who, func(ctx context.Context) error { return s.runFor(ctx, r, q, who) })
 }
 
-// runFor runs a runner or a wheel function for whoever asks, between the events
+// runFor runs a runner or a wheel function for a principal, between the events
 // salt/run/<jid>/new and ret, or those of salt/wheel.
 func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who authz.Principal) error {
 	kind := "run"
@@ -33,7 +33,7 @@ func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 		kind = "wheel"
 	}
 	if err := runner.CheckSecrets(q.Command); err != nil {
-		return rpc.Errorf(rpc.Usage, "%w", err) // before the arguments are in the journal, or in the audit log
+		return rpc.Errorf(rpc.Usage, "%w", err) // before the arguments are stored in the journal or the audit log
 	}
 	p := s.Authz.Run(who, q.Command, q.Wheel, !q.Async)
 	if err := r.Decide(p.Decision); err != nil || q.Preview {
@@ -62,7 +62,7 @@ func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	}
 	var err error
 	if !q.Wheel && q.Command.Function == "audit.repair" && s.AuditLog.Damaged() {
-		err = s.Authz.Unwritten(begun()) // no entry can come before the one that it writes itself, with who asked
+		err = s.Authz.Unwritten(begun()) // its own entry, with the user, must be the first
 	} else {
 		err = s.Authz.Book(ctx, p, jid, begun)
 	}
@@ -75,7 +75,7 @@ func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	long := s.longRead(who)
 	if q.Async {
 		end := ended
-		ended = func() {} // not before the runner has
+		ended = func() {} // not before the runner has ended
 		s.wg.Go(func() {
 			defer end()
 			defer long.sent()
@@ -89,9 +89,9 @@ func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	body, err := runResult(res, q.Wheel).AppendBinary(make([]byte, rpc.HeadBytes))
 	shown := runner.Shown(q.Command.Function, res.Return)
 	if int64(len(body)) > s.MaxEventSize {
-		// Whoever ran the runner has it; written into the journal too, whoever reads what is large
-		// there again and again would fill it, and all others would wait for that. The return of a
-		// runner that nobody waits for is nowhere else, and is whole.
+		// The caller of the runner has it. In the journal, repeated reads of large data would
+		// fill it, and delay everybody. The return of a runner that nobody waits for is only
+		// there, so it is stored whole.
 		shown = job.Trimmed
 	}
 	s.tellEnd(ctx, tag, data, res, shown)
@@ -101,7 +101,7 @@ func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	return long.send(ctx, r, body)
 }
 
-// tellEnd stores the event of a runner that has ended.
+// tellEnd stores the event of a finished runner.
 func (s *Server) tellEnd(ctx context.Context, tag string, data map[string]any, res function.Result, shown any) {
 	data["return"], data["success"] = shown, res.Success
 	if _, err := s.Events.Store(context.WithoutCancel(ctx), tag+"/ret", data, ""); err != nil && !errors.Is(err, context.Canceled) {
@@ -115,7 +115,7 @@ func (s *Server) runOne(ctx context.Context, who authz.Principal, jid salt.JID, 
 	return table.Run(ctx, call)
 }
 
-// call is what runs a command, and where.
+// call returns the table and the host for a command.
 func (s *Server) call(who authz.Principal, q protocol.Run, long *longRead) (function.Table, function.Call) {
 	h, c := s.host(who, long), q.Command
 	table, machine := runner.Table(h), &function.Host{Version: s.Host.Version, Log: s.Host.Log, Config: h.Config, Paths: function.Paths{ConfigDir: s.ConfigDir}, Custom: h.Custom}
@@ -125,7 +125,7 @@ func (s *Server) call(who authz.Principal, q protocol.Run, long *longRead) (func
 	return table, function.Call{Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: machine}
 }
 
-// checkThere refuses a runner that there is none of, where nobody would see that it has failed.
+// checkThere returns an error for an unknown runner when nobody would see its failure.
 func (s *Server) checkThere(ctx context.Context, who authz.Principal, q protocol.Run) error {
 	table, call := s.call(who, q, s.longRead(who))
 	if err := table.Missing(ctx, call); err != nil {
@@ -134,7 +134,7 @@ func (s *Server) checkThere(ctx context.Context, who authz.Principal, q protocol
 	return nil
 }
 
-// runResult is what who asked is told. A refusal inside a runner is one.
+// runResult is the answer for the caller. A refusal inside a runner is one.
 func runResult(res function.Result, wheel bool) protocol.RunResult {
 	text, hint := "", ""
 	if res.Err != nil {
@@ -153,15 +153,15 @@ func (s *Server) PeerRun(ctx context.Context, r *rpc.Request) error {
 		return err
 	}
 	list := []job.Command{q.Command}
-	if err := authz.ParseWords(list); err != nil {
+	if err := protocol.ParseWords(list); err != nil {
 		return err
 	}
 	q.Command = list[0]
 	return s.runFor(ctx, r, q, s.Authz.Peer(r.From))
 }
 
-// execute runs a job for a runner, one of its own or one of who asks, and gathers its
-// course.
+// execute runs a job for a runner, with its own rights or those of its user, and collects its
+// progress.
 func (s *Server) execute(ctx context.Context, who authz.Principal, q protocol.Publish) ([]job.Update, error) {
 	permit := s.Authz.Publish
 	if q.Internal {

@@ -1,9 +1,8 @@
-// Package runnerjob runs runners and wheel functions for whoever asks: from the decision
-// whether they may, over the events that tell of it, to the answer. It makes the host that
-// a runner reaches its master by: one in the name of who asked, with what they may, or one
-// that has nothing but what is their own.
+// Package runnerjob runs runners and wheel functions for principals: from the decision whether
+// they may, over the events about it, to the answer. It makes the host through which a runner
+// reaches its master: one with the rights of the principal, or one with only what is their own.
 //
-// The functions themselves are those of package runner.
+// The functions themselves are in package runner.
 package runnerjob
 
 import (
@@ -24,20 +23,20 @@ import (
 	"github.com/brinebus/brine/internal/semaphore"
 )
 
-// Jobs are those that minions run.
+// Jobs runs jobs on minions.
 type Jobs interface {
 	Execute(ctx context.Context, q protocol.Publish, who authz.Principal, may authz.Permission) ([]job.Update, error)
 	Cancel(jid salt.JID, by string) ([]salt.MinionID, error)
 	Await(ctx context.Context, jid salt.JID) error
 }
 
-// Active are the jobs of which more is expected.
+// Active provides the unfinished jobs.
 type Active interface {
 	Runs(shown func(*dispatch.Job) bool) []job.Summary
 	Running(jid salt.JID) *dispatch.Job
 }
 
-// Journal is what was stored.
+// Journal provides what was stored.
 type Journal interface {
 	Read(ctx context.Context, q journal.Query, f func(event.Event) error) error
 }
@@ -48,16 +47,16 @@ type Events interface {
 	Fire(ctx context.Context, d decision.Decision, f protocol.Fire, from string) (protocol.Fired, error)
 }
 
-// Options are what a server is made with.
+// Options are the settings of a Server.
 type Options struct {
-	Host                runner.Host       // what is the same for everybody who may run a runner
-	Authz               *authz.Authorizer // no interface: nothing else may decide
+	Host                runner.Host       // what is the same for all users of runners
+	Authz               *authz.Authorizer // not an interface: nothing else may decide
 	AuditLog            *audit.Log
 	Jobs                Jobs
 	Active              Active
 	Journal             Journal
 	Events              Events
-	Keys                func(who audit.Who) runner.KeyStore           // in the hands of who
+	Keys                func(who audit.Who) runner.KeyStore           // for changes by who
 	Config              func() map[string]any                         // in force, without secrets
 	CacheDir, ConfigDir string                                        // of the master
 	Grains              func(context.Context) (map[string]any, error) // of the master's own machine
@@ -73,10 +72,10 @@ type Server struct {
 	unwatched   unwatched
 	longReads   *semaphore.Keyed
 	longAnswers *semaphore.Keyed
-	lookups     *semaphore.Keyed // of people among their own jobs
+	lookups     *semaphore.Keyed // limits searches of users among their own jobs
 }
 
-// New makes a server. When ctx ends, so do the runners that nobody waits for.
+// New returns a Server. The end of ctx ends runners that nobody waits for.
 func New(ctx context.Context, o Options) *Server {
 	return &Server{
 		Options: o, ctx: ctx, longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers),
@@ -84,6 +83,6 @@ func New(ctx context.Context, o Options) *Server {
 	}
 }
 
-// Wait returns when no runner is at work that nobody waits for: after the end of the
+// Wait returns when no runner that nobody waits for is running any more, after the end of the
 // context.
 func (s *Server) Wait() { s.wg.Wait() }

@@ -7,17 +7,17 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// unwatched counts the runners that nobody waits for, by who has started them: no request
-// is open for them that would bound how many there are.
+// unwatched counts the runners that nobody waits for, by principal: there is no open request
+// whose limit would apply to them.
 type unwatched struct {
 	mu sync.Mutex
 	by map[string]int
 }
 
-// maxUnwatched is how many runners of one principal may run that nobody waits for.
+// maxUnwatched is how many runners that nobody waits for one principal may have running.
 const maxUnwatched = 100
 
-// begin counts one more of who, until end is called. Operators have no bound.
+// begin counts one more for who, until end is called. Operators have no limit.
 func (u *unwatched) begin(who authz.Principal) (end func(), err error) {
 	if who.Operator() {
 		return func() {}, nil

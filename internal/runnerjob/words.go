@@ -9,8 +9,8 @@ import (
 	"github.com/brinebus/brine/internal/runner"
 )
 
-// Words are all that a command line of this master can name, of one kind; who may know them
-// is for its caller.
+// Words returns all completions of one kind for a command line of this master. The caller
+// decides who may see them.
 func (s *Server) Words(kind protocol.WordKind) []string {
 	var list []string
 	switch kind {

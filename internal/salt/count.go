@@ -2,7 +2,7 @@ package salt
 
 import "fmt"
 
-// Count is a number with its noun: "1 event", "2 events".
+// Count returns a number with its noun: "1 event", "2 events".
 func Count[N int | uint64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun

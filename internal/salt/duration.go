@@ -9,16 +9,15 @@ import (
 	"time"
 )
 
-// Day is 24 hours: there is no calendar here.
+// Day is 24 hours: calendars do not matter here.
 const Day = 24 * time.Hour
 
-// MaxDuration keeps sums of durations and moments far from overflow.
+// MaxDuration keeps sums of durations and times far from overflow.
 const MaxDuration = 100 * 365 * Day
 
-// ParseDuration reads a span of time as people type it, in files of configuration and
-// in options alike: a number of units, or numbers with units of their own: 90s, 1h30m,
-// 1.5d. At most MaxDuration, either way; the error has a hint. Only a number without a unit
-// can be negative.
+// ParseDuration parses a duration as people type it, in configuration files and in options: a
+// number of units, or numbers with their own units: 90s, 1h30m, 1.5d. The limit is MaxDuration in
+// both directions; the error has a hint. Only a number without a unit can be negative.
 func ParseDuration(text string, unit time.Duration) (time.Duration, error) {
 	bad := WithHint(fmt.Errorf("%q is not a time", text),
 		"write a number of "+unitName(unit)+", or a number with a unit: ms, s, m, h, d or w")
@@ -46,8 +45,8 @@ func ParseDuration(text string, unit time.Duration) (time.Duration, error) {
 	return sum, nil
 }
 
-// unitOf returns the time that a letter stands for, 0 for none. A month or a year has
-// no fixed length.
+// unitOf returns the duration for a unit, 0 if it is unknown. A month or a year has no fixed
+// length.
 func unitOf(name string) time.Duration {
 	switch name {
 	case "ms":
@@ -66,7 +65,7 @@ func unitOf(name string) time.Duration {
 	return 0
 }
 
-// parseNumber reads a decimal number, and neither NaN nor 0x1p4.
+// parseNumber parses a decimal number, but not NaN or 0x1p4.
 func parseNumber(s string) (float64, error) {
 	if s == "" || strings.Trim(s[1:], "0123456789.") != "" || !strings.ContainsAny(s[:1], "0123456789.-+") {
 		return 0, errors.New("not a number")
@@ -81,7 +80,7 @@ func scale(f float64, unit time.Duration, bad error) (time.Duration, error) {
 	return time.Duration(math.Round(f)), nil
 }
 
-// prefixOf returns the longest prefix of s that has only characters of set.
+// prefixOf returns the longest prefix of s that contains only characters of set.
 func prefixOf(s, set string) string {
 	return s[:len(s)-len(strings.TrimLeft(s, set))]
 }

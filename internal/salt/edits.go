@@ -1,8 +1,8 @@
 package salt
 
-// Edits counts the slips of the finger between a and b, in bytes: one too many, one
-// missing, one wrong, or two neighbours swapped (the optimal string alignment distance).
-// It is for "did you mean"; its time is the product of both lengths.
+// Edits returns the number of typos between a and b, in bytes: one too many, one missing, one
+// wrong, or two neighbours swapped (the optimal string alignment distance). It is for "did you
+// mean"; its time is the product of both lengths.
 func Edits(a, b string) int {
 	before, above, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range above {

@@ -2,7 +2,7 @@ package salt
 
 import "errors"
 
-// hinted is an error together with the way out of it.
+// hinted is an error with a hint.
 type hinted struct {
 	error
 	hint string
@@ -10,8 +10,8 @@ type hinted struct {
 
 func (h hinted) Unwrap() error { return h.error }
 
-// WithHint adds to err what the reader can do about it: one sentence that a
-// command prints on a line of its own below the error. A nil err stays nil.
+// WithHint adds to err what the reader can do about it: one sentence that a command prints on its
+// own line below the error. A nil err stays nil.
 func WithHint(err error, hint string) error {
 	if err == nil {
 		return nil

@@ -1,10 +1,9 @@
-// Package salt is the vocabulary of the project: the names of minions, jobs,
-// functions and users as types of their own, each with the one parser that
-// makes it.
+// Package salt is the vocabulary of the project: the names of minions, jobs, functions and users as
+// distinct types, each with one parser that creates its values.
 //
-// A value of such a type is the proof that its text was checked, so a bad name
-// cannot reach a path, a subject or a command line. The package holds names
-// only: nothing here knows of networks, files or configuration.
+// A value of such a type proves that its text was checked, so an invalid name cannot reach a path,
+// a subject or a command line. The package contains only names: it knows nothing of networks, files
+// or configuration.
 package salt
 
 import (
@@ -14,36 +13,35 @@ import (
 	"time"
 )
 
-// MaxMinionID is the longest minion id in bytes: the longest DNS name. It also
-// leaves room for a suffix within the 255 bytes of a file name.
+// MaxMinionID is the longest minion id in bytes: the longest DNS name. It leaves room for a suffix
+// within the 255 bytes of a file name.
 const MaxMinionID = 253
 
-// MinionID names a minion. It is made by ParseMinionID only; the zero value
-// names nobody.
+// MinionID names a minion. Only ParseMinionID creates it; the zero value names no minion.
 type MinionID string
 
 // Function names something that can be run, as module.function.
 type Function string
 
-// UserName names a person or service account of the operating system or of an
-// external authentication backend.
+// UserName names a person or a service account, of the operating system or of an external
+// authentication backend.
 type UserName string
 
-// ClientName names a program that an operator gave credentials for the event bus.
+// ClientName names a program to which an operator gave credentials for the event bus.
 type ClientName string
 
-// JID names a job: twenty digits, the UTC time of its birth to the
-// microsecond. It does not fit into 64 bits and is text everywhere.
+// JID names a job: twenty digits, the UTC time when it was created, in microseconds. It does not
+// fit into 64 bits and is text everywhere.
 type JID string
 
-// UserPrefix stands before the name of a local user where minions have their id,
-// as the sender of an event has. No minion id begins with it.
+// UserPrefix precedes the name of a local user where a minion would have its id, for example as the
+// sender of an event. No minion id begins with it.
 const UserPrefix = "user:"
 
 // ClientPrefix is the same for clients.
 const ClientPrefix = "client:"
 
-// Errors that the parsers wrap, so that callers can ask what was wrong.
+// Errors that the parsers wrap, so that callers can find out what was wrong.
 var (
 	ErrMinionID = errors.New("invalid minion id")
 	ErrFunction = errors.New("invalid function name")
@@ -53,12 +51,12 @@ var (
 	ErrClientName = errors.New("invalid name of a client")
 )
 
-// ParseMinionID checks that s can name a minion: 1 to 253 bytes of ASCII
-// letters, digits and . _ - @ + : = ~ %, not beginning with a dot or a hyphen.
+// ParseMinionID checks that s can name a minion: 1 to 253 bytes of ASCII letters, digits and . _ -
+// @ + : = ~ %, not beginning with a dot or a hyphen.
 //
-// The set is closed because an id becomes a file name, a subject token and a
-// word on a terminal: path separators, NUL, wildcards, list separators and
-// letters of other alphabets that look like ASCII ones are all refused.
+// Only these are allowed because an id becomes a file name, a subject token and a word on a
+// terminal: path separators, NUL, wildcards, list separators and letters of other alphabets that
+// look like ASCII are all refused.
 func ParseMinionID(s string) (MinionID, error) {
 	switch {
 	case s == "":
@@ -78,14 +76,14 @@ func ParseMinionID(s string) (MinionID, error) {
 	return MinionID(s), nil
 }
 
-// IsIDCharacter tells whether the id of a minion may have the character.
+// IsIDCharacter reports whether the id of a minion may contain the character.
 func IsIDCharacter(r rune) bool {
 	return isASCIIAlnum(r) || strings.ContainsRune("._-@+:=~%", r)
 }
 
-// ParseClientName checks that s can name a client: 1 to 64 letters, digits, dots,
-// hyphens and underscores, the first of which is a letter or a digit, so that it is
-// safe as a file name and in a configuration.
+// ParseClientName checks that s can name a client: 1 to 64 letters, digits, dots, hyphens and
+// underscores, beginning with a letter or a digit, so that it is safe as a file name and in a
+// configuration.
 func ParseClientName(s string) (ClientName, error) {
 	if s == "" || len(s) > 64 || !isASCIIAlnum(rune(s[0])) {
 		return "", fmt.Errorf("%w %q: it has 1 to 64 characters and begins with a letter or a digit", ErrClientName, shorten(s))
@@ -108,22 +106,21 @@ func ParseFunction(s string) (Function, error) {
 	return Function(s), nil
 }
 
-// Module is the part of the name before the dot.
+// Module returns the part of the name before the dot.
 func (f Function) Module() string {
 	module, _, _ := strings.Cut(string(f), ".")
 	return module
 }
 
-// Name is the part of the name after the dot.
+// Name returns the part of the name after the dot.
 func (f Function) Name() string {
 	_, name, _ := strings.Cut(string(f), ".")
 	return name
 }
 
-// ParseUserName checks that s can name a user: 1 to 255 bytes of printable
-// text without colon, slash, comma or blanks, not beginning with a hyphen.
-// Names from a directory may hold letters beyond ASCII, a domain and a
-// backslash, as in EXAMPLE\fred.
+// ParseUserName checks that s can name a user: 1 to 255 bytes of printable text without colon,
+// slash, comma or blanks, not beginning with a hyphen. Names from a directory may contain letters
+// beyond ASCII, a domain and a backslash, as in EXAMPLE\fred.
 func ParseUserName(s string) (UserName, error) {
 	if s == "" || len(s) > 255 || s[0] == '-' {
 		return "", fmt.Errorf("%w %q", ErrUserName, shorten(s))
@@ -139,14 +136,14 @@ func ParseUserName(s string) (UserName, error) {
 // jidLayout is the time in a jid without its microseconds.
 const jidLayout = "20060102150405"
 
-// NewJID returns the job id for the moment t. Two jobs of one microsecond would
-// share it: who hands out ids must hand in different moments.
+// NewJID returns the job id for the time t. Two jobs in one microsecond would get the same id: the
+// caller must pass different times.
 func NewJID(t time.Time) JID {
 	t = t.UTC()
 	return JID(fmt.Sprintf("%s%06d", t.Format(jidLayout), t.Nanosecond()/1000))
 }
 
-// ParseJID checks that s has twenty digits that spell a moment.
+// ParseJID checks that s has twenty digits that form a time.
 func ParseJID(s string) (JID, error) {
 	j := JID(s)
 	if _, err := j.Time(); err != nil {
@@ -155,7 +152,7 @@ func ParseJID(s string) (JID, error) {
 	return j, nil
 }
 
-// Time returns the moment that the id was made for, in UTC.
+// Time returns the time that the id was created for, in UTC.
 func (j JID) Time() (time.Time, error) {
 	if len(j) != 20 {
 		return time.Time{}, j.bad()
@@ -193,7 +190,7 @@ func isASCIIAlnum(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
 }
 
-// shorten keeps foreign text in a message to one readable line.
+// shorten limits foreign text in a message to one readable line.
 func shorten(s string) string {
 	if len(s) > 64 {
 		return s[:64] + "..."

@@ -9,8 +9,8 @@ import (
 // maxBytes keeps sums of sizes far from overflow.
 const maxBytes = 1 << 60
 
-// ParseSize reads a number of bytes as people type it: 1048576, 1_000_000, 512MiB, 1.5 GB. KB
-// counts by thousands, KiB and a lone K by 1024. The error has a hint.
+// ParseSize parses a number of bytes as people type it: 1048576, 1_000_000, 512MiB, 1.5 GB. KB
+// means 1000, KiB and a lone K mean 1024. The error has a hint.
 func ParseSize(text string) (int64, error) {
 	number := prefixOf(text, "0123456789._")
 	f, err := strconv.ParseFloat(strings.ReplaceAll(number, "_", ""), 64)
@@ -21,7 +21,7 @@ func ParseSize(text string) (int64, error) {
 	return int64(f), nil
 }
 
-// bytesOf returns the bytes that a unit stands for, 0 for none.
+// bytesOf returns the bytes of a unit, 0 if it is unknown.
 func bytesOf(unit string) float64 {
 	switch strings.ToUpper(strings.TrimSpace(unit)) {
 	case "", "B":

@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// CheckUTF8 returns an error that names the first byte where text is not UTF-8: such text
-// cannot be carried as JSON, and is refused rather than changed.
+// CheckUTF8 returns an error that names the first byte that is not UTF-8: such text cannot be sent
+// as JSON, and is refused rather than changed.
 func CheckUTF8(text []byte) error {
 	if utf8.Valid(text) {
 		return nil

@@ -10,22 +10,22 @@ import (
 
 // Status is the schedule that is in force.
 type Status struct {
-	Jobs    map[string]any       // as the setting schedule has it
+	Jobs    map[string]any       // as in the setting schedule
 	Next    map[string]time.Time // when each job starts next
-	Origins map[string]Origin    // of each job, and of those of the configuration that are not in force
+	Origins map[string]Origin    // of each job, and of configured jobs that are not in force
 }
 
-// Origin is where a job comes from.
+// Origin is the source of a job.
 type Origin struct {
-	Place   string `json:"place,omitempty"`   // file:line of the configuration, or the file of changes; "" is kept nowhere
-	Deleted bool   `json:"deleted,omitempty"` // the configuration has it, and it was deleted
-	// What the configuration says of this job, and where, if that is not in force.
+	Place   string `json:"place,omitempty"`   // file:line of the configuration, or the file of changes; "" if it is not saved
+	Deleted bool   `json:"deleted,omitempty"` // it is configured but was deleted
+	// The configuration of this job and its position, if that is not in force.
 	Configured   value.Value `json:"configured"`
 	ConfiguredAt string      `json:"configured_at,omitempty"`
 }
 
-// Changes returns in what jobs differ from the configured ones: those that are new or
-// other, and nil for those that are not there.
+// Changes returns the differences between jobs and the configured ones: new and changed jobs, and
+// nil for deleted ones.
 func Changes(configured, jobs map[string]any) map[string]any {
 	changes := map[string]any{}
 	for name, job := range jobs {
@@ -41,7 +41,7 @@ func Changes(configured, jobs map[string]any) map[string]any {
 	return changes
 }
 
-// Changed returns the configured jobs with the changes: the inverse of Changes.
+// Changed applies the changes to the configured jobs: the inverse of Changes.
 func Changed(configured, changes map[string]any) map[string]any {
 	jobs := maps.Clone(configured)
 	if jobs == nil {

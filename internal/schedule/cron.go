@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Cron is a time in the five fields of cron: minute, hour, day of the month, month,
-// day of the week. A field is *, a number, a name (jan, mon), a range a-b, each
-// with a step as in */15, or a list of those with commas. As in cron, when both
-// days are restricted either will do; Sunday is 0 and 7.
+// Cron is a time in the five fields of cron: minute, hour, day of the month, month, day of the
+// week. A field is *, a number, a name (jan, mon), a range a-b, each with an optional step as in
+// */15, or a comma-separated list of those. As in cron, if both days are restricted, one match is
+// enough; Sunday is 0 and 7.
 type Cron struct {
 	text                          string
 	minute, hour, day, month, dow uint64 // bit n is the value n
 	anyDay, anyDOW                bool
 }
 
-// field is how one field of a cron line is read.
+// field describes how one field of a cron line is parsed.
 type field struct {
 	name     string
 	min, max int
@@ -38,7 +38,7 @@ var aliases = map[string]string{
 	"@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
 }
 
-// ParseCron reads a line of cron.
+// ParseCron parses a cron line.
 func ParseCron(text string) (*Cron, error) {
 	line := text
 	if full, ok := aliases[strings.ToLower(strings.TrimSpace(text))]; ok {
@@ -85,8 +85,7 @@ func (f field) parse(word string) (set uint64, err error) {
 	return set, nil
 }
 
-// span reads *, a, or a-b. A single number with a step goes on to the end, as in
-// 5/15.
+// span parses *, a, or a-b. A single number with a step continues to the maximum, as in 5/15.
 func (f field) span(text string, stepped bool) (low, high int, err error) {
 	if text == "*" {
 		return f.min, f.max, nil
@@ -130,12 +129,11 @@ func (c *Cron) String() string {
 	return c.text
 }
 
-// horizon is how far Next looks: a 29th of February may be eight years away.
+// horizon is how many years Next searches: a 29th of February may be eight years away.
 const horizon = 9
 
-// Next returns the first moment after t, in the zone of t; zero if there is none
-// within nine years. An hour that a change of the clock leaves out is left out, one
-// that it repeats is met twice.
+// Next returns the first time after t, in the zone of t; zero if there is none within nine years.
+// If a clock change skips an hour, it is skipped; if it repeats an hour, the hour matches twice.
 func (c *Cron) Next(t time.Time) time.Time {
 	t = t.Truncate(time.Minute).Add(time.Minute)
 	for end := t.Year() + horizon; t.Year() < end; {

@@ -7,24 +7,23 @@ import (
 	"time"
 )
 
-// Moment is a time of every day, of one day of every week, or of one date.
+// Moment is a time on every day, on one day of every week, or on one date.
 type Moment struct {
 	clock time.Duration // since midnight
 	week  bool
 	day   time.Weekday // with week
-	date  time.Time    // the whole moment, of one date
+	date  time.Time    // the date and time, for one date
 }
 
-// clocks are the ways to write a time of the day, dates those of a day.
+// clocks are the formats of a time of day, dates those of a date.
 var (
 	clocks = []string{"15:04:05", "15:04", "3:04pm", "3:04:05pm", "3pm"}
 	dates  = []string{"2006-01-02", "2006/01/02", "1/2/2006", "1/2/06", "January 2, 2006", "January 2 2006", "2 January 2006", "Jan 2, 2006", "Jan 2 2006", "2 Jan 2006"}
 )
 
-// ParseMoment reads a time in the zone of loc: 17:00 or 5:00pm of every day, with a
-// day of the week in front of every week, with a date in front (2026-11-21 17:00,
-// 11/21/2026 5:00pm, 2026-11-21T17:00:00) of that date only. A date alone is its
-// midnight.
+// ParseMoment parses a time in the zone of loc: 17:00 or 5:00pm for every day, with a day of the
+// week before it for every week, with a date before it (2026-11-21 17:00, 11/21/2026 5:00pm,
+// 2026-11-21T17:00:00) only for that date. A date alone is its midnight.
 func ParseMoment(text string, loc *time.Location) (Moment, error) {
 	plain := strings.Join(strings.Fields(text), " ")
 	if clock, err := parseClock(plain); err == nil {
@@ -67,7 +66,7 @@ func parseWeekday(text string) (Moment, bool) {
 	return Moment{}, false
 }
 
-// parseDate reads a date with or without a time behind it.
+// parseDate parses a date with or without a time.
 func parseDate(text string, loc *time.Location) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil
@@ -91,12 +90,12 @@ func parseDate(text string, loc *time.Location) (time.Time, error) {
 	return time.Time{}, errTime
 }
 
-// lowerHalf writes AM and PM as the layouts have them.
+// lowerHalf writes AM and PM as in the layouts.
 func lowerHalf(text string) string {
 	return strings.NewReplacer("AM", "am", "PM", "pm").Replace(text)
 }
 
-// Next returns the first moment after t; zero if there is none.
+// Next returns the first time after t; zero if there is none.
 func (m Moment) Next(t time.Time) time.Time {
 	if !m.date.IsZero() {
 		if m.date.After(t) {
@@ -112,22 +111,22 @@ func (m Moment) Next(t time.Time) time.Time {
 	}
 }
 
-// on is the clock on the day n days after that of t: on the wall, whatever a change
-// of the clock makes of the hours between.
+// on returns the clock time on the day n days after that of t: the wall clock time, even if the
+// clock changes in between.
 func (m Moment) on(t time.Time, n int) time.Time {
 	y, month, d := t.Date()
 	s := int(m.clock / time.Second)
 	return time.Date(y, month, d+n, s/3600, s/60%60, s%60, 0, t.Location())
 }
 
-// Range is a part of each day, or a span between two dates.
+// Range is a part of each day, or the time between two dates.
 type Range struct {
 	start, end Moment
 	invert     bool
 }
 
-// Contains says whether a job may start at t. A part of the day that ends before it
-// begins goes over midnight.
+// Contains reports whether a job may start at t. A part of the day whose end is before its start
+// includes midnight.
 func (r Range) Contains(t time.Time) bool {
 	var in bool
 	if !r.start.date.IsZero() {

@@ -12,15 +12,14 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Schedule is the setting schedule, read.
+// Schedule is the parsed setting schedule.
 type Schedule struct {
-	Enabled bool  // the whole of it
+	Enabled bool  // the whole schedule
 	Jobs    []Job // sorted by name
 }
 
-// Parse reads the setting schedule as plain data: a dictionary of jobs by their
-// names, and perhaps enabled. Times without a zone are those of loc. nil is an empty
-// schedule.
+// Parse parses the setting schedule as plain data: a dictionary of jobs by name, and optionally
+// enabled. Times without a zone are in loc. nil is an empty schedule.
 func Parse(v any, loc *time.Location) (Schedule, error) {
 	s := Schedule{Enabled: true}
 	if v == nil {
@@ -44,7 +43,7 @@ func Parse(v any, loc *time.Location) (Schedule, error) {
 	return s, nil
 }
 
-// reader reads the keys of one job and keeps the first mistake.
+// reader reads the keys of one job and keeps the first error.
 type reader struct {
 	job  map[string]any
 	used map[string]bool
@@ -52,7 +51,7 @@ type reader struct {
 	err  error
 }
 
-// beside are keys that Salt knows and that change nothing here.
+// beside are keys that Salt knows but that have no effect here.
 var beside = []string{"jid_include", "metadata", "name", "persist", "return_config", "return_kwargs"}
 
 // ParseJob reads one job.
@@ -84,7 +83,7 @@ func (r *reader) get(key string) any {
 	return r.job[key]
 }
 
-// what reads what the job does, and what becomes of its return.
+// what reads what the job runs, and where its return goes.
 func (r *reader) what(j *Job) {
 	f, err := salt.ParseFunction(r.text("function"))
 	if err != nil {
@@ -152,7 +151,7 @@ func (r *reader) times(j *Job) {
 	}
 }
 
-// bounds reads what shifts or keeps off a start.
+// bounds reads what delays or prevents a start.
 func (r *reader) bounds(j *Job) {
 	j.Jitter = r.span("jitter", time.Second)
 	switch v := r.get("splay").(type) {
@@ -204,7 +203,7 @@ func (r *reader) text(key string) string {
 	}
 }
 
-// words reads a text or a list of them.
+// words reads a text or a list of texts.
 func (r *reader) words(key string) []string {
 	switch v := r.get(key).(type) {
 	case nil:
@@ -249,7 +248,7 @@ func (r *reader) number(key string) float64 {
 	return 0
 }
 
-// longest is the longest span that a schedule may have.
+// longest is the maximum duration in a schedule.
 const longest = 100 * 365 * 24 * time.Hour
 
 // span reads a number of units.
@@ -275,8 +274,7 @@ func (r *reader) date(key string) time.Time {
 	return m.date
 }
 
-// unknown refuses keys that nothing has read: a typing mistake would change when a
-// job runs.
+// unknown refuses keys that were not read: a typo would change when a job runs.
 func (r *reader) unknown() {
 	for _, key := range slices.Sorted(maps.Keys(r.job)) {
 		if !r.used[key] && !slices.Contains(beside, key) && !strings.HasPrefix(key, "_") {

@@ -1,6 +1,5 @@
-// Package schedule says when the jobs of a minion's schedule are due. It is handed
-// the time and what has happened; it starts nothing, waits for nothing and stores
-// nothing itself.
+// Package schedule computes when the jobs of a minion's schedule are due. It gets the time and what
+// has happened as arguments; it starts nothing, waits for nothing and stores nothing itself.
 package schedule
 
 import (
@@ -23,25 +22,25 @@ type Job struct {
 	Cron  *Cron
 	When  []Moment
 
-	SplayMin, SplayMax time.Duration // how much later than due it starts, at random
-	Jitter             time.Duration // how much earlier or later, at random
-	Range              *Range        // when of the day it may start; nil is always
-	Until, After       time.Time     // bounds; zero for none
+	SplayMin, SplayMax time.Duration // random delay after the due time
+	Jitter             time.Duration // random time earlier or later
+	Range              *Range        // time of day when it may start; nil is always
+	Until, After       time.Time     // limits; zero for none
 	MaxRunning         int           // how many of it may run at once, at least 1
-	RunOnStart         bool          // an interval begins with a run, at each start
+	RunOnStart         bool          // an interval job also runs at each start
 	Enabled            bool
 	Returner           []string
 	ReturnTag          string
 	ReturnJob          bool // the master gets the return
 }
 
-// Run is a job that is to start now.
+// Run is a job that must start now.
 type Run struct {
 	Job Job
 	Due time.Time
 }
 
-// Engine follows the jobs. It is not safe for concurrent use.
+// Engine tracks the jobs. It is not safe for concurrent use.
 type Engine struct {
 	enabled bool
 	start   time.Time
@@ -51,21 +50,20 @@ type Engine struct {
 
 type entry struct {
 	job     Job
-	last    time.Time // the due time that was handled last; zero for none
-	due, at time.Time // the next one, and when it starts; zero for never
-	begun   bool      // it was due since the engine began
+	last    time.Time // the last due time that was handled; zero for none
+	due, at time.Time // the next due time, and when it starts; zero for never
+	begun   bool      // it was due since the engine started
 	running int
 }
 
-// New returns an engine without jobs that began at start. random returns a span
-// from 0 to its argument.
+// New returns an engine without jobs that started at start. random returns a duration from 0 to its
+// argument.
 func New(start time.Time, random func(max time.Duration) time.Duration) *Engine {
 	return &Engine{enabled: true, start: start, random: random, entries: map[string]*entry{}}
 }
 
-// Set replaces the jobs. last are the due times that were handled last, by name, of
-// jobs that the engine does not know yet. A job that has not changed keeps its
-// next start.
+// Set replaces the jobs. last has the last handled due times, by name, of jobs that are new to the
+// engine. An unchanged job keeps its next start.
 func (e *Engine) Set(s Schedule, last map[string]time.Time, now time.Time) {
 	old := e.entries
 	e.enabled, e.entries = s.Enabled, make(map[string]*entry, len(s.Jobs))
@@ -90,7 +88,7 @@ func sameTimes(a, b Job) bool {
 		a.SplayMin == b.SplayMin && a.SplayMax == b.SplayMax && a.Jitter == b.Jitter && a.RunOnStart == b.RunOnStart
 }
 
-// plan finds the next due time behind the last one, and when the job starts.
+// plan computes the next due time after the last one, and when the job starts.
 func (e *Engine) plan(one *entry, now time.Time) {
 	one.due = e.dueAfter(one, now)
 	one.at = one.due
@@ -103,9 +101,9 @@ func (e *Engine) plan(one *entry, now time.Time) {
 	}
 }
 
-// dueAfter is the first time that the job is due behind the last one. What was due
-// while nothing ran is not made up for: an interval goes on from its last run, at
-// once where that is overdue; calendars go on from the start.
+// dueAfter returns the first time after the last one at which the job is due. Runs missed while
+// nothing ran are not repeated: an interval continues from its last run, at once if it is overdue;
+// calendar times continue from the start.
 func (e *Engine) dueAfter(one *entry, now time.Time) time.Time {
 	var next time.Time
 	earliest := func(t time.Time) {
@@ -113,8 +111,8 @@ func (e *Engine) dueAfter(one *entry, now time.Time) time.Time {
 			next = t
 		}
 	}
-	// Where the clock was set back the rhythm begins anew: what is noted lies in a
-	// time to come, and farther than jitter can have led.
+	// If the clock was set back, the interval starts again: the stored time is in the future, and
+	// further away than jitter can explain.
 	if e.start.After(now) {
 		e.start = now
 	}
@@ -146,14 +144,14 @@ func (e *Engine) interval(one *entry, now time.Time) time.Time {
 	}
 	next := one.last.Add(one.job.Every)
 	if late := now.Sub(next); late > one.job.Every {
-		return next.Add(late.Truncate(one.job.Every)) // the latest that is due, in the old rhythm
+		return next.Add(late.Truncate(one.job.Every)) // the latest due time in the old rhythm
 	}
 	return next
 }
 
-// Due returns what is to start now, sorted by name, and when to ask again: a zero
-// time is never. skipped are jobs that were due and may not start, with the reason.
-// A returned job counts as running until Ended.
+// Due returns the jobs to start now, sorted by name, and when to call it again: a zero time is
+// never. skipped has the jobs that were due but may not start, with the reason. A returned job
+// counts as running until Ended.
 func (e *Engine) Due(now time.Time) (runs []Run, skipped map[string]string, next time.Time) {
 	skipped = map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(e.entries)) {
@@ -167,7 +165,7 @@ func (e *Engine) Due(now time.Time) (runs []Run, skipped map[string]string, next
 			}
 			one.last, one.begun = one.due, true
 			e.plan(one, now)
-			if !one.at.IsZero() && !one.at.After(now) { // jitter may have led it back
+			if !one.at.IsZero() && !one.at.After(now) { // with jitter it may be before the last due time
 				one.at = now.Add(time.Millisecond)
 			}
 		}
@@ -178,7 +176,7 @@ func (e *Engine) Due(now time.Time) (runs []Run, skipped map[string]string, next
 	return runs, skipped, next
 }
 
-// obstacle is why a job that is due does not start, "" when it does.
+// obstacle returns why a due job does not start, "" if it does.
 func (e *Engine) obstacle(one *entry, now time.Time) string {
 	switch j := one.job; {
 	case !e.enabled:
@@ -197,7 +195,7 @@ func (e *Engine) obstacle(one *entry, now time.Time) string {
 	return ""
 }
 
-// Begin counts a run that was asked for beside the clock, and returns the job.
+// Begin counts a run that was requested independently of the schedule, and returns the job.
 func (e *Engine) Begin(name string) (Job, bool) {
 	one := e.entries[name]
 	if one == nil {
@@ -207,15 +205,14 @@ func (e *Engine) Begin(name string) (Job, bool) {
 	return one.job, true
 }
 
-// Ended says that a run of the job has ended.
+// Ended records that a run of the job has ended.
 func (e *Engine) Ended(name string) {
 	if one := e.entries[name]; one != nil && one.running > 0 {
 		one.running--
 	}
 }
 
-// Last returns the due times that were handled last, by name, to be handed to Set
-// after a restart.
+// Last returns the last handled due times, by name, to pass to Set after a restart.
 func (e *Engine) Last() map[string]time.Time {
 	last := map[string]time.Time{}
 	for name, one := range e.entries {

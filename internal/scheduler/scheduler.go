@@ -1,5 +1,5 @@
-// Package scheduler starts the jobs of a minion's schedule when they are due. When that is
-// is for package schedule, and how a job runs for a Runner.
+// Package scheduler starts the jobs of a minion's schedule when they are due. Package schedule
+// computes the times; a Runner runs the jobs.
 package scheduler
 
 import (
@@ -24,15 +24,15 @@ import (
 
 // Runner runs the jobs.
 type Runner interface {
-	// CheckScheduled refuses a job that could not run here.
+	// CheckScheduled returns an error for a job that could not run here.
 	CheckScheduled(schedule.Job) error
-	// MissingFunction says that this minion does not have the function of a job, now.
+	// MissingFunction returns an error if this minion does not have the function of a job now.
 	MissingFunction(schedule.Job) error
 	// RunScheduled runs a job until its end.
 	RunScheduled(schedule.Job)
 }
 
-// Options are what a scheduler is made with. All but Reload are required.
+// Options are the settings of a Scheduler. All but Reload are required.
 type Options struct {
 	Config *config.Minion
 	Runner Runner
@@ -40,28 +40,28 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Scheduler runs jobs by the clock. It implements module.Scheduler.
+// Scheduler runs jobs at set times. It implements module.Scheduler.
 //
-// When a job was due last is written down before the job starts: a restart at any
-// moment may lose a run, and never doubles one.
+// When a job was last due is recorded before the job starts: a restart at any time may lose a
+// run, but never repeats one.
 type Scheduler struct {
 	Options
-	path string // of what was due last
+	path string // file with the latest due times
 	file override.File
 	wake chan struct{}
 
 	mu      sync.Mutex
-	jobs    map[string]any // as the setting schedule has it, with what functions have changed
+	jobs    map[string]any // the setting schedule, with the changes made by functions
 	setting *override.Setting
 	clock   *schedule.Engine
-	closed  bool // no job is started any more
+	closed  bool // no more jobs are started
 	running sync.WaitGroup
 }
 
 const savedHead = "# Written by the functions of the module schedule: what they have changed. A job that is\n# null was deleted. Without this file the schedule of the configuration is in force.\n"
 
-// Open reads the schedule of the configuration, what functions have changed of it, and when
-// its jobs were due last.
+// Open reads the schedule of the configuration, the changes made by functions, and the latest
+// due times.
 func Open(o Options) (*Scheduler, error) {
 	s := &Scheduler{
 		Options: o, path: filepath.Join(o.Config.CacheDir, "schedule"), wake: make(chan struct{}, 1),
@@ -75,7 +75,7 @@ func Open(o Options) (*Scheduler, error) {
 	return s, s.take(o.Config, last)
 }
 
-// readLast reads when jobs were due last; a missing file is never.
+// readLast reads the latest due times; a missing file means never.
 func readLast(path string) (map[string]time.Time, error) {
 	last := map[string]time.Time{}
 	b, err := os.ReadFile(path)
@@ -91,8 +91,8 @@ func readLast(path string) (map[string]time.Time, error) {
 	return last, nil
 }
 
-// Check looks at the setting schedule of a configuration; a mistake has its place in the
-// file. Whether this machine can run the jobs is for Open.
+// Check checks the setting schedule of a configuration; mistakes have their position in the
+// file. Open checks whether this machine can run the jobs.
 func Check(l config.Located) error {
 	if _, err := schedule.Parse(l.Value(), time.Local); err != nil {
 		return l.At(nil, err)
@@ -100,8 +100,7 @@ func Check(l config.Located) error {
 	return nil
 }
 
-// Take makes the schedule of a configuration, with what functions have changed in it,
-// the present one.
+// Take puts the schedule of a configuration in force, with the changes made by functions.
 func (s *Scheduler) Take(cfg *config.Minion) error { return s.take(cfg, nil) }
 
 func (s *Scheduler) take(cfg *config.Minion, last map[string]time.Time) error {
@@ -119,7 +118,7 @@ func (s *Scheduler) take(cfg *config.Minion, last map[string]time.Time) error {
 	s.mu.Lock()
 	s.setting = setting
 	s.mu.Unlock()
-	for _, j := range configured.Jobs { // it may be a module that is brought later, so nothing is stopped
+	for _, j := range configured.Jobs { // only a warning, since the module may be added later
 		if err := s.Runner.MissingFunction(j); err != nil {
 			s.Log.Warn("a job of the schedule would fail now", "job", j.Name, "file", cfg.Schedule.File, "err", err)
 		}
@@ -146,7 +145,7 @@ func (s *Scheduler) replace(v map[string]any, last map[string]time.Time) error {
 	return nil
 }
 
-// parse reads a schedule that this minion can run.
+// parse parses a schedule that this minion can run.
 func (s *Scheduler) parse(v any) (schedule.Schedule, error) {
 	parsed, err := schedule.Parse(v, time.Local)
 	if err != nil {
@@ -160,7 +159,7 @@ func (s *Scheduler) parse(v any) (schedule.Schedule, error) {
 	return parsed, nil
 }
 
-// Run starts what is due until ctx ends, and then waits for what runs.
+// Run starts jobs when they are due until ctx ends, and then waits for running ones.
 func (s *Scheduler) Run(ctx context.Context) {
 	defer s.close()
 	timer := time.NewTimer(0)
@@ -192,8 +191,8 @@ func (s *Scheduler) close() {
 	s.running.Wait()
 }
 
-// maxPause bounds how long the clock is trusted: it may be set, and then a job is
-// late by no more than that.
+// maxPause limits how long the clock is trusted: if it is set, a job is late by no more than
+// that.
 const maxPause = time.Minute
 
 func pause(next time.Time) time.Duration {
@@ -203,7 +202,7 @@ func pause(next time.Time) time.Duration {
 	return min(max(time.Until(next), 0), maxPause)
 }
 
-// start writes down what was due and then starts it.
+// start records the due times and then starts the jobs.
 func (s *Scheduler) start(runs []schedule.Run, last map[string]time.Time) {
 	b, err := json.Marshal(last)
 	if err == nil {
@@ -212,7 +211,7 @@ func (s *Scheduler) start(runs []schedule.Run, last map[string]time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.Log.Error("scheduled jobs not started: when they were due cannot be written down", "err", err)
+		s.Log.Error("scheduled jobs not started: the times when they were due cannot be recorded", "err", err)
 	}
 	for _, r := range runs {
 		if err != nil || !s.spawn(r.Job) {
@@ -221,7 +220,8 @@ func (s *Scheduler) start(runs []schedule.Run, last map[string]time.Time) {
 	}
 }
 
-// spawn runs a job beside the caller, who holds the lock; false is that the minion stops.
+// spawn runs a job in a goroutine; the caller holds the lock. It returns false if the minion is
+// stopping.
 func (s *Scheduler) spawn(j schedule.Job) bool {
 	if s.closed {
 		return false
@@ -252,8 +252,7 @@ func (s *Scheduler) Schedule(context.Context) (schedule.Status, error) {
 	return schedule.Status{Jobs: maps.Clone(s.jobs), Next: next, Origins: s.setting.Origins(s.jobs)}, nil
 }
 
-// SetSchedule implements module.Scheduler. What cannot be kept is not put in force
-// either.
+// SetSchedule implements module.Scheduler. What cannot be stored is not put in force either.
 func (s *Scheduler) SetSchedule(_ context.Context, jobs map[string]any, save bool) error {
 	if _, err := s.parse(jobs); err != nil {
 		return err

@@ -1,6 +1,5 @@
-// Package semaphore shares what is scarce between those who ask for it: a semaphore by
-// key, so that nobody waits behind what another has asked for many times. It does not
-// know what it protects.
+// Package semaphore provides a semaphore with keys: each key has its own queue, so that many
+// requests with one key do not delay the others. It does not know what it protects.
 package semaphore
 
 import (
@@ -9,8 +8,8 @@ import (
 	"time"
 )
 
-// Keyed is held by one holder of each key at a time, and by a few of all keys together, in
-// the order of asking. So what one asks for waits behind its own.
+// Keyed is held by at most one holder of each key, and by a limited number of keys together, in the
+// order of requests. So requests with the same key wait for each other.
 type Keyed struct {
 	mu      sync.Mutex
 	of      map[string]*lock
@@ -19,18 +18,18 @@ type Keyed struct {
 	wanted  chan struct{} // closed while there are any
 }
 
-// lock is that of one key.
+// lock is the lock of one key.
 type lock struct {
-	held  chan struct{} // has room for one
+	held  chan struct{} // capacity 1
 	users int           // that hold it or wait for it
 }
 
-// New returns a semaphore that so many hold at a time, each with another key.
+// New returns a semaphore with this many slots, each for another key.
 func New(slots int) *Keyed {
 	return &Keyed{of: map[string]*lock{}, slots: make(chan struct{}, slots), wanted: make(chan struct{})}
 }
 
-// Acquire waits for the turn of key, and for a slot, until ctx ends.
+// Acquire waits for the lock of key, and then for a slot, until ctx ends.
 func (k *Keyed) Acquire(ctx context.Context, key string) (release func(), err error) {
 	l := k.join(key)
 	select {
@@ -51,12 +50,12 @@ func (k *Keyed) Acquire(ctx context.Context, key string) (release func(), err er
 	}, nil
 }
 
-// slot takes one, in the order of asking.
+// slot takes a slot, in the order of requests.
 func (k *Keyed) slot(ctx context.Context) error {
 	select {
 	case k.slots <- struct{}{}:
 		return nil
-	default: // none is free, and whoever waits already comes first
+	default: // none is free, and earlier waiters come first
 	}
 	k.want(1)
 	defer k.want(-1)
@@ -68,8 +67,7 @@ func (k *Keyed) slot(ctx context.Context) error {
 	}
 }
 
-// Held is how many slots are held now. Unlike Acquire, whoever looks here waits for none, so
-// that nobody gives way.
+// Held returns how many slots are held now. It does not count as waiting, so no holder gives way.
 func (k *Keyed) Held() int { return len(k.slots) }
 
 func (k *Keyed) want(n int) {
@@ -84,7 +82,7 @@ func (k *Keyed) want(n int) {
 	}
 }
 
-// GiveWay calls f when its caller has held a slot for so long and another key waits for one,
+// GiveWay calls f if its caller has held a slot for the time after and another key waits for one,
 // unless stop was called before. After stop f does not run.
 func (k *Keyed) GiveWay(after time.Duration, f func()) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})

@@ -1,8 +1,8 @@
-// Package settings is what of a master's configuration may change while it runs: the
+// Package settings is the part of a master's configuration that may change while it runs: the
 // access rules, the grants on events, the backends of external_auth and the rules of the
-// reactor. It reads them, all or none, and keeps what the last reading brought.
+// reactor. It reads all of them or none, and keeps the result of the latest read.
 //
-// It puts nothing in force by itself: whoever makes it says how.
+// It puts nothing in force by itself: Options.Apply does.
 package settings
 
 import (
@@ -21,6 +21,7 @@ import (
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/auth"
 	"github.com/brinebus/brine/internal/authz"
+	"github.com/brinebus/brine/internal/authz/command"
 	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/eauth"
@@ -31,24 +32,24 @@ import (
 	"github.com/brinebus/brine/internal/runner"
 )
 
-// Check reads everything that a configuration has for other packages, and returns all
-// mistakes in it. It starts nothing and touches no data.
+// Check parses what a configuration contains for other packages, and returns all mistakes in
+// it. It starts nothing and touches no data.
 func Check(cfg *config.Master) error {
 	_, err := Compile(cfg, new(auth.Users))
 	return err
 }
 
-// Lint returns what is strange about the rules of a configuration without mistakes.
+// Lint returns warnings about the valid rules of a configuration.
 func Lint(ctx context.Context, cfg *config.Master) []acl.Warning {
-	a, err := authz.ParseRules(cfg, tables(cfg))
+	a, err := rules(cfg)
 	if err != nil {
 		return nil
 	}
 	return a.Lint(ctx, new(auth.Users))
 }
 
-// Runners are those that people have added: in runner_dirs and in _runners of the
-// environment base.
+// Runners returns the site's own runners: in runner_dirs and in _runners of the environment
+// base.
 func Runners(cfg *config.Master, log *slog.Logger) *extension.Set {
 	dirs := slices.Clone(cfg.RunnerDirs)
 	for _, dir := range cfg.FileRoots["base"] {
@@ -57,12 +58,10 @@ func Runners(cfg *config.Master, log *slog.Logger) *extension.Set {
 	return extension.New(extension.Runners, log, dirs...)
 }
 
-// tables are those that rules are about, with the runners that a configuration adds.
-func tables(cfg *config.Master) authz.Tables {
-	return authz.NewTables(Runners(cfg, slog.New(slog.DiscardHandler)))
-}
+// Tables returns the function tables that rules are about, with the site's own runners.
+func Tables(added *extension.Set) command.Tables { return command.New(added) }
 
-// Compiled are the parts of a configuration that may change.
+// Compiled are the parsed parts of a configuration that may change.
 type Compiled struct {
 	Rules     *authz.Rules
 	Grants    *event.Grants
@@ -70,11 +69,11 @@ type Compiled struct {
 	Reactions []*reactor.Rule
 }
 
-// Compile reads all of them, and returns the mistakes of all.
+// Compile parses all of them, and returns all mistakes.
 func Compile(cfg *config.Master, users *auth.Users) (Compiled, error) {
 	var c Compiled
 	var errs [4]error
-	c.Rules, errs[0] = authz.ParseRules(cfg, tables(cfg))
+	c.Rules, errs[0] = rules(cfg)
 	c.Grants, errs[1] = eventacl.Parse(cfg.EventACL)
 	c.Backends, errs[2] = eauth.Parse(cfg, eauth.System{Groups: users.Groups, Shadow: users.Shadow, PAMHelper: process.Beside("salt-pam")})
 	c.Reactions, errs[3] = reactor.Parse(cfg.Reactor, cfg.RootDir)
@@ -86,29 +85,29 @@ type Audit interface {
 	Note(e audit.Entry) (written bool)
 }
 
-// Options are what settings are made with.
+// Options are the settings of a Settings.
 type Options struct {
-	Start *config.Master                 // the configuration of the start
-	Read  func() (*config.Master, error) // reads it anew; nil where there is nothing to read
+	Start *config.Master                 // the configuration at the start
+	Read  func() (*config.Master, error) // reads it again; nil if that is not possible
 	// Apply puts a new configuration in force, or nothing of it.
 	Apply  func(*config.Master, Compiled) error
 	Rules  func() *authz.Rules // those in force
-	Status func(line string)   // shows the service manager what is in force
+	Status func(line string)   // sets the status line in the service manager
 	Audit  Audit
 	Log    *slog.Logger
 }
 
-// Settings are those in force. Its methods may be called concurrently.
+// Settings are the settings in force. Its methods may be called concurrently.
 type Settings struct {
 	Options
 	Users auth.Users // the accounts of this machine
 
-	mu     sync.Mutex // one reading at a time
+	mu     sync.Mutex // one reload at a time
 	read   atomic.Pointer[config.Master]
 	failed atomic.Pointer[failure]
 }
 
-// failure is a configuration that is not in force.
+// failure is a configuration that could not be put in force.
 type failure struct {
 	at  time.Time
 	err error
@@ -117,8 +116,8 @@ type failure struct {
 // New returns the settings of the start.
 func New(o Options) *Settings { return &Settings{Options: o} }
 
-// InForce is the configuration in force, by the names of its settings: what needs a
-// restart is as it was at the start.
+// InForce returns the configuration in force, by the names of its settings: those that need a
+// restart are as at the start.
 func (s *Settings) InForce() map[string]any {
 	now := s.read.Load()
 	if now == nil {
@@ -127,11 +126,11 @@ func (s *Settings) InForce() map[string]any {
 	return s.Start.InForce(&now.Common)
 }
 
-// Reload reads anew what may change. A configuration with mistakes leaves the old one in
-// force, and is told until it is mended.
+// Reload reads again what may change. A configuration with mistakes leaves the old one in
+// force, and is reported until it is corrected.
 func (s *Settings) Reload() (runner.Reloaded, error) {
 	if s.Read == nil {
-		return runner.Reloaded{}, errors.New("this master has no configuration to read anew")
+		return runner.Reloaded{}, errors.New("this master has no configuration to read again")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,9 +176,9 @@ func (s *Settings) reread() (runner.Reloaded, error) {
 	return r, nil
 }
 
-// Unreloaded says that the configuration that was read last is not in force, and where
-// the mistakes are; "" when it is. What they are is in the log and for who may lint the
-// rules: there may be secrets in it.
+// Unreloaded returns where the mistakes are because of which the latest configuration is not in
+// force, "" if it is. What they are is in the log, and for users who may lint the rules, since
+// it may contain secrets.
 func (s *Settings) Unreloaded() string {
 	f := s.failed.Load()
 	if f == nil {
@@ -193,8 +192,8 @@ func (s *Settings) Unreloaded() string {
 	return fmt.Sprintf("the configuration of %s is not in force: %s", f.at.Format(time.DateTime), strings.Join(places, ", "))
 }
 
-// Lint returns what is strange about the rules in force, behind the mistakes for which the
-// configuration that was read last is not.
+// Lint returns warnings about the rules in force, after the mistakes because of which the
+// latest configuration is not in force.
 func (s *Settings) Lint(ctx context.Context) []acl.Warning {
 	return append(s.mistakes(), s.Rules().Lint(ctx, &s.Users)...)
 }

@@ -12,32 +12,32 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Bounds of a configuration.
+// Limits of a configuration.
 const (
 	maxRules = 64      // each is a connection to the daemon, which takes 128 requests of a user at a time
 	maxBatch = 10_000  // events
 	maxText  = 4 << 20 // bytes of a batch, unless one event is larger
 )
 
-// Config is what a configuration file says.
+// Config is the content of a configuration file.
 type Config struct {
-	Name   string // of this sink, the first part of its positions
-	Origin string // names this bus in tables that several write to
+	Name   string // of this sink, the first part of the names of its positions
+	Origin string // identifies this bus in tables that several buses write to
 	Rules  []Rule
 }
 
-// Rule says which events go where.
+// Rule defines which events go to which destination.
 type Rule struct {
 	Name     string
-	Position string // the name under which the daemon keeps how far it has come
+	Position string // the name under which the daemon stores the position of the rule
 	Tags     []string
 	Match    event.MatchType
 	Senders  []string
 	Since    Since
 
-	filter  *query // nil is everything
+	filter  *query // nil lets every event pass
 	batch   int
-	wait    time.Duration // how long the first event of a batch waits for more
+	wait    time.Duration // how long a batch waits for more events after its first one
 	timeout time.Duration // of one attempt to write
 	to      target
 }
@@ -45,13 +45,13 @@ type Rule struct {
 // String names the destination, without anything secret.
 func (r Rule) String() string { return r.to.String() }
 
-// Since is where a rule begins that has no position yet. The zero value is now.
+// Since is the start of a rule that has no position yet. The zero value means now.
 type Since struct {
-	All  bool          // with the oldest event that is stored
-	Back time.Duration // so long ago
+	All  bool          // from the oldest stored event
+	Back time.Duration // from this long ago
 }
 
-// Load reads a configuration. A mistake is told with its file and line.
+// Load reads a configuration. An error names the file and the line.
 func Load(file string) (*Config, error) {
 	file, err := filepath.Abs(file)
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *Config) read(s *section) {
 	c.checkFiles(rules)
 }
 
-// rule reads one rule; s is nil where it has no settings.
+// rule reads one rule; s is nil if the rule has no settings.
 func (c *Config) rule(name string, s, all *section) Rule {
 	if s == nil {
 		all.wrong(name, `a map with "to" and more is wanted here`)
@@ -134,7 +134,7 @@ func (s *section) since() (since Since) {
 	return since
 }
 
-// query is a jq expression, nil where it is not there.
+// query reads a jq expression; it returns nil if the key is missing.
 func (s *section) query(key string) *query {
 	text, ok := s.scalar(key)
 	if !ok {
@@ -147,13 +147,13 @@ func (s *section) query(key string) *query {
 	return q
 }
 
-// kind is a kind of destination; its reader takes its settings.
+// kind is a kind of destination; read reads its settings.
 type kind struct {
 	name string
 	read func(s *section, origin string) target
 }
 
-// kinds are all of them, sorted.
+// kinds lists all kinds of destinations, sorted by name.
 var kinds = []kind{
 	{"file", readFile},
 	{"graphite", readGraphite},
@@ -172,7 +172,7 @@ func kindNames() string {
 	return strings.Join(names, ", ")
 }
 
-// readTarget reads the destination of a rule: a map of one kind to its settings.
+// readTarget reads the destination of a rule: a map with one kind and its settings.
 func readTarget(s, rule *section, origin string) target {
 	if s == nil || len(s.keys) != 1 {
 		rule.wrong("to", "one destination is needed: %s", kindNames())
@@ -193,8 +193,8 @@ func readTarget(s, rule *section, origin string) target {
 	return t
 }
 
-// checkFiles refuses a file that two rules would write: each takes its lines for
-// the only ones.
+// checkFiles refuses two rules that write the same file: each rule would assume that all lines in
+// it are its own.
 func (c *Config) checkFiles(rules *section) {
 	owner := map[string]string{}
 	for _, r := range c.Rules {
@@ -209,7 +209,7 @@ func (c *Config) checkFiles(rules *section) {
 	}
 }
 
-// Warnings are what is allowed and yet dangerous.
+// Warnings lists settings that are allowed but dangerous.
 func (c *Config) Warnings() []string {
 	var list []string
 	for _, r := range c.Rules {

@@ -1,10 +1,9 @@
-// Package sink collects events into files, databases and other services. Each
-// rule says which events go where, and has a position of its own in the journal,
-// which moves on only when the destination has what came before: a destination
-// that is away stops its own rule and no other, and misses nothing.
+// Package sink copies events into files, databases and other services. Each rule selects events and
+// a destination, and has its own position in the journal. The position moves only after the
+// destination has stored the events before it: an unreachable destination stops only its own rule,
+// and misses no event.
 //
-// Where a destination can hold a unique key nothing is there twice either, see
-// Event.Digest.
+// If a destination supports a unique key, it also stores no event twice, see Event.Digest.
 //
-// It does not know the bus: its events come from a Source.
+// The package does not know the bus: it reads events from a Source.
 package sink

@@ -14,10 +14,10 @@ import (
 // Event is one event on its way to a destination.
 type Event struct {
 	event.Event
-	Line []byte // its text, one line of JSON without a line end, as listeners get it
+	Line []byte // the event as listeners get it: one line of JSON without a line end
 }
 
-// parseEvent reads the line of a listener.
+// parseEvent parses one line of a listener.
 func parseEvent(line []byte) (Event, error) {
 	e := Event{Line: line}
 	if err := json.Unmarshal(line, &e.Event); err != nil {
@@ -26,9 +26,9 @@ func parseEvent(line []byte) (Event, error) {
 	return e, nil
 }
 
-// Digest tells events of the same place apart that come from different journals:
-// of two masters, or of one whose journal was begun anew. Place and digest
-// together name an event; an event that comes again has the same.
+// Digest distinguishes events with the same sequence from different journals: of two masters, or of
+// one master that started a new journal. Sequence and digest together identify an event; a repeated
+// event has the same digest.
 func (e Event) Digest() int64 {
 	sum := sha256.Sum256(e.Line)
 	return int64(binary.BigEndian.Uint64(sum[:8]))
@@ -36,8 +36,8 @@ func (e Event) Digest() int64 {
 
 const stampKey = `"_stamp":"`
 
-// Stamp is the moment when the event was fired, in UTC. Data that is no object
-// carries none: ok is false then.
+// Stamp returns the time when the event was fired, in UTC. If the data is not an object, it has no
+// stamp and ok is false.
 func (e Event) Stamp() (t time.Time, ok bool) {
 	text := stampText(e.Data)
 	if text == "" {
@@ -47,8 +47,8 @@ func (e Event) Stamp() (t time.Time, ok bool) {
 	return t, err == nil
 }
 
-// stampText takes the stamp from the end of the data, where events have it, and
-// else from wherever it is.
+// stampText reads the stamp from the end of the data, where it normally is, and otherwise from
+// anywhere in the data.
 func stampText(data []byte) string {
 	tail := len(data) - len(stampKey) - len(event.StampLayout) - len(`"}`)
 	if tail >= 0 {

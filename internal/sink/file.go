@@ -19,13 +19,13 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// fileTarget is a file of lines, an event each, as salt-event listen prints them.
+// fileTarget is a file with one event in each line, as salt-event listen prints them.
 type fileTarget struct {
 	path     string
 	mode     fs.FileMode
-	limit    int64         // a file of at least so many bytes is full; 0 is never
-	every    time.Duration // a file holds the events of one such time span, counted in UTC; 0 is no end
-	keep     int           // files beside the current one; 0 is all
+	limit    int64         // a file of at least this many bytes is full; 0 is no limit
+	every    time.Duration // a file holds the events of one period of this length, counted in UTC; 0 is no limit
+	keep     int           // number of files besides the current one; 0 keeps all
 	compress bool
 }
 
@@ -50,7 +50,7 @@ func (t *fileTarget) rotates() bool { return t.limit > 0 || t.every > 0 }
 
 func (t *fileTarget) check(context.Context) error { return writable(t.path) }
 
-// writable asks whether the file, or a new one in its directory, may be written.
+// writable checks whether the file, or a new file in its directory, can be written.
 func writable(path string) error {
 	for _, p := range []string{path, filepath.Dir(path)} {
 		if err := posix.Access(p, posix.MayWrite); err != nil && (p != path || !errors.Is(err, fs.ErrNotExist)) {
@@ -60,8 +60,8 @@ func writable(path string) error {
 	return nil
 }
 
-// open opens the file behind its last whole line. What follows that is the half
-// of an event, written by a sink that was killed.
+// open opens the file after its last complete line. Anything after that is part of an event, left
+// by a sink that was killed.
 func (t *fileTarget) open(_ context.Context, log *slog.Logger) (destination, error) {
 	d := &file{fileTarget: t, log: log}
 	if err := d.append(); err != nil {
@@ -72,7 +72,7 @@ func (t *fileTarget) open(_ context.Context, log *slog.Logger) (destination, err
 		d.size, err = trim(d.f)
 	}
 	if err == nil {
-		err = d.f.Sync() // what is there counts as written
+		err = d.f.Sync() // existing lines count as written
 	}
 	if err != nil {
 		d.f.Close()
@@ -87,8 +87,8 @@ type file struct {
 	log  *slog.Logger
 	f    *os.File
 	size int64
-	full bool             // it was asked to begin anew
-	seen map[uint64]int64 // the digests of its last events; nil once newer ones came
+	full bool             // it was asked to start a new file
+	seen map[uint64]int64 // the digests of its last events; nil after the first new event
 }
 
 func (d *file) append() error {
@@ -101,7 +101,7 @@ func (d *file) append() error {
 		err = fmt.Errorf("%s is no regular file", d.path)
 	}
 	if err == nil && info.Size() == 0 {
-		err = errors.Join(f.Chmod(d.mode), posix.SyncPath(filepath.Dir(d.path))) // the mode whatever the umask says
+		err = errors.Join(f.Chmod(d.mode), posix.SyncPath(filepath.Dir(d.path))) // set the mode regardless of the umask
 	}
 	if err != nil {
 		f.Close()
@@ -111,11 +111,11 @@ func (d *file) append() error {
 	return nil
 }
 
-// rotate makes the next event begin a new file, unless this one is new itself.
+// rotate makes the next event start a new file, unless the current file is still empty.
 func (d *file) rotate() { d.full = d.rotates() && d.size > 0 }
 
-// write appends the events that are not there yet. A file never gets the half of
-// a batch for good: on an error it is cut back.
+// write appends the events that are not in the file yet. The file never keeps part of a batch:
+// after an error it is truncated to its previous size.
 func (d *file) write(_ context.Context, events []Event) error {
 	if err := d.follow(); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (d *file) write(_ context.Context, events []Event) error {
 	if len(fresh) == 0 {
 		return nil
 	}
-	// While events come again the file must stay the one that they are in.
+	// Repeated events must be compared with the file that contains them, so do not rotate yet.
 	if len(fresh) == len(events) && d.due(time.Now()) {
 		if err := d.begin(); err != nil {
 			return err
@@ -145,7 +145,7 @@ func (d *file) write(_ context.Context, events []Event) error {
 	return nil
 }
 
-// follow opens the file anew when somebody has moved it away.
+// follow reopens the file if it was moved away.
 func (d *file) follow() error {
 	here, err := d.f.Stat()
 	if err != nil {
@@ -166,7 +166,7 @@ func (d *file) follow() error {
 func (d *file) unseen(events []Event) []Event {
 	for i, e := range events {
 		if digest, ok := d.seen[e.Seq]; !ok || digest != e.Digest() {
-			d.seen = nil // what comes again comes first
+			d.seen = nil // repeated events come first
 			return events[i:]
 		}
 	}
@@ -175,7 +175,7 @@ func (d *file) unseen(events []Event) []Event {
 
 func (d *file) close() { d.f.Close() }
 
-// trim cuts off what follows the last line and returns the size.
+// trim removes everything after the last complete line and returns the size.
 func trim(f *os.File) (int64, error) {
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 {
@@ -201,11 +201,11 @@ func trim(f *os.File) (int64, error) {
 }
 
 func foreign(line []byte) error {
-	return salt.WithHint(fmt.Errorf("it holds something else than events: %.40q", line), "name another path; the file was not changed")
+	return salt.WithHint(fmt.Errorf("it contains something other than events: %.40q", line), "name another path; the file was not changed")
 }
 
-// readTail reads which events the end of the file has: more than one batch, which
-// is all that can come again. The last line need not be whole.
+// readTail returns the events at the end of the file, more than one batch: only the last batch can
+// be repeated. The last line may be incomplete.
 func readTail(f *os.File) (map[uint64]int64, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -234,7 +234,7 @@ func readLines(in *bufio.Reader) (map[uint64]int64, error) {
 	for {
 		line, err := in.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return seen, nil // the rest is the half of a line
+			return seen, nil // the rest is part of a line
 		}
 		if err != nil {
 			return nil, err
@@ -248,8 +248,8 @@ func readLines(in *bufio.Reader) (map[uint64]int64, error) {
 	}
 }
 
-// backward reads the first size bytes of f in blocks, the last one first, until
-// more says that it is enough.
+// backward reads the first size bytes of f in blocks, from the last block to the first, until more
+// returns false.
 func backward(f *os.File, size int64, more func(at int64, block []byte) bool) error {
 	buf := make([]byte, 1<<16)
 	for at := size; at > 0; {

@@ -263,7 +263,7 @@ func TestFileOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestANewFileIsNotRotated: what a hangup begins anew is not begun anew once more with the
+// TestANewFileIsNotRotated: what a hangup begins again is not begun again once more with the
 // second batch of events.
 func TestANewFileIsNotRotated(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// graphiteTarget is a server that takes Graphite's plain text: a line with a
-// name, a number and a moment.
+// graphiteTarget is a server for Graphite's plain text protocol: each line has a name, a number and
+// a time.
 type graphiteTarget struct {
 	address string
 	metrics *query
@@ -49,7 +49,7 @@ func (t *graphiteTarget) check(ctx context.Context) error {
 	return c.Close()
 }
 
-// open does not connect: each batch has a connection of its own.
+// open keeps no connection: each batch uses its own.
 func (t *graphiteTarget) open(ctx context.Context, log *slog.Logger) (destination, error) {
 	if err := t.check(ctx); err != nil {
 		return nil, err
@@ -64,8 +64,8 @@ type graphite struct {
 
 func (d *graphite) close() {}
 
-// write sends a batch and waits until the server has closed the connection in its
-// turn: the protocol has no other sign that everything was read.
+// write sends a batch and waits until the server also closes the connection: the protocol has no
+// other confirmation that everything was read.
 func (d *graphite) write(ctx context.Context, events []Event) error {
 	text := collect(d.log, events, nil, func(out []byte, e Event) ([]byte, error) {
 		err := d.metrics.each(e.Line, func(v any) (err error) {
@@ -99,8 +99,7 @@ func (d *graphite) write(ctx context.Context, events []Event) error {
 	return nil
 }
 
-// appendMetrics writes an object of names and numbers, a line each. Null is no
-// number today.
+// appendMetrics writes an object of names and numbers, one line for each. Null is skipped.
 func appendMetrics(out []byte, v any, e Event) ([]byte, error) {
 	if v == nil {
 		return out, nil

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// endpoint is an address to which events are posted. The address itself may be a
-// secret: only its host is ever shown.
+// endpoint is a URL to which events are posted. The URL may be a secret, so only its host is ever
+// shown.
 type endpoint struct {
-	address string // "" where it is in a file
+	address string // "" if it is read from a file
 	file    string
 	tls     *tlsSettings
 	headers map[string]string // literal
-	secrets map[string]string // header to file
+	secrets map[string]string // header name to file
 }
 
 func readEndpoint(s *section) endpoint {
@@ -40,7 +40,7 @@ func parseAddress(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return nil, errors.New("it cannot be read as an address") // without its text
+		return nil, errors.New("it cannot be read as an address") // the error does not show the text
 	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
 		return nil, errors.New("an address that begins with https:// or http:// is wanted")
 	case u.User != nil:
@@ -51,7 +51,7 @@ func parseAddress(text string) (*url.URL, error) {
 
 func (e *endpoint) insecure() bool { return e.tls.insecure }
 
-// String names the host.
+// String returns the host.
 func (e *endpoint) String() string {
 	if u, err := parseAddress(e.address); err == nil {
 		return u.Host
@@ -107,7 +107,7 @@ func (p *poster) dial() error {
 			Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, ForceAttemptHTTP2: true, MaxIdleConns: 2,
 			IdleConnTimeout: 90 * time.Second, ResponseHeaderTimeout: time.Minute,
 		},
-		// A redirection would take the events, and what proves who we are, elsewhere.
+		// A redirect would send the events and our credentials to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return nil
@@ -115,7 +115,7 @@ func (p *poster) dial() error {
 
 func (p *poster) close() { p.client.CloseIdleConnections() }
 
-// maxAnswer is how much of an answer is read, maxWords how much of it is told.
+// maxAnswer limits how much of an answer is read, maxWords how much of it is shown.
 const (
 	maxAnswer = 64 << 10
 	maxWords  = 200
@@ -138,7 +138,7 @@ func (p *poster) post(ctx context.Context, body []byte, contentType, key string)
 		return p.hide(err)
 	}
 	defer answer.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(answer.Body, maxAnswer)) // what cannot be read is not told
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, maxAnswer)) // an unreadable answer is not shown
 	if answer.StatusCode >= 200 && answer.StatusCode < 300 {
 		return nil
 	}
@@ -150,7 +150,7 @@ func (p *poster) post(ctx context.Context, body []byte, contentType, key string)
 	return err
 }
 
-// hide takes the address out of an error.
+// hide removes the URL from an error.
 func (p *poster) hide(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -159,8 +159,8 @@ func (p *poster) hide(err error) error {
 	return fmt.Errorf("post to %s: %w", p.url.Host, err)
 }
 
-// check asks for the options of the address: whoever answers, and with whatever,
-// is there and is who it should be.
+// check sends an OPTIONS request. Any answer shows that the server is reachable and is the right
+// one.
 func (e *endpoint) check(ctx context.Context) error {
 	p, err := e.open()
 	if err != nil {

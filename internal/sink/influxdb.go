@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// influxTarget is the address for writing of an InfluxDB, or of another service
-// that takes its line protocol.
+// influxTarget is the write URL of InfluxDB, or of another service with the same line protocol.
 type influxTarget struct {
 	endpoint
 	points *query
@@ -43,7 +42,7 @@ func (t *influxTarget) open(_ context.Context, log *slog.Logger) (destination, e
 	return &influx{p, t.points, log}, nil
 }
 
-// influx is an open address.
+// influx is an open influxTarget.
 type influx struct {
 	*poster
 	points *query
@@ -65,8 +64,8 @@ func (d *influx) write(ctx context.Context, events []Event) error {
 	return d.post(ctx, body, "text/plain; charset=utf-8", "")
 }
 
-// collect puts together what add makes of each event. An event of which it makes
-// nothing whole gives no metric, as a filter that fails passes nothing.
+// collect joins what add returns for each event. If add fails for an event, the event gives no
+// metric, just as an event does not pass a filter that fails.
 func collect(log *slog.Logger, events []Event, out []byte, add func([]byte, Event) ([]byte, error)) []byte {
 	failed, first := 0, error(nil)
 	for _, e := range events {
@@ -80,15 +79,14 @@ func collect(log *slog.Logger, events []Event, out []byte, add func([]byte, Even
 		}
 	}
 	if failed > 0 {
-		log.Warn("events that give no metric", "count", failed, "err", first)
+		log.Warn("events that yield no metric", "count", failed, "err", first)
 	}
 	return out
 }
 
-// appendPoint writes one point as a line. Its moment is that of the event, made
-// different from those of its neighbours by the place: the database holds one
-// point for a moment and a set of tags, and an event that comes again is the same
-// point.
+// appendPoint writes one point as a line. Its time is that of the event, made unique by the
+// sequence: the database stores one point for a time and a set of tags, so a repeated event gives
+// the same point.
 func appendPoint(out []byte, v any, e Event) ([]byte, error) {
 	if v == nil {
 		return out, nil
@@ -135,8 +133,7 @@ func separator(count int) string {
 	return ","
 }
 
-// escape puts a backslash before the characters that mean something; there is no
-// way to write a line end.
+// escape puts a backslash before special characters; a line end cannot be escaped.
 func escape(text, special string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -154,7 +151,7 @@ func escape(text, special string) string {
 	return strings.TrimRight(b.String(), `\`)
 }
 
-// tagText is the value of a tag; null is none.
+// tagText returns the value of a tag; null gives no tag.
 func tagText(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -166,8 +163,8 @@ func tagText(v any) string {
 	return text
 }
 
-// fieldText is the value of a field. Numbers are floating-point, since a field
-// keeps the type of its first value.
+// fieldText returns the value of a field. Numbers are floating-point, since a field keeps the type
+// of its first value.
 func fieldText(v any) (string, error) {
 	switch v := v.(type) {
 	case nil:

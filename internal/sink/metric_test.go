@@ -71,7 +71,7 @@ func TestGraphite(t *testing.T) {
 		want                []string
 	}{
 		{"one number", `{"salt.\(.from|part).load": .data.load}`, `{"load":0.5}`, []string{"salt.web1.load 0.5" + at}},
-		{"several", `.data`, `{"b":2,"a":true,"_stamp":null}`, nil}, // the stamp is no number
+		{"several", `.data`, `{"b":2,"a":true,"_stamp":null}`, nil}, // the stamp is not a number
 		{"a large number", `{n: .data.n}`, `{"n":12345678901234567890}`, []string{"n 12345678901234567890" + at}},
 		{"null is none", `{n: .data.n}`, `{}`, nil},
 		{"no result", `empty`, `{}`, nil},

@@ -12,7 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// mySQL is a database of a MySQL or MariaDB server.
+// mySQL is a database on a MySQL or MariaDB server.
 type mySQL struct{ server }
 
 func readMySQL(s *section, origin string) target {
@@ -27,10 +27,10 @@ func (d mySQL) connect() (*sql.DB, error) {
 		c.Net, c.Addr = "unix", d.host
 	}
 	c.User, c.DBName, c.Collation = d.user, d.database, "utf8mb4_bin"
-	c.InterpolateParams = true // one round trip a statement
-	c.MaxAllowedPacket = 0     // what the server says
+	c.InterpolateParams = true // one round trip for each statement
+	c.MaxAllowedPacket = 0     // use the limit of the server
 	c.Logger = &mysql.NopLogger{}
-	// A value that does not fit is an error, never cut off.
+	// A value that does not fit is an error; it must not be truncated.
 	c.Params = map[string]string{"sql_mode": "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'", "time_zone": "'+00:00'"}
 	var err error
 	if c.Passwd, err = readSecret(d.password); err != nil {
@@ -48,8 +48,7 @@ func (d mySQL) connect() (*sql.DB, error) {
 
 func (d mySQL) check(ctx context.Context) error { return ping(ctx, d) }
 
-// create makes data a text and not of the type JSON, which in MariaDB takes no
-// more than 32 levels.
+// create uses a text column for data: the JSON type of MariaDB accepts at most 32 levels.
 func (d mySQL) create(table string) []string {
 	return []string{
 		`CREATE TABLE IF NOT EXISTS ` + table + ` (
@@ -59,22 +58,22 @@ func (d mySQL) create(table string) []string {
 	}
 }
 
-// insert does not say INSERT IGNORE, which would also cut off what does not fit.
+// insert does not use INSERT IGNORE, which would also truncate values that do not fit.
 func (d mySQL) insert(table string, rows [][]any) (string, []any) {
 	textStamps(rows)
 	query, args := valuesOf(table, rows)
 	return query + " ON DUPLICATE KEY UPDATE seq = " + table + ".seq", args
 }
 
-// Errors of the server about values; see its list of error codes.
+// Error codes of the server about values; see its list of errors.
 var mysqlValues = []uint16{
-	1048, // null where there must be a value
+	1048, // null in a column that must have a value
 	1153, // larger than max_allowed_packet
 	1264, // out of range
-	1292, // no moment
-	1366, // no text of the character set
+	1292, // invalid time
+	1366, // invalid text for the character set
 	1406, // too long
-	3140, // no JSON
+	3140, // invalid JSON
 	3819, // violated check, MySQL
 	4025, // violated check, MariaDB
 }

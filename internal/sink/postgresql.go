@@ -14,13 +14,13 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// server is where a database listens and as whom to come.
+// server is the address of a database server and the user that connects to it.
 type server struct {
-	host     string // a directory or file of a Unix socket begins with a slash
+	host     string // the path of a Unix socket or its directory begins with a slash
 	port     int
 	database string
 	user     string
-	password string // the file that holds it
+	password string // the file that contains it
 	tls      *tlsSettings
 }
 
@@ -49,7 +49,7 @@ func readPostgreSQL(s *section, origin string) target {
 }
 
 func (d postgreSQL) connect() (*sql.DB, error) {
-	// Only what stands here counts: the environment may name other servers.
+	// Use only these settings: the environment may name other servers.
 	c, err := pgx.ParseConfig("host=localhost sslmode=disable")
 	if err != nil {
 		return nil, err
@@ -78,8 +78,7 @@ func (d postgreSQL) create(table string) []string {
 	}
 }
 
-// insert has one statement for any number of rows, so that the server prepares it
-// once.
+// insert returns the same statement for any number of rows, so that the server prepares it once.
 func (d postgreSQL) insert(table string, rows [][]any) (string, []any) {
 	return "INSERT INTO " + table + " (" + columns + ") SELECT origin, seq, digest, tag, sender, stamp, data::json" +
 			" FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::timestamptz[], $7::text[]) AS row (" + columns + ")" +
@@ -90,7 +89,7 @@ func (d postgreSQL) insert(table string, rows [][]any) (string, []any) {
 		}
 }
 
-// column returns the values of one column; nil stands for null.
+// column returns the values of one column; nil means null.
 func column[T any](rows [][]any, i int) []*T {
 	list := make([]*T, len(rows))
 	for n, row := range rows {
@@ -101,8 +100,8 @@ func column[T any](rows [][]any, i int) []*T {
 	return list
 }
 
-// refuses knows the classes of SQLSTATE that are about values: data exceptions,
-// violated constraints, limits of the program.
+// refuses reports whether the SQLSTATE is of a class about values: data exceptions, violated
+// constraints, program limits.
 func (d postgreSQL) refuses(err error) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && len(e.Code) == 5 && slices.Contains([]string{"22", "23", "54"}, e.Code[:2])

@@ -15,7 +15,7 @@ import (
 // query is a jq expression. It is safe for concurrent use.
 type query struct{ code *gojq.Code }
 
-// queryLimit ends an expression that does not end by itself.
+// queryLimit stops an expression that runs too long.
 const queryLimit = time.Second
 
 func newQuery(text string) (*query, error) {
@@ -30,8 +30,7 @@ func newQuery(text string) (*query, error) {
 	return &query{code}, nil
 }
 
-// part is the function of that name in expressions: it makes one part of a
-// metric's name of any text.
+// part is the function "part" in expressions: it converts any text into one part of a metric name.
 func part(v any, _ []any) any {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
@@ -41,8 +40,8 @@ func part(v any, _ []any) any {
 	}, fmt.Sprint(v))
 }
 
-// passes says whether the first result of a filter is neither false nor null. On
-// an event on which the expression fails, it does not pass.
+// passes reports whether the first result of a filter is neither false nor null. An event does not
+// pass if the expression fails.
 func (q *query) passes(line []byte) bool {
 	if q == nil {
 		return true
@@ -57,7 +56,7 @@ func (q *query) passes(line []byte) bool {
 
 var errStop = errors.New("that is enough")
 
-// each calls f with every result.
+// each calls f for every result.
 func (q *query) each(line []byte, f func(any) error) error {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.UseNumber()
@@ -81,7 +80,7 @@ func (q *query) each(line []byte, f func(any) error) error {
 	}
 }
 
-// number reads a number among the results of an expression.
+// number converts a result of an expression to a number.
 func number(v any) (string, bool) {
 	switch v := v.(type) {
 	case bool:

@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// rotatedLayout is put behind the name of a file that is full, with a dot. The
-// names of older files come first in the alphabet.
+// rotatedLayout is appended to the name of a full file, after a dot. The names of older files sort
+// first.
 const rotatedLayout = "20060102T150405.000Z"
 
 const gzipSuffix = ".gz"
 
-// due says whether the next event belongs into a new file.
+// due reports whether the next event belongs in a new file.
 func (d *file) due(now time.Time) bool {
 	if d.size == 0 {
 		return false
@@ -47,14 +47,14 @@ func (d *file) begin() error {
 	if err := d.append(); err != nil {
 		return err
 	}
-	// Old files that cannot be tidied up are no reason to keep new events waiting.
+	// New events must not wait because old files cannot be tidied up.
 	if err := d.tidy(); err != nil {
-		d.log.Error("old files not tidied up", "err", err)
+		d.log.Error("old files not removed", "err", err)
 	}
 	return nil
 }
 
-// move renames a file to a name that nobody has, plain or compressed.
+// move renames a file to a name that does not exist yet, plain or compressed.
 func move(from, to string) error {
 	for _, name := range []string{to, to + gzipSuffix} {
 		if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
@@ -64,8 +64,8 @@ func move(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// tidy compresses files that were rotated, also those that an earlier run did not
-// come to, and removes what is too much.
+// tidy compresses rotated files, including those that an earlier run left uncompressed, and removes
+// those beyond the number to keep.
 func (d *file) tidy() error {
 	old, err := rotated(d.path)
 	if err != nil {
@@ -85,7 +85,7 @@ func (d *file) tidy() error {
 	return err
 }
 
-// rotated lists the files that path has had before, the oldest first.
+// rotated lists the rotated files of path, the oldest first.
 func rotated(path string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
@@ -102,8 +102,7 @@ func rotated(path string) ([]string, error) {
 	return list, nil
 }
 
-// compress replaces a file by its compressed form. There is always one of the
-// two that is whole.
+// compress replaces a file with its compressed form. At any time one of the two is complete.
 func compress(path string, mode fs.FileMode) (err error) {
 	in, err := os.Open(path)
 	if err != nil {

@@ -11,17 +11,17 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// maxSecret bounds what is read of a file that should hold a password.
+// maxSecret limits how many bytes are read from a password file.
 const maxSecret = 64 << 10
 
-// readSecret reads the one line of a file that only its owner may read, the
-// owner being root or the user of this process. It is read anew at each connect,
-// so that a password can change.
+// readSecret reads the single line of a file. The file must be readable only by its owner, and the
+// owner must be root or the user of this process. It is read at each connect, so that a password
+// can change.
 func readSecret(path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|posix.NoWaiting, 0) // a pipe must not make it wait
+	f, err := os.OpenFile(path, os.O_RDONLY|posix.NoWaiting, 0) // do not wait if it is a pipe
 	if err != nil {
 		return "", fmt.Errorf("read a secret: %w", err)
 	}

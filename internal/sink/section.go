@@ -16,13 +16,13 @@ import (
 	"github.com/brinebus/brine/internal/yamlfile/scalar"
 )
 
-// reader reads one configuration file and keeps the first mistake in it.
+// reader reads one configuration file and keeps its first error.
 type reader struct {
 	file string
 	err  error
 }
 
-// fail notes a mistake at n, unless there was one before.
+// fail records an error at n, unless there was an earlier one.
 func (r *reader) fail(n *yaml.Node, path string, err error) {
 	if r.err != nil {
 		return
@@ -37,14 +37,13 @@ func (r *reader) fail(n *yaml.Node, path string, err error) {
 	r.err = salt.WithHint(fmt.Errorf("%s: %w", where, err), salt.Hint(err))
 }
 
-// section is one mapping of the file. Its methods take settings out of it; a
-// setting that is not there, or is wrong, yields the default. done complains of
-// what nobody took.
+// section is one mapping of the file. Its methods read settings; a missing or invalid setting gives
+// the default. done reports settings that were never read.
 type section struct {
 	r      *reader
-	path   string // of the section within the file, "" for the whole
+	path   string // of the section in the file, "" for the root
 	node   *yaml.Node
-	keys   []string // in the order of the file
+	keys   []string // in file order
 	names  map[string]*yaml.Node
 	values map[string]*yaml.Node
 	taken  []string
@@ -87,7 +86,7 @@ func (s *section) at(key string) string {
 	return s.path + "." + key
 }
 
-// wrong notes a mistake in the setting key, or in the section if that is "".
+// wrong records an error in the setting key, or in the section if key is "".
 func (s *section) wrong(key string, format string, args ...any) {
 	n, path := s.node, s.path
 	if key != "" {
@@ -99,7 +98,7 @@ func (s *section) wrong(key string, format string, args ...any) {
 	s.r.fail(n, path, fmt.Errorf(format, args...))
 }
 
-// take returns the value of a setting, nil where it is not there or empty.
+// take returns the value of a setting, nil if it is missing or empty.
 func (s *section) take(key string) *yaml.Node {
 	s.taken = append(s.taken, key)
 	n := s.values[key]
@@ -109,7 +108,7 @@ func (s *section) take(key string) *yaml.Node {
 	return n
 }
 
-// scalar returns the text of a setting that is one word or number.
+// scalar returns the text of a setting that is a single word or number.
 func (s *section) scalar(key string) (string, bool) {
 	n := s.take(key)
 	if n == nil {
@@ -129,7 +128,7 @@ func (s *section) text(key, otherwise string) string {
 	return otherwise
 }
 
-// need is text that must be there.
+// need returns a text that must be set.
 func (s *section) need(key string) string {
 	text := s.text(key, "")
 	if text == "" {
@@ -138,7 +137,7 @@ func (s *section) need(key string) string {
 	return text
 }
 
-// file is a path; a relative one counts from the directory of the configuration.
+// file returns a path; a relative path starts at the directory of the configuration.
 func (s *section) file(key string) string {
 	return s.r.beside(s.text(key, ""))
 }
@@ -159,7 +158,7 @@ func (s *section) needFile(key string) string {
 	return path
 }
 
-// list is a list of words; a single one is a list of one.
+// list returns a list of words; a single word is a list of one.
 func (s *section) list(key string) []string {
 	n := s.take(key)
 	if n == nil {
@@ -179,7 +178,7 @@ func (s *section) list(key string) []string {
 	return words
 }
 
-// table is a map of words to words.
+// table returns a map of strings.
 func (s *section) table(key string) map[string]string {
 	sub := s.sub(key)
 	if sub == nil {
@@ -192,7 +191,7 @@ func (s *section) table(key string) map[string]string {
 	return m
 }
 
-// sub is a section within this one, nil where it is not there.
+// sub returns a nested section, nil if it is missing.
 func (s *section) sub(key string) *section {
 	n := s.take(key)
 	if n == nil {
@@ -236,7 +235,7 @@ func (s *section) number(key string, otherwise, low, high int) int {
 	return int(n)
 }
 
-// duration is a number with a unit: ms, s, m, h, d, w.
+// duration reads a number with a unit: ms, s, m, h, d, w.
 func (s *section) duration(key string, otherwise, low, high time.Duration) time.Duration {
 	text, ok := s.scalar(key)
 	if !ok {
@@ -256,7 +255,7 @@ func (s *section) duration(key string, otherwise, low, high time.Duration) time.
 
 const day = 24 * time.Hour
 
-// size is a number of bytes, see salt.ParseSize.
+// size reads a number of bytes, see salt.ParseSize.
 func (s *section) size(key string, low int64) int64 {
 	text, ok := s.scalar(key)
 	if !ok {
@@ -273,7 +272,7 @@ func (s *section) size(key string, low int64) int64 {
 	return n
 }
 
-// done complains of a setting that nobody took.
+// done records an error for a setting that was never read.
 func (s *section) done() {
 	for _, key := range s.keys {
 		if slices.Contains(s.taken, key) {
@@ -290,7 +289,7 @@ func (s *section) done() {
 	}
 }
 
-// readNode reads the document of a file.
+// readNode reads the YAML document of the file.
 func (r *reader) readNode() *yaml.Node {
 	text, err := os.ReadFile(r.file)
 	if err != nil {
@@ -309,8 +308,8 @@ func (r *reader) readNode() *yaml.Node {
 	return doc.Content[0]
 }
 
-// yamlError gives an error of the parser the form of ours: it begins with
-// "yaml: line 7: ".
+// yamlError converts a parser error, which begins with "yaml: line 7: ", to the format of our own
+// errors.
 func yamlError(file string, err error) error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	if rest, ok := strings.CutPrefix(text, "line "); ok {

@@ -11,19 +11,19 @@ import (
 
 // Options are what a sink needs.
 type Options struct {
-	Load   func() (*Config, error) // reads the configuration, at the start and at each hangup
+	Load   func() (*Config, error) // reads the configuration, at the start and at each SIGHUP
 	Listen func(Rule) Source
 	Hangup <-chan os.Signal
-	Ready  func() // called once the rules are at work
+	Ready  func() // called once when the rules are running
 	Log    *slog.Logger
 }
 
-// errHangup ends the rules that work by an old configuration.
-var errHangup = errors.New("the configuration is read anew")
+// errHangup stops the rules of the old configuration.
+var errHangup = errors.New("the configuration is read again")
 
-// Run serves all rules until ctx ends, whose cause it returns, or a rule fails
-// for good. A hangup begins files anew and reads the configuration; one that has
-// a mistake leaves the old in force.
+// Run serves all rules until ctx ends, or until a rule fails permanently. It returns the cause of
+// ctx or the error of the rule. SIGHUP reopens files and reads the configuration again; if the new
+// one has an error, the old one stays in force.
 func Run(ctx context.Context, o Options) error {
 	c, err := o.Load()
 	if err != nil {
@@ -35,15 +35,15 @@ func Run(ctx context.Context, o Options) error {
 		}
 		next, err := o.Load()
 		if err != nil {
-			o.Log.Error("configuration not taken, the old one stays in force", "err", err)
+			o.Log.Error("configuration not accepted, the old one stays in force", "err", err)
 			continue
 		}
 		c = next
-		o.Log.Info("configuration read anew")
+		o.Log.Info("configuration read again")
 	}
 }
 
-// serve serves the rules of one configuration.
+// serve runs the rules of one configuration.
 func (o Options) serve(ctx context.Context, c *Config, fresh bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -70,8 +70,7 @@ func (o Options) serve(ctx context.Context, c *Config, fresh bool) error {
 	return context.Cause(ctx)
 }
 
-// Check tries every destination and tells the outcome of each. It changes
-// nothing there.
+// Check tries to reach every destination and calls tell with each result. It changes nothing there.
 func Check(ctx context.Context, c *Config, tell func(r Rule, err error)) {
 	for _, r := range c.Rules {
 		limited, cancel := context.WithTimeout(ctx, r.timeout)

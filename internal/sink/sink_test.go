@@ -1,17 +1,17 @@
 package sink
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/brinebus/brine/test/capture"
 )
 
 func TestRulesAndFilters(t *testing.T) {
@@ -104,8 +104,8 @@ func TestNothingIsConfirmedThatIsNotWritten(t *testing.T) {
 	}
 }
 
-// TestHangup reads the configuration anew: a bad one changes nothing, a good one
-// is taken, and files begin anew.
+// TestHangup reads the configuration again: a bad one changes nothing, a good one
+// is taken, and files begin again.
 func TestHangup(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "sink.yaml")
@@ -118,7 +118,7 @@ func TestHangup(t *testing.T) {
 		return "  " + name + ": {wait: 0s, to: {file: {path: " + dir + "/" + name + ", rotate_size: 1MB}}}\n"
 	}
 	put("rules:\n" + file("first"))
-	var out syncBuffer
+	var out capture.Buffer
 	hangup, ready := make(chan os.Signal), make(chan bool, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -157,24 +157,6 @@ func TestHangup(t *testing.T) {
 	if old, err := rotated(filepath.Join(dir, "first")); err != nil || len(old) != 2 {
 		t.Errorf("old files: %v, %v, want one for each hangup", old, err)
 	}
-}
-
-// syncBuffer is a buffer for a log that is read while it is written.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // TestARuleThatFailsForGoodEndsTheSink: a position that this user may not have

@@ -13,13 +13,12 @@ import (
 // maxOrigin is the width of the column origin.
 const maxOrigin = 190
 
-// columns are those of the table, in the order of statements. See doc/sink.md for
-// what they hold.
+// columns lists the columns of the table, in the order of statements. doc/sink.md describes them.
 const columns = "origin, seq, digest, tag, sender, stamp, data"
 
 const columnCount = 7
 
-// Bounds of one statement: a server has a limit for its text and its arguments.
+// Limits of one statement: servers limit its text and its arguments.
 const (
 	maxRows     = 500
 	maxArgument = 1 << 20 // bytes of data in one statement, unless one event is larger
@@ -28,21 +27,21 @@ const (
 // dialect is what differs between databases.
 type dialect interface {
 	connect() (*sql.DB, error)
-	// check tries to connect, and makes nothing.
+	// check tries to connect and creates nothing.
 	check(ctx context.Context) error
-	// create are the statements that make the table.
+	// create returns the statements that create the table.
 	create(table string) []string
-	// insert adds rows, leaving out those whose key is there.
+	// insert adds rows, and skips those whose key exists.
 	insert(table string, rows [][]any) (query string, args []any)
-	// refuses says whether an error is about the rows and not about the database.
+	// refuses reports whether an error is about the rows and not about the database.
 	refuses(err error) bool
 }
 
 // sqlTarget is a table of a database.
 type sqlTarget struct {
 	dialect
-	name   string // for people
-	table  string // as statements have it
+	name   string // for messages
+	table  string // as written in statements
 	origin string
 }
 
@@ -53,7 +52,7 @@ func (t *sqlTarget) insecure() bool {
 	return ok && d.insecure()
 }
 
-// tableOf reads the name of the table; a schema may stand before it.
+// tableOf reads the name of the table, optionally with a schema before it.
 func tableOf(s *section) string {
 	table := s.text("table", "salt_events")
 	schema, name, two := strings.Cut(table, ".")
@@ -63,7 +62,7 @@ func tableOf(s *section) string {
 	return table
 }
 
-// isName says whether a statement may hold the name as it is.
+// isName reports whether a statement can contain the name without quotes.
 func isName(name string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -84,7 +83,7 @@ func ping(ctx context.Context, d dialect) error {
 	return db.PingContext(ctx)
 }
 
-// open connects and makes the table if there is none.
+// open connects, and creates the table if it is missing.
 func (t *sqlTarget) open(ctx context.Context, log *slog.Logger) (destination, error) {
 	db, err := t.connect()
 	if err != nil {
@@ -98,8 +97,8 @@ func (t *sqlTarget) open(ctx context.Context, log *slog.Logger) (destination, er
 	return &sqlTable{t, db}, nil
 }
 
-// prepare looks for the table first: whoever may write to it need not be one who
-// may make it.
+// prepare first checks whether the table exists: a user who may write to it may not be allowed to
+// create it.
 func (t *sqlTarget) prepare(ctx context.Context, db *sql.DB, log *slog.Logger) error {
 	if err := db.PingContext(ctx); err != nil {
 		return err
@@ -113,7 +112,7 @@ func (t *sqlTarget) prepare(ctx context.Context, db *sql.DB, log *slog.Logger) e
 			made = errors.Join(made, err)
 		}
 	}
-	if err := t.probe(ctx, db); err != nil { // else somebody else has made it at the same time
+	if err := t.probe(ctx, db); err != nil { // otherwise someone created it at the same time
 		return errors.Join(err, made)
 	}
 	log.Info("table made", "table", t.table)
@@ -144,7 +143,7 @@ func (t *sqlTable) write(ctx context.Context, events []Event) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = tx.Rollback() // the error is told already
+			_ = tx.Rollback() // the error is already returned
 		}
 	}()
 	for _, part := range parts(events) {
@@ -159,7 +158,7 @@ func (t *sqlTable) write(ctx context.Context, events []Event) (err error) {
 	return tx.Commit()
 }
 
-// parts cuts events into what fits into one statement.
+// parts splits events so that each part fits into one statement.
 func parts(events []Event) (list [][]Event) {
 	bytes, first := 0, 0
 	for i, e := range events {
@@ -171,7 +170,7 @@ func parts(events []Event) (list [][]Event) {
 	return append(list, events[first:])
 }
 
-// rows are the values of columns, as databases take them.
+// rows returns the values of the columns, as databases accept them.
 func (t *sqlTable) rows(events []Event) [][]any {
 	list := make([][]any, len(events))
 	for i, e := range events {
@@ -187,8 +186,7 @@ func (t *sqlTable) rows(events []Event) [][]any {
 	return list
 }
 
-// valuesOf returns the statement for databases that count arguments by question
-// marks.
+// valuesOf returns the statement for databases with question marks as placeholders.
 func valuesOf(table string, rows [][]any) (query string, args []any) {
 	one := "(?" + strings.Repeat(",?", columnCount-1) + ")"
 	for _, row := range rows {
@@ -197,10 +195,10 @@ func valuesOf(table string, rows [][]any) (query string, args []any) {
 	return "INSERT INTO " + table + " (" + columns + ") VALUES " + one + strings.Repeat(","+one, len(rows)-1), args
 }
 
-// sqlStamp is a moment in text, for databases that take no other.
+// sqlStamp is the text format of a time, for databases that need text.
 const sqlStamp = "2006-01-02 15:04:05.000000"
 
-// textStamps writes the moments in rows as text.
+// textStamps converts the times in rows to text.
 func textStamps(rows [][]any) {
 	for _, row := range rows {
 		if t, ok := row[5].(time.Time); ok {

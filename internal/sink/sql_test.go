@@ -161,13 +161,13 @@ func holdsEveryEventOnce(t *testing.T, d *database) {
 	if err := d.db.QueryRow("SELECT count(*) FROM salt_events WHERE stamp = '2026-11-21 12:00:00.123456'").Scan(&stamps); err != nil {
 		t.Fatal(err)
 	}
-	if want := len(events) - 4; stamps != want { // data that is no object has none
+	if want := len(events) - 4; stamps != want { // data that is not an object has none
 		t.Errorf("%d rows have the moment of the event, want %d", stamps, want)
 	}
 }
 
 // tellsJournalsApart: places begin at 1 again when a
-// journal was begun anew, and another master has the same ones.
+// journal was begun again, and another master has the same ones.
 func tellsJournalsApart(t *testing.T, d *database) {
 	table := openOne(t, "r: {to: {"+d.settings+"}}")
 	for _, data := range []string{`{"a":1}`, `{"a":2}`} {

@@ -19,9 +19,8 @@ func readSQLite(s *section, origin string) target {
 	return &sqlTarget{dialect: d, name: "sqlite " + d.path, table: tableOf(s), origin: origin}
 }
 
-// connect opens the file, which is made readable for its owner and its group
-// only. Readers do not hold up the sink, nor it them; what is committed outlives
-// a power cut.
+// connect opens the file. A new file is readable only by its owner and its group. Readers do not
+// block the sink, nor the sink the readers; committed rows survive a power failure.
 func (d sqliteFile) connect() (*sql.DB, error) {
 	f, err := os.OpenFile(d.path, os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
@@ -38,7 +37,7 @@ func (d sqliteFile) check(ctx context.Context) error {
 		return err
 	}
 	if _, err := os.Stat(d.path); err != nil {
-		return nil // it will be made
+		return nil // it will be created
 	}
 	return ping(ctx, d)
 }

@@ -6,13 +6,13 @@ import (
 	"unicode/utf16"
 )
 
-// replacement is the escape of U+FFFD, in the length of those that it replaces.
+// replacement is the escape of U+FFFD, as long as the escapes that it replaces.
 const replacement = `\ufffd`
 
-// storable returns data, JSON, as text that every database can store and read parts of.
-// What JSON can escape and a database's text cannot hold, the character zero and half of
-// a surrogate pair, becomes U+FFFD, as bytes that are no UTF-8 do: PostgreSQL takes such a
-// text and fails on each query that looks into it, for all rows.
+// storable returns data, which is JSON, as text that every database can store and query. JSON can
+// escape the character zero and half of a surrogate pair, but text in a database cannot hold them:
+// they become U+FFFD, and so do bytes that are not UTF-8. PostgreSQL would accept such a text, and
+// then fail on each query that reads it, for all rows.
 func storable(data []byte) string {
 	if !bytes.Contains(data, []byte(`\u`)) {
 		return strings.ToValidUTF8(string(data), "\ufffd")
@@ -25,7 +25,7 @@ func storable(data []byte) string {
 		}
 		first, ok := escaped(out[i:])
 		if !ok {
-			i += 2 // an escape of one character, such as that of a backslash
+			i += 2 // an escape of one character, such as an escaped backslash
 			continue
 		}
 		second, paired := escaped(out[i+len(replacement):])
@@ -40,7 +40,7 @@ func storable(data []byte) string {
 	return strings.ToValidUTF8(string(out), "\ufffd")
 }
 
-// escaped reads an escape such as \u00e4 at the beginning of b.
+// escaped parses an escape such as \u00e4 at the beginning of b.
 func escaped(b []byte) (r rune, ok bool) {
 	if len(b) < len(replacement) || b[0] != '\\' || b[1] != 'u' {
 		return 0, false

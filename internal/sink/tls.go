@@ -8,12 +8,12 @@ import (
 	"os"
 )
 
-// tlsSettings say how to know a server. The nil value is no TLS.
+// tlsSettings define how to verify a server. nil means no TLS.
 type tlsSettings struct {
-	ca        string // a file of certificates to trust instead of the system's
-	name      string // in the server's certificate, instead of the host's
+	ca        string // a file of certificates to trust instead of those of the system
+	name      string // expected in the server's certificate, instead of the host
 	cert, key string // files of our own certificate
-	insecure  bool   // check nothing: whoever answers gets the events, and the secrets
+	insecure  bool   // verify nothing: any server that answers gets the events and the secrets
 }
 
 func readTLS(s *section, on bool) *tlsSettings {
@@ -36,7 +36,7 @@ func readTLS(s *section, on bool) *tlsSettings {
 	return nil
 }
 
-// config reads the files; host is what the certificate must name.
+// config reads the files; host is the name that the certificate must have.
 func (t *tlsSettings) config(host string) (*tls.Config, error) {
 	if t == nil {
 		return nil, nil
@@ -78,7 +78,7 @@ func checkKeyFile(path string) error {
 	return nil
 }
 
-// loopback says whether host is this machine for sure.
+// loopback reports whether host is certainly this machine.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

@@ -7,14 +7,14 @@ import (
 	"log/slog"
 )
 
-// The forms in which events are posted.
+// Formats in which events are posted.
 const (
 	formArray  = "array" // one JSON array of events
-	formLines  = "lines" // a line of JSON for each
-	formSingle = "event" // each by itself
+	formLines  = "lines" // one line of JSON for each event
+	formSingle = "event" // one request for each event
 )
 
-// webhookTarget is an address that takes events as JSON.
+// webhookTarget is a URL that accepts events as JSON.
 type webhookTarget struct {
 	endpoint
 	form   string
@@ -35,12 +35,11 @@ func (t *webhookTarget) open(context.Context, *slog.Logger) (destination, error)
 	return &webhook{poster: p, target: t}, nil
 }
 
-// webhook is an open address.
+// webhook is an open webhookTarget.
 type webhook struct {
 	*poster
 	target *webhookTarget
-	// The event that was posted last: with formSingle a batch that is tried again
-	// goes on behind it.
+	// The last posted event: with formSingle, a retried batch continues after it.
 	seq    uint64
 	digest int64
 }
@@ -80,7 +79,7 @@ func (w *webhook) send(ctx context.Context, events []Event, before, between, aft
 	return w.post(ctx, append(body, after...), contentType, w.key(events))
 }
 
-// key names the events, so that the other side can tell a repetition.
+// key returns an identifier of the events, so that the receiver can recognise a repetition.
 func (w *webhook) key(events []Event) string {
 	first, last := events[0], events[len(events)-1]
 	return fmt.Sprintf("%s-%d-%d-%016x", w.target.origin, first.Seq, last.Seq, uint64(first.Digest()^last.Digest()<<1))

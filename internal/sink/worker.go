@@ -10,55 +10,53 @@ import (
 	"github.com/brinebus/brine/internal/backoff"
 )
 
-// Source has the events of one rule, from its position on. Its methods are for
-// one goroutine; while the daemon is away they wait. An error that is not that
-// of the context is for good.
+// Source provides the events of one rule, from its position on. Only one goroutine may call its
+// methods; they wait while the daemon is unreachable. An error other than that of the context is
+// permanent.
 type Source interface {
-	// Begin returns when the position is held: nobody else works on it.
+	// Begin returns when the position is locked for this rule.
 	Begin(ctx context.Context) error
-	// Next waits for events. Everything up to passed is in lines, was in those
-	// before, or is not for this rule.
+	// Next waits for events. All events up to passed are in lines, were in earlier lines, or do not
+	// belong to this rule.
 	Next(ctx context.Context) (lines [][]byte, passed uint64, err error)
-	// Confirm stores that everything up to seq is done.
+	// Confirm stores that all events up to seq are done.
 	Confirm(ctx context.Context, seq uint64) error
-	// KeepDead keeps an event, that the destination will never take, as a dead letter.
+	// KeepDead stores an event that the destination will never accept as a dead letter.
 	KeepDead(ctx context.Context, e Event, reason error) error
-	// Pause lets go of the daemon for a longer time; Next goes on behind what it
-	// returned last.
+	// Pause closes the connection to the daemon for a longer time; Next continues after the lines
+	// that it returned last.
 	Pause()
 	Close()
 }
 
-// The pauses between attempts to reach a destination that is away, and how often
-// that it is still away is told to the log.
+// The pauses between attempts to reach an unreachable destination, and how often the log repeats
+// that it is unreachable.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 15 * time.Second
 	tellEvery  = 5 * time.Minute
 )
 
-// grace is how long a batch that is being written may take after the sink was
-// told to stop.
+// grace is how long the current batch may take after the sink is told to stop.
 const grace = 5 * time.Second
 
-// worker serves one rule.
+// worker runs one rule.
 type worker struct {
 	rule   Rule
 	source Source
 	log    *slog.Logger
-	fresh  bool // begin files anew
+	fresh  bool // start new files
 
 	dest       destination
-	stop       <-chan struct{} // closed when the sink is to stop
-	rest       []Event         // from the source, for the next batch
-	passed     uint64          // of the source, with rest
+	stop       <-chan struct{} // closed when the sink has to stop
+	rest       []Event         // read from the source, for the next batch
+	passed     uint64          // of the source, including rest
 	pauses     backoff.Pauses
-	away       time.Time // since when the destination is; zero while it is not
-	awayLogged time.Time // when the log last said so
+	away       time.Time // since when the destination is unreachable; zero while it is reachable
+	awayLogged time.Time // when that was last logged
 }
 
-// run serves the rule until ctx ends, whose cause it returns, or an error that is
-// for good.
+// run serves the rule until ctx ends, whose cause it returns, or until a permanent error.
 func (w *worker) run(ctx context.Context) error {
 	defer w.source.Close()
 	defer w.closeDest()
@@ -80,7 +78,7 @@ func (w *worker) run(ctx context.Context) error {
 	}
 }
 
-// process writes and confirms a batch. It goes on for a moment when ctx ends.
+// process writes and confirms a batch. It continues for a moment after ctx ends.
 func (w *worker) process(ctx context.Context, b batch) error {
 	ctx, cancel := linger(ctx)
 	defer cancel()
@@ -90,7 +88,7 @@ func (w *worker) process(ctx context.Context, b batch) error {
 	return w.source.Confirm(ctx, b.passed)
 }
 
-// linger returns a context that ends a while after ctx, with its cause.
+// linger returns a context that ends some time after ctx, with its cause.
 func linger(ctx context.Context) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -105,7 +103,7 @@ func linger(ctx context.Context) (context.Context, context.CancelFunc) {
 	return longer, func() { stop(); cancel(nil) }
 }
 
-// batch is what is written at once.
+// batch is a group of events that are written together.
 type batch struct {
 	events []Event
 	bytes  int
@@ -116,7 +114,7 @@ var errStopped = errors.New("stopped while the destination was away")
 
 var errWaited = errors.New("the batch has waited long enough")
 
-// gather waits for events and, once there is one, a while for more.
+// gather waits for the first event and then some time for more.
 func (w *worker) gather(ctx context.Context) (batch, error) {
 	var b batch
 	if err := w.take(ctx, &b); err != nil || len(b.events) == 0 {
@@ -134,7 +132,7 @@ func (w *worker) gather(ctx context.Context) (batch, error) {
 	return b, nil
 }
 
-// take adds what the source has next, as far as there is room in the batch.
+// take adds the next events of the source, as long as the batch has room.
 func (w *worker) take(ctx context.Context, b *batch) error {
 	if len(w.rest) == 0 {
 		if err := w.fetch(ctx); err != nil {
@@ -152,7 +150,7 @@ func (w *worker) take(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// fetch waits for events of the source.
+// fetch waits for events from the source.
 func (w *worker) fetch(ctx context.Context) error {
 	lines, passed, err := w.source.Next(ctx)
 	if err != nil {
@@ -172,7 +170,7 @@ func (w *worker) fetch(ctx context.Context) error {
 	return nil
 }
 
-// deliver writes events until the destination has them all.
+// deliver writes events until the destination has stored them all.
 func (w *worker) deliver(ctx context.Context, events []Event) error {
 	if len(events) == 0 {
 		return nil
@@ -180,8 +178,7 @@ func (w *worker) deliver(ctx context.Context, events []Event) error {
 	return w.insist(ctx, func(ctx context.Context) error { return w.write(ctx, events) })
 }
 
-// insist does something with the destination again and again until it succeeds
-// or it is to stop.
+// insist retries do until it succeeds or the sink has to stop.
 func (w *worker) insist(ctx context.Context, do func(context.Context) error) error {
 	for {
 		limited, cancel := context.WithTimeout(ctx, w.rule.timeout)
@@ -220,12 +217,11 @@ func (w *worker) open(ctx context.Context) error {
 	return nil
 }
 
-// allRefused is how many events, refused one and all, are not the fault of the
-// events: a wrong setting must not make dead letters of everything.
+// allRefused is the number of events from which on a batch that is refused completely is not the
+// fault of the events: a wrong setting must not turn all events into dead letters.
 const allRefused = 10
 
-// write writes events, and those among them that the destination will never take
-// it gives to the source.
+// write writes events. Those that the destination will never accept become dead letters.
 func (w *worker) write(ctx context.Context, events []Event) error {
 	if err := w.open(ctx); err != nil {
 		return err
@@ -246,14 +242,13 @@ func (w *worker) write(ctx context.Context, events []Event) error {
 	return nil
 }
 
-// refusal is an event that the destination will never take, and why.
+// refusal is an event that the destination will never accept, and the reason.
 type refusal struct {
 	event Event
 	err   error
 }
 
-// sift writes events and returns those that are refused: it halves what is, until
-// they are found.
+// sift writes events and returns the refused ones: it halves a batch until it has found them.
 func (w *worker) sift(ctx context.Context, events []Event) (bad []refusal, err error) {
 	err = w.dest.write(ctx, events)
 	if !errors.Is(err, errRefused) {
@@ -272,8 +267,8 @@ func (w *worker) sift(ctx context.Context, events []Event) (bad []refusal, err e
 	return bad, nil
 }
 
-// failed closes the destination and tells the log, at once and then from time to
-// time. While it lasts the daemon keeps the events.
+// failed closes the destination and logs the error, at once and then from time to time. Meanwhile
+// the daemon keeps the events.
 func (w *worker) failed(err error) {
 	w.closeDest()
 	w.source.Pause()

@@ -8,9 +8,8 @@ import (
 	"path/filepath"
 )
 
-// listen opens the socket in a folder that is closed to others and moves it
-// to its place when it has its mode: at no moment does the umask decide who may
-// connect.
+// listen creates the socket in a private directory and moves it to its path when it has its mode:
+// so the umask never decides who may connect.
 func listen(path string, mode os.FileMode) (*net.UnixListener, error) {
 	aside, err := os.MkdirTemp(filepath.Dir(path), ".")
 	if err != nil {
@@ -27,8 +26,7 @@ func listen(path string, mode os.FileMode) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The address is not the one where the file will be, so it is removed by its
-	// own name and not by the listener.
+	// The socket file is moved, so it is removed by its new name and not by the listener.
 	l.SetUnlinkOnClose(false)
 	if err := os.Chmod(temp, mode); err != nil {
 		l.Close()

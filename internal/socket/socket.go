@@ -1,6 +1,6 @@
-// Package socket is the local door of a daemon: a Unix socket that everybody
-// may knock at, since the kernel says who it is. It knows addresses and peers,
-// not what is spoken over the socket.
+// Package socket is the local socket of a daemon: a Unix socket that everybody may connect to,
+// since the kernel identifies the peer. It knows addresses and peers, but not the protocol on the
+// socket.
 package socket
 
 import (
@@ -19,34 +19,33 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// ErrNobody is returned by Dial when no daemon listens behind the path.
+// ErrNobody is returned by Dial if no daemon listens at the path.
 var ErrNobody = errors.New("no daemon is listening")
 
-// Peer is the process at the other end, as the kernel knows it.
+// Peer is the process at the other end, as known by the kernel.
 type Peer struct {
 	PID int32
 	UID uint32
 	GID uint32
 }
 
-// Unnamed says that the kernel has no number for the user of the peer here, but that of
+// Unnamed reports whether the kernel has no number here for the user of the peer except that of
 // nobody: this process is in a user namespace, and the peer is not.
 func (p Peer) Unnamed() bool { return p.UID == overflowUID && Namespaced() }
 
-// overflowUID is what the kernel says of users that a namespace does not have.
+// overflowUID is the kernel's number for users that do not exist in a namespace.
 const overflowUID = 65534
 
-// Namespaced says whether this process is in a user namespace that has not all users of
-// the machine under their own numbers.
+// Namespaced reports whether this process is in a user namespace in which not all users of the
+// machine have their own numbers.
 var Namespaced = sync.OnceValue(func() bool {
 	b, err := os.ReadFile("/proc/self/uid_map")
 	return err == nil && !slices.Equal(strings.Fields(string(b)), []string{"0", "0", "4294967295"})
 })
 
-// PeerOf asks the kernel who connected c. It fails for anything but a Unix
-// socket. Windows does not say who it is: there the file of the socket lets in nobody but
-// the system, its administrators and the daemon's own user, and whoever comes counts as
-// root does elsewhere.
+// PeerOf returns the process that connected c, from the kernel. It fails for anything but a Unix
+// socket. Windows does not identify the peer: there, only the system, its administrators and the
+// daemon's own user can open the file of the socket, and every peer has the rights of root.
 func PeerOf(c net.Conn) (Peer, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
@@ -67,10 +66,9 @@ func PeerOf(c net.Conn) (Peer, error) {
 	return peer, nil
 }
 
-// Listen opens the socket at path with the given mode, also under any umask.
-// Directories that are missing are made, 0755. A socket file that a dead daemon
-// left behind is replaced; a living listener is an error that wraps
-// syscall.EADDRINUSE, as is anything else than a socket in that place.
+// Listen opens the socket at path with the given mode, under any umask. Missing directories are
+// created with mode 0755. A socket file that a dead daemon left is replaced. If another process
+// listens on it, or if it is not a socket, the error wraps syscall.EADDRINUSE.
 func Listen(path string, mode os.FileMode) (net.Listener, error) {
 	dir := filepath.Dir(path)
 	if err := atomicfile.MakeDir(dir, 0o755); err != nil {
@@ -100,7 +98,7 @@ func (l *listener) Close() error {
 	return err
 }
 
-// clear removes a socket that nobody listens on any more.
+// clear removes a socket without a listener.
 func clear(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -123,8 +121,8 @@ func clear(path string) error {
 	return os.Remove(path)
 }
 
-// Dial connects to the daemon behind path. Where nobody listens the error wraps
-// ErrNobody; where the path may not be reached, fs.ErrPermission.
+// Dial connects to the daemon at path. If no daemon listens, the error wraps ErrNobody; if the user
+// has no permission for the path, fs.ErrPermission.
 func Dial(path string) (net.Conn, error) {
 	address, done, err := reach(path)
 	if err != nil {

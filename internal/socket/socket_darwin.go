@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPath is what fits into sockaddr_un.sun_path with its final NUL.
+// maxPath is the longest path that fits into sockaddr_un.sun_path with its final NUL.
 const maxPath = 103
 
 func credentials(fd uintptr) (Peer, error) {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPath is what fits into sockaddr_un.sun_path with its final NUL.
+// maxPath is the longest path that fits into sockaddr_un.sun_path with its final NUL.
 const maxPath = 107
 
 func credentials(fd uintptr) (Peer, error) {
@@ -20,9 +20,8 @@ func credentials(fd uintptr) (Peer, error) {
 	return Peer{PID: cred.Pid, UID: cred.Uid, GID: cred.Gid}, nil
 }
 
-// reach returns an address for path that fits into a socket address: the path
-// itself, or for a long one an alias through its open directory, so that a deep
-// root_dir is no obstacle. done releases the alias.
+// reach returns an address for path that fits into a socket address: the path itself, or for a long
+// one an alias through its open directory, so that a deep root_dir works. done releases the alias.
 func reach(path string) (address string, done func(), err error) {
 	if len(path) <= maxPath {
 		return path, func() {}, nil

@@ -10,14 +10,14 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// maxPath is what fits into sockaddr_un.sun_path with its final NUL.
+// maxPath is the longest path that fits into sockaddr_un.sun_path with its final NUL.
 const maxPath = 107
 
-// credentials are those of root: nobody else than those who may do anything here has come
-// past the access list of the socket, whose path no other may have made.
+// credentials returns those of root: only users who may do anything here can pass the access list
+// of the socket, and nobody else can have created its path.
 func credentials(uintptr) (Peer, error) { return Peer{}, nil }
 
-// listen opens the socket in a directory that is closed to others, whatever mode is wanted.
+// listen opens the socket in a private directory, whatever mode is requested.
 func listen(path string, _ os.FileMode) (*net.UnixListener, error) {
 	dir := filepath.Dir(path)
 	if err := posix.Protect(dir); err != nil {
@@ -35,7 +35,7 @@ func listen(path string, _ os.FileMode) (*net.UnixListener, error) {
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false)
-	if err := posix.Protect(path); err != nil { // it may have stood open in the directory's way
+	if err := posix.Protect(path); err != nil { // it may have been open through the directory
 		l.Close()
 		return nil, err
 	}

@@ -9,25 +9,24 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// maxDepth bounds parentheses and nodegroups within each other: each level costs
-// stack.
+// maxDepth limits nested parentheses and nodegroups: each level costs stack.
 const maxDepth = 200
 
-// maxWords bounds a compound with its nodegroups resolved. Groups that name
-// others twice double with each level.
+// maxWords limits a compound with its nodegroups resolved. If groups name others twice, the size
+// doubles with each level.
 const maxWords = 50000
 
 // node is a parsed expression or a part of it.
 type node interface {
 	match(f Facts) (bool, error)
-	// words appends the node as the words of a compound.
+	// words appends the node as words of a compound.
 	words(in []string) []string
 	needs(n need) bool
 	// names appends the only ids that can match, if they are known.
 	names(in []string) ([]string, bool)
 }
 
-// need is a sort of facts that an answer may depend on.
+// need is a kind of facts that an answer may depend on.
 type need int
 
 const (
@@ -35,7 +34,7 @@ const (
 	needPillar
 )
 
-// allOf and anyOf look at their parts in order and stop when the answer is known.
+// allOf and anyOf evaluate their parts in order and stop when the answer is known.
 type (
 	allOf  []node
 	anyOf  []node
@@ -111,8 +110,8 @@ func (a anyOf) names(in []string) ([]string, bool) {
 	return in, true
 }
 
-// compound parses the words of one expression: that of the user, or the
-// definition of one nodegroup.
+// compound parses the words of one expression: that of the user, or the definition of one
+// nodegroup.
 type compound struct {
 	list   []string
 	pos    int
@@ -120,12 +119,12 @@ type compound struct {
 	groups *nodegroups
 }
 
-// wrong makes an error about the word before or at the position.
+// wrong returns an error about the word before or at the position.
 func (c *compound) wrong(pos int, format string, args ...any) error {
 	return fmt.Errorf("word %d, %.200q: %s", pos+1, c.list[pos], fmt.Sprintf(format, args...))
 }
 
-// next returns the coming word, or "" at the end.
+// next returns the next word, or "" at the end.
 func (c *compound) next() string {
 	if c.pos >= len(c.list) {
 		return ""
@@ -133,7 +132,7 @@ func (c *compound) next() string {
 	return c.list[c.pos]
 }
 
-// all parses the whole of the words.
+// all parses all words.
 func (c *compound) all() (node, error) {
 	if len(c.list) == 0 {
 		return nil, errors.New("it is empty")
@@ -148,7 +147,7 @@ func (c *compound) all() (node, error) {
 	return n, nil
 }
 
-// leftOver is the error for a word that cannot follow what is before it.
+// leftOver returns the error for a word that cannot follow the words before it.
 func (c *compound) leftOver() error {
 	if c.next() == ")" {
 		return c.wrong(c.pos, "it closes nothing")
@@ -254,13 +253,13 @@ func (c *compound) parentheses(at int) (node, error) {
 	return group{n}, nil
 }
 
-// engines are the letters before the @ of a word.
+// engines has the letters that can precede the @ of a word.
 var engines = map[byte]Kind{
 	'E': PCRE, 'G': Grain, 'I': Pillar, 'J': PillarPCRE, 'L': List, 'N': Nodegroup, 'P': GrainPCRE, 'S': IPCIDR,
 }
 
-// splitWord takes the letter and its delimiter off a word: G|@os|Debian. A word
-// without a letter that Salt knows is a glob, for ids may hold an @ themselves.
+// splitWord splits off the letter and its delimiter: G|@os|Debian. A word without a letter that
+// Salt knows is a glob, since ids may contain an @.
 func splitWord(word string) (kind Kind, delimiter, expr string) {
 	if len(word) < 2 || word[0] != 'R' && engines[word[0]] == "" {
 		return Glob, "", word
@@ -279,7 +278,7 @@ func splitWord(word string) (kind Kind, delimiter, expr string) {
 	return Glob, "", word
 }
 
-// leaf parses a word that is no nodegroup.
+// leaf parses a word that is not a nodegroup.
 func (ng *nodegroups) leaf(word string) (node, error) {
 	kind, delimiter, expr := splitWord(word)
 	switch {

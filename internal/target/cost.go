@@ -5,29 +5,29 @@ import (
 	"strings"
 )
 
-// What an expression may cost. Anybody may write one, so what it takes to compile it,
-// and to hold it against one minion, is bounded before either is done. One unit is about
-// what it takes to compare an id with a name: 50 ns.
+// Limits of the cost of an expression. Anyone may write one, so the cost to compile it, and to
+// match it with one minion, is limited before either is done. One unit is about the cost to compare
+// an id with a name: 50 ns.
 const (
 	// MaxText is the longest expression in bytes: ten thousand names of a hundred bytes.
 	MaxText = 1 << 20
-	// maxCost allows tens of thousands of names, thousands of words such as G@os:Debian,
-	// hundreds of regular expressions such as E@web\d+.
+	// maxCost allows tens of thousands of names, thousands of words such as G@os:Debian, hundreds
+	// of regular expressions such as E@web\d+.
 	maxCost = 50_000
 
 	globCost   = 2
 	dataCost   = 5
 	regexpCost = 20
-	// backtrackCost is that of a pattern for the engine that may go back: it may take as
-	// long as its clock lets it.
+	// backtrackCost is the cost of a pattern for the backtracking engine: it may run until its
+	// timeout.
 	backtrackCost = 500
-	// textStep is how many bytes of a value are compared for one step of a match, and
-	// patternStep how many of a regular expression make each of those dearer.
+	// textStep is how many bytes of a value are compared in one step of a match; each patternStep
+	// bytes of a regular expression make such a step more expensive.
 	textStep    = 256
 	patternStep = 64
 )
 
-// costOf is what a leaf costs, as far as its text tells.
+// costOf returns the cost of a leaf, as far as its text shows it.
 func costOf(expr string, kind Kind, delimiter string) int {
 	switch kind {
 	case List:
@@ -46,8 +46,8 @@ func costOf(expr string, kind Kind, delimiter string) int {
 	return 1
 }
 
-// patterns is how many patterns the text of a grain or pillar expression is read as: each
-// of its delimiters may end the keys.
+// patterns returns how many patterns are compiled for the text of a grain or pillar expression: the
+// keys may end at each of its delimiters.
 func patterns(expr, delimiter string) int {
 	n := strings.Count(expr, delimiter)
 	if delimiter != defaultDelimiter {
@@ -56,13 +56,13 @@ func patterns(expr, delimiter string) int {
 	return 1 + n*(n-1)/2
 }
 
-// cost counts what an expression costs while it is parsed.
+// cost sums the cost of an expression while it is parsed.
 type cost struct {
 	sum        int
 	backtracks bool
 }
 
-// leaf parses a leaf if the expression can afford it.
+// leaf parses a leaf if the expression stays below the limit.
 func (c *cost) leaf(expr string, kind Kind, delimiter string) (*leaf, error) {
 	if err := c.add(costOf(expr, kind, delimiter)); err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (c *cost) add(n int) error {
 	return nil
 }
 
-// backtracking is how many patterns of the leaf may go back.
+// backtracking returns how many patterns of the leaf may backtrack.
 func (l *leaf) backtracking() (n int) {
 	switch x := l.test.(type) {
 	case idRegexp:
@@ -100,9 +100,9 @@ func (l *leaf) backtracking() (n int) {
 	return n
 }
 
-// Cost is about what it takes to match the target with one minion, in units of 50 ns.
+// Cost returns the approximate cost to match the target with one minion, in units of 50 ns.
 func (t *Target) Cost() int { return t.cost.sum }
 
-// Backtracks says whether a part needs the engine that may go back, of which nobody can
-// tell how long it takes: that is bounded by a clock.
+// Backtracks reports whether a part needs the backtracking engine. Its time cannot be predicted, so
+// it is limited by a timeout.
 func (t *Target) Backtracks() bool { return t.cost.backtracks }

@@ -12,19 +12,18 @@ import (
 
 const defaultDelimiter = ":"
 
-// maxParts bounds the keys of one expression: each is a place where the keys may
-// end and the pattern begin, and all of them are tried.
+// maxParts limits the keys of one expression: the keys may end and the pattern begin at each
+// delimiter, and all of these are tried.
 const maxParts = 64
 
-// maxSteps bounds the work of one match. Data that repeats the keys of the
-// expression within itself makes the ways to read it double with each level.
+// maxSteps limits the work of one match. If data contains the keys of the expression again within
+// itself, the ways to read it double with each level.
 const maxSteps = 20000
 
 // data compares a value of grains or pillar: key:key:pattern.
 //
-// Since keys and patterns may hold the delimiter themselves, each delimiter is
-// tried as the end of the keys, the last one first. Values and patterns are
-// compared in lower case, keys as they are.
+// Keys and patterns may contain the delimiter themselves, so each delimiter is tried as the end of
+// the keys, the last one first. Values and patterns are compared in lower case, keys exactly.
 type data struct {
 	kind      Kind
 	expr      string
@@ -32,7 +31,7 @@ type data struct {
 	patterns  map[string]pattern // by the text after each delimiter
 }
 
-// pattern is what a value is compared with, in lower case.
+// pattern is compared with a value, in lower case.
 type pattern interface {
 	match(text string) (bool, error)
 }
@@ -65,16 +64,16 @@ func newData(expr string, kind Kind, delimiter string) (*data, error) {
 	return d, nil
 }
 
-// compile prepares each text that can be reached as a pattern: what follows a
-// delimiter, and there what follows a colon, the delimiter of nested data.
+// compile compiles each text that can become a pattern: the text after each delimiter, and in that
+// the text after each colon, the delimiter of nested data.
 func (d *data) compile() error {
 	onlyStars := true
 	for _, text := range tails(d.expr, d.delimiter) {
 		err := d.add(text)
-		// The longest text must be a pattern, or a mistake in it would go by
-		// unseen; shorter ones may begin in the middle of a regular expression.
+		// The longest text must be a valid pattern, otherwise an error in it would not be noticed;
+		// shorter texts may begin in the middle of a regular expression.
 		star := strings.HasPrefix(text, "*"+d.delimiter)
-		if err != nil && onlyStars && !star && text != "*" { // which is any map, and no pattern
+		if err != nil && onlyStars && !star && text != "*" { // it matches any map and is not a pattern
 			return err
 		}
 		onlyStars = onlyStars && star
@@ -85,7 +84,7 @@ func (d *data) compile() error {
 	return nil
 }
 
-// tails returns what follows each delimiter in s, the longest first.
+// tails returns the text after each delimiter in s, the longest first.
 func tails(s, delimiter string) []string {
 	var out []string
 	for {
@@ -118,7 +117,7 @@ func (d *data) add(text string) error {
 	return nil
 }
 
-// dataWord writes the expression as a word of a compound.
+// dataWord returns the expression as a word of a compound.
 func dataWord(expr string, kind Kind, delimiter string) string {
 	letter := map[Kind]string{Grain: "G", GrainPCRE: "P", Pillar: "I", PillarPCRE: "J"}[kind]
 	if delimiter != defaultDelimiter {
@@ -137,14 +136,14 @@ func (d *data) match(f Facts) (bool, error) {
 	return ok && s.err == nil, s.err
 }
 
-// search is one match under way. After an error all its methods return false.
+// search is the state of one match. After an error all its methods return false.
 type search struct {
 	*data
 	steps int
 	err   error
 }
 
-// expression looks for expr in m, each delimiter taken as the end of the keys.
+// expression looks up expr in m, trying each delimiter as the end of the keys.
 func (s *search) expression(m map[string]any, expr, delimiter string) bool {
 	parts := strings.Split(expr, delimiter)
 	for i := len(parts) - 1; i > 0; i-- {
@@ -165,7 +164,7 @@ func (s *search) expression(m map[string]any, expr, delimiter string) bool {
 	return false
 }
 
-// found compares what was found under the keys with the rest of the expression.
+// found compares the value under the keys with the rest of the expression.
 func (s *search) found(v any, rest string) bool {
 	switch x := v.(type) {
 	case map[string]any:
@@ -184,8 +183,8 @@ func (s *search) found(v any, rest string) bool {
 	return s.compare(v, rest)
 }
 
-// mapping compares a map: the rest may be the name of a key, a star for any, an
-// expression of its own, or begin with *: to look under every key.
+// mapping compares a map: the rest may be the name of a key, a star for any key, an expression
+// itself, or *: and an expression to look up under every key.
 func (s *search) mapping(m map[string]any, rest string) bool {
 	rest, wild := strings.CutPrefix(rest, "*"+defaultDelimiter)
 	if rest == "*" {
@@ -222,7 +221,7 @@ func (s *search) anyKey(m map[string]any, rest string) bool {
 	return false
 }
 
-// compare holds one value against the text as a pattern.
+// compare matches one value with the text as a pattern.
 func (s *search) compare(v any, rest string) bool {
 	if s.err != nil {
 		return false
@@ -248,7 +247,7 @@ func (s *search) compare(v any, rest string) bool {
 	return ok && err == nil
 }
 
-// text is a value as Salt's matcher sees it: True, None, 2048.5, ['x', 'y'].
+// text returns a value as Salt's matcher sees it: True, None, 2048.5, ['x', 'y'].
 func text(v any) string {
 	if s, ok := v.(string); ok {
 		return s

@@ -8,14 +8,14 @@ import (
 	"github.com/brinebus/brine/internal/target/pyre"
 )
 
-// leaf is one expression that is not composed of others.
+// leaf is an expression without operators.
 type leaf struct {
-	word string // as it stands in a compound: G@os:Debian
+	word string // as a word of a compound: G@os:Debian
 	kind Kind
 	test tester
 }
 
-// tester is the part of a leaf that looks at the facts.
+// tester is the part of a leaf that checks the facts.
 type tester interface {
 	match(f Facts) (bool, error)
 }
@@ -74,7 +74,7 @@ func (l *leaf) names(in []string) ([]string, bool) {
 	return in, false
 }
 
-// idGlob compares the id with a shell pattern, with regard to case.
+// idGlob compares the id with a shell pattern; case matters.
 type idGlob struct{ *fnmatch.Pattern }
 
 func (g idGlob) match(f Facts) (bool, error) { return g.Match(string(f.ID)), nil }
@@ -89,8 +89,8 @@ func newIDRegexp(expr string) (tester, error) {
 
 func (r idRegexp) match(f Facts) (bool, error) { return r.Match(string(f.ID)) }
 
-// idList compares the id with each of the names, once however often it is written. Names are exact: a blank after
-// a comma belongs to the name, as in Salt; empty names are passed over.
+// idList compares the id with each of the names; repeated names count once. Names are exact: a
+// blank after a comma belongs to the name, as in Salt; empty names are skipped.
 type idList struct {
 	order []string
 	set   map[string]bool

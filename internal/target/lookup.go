@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Lookup follows the keys in m, separated by the delimiter, through maps and
-// lists. Within a list a number is an index, from the end if negative, and
-// another word is looked for in the maps that the list holds, in order.
+// Lookup follows the keys in m, separated by the delimiter, through maps and lists. In a list, a
+// number is an index, from the end if negative; any other key is searched for in the maps of the
+// list, in order.
 //
-// An empty delimiter means a colon. The second result tells a missing key from
-// one whose value is nil.
+// An empty delimiter means a colon. The second result is false if a key is missing; it is true if
+// the value is nil.
 func Lookup(m map[string]any, keys, delimiter string) (any, bool) {
 	if delimiter == "" {
 		delimiter = defaultDelimiter
@@ -31,7 +31,7 @@ func Lookup(m map[string]any, keys, delimiter string) (any, bool) {
 	return at, true
 }
 
-// member finds key in the maps of the list, else takes it as an index.
+// member looks up key in the maps of the list, and then as an index.
 func member(list []any, key string) (any, bool) {
 	for _, v := range list {
 		if m, ok := v.(map[string]any); ok {

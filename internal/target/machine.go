@@ -10,22 +10,22 @@ import (
 	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
-// machine reads an id letter by letter. A state is a text that says all about what
-// was read; texts that are equal are one state. No state has the byte 0xff.
+// machine reads an id character by character. A state is a text that contains everything about what
+// was read; equal texts are the same state. No state contains the byte 0xff.
 type machine interface {
 	start() string
 	step(state string, c byte) string
 	accepts(state string) bool
-	// ranges names characters that are read alike: all in a range, and all that
-	// are in none.
+	// ranges calls the function with ranges of characters. All characters in a range have the same
+	// effect, and so do all characters outside of all ranges.
 	ranges(func(from, to rune))
 }
 
-// maxMachine is how many places a machine may have: one byte stands for each.
+// maxMachine is the maximum number of positions in a machine: one byte stands for each.
 const maxMachine = 250
 
-// newMachine returns nil for leaves that are not about ids, and for those that are
-// too large or look around themselves.
+// newMachine returns nil for leaves that are not about ids, and for those that are too large or
+// need lookaround.
 func newMachine(l *leaf) machine {
 	switch x := l.test.(type) {
 	case idGlob:
@@ -40,7 +40,7 @@ func newMachine(l *leaf) machine {
 	return nil
 }
 
-// globMachine has the places in the pattern that the id may have come to.
+// globMachine's states are the positions in the pattern that the id may have reached.
 type globMachine []fnmatch.Token // literal text in single characters
 
 func newGlobMachine(p *fnmatch.Pattern) machine {
@@ -60,7 +60,7 @@ func newGlobMachine(p *fnmatch.Pattern) machine {
 	return m
 }
 
-// close adds the places behind stars, which may stand for nothing.
+// close adds the positions after stars, which may match nothing.
 func (m globMachine) close(places []byte) string {
 	for i := 0; i < len(places); i++ {
 		at := places[i]
@@ -105,15 +105,14 @@ func (m globMachine) ranges(f func(from, to rune)) {
 
 func (m globMachine) accepts(state string) bool { return strings.IndexByte(state, byte(len(m))) >= 0 }
 
-// listMachine has the names that begin with what was read: from, to, and how many
-// letters that is.
+// listMachine has the names, sorted.
 type listMachine struct{ names []string }
 
 func newListMachine(order []string) machine {
 	return listMachine{slices.Sorted(slices.Values(order))}
 }
 
-// The state is what was read, "" for nothing, and dead once no name begins with it.
+// The state is the text read so far, "" for none, and dead when no name begins with it.
 const dead = "\x00"
 
 func (m listMachine) start() string { return "" }
@@ -142,16 +141,15 @@ func (m listMachine) accepts(state string) bool {
 	return ok
 }
 
-// regexpMachine runs all threads of a regular expression side by side. It matches
-// the beginning of the id, as Salt does: once it has matched, it has for all that
-// follows.
+// regexpMachine runs all threads of a regular expression in parallel. It matches the beginning of
+// the id, as Salt does: after a match, any further text matches too.
 type regexpMachine struct{ prog *syntax.Prog }
 
 // The first byte of a state.
 const (
 	atStart = "s"
 	further = "f"
-	matched = "m" // and nothing follows
+	matched = "m" // and no bytes follow
 )
 
 func newRegexpMachine(expr string) machine {
@@ -171,7 +169,7 @@ func newRegexpMachine(expr string) machine {
 	return regexpMachine{prog}
 }
 
-// threads follows everything that reads no letter. An id has one line.
+// threads follows all instructions that read no character. An id has one line.
 func (m regexpMachine) threads(state string, ends bool) (reading []uint32, match bool) {
 	var holds syntax.EmptyOp
 	if state[:1] == atStart {
@@ -233,7 +231,7 @@ func (m regexpMachine) step(state string, c byte) string {
 
 func (m regexpMachine) ranges(f func(from, to rune)) {
 	for _, in := range m.prog.Inst {
-		if len(in.Rune) == 1 { // as it is, or in any case
+		if len(in.Rune) == 1 { // exactly, or in either case
 			f(in.Rune[0], in.Rune[0])
 			for c := unicode.SimpleFold(in.Rune[0]); c != in.Rune[0]; c = unicode.SimpleFold(c) {
 				f(c, c)

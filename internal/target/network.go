@@ -10,15 +10,16 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// network is a network, compared with the grain ipv4 or ipv6 by its family. An IPv4
-// address written as IPv6 is IPv6.
+// network is a network, compared with the grain ipv4 or ipv6, depending on its family. An IPv4
+// address in IPv6 form counts as IPv6.
 type network struct{ prefix netip.Prefix }
 
-// address is one address, likewise. A zone belongs to it: fe80::1%eth0 is not fe80::1.
+// address is one address, compared in the same way. A zone is part of it: fe80::1%eth0 is not
+// fe80::1.
 type address struct{ netip.Addr }
 
-// parseNetwork reads an address, address/length or, for IPv4, address/mask with
-// a net mask or a host mask.
+// parseNetwork parses an address, address/length or, for IPv4, address/mask with a net mask or a
+// host mask.
 func parseNetwork(expr string) (tester, error) {
 	if a, err := netip.ParseAddr(expr); err == nil {
 		return address{a}, nil
@@ -37,7 +38,7 @@ func parseNetwork(expr string) (tester, error) {
 	return network{p}, nil
 }
 
-// parseMask reads 10.0.0.0/255.255.255.0 and 10.0.0.0/0.0.0.255.
+// parseMask parses 10.0.0.0/255.255.255.0 and 10.0.0.0/0.0.0.255.
 func parseMask(expr string) (netip.Prefix, bool) {
 	left, right, _ := strings.Cut(expr, "/")
 	a, err := netip.ParseAddr(left)
@@ -65,7 +66,7 @@ func (a address) match(f Facts) (bool, error) {
 	return anyAddress(f, a.Addr, func(b netip.Addr) bool { return a.Addr == b }), nil
 }
 
-// anyAddress tells whether a minion has an address, of the family of one, that is meant.
+// anyAddress reports whether meant is true for an address of the minion in the same family.
 func anyAddress(f Facts, family netip.Addr, meant func(netip.Addr) bool) bool {
 	key := "ipv6"
 	if family.Is4() {

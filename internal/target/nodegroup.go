@@ -8,19 +8,19 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// nodegroups resolves the words of one expression. A group is parsed where it is
-// named and stays one operand: "not N@x" negates all of it, whatever it is made
-// of. One that begins with "not" and has no other operand cannot be negated, as in Salt,
-// which pastes its words into the expression.
+// nodegroups resolves the words of one expression. A group is parsed where it is named and stays
+// one operand: "not N@x" negates all of it, whatever it contains. A group that begins with "not"
+// and has no other operand cannot be negated, as in Salt, which pastes its words into the
+// expression.
 type nodegroups struct {
 	defined map[string]any
 	within  []string // the groups that are being resolved
 	words   int      // resolved so far
-	cost    cost     // of what was parsed so far
+	cost    cost     // of everything parsed so far
 }
 
-// expression parses the words of a text, which it returns with one blank between them. Too many are
-// counted before they are taken apart.
+// expression parses the words of a text, and also returns them with one blank between them. The
+// words are counted before the text is split, so that too many are refused early.
 func (ng *nodegroups) expression(text string) (string, node, error) {
 	n := 0
 	for range strings.FieldsSeq(text) {
@@ -50,8 +50,9 @@ func (ng *nodegroups) parse(words []string) (node, error) {
 
 var errTooManyWords = fmt.Errorf("with its nodegroups it has more than %d words", maxWords)
 
-// afford refuses words whose text alone says that they cost too much, before the first of them is
-// compiled: of thousands of regular expressions that takes a hundred times longer than to count them.
+// afford refuses words whose text alone shows that they cost too much, before the first one is
+// compiled: compiling thousands of regular expressions takes a hundred times longer than counting
+// them.
 func (ng *nodegroups) afford(words []string) error {
 	all := ng.cost
 	for _, word := range words {
@@ -118,7 +119,7 @@ func (ng *nodegroups) unknown(name string) error {
 	return salt.WithHint(err, "the nodegroups are "+strings.Join(names[:min(len(names), 20)], ", "))
 }
 
-// definition reads the value of a group: a string of words, or a list of them.
+// definition reads the value of a group: a string of words, or a list of words.
 func definition(value any) ([]string, error) {
 	switch x := value.(type) {
 	case string:
@@ -139,8 +140,8 @@ func definition(value any) ([]string, error) {
 	return nil, fmt.Errorf("its value is neither text nor a list")
 }
 
-// checkWords refuses empty words and white space within words, since a published
-// expression could not carry them.
+// checkWords refuses empty words and white space within words, since a published expression cannot
+// contain them.
 func checkWords(words []string) ([]string, error) {
 	for i, w := range words {
 		if fields := strings.Fields(w); len(fields) != 1 || fields[0] != w {
@@ -155,9 +156,8 @@ func isOperator(word string) bool {
 	return slices.Contains([]string{"and", "or", "not", "(", ")"}, word)
 }
 
-// asList turns a group without operators, letters and stars into the list of
-// minions that it is, or into a regular expression if it looks like one. This
-// is Salt's rule.
+// asList converts a group without operators, letters and stars into the list of minions that it is,
+// or into a regular expression if it looks like one. This is Salt's rule.
 func asList(words []string) []string {
 	regexpLike := false
 	for _, w := range words {

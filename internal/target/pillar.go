@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// PillarWord is a part of a target that looks at pillar.
+// PillarWord is a part of a target that uses pillar.
 type PillarWord struct {
-	Word string   // as it stands in a compound: I@role:web
-	Keys []string // what stands between its delimiters: role, web
+	Word string   // as in a compound: I@role:web
+	Keys []string // the texts between its delimiters: role, web
 }
 
-// PillarWords returns the parts that look at pillar, with those of nodegroups.
+// PillarWords returns the parts that use pillar, including those of nodegroups.
 func (t *Target) PillarWords() []PillarWord {
 	if !t.NeedsPillar() {
 		return nil
@@ -41,8 +41,8 @@ func pillarWords(n node, in []PillarWord) []PillarWord {
 	return in
 }
 
-// Below tells whether the word looks at nothing but what is below a key of pillar,
-// which is the path to it: keys that are compared as they are.
+// Below reports whether the word uses only data below a key of pillar. path leads to that key; its
+// keys are compared exactly.
 func (w PillarWord) Below(path []string) bool {
 	return len(w.Keys) > len(path) && slices.Equal(w.Keys[:len(path)], path)
 }

@@ -1,15 +1,14 @@
-// Package target decides which minions an expression means: globs, regular
-// expressions, lists, grains, pillar, addresses, nodegroups and the compound of
-// them all, as the salt command and every access rule write them.
+// Package target decides which minions an expression matches: globs, regular expressions,
+// lists, grains, pillar, addresses, nodegroups and compounds of them, as in the salt command
+// and in every access rule.
 //
 //	web*
 //	G@os:Debian and ( E@web\d+ or L@db1,db2 ) and not I@role:test
 //
-// An expression is parsed once and then matched against the facts of one minion
-// at a time. What cannot be understood is an error at the parsing and never an
-// empty match, since "no minion matched" would hide the mistake. The package
-// knows no minions: where facts come from, and which minions exist, is the
-// caller's knowledge.
+// An expression is parsed once and then matched with the facts of one minion at a time. An
+// invalid expression is an error when it is parsed and never an empty match, since "no minion
+// matched" would hide the mistake. The package knows no minions: the caller knows which exist,
+// and has their facts.
 package target
 
 import (
@@ -27,27 +26,25 @@ import (
 
 // Errors that Parse and Match wrap.
 var (
-	// ErrSyntax: the expression cannot be understood.
+	// ErrSyntax: the expression is invalid.
 	ErrSyntax = errors.New("invalid target expression")
-	// ErrNodegroup: a nodegroup that is unknown, contains itself or has no
-	// expression as its value. What comes with ErrSyntax beside it is a mistake
-	// in the definition of a known group.
+	// ErrNodegroup: a nodegroup is unknown, contains itself or has no expression as its value. If
+	// the error also wraps ErrSyntax, the definition of a known group has an error.
 	ErrNodegroup = errors.New("invalid nodegroup")
-	// ErrKind: a kind of target that does not exist.
+	// ErrKind: the target type does not exist.
 	ErrKind = errors.New("unknown target type")
-	// ErrTooExpensive: the answer was not found within the bounds of Match.
+	// ErrTooExpensive: the answer was not found within the limits of Match.
 	ErrTooExpensive = errors.New("target is too expensive to match")
 )
 
-// MaxPattern is the longest glob or grain expression in bytes; regular
-// expressions have the bound of package pyre. Lists have none of ours: ten
-// thousand names are an honest target.
+// MaxPattern is the longest glob or grain expression in bytes; package pyre limits regular
+// expressions. Lists have no such limit: ten thousand names are a legitimate target.
 const MaxPattern = 4096
 
-// Kind is the language of an expression, by Salt's name for it.
+// Kind is the type of an expression, by Salt's name for it.
 type Kind string
 
-// The kinds, by the names that travel in jobs and events as tgt_type.
+// The kinds, by the names that jobs and events use as tgt_type.
 const (
 	Glob        Kind = "glob"
 	PCRE        Kind = "pcre"
@@ -62,11 +59,11 @@ const (
 	Compound    Kind = "compound"
 )
 
-// kinds lists them for ParseKind and its message.
+// kinds lists them for ParseKind and its error message.
 var kinds = []Kind{Compound, Glob, Grain, GrainPCRE, IPCIDR, List, Nodegroup, PCRE, Pillar, PillarExact, PillarPCRE}
 
-// ParseKind reads a tgt_type. A name written with capitals is refused, as Salt
-// does; so is the empty one: a caller that means the default says Glob.
+// ParseKind parses a tgt_type. A name with capital letters is refused, as in Salt; so is the empty
+// one: a caller that means the default passes Glob.
 func ParseKind(s string) (Kind, error) {
 	if k := Kind(s); slices.Contains(kinds, k) {
 		return k, nil
@@ -79,40 +76,37 @@ func ParseKind(s string) (Kind, error) {
 	return "", salt.WithHint(err, "the types are "+strings.Join(names, ", "))
 }
 
-// Facts are what one minion is known by. Grains and Pillar hold the types of
-// package value; nil means that nothing is known, so nothing there matches.
-// Match reads them and keeps nothing.
+// Facts is what is known of one minion. Grains and Pillar contain the types of package value; nil
+// means that nothing is known, so nothing matches. Match does not change them or keep them.
 type Facts struct {
 	ID     salt.MinionID
 	Grains map[string]any
 	Pillar map[string]any
 }
 
-// Options are what an expression depends on beside its text.
+// Options are further input to Parse besides the text.
 type Options struct {
-	// Delimiter between the keys of a grain or pillar expression; empty means
-	// a colon. It does not reach into compounds, where each word may bring
-	// its own: G|@ec2|tags. PillarPCRE takes no other than a colon, since Salt's
-	// minions do not look at it, except in a Question.
+	// Delimiter between the keys of a grain or pillar expression; empty means a colon. It does not
+	// apply to words of compounds, which may have their own: G|@ec2|tags. PillarPCRE accepts only a
+	// colon, since Salt's minions ignore the delimiter there, except in a Question.
 	Delimiter string
-	// Question: the expression is asked about, as by match.*, and is no job's.
+	// Question: the expression is only evaluated, as by match.*, and not the target of a job.
 	Question bool
-	// Nodegroups by name, each a string or a list of strings, as in the
-	// master's configuration.
+	// Nodegroups by name, each a string or a list of strings, as in the master's configuration.
 	Nodegroups map[string]any
 }
 
-// Target is a parsed expression. It may be used by many goroutines at once.
+// Target is a parsed expression. Its methods may be called concurrently.
 type Target struct {
 	kind    Kind
 	text    string // as written, normalised
 	root    node
 	cost    cost
-	expired atomic.Bool // a match took too long: the next would as well
+	expired atomic.Bool // a match took too long: the next one would too
 }
 
-// Parse reads an expression of the given kind. Words of a list are separated by
-// commas, words of a compound by white space.
+// Parse parses an expression of the given kind. Words of a list are separated by commas, words of a
+// compound by white space.
 func Parse(expr string, kind Kind, opt Options) (*Target, error) {
 	if opt.Delimiter == "" {
 		opt.Delimiter = defaultDelimiter
@@ -149,8 +143,8 @@ func Parse(expr string, kind Kind, opt Options) (*Target, error) {
 	return t, nil
 }
 
-// onlyColon refuses another delimiter for the target of a job. Salt's master would take it,
-// its minions not.
+// onlyColon refuses another delimiter for the target of a job. Salt's master would accept it, but
+// its minions would not.
 func onlyColon(expr string, opt Options) error {
 	delimiter := opt.Delimiter
 	if delimiter == defaultDelimiter || opt.Question {
@@ -160,8 +154,8 @@ func onlyColon(expr string, opt Options) error {
 		"in a compound each word may bring its own: J"+delimiter+"@"+expr)
 }
 
-// Text writes a target that was given as a value: a list of names for the kind list, and of
-// words for a compound; any other kind takes a text, or a number that is one.
+// Text converts a target that was given as a value to text: a list of names for the kind list, and
+// of words for a compound; any other kind accepts a text, or a number, which becomes text.
 func Text(v any, kind Kind) (string, error) {
 	switch x := v.(type) {
 	case string:
@@ -184,10 +178,9 @@ func Text(v any, kind Kind) (string, error) {
 	return "", fmt.Errorf("a target is text, not %s", value.Repr(v))
 }
 
-// Match tells whether the minion with these facts is meant. An error means that
-// it is not known; the minion must then be left out. After a match that took too
-// long all further ones fail at once, so that a target costs its bound only once
-// and not for each of ten thousand minions.
+// Match reports whether the minion with these facts is a target. An error means that this is
+// unknown; the minion must then be left out. After a match that took too long all further ones fail
+// at once, so that a target costs its limit only once and not for each of ten thousand minions.
 func (t *Target) Match(f Facts) (bool, error) {
 	if t.expired.Load() {
 		return false, fmt.Errorf("%w: %q", ErrTooExpensive, t.text)
@@ -203,12 +196,12 @@ func (t *Target) Match(f Facts) (bool, error) {
 // Kind returns the kind that the expression was parsed as.
 func (t *Target) Kind() Kind { return t.kind }
 
-// String returns the expression as it was written, except that the words of a
-// compound have one blank between them. Parsing it again gives the same target.
+// String returns the expression as it was written, except that the words of a compound have one
+// blank between them. Parsing it again gives the same target.
 func (t *Target) String() string { return t.text }
 
-// Published returns the expression with its nodegroups resolved: what is sent to
-// minions, which know no nodegroups. A delimiter must travel beside it.
+// Published returns the expression with its nodegroups resolved, as it is sent to minions, which
+// know no nodegroups. A delimiter must be sent with it.
 func (t *Target) Published() (expr string, kind Kind) {
 	switch t.kind {
 	case Nodegroup, Compound:
@@ -217,17 +210,16 @@ func (t *Target) Published() (expr string, kind Kind) {
 	return t.text, t.kind
 }
 
-// NeedsGrains tells whether the answer depends on grains; without them a minion
-// of which nothing is stored cannot be judged.
+// NeedsGrains reports whether the answer depends on grains; if so, a minion without stored grains
+// cannot be matched.
 func (t *Target) NeedsGrains() bool { return t.root.needs(needGrains) }
 
-// NeedsPillar tells whether the answer depends on pillar.
+// NeedsPillar reports whether the answer depends on pillar.
 func (t *Target) NeedsPillar() bool { return t.root.needs(needPillar) }
 
-// IDs returns the only ids that can match, in the order written, if the
-// expression names them: a list, a glob without wildcards, or a compound of
-// those joined by "or". For all other expressions it returns false. Names that
-// no minion can have are left out; Impossible has them.
+// IDs returns the only ids that can match, in the order written, if the expression names them: a
+// list, a glob without wildcards, or a compound of those joined by "or". For all other expressions
+// it returns false. Names that no minion can have are left out; Impossible returns them.
 func (t *Target) IDs() ([]salt.MinionID, bool) {
 	names, ok := t.root.names(nil)
 	if !ok {
@@ -242,8 +234,8 @@ func (t *Target) IDs() ([]salt.MinionID, bool) {
 	return ids, true
 }
 
-// Impossible returns the names that the expression lists and no minion can have,
-// such as "web 2", so that a caller can report them as missing.
+// Impossible returns the names in the expression that no minion can have, such as "web 2", so that
+// a caller can report them as missing.
 func (t *Target) Impossible() []string {
 	names, _ := t.root.names(nil)
 	var bad []string
@@ -255,7 +247,7 @@ func (t *Target) Impossible() []string {
 	return bad
 }
 
-// unique drops repetitions and keeps the order.
+// unique removes repetitions and keeps the order.
 func unique(names []string) []string {
 	seen := make(map[string]bool, len(names))
 	return slices.DeleteFunc(slices.Clone(names), func(s string) bool {

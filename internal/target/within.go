@@ -8,22 +8,21 @@ import (
 	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
-// Within tells whether t means no minion that s does not mean, whatever minions
-// there are: by what the two expressions say, not by whom they match today. So the
-// answer gives away nothing about minions. It errs towards no.
+// Within reports whether t can only match minions that s matches, whatever minions exist: it
+// compares the two expressions, not the minions they match today. So the answer reveals nothing
+// about minions. If this cannot be proven, the answer is no.
 //
-// Ids that t names outright are the exception: named is asked for each whether s
-// means it. It is told about ids without a minion too. The work is taken off
-// effort; without any left nothing is proven.
+// Ids that t names explicitly are the exception: named is called for each, also for ids without a
+// minion, and reports whether s matches it. The work is subtracted from effort; when it reaches
+// zero nothing more is proven.
 func (t *Target) Within(s *Target, named func(salt.MinionID) bool, effort *Effort) bool {
 	return effort.within(t.root, s.root, named)
 }
 
-// Effort is how much may be spent on proofs, in steps of some 100 ns.
+// Effort is how much work may be spent on proofs, in steps of some 100 ns.
 type Effort int
 
-// DefaultEffort is enough for thousands of rules, and costs tens of milliseconds
-// where somebody tries.
+// DefaultEffort is enough for thousands of rules; a deliberate attack costs tens of milliseconds.
 const DefaultEffort Effort = 100_000
 
 func (e *Effort) within(n, s node, named func(salt.MinionID) bool) bool {
@@ -65,7 +64,7 @@ func (e *Effort) within(n, s node, named func(salt.MinionID) bool) bool {
 	return len(p.facts) <= maxProofFacts && p.holds(e)
 }
 
-// apart tells of two globs that begin with different text, which spares the proof.
+// apart reports whether two globs begin with different text, which makes the proof unnecessary.
 func apart(a, b *leaf) bool {
 	x, ok := a.test.(idGlob)
 	y, also := b.test.(idGlob)
@@ -76,7 +75,7 @@ func apart(a, b *leaf) bool {
 	return !strings.HasPrefix(p, q) && !strings.HasPrefix(q, p)
 }
 
-// allNamed passes over names that no minion can have: they mean nobody.
+// allNamed skips names that no minion can have: they match nothing.
 func allNamed(names []string, named func(salt.MinionID) bool) bool {
 	all := true
 	for _, name := range unique(names) {
@@ -86,14 +85,13 @@ func allNamed(names []string, named func(salt.MinionID) bool) bool {
 	return all
 }
 
-// MeansByID tells whether t means a minion of which nothing but the id is known,
-// whatever its grains and pillar are.
+// MeansByID reports whether t matches a minion by its id alone, whatever its grains and pillar are.
 func (t *Target) MeansByID(id salt.MinionID) bool {
 	sure, _ := byID(t.root, Facts{ID: id})
 	return sure
 }
 
-// byID tells whether a part is true by the id alone, and whether it can be true.
+// byID reports whether a part is certainly true by the id alone, and whether it can be true.
 func byID(n node, f Facts) (sure, possible bool) {
 	switch x := n.(type) {
 	case group:
@@ -122,18 +120,17 @@ func byID(n node, f Facts) (sure, possible bool) {
 	return sure, possible
 }
 
-// maxProofFacts bounds the leaves about grains and pillar: each doubles the cases.
-// What has more is not proven.
+// maxProofFacts limits the leaves about grains and pillar: each doubles the cases. With more,
+// nothing is proven.
 const maxProofFacts = 6
 
-// proof tries whether n implies s. Leaves about ids are languages, and all ids are
-// gone through; leaves about grains and pillar are true or false as they please,
-// but for those that imply each other.
+// proof checks whether n implies s. Leaves about ids are languages, and all ids are tried; leaves
+// about grains and pillar can be true or false in any combination, unless one implies another.
 type proof struct {
 	n, s   node
 	leaves map[string]*leaf // by word
 	ids    map[string]int   // words that are languages: an index of machines
-	facts  map[string]int   // the others
+	facts  map[string]int   // the other words
 
 	machines  []machine
 	idTruth   []bool
@@ -187,7 +184,7 @@ func (p *proof) collect(n node) {
 	}
 }
 
-// truth is the value of a part in the case that is looked at.
+// truth returns the value of a part in the current case.
 func (p *proof) truth(n node) bool {
 	switch x := n.(type) {
 	case group:
@@ -216,7 +213,7 @@ func (p *proof) truth(n node) bool {
 	return false
 }
 
-// always tells whether ok holds for all facts that can be.
+// always reports whether ok is true for all possible facts.
 func (p *proof) always(ok func() bool) bool {
 	for set := range 1 << len(p.factTruth) {
 		for i := range p.factTruth {
@@ -238,7 +235,7 @@ func (p *proof) possible() bool {
 	return true
 }
 
-// holds goes through all ids: each is a path through the states of the machines.
+// holds tries all ids: each is a path through the states of the machines.
 func (p *proof) holds(e *Effort) bool {
 	letters := p.letters()
 	start := make([]string, len(p.machines))
@@ -268,7 +265,7 @@ func (p *proof) holds(e *Effort) bool {
 	return true
 }
 
-// impliedBy tells whether n implies s for an id that ends in these states.
+// impliedBy reports whether n implies s for an id that ends in these states.
 func (p *proof) impliedBy(states []string) bool {
 	for i, m := range p.machines {
 		p.idTruth[i] = m.accepts(states[i])
@@ -284,8 +281,8 @@ func (p *proof) step(states []string, c byte) []string {
 	return next
 }
 
-// letters are those that the machines may tell apart: of the characters that an id
-// may have, see salt.ParseMinionID, one between each two bounds.
+// letters returns characters that the machines may distinguish: of those allowed in an id, see
+// salt.ParseMinionID, one between each two bounds.
 func (p *proof) letters() string {
 	var bound [utf8.RuneSelf + 1]bool
 	for _, m := range p.machines {
@@ -302,8 +299,8 @@ func (p *proof) letters() string {
 	return some
 }
 
-// implies tells whether a, about grains or pillar, is true only where b is: b asks
-// for any value of a key, or has a glob for the value that a has.
+// implies reports whether a, about grains or pillar, is true only if b is: b accepts any value of a
+// key, or has a glob for the value in a.
 func (l *leaf) implies(b *leaf) bool {
 	x, ok := l.test.(*data)
 	y, also := b.test.(*data)

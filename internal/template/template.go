@@ -1,8 +1,7 @@
-// Package template has templates rendered by the program salt-template: a process that
-// is ended when it takes too long or too much memory, so that no template holds up or
-// fills a daemon.
+// Package template renders templates with the program salt-template: a process that is killed if it
+// takes too long or too much memory, so that no template blocks or fills a daemon.
 //
-// It knows no syntax; package jinja below it does, which only that program has.
+// It knows no syntax; package jinja does, which only that program links.
 package template
 
 import (
@@ -23,8 +22,8 @@ import (
 // Program is the name of the program.
 const Program = "salt-template"
 
-// Bounds of one template. A megabyte of text is more than any configuration file has; values
-// have a bound since they are copied.
+// Limits of one template. No configuration file has a megabyte of text; values have a limit since
+// they are copied.
 const (
 	MaxText   = 1 << 20
 	MaxOutput = 16 << 20
@@ -32,16 +31,16 @@ const (
 	maxTime   = 10 * time.Second
 )
 
-// Order is what the program is told, as JSON on its standard input. It answers with the text on
-// standard output, or with a Mistake as JSON on standard error and the exit code 1.
+// Order is the input of the program, as JSON on its standard input. The program writes the text to
+// standard output, or a Mistake as JSON to standard error, with exit code 1.
 type Order struct {
 	Text   string      `json:"text"`
 	Values value.Value `json:"values"` // the names that the template sees
 }
 
-// Mistake is an error in a template. It has no value of any name in it.
+// Mistake is an error in a template. It contains no values.
 type Mistake struct {
-	Line int    `json:"line"` // from 1; 0 when it is not known
+	Line int    `json:"line"` // from 1; 0 if unknown
 	Text string `json:"text"`
 }
 
@@ -53,18 +52,18 @@ func (m *Mistake) Error() string {
 	return "template: " + m.Text
 }
 
-// AtLine is the place and what is wrong there.
+// AtLine returns the line and the error there.
 func (m *Mistake) AtLine() (line int, text string) { return m.Line, m.Text }
 
 var errLimit = &Mistake{Text: fmt.Sprintf("it takes more time, memory or depth than a template may have, or makes more than %d MiB", MaxOutput>>20)}
 
-// Renderer starts the program, which is named by its path.
+// Renderer is the path of the program.
 type Renderer string
 
-// Beside is the renderer that was installed with this program.
+// Beside returns the renderer that was installed with this program.
 func Beside() Renderer { return Renderer(process.Beside(Program)) }
 
-// Render returns what a template makes of the values; an error of the template is a *Mistake.
+// Render returns the output of a template for the values; an error in the template is a *Mistake.
 func (r Renderer) Render(ctx context.Context, text string, values map[string]any) (string, error) {
 	if len(text) > MaxText {
 		return "", &Mistake{Text: fmt.Sprintf("it is longer than %d bytes", MaxText)}
@@ -88,11 +87,10 @@ func (r Renderer) Render(ctx context.Context, text string, values map[string]any
 	return answer(end)
 }
 
-// crashed is the exit code of a program of Go whose stack was too deep.
+// crashed is the exit code of a Go program after a stack overflow.
 const crashed = 2
 
-// answer reads how the program has ended. One that was killed or that has crashed has gone beyond
-// what it may.
+// answer reads how the program ended. If it was killed or crashed, it exceeded its limits.
 func answer(end process.Ending) (string, error) {
 	if end.Code == 0 && !end.TimedOut {
 		return end.Stdout, nil
@@ -107,7 +105,7 @@ func answer(end process.Ending) (string, error) {
 	return "", errors.Join(errors.New("the template was not rendered"), end.Failure(Program))
 }
 
-// Values are the names that a template of a minion sees.
+// Values returns the names that a template of a minion can use.
 func Values(id salt.MinionID, grains, pillar map[string]any) map[string]any {
 	return map[string]any{"grains": orEmpty(grains), "pillar": orEmpty(pillar), "opts": map[string]any{"id": string(id)}}
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,13 +18,12 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// usualPing is how often a silent connection is tried out where the configuration
-// does not say.
+// usualPing is how often a silent connection is pinged if the configuration does not say.
 const usualPing = 10 * time.Second
 
-// FromConfig describes an attempt at the master that the configuration names like
-// this, as it wants it. It reads the verification key; that it is no use shows in
-// the judgement of the master.
+// FromConfig returns the options for an attempt at the master name, according to the
+// configuration. It reads the verification key; if that is unusable, the check of the master
+// fails.
 func FromConfig(cfg *config.Minion, key *pki.PrivateKey, name string, log *slog.Logger) Options {
 	address := WithPort(name, cfg.MasterPort)
 	o := Options{
@@ -35,7 +35,7 @@ func FromConfig(cfg *config.Minion, key *pki.PrivateKey, name string, log *slog.
 		},
 	}
 	if cfg.MasterAliveInterval > 0 {
-		o.PingInterval = cfg.MasterAliveInterval * 2 / 3 // a loss is seen after two of them, which leaves time for the next master
+		o.PingInterval = cfg.MasterAliveInterval * 2 / 3 // a loss is noticed after two pings, which leaves time for the next master
 	}
 	if o.Trust.Verify {
 		o.Trust.VerifyKey, o.Trust.VerifyErr = loadVerifyKey(o.Trust.VerifyFile)
@@ -46,12 +46,12 @@ func FromConfig(cfg *config.Minion, key *pki.PrivateKey, name string, log *slog.
 	return o
 }
 
-// firstUses are the words of master_trust_on_first_use. Another word, which the
-// configuration does not let pass, would be the strict FirstOnly.
+// firstUses are the values of master_trust_on_first_use. An unknown value, which the
+// configuration refuses, would be the strict FirstOnly.
 var firstUses = map[string]FirstUse{"first": FirstOnly, "each": EachMaster, "never": NeverFirst}
 
-// loadVerifyKey reads the key that signatures are checked with. One that is missing
-// is neither a key nor an error.
+// loadVerifyKey reads the key that signatures are checked with. If the file is missing, it
+// returns the zero key and no error.
 func loadVerifyKey(file string) (pki.PublicKey, error) {
 	key, err := pki.LoadPublic(file)
 	switch {
@@ -65,9 +65,8 @@ func loadVerifyKey(file string) (pki.PublicKey, error) {
 		"copy the public half of the masters' signing pair to "+file)
 }
 
-// pinFile is where the key of the master at this address is kept. Masters of a list
-// have keys of their own: each is pinned by its address, and stays so when it is the
-// only one later.
+// pinFile returns the file with the key of the master at this address. Each master of a list is
+// pinned by its address, and stays so if it later is the only one.
 func pinFile(cfg *config.Minion, address string) string {
 	file := filepath.Join(cfg.PKIDir, "minion_master."+event.Escape(address)+".pub")
 	if cfg.MasterIsList && len(cfg.Master) > 1 {
@@ -79,14 +78,21 @@ func pinFile(cfg *config.Minion, address string) string {
 	return filepath.Join(cfg.PKIDir, plainPin)
 }
 
-// WithPort adds the port to a host that has none. An IPv6 address may stand with
-// or without brackets.
+// WithPort appends the port to a host without one. An IPv6 address may have brackets or not.
 func WithPort(host string, port int) string {
 	if h, p, err := net.SplitHostPort(host); err == nil && h != "" && p != "" {
-		return net.JoinHostPort(h, p)
+		return net.JoinHostPort(canonical(h), p)
 	}
 	if len(host) > 2 && host[0] == '[' && host[len(host)-1] == ']' {
 		host = host[1 : len(host)-1]
 	}
-	return net.JoinHostPort(host, strconv.Itoa(port))
+	return net.JoinHostPort(canonical(host), strconv.Itoa(port))
+}
+
+// canonical writes an address in the usual way; a name stays as it is.
+func canonical(host string) string {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return a.String()
+	}
+	return host
 }

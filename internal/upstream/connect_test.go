@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -237,7 +238,7 @@ func TestCallerAsksForLess(t *testing.T) {
 	})
 }
 
-// What others could have written is no reason to trust a master, nor to trust a
+// What others could have written is not a reason to trust a master, nor to trust a
 // new one.
 func TestPinFileThatIsNoProof(t *testing.T) {
 	t.Parallel()
@@ -384,6 +385,28 @@ func TestNoMaster(t *testing.T) {
 			}
 			expectPin(t, o, nil)
 		})
+	}
+}
+
+// TestALossIsSeenInTime: within two of master_alive_interval a master that answers no longer
+// is given up and the next one is in use. The client ends a connection when it would have to
+// send one more ping than may be without an answer.
+func TestALossIsSeenInTime(t *testing.T) {
+	t.Parallel()
+	for _, alive := range []time.Duration{time.Second, 30 * time.Second, 0} {
+		m := startMaster(t, protocol.KeyAccepted)
+		o := m.options(t)
+		cfg := &config.Minion{MasterAliveInterval: alive}
+		cfg.PKIDir = t.TempDir()
+		o.PingInterval = upstream.FromConfig(cfg, o.Key, "127.0.0.1", bustest.Log(t)).PingInterval
+		most := 2*alive - alive/2 // the rest is for the next master
+		if alive == 0 {
+			most = 20 * time.Second
+		}
+		in := connect(t, o).NC.Opts
+		if seen := in.PingInterval * time.Duration(in.MaxPingsOut+1); seen > most || seen < alive {
+			t.Errorf("master_alive_interval %s: a loss is seen after %s, want %s at most", alive, seen, most)
+		}
 	}
 }
 

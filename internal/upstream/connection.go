@@ -1,11 +1,9 @@
-// Package upstream is a minion's way to its masters. [Connect] makes one attempt at one
-// master: it proves who both are, and asks whether the minion is accepted; salt-call and
-// the daemon share it. An [Uplink] keeps a connection to one master of a list for as
-// long as the daemon runs, and [Uplinks] are those to all masters that are in use at the
-// same time.
+// Package upstream connects a minion to its masters. [Connect] makes one attempt at one master:
+// both sides prove their keys, and the minion asks whether its key is accepted; salt-call and
+// the daemon share it. An [Uplink] keeps a connection to one master of a list as long as the
+// daemon runs, and [Uplinks] are those to all masters in use at the same time.
 //
-// It runs no job, and keeps nothing for a master that is away: what is done with a
-// [Session] is for a [Daemon].
+// It runs no jobs, and stores nothing for a master that is away: a [Daemon] uses the [Session].
 package upstream
 
 import (
@@ -27,8 +25,8 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Errors that say why a master is refused or refuses. Another error means that
-// it could not be reached, and that trying again is right.
+// Why a master was refused or refuses. Any other error means that it could not be reached, and
+// that another attempt makes sense.
 var (
 	ErrMasterKey = errors.New("the master's key is not the one that is trusted")
 	ErrSignature = errors.New("the master's public key did not authenticate")
@@ -39,24 +37,24 @@ var (
 // Options describe one attempt. Address, ID, Key, PinFile and Log are required.
 type Options struct {
 	Address        string // host:port
-	Name           string // what the master is called in the log; Address if empty
+	Name           string // name of the master in the log; Address if empty
 	OnlyIPv4       bool
-	Source         string // the local address of the connection; "" leaves it to the system
+	Source         string // local address of the connection; "" leaves it to the system
 	ID             salt.MinionID
 	Key            *pki.PrivateKey
-	PinFile        string // where the master's public key is kept: minion_master.pub; beside it are those of other masters
-	LatestFile     string // where a signed key is kept, too; "" for nowhere
-	Trust          Trust  // which master keys are taken
+	PinFile        string // file of the master's pinned key: minion_master.pub; those of other masters are beside it
+	LatestFile     string // second file for a signed key; "" for none
+	Trust          Trust  // which master keys are trusted
 	Caller         bool   // salt-call: no jobs
 	AutosignGrains map[string]string
 	Version        string
-	Speaks         Protocol      // what this side shows; the zero value is what it is
-	Timeout        time.Duration // for each step: to connect, to be answered
-	PingInterval   time.Duration // how often the connection is tried out; dead after two of them without an answer
+	Speaks         Protocol      // protocol to announce; the zero value is the real one
+	Timeout        time.Duration // for each step: connecting, getting an answer
+	PingInterval   time.Duration // pause between pings; the connection is dead after two without an answer
 	Log            *slog.Logger
 }
 
-// Connection is a connection over which the keys of both sides are proven.
+// Connection is a connection on which both sides have proved their keys.
 type Connection struct {
 	*rpc.Conn
 	Master pki.PublicKey
@@ -66,11 +64,10 @@ type Connection struct {
 	opts   Options
 }
 
-// Connect makes one attempt, at every address that the master's name has. The link
-// that it returns may be pending: Wait says when that changes. An error that wraps
-// ErrMasterKey, ErrSignature, ErrRejected or ErrDenied is a refusal by all that
-// could be reached; any other, ErrNoAddress among them, a failure to reach the
-// master.
+// Connect makes one attempt, at every address of the master's name. The connection may be
+// pending: Wait returns when that changes. An error that wraps ErrMasterKey, ErrSignature,
+// ErrRejected or ErrDenied is a refusal by all that could be reached; any other, including
+// ErrNoAddress, means that the master could not be reached.
 func Connect(ctx context.Context, o Options) (*Connection, error) {
 	if o.Name == "" {
 		o.Name = o.Address
@@ -79,7 +76,7 @@ func Connect(ctx context.Context, o Options) (*Connection, error) {
 		o.Speaks = Spoken(o.Version)
 	}
 	if o.Trust.Verify && o.Trust.VerifyErr != nil {
-		return nil, o.Trust.VerifyErr // whoever the master is
+		return nil, o.Trust.VerifyErr // whichever master it is
 	}
 	addresses, err := resolve(ctx, o)
 	if err != nil {
@@ -119,7 +116,7 @@ func isRefusal(err error) bool {
 	return errors.Is(err, ErrMasterKey) || errors.Is(err, ErrSignature) || errors.Is(err, ErrRejected) || errors.Is(err, ErrDenied)
 }
 
-// connectOver makes a link of a connection, which it owns from then on.
+// connectOver makes a Connection of conn, which it owns from then on.
 func connectOver(ctx context.Context, o Options, conn net.Conn) (*Connection, error) {
 	dial := &dialed{Conn: conn, stop: context.AfterFunc(ctx, func() { conn.Close() })}
 	defer dial.stop()
@@ -143,7 +140,7 @@ func connectOver(ctx context.Context, o Options, conn net.Conn) (*Connection, er
 		nats.SetCustomDialer(dial), nats.SkipHostLookup(), nats.Timeout(o.Timeout),
 		nats.Secure(&tls.Config{
 			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate},
-			// Names and dates in certificates decide nothing: verify compares the key.
+			// Names and dates in certificates do not count: verify compares the key.
 			InsecureSkipVerify: true, VerifyConnection: hand.verify, //nolint:gosec
 		}),
 		nats.UserInfo(self.Nonce, ""), nats.Name(name), nats.CustomInboxPrefix(self.Inbox()), nats.IgnoreDiscoveredServers(), nats.SyncQueueLen(rpc.QueueLen),
@@ -185,13 +182,14 @@ func (o Options) certificate() (tls.Certificate, error) {
 	return o.Key.Certificate(string(o.ID), speaks)
 }
 
-// confirm asks, and pins the key once a master has answered: the handshake has proven
-// it, but what only greets is no master, and must not be the first that was met.
+// confirm asks about the minion's key, and pins the master's key once there is an answer. The
+// handshake has proved that key, but a server that sends only a greeting is not a master, and
+// its key must not be pinned.
 func (l *Connection) confirm(ctx context.Context, h *handshake) error {
 	ctx, cancel := context.WithTimeout(ctx, l.opts.Timeout)
 	defer cancel()
 	answered := l.ask(ctx, l.opts.AutosignGrains)
-	if rpc.CodeOf(answered) == rpc.Usage && len(l.opts.AutosignGrains) > 0 { // more than that master wants to know
+	if rpc.CodeOf(answered) == rpc.Usage && len(l.opts.AutosignGrains) > 0 { // this master accepts no grains in the question
 		answered = l.ask(ctx, nil)
 	}
 	if answered != nil && !isRefusal(answered) {
@@ -200,7 +198,7 @@ func (l *Connection) confirm(ctx context.Context, h *handshake) error {
 	return errors.Join(h.pin(), answered)
 }
 
-// ask asks where the key stands, and reads the first answer.
+// ask asks for the state of the minion's key, and reads the first answer.
 func (l *Connection) ask(ctx context.Context, grains map[string]string) (err error) {
 	if l.asking, err = l.Call(protocol.OpAsk, protocol.Ask{AutosignGrains: grains, Version: l.opts.Version}); err != nil {
 		return err
@@ -208,17 +206,17 @@ func (l *Connection) ask(ctx context.Context, grains map[string]string) (err err
 	return l.next(ctx)
 }
 
-// Ready says whether the connection has the rights of an accepted minion.
+// Ready reports whether the connection has the rights of an accepted minion.
 func (l *Connection) Ready() bool {
 	return l.answer.State == protocol.KeyAccepted && !l.answer.Reconnect
 }
 
-// State is where the minion's key stands, as the master said last.
+// State is the state of the minion's key, as last reported by the master.
 func (l *Connection) State() protocol.KeyState { return l.answer.State }
 
-// Wait returns when a key that waits is accepted: nil when the minion should
-// connect anew for its rights, an error that wraps ErrRejected or ErrDenied, or
-// another when the connection ended.
+// Wait returns when a waiting key was decided about: nil if it was accepted, so that the minion
+// should connect again for its rights; an error that wraps ErrRejected or ErrDenied; another
+// one if the connection ended.
 func (l *Connection) Wait(ctx context.Context) error {
 	for l.answer.State != protocol.KeyAccepted {
 		if err := l.next(ctx); err != nil {
@@ -228,7 +226,7 @@ func (l *Connection) Wait(ctx context.Context) error {
 	return nil
 }
 
-// next reads one word on the state of the key.
+// next reads one message about the state of the key.
 func (l *Connection) next(ctx context.Context) error {
 	if err := l.asking.Decode(ctx, &l.answer); err != nil {
 		return fmt.Errorf("ask the master at %s whether the key is accepted: %w", l.opts.Name, err)
@@ -243,7 +241,7 @@ func (l *Connection) next(ctx context.Context) error {
 	return nil
 }
 
-// unwrapNATS keeps the cause and drops the client library's own words.
+// unwrapNATS keeps the cause and drops the client library's own text.
 func unwrapNATS(err error) error {
 	switch {
 	case errors.Is(err, nats.ErrAuthorization):

@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// ErrNoAddress is wrapped by the error of an attempt at a master whose name has no
-// address, or none that the resolver tells in time.
+// ErrNoAddress is wrapped by the error of an attempt at a master whose name has no address, or
+// none that the resolver returns in time.
 var ErrNoAddress = errors.New("the name of the master has no address")
 
-// resolve returns the addresses of the master, the best first. The resolver is asked
-// anew at each attempt. A name without an address never means this machine.
+// resolve returns the addresses of the master, the best first. It asks the resolver at each
+// attempt. A name without an address never means this machine.
 func resolve(ctx context.Context, o Options) ([]string, error) {
 	host, port, err := net.SplitHostPort(o.Address)
 	if err != nil {
 		return nil, err
 	}
 	if host == "" {
-		return nil, ErrNoAddress // which the system would take for this machine
+		return nil, ErrNoAddress // the system would connect to this machine
 	}
 	network := "ip"
 	if o.OnlyIPv4 {
@@ -44,20 +44,18 @@ func resolve(ctx context.Context, o Options) ([]string, error) {
 	return addresses, nil
 }
 
-// stagger is how long an address is waited for before the next one is tried beside
-// it, as RFC 8305 proposes.
+// stagger is the time after which the next address is tried in parallel, as in RFC 8305.
 const stagger = 250 * time.Millisecond
 
-// attempt is how the connection to one of several addresses ended.
+// attempt is the result of connecting to one of several addresses.
 type attempt struct {
 	i    int
 	conn net.Conn
 	err  error
 }
 
-// dialFirst returns a connection to the first of the addresses that answers, and
-// which one that is. Each has its full time, and one that says nothing holds up
-// the others only for a moment.
+// dialFirst returns a connection to the first address that answers, and its index. Each address
+// has its full time, and a silent one delays the others only for a moment.
 func dialFirst(ctx context.Context, o Options, addresses []string) (net.Conn, int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -97,7 +95,7 @@ func dialFirst(ctx context.Context, o Options, addresses []string) (net.Conn, in
 	}
 }
 
-// hangUp waits for attempts that nobody wants any more.
+// hangUp waits for attempts that are no longer needed, and closes their connections.
 func hangUp(ended <-chan attempt, under int) {
 	for range under {
 		if a := <-ended; a.conn != nil {
@@ -106,27 +104,26 @@ func hangUp(ended <-chan attempt, under int) {
 	}
 }
 
-// dialed hands a connection that stands to the client library. Until stop is called
-// the end of the context ends the connection too, so that nobody waits for a master
-// that takes the call and says nothing.
+// dialed passes an existing connection to the client library. Until stop is called, the end of
+// the context also ends the connection, in case the master accepts it and sends nothing.
 type dialed struct {
 	net.Conn
 	stop func() bool
 }
 
-// Dial implements nats.CustomDialer; where to is decided already.
+// Dial implements nats.CustomDialer; the connection exists already.
 func (d *dialed) Dial(string, string) (net.Conn, error) {
 	return &greeted{Conn: d.Conn, left: maxGreeting}, nil
 }
 
-// maxGreeting bounds the line that a server sends before TLS begins. NATS' own
-// has below a kilobyte; the client library would read an endless one.
+// maxGreeting limits the line that a server sends before TLS begins. That of NATS has less than
+// a kilobyte; the client library would read an endless one.
 const maxGreeting = 32 << 10
 
-// greeted is a connection whose first line is bounded. What follows is TLS.
+// greeted is a connection with a limit for its first line. TLS follows.
 type greeted struct {
 	net.Conn
-	left int // bytes that the line may still have; 0 once it has ended
+	left int // remaining bytes of the line; 0 once it has ended
 }
 
 // Read implements net.Conn.
@@ -138,8 +135,8 @@ func (g *greeted) Read(p []byte) (int, error) {
 	if bytes.IndexByte(p[:n], '\n') >= 0 {
 		g.left = 0
 	} else if g.left -= n; g.left <= 0 {
-		g.left = 1 // it has not ended: every further byte is too much
-		return 0, errors.New("the server greets without an end: is it a master?")
+		g.left = 1 // it has not ended: any further byte is too much
+		return 0, errors.New("the greeting of the server does not end: is it a master?")
 	}
 	return n, err
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 )
 
-// watchFirst looks from time to time whether the first master of the list takes
-// this minion again, and sends the session that it then has there. It does nothing
-// where master_failback is off or the first master is the one in use.
+// watchFirst tries from time to time whether the first master of the list accepts this minion
+// again, and then sends the session with it. It does nothing if master_failback is off or the
+// first master is in use.
 //
-// The session stands before the other one is left: a master that greets and does
-// no more than that is no reason to leave one that works.
+// The new session exists before the other one is ended: a master that only sends a greeting is
+// no reason to leave one that works.
 func (u *Uplink) watchFirst(ctx context.Context, current *Session, back chan<- *Session) {
 	first, every := u.roster.first(), u.failbackInterval()
 	if first == "" || first == current.Name || every <= 0 {
@@ -41,8 +41,7 @@ func (u *Uplink) watchFirst(ctx context.Context, current *Session, back chan<- *
 	}
 }
 
-// openFirst makes a session with the first master; nil while it does not know this
-// minion's key.
+// openFirst makes a session with the first master; nil if it does not accept this minion's key.
 func (u *Uplink) openFirst(ctx context.Context, name string) (*Session, error) {
 	l, err := u.dial(ctx, name)
 	if err != nil {
@@ -60,16 +59,16 @@ func (u *Uplink) openFirst(ctx context.Context, name string) (*Session, error) {
 }
 
 const (
-	// maxDoubts bounds how long the first master is kept waiting: 64 intervals.
+	// maxDoubts limits the pause before failing back: 64 intervals.
 	maxDoubts = 6
-	// trustAfter is for how many intervals a session with the first master must
-	// last for it to be trusted again.
+	// trustAfter is for how many intervals a session with the first master must last until the
+	// pause is normal again.
 	trustAfter = 10
 )
 
-// failbackInterval is the pause between two looks for the first master. It doubles
-// with each time that the first master was lost soon after the minion had come
-// back to it, so that one that is half dead does not make the minion go to and fro.
+// failbackInterval is the pause between two tries of the first master. It doubles each time
+// that the first master was lost soon after failing back to it, so that an unstable one does
+// not make the minion switch all the time.
 func (u *Uplink) failbackInterval() time.Duration { return u.failbackSetting() << u.doubts }
 
 func (u *Uplink) failbackSetting() time.Duration {
@@ -79,7 +78,7 @@ func (u *Uplink) failbackSetting() time.Duration {
 	return u.all.Config.MasterAliveInterval
 }
 
-// doubt notes how long a session lasted that was made to go back.
+// doubt records how long a session lasted that was made by failing back.
 func (u *Uplink) doubt(s *Session, lasted time.Duration) {
 	switch {
 	case !s.first:
@@ -90,8 +89,8 @@ func (u *Uplink) doubt(s *Session, lasted time.Duration) {
 	}
 }
 
-// ping fires Salt's event minion_ping on the master's bus every ping_interval, and
-// ends the session when it is not answered.
+// ping fires Salt's event minion_ping on the master's bus every ping_interval, and ends the
+// session if it is not answered.
 func (u *Uplink) ping(ctx context.Context, s *Session) {
 	every := u.all.Config.PingInterval
 	if every <= 0 {
@@ -103,7 +102,7 @@ func (u *Uplink) ping(ctx context.Context, s *Session) {
 		err := s.Ask(asking, protocol.OpFire, f, nil)
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			u.log.Warn("the master does not answer minion_ping; connecting anew", "master", s.Name, "err", err)
+			u.log.Warn("the master does not answer minion_ping; connecting again", "master", s.Name, "err", err)
 			s.Close()
 			return
 		}

@@ -50,7 +50,6 @@ var different = map[string]string{
 	"master_failover-0165": "random_master goes before its older name master_shuffle, as all new names do",
 	"master_failover-0176": "a name with a port that is no number is one master that cannot be reached; Salt stops",
 	"master_failover-0180": "an empty name is one master that cannot be reached; Salt stops",
-	"master_failover-0206": "ip_only does not make a name an error; Salt stops",
 	"master_failover-0194": "there is no syndic: master_type is the minion's",
 	"master_failover-0217": "the second master is left only once the first one has taken the minion; Salt leaves it, and comes back",
 	"master_failover-0231": "a master with a port of its own is known as the one that failed; Salt tries it again first",
@@ -81,9 +80,10 @@ func readFailoverCases(t *testing.T, kind string) (cases []failoverCase) {
 }
 
 // check compares what Brine does with what Salt did.
-func check(t *testing.T, id string, got, want any) {
+func check(t *testing.T, count *documented.Comparison, id string, got, want any) {
 	t.Helper()
 	equal := fmt.Sprint(got) == fmt.Sprint(want)
+	count.Count(documented.Refusal(equal, true, true))
 	switch reason := different[id]; {
 	case !equal && reason == "":
 		t.Errorf("%s: %v, Salt: %v", id, got, want)
@@ -205,11 +205,12 @@ func (idle) Job(*Session, []byte)                          {}
 func (idle) Attend(ctx context.Context, _ *Session)        { <-ctx.Done() }
 
 func TestOrderOfMastersAsInSalt(t *testing.T) {
+	var count documented.Comparison
 	for _, c := range readFailoverCases(t, "eval_master") {
 		cfg, err := load(t, c.Config)
 		r := rosterOf(t, c.Config)
 		if err != nil || r == nil || c.Role != "" {
-			check(t, c.ID, []string(nil), c.Attempts)
+			check(t, &count, c.ID, []string(nil), c.Attempts)
 			continue
 		}
 		synctest.Test(t, func(t *testing.T) {
@@ -222,12 +223,14 @@ func TestOrderOfMastersAsInSalt(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 				synctest.Wait()
 			}
-			check(t, c.ID, p.tried(), c.Attempts)
+			check(t, &count, c.ID, p.tried(), c.Attempts)
 		})
 	}
+	count.Stands(t, "order of masters")
 }
 
 func TestCourseOfFailoverAsInSalt(t *testing.T) {
+	var count documented.Comparison
 	for _, c := range readFailoverCases(t, "scenario") {
 		cfg, err := load(t, c.Config)
 		if err != nil {
@@ -248,9 +251,10 @@ func TestCourseOfFailoverAsInSalt(t *testing.T) {
 				}
 				got, want = append(got, p.tried()), append(want, step.Attempts)
 			}
-			check(t, c.ID, got, want)
+			check(t, &count, c.ID, got, want)
 		})
 	}
+	count.Stands(t, "course of a failover")
 }
 
 // happen has the connection to a master end, if it is the one in use: no other can end. Or
@@ -270,6 +274,7 @@ func (p *play) happen(event, master string) {
 }
 
 func TestUplinksAsInSalt(t *testing.T) {
+	var count documented.Comparison
 	for _, c := range readFailoverCases(t, "spawn") {
 		got, want := [][]string{}, [][]string{}
 		if cfg, err := load(t, c.Config); err == nil {
@@ -293,11 +298,13 @@ func TestUplinksAsInSalt(t *testing.T) {
 			}
 			want = append(want, names)
 		}
-		check(t, c.ID, got, want)
+		check(t, &count, c.ID, got, want)
 	}
+	count.Stands(t, "masters in use")
 }
 
 func TestPausesAsInSalt(t *testing.T) {
+	var count documented.Comparison
 	for _, c := range readFailoverCases(t, "connect_retry") {
 		cfg, err := load(t, c.Config)
 		if err != nil {
@@ -308,11 +315,13 @@ func TestPausesAsInSalt(t *testing.T) {
 		for range c.Waits {
 			got = append(got, p.refused().Seconds())
 		}
-		check(t, c.ID, got, c.Waits)
+		check(t, &count, c.ID, got, c.Waits)
 	}
+	count.Stands(t, "pauses")
 }
 
 func TestAnswersOfAMasterAsInSalt(t *testing.T) {
+	var count documented.Comparison
 	for _, c := range readFailoverCases(t, "signin_answer") {
 		cfg, err := load(t, c.Config)
 		if err != nil {
@@ -327,8 +336,9 @@ func TestAnswersOfAMasterAsInSalt(t *testing.T) {
 		if u.ends(answer) {
 			got = "exit 77"
 		}
-		check(t, c.ID, got, c.Verdict)
+		check(t, &count, c.ID, got, c.Verdict)
 	}
+	count.Stands(t, "answers of a master")
 }
 
 func TestPauses(t *testing.T) {

@@ -10,9 +10,8 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Origins know which masters have sent the jobs that are under way: each is told
-// how its job goes, and gets the return. Masters of one system may all send the
-// same job; it runs once.
+// Origins records which masters have sent the running jobs: each gets the progress and the
+// return. If several masters of one system send the same job, it runs once.
 type Origins struct {
 	mu   sync.Mutex
 	jobs map[salt.JID]*origin
@@ -30,8 +29,8 @@ type Sender struct {
 	key pki.PublicKey
 }
 
-// Session is the present one with the master that has sent the job; nil while
-// there is none, or another master is in use.
+// Session is the present session with the master that has sent the job; nil if there is none,
+// or another master is in use.
 func (s Sender) Session() *Session {
 	if now := s.Up.Session(); now != nil && now.Master.Equal(s.key) {
 		return now
@@ -39,17 +38,17 @@ func (s Sender) Session() *Session {
 	return nil
 }
 
-// Claimed is what a job is to those that are under way.
+// Claimed is the relation of a new job to the running ones.
 type Claimed int
 
 const (
-	Fresh   Claimed = iota // its id is new among them
-	Again                  // the same master has sent it twice
-	Another                // it is another job with the id of one of them
-	Shared                 // it is one of them, of another master
+	Fresh   Claimed = iota // its id is new
+	Again                  // the same master has sent it again
+	Another                // another job has this id
+	Shared                 // another master has sent the same job
 )
 
-// Claim notes a job that has come over a session.
+// Claim records a job that has arrived over a session.
 func (o *Origins) Claim(e *job.Envelope, s *Session) Claimed {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -66,7 +65,7 @@ func (o *Origins) Claim(e *job.Envelope, s *Session) Claimed {
 	}
 	for i := range at.senders {
 		if w := &at.senders[i]; w.Up == s.Up {
-			w.key = s.Master // another master of the same system may have taken over
+			w.key = s.Master // another master of the same system may have replaced it
 			return Again
 		}
 	}
@@ -74,7 +73,7 @@ func (o *Origins) Claim(e *job.Envelope, s *Session) Claimed {
 	return Shared
 }
 
-// Of returns who has sent a job that is under way.
+// Of returns which masters have sent a running job.
 func (o *Origins) Of(jid salt.JID) []Sender {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -84,7 +83,7 @@ func (o *Origins) Of(jid salt.JID) []Sender {
 	return nil
 }
 
-// End forgets a job and returns who has sent it.
+// End forgets a job and returns which masters have sent it.
 func (o *Origins) End(jid salt.JID) []Sender {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -13,23 +13,23 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 )
 
-// pins are the keys of masters that this minion trusts, by the files that hold
-// them. They belong to the minion and not to its configuration: whichever masters
-// that names, and in whatever order, no key that is pinned is forgotten.
+// pins are the keys of masters that this minion trusts, by the files that contain them. They
+// belong to the minion, not to its configuration: whichever masters are configured, and in
+// whatever order, no pinned key is forgotten.
 type pins struct {
 	own     string                   // the file for the master at this address
-	keys    map[string]pki.PublicKey // what is pinned, by file
-	damaged []string                 // other files, which cannot be read: what they held is not known
+	keys    map[string]pki.PublicKey // pinned keys, by file
+	damaged []string                 // unreadable other files
 }
 
-// Where the key of the only master is kept, and those of masters of a list.
+// The file for the key of the only master, and those for masters of a list.
 const (
 	plainPin   = "minion_master.pub"
 	pinPattern = "minion_master.*.pub"
 )
 
-// loadPins reads the pinned keys in the directory of own. It is an error when own
-// is there and cannot be used.
+// loadPins reads the pinned keys in the directory of own. It is an error if own exists and
+// cannot be used.
 func loadPins(own string) (pins, error) {
 	dir := filepath.Dir(own)
 	files, err := pinFiles(dir)
@@ -52,11 +52,11 @@ func loadPins(own string) (pins, error) {
 	return p, nil
 }
 
-// isPlain says whether a file is the one that names no address.
+// isPlain reports whether a file is the one without an address in its name.
 func isPlain(file string) bool { return filepath.Base(file) == plainPin }
 
-// pinFiles are the files of the masters of a list. A directory that cannot be read is
-// no directory without pins; nor is one whose name has a bracket in it.
+// pinFiles returns the files of the masters of a list. A directory that cannot be read, or with
+// a bracket in its name, does not count as one without pins.
 func pinFiles(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -71,7 +71,7 @@ func pinFiles(dir string) ([]string, error) {
 	return files, nil
 }
 
-// here is the key that was pinned for the very address, zero for none.
+// here returns the key pinned for exactly this address, zero for none.
 func (p pins) here() pki.PublicKey {
 	if isPlain(p.own) {
 		return pki.PublicKey{}
@@ -79,21 +79,20 @@ func (p pins) here() pki.PublicKey {
 	return p.keys[p.own]
 }
 
-// isNew says whether the address is that of a master of a list, and no key was pinned
-// for it.
+// isNew reports whether the address belongs to a master of a list and has no pinned key.
 func (p pins) isNew() bool { return !isPlain(p.own) && p.here().IsZero() }
 
-// empty says whether nothing was ever pinned: the next contact is the first.
+// empty reports whether nothing was ever pinned: then the next contact is the first.
 func (p pins) empty() bool { return len(p.keys) == 0 && len(p.damaged) == 0 }
 
-// has says whether key is pinned for any master of this minion.
+// has reports whether key is pinned for any master of this minion.
 func (p pins) has(key pki.PublicKey) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Values(p.keys)), key.Equal)
 }
 
-// homeless says whether a key is pinned of which it is not known at which of several
-// addresses its master is, since there was only one master when it was pinned. Until
-// that master was met again, another key may be one that was put in its place.
+// homeless reports whether a pinned key has no known address among several, since there was
+// only one master when it was pinned. Until that master was met again, another key may have
+// been put in its place.
 func (p pins) homeless() bool {
 	if len(p.damaged) > 0 {
 		return true
@@ -107,7 +106,7 @@ func (p pins) homeless() bool {
 	return !plain.IsZero()
 }
 
-// files are those of the keys, sorted.
+// files returns the files of the keys, sorted.
 func (p pins) files() []string { return slices.Sorted(maps.Keys(p.keys)) }
 
 // String names the pinned keys for people.

@@ -9,23 +9,22 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// roster is the order in which masters are tried. It is pure: what happens to a
-// connection is told to it.
+// roster is the order in which masters are tried. It is pure: its caller reports what happens
+// to connections.
 //
-// The rules are Salt's for master_type failover: in the order of the
-// configuration, or shuffled; a master that failed goes to the end, so that those
-// which failed before it are tried before it again.
+// The rules are Salt's for master_type failover: in the order of the configuration, or
+// shuffled; a master that failed goes to the end, so that masters that failed earlier are tried
+// before it.
 type roster struct {
-	masters  []string                         // as the configuration names them
+	masters  []string                         // in the order of the configuration
 	shuffle  func(n int, swap func(i, j int)) // random_master; nil keeps the order
-	failback bool                             // master_failback: the first of the list keeps its place
-	order    []string                         // as they are tried next; nil is the order of the configuration
+	failback bool                             // master_failback: the first of the list stays first
+	order    []string                         // the order of the next round; nil is that of the configuration
 	last     string                           // the one that failed last, "" for none
 }
 
-// newRosters returns one roster for each connection that the minion keeps: one
-// for all masters, or, for a list with master_type str, one for each of them;
-// none with master_type disable.
+// newRosters returns one roster for each connection of the minion: one for all masters or, for
+// a list with master_type str, one for each of them; none with master_type disable.
 func newRosters(cfg *config.Minion) []*roster {
 	masters := distinct(cfg.Master, cfg.MasterPort)
 	switch {
@@ -47,7 +46,7 @@ func newRosters(cfg *config.Minion) []*roster {
 	return []*roster{r}
 }
 
-// distinct leaves out what names a master a second time.
+// distinct removes duplicates of the same master.
 func distinct(names []string, port int) []string {
 	var masters, addresses []string
 	for _, name := range names {
@@ -58,8 +57,7 @@ func distinct(names []string, port int) []string {
 	return masters
 }
 
-// distribute puts one master first that follows from the minion's id, as Salt
-// does.
+// distribute puts the master first that the minion's id selects, as Salt does.
 func distribute(masters []string, id salt.MinionID) []string {
 	i := int(crc32.ChecksumIEEE([]byte(id)) % uint32(len(masters)))
 	return append([]string{masters[i]}, slices.Delete(slices.Clone(masters), i, i+1)...)
@@ -85,13 +83,13 @@ func (r *roster) round() []string {
 	return slices.Clone(r.order)
 }
 
-// failed notes that a master was lost, for the rounds that follow.
+// failed records that a master was lost, for later rounds.
 func (r *roster) failed(master string) { r.last = master }
 
-// several says whether there is another master to try.
+// several reports whether there is another master to try.
 func (r *roster) several() bool { return len(r.masters) > 1 }
 
-// first is the master to fail back to, "" where that means nothing.
+// first is the master to fail back to, "" if there is none.
 func (r *roster) first() string {
 	if !r.failback || !r.several() {
 		return ""

@@ -23,9 +23,9 @@ type Session struct {
 	*Connection
 	Up    *Uplink
 	Name  string        // of the master, as the configuration has it
-	Asked []salt.JID    // the jobs that the master asks for
+	Asked []salt.JID    // unfinished jobs that the master asks about
 	Clock job.Steady    // the master's
-	first bool          // made to go back to the first master of the list
+	first bool          // made by failing back to the first master of the list
 	begun chan struct{} // closed when it is the one in use
 }
 
@@ -35,8 +35,8 @@ func (s *Session) Gone() <-chan struct{} { return s.Closed }
 // Begun is closed when the session is the one in use.
 func (s *Session) Begun() <-chan struct{} { return s.begun }
 
-// greetMaster makes a session of a connection: the master hears that jobs are welcome,
-// and they are taken from then on. After an error the connection is closed.
+// greetMaster makes a session of a connection: it tells the master that the minion accepts
+// jobs. After an error the connection is closed.
 func (u *Uplink) greetMaster(ctx context.Context, l *Connection, name string) (*Session, error) {
 	s := &Session{Connection: l, Up: u, Name: name, begun: make(chan struct{})}
 	if err := s.prepare(ctx); err != nil {
@@ -46,9 +46,9 @@ func (u *Uplink) greetMaster(ctx context.Context, l *Connection, name string) (*
 	return s, nil
 }
 
-// prepare subscribes before the master hears of it, so that no job is missed. One
-// that comes at once waits until the session can be used: until then the master's
-// time is not known, and nobody is there to be told of the job.
+// prepare subscribes to jobs before the master is told, so that none is missed. A job that
+// arrives at once waits until the session can be used: before that, the master's time is not
+// known, and the daemon does not know the session.
 func (s *Session) prepare(ctx context.Context) error {
 	all := s.Up.all
 	var asm rpc.Assembler
@@ -75,7 +75,7 @@ func (s *Session) prepare(ctx context.Context) error {
 	return nil
 }
 
-// wait returns when the session is in use, false if it never will be.
+// wait returns true when the session is in use, false if it never will be.
 func (s *Session) wait() bool {
 	select {
 	case <-s.begun:
@@ -85,8 +85,8 @@ func (s *Session) wait() bool {
 	}
 }
 
-// live uses a session until it ends. It returns the session that is to take its
-// place, nil if it was lost or ctx has ended.
+// live uses a session until it ends. It returns the session that replaces it, nil if it was
+// lost or ctx has ended.
 func (u *Uplink) live(ctx context.Context, s *Session) *Session {
 	u.tune(s)
 	u.session.Store(s)
@@ -107,7 +107,7 @@ func (u *Uplink) live(ctx context.Context, s *Session) *Session {
 	select {
 	case <-ctx.Done():
 	case next := <-back:
-		u.announce("__master_failback", next.Name)
+		u.announce("failback", next.Name)
 		u.log.Info("failing back to "+next.Name, "from", s.Name)
 		return next
 	case <-s.Closed:
@@ -115,13 +115,13 @@ func (u *Uplink) live(ctx context.Context, s *Session) *Session {
 	return nil
 }
 
-// tune tells of the master that is now in use.
+// tune logs and announces the master that is now in use.
 func (u *Uplink) tune(s *Session) {
 	u.tellChange(s.Name)
-	u.announce("__master_connected", s.Name)
+	u.announce("connected", s.Name)
 }
 
-// hello tells the master that jobs are welcome, and learns its time.
+// hello tells the master that the minion accepts jobs, and gets its time.
 func (s *Session) hello(ctx context.Context) error {
 	all := s.Up.all
 	facts, err := all.Daemon.Facts(ctx)
@@ -143,11 +143,11 @@ func (s *Session) hello(ctx context.Context) error {
 	return nil
 }
 
-// answerTime bounds how long a master may take for one request.
+// answerTime limits how long a master may take for one request.
 const answerTime = 10 * time.Second
 
-// fetchPillar asks the master for this minion's pillar. After an error the old one
-// stays, and what the master says of its files is kept beside it.
+// fetchPillar asks the master for this minion's pillar. After an error the old pillar stays,
+// and the master's errors are stored beside it.
 func (s *Session) fetchPillar(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -161,7 +161,7 @@ func (s *Session) fetchPillar(ctx context.Context) error {
 	}
 	data, ok := p.Data.V.(map[string]any)
 	if !ok {
-		return errors.New("the pillar that the master sent is no map")
+		return errors.New("the pillar that the master sent is not a map")
 	}
 	s.Up.pillar.Store(&pillar{data: data})
 	return nil

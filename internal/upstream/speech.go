@@ -13,49 +13,49 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// ProtocolOID marks the certificate extension in which both sides show which protocol
-// they speak, so that each knows within the handshake. Who shows none is taken: plain
-// NATS clients have none, nor had the first release.
+// ProtocolOID is the certificate extension in which both sides announce their protocol, so that
+// each knows it within the handshake. A certificate without it is accepted: plain NATS clients
+// have none, nor had the first release.
 var ProtocolOID = asn1.ObjectIdentifier{2, 25, 1298494721, 2}
 
-// The protocol between master and minion. The newest grows with each change that the
-// other side has to know of; the oldest when what is older is no longer understood.
+// The protocol between master and minion. newest is increased with each change that the other
+// side must know about; oldest, when older ones are no longer supported.
 const (
 	newestProtocol = 1
 	oldestProtocol = 1
 )
 
-// Protocol is what one side speaks, and the version of its program. The zero value is
-// not known.
+// Protocol is the protocol of one side, and the version of its program. The zero value is
+// unknown.
 type Protocol struct {
 	Newest, Oldest int
 	Version        string `asn1:"utf8"`
 }
 
-// Spoken is the protocol of this program, whose version is given.
+// Spoken is the protocol of this program, with the given version.
 func Spoken(version string) Protocol {
 	return Protocol{newestProtocol, oldestProtocol, version}
 }
 
-// Extension is how a certificate shows it.
+// Extension returns the certificate extension.
 func (p Protocol) Extension() (pkix.Extension, error) {
 	b, err := asn1.Marshal(p)
 	return pkix.Extension{Id: ProtocolOID, Value: b}, err
 }
 
-// protocolOf is the zero value for a certificate that does not tell.
+// protocolOf returns the zero value for a certificate without the extension.
 func protocolOf(c *x509.Certificate) (p Protocol, err error) {
 	for _, e := range c.Extensions {
 		if e.Id.Equal(ProtocolOID) {
 			if rest, err := asn1.Unmarshal(e.Value, &p); err != nil || len(rest) > 0 {
-				return Protocol{}, fmt.Errorf("the certificate tells no readable protocol number")
+				return Protocol{}, fmt.Errorf("the certificate has no readable protocol number")
 			}
 		}
 	}
 	return p, nil
 }
 
-// String names it, with what was made by somebody else cut and cleaned.
+// String returns the protocol for people. Text from the other side is shortened and cleaned.
 func (p Protocol) String() string {
 	numbers := strconv.Itoa(p.Newest)
 	if p.Oldest != p.Newest {
@@ -70,8 +70,8 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol %s (version %.40s)", numbers, version)
 }
 
-// agree says whether two sides have a protocol in common. The error names both, and
-// which is to be upgraded.
+// agree checks that two sides have a protocol in common. The error names both, and which to
+// upgrade.
 func agree(master, minion Protocol) error {
 	older := ""
 	switch {
@@ -88,10 +88,10 @@ func agree(master, minion Protocol) error {
 		"masters are upgraded before minions")
 }
 
-// CheckMinion judges, for a master that speaks p, the certificate of who connects.
+// CheckMinion checks, for a master with protocol p, a peer's certificate.
 func (p Protocol) CheckMinion(s tls.ConnectionState) error {
 	if len(s.PeerCertificates) == 0 {
-		return nil // which is refused elsewhere
+		return nil // refused elsewhere
 	}
 	other, err := protocolOf(s.PeerCertificates[0])
 	if err != nil {

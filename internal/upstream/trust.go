@@ -14,47 +14,45 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Trust says which master keys a minion takes. The zero value pins the key of
-// the first contact.
+// Trust is which master keys a minion trusts. The zero value pins the key of the first contact.
 type Trust struct {
-	Fingers    []string // master_finger: what every contact must show one of; none takes any
+	Fingers    []string // master_finger: the key must have one of these; none accepts any
 	FingerHash string   // hash_type, for Fingers
 	FirstUse   FirstUse // master_trust_on_first_use
-	OpenMode   bool     // a key that is not the pinned one is taken, too, and not kept
+	OpenMode   bool     // a key other than the pinned one is accepted, but not stored
 
-	Verify        bool          // verify_master_pubkey_sign: only a signed key is taken
-	AllowUnsigned bool          // allow_unsigned_master: a key without a signature is judged as without Verify
+	Verify        bool          // verify_master_pubkey_sign: only a signed key is accepted
+	AllowUnsigned bool          // allow_unsigned_master: a key without a signature is handled as without Verify
 	VerifyFile    string        // the public key that signatures are checked with
-	VerifyKey     pki.PublicKey // what is in it; zero when it is missing
-	VerifyErr     error         // why it cannot be used; nil when it is only missing
-	SHA1          bool          // signing_algorithm names SHA-1: signatures of old pairs are taken
+	VerifyKey     pki.PublicKey // its content; zero if it is missing
+	VerifyErr     error         // why it cannot be used; nil if it is only missing
+	SHA1          bool          // signing_algorithm is SHA-1: signatures of old key pairs are accepted
 }
 
-// FirstUse says which keys are trusted that were never seen before and that nothing
-// else vouches for.
+// FirstUse is which new keys are trusted without any other proof.
 type FirstUse int
 
-// The zero value takes one key, as Salt does: that of the first master that is met.
+// The zero value trusts one key, as Salt does: that of the first contact.
 const (
 	FirstOnly  FirstUse = iota // as long as no key is pinned at all
 	EachMaster                 // the first key at each address
 	NeverFirst                 // none
 )
 
-// basis is what a master is trusted on. The zero value is a refusal.
+// basis is why a master is trusted. The zero value is a refusal.
 type basis int
 
 const (
 	refused   basis = iota
-	onSign          // a signature: the key takes the place of the pinned one
+	onSign          // a signature: the key replaces the pinned one
 	onPin           // the key is pinned
 	onFinger        // master_finger names it
 	onFirst         // the first contact
-	onOpening       // open_mode: the key is not kept
+	onOpening       // open_mode: the key is not stored
 )
 
-// judge says on what a master is trusted that shows this key and signature (nil for
-// none). It falls through to a refusal, which comes with an error.
+// judge decides why a master with this key and signature (nil for none) is trusted. If no case
+// applies, it refuses with an error.
 func (t Trust) judge(address string, p pins, shown pki.PublicKey, sig []byte) (basis, error) {
 	if err := t.judgeFinger(address, shown); err != nil {
 		return refused, err
@@ -77,13 +75,13 @@ func (t Trust) judge(address string, p pins, shown pki.PublicKey, sig []byte) (b
 	return t.judgePins(address, p, shown)
 }
 
-// judgePins compares the key with what is pinned. The key that was pinned at an
-// address is the only one there; any pinned one is good where none was.
+// judgePins compares the key with the pinned ones. If a key is pinned for the address, only
+// that one is trusted; otherwise any pinned one is.
 func (t Trust) judgePins(address string, p pins, shown pki.PublicKey) (basis, error) {
 	switch here := p.here(); {
 	case here.Equal(shown), here.IsZero() && p.has(shown):
 		return onPin, nil
-	case len(t.Fingers) > 0 && (p.empty() || p.isNew()): // judgeFinger has found it there
+	case len(t.Fingers) > 0 && (p.empty() || p.isNew()): // judgeFinger has checked it already
 		return onFinger, nil
 	case p.empty() && t.FirstUse != NeverFirst:
 		return onFirst, nil
@@ -95,7 +93,7 @@ func (t Trust) judgePins(address string, p pins, shown pki.PublicKey) (basis, er
 	return refused, p.refusal(address, shown)
 }
 
-// refusal says why shown is not trusted, and what an operator can do about it.
+// refusal returns why shown is not trusted, and what an operator can do.
 func (p pins) refusal(address string, shown pki.PublicKey) error {
 	const compare = "compare with 'salt-key -F master' on the master; "
 	changed := func(file string) error {
@@ -134,8 +132,7 @@ func (t Trust) judgeFinger(address string, shown pki.PublicKey) error {
 		"compare with 'salt-key -F master' on the master; if it is the right one, correct master_finger")
 }
 
-// judgeSignature checks the signature every time, also of a key that is pinned
-// already.
+// judgeSignature checks the signature each time, even of a pinned key.
 func (t Trust) judgeSignature(address string, shown pki.PublicKey, sig []byte) error {
 	if t.VerifyKey.IsZero() {
 		return salt.WithHint(fmt.Errorf("%w: Verification public key %s does not exist. You need to copy it from the master to the minions pki directory; the master at %s has the fingerprint %s",
@@ -153,11 +150,11 @@ func (t Trust) judgeSignature(address string, shown pki.PublicKey, sig []byte) e
 		"on the master, 'salt-key --verify-signature' tells which keys belong to its signature; the verification key must be the public half of its signing key")
 }
 
-// handshake is the judgement of one connection.
+// handshake checks the master in one connection.
 type handshake struct {
 	trust   Trust
 	master  string // its name
-	latest  string // a second file for signed keys, "" for none
+	latest  string // second file for signed keys, "" for none
 	log     *slog.Logger
 	pins    pins
 	shown   pki.PublicKey
@@ -165,21 +162,21 @@ type handshake struct {
 	basis   basis
 	refusal error
 	speaks  Protocol
-	unfit   error // the master speaks another protocol; the handshake goes on, so that it hears the same of us
+	unfit   error // the master has another protocol; the handshake goes on, so that it learns the same about us
 }
 
 func newHandshake(o Options) (*handshake, error) {
 	h := &handshake{trust: o.Trust, master: o.Name, latest: o.LatestFile, log: o.Log, speaks: o.Speaks}
 	var err error
 	if h.pins, err = loadPins(o.PinFile); err != nil {
-		// What cannot be read is no trust.
+		// Unreadable pins mean no trust.
 		return nil, salt.WithHint(fmt.Errorf("%w: %w", ErrMasterKey, err),
 			"repair the file; or compare with 'salt-key -F master' on the master, remove the file, and restart the minion")
 	}
 	return h, nil
 }
 
-// verify is called within the handshake, before anything is sent to the master.
+// verify is called during the handshake, before anything is sent to the master.
 func (h *handshake) verify(s tls.ConnectionState) error {
 	if len(s.PeerCertificates) == 0 {
 		return errors.New("the master showed no certificate")
@@ -212,7 +209,7 @@ func (h *handshake) verify(s tls.ConnectionState) error {
 	return h.refusal
 }
 
-// pin keeps the key that the handshake has proven, unless it is kept already.
+// pin stores the key that the handshake has proved, unless it is stored already.
 func (h *handshake) pin() error {
 	h.tell()
 	if !h.outdated(h.pins.own) && !h.outdated(h.latest) {
@@ -223,8 +220,8 @@ func (h *handshake) pin() error {
 		return err
 	}
 	defer unlock()
-	// Two first contacts at the same time, of two masters or of salt-call and the
-	// daemon, must not both be the first.
+	// Of two first contacts at the same time, of two masters or of salt-call and the daemon,
+	// only one may count as the first.
 	if h.pins, err = loadPins(h.pins.own); err == nil {
 		h.basis, err = h.trust.judge(h.master, h.pins, h.shown, h.sig)
 	}
@@ -239,7 +236,7 @@ func (h *handshake) pin() error {
 	return nil
 }
 
-// tell warns of trust that is less than the configuration says.
+// tell logs warnings if trust is weaker than configured.
 func (h *handshake) tell() {
 	if h.trust.Verify && h.basis != onSign {
 		h.log.Warn("the master did not send a signature of its public key; allow_unsigned_master lets it pass", "master", h.master, "fingerprint", h.shown.SHA256())
@@ -249,8 +246,8 @@ func (h *handshake) tell() {
 	}
 }
 
-// outdated says whether a file of a pinned key is to be written: one that is not
-// there, or that holds another key than the one that was signed.
+// outdated reports whether the file of a pinned key must be written: it is missing, or contains
+// another key than the signed one.
 func (h *handshake) outdated(file string) bool {
 	have, ok := h.pins.keys[file]
 	switch {
@@ -262,14 +259,14 @@ func (h *handshake) outdated(file string) bool {
 	return file == h.pins.own || h.basis == onSign
 }
 
-// keep writes a file of a pinned key, if it is outdated.
+// keep writes the file of a pinned key, if it is outdated.
 func (h *handshake) keep(file string) error {
 	if !h.outdated(file) {
 		return nil
 	}
 	before, known := h.pins.keys[file]
 	switch {
-	case known && file == h.latest: // masters with one signing key take turns
+	case known && file == h.latest: // several masters have the same signing key
 		h.log.Debug("a signed key of another master", "master", h.master, "fingerprint", h.shown.SHA256(), "before", before.SHA256())
 	case known:
 		h.log.Warn("the master has a new key, which is signed; it is trusted from now on", "master", h.master, "fingerprint", h.shown.SHA256(), "before", before.SHA256())

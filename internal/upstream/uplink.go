@@ -12,42 +12,41 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/backoff"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Uplink keeps a connection to one master at a time: of a list, one after the
-// other for failover; or, where the minion is connected to all masters of its
-// list, always the same.
+// Uplink keeps a connection to one master at a time: with failover, one of the list after the
+// other; if the minion is connected to all masters of its list, always the same one.
 type Uplink struct {
-	Number  int // of the minion's, from 0
+	Number  int // number of the minion's uplink, from 0
 	all     *Uplinks
 	log     *slog.Logger
 	roster  *roster
-	session atomic.Pointer[Session] // in use, nil for none
+	session atomic.Pointer[Session] // the one in use, nil for none
 	pillar  atomic.Pointer[pillar]
-	waiting atomic.Pointer[string] // what for, when there is none
+	waiting atomic.Pointer[string] // for what, if there is no session
 	nudge   chan struct{}          // ends the pause before the next attempt
 	made    atomic.Uint64          // sessions since the start
 
-	// The way to a master over the network: a connection, and a session on one that is ready.
+	// How to reach a master: a connection, and a session on a ready connection.
 	dial  func(ctx context.Context, name string) (*Connection, error)
 	greet func(ctx context.Context, l *Connection, name string) (*Session, error)
 
-	// Only the loop that links knows these.
+	// Only the loop in Keep uses these.
 	pauses     pauses
 	rounds     int       // without a master, in a row
-	nameless   int       // of those in which the name of the only master had no address
-	lastMaster string    // the one that was in use last, or is tried in its place
+	nameless   int       // of those, rounds in which the name of the only master had no address
+	lastMaster string    // the master that was last in use, or is tried instead
 	awayLogged time.Time // when the log last said that no master can be reached
 	refusals   logging.Throttle
-	doubts     int // how often the first master was lost soon after the minion came back to it
+	doubts     int // how often the first master was lost soon after failing back to it
 }
 
-// Name is what the uplink is called in an answer: the master in use, or the first
-// that it would try.
+// Name is the uplink's name in answers: the master in use, or the first to be tried.
 func (u *Uplink) Name() string {
 	if s := u.session.Load(); s != nil {
 		return s.Name
@@ -55,8 +54,8 @@ func (u *Uplink) Name() string {
 	return u.roster.masters[0]
 }
 
-// shortSession is what a session must last for the next attempt to follow at
-// once: a master that takes connections only to end them is left some peace.
+// shortSession is how long a session must last for the next attempt to follow at once: a master
+// that ends every connection at once gets a pause.
 const shortSession = time.Second
 
 // Why a round ended without a master in use.
@@ -66,8 +65,8 @@ var (
 	errFull     = errors.New("the master has too many waiting keys")
 )
 
-// Keep keeps the connection for as long as ctx lasts. It returns an error when
-// this minion is to end: masters that cannot be reached never are a reason.
+// Keep keeps the connection until ctx ends. It returns an error if the minion is to end;
+// masters that cannot be reached are no reason for that.
 func (u *Uplink) Keep(ctx context.Context) error {
 	if u.roster.several() {
 		u.log.Info("Got list of available master addresses: " + pythonList(u.roster.masters))
@@ -97,8 +96,7 @@ func (u *Uplink) Keep(ctx context.Context) error {
 	return nil
 }
 
-// pause returns when the pause is over, or nobody wants it any more; false when ctx has
-// ended first.
+// pause returns true when the pause is over or Nudge ends it, false if ctx ends first.
 func (u *Uplink) pause(ctx context.Context, pause time.Duration) bool {
 	t := time.NewTimer(pause)
 	defer t.Stop()
@@ -111,7 +109,7 @@ func (u *Uplink) pause(ctx context.Context, pause time.Duration) bool {
 	return true
 }
 
-// judge says what follows from a round without a master: a pause, or the end.
+// judge decides what follows a round without a master: a pause, or the end.
 func (u *Uplink) judge(err error) (time.Duration, error) {
 	if u.rounds++; u.rounds == u.all.Config.MasterTries {
 		u.log.Error("no master was found in as many rounds as master_tries says; the minion goes on trying", "rounds", u.rounds)
@@ -131,7 +129,7 @@ func (u *Uplink) judge(err error) (time.Duration, error) {
 		return pause, nil
 	case isRefusal(err), errors.Is(err, errFull):
 		pause = u.pauses.refused()
-		u.log.Error(fmt.Sprintf("the master does not take this minion now; waiting %s before the next attempt", pause), "err", err)
+		u.log.Error(fmt.Sprintf("the master does not accept this minion now; waiting %s before the next attempt", pause), "err", err)
 		return pause, nil
 	case errors.Is(err, ErrNoAddress) && !u.roster.several() && u.all.Config.RetryDNS > 0:
 		if u.nameless++; u.givesUp() {
@@ -145,26 +143,25 @@ func (u *Uplink) judge(err error) (time.Duration, error) {
 	return pause, nil
 }
 
-// givesUp says whether the name of the only master had no address as often as the
+// givesUp reports whether the name of the only master had no address as often as the
 // configuration allows.
 func (u *Uplink) givesUp() bool {
 	most := u.all.Config.RetryDNSCount
 	return most != nil && u.nameless > *most && len(u.all.list) == 1
 }
 
-// ends says whether a refusal by every master of this uplink is final. To a service
-// none is: the right key may come back, and nobody is there to start it again.
+// ends reports whether a refusal by every master of this uplink is final. For a service none
+// is: the right key may come back, and nobody would restart the minion.
 func (u *Uplink) ends(err error) bool {
 	return isRefusal(err) && !u.all.Service && !u.asksAgain(err)
 }
 
-// asksAgain says whether the configuration wants this refusal to be taken for one
-// that may be over soon.
+// asksAgain reports whether the configuration treats this refusal as temporary.
 func (u *Uplink) asksAgain(err error) bool {
 	return u.all.Config.AuthSafemode || u.all.Config.RejectedRetry && errors.Is(err, ErrRejected)
 }
 
-// tellBarred says each time what was seen, and what an operator can do.
+// tellBarred logs, each time, what was refused and what an operator can do.
 func (u *Uplink) tellBarred(err error, pause time.Duration) {
 	hint := salt.Hint(err)
 	if errors.Is(err, ErrRejected) || errors.Is(err, ErrDenied) {
@@ -179,22 +176,22 @@ func (u *Uplink) tellBarred(err error, pause time.Duration) {
 // tellAgain is how often the log repeats that no master can be reached.
 const tellAgain = time.Minute
 
-// tellUnreachable logs a failed round: the first, then once a minute.
+// tellUnreachable logs a failed round: the first one, then once a minute.
 func (u *Uplink) tellUnreachable(err error, pause time.Duration) {
 	level := slog.LevelDebug
 	if u.rounds == 1 || time.Since(u.awayLogged) > tellAgain {
 		level, u.awayLogged = slog.LevelWarn, time.Now()
 	}
 	text := "no master can be reached, trying again"
-	if len(u.all.list) > 1 { // the others have their own words
+	if len(u.all.list) > 1 { // with several uplinks there are other messages
 		text = "a master cannot be reached, trying again"
 	}
 	u.log.Log(context.Background(), level, text, "err", err, "pause", pause.Round(time.Millisecond))
 }
 
-// tryAll tries the masters of one round. It returns nil when one of them was in
-// use, or asks to be tried again at once; a refusal if all have refused; else what
-// the last of those said that did not.
+// tryAll tries the masters of one round. It returns nil if one of them was in use, or is to be
+// tried again at once; a refusal if all have refused; otherwise the latest error that is not a
+// refusal.
 func (u *Uplink) tryAll(ctx context.Context) error {
 	var refused, failed error
 	for _, name := range u.roster.round() {
@@ -209,7 +206,7 @@ func (u *Uplink) tryAll(ctx context.Context) error {
 		case err == nil, errors.Is(err, errAccepted), ctx.Err() != nil:
 			return nil
 		case errors.Is(err, errShort):
-			failed = err // the next one may be better
+			failed = err // try the next one
 		case isRefusal(err):
 			refused = errors.Join(refused, err)
 			u.tellRefused(ctx, name, err)
@@ -226,7 +223,7 @@ func (u *Uplink) tryAll(ctx context.Context) error {
 	return failed
 }
 
-// tellRefused says loudly, and not all the time, that a master is refused or refuses.
+// tellRefused logs, at a limited rate, that a master is refused or refuses.
 func (u *Uplink) tellRefused(ctx context.Context, name string, err error) {
 	if !u.refusals.First(name, time.Now()) {
 		return
@@ -234,12 +231,12 @@ func (u *Uplink) tellRefused(ctx context.Context, name string, err error) {
 	if errors.Is(err, ErrMasterKey) || errors.Is(err, ErrSignature) {
 		u.log.Log(ctx, logging.LevelCritical, "The Salt Master server's public key did not authenticate!")
 	}
-	if u.roster.several() || len(u.all.list) > 1 { // or else these are the last words of the minion
-		u.log.Error("master "+name+" is passed over", "err", err, "hint", salt.Hint(err))
+	if u.roster.several() || len(u.all.list) > 1 { // otherwise the minion logs this when it ends
+		u.log.Error("master "+name+" is skipped", "err", err, "hint", salt.Hint(err))
 	}
 }
 
-// tellChange tells that another master is tried than the last time.
+// tellChange logs that another master is tried than before.
 func (u *Uplink) tellChange(name string) {
 	if u.lastMaster != "" && u.lastMaster != name {
 		u.log.Warn("Master ip address changed from " + u.lastMaster + " to " + name)
@@ -247,8 +244,8 @@ func (u *Uplink) tellChange(name string) {
 	u.lastMaster = name
 }
 
-// open makes a session with a master that has accepted this minion. While the key
-// waits to be accepted it waits too.
+// open makes a session with a master that has accepted this minion. If the key is waiting to be
+// accepted, it waits, too.
 func (u *Uplink) open(ctx context.Context, name string) (*Session, error) {
 	u.setWaiting("connecting to the master at " + name)
 	l, err := u.dial(ctx, name)
@@ -271,13 +268,13 @@ func (u *Uplink) dialMaster(ctx context.Context, name string) (*Connection, erro
 	return Connect(ctx, o)
 }
 
-// autosignGrains are the facts that may have the key accepted.
+// autosignGrains returns the grains for autosign_grains.
 func (u *Uplink) autosignGrains(ctx context.Context) map[string]string {
 	names := u.all.Config.AutosignGrains
 	if len(names) == 0 {
 		return nil
 	}
-	facts, _ := u.all.Daemon.Facts(ctx) // incomplete facts are told by hello
+	facts, _ := u.all.Daemon.Facts(ctx) // hello logs incomplete facts
 	shown := map[string]string{}
 	for _, name := range names {
 		if v, ok := facts[name]; ok {
@@ -287,8 +284,8 @@ func (u *Uplink) autosignGrains(ctx context.Context) map[string]string {
 	return shown
 }
 
-// awaitAcceptance returns errAccepted when the key was accepted: a new connection
-// has the rights.
+// awaitAcceptance returns errAccepted when the key was accepted: only a new connection has the
+// rights.
 func (u *Uplink) awaitAcceptance(ctx context.Context, l *Connection, name string) error {
 	u.setWaiting("the master at " + name + " to accept this minion's key")
 	switch l.State() {
@@ -308,8 +305,8 @@ func (u *Uplink) awaitAcceptance(ctx context.Context, l *Connection, name string
 	return err
 }
 
-// serve lives with a session until it is lost, and with those that take its place
-// when the minion goes back to the first master of its list.
+// serve uses a session until it is lost, and then sessions that replace it when the minion
+// fails back to the first master.
 func (u *Uplink) serve(ctx context.Context, s *Session) error {
 	for {
 		began := time.Now()
@@ -331,11 +328,11 @@ func (u *Uplink) serve(ctx context.Context, s *Session) error {
 	}
 }
 
-// lost tells of the end of a session that nobody wanted.
+// lost logs and announces the unwanted end of a session.
 func (u *Uplink) lost(s *Session, lasted time.Duration) {
 	u.log.Info("Connection to master " + s.Name + " lost")
-	u.log.Debug("why the connection was lost", "master", s.Name, "err", s.NC.LastError(), "after", lasted.Round(time.Millisecond))
-	u.announce("__master_disconnected", s.Name)
+	u.log.Debug("the connection was lost", "master", s.Name, "err", s.NC.LastError(), "after", lasted.Round(time.Millisecond))
+	u.announce("disconnected", s.Name)
 	u.setWaiting("the connection to the master at " + s.Name + ", which was lost")
 	u.doubt(s, lasted)
 	if u.roster.several() {
@@ -351,17 +348,17 @@ func (u *Uplink) setWaiting(text string) { u.waiting.Store(&text) }
 func pythonList(names []string) string { return "['" + strings.Join(names, "', '") + "']" }
 
 // announce fires an event of the minion itself on its own bus.
-func (u *Uplink) announce(tag, master string) {
-	u.all.Announce(tag, map[string]any{"master": master})
+func (u *Uplink) announce(what, master string) {
+	u.all.Announce(event.MasterTag(what, master), map[string]any{"master": master})
 }
 
 // Session is the one in use, nil for none.
 func (u *Uplink) Session() *Session { return u.session.Load() }
 
-// Reconnects is how often a session was made beyond the first.
+// Reconnects is how many sessions were made after the first one.
 func (u *Uplink) Reconnects() uint64 { return max(u.made.Load(), 1) - 1 }
 
-// Waiting says what the uplink waits for, while there is no session.
+// Waiting is what the uplink waits for, while there is no session.
 func (u *Uplink) Waiting() string {
 	if w := u.waiting.Load(); w != nil {
 		return *w
@@ -377,8 +374,8 @@ func (u *Uplink) Nudge() {
 	}
 }
 
-// Pillar is what the uplink's master gave last, an empty map for nothing: each master has
-// pillar data of its own. It must not be changed.
+// Pillar is the latest pillar of the uplink's master, an empty map if there is none: each
+// master has its own pillar data. It must not be changed.
 func (u *Uplink) Pillar() map[string]any {
 	if p := u.pillar.Load(); p != nil {
 		return p.data
@@ -386,7 +383,7 @@ func (u *Uplink) Pillar() map[string]any {
 	return map[string]any{}
 }
 
-// PillarErrors are the mistakes for which the uplink's master gave no newer pillar.
+// PillarErrors are the errors because of which the master sent no newer pillar.
 func (u *Uplink) PillarErrors() []string {
 	if p := u.pillar.Load(); p != nil {
 		return p.errors
@@ -394,7 +391,7 @@ func (u *Uplink) PillarErrors() []string {
 	return nil
 }
 
-// pillar is what a master gave last that was good, and the mistakes it has found since.
+// pillar is the latest valid pillar of a master, and its errors since.
 type pillar struct {
 	data   map[string]any
 	errors []string

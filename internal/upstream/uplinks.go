@@ -13,18 +13,18 @@ import (
 
 // Daemon is the minion that uses the sessions.
 type Daemon interface {
-	// Facts are the grains that a master is shown, with an error that says what is not
-	// known. The map must not be changed.
+	// Facts are the grains for the master, with an error about missing ones. The map must not
+	// be changed.
 	Facts(ctx context.Context) (map[string]any, error)
-	// Job takes what came on the job subject. It must not block: the next job is
-	// behind it.
+	// Job handles a message on the job subject. It must not block, since the next job waits for
+	// it.
 	Job(s *Session, body []byte)
-	// Attend is called when a session is in use, and returns soon after ctx has ended,
-	// as it does with the session.
+	// Attend is called when a session is in use. It returns soon after ctx has ended, which
+	// ends with the session.
 	Attend(ctx context.Context, s *Session)
 }
 
-// Setup is what uplinks are made with. All but Service is required.
+// Setup are the settings of uplinks. All but Service are required.
 type Setup struct {
 	Config  *config.Minion
 	Key     *pki.PrivateKey
@@ -36,15 +36,15 @@ type Setup struct {
 	Log      *slog.Logger
 }
 
-// Uplinks are those of a minion: one, or one for each master that it has at the same
-// time; none with master_type disable. Without Setup they are empty.
+// Uplinks are the uplinks of a minion: one, or one for each master used at the same time; none
+// with master_type disable. Without Setup they are empty.
 type Uplinks struct {
 	Setup
 	list     []*Uplink
 	verdicts verdicts
 }
 
-// New makes the uplinks that the configuration asks for. Keep connects each.
+// New makes the configured uplinks. Keep connects each.
 func New(s Setup) *Uplinks {
 	all := &Uplinks{Setup: s}
 	for _, r := range newRosters(s.Config) {
@@ -65,7 +65,7 @@ func (all *Uplinks) add(r *roster) *Uplink {
 // must not be changed.
 func (all *Uplinks) All() []*Uplink { return all.list }
 
-// Addresses are host and port of the only, or the first, master of each.
+// Addresses returns host and port of the only or first master of each.
 func (all *Uplinks) Addresses() []string {
 	addresses := make([]string, len(all.list))
 	for i, u := range all.list {
@@ -74,7 +74,7 @@ func (all *Uplinks) Addresses() []string {
 	return addresses
 }
 
-// Session is that of the first master of the list that is connected, nil for none.
+// Session returns that of the first connected master of the list, nil for none.
 func (all *Uplinks) Session() *Session {
 	for _, u := range all.list {
 		if s := u.Session(); s != nil {
@@ -84,8 +84,8 @@ func (all *Uplinks) Session() *Session {
 	return nil
 }
 
-// First is the uplink for what any master may take: the first that is connected, or
-// else the first; nil with master_type disable.
+// First is the uplink for requests that any master may handle: the first connected one,
+// otherwise the first; nil with master_type disable.
 func (all *Uplinks) First() *Uplink {
 	if s := all.Session(); s != nil {
 		return s.Up
@@ -96,8 +96,7 @@ func (all *Uplinks) First() *Uplink {
 	return all.list[0]
 }
 
-// With is the session with the named master, or with the first there is for ""; nil for
-// none.
+// With returns the session with the named master, or for "" the first one; nil for none.
 func (all *Uplinks) With(master string) *Session {
 	if master == "" {
 		return all.Session()
@@ -110,8 +109,8 @@ func (all *Uplinks) With(master string) *Session {
 	return nil
 }
 
-// Conn is the connection to the named master; for "" that of preferred while it
-// lasts, else the first there is. It is nil for none; so may preferred be.
+// Conn returns the connection to the named master; for "" that of preferred if it is connected,
+// otherwise the first one. It is nil if there is none; preferred may be nil.
 func (all *Uplinks) Conn(preferred *Uplink, master string) *rpc.Conn {
 	if master == "" && preferred != nil {
 		if s := preferred.Session(); s != nil {
@@ -124,11 +123,11 @@ func (all *Uplinks) Conn(preferred *Uplink, master string) *rpc.Conn {
 	return nil
 }
 
-// ErrNoMaster says that no master is connected.
+// ErrNoMaster means that no master is connected.
 var ErrNoMaster = errors.New("no master is connected")
 
-// Each calls f for all sessions at the same time and waits for it. Without a session it
-// returns ErrNoMaster.
+// Each calls f for all sessions in parallel and waits. Without a session it returns
+// ErrNoMaster.
 func (all *Uplinks) Each(f func(*Session) error) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -157,9 +156,9 @@ func (all *Uplinks) Close() {
 	_ = all.Each(func(s *Session) error { s.Close(); return nil })
 }
 
-// Pillar returns what a master gave this minion last, an empty map for nothing. It must
-// not be changed. With several masters it is that of the first that is connected, or
-// else of the first that ever was.
+// Pillar returns the latest pillar of a master, an empty map if there is none. It must not be
+// changed. With several masters it is that of the first connected one, otherwise of the first
+// that ever was connected.
 func (all *Uplinks) Pillar() map[string]any {
 	if u := all.withPillar(); u != nil {
 		return u.Pillar()
@@ -167,7 +166,7 @@ func (all *Uplinks) Pillar() map[string]any {
 	return map[string]any{}
 }
 
-// PillarErrors are the mistakes for which what Pillar returns is not the newest.
+// PillarErrors are the errors because of which Pillar does not return the newest pillar.
 func (all *Uplinks) PillarErrors() []string {
 	if u := all.withPillar(); u != nil {
 		return u.PillarErrors()
@@ -187,7 +186,7 @@ func (all *Uplinks) withPillar() *Uplink {
 	return nil
 }
 
-// RefreshPillar asks all masters again.
+// RefreshPillar requests the pillar from all masters again.
 func (all *Uplinks) RefreshPillar(ctx context.Context) error {
 	return all.Each(func(s *Session) error { return s.fetchPillar(ctx) })
 }

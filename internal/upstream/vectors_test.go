@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net"
@@ -13,19 +14,14 @@ import (
 )
 
 // differentAddresses are the names that Brine takes apart in another way than Salt.
-// Whatever cannot be a name has no address, and so is a master that is not there.
 var differentAddresses = map[string]string{
 	"master_failover-0106": "an address in brackets without a port is that address; Salt stops",
-	"master_failover-0108": "what follows the bracket is not left out: it is no address",
-	"master_failover-0109": "an empty port is none; Salt stops",
+	"master_failover-0108": "what follows the bracket is not left out: it is a mistake",
 	"master_failover-0116": "an empty name has no address; Salt stops",
-	"master_failover-0127": "a URL is no name, and has no address; Salt stops",
-	"master_failover-0129": "the resolver says what is a name; Salt stops",
-	"master_failover-0130": "a blank behind the port: the port cannot be reached",
-	"master_failover-0126": "an address is kept as it is written",
-	"master_failover-0131": "no name at all is the one that everybody has without a setting; Salt stops",
+	"master_failover-0123": "a port that no master has is a mistake",
 	"master_failover-0132": "a number is the name that is written so; Salt stops",
-	"master_failover-0136": "ip_only does not forbid a port; Salt stops",
+	"master_failover-0129": "the resolver says what is a name; Salt stops",
+	"master_failover-0131": "no name at all is the one that everybody has without a setting; Salt stops",
 }
 
 func TestNamesOfMastersAsInSalt(t *testing.T) {
@@ -35,9 +31,9 @@ func TestNamesOfMastersAsInSalt(t *testing.T) {
 	}
 	var file struct {
 		Cases []struct {
-			ID, Host, Error string
-			Master          any
-			Port            int
+			ID, Host, Error, Format string
+			Master                  any
+			Port                    int
 		}
 	}
 	if err := json.Unmarshal(text, &file); err != nil {
@@ -45,40 +41,39 @@ func TestNamesOfMastersAsInSalt(t *testing.T) {
 	}
 	documented.Differences(t, slices.Collect(maps.Values(differentAddresses))...)
 	unseen := maps.Clone(differentAddresses)
+	var count documented.Comparison
 	for _, c := range file.Cases {
 		reason := differentAddresses[c.ID]
 		delete(unseen, c.ID)
-		name, isText := c.Master.(string)
-		if !isText {
-			if _, err := load(t, masterSetting(t, c.Master)); c.Error == "" || (err == nil) != (reason != "") {
-				t.Errorf("%s: %v as master: %v; Salt: %q, listed as different: %q", c.ID, c.Master, err, c.Error, reason)
-			}
-			continue
+		want := "refused"
+		if c.Error == "" {
+			want = net.JoinHostPort(c.Host, strconv.Itoa(cmp.Or(c.Port, 4506)))
 		}
-		want := c.Error
-		if want == "" {
-			port := c.Port
-			if port == 0 {
-				port = 4506
-			}
-			want = net.JoinHostPort(c.Host, strconv.Itoa(port))
+		got := "refused"
+		if cfg, err := load(t, masterSetting(t, c.Master, c.Format)); err == nil {
+			got = WithPort(cfg.Master[0], cfg.MasterPort)
 		}
-		got := WithPort(name, 4506)
+		count.Count(documented.Refusal(got == want, got != "refused", c.Error == ""))
 		switch {
 		case got != want && reason == "":
-			t.Errorf("%s: %q is %s, in Salt %s", c.ID, name, got, want)
+			t.Errorf("%s: %v is %s, in Salt %s", c.ID, c.Master, got, want)
 		case got == want && reason != "":
-			t.Errorf("%s is listed as a difference and is none: %q is %s", c.ID, name, got)
+			t.Errorf("%s is listed as a difference and is none: %v is %s", c.ID, c.Master, got)
 		}
 	}
 	for id := range unseen {
 		t.Errorf("%s is listed as different, and is no case", id)
 	}
+	count.Stands(t, "names of masters")
 }
 
-// masterSetting is a file whose one setting is the master.
-func masterSetting(t *testing.T, master any) json.RawMessage {
-	text, err := json.Marshal(map[string]any{"master": master})
+// masterSetting is a file with the master and how it is written.
+func masterSetting(t *testing.T, master any, format string) json.RawMessage {
+	settings := map[string]any{"master": master}
+	if format != "" {
+		settings["master_uri_format"] = format
+	}
+	text, err := json.Marshal(settings)
 	if err != nil {
 		t.Fatal(err)
 	}

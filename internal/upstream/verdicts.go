@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// verdicts remembers which uplinks were refused by all of their masters. The
-// minion ends when every one was.
+// verdicts records which uplinks were refused by all of their masters. The minion ends when all
+// uplinks were.
 type verdicts struct {
 	mu      sync.Mutex
 	uplinks int
 	errs    map[*Uplink]error
 }
 
-// refused notes a refusal. It returns an error when no uplink is left.
+// refused records a refusal. It returns an error if no uplink is left.
 func (v *verdicts) refused(u *Uplink, err error) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -34,7 +34,7 @@ func (v *verdicts) refused(u *Uplink, err error) error {
 	return all
 }
 
-// clear notes that an uplink is not refused, or not any more.
+// clear records that an uplink is not refused, or no longer.
 func (v *verdicts) clear(u *Uplink) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

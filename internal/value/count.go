@@ -1,9 +1,10 @@
 package value
 
-// Count is how many values the JSON document b has at most: the maps and lists themselves,
-// and what is in them; an empty one counts twice. Of what is no JSON it is some number.
+// Count returns an upper limit for the number of values in the JSON document b: maps and lists, and
+// the values in them; an empty map or list counts twice. If b is not JSON, the number has no
+// meaning.
 func Count(b []byte) (n int) {
-	within := false // a text
+	within := false // inside a string
 	n = 1
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; {

@@ -2,9 +2,12 @@ package value
 
 import "bytes"
 
-// read reads the value that b begins with. What it does not take is for encoding/json
-// to judge; what it takes means the same there.
-func read(b []byte, depth int) (v any, rest []byte, ok bool) {
+// reader decodes JSON, into exact types if it is true.
+type reader bool
+
+// read decodes the value at the beginning of b. If ok is false, encoding/json must decide; whatever
+// read accepts has the same meaning there.
+func (exact reader) read(b []byte, depth int) (v any, rest []byte, ok bool) {
 	if len(b) == 0 || depth > MaxDepth {
 		return nil, nil, false
 	}
@@ -12,9 +15,12 @@ func read(b []byte, depth int) (v any, rest []byte, ok bool) {
 	case '"':
 		return ofText(cutText(b))
 	case '[':
-		return readList(b[1:], depth+1)
+		return exact.readList(b[1:], depth+1)
 	case '{':
-		return readMap(b[1:], depth+1)
+		if exact {
+			return exact.readEntries(b[1:], depth+1)
+		}
+		return exact.readMap(b[1:], depth+1)
 	case 't':
 		rest, ok = bytes.CutPrefix(b, []byte("true"))
 		return true, rest, ok
@@ -38,12 +44,12 @@ func readNumber(b []byte) (v any, rest []byte, ok bool) {
 	return v, rest, err == nil
 }
 
-func readList(b []byte, depth int) (v any, rest []byte, ok bool) {
+func (exact reader) readList(b []byte, depth int) (v any, rest []byte, ok bool) {
 	list := []any{}
 	b = skipBlanks(b)
 	for more := len(b) == 0 || b[0] != ']'; more; {
 		var item any
-		if item, b, ok = read(skipBlanks(b), depth); !ok {
+		if item, b, ok = exact.read(skipBlanks(b), depth); !ok {
 			return nil, nil, false
 		}
 		list = append(list, item)
@@ -54,9 +60,9 @@ func readList(b []byte, depth int) (v any, rest []byte, ok bool) {
 	return list, b[1:], true
 }
 
-func readMap(b []byte, depth int) (v any, rest []byte, ok bool) {
+func (exact reader) readMap(b []byte, depth int) (v any, rest []byte, ok bool) {
 	m := map[string]any{}
-	literal := false // the last member is a text; what a text stands for is none
+	literal := false // the last member is a JSON string, not an object that stands for one
 	b = skipBlanks(b)
 	for more := len(b) == 0 || b[0] != '}'; more; {
 		var key string
@@ -65,7 +71,7 @@ func readMap(b []byte, depth int) (v any, rest []byte, ok bool) {
 		}
 		b = skipBlanks(b)
 		literal = len(b) > 0 && b[0] == '"'
-		if m[key], b, ok = read(b, depth); !ok {
+		if m[key], b, ok = exact.read(b, depth); !ok {
 			return nil, nil, false
 		}
 		if b, more, ok = skipComma(b, '}'); !ok {
@@ -78,8 +84,29 @@ func readMap(b []byte, depth int) (v any, rest []byte, ok bool) {
 	return m, b[1:], true
 }
 
-// skipComma goes over what is behind a member of an object or a list, whose end is
-// close; more says that there is another one.
+// readEntries is readMap for exact types.
+func (exact reader) readEntries(b []byte, depth int) (v any, rest []byte, ok bool) {
+	m, index := Map{}, map[string]int{}
+	b = skipBlanks(b)
+	for more := len(b) == 0 || b[0] != '}'; more; {
+		var key string
+		if key, b, ok = cutKey(b); !ok {
+			return nil, nil, false
+		}
+		var member any
+		if member, b, ok = exact.read(skipBlanks(b), depth); !ok {
+			return nil, nil, false
+		}
+		m = m.add(index, key, member)
+		if b, more, ok = skipComma(b, '}'); !ok {
+			return nil, nil, false
+		}
+	}
+	return ofMap(m), b[1:], true
+}
+
+// skipComma skips the comma or the end, close, after a member of an object or a list; more reports
+// whether another one follows.
 func skipComma(b []byte, close byte) (rest []byte, more, ok bool) {
 	b = skipBlanks(b)
 	switch {

@@ -2,7 +2,6 @@ package value
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"math/big"
 	"slices"
@@ -12,13 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// Repr writes v as Python's repr does: True, None, 'text', [1, 2.0], {'a': 1},
-// maps in the order of their keys. Text that is not UTF-8 is written as bytes,
-// b'\xff'. A Go type of another kind than the package's own is taken as Encode
-// takes it; what Encode refuses is written as fmt does.
+// Repr returns v as Python's repr writes it: True, None, 'text', [1, 2.0], {'a': 1}; maps sorted by
+// key, a Map in its own order. Text that is not UTF-8 is written as bytes, b'\xff', and so are
+// Bytes. Other Go types are converted as in Encode; what Encode refuses is written as fmt does.
 func Repr(v any) string { return string(appendRepr(nil, v, 0)) }
 
-// Str writes v as Python's str does: text as it is, all else as Repr.
+// Str returns v as Python's str writes it: text unchanged, everything else as Repr.
 func Str(v any) string {
 	if s, ok := v.(string); ok && utf8.ValidString(s) {
 		return s
@@ -47,9 +45,25 @@ func appendRepr(b []byte, v any, depth int) []byte {
 	case float64:
 		return append(b, ReprFloat(x)...)
 	case []any:
-		return appendReprList(b, x, depth)
+		return append(appendReprItems(append(b, '['), x, depth), ']')
 	case map[string]any:
+		m, _ := Sorted(x)
+		return appendReprMap(b, m, depth)
+	case Map:
 		return appendReprMap(b, x, depth)
+	case Tuple:
+		b = appendReprItems(append(b, '('), x, depth)
+		if len(x) == 1 {
+			b = append(b, ',')
+		}
+		return append(b, ')')
+	case Set:
+		if len(x) == 0 {
+			return append(b, "set()"...)
+		}
+		return append(appendReprItems(append(b, '{'), x, depth), '}')
+	case Bytes:
+		return appendReprBytes(b, string(x))
 	}
 	plain, err := Plain(v)
 	if err != nil {
@@ -58,10 +72,10 @@ func appendRepr(b []byte, v any, depth int) []byte {
 	return appendRepr(b, plain, depth)
 }
 
-// Plain returns v made of the package's own types only, as it would arrive on
-// the other side. A value that is so already comes back as it is.
+// Plain converts v to the package's own types, as it would arrive on the other side. A value that
+// has only these is returned unchanged.
 func Plain(v any) (any, error) {
-	if isOwn(v, 0) {
+	if isMade(v, 0, false) {
 		return v, nil
 	}
 	b, err := Encode(v)
@@ -71,51 +85,66 @@ func Plain(v any) (any, error) {
 	return Decode(b)
 }
 
-func isOwn(v any, depth int) bool {
+// isMade reports whether v has only the package's own types: the plain ones, and the exact ones if
+// exact is set.
+func isMade(v any, depth int, exact bool) bool {
 	if depth > MaxDepth {
 		return false
 	}
+	made := func(item any) bool { return isMade(item, depth+1, exact) }
 	switch x := v.(type) {
 	case nil, bool, string, int64, *big.Int, float64:
 		return true
 	case []any:
-		return !slices.ContainsFunc(x, func(item any) bool { return !isOwn(item, depth+1) })
+		return all(x, made)
 	case map[string]any:
 		for _, item := range x {
-			if !isOwn(item, depth+1) {
+			if !made(item) {
 				return false
 			}
 		}
 		return true
+	case Map:
+		return exact && !slices.ContainsFunc(x, func(e Entry) bool { return !made(e.Key) || !made(e.V) })
+	case Tuple:
+		return exact && all(x, made)
+	case Set:
+		return exact && all(x, made)
+	case Bytes:
+		return exact
 	}
 	return false
 }
 
-func appendReprList(b []byte, list []any, depth int) []byte {
-	b = append(b, '[')
+func all(list []any, is func(any) bool) bool {
+	return !slices.ContainsFunc(list, func(item any) bool { return !is(item) })
+}
+
+// appendReprItems writes the items of a list without the brackets.
+func appendReprItems(b []byte, list []any, depth int) []byte {
 	for i, v := range list {
 		if i > 0 {
 			b = append(b, ", "...)
 		}
 		b = appendRepr(b, v, depth+1)
 	}
-	return append(b, ']')
+	return b
 }
 
-func appendReprMap(b []byte, m map[string]any, depth int) []byte {
+func appendReprMap(b []byte, m Map, depth int) []byte {
 	b = append(b, '{')
-	for i, k := range slices.Sorted(maps.Keys(m)) {
+	for i, e := range m {
 		if i > 0 {
 			b = append(b, ", "...)
 		}
-		b = append(appendReprString(b, k), ": "...)
-		b = appendRepr(b, m[k], depth+1)
+		b = append(appendRepr(b, e.Key, depth+1), ": "...)
+		b = appendRepr(b, e.V, depth+1)
 	}
 	return append(b, '}')
 }
 
-// ReprFloat writes f as Python does: the shortest digits that give f back, with
-// an exponent from 1e+16 up and below 1e-04, a dot in all else; inf, -inf, nan.
+// ReprFloat returns f as Python writes it: the shortest digits that give f back, with an exponent
+// from 1e+16 up and below 1e-04, otherwise with a dot; inf, -inf, nan.
 func ReprFloat(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -137,16 +166,21 @@ func ReprFloat(f float64) string {
 	return s
 }
 
-// appendReprString quotes s with single quotes, unless it has some and no double
-// ones. What cannot be printed is escaped.
+// appendReprString quotes s with single quotes, or with double quotes if it contains only single
+// ones. Unprintable characters are escaped.
 func appendReprString(b []byte, s string) []byte {
+	if !utf8.ValidString(s) {
+		return appendReprBytes(b, s)
+	}
+	return appendQuoted(b, s, false)
+}
+
+func appendReprBytes(b []byte, s string) []byte { return appendQuoted(append(b, 'b'), s, true) }
+
+func appendQuoted(b []byte, s string, binary bool) []byte {
 	quote := byte('\'')
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
 		quote = '"'
-	}
-	binary := !utf8.ValidString(s)
-	if binary {
-		b = append(b, 'b')
 	}
 	b = append(b, quote)
 	for i := 0; i < len(s); {

@@ -11,26 +11,25 @@ import (
 	"unicode/utf8"
 )
 
-// What is only passed on is not decoded: these functions go over JSON without making
-// anything of it, over long texts eight bytes at a time. encoding/json takes some ten
-// times as long, and reads what it is to keep as it is twice.
+// Data that is only passed on is not decoded: these functions scan JSON without allocating values,
+// and long texts eight bytes at a time. encoding/json takes about ten times as long, and scans raw
+// values twice.
 
-// Valid says whether b is one JSON document. It takes and refuses what json.Valid
-// does.
+// Valid reports whether b is one JSON document, exactly as json.Valid does.
 func Valid(b []byte) bool {
 	rest, ok := skipValue(skipBlanks(b), jsonDepth)
 	return ok && len(skipBlanks(rest)) == 0
 }
 
-// jsonDepth is how deep json.Valid goes.
+// jsonDepth is the maximum depth in json.Valid.
 const jsonDepth = 10_000
 
-// stretch is how much of a long value is worked on at one go. What takes milliseconds takes
-// them from everybody else in the daemon, a copy all the more: it cannot be interrupted, and
-// whoever wants to stop the program, as the collector does, waits for its end.
+// stretch is how many bytes of a long value are processed at a time. Long work delays the rest of
+// the daemon, above all a copy: it cannot be interrupted, and the garbage collector must wait for
+// its end to stop the program.
 const stretch = 64 << 10
 
-// appendRaw is append for what may be long.
+// appendRaw is append for data that may be long.
 func appendRaw(b, raw []byte) []byte {
 	b = slices.Grow(b, len(raw))
 	for ; len(raw) > stretch; raw = raw[stretch:] {
@@ -40,12 +39,11 @@ func appendRaw(b, raw []byte) []byte {
 	return append(b, raw...)
 }
 
-// Raw is a value that is not decoded, but could be: NewRaw has checked it. Encode
-// writes it as it is.
+// Raw is a valid encoded value: NewRaw has checked it. Encode writes it unchanged.
 type Raw []byte
 
-// NewRaw checks that b is a value, without blanks around it, that Decode takes. It keeps
-// b, unless that has line ends between its parts: a Raw is one line.
+// NewRaw checks that b is a value that Decode accepts, without blanks around it. The Raw uses the
+// memory of b, unless b has line ends between its parts: a Raw is one line.
 func NewRaw(b []byte) (Raw, error) {
 	if rest, ok := skipValue(b, MaxDepth); !ok || len(rest) > 0 {
 		if Valid(b) {
@@ -63,57 +61,27 @@ func NewRaw(b []byte) (Raw, error) {
 
 var errNoJSON = errors.New("invalid JSON")
 
-// Members calls f for each member of the object b in the order of the text, twice for a
-// key that is there twice; v is a part of b. All of b is checked, but f may have been
-// called before a mistake is found.
+// Members calls f for each member of the object b in the order of the text, twice for a duplicate
+// key; v is a slice of b. All of b is checked, but f may have been called before an error is found.
 func Members(b []byte, f func(key string, v []byte) error) error {
 	b = skipBlanks(b)
 	if len(b) == 0 || b[0] != '{' {
 		return errors.New("it is no JSON object")
 	}
-	return parts(b[1:], '}', f)
-}
-
-// Items is Members for the items of a list.
-func Items(b []byte, f func(v []byte) error) error {
-	b = skipBlanks(b)
-	if len(b) == 0 || b[0] != '[' {
-		return errors.New("it is no JSON list")
-	}
-	return parts(b[1:], ']', func(_ string, v []byte) error { return f(v) })
-}
-
-// Text reads a JSON string into s, as encoding/json would.
-func Text[T ~string](b []byte, s *T) error {
-	text, rest, ok := cutText(b)
-	if !ok || len(rest) > 0 {
-		return fmt.Errorf("%.40q is no text", b)
-	}
-	*s = T(text)
-	return nil
-}
-
-// parts goes over the members of an object or a list, whose end is close, and over
-// what is behind it.
-func parts(b []byte, close byte, f func(key string, v []byte) error) error {
-	b = skipBlanks(b)
-	for more := len(b) == 0 || b[0] != close; more; {
-		var key string
-		var ok bool
-		if close == '}' {
-			if key, b, ok = cutKey(b); !ok {
-				return errNoJSON
-			}
-		}
-		b = skipBlanks(b)
-		rest, ok := skipValue(b, jsonDepth-1)
+	b = skipBlanks(b[1:])
+	for more := len(b) == 0 || b[0] != '}'; more; {
+		key, rest, ok := cutKey(b)
 		if !ok {
+			return errNoJSON
+		}
+		b = skipBlanks(rest)
+		if rest, ok = skipValue(b, jsonDepth-1); !ok {
 			return errNoJSON
 		}
 		if err := f(key, b[:len(b)-len(rest):len(b)-len(rest)]); err != nil {
 			return err
 		}
-		if b, more, ok = skipComma(rest, close); !ok {
+		if b, more, ok = skipComma(rest, '}'); !ok {
 			return errNoJSON
 		}
 	}
@@ -123,7 +91,17 @@ func parts(b []byte, close byte, f func(key string, v []byte) error) error {
 	return nil
 }
 
-// cutKey reads a key and its colon.
+// Text decodes a JSON string into s, as encoding/json would.
+func Text[T ~string](b []byte, s *T) error {
+	text, rest, ok := cutText(b)
+	if !ok || len(rest) > 0 {
+		return fmt.Errorf("%.40q is no text", b)
+	}
+	*s = T(text)
+	return nil
+}
+
+// cutKey decodes a key and skips its colon.
 func cutKey(b []byte) (key string, rest []byte, ok bool) {
 	if rest, ok = skipKey(b); !ok {
 		return "", nil, false
@@ -132,7 +110,7 @@ func cutKey(b []byte) (key string, rest []byte, ok bool) {
 	return key, rest, ok
 }
 
-// cutText reads the text that b begins with.
+// cutText decodes the string at the beginning of b.
 func cutText(b []byte) (s string, rest []byte, ok bool) {
 	if len(b) == 0 || b[0] != '"' {
 		return "", nil, false
@@ -148,7 +126,7 @@ func cutText(b []byte) (s string, rest []byte, ok bool) {
 	return s, rest, err == nil
 }
 
-// skipBlanks returns b behind its leading blanks.
+// skipBlanks returns b without its leading blanks.
 func skipBlanks(b []byte) []byte {
 	for len(b) > 0 && (b[0] == ' ' || b[0] == '\n' || b[0] == '\t' || b[0] == '\r') {
 		b = b[1:]
@@ -156,7 +134,7 @@ func skipBlanks(b []byte) []byte {
 	return b
 }
 
-// skipValue returns what is behind the value that b begins with.
+// skipValue returns the rest after the value at the beginning of b.
 func skipValue(b []byte, depth int) (rest []byte, ok bool) {
 	if len(b) == 0 || depth < 0 {
 		return nil, false
@@ -178,7 +156,7 @@ func skipValue(b []byte, depth int) (rest []byte, ok bool) {
 	return skipNumber(b)
 }
 
-// skipMembers goes over the members of an object or a list, whose end is close.
+// skipMembers skips the members of an object or a list that ends with close.
 func skipMembers(b []byte, close byte, depth int) (rest []byte, ok bool) {
 	if b = skipBlanks(b); len(b) > 0 && b[0] == close {
 		return b[1:], depth >= 0
@@ -202,7 +180,7 @@ func skipMembers(b []byte, close byte, depth int) (rest []byte, ok bool) {
 	}
 }
 
-// skipKey goes over a key and its colon.
+// skipKey skips a key and its colon.
 func skipKey(b []byte) (rest []byte, ok bool) {
 	if len(b) == 0 || b[0] != '"' {
 		return nil, false
@@ -214,13 +192,13 @@ func skipKey(b []byte) (rest []byte, ok bool) {
 	return bytes.CutPrefix(b, []byte(":"))
 }
 
-// skipText goes over a text whose first quote is gone.
+// skipText skips a string whose first quote is already removed.
 func skipText(b []byte) (rest []byte, ok bool) {
 	for {
 		part := skipPlain(b[:min(len(b), stretch)])
 		long := len(b) > stretch
 		b = b[min(len(b), stretch)-len(part):]
-		if long && len(part) < 8 { // it went over all of it
+		if long && len(part) < 8 { // it scanned all of it
 			runtime.Gosched()
 			continue
 		}
@@ -239,15 +217,15 @@ func skipText(b []byte) (rest []byte, ok bool) {
 	}
 }
 
-// skipPlain goes over bytes of a text that mean themselves, eight at a time, and stops
-// at or shortly before another one.
+// skipPlain skips bytes of a string without special meaning, eight at a time, and stops at or
+// shortly before another one.
 func skipPlain(b []byte) []byte {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	for len(b) >= 8 {
 		x := binary.LittleEndian.Uint64(b)
 		quote, slash := x^(ones*'"'), x^(ones*'\\')
-		// Each of these has a high bit where a byte is below a blank, a quote, a
-		// backslash; a borrow may set more, which costs a look and no more.
+		// Each of these has a high bit for a byte that is below a blank, a quote, or a backslash; a
+		// borrow may set more bits, which only costs another look.
 		control := (x - ones*' ') &^ x
 		if (control|(quote-ones)&^quote|(slash-ones)&^slash)&highs != 0 {
 			return b

@@ -1,10 +1,10 @@
-// Package value carries the arguments and returns of functions as JSON without
-// losing what JSON alone would lose: the difference between 1 and 1.0, whole
-// numbers beyond 64 bits, infinities, and strings that are not UTF-8.
+// Package value transports the arguments and returns of functions as JSON without losing what JSON
+// alone would lose: the difference between 1 and 1.0, integers beyond 64 bits, infinities, and
+// strings that are not UTF-8.
 //
-// The Go side of a value is one of: nil, bool, string (any bytes), int64,
-// *big.Int, float64, []any and map[string]any. It is not a general encoder:
-// structs go through encoding/json with a Value or json.RawMessage field.
+// In Go a value is one of: nil, bool, string (any bytes), int64, *big.Int, float64, []any and
+// map[string]any. For printing there are also exact types (see Map). It is not a general encoder:
+// structs use encoding/json with a Value or json.RawMessage field.
 package value
 
 import (
@@ -23,11 +23,11 @@ import (
 	"unicode/utf8"
 )
 
-// MaxDepth bounds the nesting of foreign input; a deeper document is an error,
-// since each level costs stack on every side that handles it.
+// MaxDepth limits the nesting of foreign input. A deeper document is an error, since each level
+// costs stack on every side that handles it.
 const MaxDepth = 200
 
-// The one-key objects that stand for what JSON has no form for.
+// The objects with one key for values without a JSON form.
 const (
 	bytesKey = "$bytes" // base64 of a string that is not UTF-8
 	floatKey = "$float" // "nan", "inf" or "-inf"
@@ -36,7 +36,7 @@ const (
 // ErrDepth is returned for a document nested deeper than MaxDepth.
 var ErrDepth = errors.New("value is nested too deeply")
 
-// Value is a value within a struct that encoding/json handles.
+// Value is a value in a struct for encoding/json.
 type Value struct{ V any }
 
 // MarshalJSON implements json.Marshaler.
@@ -48,15 +48,15 @@ func (v *Value) UnmarshalJSON(b []byte) (err error) {
 	return err
 }
 
-// Decode reads one JSON document, and nothing but blanks after it.
+// Decode decodes one JSON document; only blanks may follow it.
 func Decode(b []byte) (any, error) {
-	if v, rest, ok := read(skipBlanks(b), 0); ok && len(skipBlanks(rest)) == 0 {
+	if v, rest, ok := reader(false).read(skipBlanks(b), 0); ok && len(skipBlanks(rest)) == 0 {
 		return v, nil
 	}
 	return decodeSlowly(b)
 }
 
-// decodeSlowly decides on what read does not take, and says what is wrong with it.
+// decodeSlowly decodes what read does not accept, or says what is wrong with it.
 func decodeSlowly(b []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
@@ -138,19 +138,18 @@ func number(s string) (any, error) {
 	return f, nil
 }
 
-// Encode writes v as one line of JSON, maps in the order of their keys. Go
-// integers, typed slices and maps with string keys are taken as well; another
-// type is an error.
+// Encode writes v as one line of JSON; maps sorted by key, a Map in its own order. Go integers,
+// typed slices and maps with string keys are accepted too; another type is an error.
 func Encode(v any) ([]byte, error) {
 	var buf []byte
 	if n := RawSize(v); n > 0 {
-		buf = make([]byte, 0, n+n/64+512) // what else it holds is small beside what is long
+		buf = make([]byte, 0, n+n/64+512) // everything else in it is small compared with the long parts
 	}
 	return encode(buf, v, 0)
 }
 
-// RawSize is how many bytes the raw parts of a map or list have, a few levels deep. Room for
-// them, made before they are encoded, saves to copy what was encoded already.
+// RawSize returns how many bytes the Raw parts of a map or list have, a few levels deep. A buffer
+// with that capacity avoids copying what is already encoded.
 func RawSize(v any) int { return rawSize(v, 4) }
 
 func rawSize(v any, levels int) (n int) {
@@ -176,7 +175,7 @@ func rawSize(v any, levels int) (n int) {
 	return n
 }
 
-// Append is Encode behind b.
+// Append appends the encoding of v to b.
 func Append(b []byte, v any) ([]byte, error) { return encode(b, v, 0) }
 
 // Member is a member of an object.
@@ -185,8 +184,8 @@ type Member struct {
 	V   any
 }
 
-// AppendMembers writes further members behind an object that has some, and whose end is
-// not written yet.
+// AppendMembers appends further members to an object that has some, and whose end is not written
+// yet.
 func AppendMembers(b []byte, members ...Member) ([]byte, error) {
 	raw := 0
 	for _, m := range members {
@@ -233,7 +232,11 @@ func encode(b []byte, v any, depth int) ([]byte, error) {
 		for k := range x {
 			keys = append(keys, k)
 		}
+		slices.Sort(keys)
 		return encodeMap(b, keys, func(k string) any { return x[k] }, depth)
+	case Map:
+		keys, members := x.texts()
+		return encodeMap(b, keys, func(k string) any { return members[k] }, depth)
 	case Raw:
 		return appendRaw(b, x), nil
 	case json.RawMessage:
@@ -243,12 +246,14 @@ func encode(b []byte, v any, depth int) ([]byte, error) {
 		return appendRaw(b, x), nil
 	case Value:
 		return encode(b, x.V, depth)
+	case Exact:
+		return encode(b, x.V, depth)
 	}
 	return encodeOther(b, v, depth)
 }
 
-// encodeOther handles the types that Go code writes by nature: uint32, []string,
-// map[string]int, named strings.
+// encodeOther encodes other types that Go code uses: uint32, []string, map[string]int, named
+// strings.
 func encodeOther(b []byte, v any, depth int) ([]byte, error) {
 	r := reflect.ValueOf(v)
 	switch r.Kind() {
@@ -272,6 +277,7 @@ func encodeOther(b []byte, v any, depth int) ([]byte, error) {
 		for _, k := range r.MapKeys() {
 			keys = append(keys, k.String())
 		}
+		slices.Sort(keys)
 		return encodeMap(b, keys, func(k string) any {
 			return r.MapIndex(reflect.ValueOf(k).Convert(r.Type().Key())).Interface()
 		}, depth)
@@ -294,7 +300,6 @@ func encodeList(b []byte, n int, at func(int) any, depth int) ([]byte, error) {
 }
 
 func encodeMap(b []byte, keys []string, at func(string) any, depth int) ([]byte, error) {
-	slices.Sort(keys)
 	b = append(b, '{')
 	for i, k := range keys {
 		if i > 0 {
@@ -313,7 +318,7 @@ func encodeMap(b []byte, keys []string, at func(string) any, depth int) ([]byte,
 
 // encodeKey writes a key and its colon. Keys are names: invalid bytes become U+FFFD.
 func encodeKey(b []byte, k string) ([]byte, error) {
-	if plain(k) && !strings.ContainsAny(k, "<>&") { // which encoding/json escapes
+	if plain(k) && !strings.ContainsAny(k, "<>&") { // encoding/json escapes these
 		b = append(append(b, '"'), k...)
 		return append(b, '"', ':'), nil
 	}
@@ -341,7 +346,7 @@ func encodeString(b []byte, s string) ([]byte, error) {
 	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...), nil
 }
 
-// plain says whether s needs no escape at all, which is nearly always so.
+// plain reports whether s needs no escape, which is the usual case.
 func plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
@@ -368,7 +373,7 @@ func encodeFloat(b []byte, f float64) []byte {
 	return b
 }
 
-// Texts makes a list of values of names.
+// Texts converts names to a list of values.
 func Texts[T ~string](names []T) []any {
 	list := make([]any, len(names))
 	for i, name := range names {

@@ -1,9 +1,9 @@
-// Package yamlfile is the one reader of YAML files that people write: configuration, grains,
-// pillar and what settings name. It resolves aliases, refuses what is not data, names the
-// place of each mistake, and gives scalars the meaning that Salt gives them (YAML 1.1, where
-// yes is true, 010 is ten and a date is text), so that a word means the same in every file.
+// Package yamlfile is the only parser of YAML files that people write: configuration, grains,
+// pillar and files named in settings. It resolves aliases, refuses what is not data, reports the
+// position of each error, and gives scalars the meaning that Salt gives them (YAML 1.1, where yes
+// is true, 010 is ten and a date is text), so that a word means the same in every file.
 //
-// It knows no settings: what a file may hold is for whoever reads it.
+// It knows no settings: its callers define what a file may contain.
 package yamlfile
 
 import (
@@ -14,31 +14,30 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Error is a mistake in a file, with its place.
+// Error is an error in a file, with its position.
 type Error struct {
-	File   string // or what stands for one, such as "command line"
-	Line   int    // counted from 1; 0 when the whole file is meant
-	Column int    // counted from 1 in characters; 0 when it is not known
-	Key    string // the setting, with dots between the levels; "" for none
+	File   string // or a name such as "command line"
+	Line   int    // from 1; 0 if it is about the whole file
+	Column int    // in characters, from 1; 0 if unknown
+	Key    string // the setting, levels separated by dots; "" for none
 	Err    error
 }
 
-// Error returns the mistake with its place in front.
+// Error returns the position and the error.
 func (e *Error) Error() string {
 	return Place(e.File, e.Line, e.Column, e.Key) + e.Err.Error()
 }
 
-// Unwrap returns the mistake without its place.
+// Unwrap returns the error without its position.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is says that it is a mistake, see ErrMistake.
+// Is reports that every Error is an ErrMistake.
 func (e *Error) Is(target error) bool { return target == ErrMistake }
 
-// ErrMistake is what every Error is: what a person has written must be mended, and to
-// try again changes nothing.
+// ErrMistake matches every Error: a person must correct the file, and a retry is useless.
 var ErrMistake = errors.New("a mistake in the configuration")
 
-// Place writes file:line:column: key: leaving out what is not known.
+// Place returns file:line:column: key: without the unknown parts.
 func Place(file string, line, column int, key string) string {
 	s := file
 	if line > 0 {
@@ -56,7 +55,7 @@ func Place(file string, line, column int, key string) string {
 	return s
 }
 
-// WrongKind says what was found where something else was wanted.
+// WrongKind returns an error that says what was found and what was expected.
 func WrongKind(n *yaml.Node, want string) error {
 	found := n.Value
 	switch {
@@ -72,7 +71,7 @@ func WrongKind(n *yaml.Node, want string) error {
 	return fmt.Errorf("%s stands where %s is wanted", found, want)
 }
 
-// Shorten keeps a value in a message to a readable length.
+// Shorten limits a value in a message to a readable length.
 func Shorten(s string) string {
 	if len(s) > 64 {
 		return strings.ToValidUTF8(s[:64], "") + "..."

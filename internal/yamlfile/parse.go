@@ -17,20 +17,19 @@ import (
 )
 
 const (
-	// maxNodes bounds what one file may hold once its aliases are written out.
-	// Node groups of a hundred thousand minions fit; a few nested aliases that
-	// would fill the memory do not.
+	// maxNodes limits the values in one file after its aliases are expanded. Node groups of a
+	// hundred thousand minions fit; a few nested aliases that would fill the memory do not.
 	maxNodes = 500_000
-	// maxDepth bounds the levels of nesting; nobody reads more than ten.
+	// maxDepth limits the levels of nesting; people use at most ten.
 	maxDepth = 100
 )
 
-// Parse reads one YAML document and returns its root without aliases, merge keys and
-// duplicate keys, nil where the text says nothing. Every mistake is an *Error with its
-// place; tags that would make more than data of a value are refused.
+// Parse parses one YAML document and returns its root without aliases, merge keys and duplicate
+// keys, nil for an empty document. Every error is an *Error with its position; tags that would make
+// a value more than data are refused.
 func Parse(file string, text []byte) (*yaml.Node, error) { return ParseWithin(file, text, maxNodes) }
 
-// ParseWithin is Parse for what somebody else has written, who is given fewer values.
+// ParseWithin is Parse with a lower limit of values, for untrusted text.
 func ParseWithin(file string, text []byte, nodes int) (*yaml.Node, error) {
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	if err := checkText(file, text); err != nil {
@@ -48,7 +47,7 @@ func ParseWithin(file string, text []byte, nodes int) (*yaml.Node, error) {
 	return n, nil
 }
 
-// checkText refuses what is no text, naming the line: the parser would not.
+// checkText refuses what is not text and names the line, which the parser would not do.
 func checkText(file string, text []byte) error {
 	line, start := 1, 0
 	for i := 0; i < len(text); {
@@ -74,11 +73,10 @@ func checkText(file string, text []byte) error {
 	return nil
 }
 
-// shortenComments empties the comments that fill their line from its beginning,
-// which is most of an example file that somebody has edited: the YAML library
-// would spend a millisecond on their words. Lines keep their numbers. A file
-// with a quote outside of them is left alone, since a quoted text may go on over
-// several lines, and one of them may look like a comment.
+// shortenComments empties comments that begin at the start of their line, which are most of an
+// edited example file: the YAML library would spend a millisecond on them. Lines keep their
+// numbers. A file with a quote outside of them is not changed, since a quoted text may continue
+// over several lines, and one of them may look like a comment.
 func shortenComments(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for line := range bytes.Lines(text) {
@@ -96,7 +94,7 @@ func shortenComments(text []byte) []byte {
 // otherBreaks end a line in YAML too.
 const otherBreaks = "\r\u0085\u2028\u2029"
 
-// parseYAML returns the root of the one document in text, nil for none.
+// parseYAML returns the root of the single document in text, nil for none.
 func parseYAML(file string, text []byte) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	var first, second yaml.Node
@@ -119,9 +117,8 @@ func parseYAML(file string, text []byte) (*yaml.Node, error) {
 	return first.Content[0], nil
 }
 
-// yamlError gives a complaint of the YAML library its place. The library puts
-// the line into the text, counts it from zero in what its parser says and from
-// one in what its scanner says, and leaves the first line out.
+// yamlError adds the position to an error of the YAML library. The library puts the line into the
+// text; its parser counts from zero and its scanner from one, and it omits the first line.
 func yamlError(file string, text []byte, err error) error {
 	message, line := strings.TrimPrefix(err.Error(), "yaml: "), 1
 	if rest, ok := strings.CutPrefix(message, "line "); ok {
@@ -144,14 +141,13 @@ func yamlError(file string, text []byte, err error) error {
 	return &Error{File: file, Line: line, Column: yamlColumn(text, line), Err: salt.WithHint(err, yamlHint(message))}
 }
 
-// maxProbes bounds the search for a column: it costs one parse for each place of
-// the line, after an error only.
+// maxProbes limits the search for a column: it costs one parse for each position of the line, but
+// only after an error.
 const maxProbes = 500
 
-// yamlColumn finds the place in a line at which a document breaks, which the
-// library does not tell: the text up to there can be read, and with the character
-// there it can no longer. Where all of the line is beyond that, it is the first
-// character that is no blank.
+// yamlColumn finds the column of an error in a line, which the library does not report: the text
+// before it can be parsed, and with the character there it cannot. If the error is after the line,
+// it is the first character that is not a blank.
 func yamlColumn(text []byte, line int) int {
 	start := 0
 	for range line - 1 {
@@ -171,7 +167,7 @@ func yamlColumn(text []byte, line int) int {
 	return len(rest) - len(bytes.TrimLeft(rest, " \t")) + 1
 }
 
-// yamlHint is the usual way out of what the YAML library complains about.
+// yamlHint returns the usual solution for an error of the YAML library.
 func yamlHint(message string) string {
 	switch {
 	case strings.Contains(message, "tab character"), strings.Contains(message, "cannot start any token"):
@@ -184,12 +180,12 @@ func yamlHint(message string) string {
 	return "look at this line and the one before it: indentation, quotes, brackets, and a blank after each colon"
 }
 
-// resolver writes out the aliases and merge keys of one file and checks the
-// rest. It copies only what it must change.
+// resolver expands the aliases and merge keys of one file and checks the rest. It copies only what
+// it must change.
 type resolver struct {
 	file string
-	most int // nodes in all
-	left int // nodes that may still come
+	most int // maximum number of nodes
+	left int // nodes left of it
 }
 
 // resolve returns n without aliases below it; path names it in errors.
@@ -258,8 +254,8 @@ func (r *resolver) mapping(n *yaml.Node, path string, depth int) (*yaml.Node, er
 	return &out, r.merge(&out, lines, merged, path)
 }
 
-// merge adds what the << keys of a mapping name; its own keys win, and among
-// the named the first.
+// merge adds the values of the << keys of a mapping; its own keys take precedence, then the first
+// of the merged ones.
 func (r *resolver) merge(out *yaml.Node, lines map[string]int, merged []*yaml.Node, path string) error {
 	for len(merged) > 0 {
 		from := merged[0]
@@ -282,7 +278,7 @@ func (r *resolver) merge(out *yaml.Node, lines map[string]int, merged []*yaml.No
 	return nil
 }
 
-// key returns the scalar that a key is.
+// key returns the scalar of a key.
 func (r *resolver) key(n *yaml.Node, path string) (*yaml.Node, error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -293,7 +289,7 @@ func (r *resolver) key(n *yaml.Node, path string) (*yaml.Node, error) {
 	return n, r.checkTag(n, path)
 }
 
-// checkTag refuses tags that would make more than data of a value.
+// checkTag refuses tags that would make a value more than data.
 func (r *resolver) checkTag(n *yaml.Node, path string) error {
 	if n.Style&yaml.TaggedStyle == 0 {
 		return nil
@@ -318,7 +314,7 @@ func (r *resolver) checkTag(n *yaml.Node, path string) error {
 	}
 }
 
-// isOf says whether a value is what a tag promises.
+// isOf reports whether a value has the type of a tag.
 func isOf(tag string, v any) bool {
 	switch v.(type) {
 	case nil:
@@ -337,7 +333,7 @@ func (r *resolver) errorf(n *yaml.Node, path, format string, args ...any) error 
 	return &Error{File: r.file, Line: n.Line, Column: n.Column, Key: path, Err: fmt.Errorf(format, args...)}
 }
 
-// join writes the path of a key below another.
+// join returns the path of a key below another.
 func join(path, key string) string {
 	if path == "" {
 		return Shorten(key)

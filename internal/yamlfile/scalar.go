@@ -9,11 +9,11 @@ import (
 	"github.com/brinebus/brine/internal/yamlfile/scalar"
 )
 
-// Quoted are the styles of a scalar that is text whatever it looks like.
+// Quoted are the styles of a scalar that is always text.
 const Quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
 
-// Value turns a node without aliases, as Parse makes them, into data of package value: nil,
-// bool, string, int64, *big.Int, float64, []any and map[string]any. A nil node is nil.
+// Value converts a node without aliases, as Parse returns it, to data of package value: nil, bool,
+// string, int64, *big.Int, float64, []any and map[string]any. A nil node is nil.
 func Value(n *yaml.Node) any {
 	if n == nil {
 		return nil
@@ -53,13 +53,13 @@ func valueOf(n *yaml.Node) any {
 	return Word(n.Value)
 }
 
-// IsNull tells whether n is a scalar that says nothing.
+// IsNull reports whether n is a null scalar.
 func IsNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && valueOf(n) == nil
 }
 
-// decodeBinary returns the bytes of a !!binary scalar, or its text when it is
-// not base64: the resolver has refused that already.
+// decodeBinary returns the bytes of a !!binary scalar, or its text if it is not base64: the
+// resolver has already refused that.
 func decodeBinary(s string) string {
 	b, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(s), ""))
 	if err != nil {
@@ -68,5 +68,5 @@ func decodeBinary(s string) string {
 	return string(b)
 }
 
-// Word is what an unquoted word means.
+// Word returns the value of an unquoted word.
 func Word(s string) any { return scalar.Value(s) }

@@ -241,7 +241,7 @@ func (a *attack) clientKey() key {
 	panic(err)
 }
 
-// dialer connects an attacker anew.
+// dialer connects an attacker again.
 type dialer func() (*wire, error)
 
 func (a *attack) asMinion() (*wire, error) { return dialKey(a.address(), "127.66.6.6", a.evil()) }

@@ -81,7 +81,7 @@ func (d *disk) cut() error {
 	return d.again()
 }
 
-// again mounts the disk anew. Another program of the machine may hold it as it was for a
+// again mounts the disk again. Another program of the machine may hold it as it was for a
 // while: one that has just made a namespace of its own, say.
 func (d *disk) again() (err error) {
 	for end := time.Now().Add(holdTime); ; time.Sleep(50 * time.Millisecond) {

@@ -86,7 +86,7 @@ func missed(all []sent, heard []stored) []string {
 	return out
 }
 
-// sequences knows which event has which sequence on a bus, for ever.
+// sequences knows which event has which sequence on a bus, forever.
 type sequences map[int]id
 
 // see takes note of what is shown and returns the sequences that stand for another event now.

@@ -189,7 +189,7 @@ func (s *Server) Stop() {
 	s.cmd = nil
 }
 
-// ListenTLS starts the server anew, now also on a port of 127.0.0.1, which it
+// ListenTLS starts the server again, now also on a port of 127.0.0.1, which it
 // returns, with the certificate c; without one it has no TLS there.
 func (s *Server) ListenTLS(c *tls.Certificate) int {
 	s.t.Helper()

@@ -1,5 +1,6 @@
 // Package documented holds the tests that compare with Salt's answers to doc/differences.md: a
-// difference that a test allows is one that people are told of. It compares nothing itself.
+// difference that a test allows is one that people are told of, and so are the numbers of equal and
+// different answers. It compares nothing itself.
 package documented
 
 import (
@@ -21,7 +22,7 @@ func Differences(t testing.TB, reasons ...string) {
 	}
 }
 
-// missing are the reasons that a text does not have. Where its lines break is of no account.
+// missing are the reasons that a text does not have. Where its lines break does not matter.
 func missing(text string, reasons []string) (none []string) {
 	text = strings.Join(strings.Fields(text), " ")
 	for _, reason := range reasons {

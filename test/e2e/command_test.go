@@ -201,7 +201,7 @@ func run(_ *system, ts *testscript.TestScript, args []string) error {
 	return err
 }
 
-// alike runs a program with each of several words in the place of {}, and wants the
+// alike runs a program with each of several words in place of {}, and wants the
 // same output each time.
 func alike(_ *system, ts *testscript.TestScript, args []string) error {
 	at := slices.Index(args, ":")

@@ -10,10 +10,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/brinebus/brine/test/capture"
 )
 
 // machine is a machine of its own, as testdata/machine makes it, that shares the kernel and the
@@ -21,27 +22,9 @@ import (
 type machine struct {
 	t       *testing.T
 	cmd     *exec.Cmd
-	init    int           // its first process
-	console *lockedBuffer // what that has printed
+	init    int             // its first process
+	console *capture.Buffer // what that has printed
 	ended   chan struct{}
-}
-
-// lockedBuffer is a buffer that a process writes while a test reads.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // patience is far above what anything here takes on a loaded machine.
@@ -83,7 +66,7 @@ func boot(t *testing.T, files, volumes string, beside *machine, program ...strin
 	group := ownGroup(t)
 	// The group of processes is entered before its namespace is made, which begins with it.
 	words = append([]string{"sh", "-c", `[ -z "$0" ] || echo $$ >"$0/cgroup.procs"; exec "$@"`, group}, words...)
-	m := &machine{t: t, cmd: exec.Command(words[0], words[1:]...), console: &lockedBuffer{}, ended: make(chan struct{})}
+	m := &machine{t: t, cmd: exec.Command(words[0], words[1:]...), console: &capture.Buffer{}, ended: make(chan struct{})}
 	m.cmd.Stdout, m.cmd.Stderr = m.console, m.console
 	m.cmd.WaitDelay = time.Second
 	if err := m.cmd.Start(); err != nil {

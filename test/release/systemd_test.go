@@ -86,7 +86,7 @@ func installed(m *machine) {
 }
 
 // watched: who dies is started again, a mistake in the settings is not tried again and again, and a
-// log that was moved away is begun anew.
+// log that was moved away is begun again.
 func watched(m *machine) {
 	before := m.sh("systemctl show -P MainPID salt-master")
 	m.sh("systemctl kill -s KILL salt-master")

@@ -8,7 +8,7 @@ import (
 
 // makers are the packages that may make a decision that allows. Everybody else has it
 // from them: the compiler keeps others from importing seal.
-var makers = []string{"authz", "authz/authztest", "authz/decision", "authz/eventacl"}
+var makers = []string{"authz", "authz/authztest", "authz/decision", "authz/eventacl", "authz/login"}
 
 // TestOnlyAuthzAllows: a decision that allows is made in one function of each maker, and
 // the verdict of acl, which authz makes one of, by acl alone. Who asks is for authz, too.

@@ -192,6 +192,15 @@ func refersTo(file, anchor string) bool {
 // lines of the picture of packages: a label, and names.
 var pictureLine = regexp.MustCompile(`(?m)^    ([a-z]+(?:,? [a-z]+)*) {2,}([a-z ]+)$`)
 
+// pictured is the name of a package in the picture: one directly below internal, or client.
+func pictured(path string) (string, bool) {
+	if path == module+"client" {
+		return "client", true
+	}
+	name, own := strings.CutPrefix(path, internal)
+	return name, own && !strings.Contains(name, "/")
+}
+
 // TestArchitecturePicture: the picture has every package once, and none imports one that
 // stands above it.
 func TestArchitecturePicture(t *testing.T) {
@@ -199,7 +208,7 @@ func TestArchitecturePicture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, picture, _ := strings.Cut(string(text), "\nAbove each other they stand so.")
+	_, picture, _ := strings.Cut(string(text), "\nThe packages form layers.")
 	picture, _, _ = strings.Cut(picture, "\nA part of a daemon")
 	line := map[string]int{}
 	for i, m := range pictureLine.FindAllStringSubmatch(picture, -1) {
@@ -212,8 +221,8 @@ func TestArchitecturePicture(t *testing.T) {
 	}
 	exists := map[string]bool{}
 	for _, p := range packages(t) {
-		name := p.short()
-		if !strings.HasPrefix(p.ImportPath, internal) || strings.Contains(name, "/") {
+		name, own := pictured(p.ImportPath)
+		if !own {
 			continue
 		}
 		exists[name] = true
@@ -222,7 +231,7 @@ func TestArchitecturePicture(t *testing.T) {
 			continue
 		}
 		for _, path := range p.Imports {
-			below, own := strings.CutPrefix(path, internal)
+			below, own := pictured(path)
 			if at, known := line[below]; own && known && at < line[name] {
 				t.Errorf("doc/architecture.md: %s imports %s, which stands above it in the picture", name, below)
 			}
@@ -260,8 +269,8 @@ func TestArchitectureNamesFunctions(t *testing.T) {
 	}
 }
 
-// TestReadmeNamesGo: whoever has another Go than go.mod asks for finds what theirs says. That of
-// those which know what go.mod asks for is what the Go here says of one that is newer still.
+// TestReadmeNamesGo: README.md quotes the message of a Go that is too old for go.mod. The Go here
+// is asked for the message with a go.mod that needs a newer one still.
 func TestReadmeNamesGo(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if err != nil {

@@ -23,6 +23,7 @@ var coinages = map[string]string{
 	"lane":     "keyed queue",
 	"ledger":   "what it counts",
 	"lot":      "batch",
+	"payer":    "quota",
 	"porch":    "acceptor",
 	"settle":   "what it does",
 	"shelf":    "what it has",

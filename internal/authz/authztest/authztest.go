@@ -8,3 +8,6 @@ import (
 
 // Allow is to allow what the check is for.
 func Allow(check string) decision.Decision { return seal.Allow(check) }
+
+// Refuse is a refusal, with what the principal is told.
+func Refuse(err error) decision.Decision { return seal.Refuse(err) }

@@ -12,9 +12,6 @@ type Decision = seal.Decision
 // ErrUndecided is the refusal of the zero value.
 var ErrUndecided = seal.ErrUndecided
 
-// Refuse is a refusal, with what the principal is told.
-func Refuse(err error) Decision { return seal.Refuse(err) }
-
 // Own is for what is about the sender itself, whom the broker has verified. It answers
 // no request of which the table of endpoints says anything else.
 func Own() Decision { return seal.Allow(own) }

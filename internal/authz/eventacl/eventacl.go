@@ -1,8 +1,8 @@
-// Package eventacl decides who may do what with the events of a daemon's bus: by the
-// setting event_acl, in both daemons. What is allowed is told to the audit log, where
-// there is one, before it takes effect.
+// Package eventacl decides who may do what with the events of a daemon's bus, by the setting
+// event_acl, in both daemons. What is allowed is recorded in the audit log, if there is one,
+// before it takes effect.
 //
-// It does not carry events: that is for eventbus.
+// It does not carry events: eventbus does.
 package eventacl
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Parse reads the setting event_acl; its errors name file and line.
+// Parse parses the setting event_acl; its errors name file and line.
 func Parse(setting config.Located) (*event.Grants, error) {
 	g, err := event.ParseGrants(setting.Node, setting.Where)
 	var errs []error
@@ -37,13 +37,13 @@ func Parse(setting config.Located) (*event.Grants, error) {
 	return g, errors.Join(errs...)
 }
 
-// Rules are those of event_acl in force, with what is told of decisions. They may be used
+// Rules are those of event_acl in force, and where decisions are recorded. They may be used
 // concurrently.
 type Rules struct {
-	// Tell is told of each decision: of one to allow before it takes effect, which an
-	// error prevents. It returns false for a refusal that is only counted, since there are
-	// too many. It is set before anybody is served. Without it refusals are events, of
-	// each user now and then, and what is allowed is told to nobody.
+	// Tell records each decision: that to allow before it takes effect, which an error
+	// prevents. It returns false for a refusal that is only counted, since there are too many.
+	// It is set before any request is served. Without it, refusals become events, limited for
+	// each user, and what is allowed is not recorded.
 	Tell func(context.Context, Record) (written bool, err error)
 
 	grants   atomic.Pointer[event.Grants]
@@ -57,36 +57,36 @@ func New(announce func(tag string, data any), log *slog.Logger) *Rules {
 	return &Rules{announce: announce, log: log}
 }
 
-// Set puts other rules in force. Who listens already goes on with the old ones.
+// Set puts other rules in force. Present listeners go on with the old ones.
 func (r *Rules) Set(g *event.Grants) { r.grants.Store(g) }
 
-// Known says whether an ordinary user may use the bus for anything at all.
+// Known reports whether an ordinary user may use the bus for anything at all.
 func (r *Rules) Known(user string) bool { return r.grants.Load().Known(user) }
 
-// Principal is who fires or listens, as verified, with what the rules let them hear. It is
-// made by Rules alone.
+// Principal is a verified sender or listener, with what the rules let them hear. Only Rules
+// makes them.
 type Principal struct {
-	Owner  string // of positions and dead letters: a number, a login, a client
-	Sender string // of the events that it fires
-	UID    int    // the kernel's word, for the record; -1 for clients
-	Sudo   string // the user behind it, where it came by sudo
+	Owner  string // owner of positions and dead letters: a number, a login, a client
+	Sender string // sender of the events that it fires
+	UID    int    // according to the kernel, for the audit log; -1 for clients
+	Sudo   string // the user behind sudo
 	Source string // for people: an address, or a process of this machine
 
-	name     string // by which the rules have it
+	name     string // its name in the rules
 	operator bool
-	external bool // has logged in by a backend: the tag spaces of the master are closed to it
+	external bool // has logged in with a backend: may not use the tag spaces of the master
 	client   bool // comes over the network: likewise
 	hearing  event.Hearing
 }
 
-// Name is by what the rules and people know it.
+// Name is the name in the rules and for people.
 func (p Principal) Name() string { return p.name }
 
-// Operator says that it may do everything that anybody may, look at the positions of all,
-// and purge.
+// Operator reports whether it may do everything that anybody may, see the positions of all, and
+// purge.
 func (p Principal) Operator() bool { return p.operator }
 
-// Hearing is what it may hear.
+// Hearing is what it may listen to.
 func (p Principal) Hearing() event.Hearing { return p.hearing }
 
 // User describes a local user.
@@ -98,7 +98,7 @@ func (r *Rules) User(uid int, name string, operator bool) Principal {
 	return p
 }
 
-// External describes a user who has logged in by a backend of external_auth. They are never
+// External describes a user who has logged in with a backend of external_auth. They are never
 // an operator, nor the user of this machine with the same name.
 func (r *Rules) External(uid int, backend, name string) Principal {
 	name = backend + ":" + name
@@ -111,7 +111,7 @@ func (r *Rules) Client(i bus.Identity) Principal {
 	return Principal{Owner: name, name: name, Sender: name, UID: -1, Source: i.Source, client: true, hearing: r.grants.Load().Hearing(name)}
 }
 
-// Tags are the patterns of tags that somebody may fire and hear.
+// Tags returns the patterns of tags that a principal may fire and listen to.
 func (r *Rules) Tags(who Principal) (fire, listen []string) {
 	if who.operator {
 		return []string{"*"}, []string{"*"}
@@ -119,7 +119,7 @@ func (r *Rules) Tags(who Principal) (fire, listen []string) {
 	return r.grants.Load().Fires(who.name), who.hearing.Limits()
 }
 
-// Record is what was decided about somebody's use of the bus, for the audit log.
+// Record is a decision about a principal's use of the bus, for the audit log.
 type Record struct {
 	Who     Principal
 	Verb    string // fire, listen, purge, stat
@@ -127,19 +127,19 @@ type Record struct {
 	Count   int // of events to be fired
 	Allowed bool
 	event.Grant
-	Reason string // of a refusal, or what is to be purged
+	Reason string // reason of a refusal, or what is purged
 }
 
-// Bounds of what is told.
+// Limits of what is recorded.
 const (
 	maxTags     = 20  // of one request
-	maxRefusals = 100 // of one user in a minute, where nobody counts them
+	maxRefusals = 100 // of one user in a minute, if they are not counted elsewhere
 )
 
-// allow is the one place where this package allows what event_acl is about.
+// allow is the only place in this package that allows what event_acl is about.
 func allow() decision.Decision { return seal.Allow(string(bus.EventGrant)) }
 
-// allowed tells of a decision before it takes effect.
+// allowed records a decision before it takes effect.
 func (r *Rules) allowed(ctx context.Context, d Record) decision.Decision {
 	d.Allowed = true
 	r.log.Debug("event permitted", "user", d.Who.name, "verb", d.Verb, "rule", d.Rule)
@@ -153,7 +153,7 @@ func (r *Rules) allowed(ctx context.Context, d Record) decision.Decision {
 
 const noGrant = "no rule of event_acl allows it"
 
-// refused tells of a refusal.
+// refused records a refusal.
 func (r *Rules) refused(who Principal, verb, tag, reason string) {
 	log := r.log.With("user", who.name, "verb", verb, "tag", tag, "reason", reason)
 	if r.Tell == nil {
@@ -176,13 +176,13 @@ func (r *Rules) refused(who Principal, verb, tag, reason string) {
 	}
 }
 
-// ungranted tells of what no rule allows, and returns the refusal.
+// ungranted records what no rule allows, and returns the refusal.
 func (r *Rules) ungranted(who Principal, verb, tag string) error {
 	r.refused(who, verb, tag, noGrant)
 	return deny(who.name, verb, tag)
 }
 
-// deny is the refusal of a local user, in the words of event_acl.
+// deny returns the refusal for a local user, in terms of event_acl.
 func deny(user, verb, tag string) error {
 	what := "events"
 	if tag != "" {
@@ -195,13 +195,13 @@ func deny(user, verb, tag string) error {
 		WithHint("root may; an operator grants it with event_acl in the configuration")
 }
 
-// operatorOnly refuses what is for operators.
+// operatorOnly refuses what is for operators only.
 func (r *Rules) operatorOnly(who Principal, verb, what string) decision.Decision {
 	r.refused(who, verb, "", "it is for operators")
 	return seal.Refuse(rpc.Errorf(rpc.Denied, "user %s may not %s: that is for operators", who.name, what).WithHint("root may do this"))
 }
 
-// ForOperator is the decision about a request that is for operators alone.
+// ForOperator decides about a request that is for operators only.
 func ForOperator(who Principal, c bus.Check, refusal error) decision.Decision {
 	if c != bus.Operator || !who.operator {
 		return seal.Refuse(refusal)
@@ -217,7 +217,7 @@ func (r *Rules) Stat(who Principal) decision.Decision {
 	return allow()
 }
 
-// Purge decides about removing events. query is what was asked for, for the record.
+// Purge decides about removing events. query describes the request, for the audit log.
 func (r *Rules) Purge(ctx context.Context, who Principal, query string) decision.Decision {
 	if !who.operator {
 		return r.operatorOnly(who, "purge", "purge the bus")
@@ -225,7 +225,8 @@ func (r *Rules) Purge(ctx context.Context, who Principal, query string) decision
 	return r.allowed(ctx, Record{Who: who, Verb: "purge", Grant: event.Grant{Rule: "operator"}, Reason: query})
 }
 
-// Position decides about forgetting the position of a user of this name; "" is one's own.
+// Position decides about forgetting the position of a user of this name; "" is the principal's
+// own.
 func (r *Rules) Position(who Principal, user string) decision.Decision {
 	if !who.operator && user != "" && user != who.name {
 		return r.operatorOnly(who, "purge", "purge the bus")
@@ -233,8 +234,8 @@ func (r *Rules) Position(who Principal, user string) decision.Decision {
 	return allow()
 }
 
-// Heard decides about what is for everybody who hears anything: where the journal ends,
-// and the dead letters of one's own listeners.
+// Heard decides about what every listener may read: where the journal ends, and the dead
+// letters of their own listeners.
 func (r *Rules) Heard(who Principal) decision.Decision {
 	if _, ok := who.hearing.Covers(""); !ok {
 		return seal.Refuse(r.ungranted(who, "listen", ""))
@@ -242,7 +243,7 @@ func (r *Rules) Heard(who Principal) decision.Decision {
 	return allow()
 }
 
-// MayListen refuses a listener that could not hear anything of a prefix that it asks for.
+// MayListen refuses a listener that could not hear anything below one of the prefixes.
 func (r *Rules) MayListen(who Principal, prefixes []string) error {
 	for _, prefix := range prefixes {
 		if _, ok := who.hearing.Covers(prefix); !ok {
@@ -253,7 +254,7 @@ func (r *Rules) MayListen(who Principal, prefixes []string) error {
 }
 
 // Listen decides about a listener to all tags that begin with one of prefixes; tags are the
-// patterns that it has asked for.
+// patterns that it has sent.
 func (r *Rules) Listen(ctx context.Context, who Principal, prefixes, tags []string) decision.Decision {
 	if err := r.MayListen(who, prefixes); err != nil || len(prefixes) == 0 {
 		return seal.Refuse(err)

@@ -10,8 +10,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// Firing decides about the events of one request, tag by tag. It is not for concurrent
-// use.
+// Firing decides about the events of one request, tag by tag. It is not for concurrent use.
 type Firing struct {
 	rules   *Rules
 	who     Principal
@@ -24,7 +23,7 @@ type Firing struct {
 // Fire begins the decision about a request to fire.
 func (r *Rules) Fire(who Principal) *Firing { return &Firing{rules: r, who: who} }
 
-// Check looks at a tag of the request: each of them, once at least.
+// Check checks a tag of the request. It is called for each tag at least once.
 func (f *Firing) Check(tag string) error {
 	if f.refusal != nil {
 		return f.refusal
@@ -43,18 +42,18 @@ func (f *Firing) Check(tag string) error {
 	return nil
 }
 
-// Decide decides about all that Check has looked at: so many events.
+// Decide decides about all tags that Check has seen: count events.
 func (f *Firing) Decide(ctx context.Context, count int) decision.Decision {
 	switch {
 	case f.refusal != nil || !f.looked:
 		return seal.Refuse(f.refusal)
-	case f.who.operator: // what an operator fires is nobody's decision; the event names them
+	case f.who.operator: // events of an operator need no record; they name their sender
 		return allow()
 	}
 	return f.rules.allowed(ctx, Record{Who: f.who, Verb: "fire", Count: count, Tags: f.tags, Grant: f.grant})
 }
 
-// mayFire looks at one tag. The events of the audit log are the daemon's own.
+// mayFire checks one tag. Only the daemon fires events of the audit log.
 func (r *Rules) mayFire(who Principal, tag string) (event.Grant, error) {
 	if err := event.CheckTag(tag); err != nil {
 		return event.Grant{}, err
@@ -73,7 +72,7 @@ func (r *Rules) mayFire(who Principal, tag string) (event.Grant, error) {
 	return grant, nil
 }
 
-// fires looks for the rule that lets somebody who is no operator fire a tag.
+// fires returns the rule that lets a principal other than an operator fire a tag.
 func (r *Rules) fires(who Principal, tag string) (event.Grant, bool) {
 	if (who.client || who.external) && event.Reserved(tag) {
 		return event.Grant{}, false
@@ -81,8 +80,8 @@ func (r *Rules) fires(who Principal, tag string) (event.Grant, bool) {
 	return r.grants.Load().MayFire(who.name, tag)
 }
 
-// Explain answers what would be decided about firing a tag, or about listening to all that
-// begin with it, and tells nobody.
+// Explain answers what would be decided about firing a tag, or listening to all tags that begin
+// with it, without recording it.
 func (r *Rules) Explain(who Principal, listen bool, tag string) (grant event.Grant, allowed bool) {
 	switch {
 	case event.CheckTag(tag) != nil, !listen && event.IsAudit(tag):

@@ -1,5 +1,5 @@
-// Package client is the way of the command line tools to their daemon: the
-// socket, and what its errors mean for a person and for the exit code.
+// Package client connects the command line tools to their daemon: through the socket. It also
+// converts the daemon's errors to messages for people and to exit codes.
 package client
 
 import (
@@ -12,22 +12,33 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/socket"
 )
 
-// The files in sock_dir behind which the daemons listen.
+// The socket files of the daemons in sock_dir.
 const (
 	MasterSocket = "master.sock"
 	MinionSocket = "minion.sock"
 )
 
-// Dial connects to the daemon with this socket in dir. It is bounded by package
-// bus, and says what it waits for.
+// Local connects to the daemon with this socket in dir, and prints what it waits for.
+func Local(ctx context.Context, env *cli.Env, dir, name string) (*brine.Conn, error) {
+	path := filepath.Join(dir, name)
+	defer env.Waiting(ctx, cli.Patience, func() string { return "the daemon at " + path })()
+	c, err := brine.Connect(ctx, "unix://"+path, brine.Sudo(env.Getenv("SUDO_USER")))
+	if err != nil && ctx.Err() == nil {
+		err = dialError(err, path, name)
+	}
+	return c, err
+}
+
+// Dial is Local for requests that package client does not have: those of the minion's own machine,
+// and profiles.
 func Dial(env *cli.Env, dir, name string) (*rpc.Conn, error) {
 	path := filepath.Join(dir, name)
 	defer env.Waiting(context.Background(), cli.Patience, func() string { return "the daemon at " + path })()
@@ -38,33 +49,33 @@ func Dial(env *cli.Env, dir, name string) (*rpc.Conn, error) {
 	return c, nil
 }
 
-// dialMaster connects to the master: to that of the credentials, where the options name some,
-// or else to that of this machine.
-func dialMaster(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*rpc.Conn, error) {
+// dialMaster connects to the master: to that of the credentials if the options name some, otherwise
+// to the local one.
+func dialMaster(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master) (*brine.Conn, error) {
 	dir := opts.String("creds")
 	if dir == "" {
 		env.Debug(opts, "connecting to the master", "socket", filepath.Join(cfg.SockDir, MasterSocket))
-		return Dial(env, cfg.SockDir, MasterSocket)
+		return Local(ctx, env, cfg.SockDir, MasterSocket)
 	}
 	env.Debug(opts, "connecting to the master", "credentials", dir)
-	defer env.Waiting(context.Background(), cli.Patience, func() string { return "the master of " + dir })()
-	c, err := rpc.DialCredentials("", dir)
+	defer env.Waiting(ctx, cli.Patience, func() string { return "the master of " + dir })()
+	c, err := brine.Connect(ctx, "", brine.Credentials(dir))
 	switch {
-	case errors.Is(err, rpc.ErrServerKey):
+	case err == nil, ctx.Err() != nil:
+		return c, err
+	case errors.Is(err, brine.ErrServer):
 		return nil, cli.Fail(cli.NoPermission, salt.WithHint(err, "its key has changed, or it is another machine: have new credentials made, once you know which"))
-	case errors.Is(err, rpc.ErrRefused):
+	case errors.Is(err, brine.ErrRefused):
 		return nil, cli.Fail(cli.NoPermission, salt.WithHint(err, "the credentials have expired or were revoked: 'salt-event creds --list' on the master shows which are good"))
 	case errors.Is(err, fs.ErrPermission):
 		return nil, cli.Fail(cli.NoPermission, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, cli.Fail(cli.Usage, salt.WithHint(err, "'salt-event creds' on the master makes credentials"))
-	case err != nil:
-		return nil, cli.Fail(cli.Unavailable, err)
 	}
-	return c, nil
+	return nil, cli.Fail(cli.Unavailable, err)
 }
 
-// NobodyListens says of an error of Dial that there is no daemon.
+// NobodyListens reports whether an error of Dial means that there is no daemon.
 func NobodyListens(err error) bool { return errors.Is(err, socket.ErrNobody) }
 
 func dialError(err error, path, name string) error {
@@ -94,7 +105,7 @@ func dialError(err error, path, name string) error {
 	return cli.Fail(cli.Unavailable, salt.WithHint(err, program+" is there and does not answer: its log may say why; restart it if it hangs"))
 }
 
-// closed is the directory on the way to path that does not let this user through.
+// closed returns the directory above path that this user may not enter.
 func closed(path string) string {
 	dir := filepath.Dir(path)
 	for dir != filepath.Dir(dir) {
@@ -106,7 +117,7 @@ func closed(path string) string {
 	return dir
 }
 
-// Error gives an error of the daemon its exit code, unless it has one.
+// Error adds an exit code to an error of the daemon, unless it has one.
 func Error(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || cli.Code(err) != cli.Failed {
 		return err
@@ -114,29 +125,27 @@ func Error(err error) error {
 	if errors.Is(err, rpc.ErrLost) {
 		return cli.Fail(cli.Unavailable, salt.WithHint(err, "its log says why it ended; a job that was started goes on, see 'salt-run jobs.list_jobs'"))
 	}
-	switch rpc.CodeOf(err) {
-	case rpc.Denied:
+	switch code := rpc.CodeOf(err); {
+	case code == rpc.Denied, errors.Is(err, brine.ErrDenied):
 		return cli.Fail(cli.NoPermission, err)
-	case rpc.Usage:
+	case code == rpc.Usage, errors.Is(err, brine.ErrUsage):
 		return cli.Fail(cli.Usage, err)
-	case rpc.NoMatch:
+	case code == rpc.NoMatch:
 		return cli.Fail(cli.NoMatch, err)
-	case rpc.Unavailable, rpc.Busy:
+	case code == rpc.Unavailable, code == rpc.Busy:
 		return cli.Fail(cli.Unavailable, err)
 	}
 	return cli.Fail(cli.Failed, err)
 }
 
-// Failed is the error of a runner or a wheel function that has failed.
-func Failed(res protocol.RunResult) error {
-	code := cli.Failed
-	if res.Retcode == protocol.RunRefused {
-		code = cli.NoPermission
-	}
-	return cli.Fail(code, salt.WithHint(errors.New(res.Error), res.Hint))
+// answered reports whether err is the daemon's answer, or the end of a connection or of a wait for
+// it, and not of an attempt to connect.
+func answered(err error) bool {
+	var answer *rpc.Error
+	return errors.As(err, &answer) || errors.Is(err, rpc.ErrLost) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// dir is the configuration directory; "" is the default one, which may be missing.
+// dir returns the configuration directory; "" is the default one, which may be missing.
 func dir(env *cli.Env, opts *urcli.Context) string {
 	if d := env.ConfigDir(opts); d != cli.DefaultConfigDir {
 		return d
@@ -144,8 +153,8 @@ func dir(env *cli.Env, opts *urcli.Context) string {
 	return ""
 }
 
-// MasterConfig reads the master's configuration for a tool, which needs little of
-// it: what the user may not read is taken from the defaults.
+// MasterConfig reads the master's configuration for a tool, which needs little of it: for files
+// that the user may not read it uses the defaults.
 func MasterConfig(env *cli.Env, opts *urcli.Context) (*config.Master, error) {
 	cfg, _, err := config.Options{ConfigDir: dir(env, opts), AllowUnreadable: true}.Master()
 	env.Debug(opts, "the configuration of the master is read", "dir", env.ConfigDir(opts), "err", err)
@@ -159,10 +168,14 @@ func MinionConfig(env *cli.Env, opts *urcli.Context, overrides map[string]any) (
 	return cfg, configError(err)
 }
 
-// configError gives a configuration that this user may not read its exit code.
+// configError adds an exit code to the error for a configuration that this user may not read, or
+// that is not where the command line says.
 func configError(err error) error {
-	if errors.Is(err, fs.ErrPermission) {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
 		return cli.Fail(cli.NoPermission, err)
+	case errors.Is(err, fs.ErrNotExist):
+		return cli.Fail(cli.Usage, err)
 	}
 	return err
 }

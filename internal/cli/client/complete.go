@@ -10,8 +10,8 @@ import (
 	"github.com/brinebus/brine/internal/target"
 )
 
-// Words asks the daemon of this machine for words of a kind that begin so, with the rights of
-// who types. Whatever goes wrong there are none.
+// Words returns the words of a kind with this prefix from the local daemon, with the rights of the
+// user. After any error there are none.
 func Words(ctx context.Context, env *cli.Env, c cli.Completion, kind protocol.WordKind, prefix string) []string {
 	if !asksHere(env, c) {
 		return nil
@@ -32,8 +32,8 @@ func Words(ctx context.Context, env *cli.Env, c cli.Completion, kind protocol.Wo
 	return w.Words
 }
 
-// asksHere says whether the command line is for a daemon of this machine, and for who types:
-// one that is for another master, by a login that is kept say, is told no words of this one.
+// asksHere reports whether the command line is for a daemon on this machine and for the local user:
+// for another master, for example through a stored login, words from the local one would be wrong.
 func asksHere(env *cli.Env, c cli.Completion) bool {
 	if c.Opts.String("bus") == "minion" {
 		return true
@@ -42,7 +42,7 @@ func asksHere(env *cli.Env, c cli.Completion) bool {
 	return !away && err == nil && c.Opts.String("auth") == "" && !c.Opts.Bool("make-token")
 }
 
-// daemonSocket is that of the master, or of the minion where --bus says so.
+// daemonSocket returns the socket of the master, or with --bus that of the minion.
 func daemonSocket(env *cli.Env, c cli.Completion) (string, error) {
 	if c.Opts.String("bus") == "minion" {
 		cfg, err := MinionConfig(env, c.Opts, nil)
@@ -58,7 +58,7 @@ func daemonSocket(env *cli.Env, c cli.Completion) (string, error) {
 	return filepath.Join(cfg.SockDir, MasterSocket), nil
 }
 
-// WordsInList are Words for a list with commas.
+// WordsInList is Words for a comma-separated list.
 func WordsInList(ctx context.Context, env *cli.Env, c cli.Completion, kind protocol.WordKind) []string {
 	before, last := c.Last()
 	list := Words(ctx, env, c, kind, last)
@@ -68,7 +68,7 @@ func WordsInList(ctx context.Context, env *cli.Env, c cli.Completion, kind proto
 	return list
 }
 
-// TargetWords are what TARGET may become: the names of nodegroups, or ids.
+// TargetWords returns completions for TARGET: the names of nodegroups, or ids.
 func TargetWords(ctx context.Context, env *cli.Env, c cli.Completion) []string {
 	kind, err := TargetKind(c.Opts)
 	switch {

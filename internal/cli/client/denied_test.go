@@ -32,6 +32,7 @@ func TestDenied(t *testing.T) {
 	}{
 		"none":         {nil, cli.OK},
 		"a mistake":    {fs.ErrInvalid, cli.Failed},
+		"not there":    {fmt.Errorf("read configuration: %w", fs.ErrNotExist), cli.Usage},
 		"not readable": {fmt.Errorf("read configuration: %w", fs.ErrPermission), cli.NoPermission},
 	} {
 		if got := cli.Code(configError(tc.err)); got != tc.code {

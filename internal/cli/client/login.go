@@ -15,18 +15,16 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/posix"
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// LoginFlags are the options by which somebody becomes a user of external_auth.
-// The letter of --auth is another one's in salt-key.
+// LoginFlags are the options to log in as a user of external_auth. letter replaces the short name
+// of --auth, which has another meaning in salt-key.
 func LoginFlags(letter ...string) []urcli.Flag {
 	const group = "External authentication"
 	return []urcli.Flag{
@@ -42,9 +40,8 @@ func LoginFlags(letter ...string) []urcli.Flag {
 	}
 }
 
-// Login is what the command line says of who asks. A nil Login is the local user. It may be
-// used for several connections, also at once: who is asked for a name or a password is asked
-// for it once.
+// Login has the login options of the command line. A nil Login is the local user. It may be used
+// for several connections, also concurrently: the user is asked for a name or a password only once.
 type Login struct {
 	env                   *cli.Env
 	backend, user         string
@@ -52,11 +49,11 @@ type Login struct {
 	certificate, key      string
 	tokenFile             string
 	makeToken, freshToken bool
-	expire                job.Seconds
+	expire                time.Duration
 
-	mu     sync.Mutex // held by a login that is under way
-	secret string     // the password, once it is known
-	kept   bool       // the token that was asked for
+	mu     sync.Mutex // held during a login
+	secret string     // the password, once known
+	kept   bool       // the requested token is stored
 }
 
 // NewLogin reads the options of LoginFlags, nil for none. It reads no secret yet.
@@ -70,7 +67,7 @@ func NewLogin(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*Login, er
 		certificate: opts.String("certificate"), key: opts.String("certificate-key"), makeToken: opts.Bool("make-token"),
 		tokenFile: inHome(env, cfg.TokenFile),
 	}
-	if strings.HasPrefix(l.tokenFile, "~/") { // a path in the working directory is not meant
+	if strings.HasPrefix(l.tokenFile, "~/") { // not a path in the working directory
 		if l.makeToken {
 			return nil, salt.WithHint(errors.New("there is no place to keep a token: HOME is not set"), "set it, or name a place by token_file")
 		}
@@ -95,11 +92,11 @@ func NewLogin(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*Login, er
 
 func (l *Login) readExpire(opts *urcli.Context) error {
 	expire, err := cli.Duration(opts, "token-expire", time.Second)
-	l.freshToken, l.expire = opts.IsSet("token-expire"), job.Seconds(expire.Seconds())
+	l.freshToken, l.expire = opts.IsSet("token-expire"), expire
 	return err
 }
 
-// inHome puts the home directory in the place of ~.
+// inHome replaces ~ with the home directory.
 func inHome(env *cli.Env, path string) string {
 	if rest, ok := strings.CutPrefix(path, "~/"); ok && env.Getenv("HOME") != "" {
 		return filepath.Join(env.Getenv("HOME"), rest)
@@ -107,9 +104,9 @@ func inHome(env *cli.Env, path string) string {
 	return path
 }
 
-// do logs in on the connection. It takes the token of token_file where there is
-// one that fits, and else asks for the password.
-func (l *Login) do(ctx context.Context, c *rpc.Conn) error {
+// do logs in on the connection. It uses the token of token_file if there is one that fits, and
+// otherwise asks for the password.
+func (l *Login) do(ctx context.Context, c *brine.Conn) error {
 	if l == nil {
 		return nil
 	}
@@ -121,31 +118,28 @@ func (l *Login) do(ctx context.Context, c *rpc.Conn) error {
 	if err := l.canKeep(); err != nil {
 		return err
 	}
-	q, err := l.question(ctx, c)
+	q, err := l.question(ctx)
 	if err != nil {
 		return err
 	}
-	var answer protocol.LoggedIn
-	if err := l.ask(ctx, c, q, &answer); err != nil {
-		return err
+	session, err := l.ask(ctx, c, q)
+	if err != nil || !q.MakeToken {
+		return Error(err)
 	}
-	if !q.MakeToken {
-		return nil
-	}
-	return l.keep(answer)
+	return l.keep(session.Token)
 }
 
-// question is the login with its proof, which is asked for where it is not in a file. The caller
-// holds the lock.
-func (l *Login) question(ctx context.Context, c *rpc.Conn) (q protocol.Login, err error) {
+// question returns the login with its proof; it asks the user if the proof is not in a file. The
+// caller holds the lock.
+func (l *Login) question(ctx context.Context) (q brine.Login, err error) {
 	if l.user == "" {
 		if l.user, err = l.askUser(ctx); err != nil {
 			return q, err
 		}
 	}
-	q = protocol.Login{Backend: l.backend, User: l.user, MakeToken: l.makeToken && !l.kept, Expire: l.expire}
+	q = brine.Login{Backend: l.backend, User: l.user, MakeToken: l.makeToken && !l.kept, Expire: l.expire}
 	if l.certificate != "" {
-		err = l.prove(ctx, c, &q)
+		err = l.prove(&q)
 		return q, err
 	}
 	if l.secret == "" {
@@ -155,19 +149,19 @@ func (l *Login) question(ctx context.Context, c *rpc.Conn) (q protocol.Login, er
 	return q, err
 }
 
-// loginTime bounds a login, in which a directory server may be asked.
+// loginTime limits a login, which may need a directory server.
 const loginTime = time.Minute
 
-func (l *Login) ask(ctx context.Context, c *rpc.Conn, q protocol.Login, out *protocol.LoggedIn) error {
+func (l *Login) ask(ctx context.Context, c *brine.Conn, q brine.Login) (brine.Session, error) {
 	defer l.env.Waiting(ctx, cli.Patience, func() string { return "the master to verify the login" })()
 	ctx, cancel := context.WithTimeout(ctx, loginTime)
 	defer cancel()
-	return Error(c.Ask(ctx, protocol.OpLogin, q, out))
+	return c.Login(ctx, q)
 }
 
-// byToken tries the token that is kept. Where the command line names another way
-// it is left alone, and one that is refused is told of.
-func (l *Login) byToken(ctx context.Context, c *rpc.Conn) (done bool, err error) {
+// byToken tries the stored token. If the command line names another login, the token is not used;
+// if it is refused, the user is told.
+func (l *Login) byToken(ctx context.Context, c *brine.Conn) (done bool, err error) {
 	if l.passwordFile != "" || l.certificate != "" || l.freshToken {
 		return false, nil
 	}
@@ -175,11 +169,15 @@ func (l *Login) byToken(ctx context.Context, c *rpc.Conn) (done bool, err error)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, l.needBackend(errors.New("there is no token in " + l.tokenFile))
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		err = salt.WithHint(err, "a token is in the home directory of who made it, and HOME is "+l.env.Getenv("HOME")+
+			": under sudo or su set it to your own, as 'sudo -H' and 'su -' do; or name another file by token_file")
+	}
 	if err != nil {
 		return false, err
 	}
-	err = l.ask(ctx, c, protocol.Login{Backend: l.backend, User: l.user, Token: token}, new(protocol.LoggedIn))
-	if rpc.CodeOf(err) != rpc.Denied {
+	_, err = l.ask(ctx, c, brine.Login{Backend: l.backend, User: l.user, Token: token})
+	if err = Error(err); !errors.Is(err, brine.ErrDenied) {
 		return err == nil, err
 	}
 	if l.backend != "" {
@@ -188,7 +186,7 @@ func (l *Login) byToken(ctx context.Context, c *rpc.Conn) (done bool, err error)
 	return false, l.needBackend(err)
 }
 
-// needBackend is err where nothing says how else to log in.
+// needBackend returns err if there is no other way to log in.
 func (l *Login) needBackend(err error) error {
 	if l.backend != "" {
 		return nil
@@ -223,17 +221,17 @@ func (l *Login) password(ctx context.Context) (string, error) {
 	return secret, err
 }
 
-// maxSecretFile bounds a file with a password or a token.
+// maxSecretFile limits a file with a password or a token.
 const maxSecretFile = 4096
 
-// readSecret returns the first line of a file that nobody else may read.
+// readSecret returns the first line of a file that only its owner may read.
 func readSecret(path, what string) (string, error) {
 	b, err := readPrivate(path, what)
 	line, _, _ := strings.Cut(string(b), "\n")
 	return strings.TrimSuffix(line, "\r"), err
 }
 
-// readPrivate reads a file that nobody else may read.
+// readPrivate reads a file that only its owner may read.
 func readPrivate(path, what string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|posix.NoWaiting, 0)
 	if errors.Is(err, fs.ErrPermission) {
@@ -258,7 +256,7 @@ func readPrivate(path, what string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxSecretFile))
 }
 
-// canKeep says, before a token is made, that it could not be kept.
+// canKeep returns an error, before a token is made, if it could not be stored.
 func (l *Login) canKeep() error {
 	if !l.makeToken {
 		return nil
@@ -274,9 +272,9 @@ func (l *Login) canKeep() error {
 	return salt.WithHint(fmt.Errorf("there is no place to keep a token: %s: %w", dir, err), "name another place by token_file")
 }
 
-// keep writes the token where the next command finds it.
-func (l *Login) keep(answer protocol.LoggedIn) error {
-	if err := atomicfile.Write(l.tokenFile, []byte(answer.Token+"\n"), 0o600); err != nil {
+// keep stores the token for the next command.
+func (l *Login) keep(token string) error {
+	if err := atomicfile.Write(l.tokenFile, []byte(token+"\n"), 0o600); err != nil {
 		return salt.WithHint(fmt.Errorf("keep the token: %w", err), "name another place by token_file")
 	}
 	l.kept = true

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"crypto"
 	"crypto/x509"
 	"encoding/pem"
@@ -9,26 +8,16 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
+	brine "github.com/brinebus/brine/client"
 )
 
-// prove adds a certificate to a login, and the proof that its key is here: it
-// signs what the master asks it to. The key itself goes nowhere.
-func (l *Login) prove(ctx context.Context, c *rpc.Conn, q *protocol.Login) error {
-	var err error
+// prove adds a certificate to a login, and a function that signs the master's challenge with its
+// key. The key itself is not sent.
+func (l *Login) prove(q *brine.Login) (err error) {
 	if q.Certificate, err = os.ReadFile(l.certificate); err != nil {
 		return fmt.Errorf("read certificate: %w", err)
 	}
-	key, err := readKey(l.key)
-	if err != nil {
-		return err
-	}
-	var answer protocol.LoggedIn
-	if err := l.ask(ctx, c, *q, &answer); err != nil {
-		return err
-	}
-	q.Signature, err = protocol.SignLogin(key, c.Inbox(), q.User, answer.Challenge)
+	q.Key, err = readKey(l.key)
 	return err
 }
 

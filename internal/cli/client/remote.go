@@ -10,27 +10,25 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/yamlfile"
 )
 
-// keptFile is where 'salt login' keeps a login, below the home directory.
+// keptFile is the file in which 'salt login' stores a login, below the home directory.
 const keptFile = "~/.config/salt/cli"
 
-// kept is a login at a master on another machine.
+// kept is a stored login on a remote master.
 type kept struct {
 	Master      string // tls://HOST:PORT
 	Fingerprint string // of its key
 	Token       string
 }
 
-// MasterFlags are the options by which a tool reaches a master on another machine.
+// MasterFlags are the options to connect to a remote master.
 func MasterFlags() []urcli.Flag {
 	const group = "Connection"
 	return []urcli.Flag{
@@ -41,13 +39,13 @@ func MasterFlags() []urcli.Flag {
 	}
 }
 
-// FingerprintFlag says which key the master must have.
+// FingerprintFlag is the option for the master's key.
 func FingerprintFlag() urcli.Flag {
 	return &urcli.StringFlag{Category: "Connection", Name: "fingerprint", Usage: "the key of the master at that URL has the `FINGERPRINT` that 'salt-key -F master' shows there"}
 }
 
-// remote is the master on another machine that the options, or else the login that is kept,
-// name; nil is that of this machine.
+// remote returns the remote master from the options, otherwise from the stored login; nil means the
+// local one.
 func remote(env *cli.Env, opts *urcli.Context) (*kept, error) {
 	given := opts.String("master")
 	switch {
@@ -62,7 +60,7 @@ func remote(env *cli.Env, opts *urcli.Context) (*kept, error) {
 	if given == "" || err != nil {
 		return k, err
 	}
-	url, err := rpc.MasterURL(given)
+	url, err := brine.ParseAddress(given)
 	if err != nil {
 		return nil, cli.Fail(cli.Usage, err)
 	}
@@ -70,7 +68,7 @@ func remote(env *cli.Env, opts *urcli.Context) (*kept, error) {
 		k = &kept{Master: url}
 	}
 	if f := opts.String("fingerprint"); f != "" && f != k.Fingerprint {
-		k = &kept{Master: url, Fingerprint: f} // the token is for the other key
+		k = &kept{Master: url, Fingerprint: f} // the stored token is for the other key
 	}
 	if k.Fingerprint == "" {
 		return nil, cli.Fail(cli.NoPermission, salt.WithHint(fmt.Errorf("the master at %s is not known: nobody has logged in to it here", url),
@@ -79,13 +77,13 @@ func remote(env *cli.Env, opts *urcli.Context) (*kept, error) {
 	return k, nil
 }
 
-// IsRemote says whether the options, or the login that is kept, name a master on another machine.
+// IsRemote reports whether the options, or the stored login, name a remote master.
 func IsRemote(env *cli.Env, opts *urcli.Context) (bool, error) {
 	k, err := remote(env, opts)
 	return k != nil || opts.String("creds") != "", err
 }
 
-// keptPath is "" where there is no home directory.
+// keptPath returns the path of the stored login, "" without a home directory.
 func keptPath(env *cli.Env) string {
 	if env.Getenv("HOME") == "" {
 		return ""
@@ -93,8 +91,8 @@ func keptPath(env *cli.Env) string {
 	return inHome(env, keptFile)
 }
 
-// readKept reads the login that is kept, nil for none. What others can read they may have
-// used, so it is refused.
+// readKept reads the stored login, nil for none. It is refused if other users can read it: they may
+// have used it.
 func readKept(env *cli.Env) (*kept, error) {
 	path := keptPath(env)
 	if path == "" {
@@ -116,7 +114,7 @@ func readKept(env *cli.Env) (*kept, error) {
 	k.Master, _ = m["master"].(string)
 	k.Fingerprint, _ = m["fingerprint"].(string)
 	k.Token, _ = m["token"].(string)
-	if k.Master, err = rpc.MasterURL(k.Master); err != nil || k.Fingerprint == "" {
+	if k.Master, err = brine.ParseAddress(k.Master); err != nil || k.Fingerprint == "" {
 		return nil, salt.WithHint(fmt.Errorf("read login %s: it names no master with its fingerprint", path), "salt logout, and salt login anew")
 	}
 	return &k, nil
@@ -133,9 +131,9 @@ func (k *kept) write(path string) error {
 	return nil
 }
 
-// Connect connects to the master that the options name, as who they say: over the local
-// socket, with credentials, or as a user of external_auth on another machine.
-func Connect(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, login *Login) (*rpc.Conn, error) {
+// Connect connects to the master in the options, as the user in the options: over the local socket,
+// with credentials, or as a user of external_auth on another machine.
+func Connect(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, login *Login) (*brine.Conn, error) {
 	k, err := remote(env, opts)
 	if err != nil {
 		return nil, err
@@ -143,7 +141,7 @@ func Connect(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config
 	if k != nil {
 		return k.connect(ctx, env, login)
 	}
-	conn, err := dialMaster(env, opts, cfg)
+	conn, err := dialMaster(ctx, env, opts, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -154,8 +152,8 @@ func Connect(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config
 	return conn, nil
 }
 
-// connect logs in at the master: as the options say or, where they say nothing, by the token.
-func (k *kept) connect(ctx context.Context, env *cli.Env, login *Login) (*rpc.Conn, error) {
+// connect logs in on the master: with the options or, if there are none, with the token.
+func (k *kept) connect(ctx context.Context, env *cli.Env, login *Login) (*brine.Conn, error) {
 	if login == nil && k.Token == "" {
 		return nil, cli.Fail(cli.NoPermission, salt.WithHint(fmt.Errorf("nobody is logged in to the master at %s", k.Master), "salt login "+k.Master+", or log in for this command by --auth"))
 	}
@@ -171,63 +169,68 @@ func (k *kept) connect(ctx context.Context, env *cli.Env, login *Login) (*rpc.Co
 	return conn, err
 }
 
-// enter connects, logs in, and comes back as the user of the login.
-func (k *kept) enter(ctx context.Context, login *Login) (*rpc.Conn, protocol.LoggedIn, error) {
+// enter connects and logs in; afterwards the connection belongs to the user of the login.
+func (k *kept) enter(ctx context.Context, login *Login) (*brine.Conn, brine.Session, error) {
 	login.mu.Lock()
 	defer login.mu.Unlock()
-	var in protocol.LoggedIn
-	guest, err := k.dial(login.env)
+	conn, err := k.dial(ctx, login.env)
 	if err != nil {
-		return nil, in, err
+		return nil, brine.Session{}, err
 	}
-	q := protocol.Login{Token: k.Token}
+	q := brine.Login{Token: k.Token}
 	if q.Token == "" {
-		q, err = login.question(ctx, guest)
+		q, err = login.question(ctx)
 	}
+	var in brine.Session
 	if err == nil {
-		q.Next = guest.Next()
-		err = login.ask(ctx, guest, q, &in)
+		in, err = login.ask(ctx, conn, q)
+		err = k.loginError(ctx, err)
 	}
 	if err != nil {
-		guest.Close()
-		if q.Token != "" && rpc.CodeOf(err) == rpc.Denied {
-			err = cli.Fail(cli.NoPermission, salt.WithHint(fmt.Errorf("the login at %s has expired or was revoked: %w", k.Master, err), "salt login "+k.Master))
-		}
+		conn.Close()
 		return nil, in, err
-	}
-	conn, err := guest.Enter(in.Backend, in.User)
-	if err != nil {
-		return nil, in, remoteError(err)
 	}
 	return conn, in, nil
 }
 
-func (k *kept) dial(env *cli.Env) (*rpc.Conn, error) {
-	defer env.Waiting(context.Background(), cli.Patience, func() string { return "the master at " + k.Master })()
-	c, err := rpc.DialGuest(k.Master, k.Fingerprint)
-	return c, remoteError(err)
-}
-
-// remoteError gives an error of connecting its exit code.
-func remoteError(err error) error {
+// loginError adds an exit code to the error of a login: it is the master's answer, or about the
+// connection of the logged-in user.
+func (k *kept) loginError(ctx context.Context, err error) error {
 	switch {
-	case errors.Is(err, rpc.ErrServerKey):
-		return cli.Fail(cli.NoPermission, salt.WithHint(err, "its key has changed, or it is another machine: once you know which, salt logout, and salt login anew"))
-	case errors.Is(err, rpc.ErrRefused):
-		return cli.Fail(cli.NoPermission, err)
-	case err != nil:
-		return cli.Fail(cli.Unavailable, err)
+	case errors.Is(err, brine.ErrDenied) && k.Token != "":
+		return cli.Fail(cli.NoPermission, salt.WithHint(fmt.Errorf("the login at %s has expired or was revoked: %w", k.Master, err), "salt login "+k.Master))
+	case !answered(err):
+		return remoteError(ctx, err)
 	}
-	return nil
+	return Error(err)
 }
 
-// KeepLogin logs in at the master with this address and keeps a token.
+func (k *kept) dial(ctx context.Context, env *cli.Env) (*brine.Conn, error) {
+	defer env.Waiting(ctx, cli.Patience, func() string { return "the master at " + k.Master })()
+	c, err := brine.Connect(ctx, k.Master, brine.Fingerprint(k.Fingerprint))
+	return c, remoteError(ctx, err)
+}
+
+// remoteError adds an exit code to an error of connecting.
+func remoteError(ctx context.Context, err error) error {
+	switch {
+	case err == nil, ctx.Err() != nil:
+		return err
+	case errors.Is(err, brine.ErrServer):
+		return cli.Fail(cli.NoPermission, salt.WithHint(err, "its key has changed, or it is another machine: once you know which, salt logout, and salt login anew"))
+	case errors.Is(err, brine.ErrRefused):
+		return cli.Fail(cli.NoPermission, err)
+	}
+	return cli.Fail(cli.Unavailable, err)
+}
+
+// KeepLogin logs in on the master with this address and stores a token.
 func KeepLogin(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, address string) error {
 	path := keptPath(env)
 	if path == "" {
 		return salt.WithHint(errors.New("there is no place to keep a login: HOME is not set"), "set it")
 	}
-	url, err := rpc.MasterURL(address)
+	url, err := brine.ParseAddress(address)
 	if err != nil {
 		return cli.Fail(cli.Usage, err)
 	}
@@ -256,8 +259,8 @@ func KeepLogin(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *conf
 	return nil
 }
 
-// trusted is the fingerprint of the key that the master at url must have: as it was given, as
-// it was when somebody logged in there before, or as a person confirms it.
+// trusted returns the fingerprint that the key of the master at url must have: the given one, the
+// one of an earlier login there, or one that the user confirms.
 func trusted(ctx context.Context, env *cli.Env, given, url string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -273,19 +276,19 @@ func trusted(ctx context.Context, env *cli.Env, given, url string) (string, erro
 		return "", salt.WithHint(cli.Usagef("nobody is here to say whether %s is the right master", url),
 			"name the fingerprint that 'salt-key -F master' shows there by --fingerprint")
 	}
-	key, err := rpc.ServerKey(url)
+	key, err := brine.ServerFingerprint(ctx, url)
 	if err != nil {
-		return "", remoteError(err)
+		return "", remoteError(ctx, err)
 	}
-	fmt.Fprintf(env.Stderr, "The key of the master at %s has the fingerprint\n%s\n'salt-key -F master' shows on its machine what it must be.\n", url, key.SHA256())
+	fmt.Fprintf(env.Stderr, "The key of the master at %s has the fingerprint\n%s\n'salt-key -F master' shows on its machine what it must be.\n", url, key)
 	yes, err := env.Confirm(ctx, "Is it the same?", false)
 	if err == nil && !yes {
 		err = cli.Fail(cli.NoPermission, errors.New("not logged in: the key of the master was not confirmed"))
 	}
-	return key.SHA256(), err
+	return key, err
 }
 
-// EndLogin has the token of the login that is kept revoked, and forgets the login.
+// EndLogin revokes the token of the stored login, and deletes the login.
 func EndLogin(ctx context.Context, env *cli.Env) error {
 	path := keptPath(env)
 	if path == "" {
@@ -301,7 +304,7 @@ func EndLogin(ctx context.Context, env *cli.Env) error {
 			env.Warn(salt.WithHint(fmt.Errorf("the token was not revoked at %s: %w", k.Master, err), "it is forgotten here, and good there until it expires: 'salt-run auth.del_token' revokes it"))
 		}
 	}
-	return os.Remove(path) // also where it cannot be read
+	return os.Remove(path) // also if it cannot be read
 }
 
 func (k *kept) revoke(ctx context.Context, env *cli.Env) error {
@@ -310,21 +313,5 @@ func (k *kept) revoke(ctx context.Context, env *cli.Env) error {
 		return err
 	}
 	defer conn.Close()
-	stream, err := conn.Call(protocol.OpRun, protocol.Run{Command: job.Command{Function: "auth.del_token", Args: []any{protocol.TokenID(k.Token)}}})
-	if err != nil {
-		return err
-	}
-	defer stream.Close()
-	var start protocol.RunStart
-	var result protocol.RunResult
-	if err := stream.Decode(ctx, &start); err != nil {
-		return err
-	}
-	if err := stream.Decode(ctx, &result); err != nil {
-		return err
-	}
-	if result.Error != "" {
-		return errors.New(result.Error)
-	}
-	return nil
+	return conn.RevokeToken(ctx, k.Token)
 }

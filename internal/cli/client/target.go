@@ -7,7 +7,7 @@ import (
 	"github.com/brinebus/brine/internal/target"
 )
 
-// targets choose what TARGET is; without one it is a glob.
+// targets are the options for the type of TARGET; without one it is a glob.
 var targets = []struct {
 	name, letter, usage string
 	kind                target.Kind
@@ -23,8 +23,8 @@ var targets = []struct {
 	{"ipcidr", "S", "TARGET is an address or a network", target.IPCIDR},
 }
 
-// TargetFlags are the options for the kind of TARGET. The letter of another option is taken from
-// the one that has it here.
+// TargetFlags are the options for the type of TARGET, without the letter taken, which another
+// option uses.
 func TargetFlags(taken string) []urcli.Flag {
 	const group = "Targeting"
 	var list []urcli.Flag
@@ -38,7 +38,7 @@ func TargetFlags(taken string) []urcli.Flag {
 	return append(list, &urcli.StringFlag{Category: group, Name: "delimiter", Value: ":", Usage: "`TEXT` between the levels of a grain or pillar target"})
 }
 
-// TargetKind is the kind that the options name.
+// TargetKind returns the type selected by the options.
 func TargetKind(opts *urcli.Context) (target.Kind, error) {
 	kind := target.Glob
 	for _, t := range targets {
@@ -51,7 +51,7 @@ func TargetKind(opts *urcli.Context) (target.Kind, error) {
 		kind = t.kind
 	}
 	if opts.String("delimiter") == "" {
-		return "", cli.Usagef("--delimiter has nothing in it")
+		return "", cli.Usagef("--delimiter is empty")
 	}
 	return kind, nil
 }

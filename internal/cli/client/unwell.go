@@ -7,7 +7,7 @@ import (
 	"github.com/brinebus/brine/internal/logging"
 )
 
-// Level is the result of a check, and the exit code that Nagios and its kin want for it.
+// Level is the result of a check, and its exit code for Nagios and similar programs.
 type Level int
 
 // The levels.
@@ -18,7 +18,7 @@ const (
 	LevelUnknown
 )
 
-// Checked tells the result of a check in one line, and by the exit code.
+// Checked prints the result of a check as one line, and returns its exit code as an error.
 func Checked(env *cli.Env, level Level, text string) error {
 	word := [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[level]
 	if _, err := fmt.Fprintf(env.Stdout, "%s: %s\n", word, logging.Escape(text)); err != nil {
@@ -27,8 +27,8 @@ func Checked(env *cli.Env, level Level, text string) error {
 	return cli.Exit(int(level))
 }
 
-// Unwell is Checked where nothing could be found out: a daemon that does not answer is
-// critical, all else is not known.
+// Unwell is Checked for a check that failed: a daemon that does not answer is critical, any other
+// error is unknown.
 func Unwell(env *cli.Env, err error) error {
 	if cli.Code(err) == cli.Unavailable {
 		return Checked(env, LevelCritical, err.Error())

@@ -1,5 +1,5 @@
-// Package direct is salt-call's own connection to a master, with the key of the minion, where
-// no daemon of the minion runs. What runs over it is for package route.
+// Package direct is salt-call's own connection to a master, with the key of the minion, if no
+// daemon of the minion runs. What runs over it is in package route.
 package direct
 
 import (
@@ -21,15 +21,15 @@ import (
 	"github.com/brinebus/brine/internal/version"
 )
 
-// Master is a connection to one. It implements module.MasterLink.
+// Master is a connection to one master. It implements module.MasterConnection.
 type Master struct {
 	*upstream.Connection
 	Pillar protocol.Pillar // of the minion
 	name   string
 }
 
-// Dial connects to the first master of the configuration that takes the minion. An error is in
-// the words of a tool.
+// Dial connects to the first configured master that accepts the minion. Its error is a message of a
+// tool.
 func Dial(ctx context.Context, env *cli.Env, cfg *config.Minion, wait time.Duration, log *slog.Logger) (*Master, error) {
 	key, err := pki.LoadPrivate(filepath.Join(cfg.PKIDir, "minion.pem"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,8 +79,8 @@ func dial(ctx context.Context, env *cli.Env, cfg *config.Minion, key *pki.Privat
 	return m, nil
 }
 
-// loadPillar asks the master for the pillar, before anything runs: a function must not be
-// run with none where there is one that is broken.
+// loadPillar fetches the pillar before anything runs: a function must not run without a pillar
+// because the pillar has an error.
 func (m *Master) loadPillar(ctx context.Context) error {
 	var p protocol.Pillar
 	if err := m.Ask(ctx, protocol.OpPillar, nil, &p); err != nil {
@@ -93,20 +93,20 @@ func (m *Master) loadPillar(ctx context.Context) error {
 	return nil
 }
 
-// failure is why a master cannot be used.
+// failure returns why a master cannot be used.
 func failure(err error) error {
 	switch {
 	case errors.Is(err, upstream.ErrMasterKey), errors.Is(err, upstream.ErrSignature):
 		return cli.Fail(cli.NoPermission, err)
 	case errors.Is(err, upstream.ErrRejected), errors.Is(err, upstream.ErrDenied):
 		return cli.Fail(cli.NoPermission, salt.WithHint(err, "delete the public key for this minion on the Salt Master and run this again"))
-	case salt.Hint(err) != "": // a file of ours is not as it should be
+	case salt.Hint(err) != "": // a local file is wrong
 		return cli.Fail(cli.NoPermission, err)
 	}
 	return cli.Fail(cli.Unavailable, salt.WithHint(err, "start salt-minion, whose outbox keeps what is for the master, or use --local"))
 }
 
-// Masters implements module.MasterLink.
+// Masters implements module.MasterConnection.
 func (m *Master) Masters() []string {
 	if !m.NC.IsConnected() {
 		return nil
@@ -114,7 +114,7 @@ func (m *Master) Masters() []string {
 	return []string{m.name}
 }
 
-// Ping implements module.MasterLink.
+// Ping implements module.MasterConnection.
 func (m *Master) Ping(ctx context.Context, master string) error {
 	if master != "" && master != m.name {
 		return fmt.Errorf("the master in use is %s", m.name)

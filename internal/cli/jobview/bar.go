@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// bar is the progress of a job on a terminal: how many of its minions have ended.
-// A nil bar does nothing. It stands on the last line, and is hidden while
-// something is printed.
+// bar is the progress bar of a job on a terminal: how many of its minions have ended. A nil bar
+// does nothing. It is on the last line, and hidden while something is printed.
 type bar struct {
 	out         io.Writer
 	all, done   int
@@ -41,7 +40,7 @@ func (b *bar) draw() {
 	b.seen = true
 }
 
-// hide takes the bar off the terminal.
+// hide removes the bar from the terminal.
 func (b *bar) hide() {
 	if b == nil || !b.seen {
 		return

@@ -1,7 +1,6 @@
-// Package jobview shows the course of a job that the master tells: returns as they
-// arrive, what commands write while they run, who is missing and why, and the exit
-// code that all of it means. It is for the commands that wait for jobs; it starts
-// none.
+// Package jobview shows the progress of a job as the master reports it: returns as they arrive,
+// the output of commands while they run, which minions are missing and why, and the resulting
+// exit code. It is for the commands that wait for jobs; it starts none.
 package jobview
 
 import (
@@ -10,29 +9,32 @@ import (
 	"fmt"
 	"time"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/logging"
-	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
 )
 
-// startTime bounds how long the master may take to begin a job.
+// startTime limits how long the master may take to start a job.
 const startTime = 30 * time.Second
 
-// End says what of a job is to be seen.
+// End says how much of a job is shown.
 type End int
 
-// The ends: its whole course, its id, or only whom it would go to.
+// The values of End: all of its progress, its id, or only its target minions.
 const (
 	Whole End = iota
 	Started
 	Previewed
 )
 
-// Follow asks for a job by op and shows its course to the end. It closes the
-// output.
-func (s *Show) Follow(ctx context.Context, conn *rpc.Conn, op string, request any, end End) error {
+// Begin starts a job, or finds one that was started before.
+type Begin func(context.Context) (*brine.Job, error)
+
+// Follow shows the progress of a job to the end. It closes the output.
+func (s *Show) Follow(ctx context.Context, begin Begin, end End) error {
 	defer s.file.Close()
 	defer s.log.Close()
 	ctx, unwatch, err := s.watched(ctx)
@@ -45,14 +47,11 @@ func (s *Show) Follow(ctx context.Context, conn *rpc.Conn, op string, request an
 		stop = s.env.Waiting(ctx, cli.Patience, s.waitingFor)
 	}
 	defer stop()
-	stream, err := conn.Call(op, request)
-	if err != nil {
-		return client.Error(err)
-	}
-	start, err := begun(ctx, stream)
+	running, err := begin.start(ctx)
 	if err != nil {
 		return err
 	}
+	start := startOf(running)
 	if end != Previewed {
 		s.log.Info("job", logging.KeyJID, start.JID, "minions", len(start.Minions), "missing", len(start.Missing))
 	}
@@ -63,7 +62,7 @@ func (s *Show) Follow(ctx context.Context, conn *rpc.Conn, op string, request an
 		return s.async(start)
 	}
 	s.begin(start)
-	err = lines(ctx, stream, s.update)
+	err = s.steps(ctx, running)
 	stop()
 	var signal *cli.SignalError
 	if errors.As(context.Cause(ctx), &signal) {
@@ -79,7 +78,7 @@ func (s *Show) Follow(ctx context.Context, conn *rpc.Conn, op string, request an
 	return s.verdict()
 }
 
-// watched is WhileRead, where results go to standard output.
+// watched is WhileRead, if results go to standard output.
 func (s *Show) watched(ctx context.Context) (context.Context, func(), error) {
 	if s.toFile {
 		return ctx, func() {}, nil
@@ -87,14 +86,38 @@ func (s *Show) watched(ctx context.Context) (context.Context, func(), error) {
 	return s.env.WhileRead(ctx)
 }
 
-func begun(ctx context.Context, stream *rpc.Stream) (start job.Start, err error) {
+// start begins the job, in bounded time.
+func (b Begin) start(ctx context.Context) (*brine.Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	if err := stream.Decode(ctx, &start); err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			return start, cli.Fail(cli.Unavailable, fmt.Errorf("the master did not start the job within %s", startTime))
-		}
-		return start, client.Error(err)
+	running, err := b(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, cli.Fail(cli.Unavailable, fmt.Errorf("the master did not start the job within %s", startTime))
 	}
-	return start, nil
+	return running, client.Error(err)
+}
+
+// startOf is how a job begins, with the ids of its minions as such.
+func startOf(running *brine.Job) job.Start {
+	ids := func(names []string) []salt.MinionID {
+		list := make([]salt.MinionID, len(names))
+		for i, name := range names {
+			list[i] = salt.MinionID(name)
+		}
+		return list
+	}
+	return job.Start{JID: salt.JID(running.ID), Minions: ids(running.Minions), Missing: ids(running.Missing)}
+}
+
+// steps shows each step of the job, with what was returned as the minion has written it.
+func (s *Show) steps(ctx context.Context, running *brine.Job) error {
+	for line, err := range running.Lines(ctx) {
+		if err != nil {
+			return err
+		}
+		if err := s.update(line); err != nil {
+			return err
+		}
+	}
+	return nil
 }

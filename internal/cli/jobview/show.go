@@ -20,8 +20,8 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Show prints the course of a job: returns to standard output, all else to
-// standard error.
+// Show prints the progress of a job: returns to standard output, everything else to standard
+// error.
 type Show struct {
 	env     *cli.Env
 	log     *logging.Log
@@ -32,10 +32,10 @@ type Show struct {
 	verbose bool
 	showJID bool
 	summary bool
-	hide    bool // minions that did not return
+	hide    bool // hide minions that did not return
 	doc     bool
-	runner  string // salt-run, as who has asked runs it
-	shown   bool   // of -d: one documentation is enough
+	runner  string // the salt-run command line with which the same user finds the job
+	shown   bool   // with -d: one documentation was shown, which is enough
 	bar     *bar   // nil for none
 	stream  stream
 
@@ -43,11 +43,11 @@ type Show struct {
 	start    job.Start
 	open     map[salt.MinionID]bool
 	returned int
-	last     map[salt.MinionID]job.Report // without what it returned
+	last     map[salt.MinionID]job.Report // without the returned data
 }
 
-// runner is the command line by which who has started the job finds it again: a login is
-// another user than the one who types it.
+// runner is the command line with which the user who started the job finds it again: an eauth
+// login is another user than the one who types it.
 func runner(opts *urcli.Context) string {
 	words := []string{"salt-run"}
 	switch backend, user := opts.String("auth"), opts.String("username"); {
@@ -61,11 +61,10 @@ func runner(opts *urcli.Context) string {
 	return strings.Join(words, " ")
 }
 
-// New makes ready to show a job as the options say.
+// New prepares to show a job with these options.
 func New(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*Show, error) {
-	form, o := env.OutputForm(opts, cfg.Output)
 	s := &Show{
-		env: env, toFile: opts.String("out-file") != "", form: form, verbose: opts.Bool("verbose"), showJID: opts.Bool("show-jid") || cfg.ShowJID,
+		env: env, toFile: opts.String("out-file") != "", verbose: opts.Bool("verbose"), showJID: opts.Bool("show-jid") || cfg.ShowJID,
 		summary: opts.Bool("summary") || cfg.CLISummary, hide: opts.Bool("hide-timeout"), doc: opts.Bool("doc"),
 		runner: runner(opts), open: map[salt.MinionID]bool{}, last: map[salt.MinionID]job.Report{},
 	}
@@ -76,19 +75,16 @@ func New(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*Show, error) {
 	if s.log, err = env.OpenLog(opts, cli.LogSettings{Format: cfg.LogFormat}); err != nil {
 		return nil, err
 	}
-	if s.file, err = env.OpenOutput(opts); err != nil {
+	results, err := env.OpenResults(opts, cfg.Output, cfg.OutputIndent)
+	if err != nil {
 		return nil, err
 	}
-	if s.out, err = output.NewWriter(s.file, form, o); err != nil {
-		return nil, cli.Fail(cli.Usage, err)
-	}
-	s.stream = stream{people: output.FormOf(form).People, terminal: o.Terminal, begun: map[salt.MinionID]bool{}, whole: map[salt.MinionID]bool{}, out: s.file, err: env.Stderr}
+	s.file, s.out, s.form = results.File, results.Writer, results.Form
+	s.stream = stream{people: output.FormOf(s.form).People, terminal: results.Options.Terminal, begun: map[salt.MinionID]bool{}, whole: map[salt.MinionID]bool{}, out: s.file, err: env.Stderr}
 	return s, nil
 }
 
-func isEnd(err error) bool { return errors.Is(err, io.EOF) }
-
-// begin notes what is expected.
+// begin takes the list of minions that are expected.
 func (s *Show) begin(start job.Start) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,9 +119,9 @@ func (s *Show) async(start job.Start) error {
 	return err
 }
 
-// update shows one word of the master.
+// update shows one message of the master.
 func (s *Show) update(b []byte) error {
-	u, err := job.ReadUpdate(b)
+	u, err := job.ReadUpdateExact(b)
 	if err != nil {
 		return fmt.Errorf("unreadable message of the master: %w", err)
 	}
@@ -155,7 +151,7 @@ func (s *Show) update(b []byte) error {
 	return nil
 }
 
-// note keeps where the job stands on a minion.
+// note records the state of the job on a minion.
 func (s *Show) note(u job.Update) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +168,7 @@ func (s *Show) note(u job.Update) {
 	s.log.Debug("job state", logging.KeyJID, s.start.JID, logging.KeyMinion, u.ID, "state", u.State)
 }
 
-// batch says which minions begin, in Salt's words.
+// batch prints which minions begin, in Salt's words.
 func (s *Show) batch(ids []salt.MinionID) {
 	list := make([]any, 0, len(ids))
 	for _, id := range slices.Sorted(slices.Values(ids)) {
@@ -194,14 +190,14 @@ func (s *Show) ret(u job.Update) error {
 		return s.document(u)
 	}
 	if _, text := u.Return.V.(string); text && s.stream.whole[u.ID] {
-		return nil // all of it was shown as it came
+		return nil // all of it was shown already
 	}
 	return s.out.Return(output.Return{ID: string(u.ID), Value: u.Return.V, Hint: u.Out, Failed: u.State != job.Done})
 }
 
-// document shows the documentation of the first minion that has some.
+// document shows the documentation of the first minion that has any.
 func (s *Show) document(u job.Update) error {
-	docs, ok := u.Return.V.(map[string]any)
+	docs, ok := value.Sorted(u.Return.V)
 	if s.shown || !ok || len(docs) == 0 {
 		return nil
 	}
@@ -209,44 +205,44 @@ func (s *Show) document(u job.Update) error {
 	if !output.FormOf(s.form).People {
 		return s.out.Whole(docs, "")
 	}
-	for _, name := range slices.Sorted(maps.Keys(docs)) {
-		if _, err := fmt.Fprintf(s.file, "%s:\n\n    %s\n\n", name, strings.ReplaceAll(strings.TrimSpace(fmt.Sprint(docs[name])), "\n", "\n    ")); err != nil {
+	for _, e := range docs {
+		if _, err := fmt.Fprintf(s.file, "%v:\n\n    %s\n\n", e.Key, strings.ReplaceAll(strings.TrimSpace(fmt.Sprint(e.V)), "\n", "\n    ")); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Missed is Salt's sentence about a minion that did not return.
-func Missed(r job.Report) string {
-	reason := string(r.State)
-	switch r.State {
+// Missed is Salt's text for a minion that did not return.
+func Missed(state job.State, why string) string {
+	reason := string(state)
+	switch state {
 	case job.Silent:
 		reason = "No response"
 	case job.NotConnected:
 		reason = "Not connected"
 	}
 	text := "Minion did not return. [" + reason + "]"
-	if r.Text != "" {
-		text += " " + r.Text
+	if why != "" {
+		text += " " + why
 	}
 	return text
 }
 
-// miss shows a minion that did not return. In a document for programs it is an
-// object with the key error; for people it is Salt's sentence.
+// miss shows a minion that did not return. In output for programs it is an object with the key
+// error; for people it is Salt's text.
 func (s *Show) miss(u job.Update) error {
 	if s.hide {
 		return nil
 	}
-	text := Missed(u.Report)
+	text := Missed(u.State, u.Text)
 	if output.FormOf(s.form).Structured {
 		return s.out.Return(output.Return{ID: string(u.ID), Value: map[string]any{"error": text}, Failed: true})
 	}
 	return s.out.Return(output.Return{ID: string(u.ID), Value: text, Failed: true})
 }
 
-// waitingFor names what is not there yet.
+// waitingFor names the minions that are missing.
 func (s *Show) waitingFor() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,7 +252,7 @@ func (s *Show) waitingFor() string {
 	return fmt.Sprintf("%d of %d minions (job %s): %s", len(s.open), s.targeted(), s.start.JID, few(slices.Collect(maps.Keys(s.open)), 5))
 }
 
-// few names some ids, sorted, and says how many more there are.
+// few lists at most most ids, sorted, and says how many more there are.
 func few(ids []salt.MinionID, most int) string {
 	slices.Sort(ids)
 	names := make([]string, len(ids))
@@ -271,7 +267,7 @@ func few(ids []salt.MinionID, most int) string {
 
 func (s *Show) targeted() int { return len(s.start.Minions) + len(s.start.Missing) }
 
-// interrupted tells how to come back to the job.
+// interrupted prints how to find the job again.
 func (s *Show) interrupted() {
 	if s.start.JID == "" {
 		return
@@ -296,7 +292,7 @@ func (s *Show) close() error {
 	return err
 }
 
-// in returns the minions that are in one of the states, or for which more says so.
+// in returns the minions in states for which is returns true.
 func (s *Show) in(is func(job.State) bool) []salt.MinionID {
 	var ids []salt.MinionID
 	for id, r := range s.last {
@@ -308,7 +304,7 @@ func (s *Show) in(is func(job.State) bool) []salt.MinionID {
 	return ids
 }
 
-// The kinds of endings that the exit code tells apart.
+// The states that the exit code tells apart.
 func failed(s job.State) bool {
 	return s == job.Failed || s == job.Killed || s == job.Refused || s == job.Expired
 }
@@ -316,7 +312,7 @@ func failed(s job.State) bool {
 func skipped(s job.State) bool   { return s == job.NotTargeted }
 func cancelled(s job.State) bool { return s == job.Cancelled }
 
-// missing says whether a return is not there and may yet come.
+// missing reports whether a return may still come.
 func missing(s job.State) bool {
 	return !s.Returned() && !failed(s) && !skipped(s) && !cancelled(s)
 }
@@ -328,7 +324,7 @@ func states(r job.Report) string {
 	return string(r.State) + ": " + r.Text
 }
 
-// sum prints Salt's summary, and below it every minion that is not simply done.
+// sum prints Salt's summary, and below it every minion that did not simply succeed.
 func (s *Show) sum() {
 	line := strings.Repeat("-", 43)
 	fmt.Fprintf(s.env.Stderr, "\n\n%s\nSummary\n%s\n# of minions targeted: %d\n# of minions returned: %d\n# of minions that did not return: %d\n# of minions with errors: %d\n",
@@ -339,7 +335,7 @@ func (s *Show) sum() {
 	fmt.Fprintln(s.env.Stderr, line)
 }
 
-// verdict is the exit code, with a line that explains it.
+// verdict returns the exit code, with an error that explains it.
 func (s *Show) verdict() error {
 	switch away, off := s.in(missing), s.in(cancelled); {
 	case len(off) > 0:
@@ -352,7 +348,7 @@ func (s *Show) verdict() error {
 		fmt.Fprintln(s.env.Stderr, "ERROR: Minions returned with non-zero exit code")
 		return cli.Exit(cli.Failed)
 	case len(s.in(skipped)) == s.targeted():
-		return cli.Fail(cli.NoMatch, errors.New("No minions matched the target: by their live facts it means none of them."))
+		return cli.Fail(cli.NoMatch, errors.New("No minions matched the target: it matches none of them by their current grains."))
 	}
 	return nil
 }

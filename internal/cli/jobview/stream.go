@@ -9,15 +9,15 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// stream prints what commands write while they run, a line at a time, each behind
-// the id of its minion. People see it where the command wrote it; beside a
-// document for programs all of it goes to standard error.
+// stream prints the output of commands while they run, line by line, each after the id of its
+// minion. For people it goes to the stream that the command wrote to; with output for programs
+// all of it goes to standard error.
 type stream struct {
 	people   bool
 	terminal bool
 	out, err io.Writer
-	begun    map[salt.MinionID]bool // something of its command was shown
-	whole    map[salt.MinionID]bool // all that its command has written was
+	begun    map[salt.MinionID]bool // some output of its command was shown
+	whole    map[salt.MinionID]bool // all output of its command was shown
 }
 
 func (s *stream) write(u job.Update) error {
@@ -40,7 +40,7 @@ func (s *stream) write(u job.Update) error {
 	return nil
 }
 
-// marked puts the mark before each line, and an end behind the last.
+// marked puts the mark before each line, and a line end after the last.
 func (s *stream) marked(mark, text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {

@@ -1,5 +1,5 @@
-// Package machine is this machine as functions see it without any bus: its facts, its files
-// and its keys. What they reach over one is for package route.
+// Package machine is this machine as functions see it without a bus: its facts, its files and its
+// keys. What needs a bus is in package route.
 package machine
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/brinebus/brine/internal/version"
 )
 
-// New makes the host of a minion without any bus. Facts are collected, and files read, when
-// a function first asks for them: most never do.
+// New returns the host of a minion without a bus. Facts are collected, and files read, when a
+// function first needs them: most never do.
 func New(cfg *config.Minion, log *slog.Logger) (*function.Host, *module.Services) {
 	file := filepath.Join(cfg.ConfigDir, "grains")
 	modules, custom := extension.OfMinion(extension.Modules, cfg.ModuleDirs, cfg.CacheDir, log), extension.OfMinion(extension.Returners, cfg.ModuleDirs, cfg.CacheDir, log)
@@ -30,7 +30,7 @@ func New(cfg *config.Minion, log *slog.Logger) (*function.Host, *module.Services
 			o.Master = cfg.Master[0]
 		}
 		o.Custom = extension.OfMinion(extension.Grains, cfg.ModuleDirs, cfg.CacheDir, log).Collect(context.Background(), extension.Request{ID: cfg.ID, Options: cfg.Raw}, extension.Env{ConfigDir: cfg.ConfigDir})
-		facts, err := grain.Collect(context.Background(), o) // bounded by package grain
+		facts, err := grain.Collect(context.Background(), o) // package grain limits the time
 		if err != nil {
 			log.Warn("facts are incomplete", "err", err)
 		}
@@ -47,7 +47,7 @@ func New(cfg *config.Minion, log *slog.Logger) (*function.Host, *module.Services
 	}, services
 }
 
-// ownData implements function.Data of a minion without a master: grains and no pillar.
+// ownData implements function.Data for a minion without a master: grains but no pillar.
 type ownData func() map[string]any
 
 // Grains implements function.Data.
@@ -59,7 +59,8 @@ func (ownData) Pillar() map[string]any { return map[string]any{} }
 // PillarErrors implements function.Data.
 func (ownData) PillarErrors() []string { return nil }
 
-// ownFacts implements module.Refresher: the facts of a call are its own, and nobody keeps them.
+// ownFacts implements module.Refresher: a call collects its own facts, so there is nothing to
+// refresh.
 type ownFacts struct{}
 
 // RefreshGrains implements module.Refresher.
@@ -68,8 +69,7 @@ func (ownFacts) RefreshGrains(context.Context) error { return nil }
 // RefreshPillar implements module.Refresher.
 func (ownFacts) RefreshPillar(context.Context) error { return nil }
 
-// keyFiles implements module.Keys over a directory, whose files are read when they are
-// asked for.
+// keyFiles implements module.Keys for a directory; files are read when they are needed.
 type keyFiles struct{ dir string }
 
 // Fingerprint implements module.Keys.
@@ -78,7 +78,7 @@ func (k keyFiles) Fingerprint() string { return k.read("minion.pub") }
 // MasterFingerprint implements module.Keys.
 func (k keyFiles) MasterFingerprint() string { return k.read("minion_master.pub") }
 
-// read is the fingerprint of a public key; "" for none.
+// read returns the fingerprint of a public key; "" for none.
 func (k keyFiles) read(file string) string {
 	key, err := pki.LoadPublic(filepath.Join(k.dir, file))
 	if err != nil {

@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// dumps is where what goroutines do is written, in the cachedir of a daemon.
+// dumps is the directory for goroutine dumps, in the cachedir of a daemon.
 const dumps = "goroutines"
 
 // keptDumps is how many files are kept there.
 const keptDumps = 8
 
-// DumpAtSignal writes at each SIGUSR1, where there is such a signal, what all goroutines do, into a file below dir, until
-// stop, which returns when nothing of it runs.
+// DumpAtSignal writes the stacks of all goroutines to a file below dir at each SIGUSR1, on systems
+// with that signal. stop ends this and waits for a running dump.
 func DumpAtSignal(dir string, log *slog.Logger) (stop func()) {
 	asked := make(chan os.Signal, 1)
-	if dumpSignal == nil { // Notify without a signal would take all of them
+	if dumpSignal == nil { // Notify without a signal would catch all signals
 		return func() {}
 	}
 	signal.Notify(asked, dumpSignal)
@@ -38,16 +38,16 @@ func DumpAtSignal(dir string, log *slog.Logger) (stop func()) {
 			}
 			path, err := dump(filepath.Join(dir, dumps), time.Now())
 			if err != nil {
-				log.Error("what the goroutines do is not written", "err", err)
+				log.Error("the dump of goroutines is not written", "err", err)
 				continue
 			}
-			log.Warn("what the goroutines do is written, as SIGUSR1 asks for", "file", path)
+			log.Warn("the dump of goroutines that SIGUSR1 asks for is written", "file", path)
 		}
 	})
 	return func() { signal.Stop(asked); close(end); wg.Wait() }
 }
 
-// dump writes a file in dir that only the user of the daemon reads, and removes the oldest.
+// dump writes a file in dir that only the user of the daemon can read, and removes the oldest.
 func dump(dir string, now time.Time) (path string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
@@ -64,7 +64,7 @@ func dump(dir string, now time.Time) (path string, err error) {
 	return path, prune(dir)
 }
 
-// prune keeps the newest files.
+// prune removes all but the newest files.
 func prune(dir string) error {
 	all, err := os.ReadDir(dir)
 	if err != nil {

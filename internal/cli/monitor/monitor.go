@@ -1,6 +1,5 @@
-// Package monitor is what the commands of the daemons show to whoever watches over these:
-// figures, health and, at SIGUSR1, what all goroutines do. It turns what daemons count into
-// metrics, and counts nothing itself.
+// Package monitor is the monitoring of the daemons: metrics, health and, at SIGUSR1, the stacks of
+// all goroutines. It converts the daemons' counters to metrics, and counts nothing itself.
 package monitor
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 )
 
-// Check finds mistakes in the settings of metrics.
+// Check checks the settings of metrics.
 func Check(cfg *config.Common) error {
 	if cfg.MetricsListen == "" {
 		return nil
@@ -30,15 +29,15 @@ func Check(cfg *config.Common) error {
 	return nil
 }
 
-// Door is where figures are served; nil for nowhere.
+// Door is the listener for metrics; nil for none.
 type Door struct {
 	net.Listener
-	address string // as it is configured
+	address string // as configured
 	public  bool
 }
 
-// Open opens what the configuration names, if anything. It comes before the daemon, so that
-// an address that is taken is told before anything is touched.
+// Open opens the configured address, if any. It is called before the daemon starts, so that an
+// address in use is reported before anything is changed.
 func Open(cfg *config.Common) (*Door, error) {
 	if cfg.MetricsListen == "" {
 		return nil, nil
@@ -54,20 +53,20 @@ func Open(cfg *config.Common) (*Door, error) {
 	return &Door{l, cfg.MetricsListen, cfg.MetricsPublic}, nil
 }
 
-// Close closes the address. It is for a daemon that did not start.
+// Close closes the address, if the daemon did not start.
 func (d *Door) Close() {
 	if d != nil {
-		_ = d.Listener.Close() // nobody was served
+		_ = d.Listener.Close() // it had no clients
 	}
 }
 
-// Serve serves the figures of a daemon until stop, which returns when nothing of it runs.
+// Serve serves the metrics of a daemon until stop, which waits until everything has ended.
 func (d *Door) Serve(ctx context.Context, from metrics.Source, latency metrics.Latency, log *slog.Logger) (stop func()) {
 	if d == nil {
 		return func() {}
 	}
 	if d.public {
-		log.Warn("metrics_public is on: whoever reaches this address reads the metrics", "address", d.address)
+		log.Warn("metrics_public is on: whoever reaches this address can read the metrics", "address", d.address)
 	}
 	log.Info("metrics are served", "address", d.address)
 	ctx, cancel := context.WithCancel(ctx)
@@ -76,11 +75,11 @@ func (d *Door) Serve(ctx context.Context, from metrics.Source, latency metrics.L
 	return func() { cancel(); wg.Wait() }
 }
 
-// maxListeners is how many durable listeners are shown, those that are behind most: users
+// maxListeners is how many durable listeners are shown, those with the largest backlog: users
 // choose their names.
 const maxListeners = 50
 
-// Common are the samples that both daemons have.
+// Common returns the samples of both daemons.
 func Common(daemon, version string, br broker.Figures, b eventbus.Figures) []metrics.Sample {
 	list := []metrics.Sample{
 		metrics.BuildInfo.Is(1, daemon, version), metrics.SlowConsumers.Is(float64(br.SlowConsumers)), metrics.StoreFailed.Is(truth(br.Failed)),
@@ -92,7 +91,7 @@ func Common(daemon, version string, br broker.Figures, b eventbus.Figures) []met
 	for origin, n := range b.Taken {
 		list = append(list, metrics.Events.Is(float64(n), origin))
 	}
-	if j := b.Journal; j.First > 0 { // else it could not be asked
+	if j := b.Journal; j.First > 0 { // otherwise it could not be queried
 		list = append(list, metrics.JournalBytes.Is(float64(j.Bytes)), metrics.JournalMessages.Is(float64(j.Count)),
 			metrics.JournalLimit.Is(float64(j.Limit)), metrics.JournalDropped.Is(float64(j.Dropped)))
 	}

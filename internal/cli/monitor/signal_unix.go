@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// dumpSignal asks for what all goroutines do.
+// dumpSignal requests the stacks of all goroutines.
 var dumpSignal os.Signal = syscall.SIGUSR1

@@ -2,5 +2,5 @@ package monitor
 
 import "os"
 
-// dumpSignal is none: Windows has no such signal.
+// dumpSignal is nil: Windows has no such signal.
 var dumpSignal os.Signal

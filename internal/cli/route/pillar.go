@@ -11,7 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// pillarOver asks the daemon, which has it at hand, for the pillar when a function first
+// pillarOver asks the daemon, which has it in memory, for the pillar when a function first
 // needs it: most never do.
 func pillarOver(conn *rpc.Conn, wait time.Duration, log *slog.Logger) func() protocol.Pillar {
 	return sync.OnceValue(func() protocol.Pillar {
@@ -31,7 +31,7 @@ type data struct {
 	pillar func() protocol.Pillar
 }
 
-// Pillar implements function.Data: an empty map where there is none.
+// Pillar implements function.Data: an empty map if there is none.
 func (d data) Pillar() map[string]any {
 	p, ok := d.pillar().Data.V.(map[string]any)
 	if !ok {

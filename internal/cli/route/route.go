@@ -1,7 +1,7 @@
-// Package route is how salt-call reaches the buses: through the minion's daemon, by itself
-// with the minion's key, or not at all; and this minion as functions see it over that.
+// Package route is how salt-call reaches the buses: through the minion's daemon, directly with
+// the minion's key, or not at all. It also provides this minion to functions over that route.
 //
-// Which function runs, and what becomes of its return, is for package saltcall.
+// Package saltcall decides which function runs, and what happens to its return.
 package route
 
 import (
@@ -29,15 +29,15 @@ import (
 
 // Route is one way to the buses.
 type Route interface {
-	// Return tells the master what a function returned.
+	// Return sends a function's return to the master.
 	Return(ctx context.Context, r protocol.LocalReturn) error
 	Close()
 
-	complete(h *function.Host, s *module.Services) // puts in what functions may use this way
+	complete(h *function.Host, s *module.Services) // adds what functions may use over this route
 }
 
-// Find prefers the daemon, since it has an outbox; without one it goes to the master
-// itself. With local nobody is asked.
+// Find prefers the daemon, since it has an outbox; without one it connects to the master
+// itself. With local it connects to nothing.
 func Find(ctx context.Context, env *cli.Env, cfg *config.Minion, local bool, wait time.Duration, log *slog.Logger) (Route, error) {
 	if local || cfg.FileClient == "local" || cfg.MasterType == "disable" {
 		return nowhere{}, nil
@@ -56,7 +56,7 @@ func Find(ctx context.Context, env *cli.Env, cfg *config.Minion, local bool, wai
 	return toMaster{m}, nil
 }
 
-// nowhere is --local.
+// nowhere is the route of --local.
 type nowhere struct{}
 
 func (nowhere) Return(context.Context, protocol.LocalReturn) error { return nil }
@@ -84,7 +84,7 @@ func (d *throughDaemon) complete(h *function.Host, s *module.Services) {
 	s.Scheduler = &daemonSchedule{d}
 }
 
-// connect puts in what needs a connection and nothing else.
+// connect adds what needs only a connection.
 func connect(h *function.Host, s *module.Services, c *rpc.Conn) {
 	conn := func() *rpc.Conn { return c }
 	peers := peer.Client{Conn: func(string) *rpc.Conn { return c }}
@@ -93,8 +93,7 @@ func connect(h *function.Host, s *module.Services, c *rpc.Conn) {
 	s.Push, s.Revoke = peer.Push(conn), peer.Revocation(conn)
 }
 
-// daemonFacts has the daemon find out anew what its next job is to see. It implements
-// module.Refresher.
+// daemonFacts makes the daemon refresh what its next job sees. It implements module.Refresher.
 type daemonFacts struct{ *throughDaemon }
 
 // RefreshGrains implements module.Refresher.
@@ -107,7 +106,7 @@ func (d daemonFacts) RefreshPillar(ctx context.Context) error {
 	return client.Error(d.conn.Ask(ctx, protocol.OpRefresh, protocol.Refresh{Pillar: true}, nil))
 }
 
-// daemonStatus tells of the daemon's connection; it implements module.MasterLink.
+// daemonStatus reports the daemon's connection; it implements module.MasterConnection.
 type daemonStatus struct{ *throughDaemon }
 
 func (d *daemonStatus) status() (s protocol.Status, err error) {
@@ -117,7 +116,7 @@ func (d *daemonStatus) status() (s protocol.Status, err error) {
 	return s, err
 }
 
-// Masters implements module.MasterLink.
+// Masters implements module.MasterConnection.
 func (d *daemonStatus) Masters() []string {
 	s, _ := d.status() // without an answer there are none
 	var names []string
@@ -129,7 +128,7 @@ func (d *daemonStatus) Masters() []string {
 	return names
 }
 
-// Ping implements module.MasterLink.
+// Ping implements module.MasterConnection.
 func (d *daemonStatus) Ping(_ context.Context, master string) error {
 	s, err := d.status()
 	switch {
@@ -143,7 +142,7 @@ func (d *daemonStatus) Ping(_ context.Context, master string) error {
 	return nil
 }
 
-// toMaster is a connection of our own to the master, with the minion's key.
+// toMaster is our own connection to the master, with the minion's key.
 type toMaster struct{ *direct.Master }
 
 func (d toMaster) Return(ctx context.Context, r protocol.LocalReturn) error {
@@ -158,7 +157,7 @@ func (d toMaster) complete(h *function.Host, s *module.Services) {
 	s.Master = d.Master
 }
 
-// directKeys are the keys with that of the master which the connection goes to.
+// directKeys are the keys, with that of the connected master.
 type directKeys struct {
 	module.Keys
 	master string
@@ -170,7 +169,7 @@ func (k directKeys) MasterFingerprint() string { return k.master }
 // events implements module.EventBus over a connection.
 type events struct {
 	conn     *rpc.Conn
-	toMaster string // the request that fires on the master's bus
+	toMaster string // the request for firing on the master's bus
 	local    bool   // there is a minion's bus
 }
 
@@ -186,7 +185,7 @@ func (e events) Fire(ctx context.Context, tag string, data any) error {
 	return marked(e.conn.Ask(ctx, protocol.OpFire, protocol.FireOne(bus.NewNonce(), tag, raw), nil))
 }
 
-// fireReturn puts a return on the master's bus, as it is.
+// fireReturn fires a return on the master's bus, unchanged.
 func (e events) fireReturn(ctx context.Context, tag string, data any) error {
 	raw, err := value.Encode(data)
 	if err != nil {
@@ -222,8 +221,7 @@ func (e events) FireMaster(ctx context.Context, list ...module.Event) (module.Ou
 	return outcomes, nil
 }
 
-// marked marks what is not permitted for package module, which does not know the
-// bus.
+// marked marks a refusal for package module, which does not know the bus.
 func marked(err error) error {
 	if Refused(err) {
 		return fmt.Errorf("%w: %w", function.ErrRefused, err)
@@ -231,5 +229,5 @@ func marked(err error) error {
 	return err
 }
 
-// Refused says whether err is that of something that is not permitted.
+// Refused reports whether err is a refusal.
 func Refused(err error) bool { return rpc.CodeOf(err) == rpc.Denied }

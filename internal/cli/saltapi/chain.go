@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// readChain reads the certificates that stand between ours and one that clients know.
+// readChain reads the intermediate certificates between ours and one that clients trust.
 func readChain(path string) ([][]byte, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package saltapi is the command salt-api: it reads rest_cherrypy and serves HTTP, which
-// is package netapi. It runs as a user of its own without any right.
+// Package saltapi is the command salt-api: it reads rest_cherrypy and serves HTTP with package
+// netapi. It runs as its own user, without any rights.
 package saltapi
 
 import (
@@ -14,13 +14,13 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	"github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
-	"github.com/brinebus/brine/internal/cli/client"
+	cliclient "github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/cli/serve"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/internal/netapi"
-	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -91,16 +91,19 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	return s.serve(ctx, env, server, common.PIDFile, secure)
 }
 
-// dialer connects to the master: of this machine or, with credentials, to the one that they
-// are for. They are read each time, so that new ones take the place of old ones.
-func dialer(cfg *config.Master) func() (*rpc.Conn, error) {
+// dialer connects to the master: the local one or, with credentials, the one that they are for. The
+// credentials are read each time, so that they can be replaced.
+func dialer(cfg *config.Master) func(context.Context) (*client.Conn, error) {
 	if cfg.APICreds != "" {
-		return func() (*rpc.Conn, error) { return rpc.DialCredentials("", cfg.APICreds) }
+		return func(ctx context.Context) (*client.Conn, error) {
+			return client.Connect(ctx, "", client.Credentials(cfg.APICreds))
+		}
 	}
-	return func() (*rpc.Conn, error) { return rpc.Dial(filepath.Join(cfg.SockDir, client.MasterSocket)) }
+	socket := filepath.Join(cfg.SockDir, cliclient.MasterSocket)
+	return func(ctx context.Context) (*client.Conn, error) { return client.Connect(ctx, socket) }
 }
 
-// serve listens, says that it is ready, and serves until ctx ends.
+// serve listens, notifies that it is ready, and serves until ctx ends.
 func (s *settings) serve(ctx context.Context, env *cli.Env, server *netapi.Server, pidFile string, secure *tls.Config) error {
 	address := net.JoinHostPort(s.host, strconv.Itoa(s.port))
 	l, err := net.Listen("tcp", address)
@@ -115,17 +118,17 @@ func (s *settings) serve(ctx context.Context, env *cli.Env, server *netapi.Serve
 	}
 	defer remove()
 	if len(s.api.Clients) == 0 {
-		env.Warn(errors.New("nothing can be asked for but logins: netapi_enable_clients is empty"))
+		env.Warn(errors.New("only logins are possible: netapi_enable_clients is empty"))
 	}
 	s.api.Log.Info("listening", "address", l.Addr().String(), "tls", secure != nil)
 	if err := errors.Join(daemon.Notify("READY=1"), daemon.Ready()); err != nil {
-		s.api.Log.Warn("nobody was told that salt-api is ready", "err", err)
+		s.api.Log.Warn("the service manager was not told that salt-api is ready", "err", err)
 	}
 	return server.Serve(ctx, l, secure)
 }
 
-// tls reads the certificate. Without one nothing is served, unless disable_ssl says that
-// passwords may go over the network in the clear.
+// tls reads the certificate. Without one it serves nothing, unless disable_ssl allows passwords to
+// cross the network unencrypted.
 func (s *settings) tls() (*tls.Config, error) {
 	if s.plain {
 		return nil, nil

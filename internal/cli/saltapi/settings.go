@@ -23,10 +23,10 @@ type settings struct {
 	api              netapi.Options
 }
 
-// setter reads one setting.
+// setter parses one setting.
 type setter func(*settings, any) error
 
-// known are the settings of rest_cherrypy; those without a setter mean nothing here.
+// known are the settings of rest_cherrypy; those without a setter have no effect here.
 var known = map[string]setter{
 	"api_acl":               readACL,
 	"app":                   text(func(s *settings) *string { return &s.api.App }),
@@ -58,18 +58,18 @@ var known = map[string]setter{
 	"webhook_url":           text(func(s *settings) *string { return &s.api.WebhookURL }),
 }
 
-// clients are the words of netapi_enable_clients.
+// clients are the values of netapi_enable_clients.
 var clients = []string{"local", "local_async", "local_batch", "local_subset", "runner", "runner_async", "ssh", "wheel", "wheel_async"}
 
-// defaults are Salt's, but that the port has one.
+// defaults returns Salt's defaults, and one for the port.
 func defaults() settings {
 	return settings{host: "0.0.0.0", port: 8000, api: netapi.Options{
 		Sessions: true, Expire: true, MaxBody: 1 << 20, WebhookURL: "/hook", AppPath: "/app", StaticPath: "/static",
 	}}
 }
 
-// read reads rest_cherrypy and netapi_enable_clients. notes are what is known and means
-// nothing here.
+// read reads rest_cherrypy and netapi_enable_clients. notes lists known settings that have no
+// effect here.
 func read(cfg *config.Master) (s settings, notes []string, err error) {
 	s = defaults()
 	s.api.Clients, s.api.Timeout = cfg.NetapiClients, cfg.Timeout
@@ -146,7 +146,7 @@ func readPort(s *settings, v any) error {
 	return nil
 }
 
-// maxSize bounds what max_request_body_size may be: a body is held in memory.
+// maxSize limits max_request_body_size: a body is kept in memory.
 const maxSize = 64 << 20
 
 func readSize(s *settings, v any) error {

@@ -14,13 +14,13 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 )
 
-// isCheck says whether a program calls that wants an answer in one line and by its exit code:
-// status.master as it is, without an argument or a wish how it is shown.
+// isCheck reports whether the caller is a monitoring program that needs one line and an exit code:
+// for status.master without an argument or an output option.
 func isCheck(opts *urcli.Context, c job.Command) bool {
 	return c.Function == "status.master" && len(c.Args)+len(c.Kwargs) == 0 && !opts.IsSet("out") && !opts.Bool("local")
 }
 
-// check tells how the minion's daemon stands with its masters.
+// check shows the state of the connections between the minion's daemon and its masters.
 func check(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Minion) error {
 	wait, err := patience(opts, cfg)
 	if err != nil {
@@ -41,7 +41,7 @@ func check(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.M
 	return client.Checked(env, level, text)
 }
 
-// judge is the verdict on what a minion's daemon says of itself.
+// judge returns the result for the status of a minion's daemon.
 func judge(s protocol.Status) (level client.Level, text string) {
 	var in, out []string
 	for _, m := range s.Masters {

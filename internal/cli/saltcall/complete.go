@@ -7,7 +7,7 @@ import (
 	"github.com/brinebus/brine/internal/module"
 )
 
-// complete knows the functions that are built in: it needs no daemon.
+// complete completes built-in functions: it needs no daemon.
 func complete(_ context.Context, _ *cli.Env, c cli.Completion) []string {
 	if c.Flag != "" || len(c.Words) > 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// returners makes ready what takes the return beside the master.
+// returners prepares the returners that get the return besides the master.
 func (c *call) returners(fire route.Fire) (returner.Set, error) {
 	host := &returner.Host{ID: c.cfg.ID, Config: c.cfg.Raw, Log: c.log.Logger, Custom: extension.OfMinion(extension.Returners, c.cfg.ModuleDirs, c.cfg.CacheDir, c.log.Logger), ConfigDir: c.cfg.ConfigDir}
 	if fire != nil {

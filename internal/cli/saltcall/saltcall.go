@@ -1,5 +1,5 @@
-// Package saltcall is the command salt-call: it runs a function on this minion,
-// in its own process, and tells the master what it returned.
+// Package saltcall is the command salt-call: it runs a function on this minion, in its own process,
+// and sends the return to the master.
 package saltcall
 
 import (
@@ -33,7 +33,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 		Examples: []string{"salt-call test.ping", "salt-call --local grains.items", `salt-call event.fire_master '{"data": "message for the master"}' mytag`},
 		Flags:    flags(),
 		Ignored:  []string{"skip-grains", "refresh-grains-cache", "module-dirs=", "m=", "states-dir=", "proxyid=", "profiling-path=", "enable-profiling"},
-		Refused:  []cli.Refusal{cli.RefuseUser()},
+		Refused:  append(cli.RefuseExecutors(), cli.RefuseUser()),
 		Output:   true,
 		Complete: complete,
 		Run:      run,
@@ -73,16 +73,11 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer log.Close()
-	form, o := env.OutputForm(opts, cfg.Output)
-	file, err := env.OpenOutput(opts)
+	out, err := env.OpenResults(opts, cfg.Output, cfg.OutputIndent)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	out, err := output.NewWriter(file, form, o)
-	if err != nil {
-		return cli.Fail(cli.Usage, err)
-	}
+	defer out.File.Close()
 	wait, err := patience(opts, cfg)
 	if err != nil {
 		return err
@@ -128,7 +123,7 @@ func command(opts *urcli.Context) (job.Command, error) {
 	return job.Command{Function: f, Args: args, Kwargs: kwargs}, nil
 }
 
-// patience is how long the master is waited for.
+// patience returns how long to wait for the master.
 func patience(opts *urcli.Context, cfg *config.Minion) (time.Duration, error) {
 	if !opts.IsSet("timeout") {
 		return cfg.AuthTimeout, nil
@@ -146,7 +141,7 @@ type call struct {
 	wait time.Duration
 }
 
-func (c *call) run(ctx context.Context, command job.Command, out *output.Writer) error {
+func (c *call) run(ctx context.Context, command job.Command, out *cli.Results) error {
 	jid := salt.NewJID(time.Now())
 	host, fire := route.Host(c.cfg, c.to, c.env.Getenv, c.log.Logger)
 	back, err := c.returners(fire)
@@ -181,16 +176,16 @@ func (c *call) run(ctx context.Context, command job.Command, out *output.Writer)
 	if err := out.Close(); err != nil {
 		return err
 	}
-	if res.Err == nil && !res.Success { // what it returned need not say so
+	if res.Err == nil && !res.Success { // the return value may not show the failure
 		fmt.Fprintf(c.env.Stderr, "ERROR: %s ended with return code %d\n", command.Function, res.Retcode)
 	}
 	return c.verdict(command, res, announced)
 }
 
-// codesAreOurs are the modules whose return codes are exit codes.
+// codesAreOurs are the modules whose return codes are used as exit codes.
 var codesAreOurs = map[string]bool{"mine": true, "publish": true}
 
-// verdict is the exit code.
+// verdict returns the exit code as an error.
 func (c *call) verdict(command job.Command, res function.Result, announced error) error {
 	switch {
 	case announced != nil:
@@ -205,8 +200,8 @@ func (c *call) verdict(command job.Command, res function.Result, announced error
 	return nil
 }
 
-// tell reports the return to the master. That it could not is a warning: the
-// function has run, and its result stands.
+// tell sends the return to the master. A failure is only a warning: the function has run, and its
+// result is valid.
 func (c *call) tell(ctx context.Context, jid salt.JID, command job.Command, res function.Result) error {
 	if c.opts.Bool("no-return-event") {
 		return nil
@@ -221,7 +216,7 @@ func (c *call) tell(ctx context.Context, jid salt.JID, command job.Command, res 
 		State: state, Return: value.Value{V: res.Return}, Retcode: value.Value{V: res.Retcode}, Success: value.Value{V: res.Success}, Out: res.Out,
 	}})
 	if err != nil {
-		c.env.Warn(fmt.Errorf("the master was not told what was returned: %w", err))
+		c.env.Warn(fmt.Errorf("the return was not sent to the master: %w", err))
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 )
 
-// complete knows targets by id and by nodegroup, and functions.
+// complete completes targets, by id and by nodegroup, and functions.
 func complete(ctx context.Context, env *cli.Env, c cli.Completion) []string {
 	doc := c.Opts.Bool("doc")
 	switch n := len(c.Words); {

@@ -12,7 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// command is a word that salt takes in the place of a target.
+// command is a word that salt accepts instead of a target.
 type command struct {
 	name string
 	spec func() cli.Spec
@@ -20,8 +20,8 @@ type command struct {
 
 var subcommands = []command{{"login", loginSpec}, {"logout", logoutSpec}}
 
-// subcommand takes the command out of args. A minion may have the same name, and is meant
-// where a function follows: a login names a URL, with its scheme.
+// subcommand removes the command from args. A minion may have the same name: it is a target if a
+// function follows; a login is followed by a URL with its scheme.
 func subcommand(args []string) (c command, rest []string, ok bool) {
 	if len(args) == 0 {
 		return c, nil, false
@@ -38,7 +38,7 @@ func subcommand(args []string) (c command, rest []string, ok bool) {
 	return subcommands[i], args[1:], true
 }
 
-// described are the commands with their summaries.
+// described returns the commands with their summaries.
 func described() []cli.Command {
 	var list []cli.Command
 	for _, c := range subcommands {
@@ -66,7 +66,7 @@ func loginSpec() cli.Spec {
 	}
 }
 
-// keptLoginFlags are those of a login but the one that asks for a token: here there always is
+// keptLoginFlags are those of a login without the option for a token: 'salt login' always makes
 // one.
 func keptLoginFlags() []urcli.Flag {
 	return slices.DeleteFunc(client.LoginFlags("a"), func(f urcli.Flag) bool { return slices.Contains(f.Names(), "make-token") })

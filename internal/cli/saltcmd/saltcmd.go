@@ -1,5 +1,5 @@
-// Package saltcmd is the command salt: it asks the master to run functions on
-// minions and shows their returns as they arrive.
+// Package saltcmd is the command salt: it runs functions on minions through the master and shows
+// their returns as they arrive.
 package saltcmd
 
 import (
@@ -13,14 +13,12 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/argument"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/cli/jobview"
 	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/output"
-	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -33,7 +31,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 	return env.Run(ctx, spec(run))
 }
 
-// spec is the command line, and what is done with it.
+// spec defines the command line and what runs.
 func spec(run func(context.Context, *cli.Env, *urcli.Context) error) cli.Spec {
 	return cli.Spec{
 		Synopsis: []string{"[options] TARGET FUNCTION [ARGUMENT...] [NAME=VALUE...]", "[options] -d [FUNCTION]", "login [options] URL", "logout [options]"},
@@ -46,11 +44,12 @@ func spec(run func(context.Context, *cli.Env, *urcli.Context) error) cli.Spec {
 		},
 		Commands: described(),
 		Flags:    flags(),
-		Refused: []cli.Refusal{
+		Refused: append(cli.RefuseExecutors(), []cli.Refusal{
 			cli.RefuseUser(),
 			{Option: "range,R=", Reason: "there are no range servers", Hint: "-L a,b names minions, -N a nodegroup of the master, -E is a regular expression"},
+			{Option: "hosts,H", Reason: "there are no rosters, which belong to salt-ssh", Hint: "salt-run manage.up lists the minions that are connected, salt-key -L all keys"},
 			{Option: "gather-job-timeout=", Reason: "minions are not asked whether they still run a job: they say so by themselves", Hint: "--timeout is how long one may say nothing"},
-		},
+		}...),
 		Output:   true,
 		Complete: complete,
 		Run:      run,
@@ -101,7 +100,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if opts.Bool("config-dump") {
 		return dump(env, opts, cfg)
 	}
-	q, err := request(env, opts, cfg)
+	q, err := readRequest(env, opts, cfg)
 	if err != nil {
 		return err
 	}
@@ -118,32 +117,48 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer conn.Close()
-	return show.Follow(ctx, conn, protocol.OpPublish, q, end(q))
+	return show.Follow(ctx, func(ctx context.Context) (*brine.Job, error) { return q.begin(ctx, conn) }, q.end())
 }
 
-// end is what of the job is to be seen.
-func end(q protocol.Publish) jobview.End {
+// request is the job in the command line.
+type request struct {
+	target   brine.Target
+	commands []brine.Command
+	compound bool // several functions, separated by commas
+	preview  bool
+	options  brine.RunOptions
+}
+
+// begin starts the job on the master.
+func (q *request) begin(ctx context.Context, conn *brine.Conn) (*brine.Job, error) {
 	switch {
-	case q.Preview:
+	case q.preview:
+		ids, err := conn.Preview(ctx, q.target, q.commands, q.options)
+		return &brine.Job{Minions: ids}, err
+	case q.compound:
+		return conn.RunAll(ctx, q.target, q.commands, q.options)
+	}
+	return conn.Run(ctx, q.target, q.commands[0], q.options)
+}
+
+// end returns which results of the job are shown.
+func (q *request) end() jobview.End {
+	switch {
+	case q.preview:
 		return jobview.Previewed
-	case q.Async:
+	case q.options.Detach:
 		return jobview.Started
 	}
 	return jobview.Whole
 }
 
-// dump prints the settings of the master, what is secret among them left out.
+// dump prints the settings of the master without secrets.
 func dump(env *cli.Env, opts *urcli.Context, cfg *config.Master) error {
-	form, o := env.OutputForm(opts, "yaml")
-	file, err := env.OpenOutput(opts)
+	out, err := env.OpenResults(opts, "yaml", "")
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	out, err := output.NewWriter(file, form, o)
-	if err != nil {
-		return cli.Fail(cli.Usage, err)
-	}
+	defer out.File.Close()
 	settings := map[string]any{}
 	for _, key := range cfg.Keys() {
 		settings[key], _ = cfg.Lookup(key)
@@ -151,105 +166,112 @@ func dump(env *cli.Env, opts *urcli.Context, cfg *config.Master) error {
 	return errors.Join(out.Whole(config.Disclose(settings), ""), out.Close())
 }
 
-// request reads the command line into a request for the master.
-func request(env *cli.Env, opts *urcli.Context, cfg *config.Master) (protocol.Publish, error) {
+// readRequest reads the command line.
+func readRequest(env *cli.Env, opts *urcli.Context, cfg *config.Master) (q request, err error) {
 	kind, err := client.TargetKind(opts)
 	if err != nil {
-		return protocol.Publish{}, err
-	}
-	q := protocol.Publish{TargetType: string(kind), Delimiter: opts.String("delimiter"), Async: opts.Bool("async"), Preview: opts.Bool("preview-target"),
-		Returner: opts.String("return"), ReturnTag: opts.String("tag"), ReturnConfig: opts.String("return_config"), Follow: opts.Bool("follow"), Lines: true}
-	q.Timeout = job.Seconds(cfg.Timeout.Seconds())
-	if err := spanOption(opts, "timeout", &q.Timeout); err != nil {
 		return q, err
 	}
-	if err := further(&q, opts); err != nil {
+	q.target, q.preview = brine.Target{Type: string(kind), Delimiter: opts.String("delimiter")}, opts.Bool("preview-target")
+	q.options = brine.RunOptions{
+		Timeout: cfg.Timeout, Detach: opts.Bool("async"), Output: opts.Bool("follow"),
+		Returners: opts.String("return"), ReturnTag: opts.String("tag"), ReturnerConfig: opts.String("return_config"),
+	}
+	if err := spanOption(opts, "timeout", &q.options.Timeout); err != nil {
+		return q, err
+	}
+	if err := further(&q.options, opts); err != nil {
 		return q, err
 	}
 	words := opts.Args().Slice()
 	if opts.Bool("doc") {
 		return docRequest(q, words)
 	}
-	if len(words) == 0 || len(words) == 1 && !q.Preview {
+	if len(words) == 0 || len(words) == 1 && !q.preview {
 		return q, salt.WithHint(cli.Usagef("a target and a function are needed"), "for example: salt '*' test.ping")
 	}
-	if q.Target = words[0]; opts.Bool("list") {
-		q.Target = strings.Join(argument.List(words[0]), ",") // people put blanks between names
+	if q.target.Expr = words[0]; opts.Bool("list") {
+		q.target.Expr = strings.Join(argument.List(words[0]), ",") // users may put blanks between names
 	}
-	if err := salt.CheckUTF8([]byte(q.Target)); err != nil {
+	if err := salt.CheckUTF8([]byte(q.target.Expr)); err != nil {
 		return q, cli.Fail(cli.Usage, salt.WithHint(fmt.Errorf("the target: %w", err), salt.Hint(err)))
 	}
-	if q.Preview && len(words) == 1 {
+	if q.preview && len(words) == 1 {
 		return q, nil
 	}
 	words, err = withStdin(env, opts, words)
 	if err != nil {
 		return q, err
 	}
-	q.Commands, err = commands(words[1], words[2:], opts)
-	q.Compound = strings.Contains(words[1], ",")
+	q.commands, err = commands(words[1], words[2:], opts)
+	q.compound = strings.Contains(words[1], ",")
 	return q, err
 }
 
-// docRequest asks for documentation; without a target the first minion will do.
-func docRequest(q protocol.Publish, words []string) (protocol.Publish, error) {
-	q.Target = "*"
+// docRequest returns a request for documentation; without a target it uses the first minion.
+func docRequest(q request, words []string) (request, error) {
+	q.target.Expr = "*"
 	if len(words) > 1 || len(words) == 1 && !strings.Contains(words[0], ".") {
-		q.Target, words = words[0], words[1:]
+		q.target.Expr, words = words[0], words[1:]
 	}
-	c := job.Command{Function: "sys.doc"}
+	c := brine.Call("sys.doc")
 	for _, w := range words {
 		c.Args = append(c.Args, w)
 	}
-	q.Commands = []job.Command{c}
+	q.commands = []brine.Command{c}
 	return q, nil
 }
 
-// further reads the options that say how a job goes to its minions.
-func further(q *protocol.Publish, opts *urcli.Context) (err error) {
-	q.Batch = job.BatchOptions{Size: opts.String("batch"), MaxFail: opts.String("max-fail")}
+// further reads the options for how a job is sent to minions.
+func further(o *brine.RunOptions, opts *urcli.Context) (err error) {
+	o.Batch, o.BatchMaxFail = opts.String("batch"), opts.String("max-fail")
 	if limit := opts.Int("batch-safe-limit"); limit > 0 {
-		q.Batch.SafeLimit, q.Batch.SafeSize = limit, opts.Int("batch-safe-size")
+		o.SafeLimit, o.SafeSize = limit, opts.Int("batch-safe-size")
 	}
 	if opts.Bool("failhard") {
-		q.Batch.MaxFail = "0"
+		o.BatchMaxFail = "0"
 	}
-	if err := errors.Join(spanOption(opts, "batch-wait", &q.Batch.Wait), spanOption(opts, "queue", &q.Queue)); err != nil {
+	if err := errors.Join(spanOption(opts, "batch-wait", &o.BatchWait), spanOption(opts, "queue", &o.Queue)); err != nil {
 		return err
 	}
-	if q.ReturnTag != "" && q.Returner == "" {
-		return salt.WithHint(cli.Usagef("--tag needs --return: it is the tag under which a returner fires what the minions return"), "for example: --return=master_bus --tag="+q.ReturnTag)
+	if o.ReturnTag != "" && o.Returners == "" {
+		return salt.WithHint(cli.Usagef("--tag needs --return: it is the tag under which a returner fires what the minions return"), "for example: --return=master_bus --tag="+o.ReturnTag)
 	}
-	if q.Subset = opts.Int("subset"); opts.IsSet("subset") && q.Subset <= 0 {
-		return cli.Usagef("option --subset: %d is no number of minions above zero", q.Subset)
+	if o.Subset = opts.Int("subset"); opts.IsSet("subset") && o.Subset <= 0 {
+		return cli.Usagef("option --subset: %d is no number of minions above zero", o.Subset)
 	}
-	if q.Metadata.V, err = mapOption(opts, "metadata"); err != nil {
+	metadata, err := mapOption(opts, "metadata")
+	if metadata != nil {
+		o.Metadata = metadata
+	}
+	if err != nil {
 		return err
 	}
-	q.ReturnKwargs.V, err = mapOption(opts, "return_kwargs")
+	o.ReturnerKwargs, err = mapOption(opts, "return_kwargs")
 	return err
 }
 
-// spanOption puts the time that an option gives into to; without it to stays as it is.
-func spanOption(opts *urcli.Context, name string, to *job.Seconds) error {
+// spanOption stores the duration of an option in to; without the option, to is unchanged.
+func spanOption(opts *urcli.Context, name string, to *time.Duration) error {
 	d, err := cli.Duration(opts, name, time.Millisecond)
 	if err == nil && opts.IsSet(name) {
-		*to = job.Seconds(d.Seconds())
+		*to = d
 	}
 	return err
 }
 
-// mapOption reads an option whose value is a map, nil where it is not given.
-func mapOption(opts *urcli.Context, name string) (any, error) {
+// mapOption reads an option with a map, nil if it is not given.
+func mapOption(opts *urcli.Context, name string) (map[string]any, error) {
 	text := opts.String(name)
 	if text == "" {
 		return nil, nil
 	}
 	v, err := argument.Word(text)
-	if _, ok := v.(map[string]any); err != nil || !ok {
+	m, ok := v.(map[string]any)
+	if err != nil || !ok {
 		return nil, cli.Usagef("option --%s: %q is no map, such as '{a: 1}'", name, text)
 	}
-	return v, nil
+	return m, nil
 }
 
 // withStdin appends the lines of standard input to the words.
@@ -268,8 +290,8 @@ func withStdin(env *cli.Env, opts *urcli.Context, words []string) ([]string, err
 	return words, nil
 }
 
-// commands reads a function, or several with commas, and the arguments of each.
-func commands(functions string, words []string, opts *urcli.Context) ([]job.Command, error) {
+// commands reads a function, or several separated by commas, and the arguments of each.
+func commands(functions string, words []string, opts *urcli.Context) ([]brine.Command, error) {
 	names := strings.Split(functions, ",")
 	lists := [][]string{words}
 	if len(names) > 1 {
@@ -279,16 +301,17 @@ func commands(functions string, words []string, opts *urcli.Context) ([]job.Comm
 		}
 	}
 	options := argument.Options{NoParse: argument.List(opts.String("no-parse"))}
-	list := make([]job.Command, len(names))
+	list := make([]brine.Command, len(names))
 	for i, name := range names {
 		f, err := salt.ParseFunction(name)
 		if err != nil {
 			return nil, cli.Fail(cli.Usage, err)
 		}
-		list[i].Function = f
+		list[i].Function = string(f)
 		if list[i].Args, list[i].Kwargs, err = argument.Parse(lists[i], options); err != nil {
 			return nil, cli.Fail(cli.Usage, err)
 		}
+		argument.JobIDsAsText(list[i].Args, list[i].Kwargs)
 	}
 	return list, nil
 }

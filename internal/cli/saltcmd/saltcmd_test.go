@@ -10,66 +10,65 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/jobview"
 	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/protocol"
 )
 
 // typed is what a command line asks of the master whose timeout is 7 seconds, and the exit
 // code and the words of a refusal.
-func typed(t *testing.T, stdin string, args ...string) (q protocol.Publish, code int, said string) {
+func typed(t *testing.T, stdin string, args ...string) (q request, code int, said string) {
 	t.Helper()
 	var words strings.Builder
 	env := &cli.Env{Name: "salt", Args: args, Stdin: strings.NewReader(stdin), Stdout: io.Discard, Stderr: &words, Getenv: func(string) string { return "" }}
 	cfg := &config.Master{}
 	cfg.Timeout = 7 * time.Second
 	code = env.Run(t.Context(), cli.Spec{Flags: flags(), Output: true, Run: func(_ context.Context, env *cli.Env, opts *urcli.Context) (err error) {
-		q, err = request(env, opts, cfg)
+		q, err = readRequest(env, opts, cfg)
 		return err
 	}})
 	return q, code, words.String()
 }
 
-func ping() []job.Command { return []job.Command{{Function: "test.ping", Args: []any{}}} }
+func ping() []brine.Command { return []brine.Command{{Function: "test.ping", Args: []any{}}} }
 
 // asks is a request without options, changed by change.
-func asks(change func(*protocol.Publish)) protocol.Publish {
-	q := protocol.Publish{Target: "*", TargetType: "glob", Delimiter: ":", Timeout: 7, Lines: true, Commands: ping()}
+func asks(change func(*request)) request {
+	q := request{target: brine.Target{Expr: "*", Type: "glob", Delimiter: ":"}, commands: ping(), options: brine.RunOptions{Timeout: 7 * time.Second}}
 	change(&q)
 	return q
 }
 
 func TestRequests(t *testing.T) {
-	for line, change := range map[string]func(*protocol.Publish){
-		"* test.ping":                              func(*protocol.Publish) {},
-		"-L * test.ping":                           func(q *protocol.Publish) { q.TargetType = "list" },
-		"--preview-target *":                       func(q *protocol.Publish) { q.Preview, q.Commands = true, nil },
-		"-t 0.5 * test.ping":                       func(q *protocol.Publish) { q.Timeout = 0.5 },
-		"-t 2m * test.ping":                        func(q *protocol.Publish) { q.Timeout = 120 },
-		"--queue 2h * test.ping":                   func(q *protocol.Publish) { q.Queue = 7200 },
-		"-b 10% --max-fail 3 * test.ping":          func(q *protocol.Publish) { q.Batch.Size, q.Batch.MaxFail = "10%", "3" },
-		"-b 2 --failhard --max-fail 3 * test.ping": func(q *protocol.Publish) { q.Batch.Size, q.Batch.MaxFail = "2", "0" },
-		"--batch-safe-limit 5 * test.ping":         func(q *protocol.Publish) { q.Batch.SafeLimit, q.Batch.SafeSize = 5, 8 },
-		"--batch-safe-size 3 * test.ping":          func(*protocol.Publish) {}, // nothing without its limit
-		"--subset 2 * test.ping":                   func(q *protocol.Publish) { q.Subset = 2 },
-		`--metadata {"a":1} * test.ping`:           func(q *protocol.Publish) { q.Metadata.V = map[string]any{"a": int64(1)} },
-		"--return=x --tag=y * test.ping":           func(q *protocol.Publish) { q.Returner, q.ReturnTag = "x", "y" },
-		"-d test.ping":                             func(q *protocol.Publish) { q.Commands = []job.Command{{Function: "sys.doc", Args: []any{"test.ping"}}} },
-		"-d web1 test": func(q *protocol.Publish) {
-			q.Target, q.Commands = "web1", []job.Command{{Function: "sys.doc", Args: []any{"test"}}}
+	for line, change := range map[string]func(*request){
+		"* test.ping":                              func(*request) {},
+		"-L * test.ping":                           func(q *request) { q.target.Type = "list" },
+		"--preview-target *":                       func(q *request) { q.preview, q.commands = true, nil },
+		"-t 0.5 * test.ping":                       func(q *request) { q.options.Timeout = 500 * time.Millisecond },
+		"-t 2m * test.ping":                        func(q *request) { q.options.Timeout = 2 * time.Minute },
+		"--queue 2h * test.ping":                   func(q *request) { q.options.Queue = 2 * time.Hour },
+		"-b 10% --max-fail 3 * test.ping":          func(q *request) { q.options.Batch, q.options.BatchMaxFail = "10%", "3" },
+		"-b 2 --failhard --max-fail 3 * test.ping": func(q *request) { q.options.Batch, q.options.BatchMaxFail = "2", "0" },
+		"--batch-safe-limit 5 * test.ping":         func(q *request) { q.options.SafeLimit, q.options.SafeSize = 5, 8 },
+		"--batch-safe-size 3 * test.ping":          func(*request) {}, // nothing without its limit
+		"--subset 2 * test.ping":                   func(q *request) { q.options.Subset = 2 },
+		`--metadata {"a":1} * test.ping`:           func(q *request) { q.options.Metadata = map[string]any{"a": int64(1)} },
+		"--return=x --tag=y * test.ping":           func(q *request) { q.options.Returners, q.options.ReturnTag = "x", "y" },
+		"-d test.ping":                             func(q *request) { q.commands = []brine.Command{{Function: "sys.doc", Args: []any{"test.ping"}}} },
+		"-d web1 test": func(q *request) {
+			q.target.Expr, q.commands = "web1", []brine.Command{{Function: "sys.doc", Args: []any{"test"}}}
 		},
-		"-d web1": func(q *protocol.Publish) { q.Target, q.Commands = "web1", []job.Command{{Function: "sys.doc"}} },
-		"-d":      func(q *protocol.Publish) { q.Commands = []job.Command{{Function: "sys.doc"}} },
-		"* test.arg 1 two x=3": func(q *protocol.Publish) {
-			q.Commands = []job.Command{{Function: "test.arg", Args: []any{int64(1), "two"}, Kwargs: map[string]any{"x": int64(3)}}}
+		"-d web1": func(q *request) { q.target.Expr, q.commands = "web1", []brine.Command{{Function: "sys.doc"}} },
+		"-d":      func(q *request) { q.commands = []brine.Command{{Function: "sys.doc"}} },
+		"* test.arg 1 two x=3": func(q *request) {
+			q.commands = []brine.Command{{Function: "test.arg", Args: []any{int64(1), "two"}, Kwargs: map[string]any{"x": int64(3)}}}
 		},
-		"--no-parse x * test.arg 1 x=3": func(q *protocol.Publish) {
-			q.Commands = []job.Command{{Function: "test.arg", Args: []any{int64(1)}, Kwargs: map[string]any{"x": "3"}}}
+		"--no-parse x * test.arg 1 x=3": func(q *request) {
+			q.commands = []brine.Command{{Function: "test.arg", Args: []any{int64(1)}, Kwargs: map[string]any{"x": "3"}}}
 		},
-		"* test.arg,test.ping 1 , --out raw": func(q *protocol.Publish) {
-			q.Compound, q.Commands = true, []job.Command{{Function: "test.arg", Args: []any{int64(1)}}, {Function: "test.ping", Args: []any{}}}
+		"* test.arg,test.ping 1 , --out raw": func(q *request) {
+			q.compound, q.commands = true, []brine.Command{{Function: "test.arg", Args: []any{int64(1)}}, {Function: "test.ping", Args: []any{}}}
 		},
 	} {
 		got, code, said := typed(t, "", strings.Fields(line)...)
@@ -80,13 +79,13 @@ func TestRequests(t *testing.T) {
 }
 
 // plain is a request in which no arguments and an empty list are the same.
-func plain(q protocol.Publish) protocol.Publish {
-	for i, c := range q.Commands {
+func plain(q request) request {
+	for i, c := range q.commands {
 		if len(c.Args) == 0 {
-			q.Commands[i].Args = nil
+			q.commands[i].Args = nil
 		}
 		if len(c.Kwargs) == 0 {
-			q.Commands[i].Kwargs = nil
+			q.commands[i].Kwargs = nil
 		}
 	}
 	return q
@@ -94,8 +93,8 @@ func plain(q protocol.Publish) protocol.Publish {
 
 func TestArgumentsFromStandardInput(t *testing.T) {
 	q, code, said := typed(t, "2\nthree\n", "*", "test.arg", "1", "--args-stdin")
-	if code != 0 || !reflect.DeepEqual(q.Commands[0].Args, []any{int64(1), int64(2), "three"}) {
-		t.Errorf("%+v, %d %s", q.Commands, code, said)
+	if code != 0 || !reflect.DeepEqual(q.commands[0].Args, []any{int64(1), int64(2), "three"}) {
+		t.Errorf("%+v, %d %s", q.commands, code, said)
 	}
 }
 
@@ -105,7 +104,7 @@ func TestRefusedCommandLines(t *testing.T) {
 		"":                               "a target and a function are needed",
 		"*":                              "a target and a function are needed",
 		"-L -G * test.ping":              "exclude each other: list and grain",
-		"-G --delimiter= a:b test.ping":  "--delimiter has nothing in it",
+		"-G --delimiter= a:b test.ping":  "--delimiter is empty",
 		"--tag=x * test.ping":            "--tag needs --return",
 		"--subset=0 * test.ping":         "no number of minions above zero",
 		"--subset=-1 * test.ping":        "no number of minions above zero",
@@ -127,10 +126,10 @@ func TestRefusedCommandLines(t *testing.T) {
 
 func TestWhatIsSeenOfAJob(t *testing.T) {
 	for _, test := range []struct {
-		q    protocol.Publish
+		q    request
 		want jobview.End
-	}{{protocol.Publish{}, jobview.Whole}, {protocol.Publish{Async: true}, jobview.Started}, {protocol.Publish{Preview: true, Async: true}, jobview.Previewed}} {
-		if got := end(test.q); got != test.want {
+	}{{request{}, jobview.Whole}, {request{options: brine.RunOptions{Detach: true}}, jobview.Started}, {request{preview: true, options: brine.RunOptions{Detach: true}}, jobview.Previewed}} {
+		if got := test.q.end(); got != test.want {
 			t.Errorf("of %+v is seen %v, want %v", test.q, got, test.want)
 		}
 	}

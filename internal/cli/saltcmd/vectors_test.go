@@ -12,10 +12,9 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
-	"github.com/brinebus/brine/internal/argument"
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/value"
 	"github.com/brinebus/brine/test/documented"
 )
@@ -52,6 +51,7 @@ func TestCommandLinesAsInSalt(t *testing.T) {
 			differs["cli_args-"+id] = reason
 		}
 	}
+	var count documented.Comparison
 	for _, c := range file.Cases {
 		q, code := read(t, c.Argv)
 		got, want := map[string]any{"refused": code != cli.OK}, map[string]any{"refused": c.Exit != 0}
@@ -71,6 +71,7 @@ func TestCommandLinesAsInSalt(t *testing.T) {
 		case a != b && !listed:
 			t.Errorf("%s %q:\n got %s\nwant %s", c.ID, c.Argv, a, b)
 		}
+		count.Count(documented.Refusal(a == b, code == cli.OK, c.Exit == 0))
 		if code != cli.OK && code != cli.Usage {
 			t.Errorf("%s %q: ends with %d", c.ID, c.Argv, code)
 		}
@@ -78,14 +79,15 @@ func TestCommandLinesAsInSalt(t *testing.T) {
 	for id := range differs {
 		t.Errorf("%s is listed as different, and is no case", id)
 	}
+	count.Stands(t, "command lines of `salt`")
 }
 
 // read is the command up to where it would ask the master.
-func read(t *testing.T, argv []string) (q protocol.Publish, code int) {
+func read(t *testing.T, argv []string) (q request, code int) {
 	var said bytes.Buffer
 	env := &cli.Env{Name: "salt", Args: argv, Stdin: strings.NewReader(""), Stdout: &said, Stderr: &said, Getenv: func(string) string { return "" }}
 	code = env.Run(t.Context(), spec(func(_ context.Context, env *cli.Env, opts *urcli.Context) (err error) {
-		q, err = request(env, opts, config.NewMaster())
+		q, err = readRequest(env, opts, config.NewMaster())
 		return err
 	}))
 	if code != cli.OK && !strings.Contains(said.String(), "salt: error: ") {
@@ -95,27 +97,47 @@ func read(t *testing.T, argv []string) (q protocol.Publish, code int) {
 }
 
 // asked is a request as Salt's configuration has it.
-func asked(q protocol.Publish) map[string]any {
+func asked(q request) map[string]any {
 	funs, args := []any{}, []any{}
-	for _, c := range q.Commands {
-		funs, args = append(funs, string(c.Function)), append(args, argument.Condition(c.Args, c.Kwargs))
+	for _, c := range q.commands {
+		funs, args = append(funs, c.Function), append(args, argumentsOf(c))
 	}
-	m := map[string]any{"tgt": any(q.Target), "tgt_type": q.TargetType, "fun": any(funs), "arg": any(args)}
-	if q.TargetType == "list" {
-		m["tgt"] = value.Texts(strings.Split(q.Target, ","))
-		if q.Target == "" {
+	m := map[string]any{"tgt": any(q.target.Expr), "tgt_type": q.target.Type, "fun": any(funs), "arg": any(args)}
+	if q.target.Type == "list" {
+		m["tgt"] = value.Texts(strings.Split(q.target.Expr, ","))
+		if q.target.Expr == "" {
 			m["tgt"] = []any{}
 		}
 	}
-	if !q.Compound {
+	if !q.compound {
 		m["fun"], m["arg"] = funs[0], args[0]
 	}
 	return m
 }
 
+// argumentsOf are those of a command in one list, the keywords as its last item.
+func argumentsOf(c brine.Command) any {
+	list := append([]any{}, c.Args...)
+	if len(c.Kwargs) == 0 {
+		return list
+	}
+	last := maps.Clone(c.Kwargs)
+	last["__kwarg__"] = true
+	return append(list, last)
+}
+
+// TestJobIDsAreText: a job id among the arguments of a function is text, as Salt sends it.
+func TestJobIDsAreText(t *testing.T) {
+	const jid = "20240101000000000000"
+	q, _ := read(t, []string{"web1", "test.arg", jid, "jid=" + jid})
+	if c := q.commands[0]; c.Args[0] != jid || c.Kwargs["jid"] != jid {
+		t.Errorf("sent as %v %v, want text", c.Args, c.Kwargs)
+	}
+}
+
 // optionsOf are those of the options that a case has.
-func optionsOf(q protocol.Publish, of map[string]string) map[string]string {
-	all := map[string]string{"delimiter": q.Delimiter, "batch": q.Batch.Size}
+func optionsOf(q request, of map[string]string) map[string]string {
+	all := map[string]string{"delimiter": q.target.Delimiter, "batch": q.options.Batch}
 	maps.DeleteFunc(all, func(name, _ string) bool { _, asked := of[name]; return !asked })
 	if len(of) == 0 {
 		return nil
@@ -135,6 +157,7 @@ func wire(t *testing.T, v map[string]any) string {
 func TestOptionsThatAreRefused(t *testing.T) {
 	for option, want := range map[string]string{
 		"-R%x": "--range: there are no range servers", "--range=%x": "no range servers", "--gather-job-timeout=3": "say so by themselves",
+		"-H": "there are no rosters", "--module-executors=[sudo]": "--module-executors: there are no executors", "--executor-opts={}": "--executor-opts: there are no executors",
 		"-u%root": "hears from the kernel", "--user=root": "hears from the kernel",
 	} {
 		var said bytes.Buffer

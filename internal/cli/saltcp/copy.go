@@ -18,44 +18,43 @@ import (
 	"strings"
 	"sync/atomic"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/jobview"
 	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
-	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
 )
 
-// chunkSize is how many bytes of a file go into one job.
+// chunkSize is how many bytes of a file one job carries.
 const chunkSize = 1 << 20
 
-// copying is what is under way.
+// copying is the state of the command.
 type copying struct {
-	conn     *rpc.Conn
-	q        protocol.Publish
+	conn     *brine.Conn
+	target   brine.Target
+	options  brine.RunOptions
 	compress bool
-	results  map[salt.MinionID]*result
-	now      atomic.Pointer[string] // what is being copied
+	results  map[string]*result
+	now      atomic.Pointer[string] // the current file
 }
 
-// result is what became of the files on one minion.
+// result is the result on one minion.
 type result struct {
-	files  map[string]any // by their place: true, or what went wrong
+	files  map[string]any // by destination: true, or the error
 	failed bool
 	lost   string // why nothing more is sent to it
-	at     string // the file at which that was
+	at     string // the file at which that happened
 }
 
-func newCopying(conn *rpc.Conn, q protocol.Publish, compress bool) *copying {
-	c := &copying{conn: conn, q: q, compress: compress, results: map[salt.MinionID]*result{}}
+func newCopying(conn *brine.Conn, t brine.Target, o brine.RunOptions, compress bool) *copying {
+	c := &copying{conn: conn, target: t, options: o, compress: compress, results: map[string]*result{}}
 	c.now.Store(new(string))
 	return c
 }
 
 func (c *copying) waitingFor() string { return "the minions to take " + *c.now.Load() }
 
-// all copies one file after the other, until no minion is left that takes any.
+// all copies one file after the other, until no minion is left that accepts any.
 func (c *copying) all(ctx context.Context, items []item) error {
 	for i, it := range items {
 		c.now.Store(&it.source)
@@ -66,11 +65,11 @@ func (c *copying) all(ctx context.Context, items []item) error {
 	return nil
 }
 
-// one copies a file. The first chunk of the first one says which minions are meant: who comes
-// later did not get what was before.
+// one copies a file. The first chunk of the first file decides which minions match: a minion that
+// connects later did not get the earlier chunks.
 func (c *copying) one(ctx context.Context, it item, first bool) error {
 	if it.dir {
-		return c.send(ctx, it, job.Command{Function: "cp.recv_chunked", Args: []any{it.dest, nil}}, first, true)
+		return c.send(ctx, it, brine.Command{Function: "cp.recv_chunked", Args: []any{it.dest, nil}}, first, true)
 	}
 	f, err := os.Open(it.source)
 	if err != nil {
@@ -101,7 +100,7 @@ func (c *copying) one(ctx context.Context, it item, first bool) error {
 	}
 }
 
-// wanted says whether there is a minion that takes more of the file.
+// wanted reports whether a minion accepts more of the file.
 func (c *copying) wanted(it item) bool {
 	for _, r := range c.results {
 		if _, known := r.files[it.dest]; !known && r.lost == "" {
@@ -111,8 +110,8 @@ func (c *copying) wanted(it item) bool {
 	return false
 }
 
-// command is the job of one chunk.
-func (c *copying) command(it item, chunk []byte, upload string, offset int64, sum hash.Hash, last bool) (job.Command, error) {
+// command returns the job for one chunk.
+func (c *copying) command(it item, chunk []byte, upload string, offset int64, sum hash.Hash, last bool) (brine.Command, error) {
 	kw := map[string]any{"upload": upload, "offset": offset, "compressed": c.compress, "makedirs": it.keep}
 	if it.keep {
 		kw["mode"] = int64(it.mode)
@@ -128,20 +127,19 @@ func (c *copying) command(it item, chunk []byte, upload string, offset int64, su
 		z := gzip.NewWriter(&b)
 		_, err := z.Write(chunk)
 		if err := errors.Join(err, z.Close()); err != nil {
-			return job.Command{}, err
+			return brine.Command{}, err
 		}
 		chunk = b.Bytes()
 	}
 	kw["chunk"] = base64.StdEncoding.EncodeToString(chunk)
-	return job.Command{Function: "cp.recv_chunked", Args: []any{it.dest}, Kwargs: kw}, nil
+	return brine.Command{Function: "cp.recv_chunked", Args: []any{it.dest}, Kwargs: kw}, nil
 }
 
-// send runs one job and notes what each minion says. A minion that has failed once says so to
-// each further chunk of that file: what it says first counts.
-func (c *copying) send(ctx context.Context, it item, cmd job.Command, first, last bool) error {
-	q := c.without(c.lost())
-	q.Commands = []job.Command{cmd}
-	reports, err := jobview.Gather(ctx, c.conn, q)
+// send runs one job and records each minion's answer. A minion that has failed repeats the error
+// for each further chunk of that file: its first answer counts.
+func (c *copying) send(ctx context.Context, it item, cmd brine.Command, first, last bool) error {
+	t := c.without(c.lost())
+	reports, err := jobview.Gather(ctx, func(ctx context.Context) (*brine.Job, error) { return c.conn.Run(ctx, t, cmd, c.options) })
 	if cli.Code(err) == cli.NoMatch && !first {
 		return nil // none is left
 	}
@@ -149,7 +147,7 @@ func (c *copying) send(ctx context.Context, it item, cmd job.Command, first, las
 		return err
 	}
 	for id, r := range reports {
-		if r.State == job.NotTargeted {
+		if r.Status == brine.NotTargeted {
 			continue
 		}
 		if first {
@@ -160,57 +158,57 @@ func (c *copying) send(ctx context.Context, it item, cmd job.Command, first, las
 		}
 	}
 	if len(c.results) == 0 {
-		return cli.Fail(cli.NoMatch, errors.New("No minions matched the target: by their live facts it means none of them."))
+		return cli.Fail(cli.NoMatch, errors.New("No minions matched the target: it matches none of them by their current grains."))
 	}
 	return nil
 }
 
-// lost are the minions to which nothing more is sent.
+// lost returns the minions to which nothing more is sent.
 func (c *copying) lost() (ids []string) {
 	for id, r := range c.results {
 		if r.lost != "" {
-			ids = append(ids, string(id))
+			ids = append(ids, id)
 		}
 	}
 	slices.Sort(ids)
 	return ids
 }
 
-// letters begin a word of a compound target.
+// letters are the first letters of words in a compound target.
 var letters = map[target.Kind]string{
 	target.Glob: "", target.PCRE: "E@", target.List: "L@", target.Grain: "G@", target.GrainPCRE: "P@", target.Nodegroup: "N@", target.Pillar: "I@", target.PillarPCRE: "J@", target.IPCIDR: "S@",
 }
 
-// without is the job for those that the target means, but for some: nobody waits for them again and
-// again. It says what the user has said and less, so that the same rules permit it.
-func (c *copying) without(ids []string) protocol.Publish {
-	q, kind := c.q, target.Kind(c.q.TargetType)
-	if len(ids) == 0 || q.Delimiter != ":" || kind != target.Compound && strings.ContainsAny(q.Target, " ()") {
-		return q
+// without returns the target without some ids, so that the command does not wait for these minions
+// again. It matches a subset of the user's target, so the same rules permit it.
+func (c *copying) without(ids []string) brine.Target {
+	t, kind := c.target, target.Kind(c.target.Type)
+	if len(ids) == 0 || t.Delimiter != ":" || kind != target.Compound && strings.ContainsAny(t.Expr, " ()") {
+		return t
 	}
-	expr := letters[kind] + q.Target
+	expr := letters[kind] + t.Expr
 	if kind == target.Compound {
-		expr = "( " + q.Target + " )"
+		expr = "( " + t.Expr + " )"
 	}
-	q.Target, q.TargetType = expr+" and not L@"+strings.Join(ids, ","), string(target.Compound)
-	return q
+	t.Expr, t.Type = expr+" and not L@"+strings.Join(ids, ","), string(target.Compound)
+	return t
 }
 
-// note takes what a minion has said of a chunk.
-func (r *result) note(it item, report job.Report, last bool) {
+// note records a minion's answer to a chunk.
+func (r *result) note(it item, report brine.Return, last bool) {
 	_, known := r.files[it.dest]
 	switch {
 	case known:
-	case report.State == job.Done && last:
-		place, ok := report.Return.V.(string)
+	case report.Status == brine.Done && last:
+		place, ok := report.Value.(string)
 		if !ok {
 			place = it.dest
 		}
 		r.files[place] = true
-	case report.State == job.Done:
-	case report.State.Returned():
-		r.failed, r.files[it.dest] = true, fmt.Sprint(report.Return.V)
+	case report.Status == brine.Done:
+	case report.Returned():
+		r.failed, r.files[it.dest] = true, fmt.Sprint(report.Value)
 	default:
-		r.lost, r.at = jobview.Missed(report), it.dest
+		r.lost, r.at = jobview.Missed(job.State(report.Status), report.Text), it.dest
 	}
 }

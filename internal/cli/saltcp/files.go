@@ -12,19 +12,18 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// item is a file, or an empty directory, and where it goes.
+// item is a file, or an empty directory, and its destination.
 type item struct {
 	source string
 	dest   string
-	name   string // in dest, where the minion has a directory there; "" where dest is decided here
+	name   string // name in dest if that is a directory on the minion; "" if dest is the full path
 	dir    bool
 	mode   fs.FileMode
-	keep   bool // the mode of the file, and make missing directories
+	keep   bool // keep the mode of the file, and create missing directories
 }
 
-// list finds all that is to be copied. A directory is taken with all that is below it, where
-// tree says so; links below it are followed to files and not to directories, which could lead
-// anywhere.
+// list returns everything to copy. With tree, a directory is copied with everything below it; links
+// in it are followed to files but not to directories, which could lead anywhere.
 func list(sources []string, dest string, tree bool) ([]item, error) {
 	var items []item
 	into := len(sources) > 1 || strings.HasSuffix(dest, "/")
@@ -61,7 +60,7 @@ func list(sources []string, dest string, tree bool) ([]item, error) {
 	return items, nil
 }
 
-// absolute is the path as it is, where it has a name, or else the one that "." and ".." mean.
+// absolute returns the absolute path of name, or name if the working directory is unknown.
 func absolute(name string) string {
 	if whole, err := filepath.Abs(name); err == nil {
 		return whole

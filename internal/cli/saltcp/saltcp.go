@@ -1,6 +1,6 @@
-// Package saltcp is the program salt-cp: it copies files of this machine to minions, in
-// chunks. Each chunk is a job of its own, of the function cp.recv_chunked: it is judged,
-// audited and confirmed as every job is, and the next one is sent when all have it.
+// Package saltcp is the program salt-cp: it copies files of this machine to minions in chunks. Each
+// chunk is a separate job of the function cp.recv_chunked: it is authorised, audited and confirmed
+// like any other job, and the next one is sent when all minions have it.
 package saltcp
 
 import (
@@ -14,18 +14,17 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/argument"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/output"
-	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
 )
 
-// Run is the program.
+// Run runs salt-cp.
 func Run(ctx context.Context, env *cli.Env) int { return env.Run(ctx, spec()) }
 
 func spec() cli.Spec {
@@ -63,29 +62,30 @@ func complete(ctx context.Context, env *cli.Env, c cli.Completion) []string {
 	return client.TargetWords(ctx, env, c)
 }
 
-// request reads the command line: the job without its function, the files and where they go.
-func request(opts *urcli.Context, cfg *config.Master) (q protocol.Publish, sources []string, dest string, err error) {
+// request reads the command line: the job without its function, the files and the destination.
+func request(opts *urcli.Context, cfg *config.Master) (t brine.Target, o brine.RunOptions, sources []string, dest string, err error) {
 	kind, err := client.TargetKind(opts)
 	if err != nil {
-		return q, nil, "", err
+		return t, o, nil, "", err
 	}
 	words := opts.Args().Slice()
 	if len(words) < 3 {
-		return q, nil, "", salt.WithHint(cli.Usagef("a target, a file and a destination are needed"), "for example: salt-cp '*' /etc/hosts /etc/hosts")
+		return t, o, nil, "", salt.WithHint(cli.Usagef("a target, a file and a destination are needed"), "for example: salt-cp '*' /etc/hosts /etc/hosts")
 	}
-	q = protocol.Publish{Target: words[0], TargetType: string(kind), Delimiter: opts.String("delimiter"), Timeout: job.Seconds(cfg.Timeout.Seconds()), Lines: true}
+	t = brine.Target{Expr: words[0], Type: string(kind), Delimiter: opts.String("delimiter")}
 	if kind == target.List {
-		q.Target = strings.Join(argument.List(words[0]), ",")
+		t.Expr = strings.Join(argument.List(words[0]), ",")
 	}
+	o.Timeout = cfg.Timeout
 	d, err := cli.Duration(opts, "timeout", time.Millisecond)
 	if err == nil && opts.IsSet("timeout") {
-		q.Timeout = job.Seconds(d.Seconds())
+		o.Timeout = d
 	}
 	dest = words[len(words)-1]
 	if err == nil && !strings.HasPrefix(dest, "/") {
 		err = cli.Usagef("the destination %q is not an absolute path", dest)
 	}
-	return q, words[1 : len(words)-1], dest, err
+	return t, o, words[1 : len(words)-1], dest, err
 }
 
 func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
@@ -93,7 +93,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
-	q, sources, dest, err := request(opts, cfg)
+	t, o, sources, dest, err := request(opts, cfg)
 	if err != nil {
 		return err
 	}
@@ -101,16 +101,11 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if err != nil {
 		return err
 	}
-	form, o := env.OutputForm(opts, cfg.Output)
-	file, err := env.OpenOutput(opts)
+	out, err := env.OpenResults(opts, cfg.Output, cfg.OutputIndent)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	out, err := output.NewWriter(file, form, o)
-	if err != nil {
-		return cli.Fail(cli.Usage, err)
-	}
+	defer out.File.Close()
 	login, err := client.NewLogin(env, opts, cfg)
 	if err != nil {
 		return err
@@ -120,13 +115,13 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer conn.Close()
-	c := newCopying(conn, q, !opts.Bool("no-compression"))
+	c := newCopying(conn, t, o, !opts.Bool("no-compression"))
 	defer env.Waiting(ctx, cli.Patience, c.waitingFor)()
 	err = c.all(ctx, items)
-	return errors.Join(c.show(out), out.Close(), err, c.verdict(err))
+	return errors.Join(c.show(out.Writer), out.Close(), err, c.verdict(err))
 }
 
-// show prints what became of each file on each minion.
+// show prints the result for each file on each minion.
 func (c *copying) show(out *output.Writer) error {
 	for _, id := range slices.Sorted(maps.Keys(c.results)) {
 		r := c.results[id]
@@ -136,22 +131,22 @@ func (c *copying) show(out *output.Writer) error {
 		} else if r.lost != "" {
 			r.files[r.at] = r.lost
 		}
-		if err := out.Return(output.Return{ID: string(id), Value: shown, Failed: r.failed || r.lost != ""}); err != nil {
+		if err := out.Return(output.Return{ID: id, Value: shown, Failed: r.failed || r.lost != ""}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// verdict is the exit code of what has happened; it says nothing where err does.
+// verdict returns the exit code for the results, or err.
 func (c *copying) verdict(err error) error {
 	var lost, failed []string
 	for _, id := range slices.Sorted(maps.Keys(c.results)) {
 		switch r := c.results[id]; {
 		case r.lost != "":
-			lost = append(lost, string(id))
+			lost = append(lost, id)
 		case r.failed:
-			failed = append(failed, string(id))
+			failed = append(failed, id)
 		}
 	}
 	switch {

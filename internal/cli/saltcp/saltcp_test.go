@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
-	"github.com/brinebus/brine/internal/protocol"
 )
 
 func tree(t *testing.T) string {
@@ -83,15 +83,15 @@ func TestWithout(t *testing.T) {
 		{"web* or db*", "compound", "( web* or db* ) and not L@a,b"},
 		{"os:Oracle Linux", "grain", ""}, // no word of a compound target
 	} {
-		c := &copying{q: protocol.Publish{Target: test.target, TargetType: test.kind, Delimiter: ":"}}
+		c := &copying{target: brine.Target{Expr: test.target, Type: test.kind, Delimiter: ":"}}
 		got, kind := c.without([]string{"a", "b"}), "compound"
 		if test.want == "" {
 			test.want, kind = test.target, test.kind
 		}
-		if got.Target != test.want || got.TargetType != kind {
-			t.Errorf("%s: %s %q", test.target, got.TargetType, got.Target)
+		if got.Expr != test.want || got.Type != kind {
+			t.Errorf("%s: %s %q", test.target, got.Type, got.Expr)
 		}
-		if all := c.without(nil); all.Target != test.target || all.TargetType != test.kind {
+		if all := c.without(nil); all.Expr != test.target || all.Type != test.kind {
 			t.Errorf("%s: %+v", test.target, all)
 		}
 	}

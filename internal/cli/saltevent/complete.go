@@ -8,7 +8,7 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 )
 
-// complete knows the two buses, and the tags that were fired lately and may be heard.
+// complete completes the names of the two buses, and recent tags that the user may listen to.
 func complete(ctx context.Context, env *cli.Env, c cli.Completion) []string {
 	switch {
 	case c.Flag == "bus":

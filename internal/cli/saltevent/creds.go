@@ -111,7 +111,7 @@ func expiryText(c pki.Client, now time.Time) string {
 	return c.Expires.UTC().Format(time.RFC3339)
 }
 
-// credentials is client.json: all that a program needs, with files beside it.
+// credentials is client.json: everything that a program needs, with files beside it.
 type credentials struct {
 	Name       string            `json:"name"`
 	URL        string            `json:"url"`
@@ -119,13 +119,13 @@ type credentials struct {
 	CA         string            `json:"ca"`
 	Cert       string            `json:"cert"`
 	Key        string            `json:"key"`
-	Inbox      string            `json:"inbox"` // what stands before the nonce in the prefix of its inbox
+	Inbox      string            `json:"inbox"` // part before the nonce in its inbox prefix
 	Subjects   map[string]string `json:"subjects"`
 	Expires    string            `json:"expires,omitempty"`
 }
 
-// makeClient writes the files and then makes the key accepted: a key that nobody
-// has is not accepted, and one that is accepted is where it belongs.
+// makeClient writes the files and then accepts the key, so that no key is accepted whose files
+// could not be written.
 func makeClient(env *cli.Env, opts *urcli.Context, cfg *config.Master, store *pki.Store, name salt.ClientName) error {
 	c := pki.Client{Name: name}
 	valid, err := readValid(opts)
@@ -168,14 +168,14 @@ func makeClient(env *cli.Env, opts *urcli.Context, cfg *config.Master, store *pk
 	return nil
 }
 
-// mayRun says whether external_auth has a rule for the client.
+// mayRun reports whether external_auth has a rule for the client.
 func mayRun(cfg *config.Master, name salt.ClientName) bool {
 	backends, _ := cfg.ExternalAuth.Value().(map[string]any)
 	clients, _ := backends["client"].(map[string]any)
 	return clients[string(name)] != nil
 }
 
-// readValid reads how long credentials are good; ever is 0.
+// readValid reads how long credentials are valid; ever is 0.
 func readValid(opts *urcli.Context) (time.Duration, error) {
 	if opts.String("valid") == "ever" {
 		return 0, nil
@@ -183,7 +183,7 @@ func readValid(opts *urcli.Context) (time.Duration, error) {
 	return cli.Duration(opts, "valid", time.Millisecond)
 }
 
-// masterAddress is where the program finds the master.
+// masterAddress returns the address of the master for the program.
 func masterAddress(text string, cfg *config.Master) (string, error) {
 	port := strconv.Itoa(cfg.RetPort)
 	if text == "" {
@@ -203,8 +203,7 @@ func masterAddress(text string, cfg *config.Master) (string, error) {
 	return net.JoinHostPort(host, given), nil
 }
 
-// writeCredentials makes dir, which only its owner may enter; one that is there is
-// left alone.
+// writeCredentials makes dir, which only its owner may enter. It fails if dir exists.
 func writeCredentials(dir, address string, c pki.Client, key, master *pki.PrivateKey) error {
 	certificate, err := key.Certificate(salt.ClientPrefix + string(c.Name))
 	if err != nil {
@@ -236,7 +235,7 @@ func writeCredentials(dir, address string, c pki.Client, key, master *pki.Privat
 	return nil
 }
 
-// natsContext is nats.json: a context of the nats CLI, as that keeps them.
+// natsContext is nats.json: a context of the nats CLI.
 type natsContext struct {
 	Description string `json:"description"`
 	URL         string `json:"url"`
@@ -247,8 +246,8 @@ type natsContext struct {
 	InboxPrefix string `json:"inbox_prefix"`
 }
 
-// contextOf names the files where the nats CLI has what is its own: it knows no path that is
-// relative to a context. Its nonce is one for all, so it is for one connection at a time.
+// contextOf names the files with the nats CLI's own absolute paths: relative ones are not
+// supported there. Its nonce is fixed, so it is for one connection at a time.
 func contextOf(address string, c pki.Client) natsContext {
 	dir, nonce := "~/.config/nats/"+string(c.Name)+"/", bus.NewNonce()
 	return natsContext{

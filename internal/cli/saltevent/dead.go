@@ -15,12 +15,11 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/handler"
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/eventhandler"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -41,11 +40,11 @@ func deadSpec() cli.Spec {
 	}
 }
 
-// deadVerbs are what can be done, sorted.
+// deadVerbs are the subcommands, sorted.
 var deadVerbs = []struct {
 	name      string
 	sequences bool // needs some
-	run       func(*graveyard, context.Context, []protocol.DeadLetter) error
+	run       func(*graveyard, context.Context, []brine.DeadLetter) error
 }{
 	{"drop", true, (*graveyard).drop},
 	{"list", false, (*graveyard).list},
@@ -53,9 +52,9 @@ var deadVerbs = []struct {
 	{"show", true, (*graveyard).show},
 }
 
-// graveyard is where the dead letters of one user are.
+// graveyard manages the dead letters of one user.
 type graveyard struct {
-	conn  *rpc.Conn
+	conn  *brine.Conn
 	env   *cli.Env
 	opts  *urcli.Context
 	limit time.Duration // of a program
@@ -86,10 +85,10 @@ func dead(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		}
 		return v.run(g, ctx, letters)
 	}
-	return cli.Usagef("%q is nothing to do with dead letters: there are list, show, retry, drop", opts.Args().First())
+	return cli.Usagef("%q is not a command for dead letters: there are list, show, retry, drop", opts.Args().First())
 }
 
-// readSequences reads the numbers of events; none is all of them.
+// readSequences parses the sequences of events; none means all.
 func readSequences(words []string, all, needed bool) ([]uint64, error) {
 	var sequences []uint64
 	for _, w := range words {
@@ -105,13 +104,13 @@ func readSequences(words []string, all, needed bool) ([]uint64, error) {
 	return sequences, nil
 }
 
-// find asks for the letters; each sequence must have one.
-func (g *graveyard) find(ctx context.Context, sequences []uint64) ([]protocol.DeadLetter, error) {
-	letters, err := g.ask(ctx, protocol.Dead{Do: protocol.DeadList, Name: g.opts.String("name")})
+// find requests the dead letters; each sequence must have one.
+func (g *graveyard) find(ctx context.Context, sequences []uint64) ([]brine.DeadLetter, error) {
+	letters, err := g.conn.DeadLetters(ctx, g.opts.String("name"), 0)
 	if err != nil || len(sequences) == 0 {
-		return letters, err
+		return letters, client.Error(err)
 	}
-	var found []protocol.DeadLetter
+	var found []brine.DeadLetter
 	for _, p := range sequences {
 		before := len(found)
 		for _, l := range letters {
@@ -126,27 +125,7 @@ func (g *graveyard) find(ctx context.Context, sequences []uint64) ([]protocol.De
 	return found, nil
 }
 
-func (g *graveyard) ask(ctx context.Context, q protocol.Dead) ([]protocol.DeadLetter, error) {
-	stream, err := g.conn.Call(protocol.OpDead, q)
-	if err != nil {
-		return nil, client.Error(err)
-	}
-	defer stream.Close()
-	var letters []protocol.DeadLetter
-	for {
-		var l protocol.DeadLetter
-		err := stream.Decode(ctx, &l)
-		if errors.Is(err, io.EOF) {
-			return letters, nil
-		}
-		if err != nil {
-			return nil, client.Error(err)
-		}
-		letters = append(letters, l)
-	}
-}
-
-func (g *graveyard) list(_ context.Context, letters []protocol.DeadLetter) error {
+func (g *graveyard) list(_ context.Context, letters []brine.DeadLetter) error {
 	if g.opts.String("format") == "json" {
 		return g.print(letters)
 	}
@@ -165,11 +144,11 @@ func firstLine(s string) string {
 	return line
 }
 
-func (g *graveyard) show(_ context.Context, letters []protocol.DeadLetter) error {
+func (g *graveyard) show(_ context.Context, letters []brine.DeadLetter) error {
 	return g.print(letters)
 }
 
-func (g *graveyard) print(letters []protocol.DeadLetter) error {
+func (g *graveyard) print(letters []brine.DeadLetter) error {
 	enc := json.NewEncoder(g.env.Stdout)
 	enc.SetEscapeHTML(false)
 	for _, l := range letters {
@@ -180,18 +159,18 @@ func (g *graveyard) print(letters []protocol.DeadLetter) error {
 	return nil
 }
 
-func (g *graveyard) drop(ctx context.Context, letters []protocol.DeadLetter) error {
+func (g *graveyard) drop(ctx context.Context, letters []brine.DeadLetter) error {
 	for _, l := range letters {
-		if _, err := g.ask(ctx, protocol.Dead{Do: protocol.DeadDrop, Name: l.Name, Seq: l.Seq}); err != nil {
-			return err
+		if _, err := g.conn.DropDeadLetters(ctx, l.Name, l.Seq); err != nil {
+			return client.Error(err)
 		}
 	}
 	return nil
 }
 
-// retry runs the program for each letter, in order; a failure leaves the letter
-// and does not stop the others.
-func (g *graveyard) retry(ctx context.Context, letters []protocol.DeadLetter) error {
+// retry runs the program for each dead letter, in order; if it fails, the dead letter stays and the
+// others continue.
+func (g *graveyard) retry(ctx context.Context, letters []brine.DeadLetter) error {
 	failed := 0
 	for _, l := range letters {
 		if err := g.retryOne(ctx, l); err != nil {
@@ -208,12 +187,12 @@ func (g *graveyard) retry(ctx context.Context, letters []protocol.DeadLetter) er
 	return nil
 }
 
-func (g *graveyard) retryOne(ctx context.Context, l protocol.DeadLetter) error {
+func (g *graveyard) retryOne(ctx context.Context, l brine.DeadLetter) error {
 	line, err := g.event(ctx, l)
 	if err != nil {
 		return err
 	}
-	i, err := handler.ReadItem(line)
+	i, err := eventhandler.ReadItem(line)
 	if err != nil {
 		return err
 	}
@@ -221,34 +200,33 @@ func (g *graveyard) retryOne(ctx context.Context, l protocol.DeadLetter) error {
 	if shell := g.opts.String("program"); shell != "" {
 		args = []string{"sh", "-c", shell}
 	}
-	p := handler.Program{Args: args, Limit: g.limit, Env: os.Environ(), Stdout: g.env.Stdout, Stderr: g.env.Stderr}
+	p := eventhandler.Program{Args: args, Limit: g.limit, Env: os.Environ(), Stdout: g.env.Stdout, Stderr: g.env.Stderr}
 	if _, err := p.Run(ctx, i.Stdin(), i.Vars(g.opts.String("bus"), l.Name, l.Attempts+1)); err != nil {
 		return err
 	}
-	return g.drop(ctx, []protocol.DeadLetter{l})
+	return g.drop(ctx, []brine.DeadLetter{l})
 }
 
-// event is the event of a letter, from the journal where the letter could not
-// hold it.
-func (g *graveyard) event(ctx context.Context, l protocol.DeadLetter) ([]byte, error) {
+// event returns the event of a dead letter, from the journal if the dead letter could not contain
+// it.
+func (g *graveyard) event(ctx context.Context, l brine.DeadLetter) ([]byte, error) {
 	if len(l.Event) > 0 {
 		return slices.Clone(l.Event), nil
 	}
-	stream, err := g.conn.Call(protocol.OpListen, protocol.Listen{FromSeq: l.Seq, UntilEnd: true})
+	heard, err := g.conn.Listen(ctx, brine.ListenOptions{FromSeq: l.Seq, UntilEnd: true})
 	if err != nil {
 		return nil, client.Error(err)
 	}
-	defer stream.Close()
-	var ready protocol.Ready
-	if err := stream.Decode(ctx, &ready); err != nil {
-		return nil, client.Error(err)
+	defer heard.Close()
+	var lines [][]byte
+	for len(lines) == 0 && err == nil {
+		lines, err = heard.NextLines(ctx)
 	}
-	line, err := stream.Next(ctx)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, client.Error(err)
 	}
-	if event.SeqOf(line) != l.Seq {
-		return nil, errors.New("it was too large to be kept with the letter, and the journal has it no more")
+	if len(lines) == 0 || event.SeqOf(lines[0]) != l.Seq {
+		return nil, errors.New("it was too large to be stored with the dead letter, and the journal no longer has it")
 	}
-	return line, nil
+	return lines[0], nil
 }

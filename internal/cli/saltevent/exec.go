@@ -13,11 +13,11 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/handler"
-	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/eventhandler"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -53,12 +53,12 @@ func execFlags() []urcli.Flag {
 	}
 }
 
-// executor is exec at work.
+// executor is a running exec command.
 type executor struct {
 	name     string
 	bus      string
 	parallel int
-	program  handler.Program
+	program  eventhandler.Program
 	retries  int
 	backoff  time.Duration
 	session  *session
@@ -75,7 +75,7 @@ func execute(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer h.session.close()
-	src := &source{session: h.session, env: env, q: q, onReady: func(protocol.Ready) error { return readyFile(opts) }}
+	src := &source{session: h.session, env: env, q: q, onReady: func(*brine.Listener) error { return readyFile(opts) }}
 	defer src.close()
 	h.confirm = newConfirmer(h.session, q.Durable)
 	err = h.serve(ctx, src, chosen, opts.Int("count"))
@@ -86,10 +86,10 @@ func execute(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	return client.Error(err)
 }
 
-func readHandler(env *cli.Env, opts *urcli.Context) (*executor, protocol.Listen, *filter, error) {
+func readHandler(env *cli.Env, opts *urcli.Context) (*executor, brine.ListenOptions, *filter, error) {
 	words := opts.Args().Slice()
-	q := protocol.Listen{
-		Tags: opts.StringSlice("tag"), Match: event.MatchType(opts.String("match")), Senders: opts.StringSlice("from"),
+	q := brine.ListenOptions{
+		Tags: opts.StringSlice("tag"), Match: opts.String("match"), From: opts.StringSlice("from"),
 		Durable: opts.String("durable"), UntilEnd: opts.Bool("until-end"),
 	}
 	if len(words) == 0 {
@@ -109,7 +109,7 @@ func readHandler(env *cli.Env, opts *urcli.Context) (*executor, protocol.Listen,
 	if err != nil {
 		return nil, q, nil, err
 	}
-	if _, err := event.NewMatcher(q.Match, q.Tags); err != nil {
+	if _, err := event.NewMatcher(event.MatchType(q.Match), q.Tags); err != nil {
 		return nil, q, nil, cli.Fail(cli.Usage, err)
 	}
 	chosen, err := newFilter(env, opts.String("filter"))
@@ -125,7 +125,7 @@ func readHandler(env *cli.Env, opts *urcli.Context) (*executor, protocol.Listen,
 	name := firstOf(opts.String("name"), q.Durable, words[0])
 	return &executor{
 		name: name, bus: opts.String("bus"), parallel: opts.Int("parallel"), retries: opts.Int("retries"), backoff: backoff, env: env,
-		program: handler.Program{Args: words, Limit: limit, Env: os.Environ(), Stdout: env.Stdout, Stderr: env.Stderr},
+		program: eventhandler.Program{Args: words, Limit: limit, Env: os.Environ(), Stdout: env.Stdout, Stderr: env.Stderr},
 	}, q, chosen, nil
 }
 
@@ -138,12 +138,12 @@ func firstOf(texts ...string) string {
 	return ""
 }
 
-// serve hands events to the program until src ends, count were handled, or ctx
-// ends. It returns when no program runs any more.
+// serve passes events to the program until src ends, count events were handled, or ctx ends. It
+// returns when no program is running any more.
 func (h *executor) serve(ctx context.Context, src *source, chosen *filter, count int) error {
-	run := (&handler.Handler{
-		Parallel: h.parallel, Retries: h.retries, Backoff: h.backoff, Done: func(seq uint64) { h.confirm.done(seq, nil) }, KeepDead: h.keepDead,
-		Do: func(ctx context.Context, i handler.Item, attempt int) (string, error) {
+	run := (&eventhandler.Handler{
+		Parallel: h.parallel, Retries: h.retries, Backoff: h.backoff, Done: func(seq uint64) { h.confirm.done(seq, "") }, KeepDead: h.keepDead,
+		Do: func(ctx context.Context, i eventhandler.Item, attempt int) (string, error) {
 			return h.program.Run(ctx, i.Stdin(), i.Vars(h.bus, h.name, attempt))
 		},
 	}).Begin(ctx)
@@ -157,7 +157,7 @@ func (h *executor) serve(ctx context.Context, src *source, chosen *filter, count
 	return err
 }
 
-func feed(ctx context.Context, src *source, chosen *filter, run *handler.Run, count int) error {
+func feed(ctx context.Context, src *source, chosen *filter, run *eventhandler.Run, count int) error {
 	for n := 0; ; {
 		got, err := src.next(ctx)
 		if err != nil {
@@ -171,7 +171,7 @@ func feed(ctx context.Context, src *source, chosen *filter, run *handler.Run, co
 			if !ok {
 				continue
 			}
-			i, err := handler.ReadItem(line)
+			i, err := eventhandler.ReadItem(line)
 			if err != nil {
 				return err
 			}
@@ -186,10 +186,11 @@ func feed(ctx context.Context, src *source, chosen *filter, run *handler.Run, co
 	}
 }
 
-// keepDead keeps an event as a dead letter. Then it counts as done.
-func (h *executor) keepDead(ctx context.Context, f handler.Failure) error {
+// keepDead stores an event as a dead letter. Then it counts as done.
+func (h *executor) keepDead(ctx context.Context, f eventhandler.Failure) error {
 	h.env.Warn(fmt.Errorf("event %d (%s) is given up after %s: %w", f.Event.Seq, f.Event.Tag, salt.Count(f.Attempts, "attempt"), f.Err))
-	err := h.session.ask(ctx, protocol.OpDead, protocol.Dead{Do: protocol.DeadPut, Letter: f.Letter(h.name, h.program.Args)}, nil)
+	letter := brine.DeadLetter(*f.Letter(h.name, h.program.Args))
+	err := h.session.ask(ctx, func(c *brine.Conn) error { return c.KeepDeadLetter(ctx, letter) })
 	if err != nil {
 		return fmt.Errorf("keep event %d as a dead letter: %w", f.Event.Seq, err)
 	}

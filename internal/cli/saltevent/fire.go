@@ -12,11 +12,10 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -77,21 +76,21 @@ func fire(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	defer s.close()
 	d := newDelivery(s, opts, limit)
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the event to be " + d.done })()
-	return d.deliver(ctx, []event.Item{{Tag: words[0], Data: raw}}, 0)
+	return d.deliver(ctx, []brine.Event{{Tag: words[0], Data: raw}}, 0)
 }
 
-// delivery is how events reach the daemon.
+// delivery sends events to the daemon.
 type delivery struct {
 	session *session
-	limit   time.Duration // without a word of the daemon
-	series  string        // their name
+	limit   time.Duration // without an answer of the daemon
+	series  string        // their id
 	live    bool          // they are not stored
-	done    string        // what they are then, for people
-	skip    bool          // go on behind a line that cannot be fired
+	done    string        // what happens to them, for people
+	skip    bool          // go on after a line that cannot be fired
 	skipped int           // such lines so far
 }
 
-// patienceOf is how long a word of the daemon is waited for.
+// patienceOf is how long to wait for an answer of the daemon.
 func patienceOf(opts *urcli.Context) (time.Duration, error) {
 	return cli.Duration(opts, "timeout", time.Millisecond)
 }
@@ -100,20 +99,20 @@ func newDelivery(s *session, opts *urcli.Context, limit time.Duration) *delivery
 	d := &delivery{session: s, limit: limit, series: cmp.Or(opts.String("id"), bus.NewNonce()), live: opts.Bool("no-store"), done: "stored", skip: opts.Bool("skip-bad")}
 	if d.live {
 		d.done = "handed out"
-		s.stay = true // what is not stored has no name by which a repetition would be known
+		s.stay = true // events that are not stored have no id for recognising duplicates
 	}
 	return d
 }
 
-// deliver fires events as one and returns when they are stored, or handed out; first is
-// the number of the first one in the input, from 0. Those to be stored are fired again if
-// need be: they have a name, by which the journal knows them again.
-func (d *delivery) deliver(ctx context.Context, events []event.Item, first int) error {
+// deliver fires events in one request and returns when they are stored, or sent to listeners if
+// they are not to be stored; first is the number of the first one in the input, from 0. Events to
+// be stored are retried if needed: they have an id by which the journal recognises duplicates.
+func (d *delivery) deliver(ctx context.Context, events []brine.Event, first int) error {
 	limited, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
-	var fired protocol.Fired
-	err := d.session.ask(limited, protocol.OpFire, protocol.Fire{ID: bus.NewNonce(), Series: d.series, First: first, Live: d.live, Events: events}, &fired)
-	if d.live && errors.Is(err, rpc.ErrLost) {
+	o := brine.FireOptions{ID: d.series, First: first, Live: d.live}
+	err := d.session.ask(limited, func(c *brine.Conn) error { _, err := c.FireWith(limited, o, events...); return err })
+	if d.live && errors.Is(err, brine.ErrLost) {
 		return cli.Fail(cli.Unavailable, fmt.Errorf("handed out or not: %w", err))
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
@@ -122,29 +121,29 @@ func (d *delivery) deliver(ctx context.Context, events []event.Item, first int) 
 	return err
 }
 
-// unconfirmed says what is known of events when time has run out.
+// unconfirmed returns the error, with what is known about the events, after the timeout.
 func (d *delivery) unconfirmed(err error) error {
-	var why *rpc.Error
+	var u *unansweredError
 	switch {
-	case !errors.As(err, &why):
+	case !errors.As(err, &u), errors.Is(u.said, brine.ErrLost):
 		return salt.WithHint(fmt.Errorf("not confirmed within %s: %s or not", d.limit, d.done), d.again())
-	case errors.Is(err, errUnsure):
+	case u.unsure:
 		hint := d.again()
-		if why.Hint != "" {
-			hint = why.Hint + "; " + hint
+		if why := brine.Hint(u.said); why != "" {
+			hint = why + "; " + hint
 		}
-		return salt.WithHint(fmt.Errorf("not confirmed within %s, %s or not; before: %w", d.limit, d.done, why), hint)
+		return salt.WithHint(fmt.Errorf("not confirmed within %s, %s or not; before: %w", d.limit, d.done, u.said), hint)
 	}
-	return salt.WithHint(fmt.Errorf("not %s within %s: %w", d.done, d.limit, why), why.Hint) // it was refused each time
+	return salt.WithHint(fmt.Errorf("not %s within %s: %w", d.done, d.limit, u.said), brine.Hint(u.said)) // it was refused each time
 }
 
-// again says how the same is fired again when it is not known what of it is stored.
+// again returns how to repeat the command if it is not known whether all is stored.
 func (d *delivery) again() string {
 	return fmt.Sprintf("fire the same again within ten minutes with --id %s: of what is stored already nothing is stored twice", d.series)
 }
 
-// maxData bounds what is read for one event, well above what a bus takes, so
-// that the daemon is the one to name its limit.
+// maxData limits what is read for one event. It is well above the limit of a bus, so that the
+// daemon's error, which names its limit, comes first.
 const maxData = 64 << 20
 
 // data reads the event's data from the argument, a file or standard input.

@@ -11,10 +11,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/brinebus/brine/test/capture"
 )
 
 // The flood that two listeners do not read: together it is far more than any process
@@ -87,27 +88,8 @@ func (f *flooded) until(what string, done func() bool) {
 type ear struct {
 	cmd   *exec.Cmd
 	out   io.ReadCloser
-	said  said
+	said  capture.Buffer
 	ready string
-}
-
-// said is what a process prints, to be read meanwhile.
-type said struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (s *said) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(b)
-}
-
-func (s *said) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 func (f *flooded) listen(name string) *ear {

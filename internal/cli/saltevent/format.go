@@ -15,7 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// format writes one event, given as its line of JSON, behind out.
+// format appends one event, given as its line of JSON, to out.
 type format func(out, line []byte) ([]byte, error)
 
 const formats = "json, tag, pretty, raw, template"
@@ -106,9 +106,9 @@ func decode(line []byte) (any, error) {
 	return v, err
 }
 
-// filter says which events pass: those for which the first result of a jq expression is
-// neither false nor null, and there is one. Where the expression fails on an event, it
-// does not pass. It is for one goroutine.
+// filter selects events: those for which the first result of a jq expression exists and is
+// neither false nor null. An event on which the expression fails is not selected. It is for one
+// goroutine.
 type filter struct {
 	code   *gojq.Code // nil: all pass
 	env    *cli.Env
@@ -147,7 +147,7 @@ func (f *filter) passes(line []byte) (bool, error) {
 	return ok && got != nil && got != false, nil
 }
 
-// fail tells once that the expression fails.
+// fail reports once that the expression fails.
 func (f *filter) fail(line []byte, err error) {
 	if f.failed {
 		return
@@ -156,7 +156,7 @@ func (f *filter) fail(line []byte, err error) {
 	f.env.Warn(salt.WithHint(fmt.Errorf("the filter fails on event %s: %w", nameOf(line), err), "events on which it fails do not pass; this is told once, and the exit code will be 1"))
 }
 
-// verdict makes the end of a listener a failure if the filter has failed.
+// verdict makes the result of a listener a failure if the filter has failed.
 func (f *filter) verdict(err error) error {
 	if err == nil && f.failed {
 		return cli.Exit(cli.Failed)

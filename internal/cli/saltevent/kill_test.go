@@ -139,7 +139,7 @@ func (c *checker) fire(first int) {
 	}
 }
 
-// killAround kills the listener, the master or the minion, and starts it anew, until
+// killAround kills the listener, the master or the minion, and starts it again, until
 // stop.
 func (c *checker) killAround(stop chan struct{}) {
 	for {

@@ -12,13 +12,14 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Bounds of what is sent at once. While one batch is stored the next is read, so a
-// slow source is sent line by line and a fast one in large batches.
+// Limits of what is sent at once. While one batch is stored the next is read, so a slow source
+// is sent line by line and a fast one in large batches.
 const (
 	batchEvents = 5000
 	batchBytes  = 4 << 20
@@ -26,14 +27,14 @@ const (
 
 // fireBatch is a number of lines on their way.
 type fireBatch struct {
-	events  []event.Item
+	events  []brine.Event
 	first   int // number of the first event in the input, from 0
 	bytes   int
 	numbers []int // of their lines, from 1
-	err     error // what stood behind these lines: a bad one, or io.EOF at the end
+	err     error // what follows these lines: a bad line, or io.EOF
 }
 
-// fireLines fires what standard input has, a line each.
+// fireLines fires the lines of standard input.
 func fireLines(ctx context.Context, env *cli.Env, opts *urcli.Context, words []string) error {
 	if len(words) > 1 || opts.IsSet("file") {
 		return cli.Usagef("with --stdin there is at most a tag; DATA comes from standard input")
@@ -91,9 +92,8 @@ func (d *delivery) batches(ctx context.Context, p *progress, batches <-chan fire
 	}
 }
 
-// batch delivers the lines of l and returns how many were. Where a line that the daemon
-// refuses is to be passed over, it is found by halves: of a request that is refused nothing
-// was stored.
+// batch delivers the lines of l and returns how many it has delivered. To skip a line that the
+// daemon refuses, it is searched by bisection: of a refused request nothing was stored.
 func (d *delivery) batch(ctx context.Context, l fireBatch) (stored int, err error) {
 	if len(l.events) == 0 {
 		return 0, nil
@@ -125,13 +125,13 @@ func linesOf(l fireBatch) string {
 	return fmt.Sprintf("lines %d to %d", first, last)
 }
 
-// pass tells of a line that is passed over.
+// pass reports a skipped line.
 func (d *delivery) pass(err error) {
 	d.skipped++
 	d.session.env.Warn(err)
 }
 
-// passedOver is the end of all lines: an error if there were any that were not fired.
+// passedOver returns an error if lines were skipped.
 func (d *delivery) passedOver(stored int) error {
 	if d.skipped == 0 {
 		return nil
@@ -139,10 +139,10 @@ func (d *delivery) passedOver(stored int) error {
 	return fmt.Errorf("%s %s, %s passed over", salt.Count(stored, "event"), d.done, salt.Count(d.skipped, "line"))
 }
 
-// errBadLine is wrapped by the mistake in a line behind which the reading can go on.
+// errBadLine is wrapped by the error of a line after which reading can go on.
 var errBadLine = errors.New("this line was not fired")
 
-// partly says how many events had been stored when err ended the rest.
+// partly adds to err how many events were stored before.
 func (d *delivery) partly(stored int, err error) error {
 	if stored == 0 {
 		return err
@@ -153,13 +153,13 @@ func (d *delivery) partly(stored int, err error) error {
 // lineReader makes events of lines.
 type lineReader struct {
 	in     *bufio.Reader
-	tag    string // "" where each line has its own
+	tag    string // "" if each line has its own
 	text   bool
 	number int
 }
 
-// batches reads in the background until the input ends or ctx does. A batch leaves as
-// soon as the one before has been taken.
+// batches reads in the background until the input or ctx ends. A batch is sent as soon as the
+// previous one was taken.
 func (r *lineReader) batches(ctx context.Context) <-chan fireBatch {
 	single := make(chan readLine, 256)
 	go func() {
@@ -180,9 +180,9 @@ func (r *lineReader) batches(ctx context.Context) <-chan fireBatch {
 	return batches
 }
 
-// gather puts lines together until the batch is full or is asked for.
+// gather collects lines until the batch is full or requested.
 func gather(ctx context.Context, single <-chan readLine, batches chan<- fireBatch) {
-	begun := 0 // events that were put into batches
+	begun := 0 // events put into batches so far
 	for {
 		l := fireBatch{first: begun}
 		for !l.full() {
@@ -233,14 +233,14 @@ func (l *fireBatch) add(one readLine) {
 	l.bytes += len(one.event.Data)
 }
 
-// readLine is one line that was read, or why there is none.
+// readLine is one line, or why there is none.
 type readLine struct {
-	event  event.Item
+	event  brine.Event
 	number int
 	err    error
 }
 
-// next reads one line; empty ones are passed over.
+// next reads one line; empty ones are skipped.
 func (r *lineReader) next() readLine {
 	for {
 		r.number++
@@ -263,7 +263,7 @@ func (r *lineReader) next() readLine {
 	}
 }
 
-// badLine makes err the mistake of a line: a wrong usage, behind which one can go on.
+// badLine makes err the error of a line: a usage error after which reading can go on.
 func badLine(err error, hint string) error {
 	if hint == "" {
 		hint = "--skip-bad passes over such lines; without it nothing of this line and the lines behind it is fired"
@@ -271,15 +271,15 @@ func badLine(err error, hint string) error {
 	return cli.Fail(cli.Usage, salt.WithHint(lineError{err}, hint))
 }
 
-// lineError is an error that is errBadLine and has words of its own.
+// lineError is an errBadLine with its own text.
 type lineError struct{ error }
 
 func (e lineError) Is(target error) bool { return target == errBadLine }
 
 func (e lineError) Unwrap() error { return e.error }
 
-// readLimited reads a line of at most limit bytes. The rest of one that is longer is
-// read and dropped, so that the next call begins behind it.
+// readLimited reads a line of at most limit bytes. The rest of a longer line is read and
+// dropped, so that the next call begins after it.
 func readLimited(in *bufio.Reader, limit int) ([]byte, error) {
 	var line []byte
 	size := 0
@@ -301,28 +301,28 @@ func readLimited(in *bufio.Reader, limit int) ([]byte, error) {
 	}
 }
 
-func (r *lineReader) event(raw []byte) (event.Item, error) {
+func (r *lineReader) event(raw []byte) (brine.Event, error) {
 	if err := salt.CheckUTF8(raw); err != nil {
-		return event.Item{}, err
+		return brine.Event{}, err
 	}
 	if r.text {
 		data, err := json.Marshal(map[string]string{"message": string(raw)})
-		return event.Item{Tag: r.tag, Data: data}, err
+		return brine.Event{Tag: r.tag, Data: data}, err
 	}
 	if r.tag != "" {
 		if !json.Valid(raw) {
-			return event.Item{}, errors.New("the data is no JSON: " + jsonMistake(raw))
+			return brine.Event{}, errors.New("the data is no JSON: " + jsonMistake(raw))
 		}
-		return event.Item{Tag: r.tag, Data: raw}, nil
+		return brine.Event{Tag: r.tag, Data: raw}, nil
 	}
 	var e event.Item
 	if err := json.Unmarshal(raw, &e); err != nil {
-		return e, errors.New(`want an object with "tag" and "data": ` + jsonMistake(raw))
+		return brine.Event{}, errors.New(`want an object with "tag" and "data": ` + jsonMistake(raw))
 	}
-	return e, event.CheckTag(e.Tag)
+	return brine.Event{Tag: e.Tag, Data: e.Data}, event.CheckTag(e.Tag)
 }
 
-// progress is the line that shows a person how far it is.
+// progress is the progress line for people.
 type progress struct {
 	env   *cli.Env
 	begun time.Time

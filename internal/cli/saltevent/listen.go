@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -15,14 +14,13 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/protocol"
 )
 
-// TimedOut is the exit code when --timeout has ended a command. timeout(1) has
-// the same.
+// TimedOut is the exit code if --timeout has ended a command, as with timeout(1).
 const TimedOut = 124
 
 func listenSpec() cli.Spec {
@@ -48,7 +46,7 @@ func listenSpec() cli.Spec {
 	}
 }
 
-// chooseFlags say which events, from where on, how long, and in what form.
+// chooseFlags select which events, from where on, how long, and in what format.
 func chooseFlags() []urcli.Flag {
 	return []urcli.Flag{
 		&urcli.StringSliceFlag{Category: "Events", Name: "tag", Usage: "only tags that begin with `TAG`, or see --match; may be repeated"},
@@ -67,9 +65,9 @@ var (
 	errTimeout = errors.New("the time is up")
 )
 
-// choice is what chooseFlags have said.
+// choice is the values of chooseFlags.
 type choice struct {
-	q      protocol.Listen
+	q      brine.ListenOptions
 	filter *filter
 	show   format
 }
@@ -78,9 +76,9 @@ func readChoice(env *cli.Env, opts *urcli.Context) (*choice, error) {
 	if opts.Args().Len() > 0 {
 		return nil, cli.Usagef("unexpected word %q; a tag is given with --tag", opts.Args().First())
 	}
-	c := &choice{q: protocol.Listen{Mirrors: true, Tags: opts.StringSlice("tag"), Match: event.MatchType(opts.String("match")), Senders: opts.StringSlice("from")}}
+	c := &choice{q: brine.ListenOptions{Mirrors: true, Tags: opts.StringSlice("tag"), Match: opts.String("match"), From: opts.StringSlice("from")}}
 	var err error
-	if _, err = event.NewMatcher(c.q.Match, c.q.Tags); err != nil {
+	if _, err = event.NewMatcher(event.MatchType(c.q.Match), c.q.Tags); err != nil {
 		return nil, cli.Fail(cli.Usage, err)
 	}
 	if c.filter, err = newFilter(env, opts.String("filter")); err != nil {
@@ -92,7 +90,7 @@ func readChoice(env *cli.Env, opts *urcli.Context) (*choice, error) {
 	return c, setSince(&c.q, opts.String("since"), time.Now())
 }
 
-// limited gives ctx the time of --timeout.
+// limited adds the timeout of --timeout to ctx.
 func limited(ctx context.Context, opts *urcli.Context) (context.Context, context.CancelFunc, error) {
 	limit, err := cli.Duration(opts, "timeout", 0)
 	if err != nil || !opts.IsSet("timeout") {
@@ -111,14 +109,14 @@ func listen(ctx context.Context, env *cli.Env, opts *urcli.Context, count int) e
 		return cli.Usagef("option --count cannot be negative")
 	}
 	c.q.UntilEnd, c.q.Durable = opts.Bool("until-end"), opts.String("durable")
-	if c.q.UntilEnd && c.q.FromSeq == 0 && len(c.q.At) == 0 && c.q.Since.IsZero() && c.q.Durable == "" {
+	if c.q.UntilEnd && c.q.FromSeq == 0 && c.q.At == "" && c.q.Since.IsZero() && c.q.Durable == "" {
 		c.q.FromSeq = 1
 	}
 	c.q.Live = !c.q.UntilEnd && c.q.Durable == ""
 	return c.print(ctx, env, opts, count)
 }
 
-// print prints the events of the choice, count of them at most.
+// print prints the selected events, at most count.
 func (c *choice) print(ctx context.Context, env *cli.Env, opts *urcli.Context, count int) error {
 	ctx, cancel, err := limited(ctx, opts)
 	if err != nil {
@@ -140,8 +138,8 @@ func (c *choice) print(ctx context.Context, env *cli.Env, opts *urcli.Context, c
 	defer s.close()
 	s.stay = opts.Bool("no-reconnect")
 	slow := watchSlow(s, env)
-	src := &source{session: s, env: env, q: c.q, onReady: func(r protocol.Ready) error {
-		slow.begin(r.Start - 1)
+	src := &source{session: s, env: env, q: c.q, onReady: func(l *brine.Listener) error {
+		slow.begin(l.Position())
 		return readyFile(opts)
 	}}
 	defer src.close()
@@ -160,7 +158,7 @@ func readyFile(opts *urcli.Context) error {
 	return nil
 }
 
-// printer turns events into text.
+// printer converts events to text.
 type printer struct {
 	*choice
 	env     *cli.Env
@@ -168,28 +166,29 @@ type printer struct {
 	left    int
 
 	before   uint64 // what the batches before have passed
-	beforeAt event.Position
+	beforeAt string
 }
 
-// doneWith is how far it is behind lines, after what was before them.
-func doneWith(before uint64, at event.Position, lines [][]byte) (uint64, event.Position) {
-	at = maps.Clone(at)
+// doneWith returns the position after lines, given the position before them.
+func doneWith(before uint64, beforeAt string, lines [][]byte) (uint64, string) {
+	at, err := event.ReadPosition(beforeAt)
+	if err != nil {
+		at = event.Position{} // there was none
+	}
 	for _, line := range lines {
 		master, seq := event.MasterOf(line), event.SeqOf(line)
 		switch {
 		case master == "":
 			before = max(before, seq)
-		case at == nil:
-			at = event.Position{master: seq}
 		default:
 			at.Pass(master, seq)
 		}
 	}
-	return before, at
+	return before, at.String()
 }
 
-// pump prints what src has until an error. An event is confirmed when its text
-// was written.
+// pump prints the events of src until an error. An event is confirmed after its text was
+// written.
 func (p *printer) pump(ctx context.Context, src *source, write func([]byte) error, confirm *confirmer) error {
 	var out []byte
 	for {
@@ -226,7 +225,7 @@ func writeAllTo(write func([]byte) error, b []byte) error {
 	return write(b)
 }
 
-// add puts the text of one event behind out, if it passes the filter.
+// add appends the text of one event to out, if it passes the filter.
 func (p *printer) add(out, line []byte) ([]byte, error) {
 	ok, err := p.filter.passes(line)
 	if err != nil || !ok {
@@ -240,7 +239,7 @@ func (p *printer) add(out, line []byte) ([]byte, error) {
 	return text, nil
 }
 
-// nameOf is what people find an event by: its sequence, or the tag of one that has none.
+// nameOf returns what identifies an event for people: its sequence, or the tag if it has none.
 func nameOf(line []byte) string {
 	if seq := event.SeqOf(line); seq > 0 {
 		if master := event.MasterOf(line); master != "" {
@@ -255,7 +254,7 @@ func nameOf(line []byte) string {
 	return h.Tag
 }
 
-// ended gives the end of a listener its exit code.
+// ended adds the exit code to the end of a listener.
 func ended(err error, opts *urcli.Context) error {
 	switch {
 	case errors.Is(err, errEnough), errors.Is(err, io.EOF):

@@ -8,10 +8,10 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -37,11 +37,11 @@ func purgeSpec() cli.Spec {
 }
 
 func purge(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
-	q, what, err := readPurge(opts)
+	p, what, err := readPurge(opts)
 	if err != nil {
 		return err
 	}
-	if q.Durable == "" && !opts.Bool("yes") {
+	if p.durable == "" && !opts.Bool("yes") {
 		sure, err := env.Confirm(ctx, "Remove "+what+" from the journal of the "+opts.String("bus")+"?", false)
 		if err != nil {
 			return salt.WithHint(err, "use -y to remove without a question")
@@ -59,18 +59,23 @@ func purge(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	}
 	defer conn.Close()
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the journal" })()
-	var done protocol.Purged
-	if err := conn.Ask(ctx, protocol.OpPurge, q, &done); err != nil {
-		return client.Error(err)
+	if p.durable != "" {
+		return client.Error(conn.ForgetPosition(ctx, p.durable, p.user))
 	}
-	if q.Durable == "" {
-		env.Note("%s removed", salt.Count(done.Count, "event"))
+	count, err := conn.Purge(ctx, p.events)
+	if err == nil {
+		env.Note("%s removed", salt.Count(count, "event"))
 	}
-	return nil
+	return client.Error(err)
 }
 
-// olderThan says in words what --before means: a span counts from now, and a number
-// is a sequence.
+// purging is what is to be removed: events, or the position of a durable listener.
+type purging struct {
+	events        brine.PurgeOptions
+	durable, user string
+}
+
+// olderThan returns a text for --before: a duration counts from now, and a number is a sequence.
 func olderThan(before string, seq uint64) string {
 	switch {
 	case seq > 0:
@@ -81,29 +86,30 @@ func olderThan(before string, seq uint64) string {
 	return "older than " + before
 }
 
-// readPurge reads what is to be removed, and says it in words.
-func readPurge(opts *urcli.Context) (q protocol.Purge, what string, err error) {
-	q = protocol.Purge{Tags: opts.StringSlice("tag"), Match: event.MatchType(opts.String("match")), Durable: opts.String("durable"), User: opts.String("user")}
+// readPurge reads what is to be removed, and returns a text for it.
+func readPurge(opts *urcli.Context) (p purging, what string, err error) {
+	q := brine.PurgeOptions{Tags: opts.StringSlice("tag"), Match: opts.String("match")}
+	p = purging{durable: opts.String("durable"), user: opts.String("user")}
 	before, all := opts.String("before"), opts.Bool("all")
 	events := before != "" || all || len(q.Tags) > 0
 	switch {
 	case opts.Args().Len() > 0:
-		return q, "", cli.Usagef("unexpected word %q", opts.Args().First())
-	case events == (q.Durable != ""):
-		return q, "", cli.Usagef("either --before, --tag or --all, or --durable is needed")
+		return p, "", cli.Usagef("unexpected word %q", opts.Args().First())
+	case events == (p.durable != ""):
+		return p, "", cli.Usagef("either --before, --tag or --all, or --durable is needed")
 	case all && (before != "" || len(q.Tags) > 0):
-		return q, "", cli.Usagef("option --all excludes --before and --tag")
-	case q.User != "" && q.Durable == "":
-		return q, "", cli.Usagef("option --user belongs to --durable")
+		return p, "", cli.Usagef("option --all excludes --before and --tag")
+	case p.user != "" && p.durable == "":
+		return p, "", cli.Usagef("option --user belongs to --durable")
 	}
-	if _, err := event.NewMatcher(q.Match, q.Tags); err != nil {
-		return q, "", cli.Fail(cli.Usage, err)
+	if _, err := event.NewMatcher(event.MatchType(q.Match), q.Tags); err != nil {
+		return p, "", cli.Fail(cli.Usage, err)
 	}
 	words := []string{"all events"}
 	if before != "" {
 		moment, seq, err := readSince("--before", before, time.Now())
 		if err != nil {
-			return q, "", err
+			return p, "", err
 		}
 		q.Until, q.Before = moment, seq
 		words = append(words, olderThan(before, seq))
@@ -111,5 +117,6 @@ func readPurge(opts *urcli.Context) (q protocol.Purge, what string, err error) {
 	if len(q.Tags) > 0 {
 		words = append(words, fmt.Sprintf("with the tags %q", q.Tags))
 	}
-	return q, strings.Join(words, " "), nil
+	p.events = q
+	return p, strings.Join(words, " "), nil
 }

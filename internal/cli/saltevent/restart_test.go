@@ -23,6 +23,7 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/master"
+	"github.com/brinebus/brine/test/capture"
 )
 
 var restarts = flag.Int("restarts", 0, "how many `restarts` TestNobodyEndsOverRestarts makes; 0 for a few")
@@ -63,29 +64,10 @@ type restarted struct {
 	t           *testing.T
 	dir         string
 	stop        func()
-	heard       map[string]*transcript // by the names of tools
-	confirmed   map[string]bool        // data of events
+	heard       map[string]*capture.Buffer // by the names of tools
+	confirmed   map[string]bool            // data of events
 	unconfirmed int
 	mu          sync.Mutex
-}
-
-// transcript is what a tool prints.
-type transcript struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (b *transcript) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *transcript) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 func newRestarted(t *testing.T) *restarted {
@@ -94,7 +76,7 @@ func newRestarted(t *testing.T) *restarted {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	r := &restarted{t: t, dir: dir, heard: map[string]*transcript{}, confirmed: map[string]bool{}}
+	r := &restarted{t: t, dir: dir, heard: map[string]*capture.Buffer{}, confirmed: map[string]bool{}}
 	r.write("master", "root_dir: "+dir+"\ninterface: 127.0.0.1\nreactor:\n  - 'load/mark':\n      - run: [/bin/sh, -c, 'echo $SALT_EVENT_SEQ >>"+r.path("reaction")+"']\n        name: r\n")
 	r.write("sink.yaml", "rules:\n  all: {tag: load/, since: all, wait: 10ms, to: {file: {path: "+r.path("sunk")+"}}}\n")
 	return r
@@ -146,7 +128,7 @@ func (r *restarted) run(ctx context.Context, in string, out io.Writer, words ...
 
 // tool runs salt-event until the end of the test, and not less.
 func (r *restarted) tool(name string, words ...string) {
-	out := new(transcript)
+	out := new(capture.Buffer)
 	r.heard[name] = out
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan int, 1)

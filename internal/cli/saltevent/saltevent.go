@@ -11,10 +11,10 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -24,7 +24,7 @@ type command struct {
 	spec func() cli.Spec
 }
 
-// commands are all of them, sorted.
+// commands are all subcommands, sorted.
 var commands = []command{
 	{"creds", credsSpec},
 	{"dead", deadSpec},
@@ -43,7 +43,7 @@ var commands = []command{
 func Run(ctx context.Context, env *cli.Env) int {
 	name, rest := subcommand(env.Args)
 	if n := len(env.Args); n > 0 && env.Args[0] == cli.CompleteFlag && env.Args[n-1] == name {
-		name = "" // it is still being typed
+		name = "" // it is being completed
 	}
 	for _, c := range commands {
 		if c.name == name {
@@ -86,8 +86,7 @@ func names() string {
 	return strings.Join(list, ", ")
 }
 
-// subcommand takes the first word that is no option, or the value of one, out of
-// args.
+// subcommand removes the first word that is not an option, or the value of one, from args.
 func subcommand(args []string) (name string, rest []string) {
 	for i := 0; i < len(args); i++ {
 		switch a := args[i]; {
@@ -102,7 +101,7 @@ func subcommand(args []string) (name string, rest []string) {
 	return "", args
 }
 
-// takesWord says whether the next word is the value of an option that any command may have.
+// takesWord reports whether the next word is the value of an option that any command may have.
 func takesWord(option string) bool {
 	name := strings.TrimLeft(option, "-")
 	if name == option || strings.Contains(name, "=") {
@@ -117,18 +116,18 @@ func takesWord(option string) bool {
 	})
 }
 
-// busFlags choose the bus, the machine that it is on, and who asks there. Every command has them but
-// creds, which works on the master's files.
+// busFlags select the bus, its machine, and the login. Every command has them except creds,
+// which works on the master's files.
 func busFlags() []urcli.Flag {
 	bus := &urcli.StringFlag{Category: "Events", Name: "bus", Value: "master", Usage: "the `BUS` to use: master or minion, each on its own machine"}
 	return slices.Concat([]urcli.Flag{bus}, client.MasterFlags(), client.LoginFlags("a"))
 }
 
-// connector connects to the daemon whose bus was chosen, as often as need be.
-type connector func(context.Context) (*rpc.Conn, error)
+// connector connects to the daemon whose bus was chosen, as often as needed.
+type connector func(context.Context) (*brine.Conn, error)
 
-// newConnector reads the configuration, and a password, when it is first used, and then no more: a
-// command that lasts comes back to its daemon by itself.
+// newConnector reads the configuration, and a password, at the first use only: a long-running
+// command reconnects by itself.
 func newConnector(env *cli.Env, opts *urcli.Context) connector {
 	switch name := opts.String("bus"); name {
 	case "master":
@@ -136,7 +135,7 @@ func newConnector(env *cli.Env, opts *urcli.Context) connector {
 	case "minion":
 		return toMinion(env, opts)
 	default:
-		return func(context.Context) (*rpc.Conn, error) {
+		return func(context.Context) (*brine.Conn, error) {
 			return nil, cli.Usagef("option --bus: %q is no bus: it is master or minion", name)
 		}
 	}
@@ -151,7 +150,7 @@ func toMaster(env *cli.Env, opts *urcli.Context) connector {
 		}
 		return client.NewLogin(env, opts, cfg)
 	})
-	return func(ctx context.Context) (*rpc.Conn, error) {
+	return func(ctx context.Context) (*brine.Conn, error) {
 		cfg, err := configured()
 		if err != nil {
 			return nil, err
@@ -165,7 +164,7 @@ func toMaster(env *cli.Env, opts *urcli.Context) connector {
 }
 
 func toMinion(env *cli.Env, opts *urcli.Context) connector {
-	return func(context.Context) (*rpc.Conn, error) {
+	return func(ctx context.Context) (*brine.Conn, error) {
 		for _, name := range []string{"master", "fingerprint", "auth", "username", "make-token"} {
 			if opts.IsSet(name) {
 				return nil, cli.Usagef("option --%s is about the bus of a master, and --bus names that of a minion", name)
@@ -175,12 +174,12 @@ func toMinion(env *cli.Env, opts *urcli.Context) connector {
 		if err != nil {
 			return nil, err
 		}
-		return client.Dial(env, cfg.SockDir, client.MinionSocket)
+		return client.Local(ctx, env, cfg.SockDir, client.MinionSocket)
 	}
 }
 
-// noCredentials refuses what is for operators: over a connection of credentials the bus has no such
-// request, whoever has logged in.
+// noCredentials refuses requests for operators: over a connection with credentials they do not
+// exist, whatever the login.
 func noCredentials(opts *urcli.Context, what string) error {
 	if opts.String("creds") == "" || opts.String("bus") == "minion" {
 		return nil
@@ -188,8 +187,7 @@ func noCredentials(opts *urcli.Context, what string) error {
 	return cli.Fail(cli.NoPermission, salt.WithHint(fmt.Errorf("with credentials nobody may %s: that is for operators", what), "root may do this on the master's machine"))
 }
 
-// withoutInput is env for a login where standard input has something else than a password,
-// which would be taken for one.
+// withoutInput is env for a login when standard input has something other than a password.
 func withoutInput(env *cli.Env) *cli.Env {
 	if env.StdinTTY {
 		return env

@@ -3,31 +3,30 @@ package saltevent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
-	"github.com/brinebus/brine/internal/rpc"
 )
 
-// session is a connection to the daemon that is made anew when the daemon was
-// away. Its methods may be called concurrently.
+// session is a connection to the daemon that reconnects after an outage. Its methods may be called
+// concurrently.
 type session struct {
 	env  *cli.Env
 	dial connector
-	stay bool // do not come back
+	stay bool // do not reconnect
 
 	mu          sync.Mutex
-	conn        *rpc.Conn
-	outageShown bool // the person knows that the daemon is away
+	conn        *brine.Conn
+	outageShown bool // the user knows that the daemon is away
 }
 
-// openSession connects; a daemon that is not there now is an error.
+// openSession connects; if the daemon is not there, it fails.
 func openSession(ctx context.Context, env *cli.Env, dial connector) (*session, error) {
 	s := &session{env: env, dial: dial}
 	conn, err := dial(ctx)
@@ -35,8 +34,8 @@ func openSession(ctx context.Context, env *cli.Env, dial connector) (*session, e
 	return s, err
 }
 
-// awaitSession is openSession for a command that was told how long to wait for the
-// daemon: one that is away now is tried again until limit is over.
+// awaitSession is openSession for a command with a timeout for the daemon: it tries again until
+// limit is over.
 func awaitSession(ctx context.Context, env *cli.Env, opts *urcli.Context, dial connector, limit time.Duration) (*session, error) {
 	s, err := openSession(ctx, env, dial)
 	if cli.Code(err) != cli.Unavailable || !opts.IsSet("timeout") {
@@ -46,21 +45,21 @@ func awaitSession(ctx context.Context, env *cli.Env, opts *urcli.Context, dial c
 	defer cancel()
 	if _, again := s.get(waiting); again != nil {
 		if errors.Is(again, context.DeadlineExceeded) {
-			return s, err // what was wrong says more than that time ran out
+			return s, err // this error says more than a timeout
 		}
 		return s, again
 	}
 	return s, nil
 }
 
-// The pauses between attempts to reach a daemon that is away.
+// The pauses between attempts to reach an unreachable daemon.
 const (
 	firstPause = 20 * time.Millisecond
 	lastPause  = time.Second
 )
 
 // get returns the connection, waiting for the daemon while it is away.
-func (s *session) get(ctx context.Context) (*rpc.Conn, error) {
+func (s *session) get(ctx context.Context) (*brine.Conn, error) {
 	for pauses := new(backoff.Pauses); ; {
 		c, err := s.once(ctx)
 		if err == nil || cli.Code(err) != cli.Unavailable {
@@ -72,7 +71,7 @@ func (s *session) get(ctx context.Context) (*rpc.Conn, error) {
 	}
 }
 
-func (s *session) once(ctx context.Context) (*rpc.Conn, error) {
+func (s *session) once(ctx context.Context) (*brine.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != nil {
@@ -91,7 +90,7 @@ func (s *session) once(ctx context.Context) (*rpc.Conn, error) {
 }
 
 // lost gives up a connection on which something failed.
-func (s *session) lost(c *rpc.Conn) {
+func (s *session) lost(c *brine.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn == c && c != nil {
@@ -108,23 +107,27 @@ func (s *session) close() {
 	}
 }
 
-// passing says whether err goes away when the daemon is back or less busy.
+// passing reports whether err goes away when the daemon is back or less busy.
 func passing(err error) bool {
-	if errors.Is(err, rpc.ErrLost) {
-		return true
-	}
-	code := rpc.CodeOf(err)
-	return code == rpc.Unavailable || code == rpc.Busy
+	return errors.Is(err, brine.ErrLost) || errors.Is(err, brine.ErrUnavailable) || errors.Is(err, brine.ErrBusy)
 }
 
-// errUnsure says that what was asked for may be done, or a part of it: an answer of the
-// daemon says so, or is missing.
-var errUnsure = errors.New("it may be done")
+// unansweredError is the error if the daemon was away or busy until the timeout.
+type unansweredError struct {
+	cause  error // why the wait ended
+	said   error // error of the last attempt
+	unsure bool  // the request, or a part of it, may have been executed by one of the attempts
+}
 
-// ask asks the daemon, again and again while it is away, until ctx ends. Then the
-// error has the cause of that, and what the daemon said last; errUnsure if one of the
-// attempts may have had an effect.
-func (s *session) ask(ctx context.Context, op string, in, out any) error {
+// Error implements error.
+func (e *unansweredError) Error() string { return e.cause.Error() + ": " + e.said.Error() }
+
+// Unwrap is for errors.Is.
+func (e *unansweredError) Unwrap() []error { return []error{e.cause, e.said} }
+
+// ask sends a request to the daemon, and retries while it is away, until ctx ends. Then the error
+// wraps that cause and the last error of the daemon.
+func (s *session) ask(ctx context.Context, do func(*brine.Conn) error) error {
 	var said error
 	unsure := false
 	for pauses := new(backoff.Pauses); ; {
@@ -132,22 +135,19 @@ func (s *session) ask(ctx context.Context, op string, in, out any) error {
 		if err != nil {
 			return err
 		}
-		err = c.Ask(ctx, op, in, out)
+		err = do(c)
 		switch {
 		case err != nil && ctx.Err() != nil && said != nil:
-			return fmt.Errorf("%w: %w: %w", context.Cause(ctx), errUnsure, client.Error(said))
+			return &unansweredError{context.Cause(ctx), client.Error(said), true}
 		case err == nil || s.stay || !passing(err):
 			return client.Error(err)
 		}
-		said, unsure = err, unsure || rpc.Unsure(err)
-		if errors.Is(err, rpc.ErrLost) {
+		said, unsure = err, unsure || brine.Unsure(err)
+		if errors.Is(err, brine.ErrLost) {
 			s.lost(c)
 		}
 		if !backoff.Sleep(ctx, pauses.Next(firstPause, lastPause)) {
-			if unsure {
-				err = fmt.Errorf("%w: %w", errUnsure, err)
-			}
-			return fmt.Errorf("%w: %w", context.Cause(ctx), client.Error(err))
+			return &unansweredError{context.Cause(ctx), client.Error(err), unsure}
 		}
 	}
 }

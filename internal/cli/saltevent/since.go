@@ -4,24 +4,27 @@ import (
 	"strconv"
 	"time"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// The ways to write a moment, in local time where no zone is given.
+// The formats of a time, in local time without a zone.
 var layouts = []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"}
 
-// setSince reads --since: a time span before now, a moment, or a sequence.
-func setSince(q *protocol.Listen, text string, now time.Time) error {
+// setSince reads --since: a duration before now, a time, or a sequence.
+func setSince(q *brine.ListenOptions, text string, now time.Time) error {
 	if text == "" {
 		return nil
 	}
 	moment, seq, err := readSince("--since", text, now)
 	q.Since, q.FromSeq = moment, seq
 	if at, notAt := event.ReadPosition(text); err != nil && notAt == nil {
-		q.At = at
+		for journal := range at {
+			at[journal] -= min(1, at[journal]) // it begins with this event, and At means after one
+		}
+		q.At = at.String()
 		return nil
 	}
 	return err

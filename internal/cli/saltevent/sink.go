@@ -9,12 +9,11 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/daemon"
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/sink"
 )
@@ -54,14 +53,14 @@ func runSink(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer log.Close()
-	dial := newConnector(env, opts) // one for all rules: a password is asked for once
+	dial := newConnector(env, opts) // the same for all rules, so that it asks for a password only once
 	hangup, stop := daemon.Hangups()
 	defer stop()
 	err = sink.Run(ctx, sink.Options{
 		Hangup: hangup, Log: log.Logger,
 		Load: func() (*sink.Config, error) {
 			if err := log.Reopen(); err != nil {
-				log.Warn("log file not opened anew", "err", err)
+				log.Warn("log file not reopened", "err", err)
 			}
 			return load()
 		},
@@ -80,7 +79,7 @@ func runSink(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	return err
 }
 
-// checkSink tries what the configuration says, a line for each rule.
+// checkSink checks the destinations of the configuration, one line for each rule.
 func checkSink(ctx context.Context, env *cli.Env, load func() (*sink.Config, error)) error {
 	c, err := load()
 	if err != nil {
@@ -104,27 +103,27 @@ func checkSink(ctx context.Context, env *cli.Env, load func() (*sink.Config, err
 	return nil
 }
 
-// sinkSource is a rule's position in the journal. It has a connection of its own: to
-// give up an answer that nobody takes, the connection must end.
+// sinkSource is a rule's position in the journal. It has its own connection: an answer that
+// nobody reads can be given up only by ending the connection.
 type sinkSource struct {
 	session *session
 	src     *source
-	heard   time.Time // when something came last, or the events were asked for
+	heard   time.Time // when something last came, or the events were requested
 }
 
-// silence is how long nothing may come until the events are asked for anew: the
-// daemon gives up, without a word, on who has taken nothing for a minute.
+// silence is how long nothing may come until the events are requested again: the daemon
+// silently gives up on a listener that has read nothing for a minute.
 const silence = 2 * time.Minute
 
 func newSinkSource(env *cli.Env, dial connector, r sink.Rule) *sinkSource {
 	s := &session{env: env, dial: dial}
-	q := protocol.Listen{Tags: r.Tags, Match: r.Match, Senders: r.Senders, Durable: r.Position}
+	q := brine.ListenOptions{Tags: r.Tags, Match: string(r.Match), From: r.Senders, Durable: r.Position}
 	if r.Since.All {
 		q.FromSeq = 1
 	} else if r.Since.Back > 0 {
 		q.Since = time.Now().Add(-r.Since.Back)
 	}
-	src := &source{session: s, env: env, q: q, onReady: func(protocol.Ready) error { return nil }}
+	src := &source{session: s, env: env, q: q, onReady: func(*brine.Listener) error { return nil }}
 	return &sinkSource{session: s, src: src, heard: time.Now()}
 }
 
@@ -148,44 +147,45 @@ func (s *sinkSource) Next(ctx context.Context) (lines [][]byte, passed uint64, e
 
 var errSilence = errors.New("nothing has come for a long time")
 
-// Confirm stores how far the rule is.
+// Confirm stores the position of the rule.
 func (s *sinkSource) Confirm(ctx context.Context, seq uint64) error {
-	err := s.ask(ctx, protocol.OpConfirm, protocol.Confirm{Durable: s.src.q.Durable, Seq: seq})
-	if rpc.CodeOf(err) == rpc.Usage { // the journal was begun anew; the position goes on in it
+	err := s.ask(ctx, func(c *brine.Conn) error { return c.Confirm(ctx, s.src.q.Durable, seq, "") })
+	if errors.Is(err, brine.ErrUsage) { // a new journal was started; the position continues in it
 		s.src.env.Warn(err)
 		return nil
 	}
 	return err
 }
 
-// KeepDead keeps an event as a dead letter. The command in it tells people where it
-// comes from; to retry it, it takes the --program of salt-event dead.
+// KeepDead stores an event as a dead letter. Its command shows people where it comes from; to retry
+// it, use salt-event dead with --program.
 func (s *sinkSource) KeepDead(ctx context.Context, e sink.Event, reason error) error {
-	return s.ask(ctx, protocol.OpDead, protocol.Dead{Do: protocol.DeadPut, Letter: &protocol.DeadLetter{
+	letter := brine.DeadLetter{
 		Name: s.src.q.Durable, Seq: e.Seq, Tag: e.Tag, From: e.From, Event: e.Line,
 		Command: []string{"salt-event", "sink"}, Attempts: 1, Reason: reason.Error(),
-	}})
+	}
+	return s.ask(ctx, func(c *brine.Conn) error { return c.KeepDeadLetter(ctx, letter) })
 }
 
-// ask asks on the connection that holds the position.
-func (s *sinkSource) ask(ctx context.Context, op string, in any) error {
+// ask sends a request on the connection that holds the position.
+func (s *sinkSource) ask(ctx context.Context, do func(*brine.Conn) error) error {
 	return s.again(ctx, func() error {
 		if err := s.src.open(ctx); err != nil {
 			return err
 		}
-		return s.src.conn.Ask(ctx, op, in, nil)
+		return do(s.src.conn)
 	})
 }
 
-// again does something until it succeeds, ctx ends, or it fails in a way that
-// does not go away when the daemon is back.
+// again repeats do until it succeeds, ctx ends, or it fails in a way that does not go away when
+// the daemon is back.
 func (s *sinkSource) again(ctx context.Context, do func() error) error {
 	for pauses := new(backoff.Pauses); ; {
 		err := do()
 		if err == nil {
 			return nil
 		}
-		if s.src.stream == nil || ctx.Err() == nil {
+		if s.src.listener == nil || ctx.Err() == nil {
 			s.Pause()
 		}
 		if ctx.Err() != nil {
@@ -200,16 +200,15 @@ func (s *sinkSource) again(ctx context.Context, do func() error) error {
 	}
 }
 
-// mayPass says whether err goes away by coming back: the daemon is away, another
-// sink works on the position, this connection no longer holds it.
+// mayPass reports whether reconnecting can help against err: the daemon is away, another sink
+// holds the position, or this connection no longer does.
 func mayPass(err error) bool {
-	return passing(err) || errors.Is(err, errSilence) || errors.Is(err, io.EOF) || rpc.CodeOf(err) == rpc.NotFound
+	return passing(err) || errors.Is(err, errSilence) || errors.Is(err, io.EOF) || errors.Is(err, brine.ErrNotFound)
 }
 
-// Pause gives up the connection; the next call makes another.
+// Pause closes the connection; the next call makes another.
 func (s *sinkSource) Pause() {
 	s.src.close()
-	s.src.stream = nil
 	s.session.lost(s.src.conn)
 	s.heard = time.Now()
 }

@@ -7,14 +7,13 @@ import (
 	"sync"
 	"time"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/protocol"
 )
 
-// slowWatch tells the person when whoever reads our output does not keep up, and
-// how far behind that is. Nothing is lost by that, and nothing grows: the daemon
-// stops sending, and goes on from the journal.
+// slowWatch warns when the reader of our output is too slow, and how far behind it is. Nothing
+// is lost, and no memory grows: the daemon stops sending, and continues from the journal.
 type slowWatch struct {
 	session *session
 	env     *cli.Env
@@ -22,13 +21,12 @@ type slowWatch struct {
 	ended   sync.WaitGroup
 
 	mu      sync.Mutex
-	writing time.Time // since when a write is under way; zero for none
-	last    uint64    // the sequence of what was written last
+	writing time.Time // start of the present write; zero for none
+	last    uint64    // the sequence written last
 	known   bool      // last is
 }
 
-// patience is how long one write may take before it is told; it doubles with
-// every word.
+// patience is how long one write may take before a warning; it doubles with every warning.
 const patience = 2 * time.Second
 
 func watchSlow(s *session, env *cli.Env) *slowWatch {
@@ -43,7 +41,7 @@ func (w *slowWatch) stop() {
 	w.ended.Wait()
 }
 
-// begin says that everything up to the sequence last is done.
+// begin records that everything up to the sequence last is done.
 func (w *slowWatch) begin(last uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,10 +90,11 @@ func (w *slowWatch) run(ctx context.Context) {
 func (w *slowWatch) tell(ctx context.Context, took time.Duration, last uint64, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	var end protocol.End
-	if err := w.session.ask(ctx, protocol.OpEnd, nil, &end); err != nil || !known {
+	var end uint64
+	err := w.session.ask(ctx, func(c *brine.Conn) (err error) { end, _, err = c.End(ctx); return err })
+	if err != nil || !known {
 		w.env.Warn(fmt.Errorf("nobody has read the output for %s", took.Round(time.Second)))
 		return
 	}
-	w.env.Warn(fmt.Errorf("nobody has read the output for %s: it is %d events behind", took.Round(time.Second), end.Seq-min(end.Seq, last)))
+	w.env.Warn(fmt.Errorf("nobody has read the output for %s: it is %d events behind", took.Round(time.Second), end-min(end, last)))
 }

@@ -1,58 +1,49 @@
 package saltevent
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"sync"
 	"time"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
-	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
 )
 
-// source hands out the events of one listener and comes back by itself, without a
-// gap and without a repetition, when the daemon was away.
+// source returns the events of one listener, and reconnects after the daemon was away, without
+// a gap and without duplicates.
 type source struct {
 	session *session
 	env     *cli.Env
-	q       protocol.Listen
-	onReady func(protocol.Ready) error // told once, when the listener stands
+	q       brine.ListenOptions
+	onReady func(*brine.Listener) error // called once, when the listener is ready
 
-	conn   *rpc.Conn
-	stream *rpc.Stream
-	ready  bool
-	ended  bool           // the daemon has said that this was all
-	seq    uint64         // everything up to here was handed out, or does not match
-	at     event.Position // the same of the journals of other masters
+	conn         *brine.Conn
+	listener     *brine.Listener // nil if there is none
+	ready        bool
+	seq          uint64 // everything up to here was handed out, or does not match
+	at           string // the same for the journals of other masters, see brine.ListenOptions.At
+	lost, missed uint64 // of this listener, as far as reported
 }
 
 // batch is what arrived together.
 type batch struct {
-	lines  [][]byte       // events, each one line of JSON without its end
-	passed uint64         // everything up to here is in this batch or before
-	at     event.Position // the same of the journals of other masters; nil for none
+	lines  [][]byte // events, each one line of JSON without its end
+	passed uint64   // everything up to here is in this batch or before
+	at     string   // the same for the journals of other masters; "" for none
 }
 
-// next waits for events. It returns io.EOF at the end of what was asked for.
+// next waits for events. It returns io.EOF at the end of the requested ones.
 func (s *source) next(ctx context.Context) (batch, error) {
 	for {
-		if s.ended {
-			return batch{}, io.EOF
-		}
 		err := s.open(ctx)
 		if err == nil {
-			var b []byte
-			if b, err = s.stream.Next(ctx); err == nil {
-				return s.take(b)
+			var lines [][]byte
+			if lines, err = s.listener.NextLines(ctx); err == nil {
+				return s.take(lines), nil
 			}
 		}
 		if !s.again(ctx, err) {
@@ -61,147 +52,91 @@ func (s *source) next(ctx context.Context) (batch, error) {
 	}
 }
 
-// again says whether to come back after err.
+// again reports whether to reconnect after err.
 func (s *source) again(ctx context.Context, err error) bool {
 	if !s.ready || s.session.stay || ctx.Err() != nil || !passing(err) {
 		return false
 	}
-	if errors.Is(err, rpc.ErrLost) {
+	if errors.Is(err, brine.ErrLost) {
 		s.session.lost(s.conn)
 	}
-	if s.stream != nil {
-		s.stream.Close()
-	}
-	s.stream = nil
+	s.close()
 	backoff.Sleep(ctx, firstPause)
 	return true
 }
 
-// open asks for the events if that is not done.
+// open requests the events, unless that is done.
 func (s *source) open(ctx context.Context) (err error) {
-	if s.stream != nil {
+	if s.listener != nil {
 		return nil
 	}
 	if s.conn, err = s.session.get(ctx); err != nil {
 		return err
 	}
 	q := s.q
-	q.Lines = true
 	if s.ready {
-		q.Since, q.FromSeq, q.Resume, q.At = time.Time{}, s.seq+1, true, behind(s.at)
-	}
-	stream, err := s.conn.Call(protocol.OpListen, q)
-	if err != nil {
-		return err
+		q.Since, q.FromSeq, q.Resume, q.At = time.Time{}, s.seq+1, true, s.at
 	}
 	defer s.env.Waiting(ctx, cli.Patience, func() string { return "the daemon to begin" })()
-	var ready protocol.Ready
-	if err := stream.Decode(ctx, &ready); err != nil {
-		stream.Close()
+	if s.listener, err = s.conn.Listen(ctx, q); err != nil {
+		s.listener = nil
 		return err
 	}
-	s.stream = stream
-	return s.begun(ready)
+	s.lost, s.missed = 0, 0
+	return s.begun()
 }
 
-func (s *source) begun(ready protocol.Ready) error {
-	s.warnLost(ready.Lost)
-	if ready.Ahead > 0 {
-		s.env.Warn(fmt.Errorf("this listener has heard event %d, and the journal ends with %d: it was put back from a copy, or its end is lost. All that it has is heard from its start; events may come twice, others may be missing", ready.Ahead, ready.Last))
-	}
-	s.seq = ready.Start - 1
-	for name, start := range ready.At {
-		s.pass(name, start-1)
-	}
+func (s *source) begun() error {
+	l := s.listener
+	s.warnLost()
+	s.warnAhead(l.Ahead(), l.End())
+	s.seq, s.at = l.Position(), l.Positions()
 	if s.ready {
 		return nil
 	}
 	s.ready = true
-	if len(ready.Limits) > 0 {
-		s.env.Warn(fmt.Errorf("event_acl lets you hear these tags only: %q", ready.Limits))
+	if limits := l.Limits(); len(limits) > 0 {
+		s.env.Warn(fmt.Errorf("event_acl lets you hear these tags only: %q", limits))
 	}
-	return s.onReady(ready)
+	return s.onReady(l)
 }
 
-// pass notes how far it is in the journal of another master.
-func (s *source) pass(master string, seq uint64) {
-	if s.at == nil {
-		s.at = event.Position{}
-	}
-	s.at.Pass(master, seq)
-}
-
-// behind are the sequences behind those of at.
-func behind(at event.Position) event.Position {
-	next := maps.Clone(at)
-	for name := range next {
-		next[name]++
-	}
-	return next
-}
-
-// warnLost tells the person that the journal did not keep what was still to come.
-func (s *source) warnLost(n uint64) {
-	if n > 0 {
-		s.env.Warn(fmt.Errorf("%d events were removed from the journal before this listener got them", n))
+// warnAhead warns that the journal ends before what was already received.
+func (s *source) warnAhead(ahead, end uint64) {
+	if ahead > 0 {
+		s.env.Warn(fmt.Errorf("this listener has heard event %d, and the journal ends with %d: it was put back from a copy, or its end is lost. All that it has is heard from its start; events may come twice, others may be missing", ahead, end))
 	}
 }
 
-// take splits a message into its lines.
-func (s *source) take(b []byte) (batch, error) {
-	got := batch{}
-	for len(b) > 0 {
-		line, rest, _ := bytes.Cut(b, []byte("\n"))
-		b = rest
-		if isProgress(line) {
-			var m protocol.Progress
-			if err := json.Unmarshal(line, &m); err != nil {
-				return got, fmt.Errorf("unreadable answer: %w", err)
-			}
-			if m.Master != "" {
-				s.pass(m.Master, m.Passed)
-				continue
-			}
-			s.seq, s.ended = max(s.seq, m.Passed), m.End
-			s.warnLost(m.Lost)
-			if m.Missed > 0 {
-				s.env.Warn(fmt.Errorf("%d events that are not stored, of any tag, went by unheard: the output is read too slowly", m.Missed))
-			}
-			continue
-		}
-		seq := event.SeqOf(line)
-		if seq == 0 && !s.q.Live {
-			return got, errors.New("unreadable answer: an event without its sequence")
-		}
-		if master := s.masterOf(line); master != "" {
-			s.pass(master, seq)
-		} else {
-			s.seq = max(s.seq, seq)
-		}
-		got.lines = append(got.lines, line)
+// warnLost warns about events that were lost before this listener received them.
+func (s *source) warnLost() {
+	missed := s.listener.Missed()
+	lost := s.listener.Lost() - missed
+	if lost > s.lost {
+		s.env.Warn(fmt.Errorf("%d events were removed from the journal before this listener got them", lost-s.lost))
 	}
-	got.passed, got.at = s.seq, maps.Clone(s.at)
-	return got, nil
+	if missed > s.missed {
+		s.env.Warn(fmt.Errorf("%d events that are not stored, of any tag, were missed: the output is read too slowly", missed-s.missed))
+	}
+	s.lost, s.missed = lost, missed
 }
 
-// masterOf is the journal of a line, "" for that of the daemon.
-func (s *source) masterOf(line []byte) string {
-	if !s.q.Mirrors {
-		return ""
-	}
-	return event.MasterOf(line)
+// take returns the batch for lines from the listener.
+func (s *source) take(lines [][]byte) batch {
+	s.warnLost()
+	s.seq, s.at = s.listener.Position(), s.listener.Positions()
+	return batch{lines, s.seq, s.at}
 }
-
-func isProgress(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"passed":`)) }
 
 func (s *source) close() {
-	if s.stream != nil {
-		s.stream.Close()
+	if s.listener != nil {
+		s.listener.Close()
 	}
+	s.listener = nil
 }
 
-// confirmer tells the daemon how far a durable listener has come. It never holds
-// up the listener: while one word is under way, the next one grows.
+// confirmer confirms the position of a durable listener to the daemon. It never blocks the
+// listener: while one confirmation is under way, the next one is collected.
 type confirmer struct {
 	session *session
 	name    string
@@ -211,10 +146,10 @@ type confirmer struct {
 
 	mu             sync.Mutex
 	want, have     uint64
-	wantAt, haveAt event.Position // of the journals of other masters
+	wantAt, haveAt string // of the journals of other masters
 }
 
-// newConfirmer starts to confirm; without a name there is nothing to do.
+// newConfirmer starts to confirm; without a name it does nothing.
 func newConfirmer(s *session, name string) *confirmer {
 	c := &confirmer{session: s, name: name, wake: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -225,11 +160,11 @@ func newConfirmer(s *session, name string) *confirmer {
 	return c
 }
 
-// done says that everything up to seq is done, and of other journals up to at.
-func (c *confirmer) done(seq uint64, at event.Position) {
+// done records that everything up to seq is done, and in other journals up to at.
+func (c *confirmer) done(seq uint64, at string) {
 	c.mu.Lock()
 	c.want = max(c.want, seq)
-	if at != nil {
+	if at != "" {
 		c.wantAt = at
 	}
 	c.mu.Unlock()
@@ -249,17 +184,17 @@ func (c *confirmer) run(ctx context.Context) {
 		if c.flush(ctx) == nil {
 			continue
 		}
-		// The daemon is away, or the listener has not come back to it yet.
+		// The daemon is away, or the listener has not reconnected yet.
 		if backoff.Sleep(ctx, 200*time.Millisecond) {
-			c.done(0, nil)
+			c.done(0, "")
 		}
 	}
 }
 
-// flush confirms what is done and not confirmed.
+// flush confirms what is done and not confirmed yet.
 func (c *confirmer) flush(ctx context.Context) error {
 	c.mu.Lock()
-	want, at, more := c.want, c.wantAt, c.want > c.have || !maps.Equal(c.wantAt, c.haveAt)
+	want, at, more := c.want, c.wantAt, c.want > c.have || c.wantAt != c.haveAt
 	c.mu.Unlock()
 	if !more {
 		return nil
@@ -268,7 +203,7 @@ func (c *confirmer) flush(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := conn.Ask(ctx, protocol.OpConfirm, protocol.Confirm{Durable: c.name, Seq: want, At: at}, nil); err != nil {
+	if err := conn.Confirm(ctx, c.name, want, at); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -277,11 +212,11 @@ func (c *confirmer) flush(ctx context.Context) error {
 	return nil
 }
 
-// lastWord bounds the wait for the daemon to hear the last confirmation.
+// lastWord limits the wait for the last confirmation.
 const lastWord = 5 * time.Second
 
-// stop confirms the rest and ends. Where the daemon goes away meanwhile, src listens again
-// first: only the connection that holds a position may confirm.
+// stop confirms the rest and ends. If the daemon goes away meanwhile, src first listens again:
+// only the connection that holds a position may confirm.
 func (c *confirmer) stop(src *source) error {
 	c.cancel()
 	c.stopped.Wait()

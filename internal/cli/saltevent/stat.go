@@ -11,11 +11,9 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
-	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
 )
 
 func statSpec() cli.Spec {
@@ -43,24 +41,20 @@ func stat(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	defer conn.Close()
 	s, err := askStat(ctx, env, conn)
 	if err != nil {
-		return err
+		return client.Error(err)
 	}
 	if opts.String("format") == "json" {
 		return json.NewEncoder(env.Stdout).Encode(s)
 	}
-	return writeStat(env.Stdout, s)
+	return writeStat(env.Stdout, &s)
 }
 
-func askStat(ctx context.Context, env *cli.Env, conn *rpc.Conn) (*protocol.Stat, error) {
+func askStat(ctx context.Context, env *cli.Env, conn *brine.Conn) (brine.Stat, error) {
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the daemon" })()
-	s := new(protocol.Stat)
-	if err := conn.Ask(ctx, protocol.OpStat, nil, s); err != nil {
-		return nil, client.Error(err)
-	}
-	return s, nil
+	return conn.Stat(ctx)
 }
 
-func writeStat(out io.Writer, s *protocol.Stat) error {
+func writeStat(out io.Writer, s *brine.Stat) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	j := s.Journal
 	fmt.Fprintf(w, "journal\t%d messages, %s%s\n", j.Count, size(j.Bytes), ofLimit(j))
@@ -97,13 +91,13 @@ func linked(is bool) string {
 	return "its master is away"
 }
 
-func ofLimit(j event.Extent) string {
+func ofLimit(j brine.JournalStat) string {
 	text := ""
 	if j.Limit > 0 {
 		text = " of " + size(uint64(j.Limit))
 	}
 	if j.MaxAge > 0 {
-		text += ", kept " + (time.Duration(j.MaxAge) * time.Second).String()
+		text += ", kept " + j.MaxAge.Truncate(time.Second).String()
 	}
 	return text
 }

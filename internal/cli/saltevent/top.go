@@ -14,10 +14,10 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/protocol"
 )
 
 func topSpec() cli.Spec {
@@ -34,10 +34,10 @@ func topSpec() cli.Spec {
 	}
 }
 
-// Bounds of the picture and of what is counted for it.
+// Limits of the output and of what is counted for it.
 const (
 	topLines = 10
-	topKeys  = 10_000 // tags or senders counted apart; the rest is counted together
+	topKeys  = 10_000 // tags or senders counted separately; the rest is counted together
 	topParts = 3      // parts of a tag that count
 )
 
@@ -77,8 +77,8 @@ func top(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		case <-ctx.Done():
 			return client.Error(context.Cause(ctx))
 		}
-		var stat protocol.Stat
-		if err := s.ask(ctx, protocol.OpStat, nil, &stat); err != nil {
+		var stat brine.Stat
+		if err := s.ask(ctx, func(c *brine.Conn) (err error) { stat, err = c.Stat(ctx); return err }); err != nil {
 			return err
 		}
 		if err := draw(env, &stat, c.take(), every); err != nil {
@@ -100,7 +100,7 @@ type tally struct {
 }
 
 func (c *counter) listen(ctx context.Context, env *cli.Env, s *session) error {
-	src := &source{session: s, env: env, onReady: func(protocol.Ready) error { return nil }}
+	src := &source{session: s, env: env, onReady: func(*brine.Listener) error { return nil }}
 	defer src.close()
 	for {
 		got, err := src.next(ctx)
@@ -140,7 +140,7 @@ func bump(m map[string]int, key string) {
 	m[key]++
 }
 
-// take returns the counts and begins anew.
+// take returns the counts and resets them.
 func (c *counter) take() tally {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +150,7 @@ func (c *counter) take() tally {
 }
 
 // draw writes one picture.
-func draw(env *cli.Env, s *protocol.Stat, t tally, every time.Duration) error {
+func draw(env *cli.Env, s *brine.Stat, t tally, every time.Duration) error {
 	var b bytes.Buffer
 	if env.StdoutTTY {
 		b.WriteString("\x1b[H\x1b[2J")

@@ -12,7 +12,6 @@ import (
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -42,15 +41,15 @@ func printToken(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	}
 	defer conn.Close()
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the daemon" })()
-	var end protocol.End
-	if err := conn.Ask(ctx, protocol.OpEnd, nil, &end); err != nil {
+	seq, at, err := conn.End(ctx)
+	if err != nil {
 		return client.Error(err)
 	}
-	if len(end.At) > 0 { // other journals are mirrored there
-		_, err = fmt.Fprintln(env.Stdout, end.At)
+	if at != "" { // other journals are mirrored there
+		_, err = fmt.Fprintln(env.Stdout, at)
 		return err
 	}
-	_, err = fmt.Fprintln(env.Stdout, end.Seq)
+	_, err = fmt.Fprintln(env.Stdout, seq)
 	return err
 }
 
@@ -81,13 +80,15 @@ func wait(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return cli.Usagef("options --since-now and --since exclude each other")
 	case token != "":
 		seq, err := strconv.ParseUint(token, 10, 64)
-		at, notAt := event.ReadPosition(token)
+		_, notAt := event.ReadPosition(token)
 		if err != nil && notAt != nil {
 			return cli.Usagef("option --since-now: %q is no token of salt-event token", token)
 		}
-		c.q.Since, c.q.At = time.Time{}, behind(at)
+		c.q.Since = time.Time{}
 		if err == nil {
 			c.q.FromSeq = seq + 1
+		} else {
+			c.q.At = token
 		}
 	}
 	return c.print(ctx, env, opts, 1)

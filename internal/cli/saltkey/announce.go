@@ -11,13 +11,12 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// announceTime bounds how long a master may take to note who decides.
+// announceTime limits how long a master may take to record who decides.
 const announceTime = 2 * time.Second
 
-// introduce connects to a running master, so that its audit log can say who
-// decided about a key: a file that was moved does not. It comes before the rights
-// of root are given up, for the kernel names the user of the connection. Without
-// a master there is nobody to tell.
+// introduce connects to a running master, so that its audit log can say who decided about a
+// key: a moved file does not show that. It happens before root's rights are given up, since the
+// kernel names the user of the connection. Without a running master, nothing is announced.
 func (t *tool) introduce() {
 	conn, err := rpc.DialBySudo(filepath.Join(t.cfg.SockDir, client.MasterSocket), t.env.Getenv("SUDO_USER"))
 	if err == nil {
@@ -25,8 +24,8 @@ func (t *tool) introduce() {
 	}
 }
 
-// announce tells the master what is about to happen to keys. That it does not
-// listen keeps nothing from happening; its audit log then names the directory alone.
+// announce tells the master what is about to happen to keys. A failure does not prevent it; the
+// audit log then names the directory only.
 func (t *tool) announce(ctx context.Context, act string, entries []pki.Entry) {
 	if t.master == nil || len(entries) == 0 {
 		return

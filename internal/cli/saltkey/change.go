@@ -14,12 +14,12 @@ import (
 
 // verb is one of the three decisions about keys.
 type verb struct {
-	act       string // as the master's events name it
-	option    string // names the keys; with "-all" behind it stands for all
+	act       string // its name in the master's events
+	option    string // the option that names the keys; with "-all" appended, the one for all
 	done      string // "accepted"
-	byDefault bool   // what Enter answers to the question
+	byDefault bool   // what Enter means
 	apply     func(keys, pki.Entry) error
-	states    func(t *tool) []pki.State // where patterns without fingerprint look
+	states    func(t *tool) []pki.State // the states that patterns without a fingerprint match
 }
 
 var (
@@ -28,8 +28,8 @@ var (
 	deletion = verb{"delete", "delete", "deleted", false, keys.Delete, func(*tool) []pki.State { return pki.AllStates() }}
 )
 
-// acceptStates has denied keys only by their own option: whose id is taken by
-// another must not slip in with the rest.
+// acceptStates includes denied keys only with their own option: a key whose id belongs to
+// another key must not be accepted with the rest by accident.
 func acceptStates(t *tool) []pki.State {
 	states := []pki.State{pki.Pending}
 	if t.opts.Bool("include-rejected") || t.opts.Bool("include-all") {
@@ -52,8 +52,8 @@ func rejectStates(t *tool) []pki.State {
 	return states
 }
 
-// runNamed decides about the keys that the option names. If one of the names
-// matches nothing, nothing is changed.
+// runNamed decides about the keys that the option names. If one of the names matches nothing,
+// nothing is changed.
 func (v verb) runNamed(ctx context.Context, t *tool) error {
 	patterns, err := pki.ParsePatterns(t.opts.StringSlice(v.option), t.hash)
 	if err != nil {
@@ -70,10 +70,10 @@ func (v verb) runNamed(ctx context.Context, t *tool) error {
 	return v.decide(ctx, t, store, chosen)
 }
 
-// maxElsewhere is how many keys in other states a hint names.
+// maxElsewhere is how many keys in other states a hint lists.
 const maxElsewhere = 3
 
-// whereElse adds to a pattern's lack of a match what matches in other states.
+// whereElse adds to a pattern without a match what it matches in other states.
 func whereElse(err error) error {
 	var none *pki.NoMatchError
 	if !errors.As(err, &none) || len(none.Elsewhere) == 0 {
@@ -90,8 +90,8 @@ func whereElse(err error) error {
 	return salt.WithHint(err, strings.Join(list, ", ")+"; the options --include-accepted, --include-rejected and --include-denied widen the choice")
 }
 
-// runAll decides about all keys in question. That there are none is no error: a
-// script may ask again and again.
+// runAll decides about all keys of the states. If there are none, that is not an error: a
+// script may repeat it.
 func (v verb) runAll(ctx context.Context, t *tool) error {
 	store, entries, err := t.entries()
 	if err != nil {
@@ -105,7 +105,7 @@ func (v verb) runAll(ctx context.Context, t *tool) error {
 	return v.decide(ctx, t, store, chosen)
 }
 
-// decide asks, does it, and tells what was done.
+// decide asks, carries it out, and prints what was done.
 func (v verb) decide(ctx context.Context, t *tool, store keys, chosen []pki.Entry) error {
 	if err := v.checkConflicts(chosen); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (v verb) decide(ctx context.Context, t *tool, store keys, chosen []pki.Entr
 	return err
 }
 
-// checkConflicts refuses to accept two keys for one id, before any is.
+// checkConflicts refuses to accept two keys for one id, before any is accepted.
 func (v verb) checkConflicts(chosen []pki.Entry) error {
 	if v.done == accept.done && severalKeys(chosen) {
 		return salt.WithHint(errors.New("two of these keys have the same id, which can have one accepted key only"),
@@ -136,9 +136,8 @@ func (v verb) checkConflicts(chosen []pki.Entry) error {
 	return nil
 }
 
-// confirm shows what is going to happen and asks for consent, unless -y has
-// given it. The list goes to standard error where standard output is for the
-// result alone.
+// confirm shows what is going to happen and asks, unless -y is given. If standard output is for
+// the result only, the list goes to standard error.
 func (v verb) confirm(ctx context.Context, t *tool, chosen []pki.Entry) (bool, error) {
 	intro := fmt.Sprintf("The following keys are going to be %s:", v.done)
 	list, err := t.keyList(chosen)
@@ -174,8 +173,8 @@ func (v verb) carryOut(t *tool, store keys, chosen []pki.Entry) (done []pki.Entr
 	return done, cli.Exit(failed)
 }
 
-// result is what programs get to see: the keys by their new state, as Salt's
-// wheel functions return it; deleted ones by the state that they had.
+// result is the result for programs: the keys by their new state, as Salt's wheel functions
+// return it; deleted ones by their old state.
 func (v verb) result(t *tool, done []pki.Entry) map[string]any {
 	moved := slices.Clone(done)
 	for i := range moved {

@@ -7,7 +7,7 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 )
 
-// complete knows the ids of keys, for whoever may read the key directory.
+// complete completes the ids of keys, for users who may read the key directory.
 func complete(_ context.Context, env *cli.Env, c cli.Completion) []string {
 	switch c.Flag {
 	case "list":

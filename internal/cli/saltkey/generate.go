@@ -12,8 +12,8 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// generate makes the key pair that --gen-keys names. One that is there already
-// is left as it is, so that a script may ask again.
+// generate makes the key pair that --gen-keys names. An existing pair is left unchanged, so
+// that a script may repeat the call.
 func generate(_ context.Context, t *tool) error {
 	name, dir := t.opts.String("gen-keys"), t.opts.String("gen-keys-dir")
 	if _, err := salt.ParseMinionID(name); err != nil { // it becomes a file name
@@ -48,14 +48,14 @@ func makePair(dir, name, private string, kind pki.KeyType, bits int) (key *pki.P
 	if key, err = pki.Generate(kind, bits); err != nil {
 		return nil, false, err
 	}
-	if err = key.WritePair(dir, name); errors.Is(err, fs.ErrExist) { // somebody was faster
+	if err = key.WritePair(dir, name); errors.Is(err, fs.ErrExist) { // another process was faster
 		key, err = pki.LoadPrivate(private)
 		return key, false, err
 	}
 	return key, err == nil, err
 }
 
-// keyKind returns what kind of key to make. A size asks for RSA.
+// keyKind returns what kind of key to make. With a size it is RSA.
 func (t *tool) keyKind() (kind pki.KeyType, bits int, err error) {
 	kind, bits = pki.KeyType(t.cfg.KeyType), t.opts.Int("keysize")
 	if t.opts.IsSet("keysize") {

@@ -13,7 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// entries returns all keys, and warns of files that are none.
+// entries returns all keys, and warns about files that are not keys.
 func (t *tool) entries() (keys, []pki.Entry, error) {
 	store, err := t.openKeys()
 	if err != nil {
@@ -29,7 +29,7 @@ func (t *tool) entries() (keys, []pki.Entry, error) {
 	return store, entries, nil
 }
 
-// list prints the ids by state, with -v what is known of the keys.
+// list prints the ids by state, with -v also details of the keys.
 func list(_ context.Context, t *tool) error {
 	states := pki.AllStates()
 	if arg := t.opts.String("list"); t.opts.IsSet("list") && arg != "all" {
@@ -64,9 +64,9 @@ func parseState(arg string) (pki.State, error) {
 	return s, nil
 }
 
-// describe is what -v shows of a key: for programs by name, for people in a line.
+// describe is what -v shows of a key: fields for programs, one line for people.
 func (t *tool) describe(e pki.Entry) any {
-	if e.Modified.IsZero() { // a master does not tell
+	if e.Modified.IsZero() { // a master does not report it
 		if t.forPeople() {
 			return t.fingerprint(e.Key)
 		}
@@ -82,19 +82,19 @@ func (t *tool) describe(e pki.Entry) any {
 	}
 }
 
-// finger prints fingerprints: of the keys that are named, or all of them. The
-// master's own keys can be named, too, by their files.
+// finger prints fingerprints of the named keys, or of all. The master's own keys can be named
+// by their files.
 func finger(_ context.Context, t *tool) error {
 	return t.look("finger", t.ownKeys(), func(e pki.Entry) any { return t.bareFingerprint(e.Key) })
 }
 
-// printKeys prints keys as PEM: those that are named, or all of them.
+// printKeys prints the named keys as PEM, or all.
 func printKeys(_ context.Context, t *tool) error {
 	return t.look("print", nil, func(e pki.Entry) any { return string(e.Key.PEM()) })
 }
 
-// look prints something about own and the minions' keys: about those that the
-// option names, or if it has no value, about all.
+// look prints what describe returns for own and the minions' keys: for those that the option
+// names or, if it has no value, for all.
 func (t *tool) look(option string, own []pki.Entry, describe func(pki.Entry) any) error {
 	patterns, err := pki.ParsePatterns(t.opts.StringSlice(option), t.hash)
 	if err != nil {
@@ -113,15 +113,14 @@ func (t *tool) look(option string, own []pki.Entry, describe func(pki.Entry) any
 	return t.show(t.details(entries, describe))
 }
 
-// ownKeys returns those of the master's keys that exist, under the names of
-// their files.
+// ownKeys returns the master's keys that exist, under the names of their files.
 //
-// For the private key finger shows the fingerprint of its public half, so that
-// the two lines agree if the files belong together. Salt hashes the secret there.
+// For the private key, finger shows the fingerprint of its public key, so the two lines are
+// equal if the files belong together. Salt hashes the secret there.
 func (t *tool) ownKeys() []pki.Entry {
 	var own []pki.Entry
 	if t.remote != nil {
-		return nil // they are the master's affair
+		return nil // only the master has them
 	}
 	for _, name := range []string{"master.pem", "master.pub"} {
 		file := filepath.Join(t.cfg.PKIDir, name)
@@ -130,7 +129,7 @@ func (t *tool) ownKeys() []pki.Entry {
 		case err == nil:
 			own = append(own, pki.Entry{ID: salt.MinionID(name), State: local, Key: key, Path: file})
 		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission):
-			t.env.Warn(err) // without permission there is more to say later
+			t.env.Warn(err) // without permission, a later error says more
 		}
 	}
 	return own

@@ -7,15 +7,13 @@ import (
 	"slices"
 	"strings"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli/client"
-	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/pki"
-	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// keys is where the keys of minions are: the key directory, or behind a master.
+// keys is the store of minion keys: the key directory, or a master.
 type keys interface {
 	List() ([]pki.Entry, []pki.Problem, error)
 	Accept(pki.Entry) error
@@ -23,15 +21,15 @@ type keys interface {
 	Delete(pki.Entry) error
 }
 
-// remote are the keys of a master, which one asks for each thing as a user who may not
-// read them: by its wheel functions, each of which the user must be allowed.
+// remote are the keys of a master, for users who may not read the key directory. Each operation
+// is a wheel function that the user must be allowed to run.
 type remote struct {
-	ctx  context.Context // of the one command that this serves
-	conn *rpc.Conn
+	ctx  context.Context // of the one command that this is for
+	conn *brine.Conn
 }
 
-// reach connects to the master, whose rules then say what may be done. Without a login,
-// and without a master, it tells why the files are closed.
+// reach connects to the master, which then decides what is allowed. Without a login, or without
+// a master, it returns why the files cannot be read.
 func (t *tool) reach(ctx context.Context, login *client.Login) error {
 	err := t.dial(ctx, login)
 	if login == nil && client.NobodyListens(err) {
@@ -40,7 +38,7 @@ func (t *tool) reach(ctx context.Context, login *client.Login) error {
 	return err
 }
 
-// dial logs in at the master, where a login is asked for.
+// dial connects to the master, and logs in if a login is given.
 func (t *tool) dial(ctx context.Context, login *client.Login) error {
 	conn, err := client.Connect(ctx, t.env, t.opts, t.cfg, login)
 	if err != nil {
@@ -51,25 +49,15 @@ func (t *tool) dial(ctx context.Context, login *client.Login) error {
 }
 
 // run runs a wheel function.
-func (r *remote) run(fun salt.Function, args ...any) (any, error) {
-	stream, err := r.conn.Call(protocol.OpRun, protocol.Run{Wheel: true, Command: job.Command{Function: fun, Args: args}})
+func (r *remote) run(fun string, args ...any) (any, error) {
+	res, err := r.conn.WheelResult(r.ctx, brine.Call(fun, args...))
 	if err != nil {
 		return nil, client.Error(err)
 	}
-	defer stream.Close()
-	var start protocol.RunStart
-	var result protocol.RunResult
-	if err := cmp.Or(stream.Decode(r.ctx, &start), stream.Decode(r.ctx, &result)); err != nil {
-		return nil, client.Error(err)
-	}
-	if result.Error != "" {
-		return nil, client.Failed(result)
-	}
-	return result.Return.V, nil
+	return res.Value()
 }
 
-// List returns the keys of the master: by key.key_str, which fails where there is
-// none.
+// List returns the keys of the master. It uses key.key_str, which fails if there is no key.
 func (r *remote) List() ([]pki.Entry, []pki.Problem, error) {
 	ids, err := r.run("key.list_all")
 	if err != nil {
@@ -110,8 +98,8 @@ func isEmpty(sections any) bool {
 	return true
 }
 
-// remoteEntry reads a key as key.key_str shows it: with the fingerprint behind the
-// id where the id has several.
+// remoteEntry parses a key as key.key_str shows it: with the fingerprint after the id if the id
+// has several.
 func remoteEntry(s pki.State, label string, text any) (pki.Entry, error) {
 	b, _ := text.(string)
 	key, err := pki.ParsePublic([]byte(b))
@@ -122,7 +110,7 @@ func remoteEntry(s pki.State, label string, text any) (pki.Entry, error) {
 	return pki.Entry{ID: id, State: s, Key: key}, err
 }
 
-// name names one key, whatever its state.
+// name names exactly one key, whatever its state.
 func name(e pki.Entry) string { return string(e.ID) + "@SHA256:" + e.Key.SHA256() }
 
 // Accept implements keys.
@@ -134,7 +122,7 @@ func (r *remote) Reject(e pki.Entry) error { return r.change("key.reject", e) }
 // Delete implements keys.
 func (r *remote) Delete(e pki.Entry) error { return r.change("key.delete", e) }
 
-func (r *remote) change(fun salt.Function, e pki.Entry) error {
+func (r *remote) change(fun string, e pki.Entry) error {
 	_, err := r.run(fun, name(e))
 	return err
 }

@@ -2,9 +2,9 @@
 // and prints the keys of minions, makes key pairs, and makes and checks the
 // signature of the master's public key.
 //
-// It works on the key directory itself and needs no master to run; a running
-// one sees each change at once. It tells that one who decides, for the audit
-// log, and asks it for nothing, unless for a user of external_auth.
+// It works on the key directory itself and needs no running master; a running one sees each
+// change at once. It tells the master who decides, for the audit log; it asks the master for
+// keys only for a user of external_auth.
 package saltkey
 
 import (
@@ -29,8 +29,8 @@ const (
 	groupMake   = "Make keys and signatures"
 )
 
-// actions are what the program can do, by the option that asks for it, in the
-// order of -h. One command line asks for one of them.
+// actions are the actions of the program, by their options, in the order of -h. A command line
+// asks for one of them.
 var actions = []struct {
 	option string
 	run    func(ctx context.Context, t *tool) error
@@ -55,7 +55,7 @@ var actions = []struct {
 // Run is the program.
 func Run(ctx context.Context, env *cli.Env) int { return env.Run(ctx, spec()) }
 
-// spec is made anew for each run: its flags keep what they parsed.
+// spec is made for each run: its flags store what they parsed.
 func spec() cli.Spec {
 	return cli.Spec{
 		Synopsis: []string{
@@ -73,8 +73,11 @@ func spec() cli.Spec {
 			"salt-key -d 'web1@SHA256:0f:5b:13:aa' -y",
 			"salt-key --gen-signature --auto-create",
 		},
-		Flags:    slices.Concat(lookFlags(), changeFlags(), makeFlags(), client.MasterFlags(), client.LoginFlags()),
-		Ignored:  []string{"rotate-aes-key=", "preserve-minions"},
+		Flags: slices.Concat(lookFlags(), changeFlags(), makeFlags(), client.MasterFlags(), client.LoginFlags()),
+		Ignored: []string{
+			"rotate-aes-key=: minions share no key, and one that is deleted or rejected is disconnected at once",
+			"preserve-minions: what the master knows of a minion goes with its last key",
+		},
 		Refused:  []cli.Refusal{cli.RefuseUser()},
 		Output:   true,
 		Complete: complete,
@@ -159,7 +162,7 @@ func makeFlags() []urcli.Flag {
 	}
 }
 
-// run does the one thing that is asked for.
+// run carries out the one action of the command line.
 func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	do := list
 	var asked []string
@@ -202,7 +205,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if changesKeys(asked) {
 		t.introduce()
 	}
-	if !opts.IsSet("gen-keys") { // that pair is for whoever asks for it
+	if !opts.IsSet("gen-keys") { // that pair belongs to the caller
 		if err := t.becomeMasterUser(); err != nil {
 			return err
 		}
@@ -210,14 +213,14 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	return errors.Join(do(ctx, t), t.close())
 }
 
-// changesKeys says whether the option asks for a decision about keys.
+// changesKeys reports whether the option decides about keys.
 func changesKeys(asked []string) bool {
 	return slices.ContainsFunc([]verb{accept, reject, deletion}, func(v verb) bool {
 		return slices.Contains(asked, "--"+v.option) || slices.Contains(asked, "--"+v.option+"-all")
 	})
 }
 
-// forMaster refuses what is done with files of this machine only.
+// forMaster refuses actions on files of this machine, which a master cannot do.
 func forMaster(asked []string) error {
 	if len(asked) == 1 && (strings.HasPrefix(asked[0], "--gen-") || asked[0] == "--verify-signature") {
 		return cli.Usagef("%s works on files and takes no --auth", asked[0])
@@ -225,9 +228,9 @@ func forMaster(asked []string) error {
 	return nil
 }
 
-// checkWords refuses words that are no options: in Salt they pass unseen, and a
-// forgotten option makes "salt-key web1" a list of all keys. After -F the words
-// master and all may follow, as many instructions have it.
+// checkWords refuses words that are not options: in Salt they are ignored, and with a forgotten
+// option "salt-key web1" lists all keys. After -F the words master and all may follow, as in
+// many instructions.
 func checkWords(opts *urcli.Context) error {
 	for _, word := range opts.Args().Slice() {
 		if opts.Bool("finger-all") && (word == "master" || word == "all") {

@@ -200,8 +200,8 @@ func TestUsageErrors(t *testing.T) {
 		{"second word", []string{"-y", "-a", "web1", "web2"}, `salt-key: error: unexpected argument "web2"\n.*`},
 		{"two actions", []string{"-y", "-a", "web1", "-d", "web1"}, `salt-key: error: --accept and --delete do not go together\n`},
 		{"lost value", []string{"-a", "-y"}, `salt-key: error: -a option requires an argument\n.*`},
-		{"empty value", []string{"-y", "-a", ""}, `salt-key: error: "" is no id and no pattern of ids\n`},
-		{"empty word between commas", []string{"-y", "-d", "web1,,web2"}, `salt-key: error: "" is no id.*`},
+		{"empty value", []string{"-y", "-a", ""}, `salt-key: error: "" is neither an id nor a pattern of ids\n`},
+		{"empty word between commas", []string{"-y", "-d", "web1,,web2"}, `salt-key: error: "" is neither an id.*`},
 		{"short fingerprint", []string{"-y", "-a", "web1@SHA256:0f:5b"}, `.*error: key "web1@SHA256:0f:5b": .*first 8 hex digits.*`},
 		{"fingerprint that is none", []string{"-y", "-a", "web1@SHA256:hello world"}, `.*first 8 hex digits.*`},
 		{"small RSA key", []string{"--gen-keys=x", "--keysize=1024"}, `salt-key: error: the minimum value for keysize is 2048\n`},
@@ -496,7 +496,7 @@ func TestMissingDirectories(t *testing.T) {
 	if _, err := os.Stat(m.pki); err == nil {
 		t.Error("looking made the directory")
 	}
-	runIn(filepath.Join(m.conf, "nosuch"), "", "-L").want(t, cli.Failed, nothing, `salt-key: error: .*nosuch.*`)
+	runIn(filepath.Join(m.conf, "nosuch"), "", "-L").want(t, cli.Usage, nothing, `salt-key: error: .*nosuch.*`)
 }
 
 func TestUnreadableDirectories(t *testing.T) {
@@ -525,8 +525,8 @@ func TestStateDirectoriesMayBeMissing(t *testing.T) {
 
 func TestIgnoredOptions(t *testing.T) {
 	m := newMaster(t)
-	m.run("", "--rotate-aes-key", "True", "--preserve-minions", "-l", "un").want(t, cli.OK, lines("Unaccepted Keys:"),
-		`salt-key: note: --rotate-aes-key has no effect in Brine\nsalt-key: note: --preserve-minions has .*`)
+	m.run("", "--rotate-aes-key", "True", "--preserve-minions=true", "-l", "un").want(t, cli.OK, lines("Unaccepted Keys:"),
+		`salt-key: note: --rotate-aes-key has no effect in Brine: minions share no key.*\nsalt-key: note: --preserve-minions has .*: what the master knows .*`)
 	m.run("", "-u", "root", "-l", "un").want(t, cli.Usage, nothing, `salt-key: error: --user: a program runs as who starts it.*\nsalt-key: hint: 'sudo -u USER .*`)
 }
 
@@ -658,7 +658,7 @@ func TestSignatureOptions(t *testing.T) {
 		"none is made there":       {[]string{"--priv", "/nonexist.pem", "--auto-create"}, `.*private key /nonexist.pem: no such file.*`},
 		"no public key":            {[]string{"--pub", "/nonexist.pub"}, `.*public key /nonexist.pub: no such file.*`},
 		"private key to be signed": {[]string{"--pub", filepath.Join(m.pki, "other.pem")}, `.*it is a private key where a public one belongs.*`},
-		"path is a file":           {[]string{"--signature-path", file}, `.*is no directory\nsalt-key: hint: --signature-path names the directory.*`},
+		"path is a file":           {[]string{"--signature-path", file}, `.*is not a directory\nsalt-key: hint: --signature-path names the directory.*`},
 		"path is missing":          {[]string{"--signature-path", dir + "/x"}, `.*no such file or directory\nsalt-key: hint: --signature-path.*`},
 	}
 	for name, tt := range tests {

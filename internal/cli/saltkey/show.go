@@ -8,8 +8,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// local is the state of the master's own keys, which finger shows beside those
-// of the minions.
+// local is the state of the master's own keys, which finger shows beside those of the minions.
 const local pki.State = -1
 
 func sectionName(s pki.State) string {
@@ -19,9 +18,9 @@ func sectionName(s pki.State) string {
 	return s.Section()
 }
 
-// labels returns for each entry the text that names it on the command line: the
-// id, or the id and the fingerprint if several of the entries would else have
-// the same label. Under headings an id may stand once for each state.
+// labels returns for each entry the text that names it on the command line: the id, or id and
+// fingerprint if several entries would otherwise have the same label. Under headings, an id may
+// occur once for each state.
 func (t *tool) labels(entries []pki.Entry, underHeadings bool) []string {
 	type place struct {
 		id    salt.MinionID
@@ -47,7 +46,7 @@ func (t *tool) labels(entries []pki.Entry, underHeadings bool) []string {
 	return labels
 }
 
-// fingerprint returns a key's fingerprint with the name of its hash before it.
+// fingerprint returns a key's fingerprint, prefixed with the name of its hash.
 func (t *tool) fingerprint(key pki.PublicKey) string {
 	return strings.ToUpper(t.hash) + ":" + t.bareFingerprint(key)
 }
@@ -57,7 +56,7 @@ func (t *tool) bareFingerprint(key pki.PublicKey) string {
 	return finger
 }
 
-// severalKeys tells whether some id has more than one key.
+// severalKeys reports whether some id has more than one key.
 func severalKeys(entries []pki.Entry) bool {
 	seen := map[salt.MinionID]bool{}
 	for _, e := range entries {
@@ -69,8 +68,8 @@ func severalKeys(entries []pki.Entry) bool {
 	return false
 }
 
-// idLists returns the entries as lists of labels by state. States without an
-// entry are there if wanted.
+// idLists returns the entries as lists of labels by state. Wanted states without an entry have
+// an empty list.
 func (t *tool) idLists(entries []pki.Entry, wanted []pki.State) map[string]any {
 	data := map[string]any{}
 	for _, s := range wanted {
@@ -84,7 +83,7 @@ func (t *tool) idLists(entries []pki.Entry, wanted []pki.State) map[string]any {
 	return data
 }
 
-// details returns what describe says about the entries, by state and label.
+// details returns the results of describe for the entries, by state and label.
 func (t *tool) details(entries []pki.Entry, describe func(pki.Entry) any) map[string]any {
 	data := map[string]any{}
 	for i, label := range t.labels(entries, true) {
@@ -97,10 +96,10 @@ func (t *tool) details(entries []pki.Entry, describe func(pki.Entry) any) map[st
 	return data
 }
 
-// keyList returns the list of entries for people, whatever the form of results.
+// keyList returns the list of entries for people, whatever --out says.
 func (t *tool) keyList(entries []pki.Entry) (string, error) {
 	style := t.style
-	style.Color = style.Color && t.forPeople() // else it goes to standard error
+	style.Color = style.Color && t.forPeople() // otherwise it goes to standard error
 	o, err := output.New(textForm, style)
 	if err != nil {
 		return "", err

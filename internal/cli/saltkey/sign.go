@@ -13,11 +13,11 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// sha1Algorithm is the signing_algorithm under which Salt's signatures count.
+// sha1Algorithm is the signing_algorithm with which Salt's signatures are accepted.
 const sha1Algorithm = "PKCS1v15-SHA1"
 
-// signature is what --gen-signature and --verify-signature are about: a master's
-// public key, the key that signs it, and the file that holds the result.
+// signature is the signature that --gen-signature and --verify-signature handle: a master's
+// public key, the key that signs it, and the file with the result.
 type signature struct {
 	file   string
 	signed named
@@ -30,15 +30,10 @@ type named struct {
 	key  pki.PublicKey
 }
 
-// sign makes the signature of the master's public key. One that is there and
-// valid is left; any other is replaced only with --force, since minions may be
-// waiting for exactly that one.
+// sign makes the signature of the master's public key. A valid one is left unchanged; any other
+// is replaced only with --force, since minions may be waiting for exactly that one.
 func sign(_ context.Context, t *tool) error {
-	file, err := t.signatureFile()
-	if err != nil {
-		return err
-	}
-	signed, err := t.signedKey()
+	file, signed, err := t.toSign()
 	if err != nil {
 		return err
 	}
@@ -60,6 +55,15 @@ func sign(_ context.Context, t *tool) error {
 		return explain(err)
 	}
 	return t.tellSignature(s, created, written)
+}
+
+// toSign returns the file of the signature, and the key to sign.
+func (t *tool) toSign() (file string, signed named, err error) {
+	if file, err = t.signatureFile(); err != nil {
+		return "", signed, err
+	}
+	signed, err = t.signedKey()
+	return file, signed, err
 }
 
 // writeSignature writes the file of s unless it is valid already.
@@ -108,11 +112,7 @@ func (t *tool) nameAndFinger(n named) map[string]any {
 
 // verifySignature checks the file that sign makes.
 func verifySignature(_ context.Context, t *tool) error {
-	file, err := t.signatureFile()
-	if err != nil {
-		return err
-	}
-	signed, err := t.signedKey()
+	file, signed, err := t.toSign()
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func verifySignature(_ context.Context, t *tool) error {
 	return t.tell("The signature is valid: %s\n%s", s.file, t.keysOf(s))
 }
 
-// check reads the file of s and returns nil if it holds the signature of s.
+// check reads the file of s and returns nil if it contains the signature of s.
 func (t *tool) check(s signature) error {
 	text, err := os.ReadFile(s.file)
 	if err != nil {
@@ -167,13 +167,13 @@ func (t *tool) signatureFile() (string, error) {
 	case err != nil:
 		return "", explain(fmt.Errorf("key directory %s: %w", dir, errors.Unwrap(err)))
 	case !info.IsDir():
-		return "", salt.WithHint(fmt.Errorf("%s is no directory", dir),
+		return "", salt.WithHint(fmt.Errorf("%s is not a directory", dir),
 			fmt.Sprintf("--signature-path names the directory in which %s is or will be", t.cfg.MasterPubkeySignature))
 	}
 	return filepath.Join(dir, t.cfg.MasterPubkeySignature), nil
 }
 
-// signedKey returns the public key that the signature is about.
+// signedKey returns the public key to be signed.
 func (t *tool) signedKey() (named, error) {
 	file := t.opts.String("pub")
 	if file == "" {
@@ -193,8 +193,8 @@ func (t *tool) signingFile() string {
 	return filepath.Join(t.cfg.PKIDir, t.cfg.MasterSignKeyName+".pem")
 }
 
-// signingKey loads the private key that signs; with --auto-create it makes the
-// pair in pki_dir if it is missing there.
+// signingKey loads the private key that signs. With --auto-create it makes the pair in pki_dir
+// if it is missing.
 func (t *tool) signingKey() (key *pki.PrivateKey, created bool, err error) {
 	key, err = pki.LoadPrivate(t.signingFile())
 	missing := errors.Is(err, fs.ErrNotExist)
@@ -222,9 +222,9 @@ func (t *tool) verifyingFile() string {
 	return filepath.Join(t.cfg.PKIDir, t.cfg.MasterSignKeyName+".pub")
 }
 
-// signedElsewhere returns the signature that is there already, with --auto-create on
-// a master that has only the public half of the signing pair: where that signature is
-// good, nothing is missing, and the private half is on another machine.
+// signedElsewhere returns the existing signature, with --auto-create on a master that has only
+// the public key of the signing pair: if the signature is valid, nothing is missing, and the
+// private key is on another machine.
 func (t *tool) signedElsewhere(file string, signed named) (signature, bool) {
 	if !t.opts.Bool("auto-create") || t.opts.IsSet("priv") {
 		return signature{}, false
@@ -240,8 +240,8 @@ func (t *tool) signedElsewhere(file string, signed named) (signature, bool) {
 	return s, t.check(s) == nil
 }
 
-// setAside makes room for a new signing pair where the public half of one is left
-// over, which nobody can sign for any more. It is kept, since minions have it.
+// setAside makes room for a new signing pair if a public key without its private key exists,
+// for which nothing can be signed any more. It is kept, since minions have it.
 func (t *tool) setAside() error {
 	file := t.verifyingFile()
 	err := os.Rename(file, file+".old")
@@ -254,8 +254,8 @@ func (t *tool) setAside() error {
 	return err
 }
 
-// verifyingKey returns the public half of the signing key: from its own file,
-// which is what minions have, or from the private key that --priv names.
+// verifyingKey returns the public key of the signing pair: from its own file, which is what
+// minions have, or from the private key that --priv names.
 func (t *tool) verifyingKey() (named, error) {
 	if t.opts.IsSet("priv") {
 		key, err := pki.LoadPrivate(t.signingFile())

@@ -27,19 +27,19 @@ type tool struct {
 	env  *cli.Env
 	opts *urcli.Context
 	cfg  *config.Master
-	hash string // of fingerprints
+	hash string // for fingerprints
 
-	master *rpc.Conn // to tell who decides; nil without one
-	remote *remote   // the keys behind a master, for who may not read them; nil for the key directory
-	closed error     // why this user may not read the key directory; nil who may
+	master *rpc.Conn // to announce decisions to; nil if none runs
+	remote *remote   // the keys of a master, for users who may not read them; nil for the key directory
+	closed error     // why this user may not read the key directory; nil if they may
 
 	form  string // outputter for results
 	style output.Options
 	out   io.WriteCloser // nil until something is written
 }
 
-// textForm is the outputter for people, with Salt's headings. Notes and
-// questions accompany it; other forms have standard output to themselves.
+// textForm is the outputter for people, with Salt's headings. Notes and questions go with it on
+// standard output; with other outputters only the result does.
 const textForm = "key"
 
 // newTool reads the configuration and checks the options that all actions have.
@@ -47,15 +47,18 @@ const textForm = "key"
 func newTool(env *cli.Env, opts *urcli.Context) (*tool, error) {
 	load := config.Options{
 		ConfigDir: explicitConfigDir(env, opts),
-		// Anybody may make a key pair, of the default type. Elsewhere the
-		// default would be the wrong directory.
+		// Everybody may make a key pair, of the default type. For other actions the default
+		// would be the wrong directory.
 		AllowUnreadable: opts.IsSet("gen-keys") || opts.IsSet("auth") || opts.IsSet("make-token"),
 	}
 	cfg, _, err := load.Master() // its notices are for the master's log
 	closed := err
-	if errors.Is(err, fs.ErrPermission) { // where the master listens is not in what only it may read
+	if errors.Is(err, fs.ErrPermission) { // the master's address is not in the files that only the master may read
 		load.AllowUnreadable = true
 		cfg, _, err = load.Master()
+	}
+	if errors.Is(err, fs.ErrNotExist) { // the configuration is not where the command line says
+		return nil, cli.Fail(cli.Usage, err)
 	}
 	if err != nil {
 		return nil, explain(err)
@@ -67,7 +70,7 @@ func newTool(env *cli.Env, opts *urcli.Context) (*tool, error) {
 	if _, err := os.ReadDir(cfg.PKIDir); t.closed == nil && errors.Is(err, fs.ErrPermission) {
 		t.closed = err
 	}
-	t.form, t.style = env.OutputForm(opts, cmp.Or(cfg.Output, textForm))
+	t.form, t.style = env.OutputForm(opts, cmp.Or(cfg.Output, textForm), cfg.OutputIndent)
 	t.style.Color = t.style.Color && (cfg.Color || opts.Bool("force-color"))
 	if err := pki.CheckHash(t.hash); err != nil {
 		return nil, cli.Fail(cli.Usage, fmt.Errorf("option --finger-hash: %w", err))
@@ -78,7 +81,7 @@ func newTool(env *cli.Env, opts *urcli.Context) (*tool, error) {
 	return t, nil
 }
 
-// explicitConfigDir is "" for the default, which alone may be missing.
+// explicitConfigDir is "" for the default, the only one that may be missing.
 func explicitConfigDir(env *cli.Env, opts *urcli.Context) string {
 	if dir := env.ConfigDir(opts); dir != cli.DefaultConfigDir {
 		return dir
@@ -86,7 +89,7 @@ func explicitConfigDir(env *cli.Env, opts *urcli.Context) string {
 	return ""
 }
 
-// openKeys opens the key directory, unless the keys are behind a master.
+// openKeys opens the key directory, or uses the keys of a master.
 func (t *tool) openKeys() (keys, error) {
 	if t.remote != nil {
 		return t.remote, nil
@@ -95,7 +98,7 @@ func (t *tool) openKeys() (keys, error) {
 	return store, explain(err)
 }
 
-// explain gives the errors about files their hints and exit codes.
+// explain adds hints and exit codes to errors about files.
 func explain(err error) error {
 	switch {
 	case err == nil || salt.Hint(err) != "" && !errors.Is(err, fs.ErrPermission):
@@ -108,8 +111,8 @@ func explain(err error) error {
 	return err
 }
 
-// becomeMasterUser gives root's rights up for those of the configured user, as
-// Salt does: files that root makes would be out of the master's reach.
+// becomeMasterUser changes from root to the configured user, as Salt does: the master could not
+// use files that root makes.
 func (t *tool) becomeMasterUser() error {
 	if os.Geteuid() != 0 || t.cfg.User == "" || t.cfg.User == "root" {
 		return nil
@@ -132,14 +135,13 @@ func (t *tool) becomeMasterUser() error {
 	return nil
 }
 
-// quiet tells that success is to be silent.
+// quiet reports whether success prints nothing.
 func (t *tool) quiet() bool { return t.opts.Bool("quiet") }
 
-// forPeople tells that the result is text for people.
+// forPeople reports whether the result is text for people.
 func (t *tool) forPeople() bool { return t.form == textForm }
 
-// show prints a result in the form that was asked for. Nothing is printed for
-// people if there is nothing to see.
+// show prints a result with the chosen outputter. For people, an empty result prints nothing.
 func (t *tool) show(data map[string]any) error {
 	o, err := output.New(t.form, t.style)
 	if err != nil {
@@ -152,7 +154,7 @@ func (t *tool) show(data map[string]any) error {
 	return t.write(text)
 }
 
-// showUnlessQuiet is show for what -q suppresses.
+// showUnlessQuiet is show for results that -q suppresses.
 func (t *tool) showUnlessQuiet(data map[string]any) error {
 	if t.quiet() {
 		return nil
@@ -160,7 +162,7 @@ func (t *tool) showUnlessQuiet(data map[string]any) error {
 	return t.show(data)
 }
 
-// tell prints lines for people, unless it is a success that is to be silent.
+// tell prints lines for people, unless -q suppresses them.
 func (t *tool) tell(format string, args ...any) error {
 	if t.quiet() || !t.forPeople() {
 		return nil
@@ -168,7 +170,7 @@ func (t *tool) tell(format string, args ...any) error {
 	return t.write(fmt.Sprintf(format, args...))
 }
 
-// write prints text to where results go, which is opened at the first call.
+// write prints text to the output, which is opened at the first call.
 func (t *tool) write(text string) error {
 	if t.out == nil {
 		out, err := t.env.OpenOutput(t.opts)
@@ -181,7 +183,7 @@ func (t *tool) write(text string) error {
 	return err
 }
 
-// close ends the output, and says so if it did not get to where it should.
+// close closes the output, and returns the error if it was not written completely.
 func (t *tool) close() error {
 	if t.master != nil {
 		t.master.Close()

@@ -42,6 +42,7 @@ func TestGenSignatureAsSalt(t *testing.T) {
 	}
 	documented.Differences(t, noSignature)
 	unseen := maps.Clone(withoutSignature)
+	var count documented.Comparison
 	for _, c := range file.Cases {
 		var settings []string
 		for name, v := range c.Config {
@@ -70,12 +71,15 @@ func TestGenSignatureAsSalt(t *testing.T) {
 			want = cli.Failed
 		}
 		delete(unseen, c.ID)
-		if r := m.run("", args...); r.code != want {
+		r := m.run("", args...)
+		if r.code != want {
 			t.Errorf("%s: exit code %d, want %d; Salt ended with %d and printed %q\n%s%s", c.ID, r.code, want, c.RC, c.Stdout, r.out, r.err)
 		}
-		if got := files(t, m.pki); !slices.Equal(got, c.After) {
-			t.Errorf("%s: left %v, Salt %v", c.ID, got, c.After)
+		left := files(t, m.pki)
+		if !slices.Equal(left, c.After) {
+			t.Errorf("%s: left %v, Salt %v", c.ID, left, c.After)
 		}
+		count.Count(documented.Refusal(r.code == c.RC && slices.Equal(left, c.After), r.code == cli.OK, c.RC == 0))
 		if c.Existing == "" {
 			continue
 		}
@@ -86,6 +90,7 @@ func TestGenSignatureAsSalt(t *testing.T) {
 	for id := range unseen {
 		t.Errorf("%s is listed as different, and is no case", id)
 	}
+	count.Stands(t, "`salt-key --gen-signature`")
 }
 
 // files are the names of the files, and no directories, in dir.

@@ -53,7 +53,7 @@ func TestCheck(t *testing.T) {
 		"master_sign_pubkey: True\njournal_mirror: m2:4507\njournal_mirror_port: 4506\n":   {cli.Usage, "that of minions"},
 		"master_sign_pubkey: True\njournal_mirror: m2:4507\njournal_mirror_port: 0\n":      {cli.Usage, "journal_mirror_port"},
 		"master_sign_pubkey: True\ninterface: 127.0.0.2\njournal_mirror: 127.0.0.2:4507\n": {cli.Usage, "is this master"},
-		"master_sign_pubkey: True\njournal_mirror: m2:4507\ncluster_id: prod\n":            {cli.Usage, "are no cluster, and cluster_id is set"},
+		"master_sign_pubkey: True\njournal_mirror: m2:4507\ncluster_id: prod\n":            {cli.Usage, "are not a cluster, but cluster_id is set"},
 	} {
 		if code, said := check(t, text); code != want.code || !strings.Contains(said, want.says) {
 			t.Errorf("--check of %q ends with %d and %q, want %d and %q", text, code, said, want.code, want.says)

@@ -9,8 +9,8 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 )
 
-// complete knows runners and wheel functions, and what those about jobs, keys and minions
-// take first.
+// complete completes runners and wheel functions, and the first argument of those about jobs, keys
+// and minions.
 func complete(ctx context.Context, env *cli.Env, c cli.Completion) []string {
 	kind := protocol.RunnerWords
 	switch n := len(c.Words); {

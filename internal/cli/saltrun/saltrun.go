@@ -1,5 +1,4 @@
-// Package saltrun is the command salt-run: it asks the master to run a runner
-// and shows what that returned.
+// Package saltrun is the command salt-run: it runs a runner on the master and shows its return.
 package saltrun
 
 import (
@@ -10,15 +9,14 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/argument"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/cli/jobview"
 	"github.com/brinebus/brine/internal/config"
-	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/output"
-	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // Run runs salt-run.
@@ -29,7 +27,10 @@ func Run(ctx context.Context, env *cli.Env) int {
 		Examples: []string{"salt-run manage.status", "salt-run jobs.list_jobs since=2h", "salt-run jobs.lookup_jid 20261121113344286549", "salt-run --wheel key.list_all", "salt-run -d"},
 		Flags:    flags(),
 		Ignored:  []string{"skip-grains"},
-		Refused:  []cli.Refusal{cli.RefuseUser()},
+		Refused: []cli.Refusal{
+			cli.RefuseUser(),
+			{Option: "jid=", Reason: "the master gives each run its job id", Hint: "'salt-run --async' prints the id, and 'salt-run jobs.lookup_jid ID' shows what came of it"},
+		},
 		Output:   true,
 		Complete: complete,
 		Run:      run,
@@ -48,7 +49,7 @@ func flags() []urcli.Flag {
 }
 
 func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
-	q, err := request(opts)
+	q, err := readRequest(opts)
 	if err != nil {
 		return err
 	}
@@ -59,8 +60,8 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	return err
 }
 
-// ask has the master run what is asked for, and shows what comes of it.
-func ask(ctx context.Context, env *cli.Env, opts *urcli.Context, q protocol.Run) error {
+// ask runs the request on the master and shows the result.
+func ask(ctx context.Context, env *cli.Env, opts *urcli.Context, q request) error {
 	wait, cancel, err := bounded(ctx, opts)
 	if err != nil {
 		return err
@@ -78,81 +79,85 @@ func ask(ctx context.Context, env *cli.Env, opts *urcli.Context, q protocol.Run)
 		return follow(ctx, wait, env, opts, cfg, login, jid)
 	}
 	if watches(q) {
-		return watch(wait, env, opts, cfg, login, q.Command)
+		return watch(wait, env, opts, cfg, login, q.command)
 	}
-	form, o := env.OutputForm(opts, cfg.Output)
-	if opts.Bool("quiet") {
-		form = "quiet"
-	}
-	file, err := env.OpenOutput(opts)
+	out, err := env.OpenResults(opts, cfg.Output, cfg.OutputIndent)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	out, err := output.NewWriter(file, form, o)
-	if err != nil {
-		return cli.Fail(cli.Usage, err)
-	}
+	defer out.File.Close()
 	conn, err := client.Connect(ctx, env, opts, cfg, login)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	defer env.Waiting(ctx, cli.Patience, func() string { return "the runner " + string(q.Command.Function) })()
-	stream, err := conn.Call(protocol.OpRun, q)
+	defer env.Waiting(ctx, cli.Patience, func() string { return "the runner " + q.command.Function })()
+	var began brine.RunnerJob
+	res, err := q.result(wait, conn, func(j brine.RunnerJob) {
+		began = j
+		env.Debug(opts, "the runner runs", "fun", q.command.Function, "jid", j.ID)
+	})
 	if err != nil {
-		return client.Error(err)
+		return bound(client.Error(err), began)
 	}
-	var start protocol.RunStart
-	if err := stream.Decode(wait, &start); err != nil {
-		return bound(client.Error(err), start)
+	if q.async {
+		env.Note("the runner goes on in the master; its return comes with the tag %s/ret", began.Tag)
+		return errors.Join(out.Whole(map[string]any{"jid": began.ID, "tag": began.Tag}, ""), out.Close())
 	}
-	env.Debug(opts, "the runner runs", "fun", q.Command.Function, "jid", start.JID)
-	if q.Async {
-		env.Note("the runner goes on in the master; its return comes with the tag %s/ret", start.Tag)
-		return errors.Join(out.Whole(map[string]any{"jid": string(start.JID), "tag": start.Tag}, ""), out.Close())
+	env.Debug(opts, "the runner has returned", "jid", began.ID, "success", res.Success, "retcode", res.Retcode)
+	returned, err := value.DecodeExact(res.JSON)
+	if err != nil {
+		return fmt.Errorf("unreadable answer: %w", err)
 	}
-	var res protocol.RunResult
-	if err := stream.Decode(wait, &res); err != nil {
-		return bound(client.Error(err), start)
-	}
-	env.Debug(opts, "the runner has returned", "jid", start.JID, "success", res.Success, "retcode", res.Retcode)
-	if res.Error != "" {
-		return client.Failed(res)
-	}
-	if err := errors.Join(out.Whole(res.Return.V, res.Out), out.Close()); err != nil {
+	if err := errors.Join(out.Whole(returned, res.Outputter), out.Close()); err != nil {
 		return err
 	}
 	switch {
 	case res.Success:
 		return nil
 	case isCheck(q):
-		return cli.Exit(res.Retcode) // which is meant for who calls it
+		return cli.Exit(res.Retcode) // it is meant for the caller
 	}
 	return cli.Exit(cli.Failed)
 }
 
-// isCheck says whether a program calls that wants an answer in one line and by its exit code,
-// whatever happens.
-func isCheck(q protocol.Run) bool {
-	return q.Command.Function == "status.health" && !q.Async && !q.Wheel
+// request is the runner or wheel function in the command line.
+type request struct {
+	wheel, async bool
+	command      brine.Command
 }
 
-// followed says which job jobs.follow is to show.
-func followed(q protocol.Run) (salt.JID, bool) {
-	if q.Command.Function != "jobs.follow" || q.Async || q.Wheel || len(q.Command.Args)+len(q.Command.Kwargs) != 1 {
+// result runs the request on the master. If it continues there in the background, there is no
+// return.
+func (q request) result(ctx context.Context, conn *brine.Conn, begun func(brine.RunnerJob)) (brine.Result, error) {
+	o := brine.RunnerOptions{Begun: begun, Detach: q.async}
+	if q.wheel {
+		return conn.WheelResult(ctx, q.command, o)
+	}
+	return conn.RunnerResult(ctx, q.command, o)
+}
+
+// isCheck reports whether the caller is a monitoring program that needs one line and an exit code
+// in any case.
+func isCheck(q request) bool {
+	return q.command.Function == "status.health" && !q.async && !q.wheel
+}
+
+// followed returns the job that jobs.follow has to show.
+func followed(q request) (salt.JID, bool) {
+	if q.command.Function != "jobs.follow" || q.async || q.wheel || len(q.command.Args)+len(q.command.Kwargs) != 1 {
 		return "", false
 	}
-	word := q.Command.Kwargs["jid"]
-	if len(q.Command.Args) == 1 {
-		word = q.Command.Args[0]
+	word := q.command.Kwargs["jid"]
+	if len(q.command.Args) == 1 {
+		word = q.command.Args[0]
 	}
 	jid, err := salt.ParseJID(fmt.Sprint(word))
 	return jid, err == nil
 }
 
-// follow shows the course of a job as the command that started it would. The end
-// of the time limit leaves the job to itself, as Ctrl-C does.
+// follow shows the progress of a job as the command that started it would. When the time limit
+// ends, or with Ctrl-C, the job continues.
 func follow(ctx, wait context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, login *client.Login, jid salt.JID) error {
 	show, err := jobview.New(env, opts, cfg)
 	if err != nil {
@@ -163,20 +168,20 @@ func follow(ctx, wait context.Context, env *cli.Env, opts *urcli.Context, cfg *c
 		return err
 	}
 	defer conn.Close()
-	err = show.Follow(wait, conn, protocol.OpFollow, protocol.Follow{JID: jid}, jobview.Whole)
+	err = show.Follow(wait, func(ctx context.Context) (*brine.Job, error) { return conn.Follow(ctx, string(jid)) }, jobview.Whole)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return cli.Fail(cli.NoReturn, salt.WithHint(errors.New("the job did not end in time"), "it goes on; salt-run jobs.follow "+string(jid)))
 	}
 	return err
 }
 
-func request(opts *urcli.Context) (protocol.Run, error) {
+func readRequest(opts *urcli.Context) (request, error) {
 	words := opts.Args().Slice()
-	q := protocol.Run{Async: opts.Bool("async"), Wheel: opts.Bool("wheel")}
+	q := request{async: opts.Bool("async"), wheel: opts.Bool("wheel")}
 	if opts.Bool("doc") {
 		doc := "doc.runner"
-		if q.Wheel {
-			doc, q.Wheel = "doc.wheel", false
+		if q.wheel {
+			doc, q.wheel = "doc.wheel", false
 		}
 		words = append([]string{doc}, words...)
 	}
@@ -191,7 +196,7 @@ func request(opts *urcli.Context) (protocol.Run, error) {
 	if err != nil {
 		return q, cli.Fail(cli.Usage, err)
 	}
-	q.Command = job.Command{Function: f, Args: args, Kwargs: kwargs}
+	q.command = brine.Command{Function: string(f), Args: args, Kwargs: kwargs}
 	return q, nil
 }
 
@@ -209,10 +214,10 @@ func bounded(ctx context.Context, opts *urcli.Context) (context.Context, context
 	return ctx, cancel, nil
 }
 
-func bound(err error, start protocol.RunStart) error {
+func bound(err error, began brine.RunnerJob) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return cli.Fail(cli.NoReturn, salt.WithHint(errors.New("the runner did not return in time"),
-			fmt.Sprintf("its return comes as the event %s/ret", start.Tag)))
+			fmt.Sprintf("its return comes as the event %s/ret", began.Tag)))
 	}
 	return err
 }

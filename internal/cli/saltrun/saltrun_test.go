@@ -10,20 +10,19 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
-	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 )
 
 // typed is what a command line asks of the master, and the exit code and the words of a
 // refusal.
-func typed(t *testing.T, args ...string) (q protocol.Run, code int, said string) {
+func typed(t *testing.T, args ...string) (q request, code int, said string) {
 	t.Helper()
 	var words strings.Builder
 	env := &cli.Env{Name: "salt-run", Args: args, Stdout: io.Discard, Stderr: &words, Getenv: func(string) string { return "" }}
 	code = env.Run(t.Context(), cli.Spec{Flags: flags(), Output: true, Run: func(ctx context.Context, _ *cli.Env, opts *urcli.Context) (err error) {
-		if q, err = request(opts); err != nil {
+		if q, err = readRequest(opts); err != nil {
 			return err
 		}
 		_, cancel, err := bounded(ctx, opts)
@@ -36,22 +35,22 @@ func typed(t *testing.T, args ...string) (q protocol.Run, code int, said string)
 }
 
 func TestRequests(t *testing.T) {
-	for line, want := range map[string]protocol.Run{
-		"manage.status":                         {Command: job.Command{Function: "manage.status"}},
-		"jobs.list_jobs since=2h":               {Command: job.Command{Function: "jobs.list_jobs", Kwargs: map[string]any{"since": "2h"}}},
-		"--async jobs.lookup_jid 7":             {Async: true, Command: job.Command{Function: "jobs.lookup_jid", Args: []any{int64(7)}}},
-		"--wheel key.accept 1 --no-parse=x x=1": {Wheel: true, Command: job.Command{Function: "key.accept", Args: []any{int64(1)}, Kwargs: map[string]any{"x": "1"}}},
-		"-d":                                    {Command: job.Command{Function: "doc.runner"}},
-		"-d manage":                             {Command: job.Command{Function: "doc.runner", Args: []any{"manage"}}},
-		"-d --wheel":                            {Command: job.Command{Function: "doc.wheel"}}, // which is a runner
-		"-t 1s manage.up":                       {Command: job.Command{Function: "manage.up"}},
+	for line, want := range map[string]request{
+		"manage.status":                         {command: brine.Command{Function: "manage.status"}},
+		"jobs.list_jobs since=2h":               {command: brine.Command{Function: "jobs.list_jobs", Kwargs: map[string]any{"since": "2h"}}},
+		"--async jobs.lookup_jid 7":             {async: true, command: brine.Command{Function: "jobs.lookup_jid", Args: []any{int64(7)}}},
+		"--wheel key.accept 1 --no-parse=x x=1": {wheel: true, command: brine.Command{Function: "key.accept", Args: []any{int64(1)}, Kwargs: map[string]any{"x": "1"}}},
+		"-d":                                    {command: brine.Command{Function: "doc.runner"}},
+		"-d manage":                             {command: brine.Command{Function: "doc.runner", Args: []any{"manage"}}},
+		"-d --wheel":                            {command: brine.Command{Function: "doc.wheel"}}, // which is a runner
+		"-t 1s manage.up":                       {command: brine.Command{Function: "manage.up"}},
 	} {
 		got, code, said := typed(t, strings.Fields(line)...)
-		if len(got.Command.Args) == 0 {
-			got.Command.Args = nil
+		if len(got.command.Args) == 0 {
+			got.command.Args = nil
 		}
-		if len(got.Command.Kwargs) == 0 {
-			got.Command.Kwargs = nil
+		if len(got.command.Kwargs) == 0 {
+			got.command.Kwargs = nil
 		}
 		if code != 0 || !reflect.DeepEqual(got, want) {
 			t.Errorf("salt-run %s\n asks %+v, %d %s\n want %+v", line, got, code, said, want)
@@ -103,11 +102,11 @@ func TestChecks(t *testing.T) {
 // TestATimeLimitThatEnds: the end of --timeout is no failure of the runner, whose return is
 // still to come; every other error stays what it is.
 func TestATimeLimitThatEnds(t *testing.T) {
-	err := bound(context.DeadlineExceeded, protocol.RunStart{Tag: "salt/run/7"})
+	err := bound(context.DeadlineExceeded, brine.RunnerJob{Tag: "salt/run/7"})
 	if cli.Code(err) != cli.NoReturn || !strings.Contains(salt.Hint(err), "salt/run/7/ret") {
 		t.Errorf("%v, %d, hint %q", err, cli.Code(err), salt.Hint(err))
 	}
-	if other := errors.New("other"); bound(other, protocol.RunStart{}) != other {
+	if other := errors.New("other"); bound(other, brine.RunnerJob{}) != other {
 		t.Error("another error is taken for the end of the time")
 	}
 }
@@ -120,7 +119,7 @@ func TestWatching(t *testing.T) {
 		"state.event tagmatch=x quiet=True count=0": {tags: "x", count: 0, quiet: true},
 	} {
 		q, _, _ := typed(t, strings.Fields(line)...)
-		if got, err := readWatching(q.Command); err != nil || got != want || !watches(q) {
+		if got, err := readWatching(q.command); err != nil || got != want || !watches(q) {
 			t.Errorf("salt-run %s watches %+v, %v, want %+v", line, got, err, want)
 		}
 	}
@@ -129,7 +128,7 @@ func TestWatching(t *testing.T) {
 		"state.event color=red": "no argument", "state.event a 1 False None False master x": "at most 6",
 	} {
 		q, _, _ := typed(t, strings.Fields(line)...)
-		if got, err := readWatching(q.Command); err == nil || !strings.Contains(err.Error(), why) {
+		if got, err := readWatching(q.command); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("salt-run %s watches %+v, %v, want an error with %q", line, got, err, why)
 		}
 	}

@@ -12,32 +12,30 @@ import (
 
 	urcli "github.com/urfave/cli/v2"
 
+	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/job"
-	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// watches says whether a runner is state.event, which prints what happens while
-// it happens: this program listens itself, by the rules for listeners.
-func watches(q protocol.Run) bool {
-	return q.Command.Function == "state.event" && !q.Async && !q.Wheel
+// watches reports whether the runner is state.event, which prints events as they happen: this
+// program listens itself, with the rules for listeners.
+func watches(q request) bool {
+	return q.command.Function == "state.event" && !q.async && !q.wheel
 }
 
-// watching is what state.event is asked to print.
+// watching has the arguments of state.event.
 type watching struct {
 	tags          string // a shell pattern
-	count         int    // of events; below 0 without end
+	count         int    // number of events; below 0 for no limit
 	quiet, pretty bool
 }
 
-// readWatching reads the arguments of state.event, in the order in which Salt
-// has them. The table of runners has the same; to link all of it for six words
-// would cost each start of the program more than this.
-func readWatching(c job.Command) (watching, error) {
+// readWatching reads the arguments of state.event, in Salt's order. The table of runners has the
+// same parameters, but linking all of it for six words would slow down each start of the program.
+func readWatching(c brine.Command) (watching, error) {
 	names := []string{"tagmatch", "count", "quiet", "sock_dir", "pretty", "node"}
 	given := map[string]any{"tagmatch": "*", "count": int64(-1), "quiet": false, "sock_dir": nil, "pretty": false, "node": "master"}
 	if len(c.Args) > len(names) {
@@ -66,9 +64,9 @@ func readWatching(c job.Command) (watching, error) {
 	return w, nil
 }
 
-// watch prints events as Salt's runner does, a line each, until there were enough
-// of them or ctx ends.
-func watch(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, login *client.Login, c job.Command) error {
+// watch prints events as Salt's runner does, one line each, until the requested number is reached
+// or ctx ends.
+func watch(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, login *client.Login, c brine.Command) error {
 	w, err := readWatching(c)
 	if err != nil {
 		return cli.Fail(cli.Usage, err)
@@ -83,21 +81,17 @@ func watch(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.M
 		return err
 	}
 	defer conn.Close()
-	q := protocol.Listen{Match: event.Fnmatch, Live: true}
+	q := brine.ListenOptions{Match: string(event.Fnmatch), Live: true}
 	if w.tags != "*" {
 		q.Tags = []string{w.tags}
 	}
-	stream, err := conn.Call(protocol.OpListen, q)
+	heard, err := conn.Listen(ctx, q)
 	if err != nil {
 		return client.Error(err)
 	}
-	var ready protocol.Ready
-	if err := stream.Decode(ctx, &ready); err != nil {
-		return client.Error(err)
-	}
 	for n := 0; w.count < 0 || n < w.count; n++ {
-		var e event.Event
-		switch err := stream.Decode(ctx, &e); {
+		e, err := heard.Next(ctx)
+		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, context.DeadlineExceeded):
 			return nil
 		case err != nil:
@@ -113,8 +107,8 @@ func watch(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.M
 	return nil
 }
 
-// watched is what is printed of an event: its tag, a tab, and its data.
-func watched(e event.Event, pretty bool) string {
+// watched returns the text of an event: its tag, a tab, and its data.
+func watched(e brine.Event, pretty bool) string {
 	data := e.Data
 	if pretty {
 		var b bytes.Buffer

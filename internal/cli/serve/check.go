@@ -9,15 +9,15 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Checked is what a look at a configuration has found.
+// Checked is the result of checking a configuration.
 type Checked struct {
-	Err      error // every mistake
+	Err      error // all errors
 	Notices  []config.Notice
-	Warnings []config.Place // what is strange and no mistake
+	Warnings []config.Place // suspicious settings that are not errors
 }
 
-// Check prints what was found, a line for each, as compilers do, so that editors jump
-// to the place. With mistakes the exit code is that of a start.
+// Check prints the result, one line for each item, in the format of compilers, so that editors can
+// jump to the position. With errors the exit code is that of a start.
 func Check(env *cli.Env, c Checked) error {
 	mistakes := config.Mistakes(c.Err)
 	for _, err := range mistakes {

@@ -13,15 +13,15 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 )
 
-// profileTime is how long the processor is watched unless --profile says otherwise, and
-// answerTime how long the daemon may take beyond that.
+// profileTime is the length of a CPU profile unless --profile says otherwise, and answerTime how
+// long the daemon may take in addition.
 const (
 	profileTime = 10 * time.Second
 	answerTime  = 30 * time.Second
 )
 
-// Profile writes what --profile asks for of the daemon behind a socket in dir, which answers
-// root and its own user.
+// Profile writes the profile that --profile requests, from the daemon with a socket in dir. The
+// daemon answers only root and its own user.
 func Profile(ctx context.Context, env *cli.Env, opts *urcli.Context, dir, name string) error {
 	q, err := parseProfile(opts.String("profile"))
 	if err != nil {
@@ -47,7 +47,7 @@ func Profile(ctx context.Context, env *cli.Env, opts *urcli.Context, dir, name s
 	return err
 }
 
-// parseProfile reads KIND or cpu=SECONDS; which kinds there are the daemon knows.
+// parseProfile parses KIND or cpu=SECONDS; the daemon checks the kind.
 func parseProfile(text string) (protocol.Profile, error) {
 	q := protocol.Profile{Kind: text}
 	kind, seconds, timed := strings.Cut(text, "=")

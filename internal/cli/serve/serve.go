@@ -1,6 +1,6 @@
-// Package serve is what the commands of the two daemons have in common: their
-// options, their log, the step into the background, and the words for a start
-// that failed. What they serve is not here.
+// Package serve is the common part of the commands of the two daemons: their options, their log,
+// the start in the background, and the messages for a failed start. The daemons themselves are
+// elsewhere.
 package serve
 
 import (
@@ -33,7 +33,7 @@ func Flags() []urcli.Flag {
 	}
 }
 
-// Dir is the configuration directory; "" is the default one, which may be missing.
+// Dir returns the configuration directory; "" is the default one, which may be missing.
 func Dir(env *cli.Env, opts *urcli.Context) string {
 	if dir := env.ConfigDir(opts); dir != cli.DefaultConfigDir {
 		return dir
@@ -41,7 +41,7 @@ func Dir(env *cli.Env, opts *urcli.Context) string {
 	return ""
 }
 
-// Overrides are the settings from the command line.
+// Overrides returns the settings from the command line.
 func Overrides(opts *urcli.Context) map[string]any {
 	o := map[string]any{}
 	for flag, key := range map[string]string{"user": "user", "pid-file": "pidfile"} {
@@ -52,9 +52,8 @@ func Overrides(opts *urcli.Context) map[string]any {
 	return o
 }
 
-// Begin switches to the user, opens the log and tells the notices. With -d it
-// starts the daemon in the background instead, and done says that this process
-// has nothing left to do.
+// Begin switches to the user, opens the log and logs the notices. With -d it starts the daemon in
+// the background instead; then done is true and this process must end.
 func Begin(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg config.Common, notices []config.Notice) (log *logging.Log, done bool, err error) {
 	if opts.Bool("daemon") {
 		return nil, true, background(ctx, env)
@@ -82,20 +81,19 @@ func background(ctx context.Context, env *cli.Env) error {
 	err := daemon.Detach(ctx, args, env.Stderr)
 	var exit *daemon.ExitError
 	if errors.As(err, &exit) {
-		return cli.Exit(exit.Code) // it has said why
+		return cli.Exit(exit.Code) // it has printed the reason
 	}
 	return err
 }
 
-// Tell logs what was noticed in the configuration.
+// Tell logs the notices about the configuration.
 func Tell(log *slog.Logger, notices []config.Notice) {
 	for _, n := range notices {
 		log.Warn("configuration: " + n.String())
 	}
 }
 
-// Reopen follows a moved log file and takes the levels of a configuration that
-// was read anew.
+// Reopen reopens a moved log file and applies the log levels of a reloaded configuration.
 func Reopen(log *logging.Log, opts *urcli.Context, cfg config.Common) error {
 	if !opts.IsSet("log-level") {
 		console, err := logging.ParseLevel(cfg.LogLevel)
@@ -116,16 +114,16 @@ func Reopen(log *logging.Log, opts *urcli.Context, cfg config.Common) error {
 	return log.Reopen()
 }
 
-// Run serves until ctx ends, with little garbage, and gives memory back to the system
-// whenever the daemon is idle.
+// Run serves until ctx ends, with a small heap, and returns memory to the system whenever the
+// daemon is idle.
 func Run(ctx context.Context, d interface{ Run(context.Context) error }) error {
 	daemon.Lean()
 	defer daemon.FreeWhenIdle(ctx)()
 	return d.Run(ctx)
 }
 
-// Failed gives a daemon that could not start its exit code and, where the error
-// has none yet, a way out.
+// Failed adds an exit code to the error of a failed start and, if the error has no hint yet, a
+// hint.
 func Failed(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
@@ -135,7 +133,7 @@ func Failed(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return cli.Fail(cli.NoPermission, salt.WithHint(err, "start it as root, or set root_dir, or another directory for this, to a place that its user may write"))
 	case errors.Is(err, config.ErrMistake), errors.Is(err, daemon.ErrNewer):
-		return cli.Fail(cli.Usage, err) // which a service manager does not try again
+		return cli.Fail(cli.Usage, err) // a service manager does not restart after this exit code
 	}
 	return err
 }

@@ -1,6 +1,6 @@
-// Package database puts returns into databases through a program of its own, so that
-// a minion that uses none does not carry their drivers. It does not talk to a
-// database itself; that is package driver, which the program links.
+// Package database writes returns to databases through a separate program, so that a minion that
+// uses none does not contain their drivers. It does not connect to a database itself; that is
+// package driver, which only the program links.
 package database
 
 import (
@@ -23,10 +23,10 @@ const (
 	SQLite   = "sqlite3"
 )
 
-// Database is where a return is to go.
+// Database is the destination of a return.
 type Database struct {
 	Kind     string `json:"kind"`
-	File     string `json:"file,omitempty"` // of SQLite, which has nothing of the rest
+	File     string `json:"file,omitempty"` // of SQLite, which uses no other field
 	Host     string `json:"host,omitempty"` // a name, an address, or the path of a Unix socket
 	Port     int    `json:"port,omitempty"`
 	Name     string `json:"name,omitempty"`
@@ -35,13 +35,13 @@ type Database struct {
 	TLS      *TLS   `json:"tls,omitempty"` // nil for none
 }
 
-// TLS is how a server proves itself.
+// TLS defines how a server is verified.
 type TLS struct {
-	Authorities string `json:"authorities,omitempty"` // in PEM; "" for the system's
+	Authorities string `json:"authorities,omitempty"` // in PEM; "" for those of the system
 }
 
-// Config is t for a server of that name; nil for none. Authorities without a
-// certificate are an error.
+// Config returns the TLS configuration for a server with that name; nil for none. Authorities
+// without a certificate are an error.
 func (t *TLS) Config(server string) (*tls.Config, error) {
 	if t == nil {
 		return nil, nil
@@ -57,7 +57,7 @@ func (t *TLS) Config(server string) (*tls.Config, error) {
 	return c, nil
 }
 
-// Row is a return as the table salt_returns has it.
+// Row is a return as a row of the table salt_returns.
 type Row struct {
 	Fun     string `json:"fun"`
 	JID     string `json:"jid"`
@@ -67,8 +67,8 @@ type Row struct {
 	Full    string `json:"full_ret"` // JSON of the whole return
 }
 
-// Order is what the program is told, as JSON on its standard input. It answers with
-// its exit code, and says on standard error what went wrong.
+// Order is the input of the program, as JSON on its standard input. The program reports the result
+// by its exit code, and an error on standard error.
 type Order struct {
 	Database Database `json:"database"`
 	Row      Row      `json:"row"`
@@ -77,10 +77,10 @@ type Order struct {
 // Program is the name of the program.
 const Program = "salt-returner"
 
-// Helper is the program, by its path.
+// Helper is the path of the program.
 type Helper string
 
-// Check says whether the program is there.
+// Check returns an error if the program is missing.
 func (h Helper) Check() error {
 	if _, err := exec.LookPath(string(h)); err != nil {
 		return salt.WithHint(fmt.Errorf("the program that talks to databases is not there: %w", err), "install "+Program+" beside salt-minion and salt-call")
@@ -88,11 +88,10 @@ func (h Helper) Check() error {
 	return nil
 }
 
-// maxWords bounds what the program says.
+// maxWords limits the output of the program.
 const maxWords = 64 << 10
 
-// Insert puts a row into a database, in a process of its own, which is killed when
-// ctx ends.
+// Insert inserts a row into a database, in a separate process, which is killed when ctx ends.
 func (h Helper) Insert(ctx context.Context, o Order) error {
 	b, err := json.Marshal(o)
 	if err != nil {

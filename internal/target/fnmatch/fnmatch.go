@@ -1,8 +1,7 @@
-// Package fnmatch is shell patterns with the meaning of Python's fnmatch, as Salt's users
-// know them: the star and the question mark match every character, dots and slashes too;
-// [!x] negates; a bracket that is never closed and a backslash are literal. It is the one
-// reader of such patterns, for ids, tags and names of functions alike; names of files are
-// for path/filepath.
+// Package fnmatch implements shell patterns with the meaning of Python's fnmatch, as Salt's users
+// know them: the star and the question mark match every character, also dots and slashes; [!x]
+// negates; an unclosed bracket and a backslash are literal. All such patterns use this package, for
+// ids, tags and function names; file names use path/filepath.
 package fnmatch
 
 import (
@@ -10,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Pattern is a compiled pattern. The zero value is that of the empty text.
+// Pattern is a compiled pattern. The zero value matches the empty text.
 type Pattern struct {
 	text   string
 	tokens []Token
@@ -23,18 +22,18 @@ type Token struct {
 	set  set
 }
 
-// Kind is what a token stands for.
+// Kind is the kind of a token.
 type Kind int
 
-// The kinds.
+// The kinds of tokens.
 const (
 	Literal Kind = iota // its text
 	Star                // any text
 	Any                 // any character
-	OneOf               // a character of a set
+	OneOf               // one character of a set
 )
 
-// set holds the ranges between brackets, as pairs of bounds.
+// set holds the ranges in brackets, as pairs of bounds.
 type set struct {
 	negated bool
 	bounds  []rune
@@ -49,10 +48,10 @@ func (s set) has(c rune) bool {
 	return s.negated
 }
 
-// Match tells whether the pattern means the whole of s.
+// Match reports whether the pattern matches all of s.
 func Match(pattern, s string) bool { return Compile(pattern).Match(s) }
 
-// Compile never fails: there are no invalid patterns.
+// Compile compiles a pattern. It never fails: there are no invalid patterns.
 func Compile(pattern string) *Pattern {
 	p := &Pattern{text: pattern}
 	for i := 0; i < len(pattern); {
@@ -77,14 +76,14 @@ func Compile(pattern string) *Pattern {
 	return p
 }
 
-// star adds one, unless the last token is one already.
+// star adds a star, unless the last token is a star.
 func (p *Pattern) star() {
 	if n := len(p.tokens); n == 0 || p.tokens[n-1].Kind != Star {
 		p.tokens = append(p.tokens, Token{Kind: Star})
 	}
 }
 
-// addText adds literal text, to the last token if that is literal too.
+// addText adds literal text; it extends the last token if that is literal.
 func (p *Pattern) addText(s string) {
 	if n := len(p.tokens); n > 0 && p.tokens[n-1].Kind == Literal {
 		p.tokens[n-1].Text += s
@@ -93,8 +92,8 @@ func (p *Pattern) addText(s string) {
 	p.tokens = append(p.tokens, Token{Kind: Literal, Text: s})
 }
 
-// bracket reads a set from the start of s and returns the bytes it took. A
-// closing bracket that comes first is a member of the set.
+// bracket parses a set at the start of s and returns its length in bytes. A closing bracket at the
+// first position is a member of the set.
 func (p *Pattern) bracket(s string) int {
 	start := 1
 	if strings.HasPrefix(s[start:], "!") {
@@ -112,8 +111,8 @@ func (p *Pattern) bracket(s string) int {
 	return end + 1
 }
 
-// setBounds reads the inside of brackets. A range that runs backwards is empty;
-// a hyphen at either end, or after a range, is literal.
+// setBounds parses the inside of brackets. A backward range is empty; a hyphen at either end, or
+// after a range, is literal.
 func setBounds(in []rune) []rune {
 	var bounds []rune
 	for i := 0; i < len(in); {
@@ -141,9 +140,9 @@ func (p *Pattern) Literal() (string, bool) {
 	return "", false
 }
 
-// Match compares the whole of s. After a mismatch only the last star is
-// stretched, which is enough since it can stand for all that an earlier one
-// could: the cost is at most the product of the lengths.
+// Match reports whether the pattern matches all of s. After a mismatch only the last star is
+// extended, which is enough since it can match everything that an earlier star could: the cost is
+// at most the product of the lengths.
 func (p *Pattern) Match(s string) bool {
 	at, token := 0, 0
 	starAt, starToken := -1, -1
@@ -171,8 +170,8 @@ func (p *Pattern) Match(s string) bool {
 	return true
 }
 
-// stretch returns the first place from at on where the token after a star can
-// begin, or -1. Only literal text is looked for; the rest is left to match.
+// stretch returns the first position, at or after at, where the token after a star can begin, or
+// -1. It searches only for literal text; match checks the rest.
 func (p *Pattern) stretch(s string, at, token int) int {
 	if token == len(p.tokens) || p.tokens[token].Kind != Literal {
 		return at
@@ -202,10 +201,10 @@ func (t *Token) Consume(s string) int {
 	return -1
 }
 
-// String is the pattern as it was written.
+// String returns the pattern as it was written.
 func (p *Pattern) String() string { return p.text }
 
-// Prefix is what every match begins with.
+// Prefix returns the text that every match begins with.
 func (p *Pattern) Prefix() string {
 	if len(p.tokens) > 0 && p.tokens[0].Kind == Literal {
 		return p.tokens[0].Text
@@ -213,8 +212,7 @@ func (p *Pattern) Prefix() string {
 	return ""
 }
 
-// Tokens are the parts of the pattern, for those who reason about it. They must not be
-// changed.
+// Tokens returns the parts of the pattern, for proofs about it. They must not be changed.
 func (p *Pattern) Tokens() []Token { return p.tokens }
 
 // Ranges calls f for the bounds of each range of a set.

@@ -6,8 +6,8 @@ import (
 	"unicode"
 )
 
-// The insides of brackets that mean what Python's classes mean. The engines'
-// own \w \d \s are ASCII in one and .NET's in the other.
+// The inside of brackets for Python's character classes. In one engine \w \d \s are ASCII, in the
+// other they are those of .NET.
 const (
 	word       = `\p{L}\p{N}_`
 	wordASCII  = `A-Za-z0-9_`
@@ -15,7 +15,7 @@ const (
 	digitASCII = `0-9`
 )
 
-// The characters that str.isspace knows, and those of ASCII, as bounds of ranges.
+// The characters of str.isspace, and those of them in ASCII, as bounds of ranges.
 var (
 	space      = []rune{'\t', '\r', 0x1c, ' ', 0x85, 0x85, 0xa0, 0xa0, 0x1680, 0x1680, 0x2000, 0x200a, 0x2028, 0x2029, 0x202f, 0x202f, 0x205f, 0x205f, 0x3000, 0x3000}
 	spaceASCII = []rune{'\t', '\r', ' ', ' '}
@@ -30,7 +30,7 @@ func ranges(bounds []rune) string {
 	return b.String()
 }
 
-// complement returns the bounds of all that lies between the given ones.
+// complement returns the bounds of all characters outside the given ones.
 func complement(bounds []rune) []rune {
 	out := []rune{0}
 	for i := 0; i < len(bounds); i += 2 {
@@ -47,8 +47,8 @@ func inClass(c rune) string {
 	return string(c)
 }
 
-// shorthand returns the inside of brackets for one of d s w D S W. For \W it is
-// empty and outside is set: no union of classes is the complement of word.
+// shorthand returns the inside of brackets for one of d s w D S W. For \W it is empty and outside
+// is set: no union of classes is the complement of word.
 func shorthand(c rune, ascii bool) (inside string, outside bool) {
 	spaces, digits, words := space, digit, word
 	if ascii {
@@ -75,8 +75,7 @@ func shorthand(c rune, ascii bool) (inside string, outside bool) {
 	return "", true
 }
 
-// boundary writes \b or \B as lookaround, since the engines' own differ in what
-// a word is.
+// boundary writes \b or \B as lookaround, since the engines define a word differently.
 func boundary(c rune, ascii bool) string {
 	words, _ := shorthand('w', ascii)
 	w := "[" + words + "]"
@@ -92,8 +91,8 @@ type set struct {
 	outside bool // \W is a member
 }
 
-// text writes the set, which may be negated; the second result tells whether
-// that needs lookahead.
+// text writes the set, which may be negated; the second result reports whether that needs
+// lookahead.
 func (s *set) text(negated bool) (string, bool) {
 	in := s.inside.String()
 	switch {
@@ -186,7 +185,7 @@ func (p *parser) classAtom(start int) (c rune, shorthand bool, err error) {
 	return c, false, err
 }
 
-// escape reads what follows a backslash outside of brackets.
+// escape reads the text after a backslash outside of brackets.
 func (p *parser) escape(f flags) (item, error) {
 	if p.eof() {
 		return item{}, fail(p.pos-1, "bad escape (end of pattern)")
@@ -218,7 +217,7 @@ func (p *parser) escape(f flags) (item, error) {
 	return item{text: literal(c)}, err
 }
 
-// character reads an escape that stands for one character.
+// character reads an escape for one character.
 func (p *parser) character() (rune, error) {
 	start := p.pos - 1
 	c := p.next()
@@ -264,8 +263,8 @@ func (p *parser) octal(n int) (rune, error) {
 	return v, nil
 }
 
-// number reads an escape that begins with a digit: an octal character if it
-// begins with 0 or has three octal digits, else a back reference.
+// number reads an escape that begins with a digit: an octal character if it begins with 0 or has
+// three octal digits, otherwise a back reference.
 func (p *parser) number() (item, error) {
 	start := p.pos - 1
 	isOctal := p.next() == '0'

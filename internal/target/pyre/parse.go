@@ -8,30 +8,29 @@ import (
 	"unicode"
 )
 
-// maxDepth bounds the nesting of groups: each level costs stack here and in
-// both engines.
+// maxDepth limits the nesting of groups: each level costs stack here and in both engines.
 const maxDepth = 100
 
-// flags are the letters of (?aimsx) that are in force.
+// flags are the active letters of (?aimsx).
 type flags struct{ ascii, ignore, multi, dotall, verbose bool }
 
-// parser reads one pattern and writes it in the syntax that both engines share.
-// Whatever differs between Python and them is spelled out: the classes \w \d \s,
-// the dot, the flags, the numbers of groups.
+// parser reads one pattern and writes it in the syntax that both engines share. Everything that
+// differs from Python is written out: the classes \w \d \s, the dot, the flags, the numbers of
+// groups.
 type parser struct {
 	src        []rune
 	pos        int
 	depth      int
-	groups     int            // capturing groups begun so far
+	groups     int            // capturing groups opened so far
 	names      map[string]int // their names
-	open       map[int]bool   // those not yet closed
-	conds      []int          // groups that (?(1)...) asked about
+	open       map[int]bool   // groups that are not closed yet
+	conds      []int          // groups that (?(1)...) refers to
 	ignoreAll  bool           // (?i) at the start
-	backtracks bool           // something was written that needs backtracking
-	dollar     bool           // a $ was written
+	backtracks bool           // the output needs backtracking
+	dollar     bool           // the output has a $
 }
 
-// item is one element of a sequence, ready to take a quantifier.
+// item is one element of a sequence, to which a quantifier can be added.
 type item struct {
 	text string
 	kind itemKind
@@ -41,18 +40,18 @@ type itemKind int
 
 const (
 	plain     itemKind = iota
-	assertion          // matches a place, not text: it cannot be repeated
-	repeated           // has its quantifier
+	assertion          // matches a position, not text: it cannot be repeated
+	repeated           // already has a quantifier
 )
 
-// fail makes an error with Python's words and the place, counted in characters.
+// fail returns an error with Python's words and the position, counted in characters.
 func fail(pos int, format string, args ...any) error {
 	return fmt.Errorf("%s at position %d", fmt.Sprintf(format, args...), pos)
 }
 
 func (p *parser) eof() bool { return p.pos >= len(p.src) }
 
-// next returns the coming character, or -1 at the end.
+// next returns the next character, or -1 at the end.
 func (p *parser) next() rune {
 	if p.eof() {
 		return -1
@@ -60,7 +59,7 @@ func (p *parser) next() rune {
 	return p.src[p.pos]
 }
 
-// accept steps over s if it comes next.
+// accept skips s if it comes next.
 func (p *parser) accept(s string) bool {
 	rs := []rune(s)
 	if len(p.src)-p.pos < len(rs) || string(p.src[p.pos:p.pos+len(rs)]) != s {
@@ -70,7 +69,7 @@ func (p *parser) accept(s string) bool {
 	return true
 }
 
-// pattern reads the whole of the source.
+// pattern reads the whole source.
 func (p *parser) pattern() (string, error) {
 	text, err := p.alternatives(flags{}, true)
 	if err != nil {
@@ -109,8 +108,8 @@ func (p *parser) alternatives(f flags, top bool) (string, error) {
 	}
 }
 
-// sequence reads items up to a bar, a closing parenthesis or the end. Flags for
-// the whole pattern may stand at its beginning if first is set; they change f.
+// sequence reads items up to a bar, a closing parenthesis or the end. If first is set, flags for
+// the whole pattern may be at its beginning; they change f.
 func (p *parser) sequence(f *flags, first bool) (string, error) {
 	var items []item
 	for !p.eof() && p.next() != '|' && p.next() != ')' {
@@ -139,7 +138,7 @@ func (p *parser) sequence(f *flags, first bool) (string, error) {
 	return b.String(), nil
 }
 
-// blank steps over white space or a comment of a verbose pattern.
+// blank skips white space or a comment of a verbose pattern.
 func (p *parser) blank() bool {
 	switch c := p.next(); {
 	case strings.ContainsRune(" \t\n\r\f\v", c):
@@ -186,7 +185,7 @@ func (p *parser) item(f *flags, first bool) (item, error) {
 	return item{text: literal(c)}, nil
 }
 
-// literal writes one character that stands for itself.
+// literal writes one literal character.
 func literal(c rune) string {
 	if strings.ContainsRune(`\.+*?()|[]{}^$-`, c) {
 		return `\` + string(c)
@@ -194,8 +193,8 @@ func literal(c rune) string {
 	return string(c)
 }
 
-// quantifier reads * + ? {m,n} with a following ? or + and puts it onto the last
-// of the items. It tells whether there was one.
+// quantifier reads * + ? {m,n} with an optional ? or + after it, and adds it to the last of the
+// items. It reports whether there was one.
 func (p *parser) quantifier(items []item) (bool, error) {
 	start := p.pos
 	count, ok, err := p.count()
@@ -222,7 +221,7 @@ func (p *parser) quantifier(items []item) (bool, error) {
 	return true, nil
 }
 
-// count reads the number of repetitions. A brace that begins none is literal.
+// count reads the number of repetitions. A brace that does not begin a valid one is literal.
 func (p *parser) count() (string, bool, error) {
 	for _, s := range []string{"*", "+", "?"} {
 		if p.accept(s) {
@@ -283,7 +282,7 @@ func repetitions(lo, hi string, pos int) (string, error) {
 	return fmt.Sprintf("{%d,%d}", from, to), nil
 }
 
-// group reads what follows an opening parenthesis.
+// group reads the text after an opening parenthesis.
 func (p *parser) group(f *flags, first bool) (item, error) {
 	start := p.pos - 1
 	if !p.accept("?") {
@@ -323,7 +322,7 @@ func (p *parser) group(f *flags, first bool) (item, error) {
 	return p.flagGroup(f, first, start)
 }
 
-// enclosed reads the inside of a group up to its parenthesis.
+// enclosed reads the inside of a group up to its closing parenthesis.
 func (p *parser) enclosed(opening string, f flags, start int) (item, error) {
 	text, err := p.alternatives(f, false)
 	if err != nil {
@@ -335,8 +334,8 @@ func (p *parser) enclosed(opening string, f flags, start int) (item, error) {
 	return item{text: opening + text + ")"}, nil
 }
 
-// capture reads a numbered group. Names are turned into numbers, because
-// regexp2 counts named groups last and Python counts them in place.
+// capture reads a numbered group. Names are converted to numbers, because regexp2 numbers named
+// groups last and Python numbers all groups in order.
 func (p *parser) capture(f flags, name string, start int) (item, error) {
 	p.groups++
 	n := p.groups
@@ -402,7 +401,7 @@ func (p *parser) conditional(f flags, start int) (item, error) {
 	return item{text: fmt.Sprintf("(?(%d)%s)", n, text)}, nil
 }
 
-// condition reads the group that a conditional asks about.
+// condition reads the group that a conditional refers to.
 func (p *parser) condition(start int) (int, error) {
 	digits := p.digits()
 	if digits != "" && p.accept(")") {
@@ -423,7 +422,7 @@ func (p *parser) condition(start int) (int, error) {
 	return n, nil
 }
 
-// branches counts the alternatives of text that was written by this parser.
+// branches counts the alternatives of text that this parser wrote.
 func branches(text string) int {
 	n, depth, inClass, escaped := 1, 0, false, false
 	for _, c := range text {
@@ -485,7 +484,7 @@ func (p *parser) flagGroup(f *flags, first bool, start int) (item, error) {
 	return p.enclosed("(?-i:", inner, start)
 }
 
-// unknownExtension is the error for a letter that no group begins with.
+// unknownExtension returns the error for a letter that no group begins with.
 func (p *parser) unknownExtension(start int) error {
 	if p.eof() {
 		return fail(p.pos, "unexpected end of pattern")

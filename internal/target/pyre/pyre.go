@@ -1,15 +1,14 @@
-// Package pyre matches text against regular expressions as Python's re module
-// reads them, since that is what users of Salt have in their targets and access
-// rules: Unicode \w and \d, lookaround, back references, possessive quantifiers,
-// and Python's own idea of what is a mistake.
+// Package pyre matches text with regular expressions as Python's re module reads them, since users
+// of Salt have these in their targets and access rules: Unicode \w and \d, lookaround, back
+// references, possessive quantifiers, and the same syntax errors.
 //
-// A pattern is read by a parser of our own, which reports mistakes with Python's
-// words, and is written out for one of two engines: Go's regexp, which is linear,
-// for all that it can express, and regexp2, which backtracks, for the rest. The
-// latter works against a clock, so that no pattern can hang its caller.
+// Our own parser reads a pattern and reports errors with Python's words. It writes the pattern for
+// one of two engines: Go's regexp, which takes linear time, for everything that it can express, and
+// regexp2, which backtracks, for the rest. The latter has a timeout, so no pattern can hang its
+// caller.
 //
-// It is not a port of the module: there is no search, no substitution and no
-// access to groups, only the question whether a text matches.
+// The package is not a port of the module: there is no search, no substitution and no access to
+// groups; it only reports whether a text matches.
 package pyre
 
 import (
@@ -23,16 +22,16 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// Bounds on what comes from outside.
+// Limits for input from outside.
 const (
-	// MaxPattern is the longest pattern in bytes. People write tens of them;
-	// the cost of compiling grows faster than the length.
+	// MaxPattern is the longest pattern in bytes. People write tens of them; the cost of compiling
+	// grows faster than the length.
 	MaxPattern = 4096
-	// MaxSubject is the longest text in bytes that the backtracking engine is
-	// given: it holds four bytes for each character, and its stack beside them.
+	// MaxSubject is the longest text in bytes for the backtracking engine: it needs four bytes for
+	// each character, and its stack besides.
 	MaxSubject = 1 << 20
-	// Timeout ends one match of the backtracking engine. An honest match takes
-	// microseconds; the engine's clock ticks every 100 ms.
+	// Timeout ends one match of the backtracking engine. A normal match takes microseconds; the
+	// engine's clock ticks every 100 ms.
 	Timeout = 250 * time.Millisecond
 )
 
@@ -43,19 +42,18 @@ var (
 	ErrTooExpensive = errors.New("regular expression took too long")
 )
 
-// Regexp is a compiled pattern; it may be used by many goroutines at once.
+// Regexp is a compiled pattern. Its methods may be called concurrently.
 type Regexp struct {
 	pattern string
-	linear  *regexp.Regexp  // nil when the pattern needs the other engine
-	backtr  *regexp2.Regexp // nil when the linear one answers every text
+	linear  *regexp.Regexp  // nil if the pattern needs the other engine
+	backtr  *regexp2.Regexp // nil if the linear one answers for every text
 }
 
-// Compile reads a pattern that Match compares as re.match does: from the
-// beginning of the text, not necessarily to its end.
+// Compile compiles a pattern that Match compares as re.match does: from the beginning of the text,
+// not necessarily to its end.
 func Compile(pattern string) (*Regexp, error) { return compile(pattern, "") }
 
-// CompileFull reads a pattern that Match compares as re.fullmatch does: with the
-// whole text.
+// CompileFull compiles a pattern that Match compares as re.fullmatch does: with the whole text.
 func CompileFull(pattern string) (*Regexp, error) { return compile(pattern, `\z`) }
 
 func compile(pattern, end string) (*Regexp, error) {
@@ -73,7 +71,7 @@ func compile(pattern, end string) (*Regexp, error) {
 	re := &Regexp{pattern: pattern}
 	text = `\A(?:` + text + `)` + end
 	if !p.backtracks {
-		// It fails where Go sets bounds of its own, on a{5000} for example.
+		// It fails at limits of Go itself, for example on a{5000}.
 		re.linear, _ = regexp.Compile(text)
 	}
 	if re.linear == nil || p.dollar {
@@ -88,9 +86,9 @@ func compile(pattern, end string) (*Regexp, error) {
 // String returns the pattern as it was written.
 func (re *Regexp) String() string { return re.pattern }
 
-// Linear returns the expression in the syntax of Go's regexp, anchored as Match is.
-// It is false for what only the other engine can express. Of texts that end with a
-// newline it may say something else than Match.
+// Linear returns the expression in the syntax of Go's regexp, anchored as Match is. ok is false if
+// only the other engine can express it. For texts that end with a newline the result may differ
+// from Match.
 func (re *Regexp) Linear() (expr string, ok bool) {
 	if re.linear == nil {
 		return "", false
@@ -98,13 +96,12 @@ func (re *Regexp) Linear() (expr string, ok bool) {
 	return re.linear.String(), true
 }
 
-// Backtracks says whether the pattern needs the engine that goes back, whose time is
-// bounded by a clock alone.
+// Backtracks reports whether the pattern needs the backtracking engine, whose time is limited only
+// by the timeout.
 func (re *Regexp) Backtracks() bool { return re.linear == nil }
 
-// Match tells whether s matches. An error means that the answer is not known
-// within the bounds of this package; a caller that decides about access must
-// take it as a refusal.
+// Match reports whether s matches. An error means that the answer was not found within the limits
+// of this package; a caller that decides about access must treat it as a refusal.
 func (re *Regexp) Match(s string) (bool, error) {
 	// Python's $ also matches before a newline that ends the text; Go's does not.
 	if re.linear != nil && (re.backtr == nil || !strings.HasSuffix(s, "\n")) {

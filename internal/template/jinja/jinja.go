@@ -1,9 +1,8 @@
-// Package jinja renders templates in a subset of Jinja. A template sees the values that it is
-// given and nothing else: no file, no network, no function but those listed here; and a value is
-// never read as a template.
+// Package jinja renders templates in a subset of Jinja. A template can use only the values that it
+// is given: no file, no network, only the functions listed here; and a value is never rendered as a
+// template.
 //
-// It bounds the length of what a template makes, and nothing else: how long and how much memory it
-// takes is for the program that calls it.
+// It limits only the length of the output: the calling program limits time and memory.
 package jinja
 
 import (
@@ -27,8 +26,8 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// The statements and filters that there are. What reads other templates is not among them, nor
-// what answers differently each time.
+// The available statements and filters. Those that read other templates, or give a different result
+// each time, are not included.
 var (
 	statements = strings.Fields("break call continue do filter for if macro raw set with")
 	filters    = strings.Fields(`abs batch capitalize center count d default dictsort first float format groupby indent int items
@@ -37,10 +36,10 @@ var (
 	functions = strings.Fields("dict namespace range")
 )
 
-// Render returns what the template makes of the values. Every error is a *template.Mistake.
+// Render returns the output of the template for the values. Every error is a *template.Mistake.
 func Render(text string, values map[string]any) (out string, err error) {
 	defer func() {
-		if p := recover(); p != nil { // the library divides by zero, and does not look first
+		if p := recover(); p != nil { // the library divides by zero without a check
 			out, err = "", &template.Mistake{Text: fmt.Sprintf("it cannot be evaluated: %v", p)}
 		}
 	}()
@@ -79,7 +78,8 @@ func environment() *exec.Environment {
 	}
 }
 
-// ownFilters are those of Salt that write a value in a way that YAML, JSON and shells read back.
+// ownFilters are the filters of Salt that write a value so that YAML, JSON and shells can read it
+// back.
 func ownFilters() map[string]exec.FilterFunction {
 	return map[string]exec.FilterFunction{
 		"json": asJSON, "yaml": asJSON, "yaml_encode": asJSON,
@@ -89,7 +89,7 @@ func ownFilters() map[string]exec.FilterFunction {
 	}
 }
 
-// asJSON writes a value as JSON, which is YAML too.
+// asJSON returns a value as JSON, which is also YAML.
 func asJSON(_ *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value {
 	if in.IsError() {
 		return in
@@ -114,8 +114,8 @@ func text(of func(string) (string, error)) exec.FilterFunction {
 	}
 }
 
-// lookups are the functions of Salt that templates use most: they look into values that the template
-// has anyway.
+// lookups are the functions of Salt that templates use most: they look up values that the template
+// already has.
 func lookups(values map[string]any) map[string]any {
 	in := func(name string) func(*exec.Evaluator, *exec.VarArgs) *exec.Value {
 		m, _ := values[name].(map[string]any)
@@ -135,10 +135,10 @@ func lookups(values map[string]any) map[string]any {
 	return map[string]any{"grains.get": in("grains"), "pillar.get": in("pillar")}
 }
 
-// name is what the one template there is calls itself.
+// name is the name of the single template.
 const name = "template"
 
-// only has one template and no way to another; it implements loaders.Loader.
+// only is a loader with a single template; it implements loaders.Loader.
 type only string
 
 var errOther = errors.New("a template cannot read another file")
@@ -162,7 +162,7 @@ func (o only) Resolve(which string) (string, error) {
 // Inherit implements loaders.Loader.
 func (o only) Inherit(string) (loaders.Loader, error) { return o, nil }
 
-// bounded keeps what a template writes, as far as it may.
+// bounded stores the output of a template up to a limit.
 type bounded struct {
 	text strings.Builder
 	left int
@@ -175,8 +175,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// What the errors of the library have of use. Beside it they quote the template, and now and then
-// values, which belong into no log.
+// The useful parts of the library's errors. The errors also quote the template, and sometimes
+// values, which must not be logged.
 var (
 	place   = regexp.MustCompile(`(?i)\bline[:=]? ?(\d+)`)
 	reasons = []*regexp.Regexp{
@@ -190,7 +190,7 @@ var (
 	}
 )
 
-// mistake is an error of the library without what it quotes.
+// mistake returns an error of the library without the text that it quotes.
 func mistake(err error) error {
 	said := err.Error()
 	m := &template.Mistake{Text: "it cannot be read or evaluated as a template"}

@@ -1,10 +1,10 @@
-// Package scalar gives a word of YAML without quotes its value. All that Brine reads has
-// it from here (configuration, grains, pillar, arguments, the files of the reactor and of
-// sinks), so that a word means one thing. It reads no YAML: what is a word is for others.
+// Package scalar gives an unquoted YAML word its value. Everything that Brine reads uses it
+// (configuration, grains, pillar, arguments, the files of the reactor and of sinks), so that a word
+// always means the same. It does not parse YAML: its callers split text into words.
 //
-// The rules are those of YAML 1.1 as Salt applies them: yes, on and True are truths; 010 is
-// ten; a date is text; 1:30 is ninety, in sixties. Salt alone reads sixties in files and not
-// in arguments; whoever reads arguments says so.
+// The rules are those of YAML 1.1 as Salt applies them: yes, on and True are true; 010 is ten; a
+// date is text; 1:30 is ninety, a sexagesimal number. Salt reads sexagesimal numbers only in files
+// and not in arguments; callers that parse arguments handle that.
 package scalar
 
 import (
@@ -17,7 +17,7 @@ import (
 // maxDigits is the longest number in characters; a longer row of digits is text.
 const maxDigits = 4096
 
-// Value is what a word means: nil, a bool, an int64, a *big.Int, a float64, or the word
+// Value returns the value of a word: nil, a bool, an int64, a *big.Int, a float64, or the word
 // itself, which is text.
 func Value(word string) any {
 	if v, ok := Resolve(word); ok {
@@ -26,7 +26,7 @@ func Value(word string) any {
 	return word
 }
 
-// Resolve types text by its form; ok is false for text that is only text.
+// Resolve types text by its form; ok is false for text that stays text.
 func Resolve(text string) (v any, ok bool) {
 	if v, ok := constants[text]; ok {
 		return v, true
@@ -42,8 +42,7 @@ func Resolve(text string) (v any, ok bool) {
 	return integer(text)
 }
 
-// constants are the words of YAML 1.1 for a truth, for nothing and for what is
-// no number. The letters y and n alone are text.
+// constants are the words of YAML 1.1 for bools, null and NaN. The letters y and n alone are text.
 var constants = map[string]any{
 	"": nil, "~": nil, "null": nil, "Null": nil, "NULL": nil,
 	"yes": true, "Yes": true, "YES": true, "no": false, "No": false, "NO": false,
@@ -55,9 +54,9 @@ var constants = map[string]any{
 	"-.inf": math.Inf(-1), "-.Inf": math.Inf(-1), "-.INF": math.Inf(-1),
 }
 
-// integer reads 12, +12, -1_000, 0x1F, 0b101 and 010, which is ten: someone who
-// writes a leading zero means a day or a port, not the octal number of YAML 1.1.
-// It refuses 08 as YAML does, so that 0777 is a number and 0888 is text.
+// integer parses 12, +12, -1_000, 0x1F, 0b101 and 010, which is ten: someone who writes a leading
+// zero means a day or a port, not the octal number of YAML 1.1. It refuses 08 as YAML does, so that
+// 0777 is a number and 0888 is text.
 func integer(text string) (any, bool) {
 	digits := strings.TrimLeft(text[:1], "+-") + text[1:]
 	base, set := 10, "0123456789_"
@@ -88,8 +87,8 @@ func integer(text string) (any, bool) {
 	return i, true
 }
 
-// float reads 1.5, 1., .5 and 1.0e+3. YAML 1.1 wants the dot and the sign of
-// the exponent, and no sign before a leading dot.
+// float parses 1.5, 1., .5 and 1.0e+3. YAML 1.1 requires the dot and the sign of the exponent, and
+// no sign before a leading dot.
 func float(text string) (any, bool) {
 	mantissa, exponent := text, ""
 	if i := strings.IndexAny(text, "eE"); i >= 0 {
@@ -112,11 +111,10 @@ func float(text string) (any, bool) {
 	return f, err == nil || math.IsInf(f, 0)
 }
 
-// only says whether s is made of the characters of set, and is not empty.
+// only reports whether s is not empty and contains only characters of set.
 func only(s, set string) bool { return s != "" && strings.Trim(s, set) == "" }
 
-// sixties reads 1:30 as ninety and 1:30.5 as that and a half. What does not fit into 64
-// bits is text.
+// sixties parses 1:30 as 90 and 1:30.5 as 90.5. A number that does not fit into 64 bits is text.
 func sixties(text string) (any, bool) {
 	digits := strings.TrimLeft(text[:1], "+-") + text[1:]
 	digits, fraction, broken := strings.Cut(digits, ".")
@@ -138,6 +136,6 @@ func sixties(text string) (any, bool) {
 	if !broken {
 		return sum, true
 	}
-	part, _ := strconv.ParseFloat("0."+strings.ReplaceAll(fraction, "_", "")+"0", 64) // digits alone
+	part, _ := strconv.ParseFloat("0."+strings.ReplaceAll(fraction, "_", "")+"0", 64) // only digits
 	return float64(sum) + math.Copysign(part, float64(sum)), true
 }

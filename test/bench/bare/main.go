@@ -26,7 +26,7 @@ import (
 
 func main() {
 	if len(os.Args) < 4 {
-		fail(errors.New("usage: bare request|scatter|gather|signed|respond|check|follow|http URL SUBJECT, or bare secure URL DIR SUBJECT"))
+		fail(errors.New("usage: bare request|scatter|gather|signed|respond|check|follow|http URL SUBJECT, bare keep URL SUBJECT FILE, or bare secure URL DIR SUBJECT"))
 	}
 	url, subjects := os.Args[2], os.Args[3:]
 	switch os.Args[1] {
@@ -45,7 +45,9 @@ func main() {
 	case "follow":
 		fail(respond(url, subjects[0], following...))
 	case "check":
-		fail(check(url, subjects[0]))
+		fail(check(url, subjects[0], ""))
+	case "keep":
+		fail(check(url, subjects[0], subjects[1]))
 	case "http":
 		fail(serve(url))
 	}
@@ -165,14 +167,22 @@ var following = []nats.Option{
 	nats.PingInterval(time.Second * 2 / 3), nats.MaxPingsOutstanding(1),
 }
 
-// respond answers for ever, over TLS with a certificate on both sides.
+// respond answers forever, over TLS with a certificate on both sides.
 func respond(url, subject string, more ...nats.Option) error {
 	return answer(url, subject, func(*nats.Conn, *nats.Msg) error { return nil }, more...)
 }
 
-// check answers what is signed by the server, for ever, likewise.
-func check(url, subject string) error {
+// check answers what is signed by the server, forever, likewise. With a file it notes there what it has
+// begun, and sends a receipt before the answer.
+func check(url, subject, file string) error {
 	var key ed25519.PublicKey
+	var begun *os.File
+	if file != "" {
+		var err error
+		if begun, err = os.Create(file); err != nil {
+			return err
+		}
+	}
 	return answer(url, subject, func(nc *nats.Conn, m *nats.Msg) error {
 		if key == nil {
 			r, err := nc.Request("key", nil, 5*time.Second)
@@ -184,7 +194,11 @@ func check(url, subject string) error {
 		if len(m.Data) < ed25519.SignatureSize || !ed25519.Verify(key, m.Data[ed25519.SignatureSize:], m.Data[:ed25519.SignatureSize]) {
 			return errors.New("the signature does not fit")
 		}
-		return nil
+		if begun == nil {
+			return nil
+		}
+		_, err := begun.Write(m.Data[ed25519.SignatureSize:])
+		return errors.Join(err, m.Respond([]byte("received")))
 	})
 }
 
@@ -219,7 +233,7 @@ func answer(url, subject string, may func(*nats.Conn, *nats.Msg) error, more ...
 	select {}
 }
 
-// serve answers HTTP for ever: at /SUBJECT by asking that, and at /signed by what signed does with
+// serve answers HTTP forever: at /SUBJECT by asking that, and at /signed by what signed does with
 // one responder. It prints its address.
 func serve(url string) error {
 	nc, err := nats.Connect(url)

@@ -85,7 +85,7 @@ func serve(port int, dir string, upstream []string) error {
 	if a.nc, err = nats.Connect("nats://self", nats.InProcessServer(s)); err != nil {
 		return err
 	}
-	if err := a.openStore(); err != nil {
+	if err := errors.Join(a.openStore(), a.openFiles(dir)); err != nil {
 		return err
 	}
 	if len(upstream) == 1 {
@@ -116,6 +116,8 @@ func show(c tls.Certificate, dir string) error {
 type answerer struct {
 	nc, up *nats.Conn
 	js     nats.JetStreamContext
+
+	decided, planned *os.File // synced at each line
 }
 
 func (a *answerer) openStore() error {

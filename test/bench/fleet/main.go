@@ -295,7 +295,7 @@ func result(e *job.Envelope) value.Value {
 	return value.Value{V: true}
 }
 
-// responder answers for ever, over TLS with a certificate on both sides, and asks n of
+// responder answers forever, over TLS with a certificate on both sides, and asks n of
 // its like.
 func responder(url string, i, n int) (member, error) {
 	key, err := pki.Generate(pki.Ed25519, 0)

@@ -1,6 +1,5 @@
-// Package driver talks to the databases that returns can go to. It is linked by the
-// program salt-returner and by no daemon; where the settings come from is not its
-// affair.
+// Package driver inserts returns into databases. Only the program salt-returner links it, no
+// daemon; it does not know where the settings come from.
 package driver
 
 import (
@@ -23,7 +22,7 @@ import (
 // dialect is what differs between databases.
 type dialect struct {
 	connect func(database.Database) (*sql.DB, error)
-	create  string // makes the table where there is none
+	create  string // creates the table if it is missing
 	insert  string // a row: fun, jid, return, id, success, full_ret
 }
 
@@ -48,9 +47,9 @@ var dialects = map[string]dialect{
 	},
 }
 
-// Insert puts the row into the table salt_returns, which it makes where there is
-// none. It connects for each return: returns are rare, and a connection that is kept
-// would be one of each minion at the server.
+// Insert inserts the row into the table salt_returns, and creates that if it is missing. It
+// connects for each return: returns are rare, and permanent connections would be one for each
+// minion at the server.
 func Insert(ctx context.Context, o database.Order) error {
 	d, known := dialects[o.Database.Kind]
 	if !known {
@@ -77,7 +76,7 @@ func connectPostgres(to database.Database) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Only what stands here counts: the environment may name other servers.
+	// Use only these settings: the environment may name other servers.
 	c, err := pgx.ParseConfig("host=localhost sslmode=disable")
 	if err != nil {
 		return nil, err
@@ -105,7 +104,7 @@ func connectMySQL(to database.Database) (*sql.DB, error) {
 }
 
 func connectSQLite(to database.Database) (*sql.DB, error) {
-	f, err := os.OpenFile(to.File, os.O_RDWR|os.O_CREATE, 0o640) // not readable for all
+	f, err := os.OpenFile(to.File, os.O_RDWR|os.O_CREATE, 0o640) // not readable by everyone
 	if err != nil {
 		return nil, err
 	}

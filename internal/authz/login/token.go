@@ -1,4 +1,4 @@
-package authz
+package login
 
 import (
 	"context"
@@ -10,26 +10,39 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// tokens are all of them, for those who may run the runners about them.
+// Holder is the principal that manages tokens.
+type Holder interface {
+	Name() string
+	Operator() bool
+	Login() *eauth.Grant // nil for none
+}
+
+// Tokens returns all tokens, to be managed by who.
+func (l *Logins) Tokens(who Holder) runner.Tokens { return tokens{who, l.Authenticator} }
+
+// OwnTokens returns those of the login of who. record is called before one is deleted; its error
+// prevents that.
+func (l *Logins) OwnTokens(who Holder, record func(context.Context) error) runner.Tokens {
+	return ownTokens{who, l.Authenticator, record}
+}
+
+// tokens are all tokens, for principals who may run the runners about them.
 type tokens struct {
-	who           Principal
+	who           Holder
 	authenticator *eauth.Authenticator
 }
 
-// Tokens are all that there are, in the hands of who.
-func (l *Logins) Tokens(who Principal) runner.Tokens { return tokens{who, l.Authenticator} }
-
-// Make makes one of the login that asks, or, for operators, of anybody whom the backend
-// knows.
+// Make makes a token for the login of the request or, for operators, for any user known to the
+// backend.
 func (t tokens) Make(ctx context.Context, n runner.NewToken) (made eauth.Token, secret string, err error) {
 	made.User, made.Backend = n.User, n.Backend
-	switch g := t.who.login; {
+	switch g := t.who.Login(); {
 	case g != nil && (n.User != "" && n.User != g.Name || n.Backend != "" && n.Backend != g.Backend):
-		return made, "", rpc.Errorf(rpc.Denied, "%s may make tokens of %s by %s only", t.who.name, g.Name, g.Backend)
+		return made, "", rpc.Errorf(rpc.Denied, "%s may make tokens of %s by %s only", t.who.Name(), g.Name, g.Backend)
 	case g != nil:
 		made.User, made.Backend = g.Name, g.Backend
 		secret, made.Expires, err = t.authenticator.MakeToken(ctx, g, n.Life, false)
-	case !t.who.operator:
+	case !t.who.Operator():
 		err = rpc.Errorf(rpc.Denied, "only operators make tokens without a login").WithHint("log in: salt-run -a BACKEND auth.mk_token")
 	case n.User == "" || n.Backend == "":
 		err = salt.WithHint(errors.New("a token is of a user whom a backend knows: username and eauth are needed"),
@@ -57,35 +70,30 @@ func (t tokens) Delete(ctx context.Context, id string) error {
 	return t.authenticator.Delete(ctx, key)
 }
 
-// ownTokens are those of the login that asks, for people who have no rule for runners
-// about tokens. Whoever comes without a login has none.
+// ownTokens are those of the principal's login, for users without a rule for runners about
+// tokens. Without a login there are none.
 type ownTokens struct {
-	who           Principal
+	who           Holder
 	authenticator *eauth.Authenticator
 	record        func(context.Context) error
 }
 
-// OwnTokens are those of who. p permits them to be deleted, and is written down before.
-func (a *Authorizer) OwnTokens(who Principal, p Permission) runner.Tokens {
-	return ownTokens{who, a.Logins.Authenticator, func(ctx context.Context) error { return a.Record(ctx, p, "") }}
-}
-
 func (t ownTokens) Make(context.Context, runner.NewToken) (eauth.Token, string, error) {
-	return eauth.Token{}, "", rpc.Errorf(rpc.Denied, "tokens are made by those only whose rule names auth.mk_token")
+	return eauth.Token{}, "", rpc.Errorf(rpc.Denied, "only users whose rule names auth.mk_token make tokens")
 }
 
 func (t ownTokens) List(ctx context.Context) ([]eauth.Token, error) {
-	if t.who.login == nil {
+	if t.who.Login() == nil {
 		return nil, nil
 	}
-	return t.authenticator.List(ctx, t.who.login)
+	return t.authenticator.List(ctx, t.who.Login())
 }
 
 func (t ownTokens) Delete(ctx context.Context, id string) error {
-	if t.who.login == nil {
-		return rpc.Errorf(rpc.Denied, "tokens are of logins, and this is none").WithHint("log in: salt-run -a BACKEND auth.del_token ID")
+	if t.who.Login() == nil {
+		return rpc.Errorf(rpc.Denied, "tokens are for logins, and this connection has none").WithHint("log in: salt-run -a BACKEND auth.del_token ID")
 	}
-	key, err := t.authenticator.Find(ctx, id, t.who.login)
+	key, err := t.authenticator.Find(ctx, id, t.who.Login())
 	if err == nil {
 		err = t.record(ctx)
 	}

@@ -1,10 +1,10 @@
-// Package handler hands events to event handlers: those of one sender in
-// order, those of several side by side, with retries, and with dead letters for
-// what cannot be handled. What was handled is told by its sequence, so that each
-// event is handled at least once.
+// Package eventhandler passes events to event handlers: events of one sender in order, those of
+// several in parallel, with retries, and with dead letters for events that cannot be handled.
+// It reports the sequence up to which all are handled, so that each event is handled at least
+// once.
 //
-// It does not know where events come from, nor where letters are kept.
-package handler
+// It does not know where events come from, or where dead letters are stored.
+package eventhandler
 
 import (
 	"context"
@@ -24,13 +24,13 @@ import (
 // maxBackoff is the longest pause before a retry.
 const maxBackoff = time.Minute
 
-// Item is one event on its way to its handler.
+// Item is one event for a handler.
 type Item struct {
 	Event event.Event
 	Line  []byte // its text, one line of JSON without a line end
 }
 
-// ReadItem reads the line of a listener.
+// ReadItem parses a line sent to a listener.
 func ReadItem(line []byte) (Item, error) {
 	i := Item{Line: line}
 	if err := json.Unmarshal(line, &i.Event); err != nil {
@@ -41,20 +41,20 @@ func ReadItem(line []byte) (Item, error) {
 
 func (i Item) head() event.Head { return event.Head{Tag: i.Event.Tag, From: i.Event.From} }
 
-// ID names the event: one that is handled again has the same. It is made from the
-// event itself and lasts when the journal was restored.
+// ID identifies the event: an event that is handled again has the same. It is computed from the
+// event, so it stays the same if the journal is restored.
 func (i Item) ID() string {
 	sum := sha256.Sum256(i.Line)
 	return hex.EncodeToString(sum[:16])
 }
 
-// Vars are the facts of an event as variables of a program; bus is the one that it
-// was on, handler the name of who handles it.
+// Vars returns the properties of an event as environment variables of a program; bus is where
+// the event was, handler the name of the handler.
 func (i Item) Vars(bus, handler string, attempt int) []string {
 	var stamp struct {
 		At string `json:"_stamp"`
 	}
-	_ = json.Unmarshal(i.Event.Data, &stamp) // data that is no object has none
+	_ = json.Unmarshal(i.Event.Data, &stamp) // data other than an object has none
 	return []string{
 		"SALT_EVENT_TAG=" + i.Event.Tag, "SALT_EVENT_FROM=" + i.Event.From, "SALT_EVENT_SEQ=" + strconv.FormatUint(i.Event.Seq, 10),
 		"SALT_EVENT_ID=" + i.ID(), "SALT_EVENT_STAMP=" + stamp.At, "SALT_EVENT_ATTEMPT=" + strconv.Itoa(attempt),
@@ -62,12 +62,12 @@ func (i Item) Vars(bus, handler string, attempt int) []string {
 	}
 }
 
-// Stdin is what a program reads of an event: its data and a line end.
+// Stdin is the input of a program: the event's data and a line end.
 func (i Item) Stdin() []byte {
 	return append(i.Event.Data[:len(i.Event.Data):len(i.Event.Data)], '\n')
 }
 
-// Failure is an event that could not be handled however often it was tried.
+// Failure is an event that could not be handled in any attempt.
 type Failure struct {
 	Item
 	Attempts int
@@ -75,8 +75,8 @@ type Failure struct {
 	Err      error  // of the last attempt
 }
 
-// Letter is the dead letter of the failure: name is that of the handler, command
-// what would try it again.
+// Letter is the dead letter of the failure: name is that of the handler, command tries it
+// again.
 func (f Failure) Letter(name string, command []string) *protocol.DeadLetter {
 	return &protocol.DeadLetter{
 		Name: name, Seq: f.Event.Seq, Tag: f.Event.Tag, From: f.Event.From, Event: f.Line, Command: command,
@@ -84,27 +84,27 @@ func (f Failure) Letter(name string, command []string) *protocol.DeadLetter {
 	}
 }
 
-// Handler says how events are handled. Its functions are called concurrently.
+// Handler is how events are handled. Its functions are called concurrently.
 type Handler struct {
 	Parallel int // events at once, at least 1
 	Retries  int
 	Backoff  time.Duration // before the first retry, doubled for each further one
-	// Do handles an event once. It returns what it printed last, for a dead letter.
+	// Do handles an event once. It returns the end of its output, for a dead letter.
 	Do func(ctx context.Context, i Item, attempt int) (stderr string, err error)
-	// KeepDead keeps what could not be handled. Its error ends the handler: to go on
-	// would be to lose the event.
+	// KeepDead stores an event that could not be handled. Its error ends the handler, since
+	// otherwise the event would be lost.
 	KeepDead func(ctx context.Context, f Failure) error
-	// Again reads an event once more by its sequence; false says that it is there no more.
-	// With it one sender has a share of what waits in memory, and events of others pass
-	// what is beyond. Nil is for who cannot: then all have all of it together.
+	// Again reads an event once more by its sequence; false means that it no longer exists.
+	// With it, each sender has a share of the memory for waiting events, and events of others
+	// pass those beyond it. Without it (nil), all senders share the memory.
 	Again func(ctx context.Context, seq uint64) (Item, bool, error)
-	// Gone is told of an event that Again did not find, and that is passed over.
+	// Gone is called for an event that Again did not find and that is skipped.
 	Gone func(seq uint64)
-	// Done is told that everything up to this sequence is done. It must not block.
+	// Done is called when everything up to this sequence is done. It must not block.
 	Done func(seq uint64)
 }
 
-// Run is a handler at work.
+// Run is a running handler.
 type Run struct {
 	h         *Handler
 	ctx       context.Context
@@ -113,7 +113,7 @@ type Run struct {
 	watermark watermark
 }
 
-// Begin starts to handle events. When ctx ends, what is under way is ended.
+// Begin starts to handle events. The end of ctx ends what is under way.
 func (h *Handler) Begin(ctx context.Context) *Run {
 	r := &Run{h: h}
 	r.ctx, r.fail = context.WithCancelCause(ctx)
@@ -128,8 +128,8 @@ func (h *Handler) Begin(ctx context.Context) *Run {
 	return r
 }
 
-// gone passes an event over that is there no more; one that cannot be read ends the
-// handler, which begins with it again.
+// gone skips an event that no longer exists; one that cannot be read ends the handler, which
+// later starts with it again.
 func (r *Run) gone(seq uint64, err error) {
 	if err != nil {
 		r.fail(err)
@@ -141,8 +141,8 @@ func (r *Run) gone(seq uint64, err error) {
 	r.h.Done(r.watermark.finish(seq))
 }
 
-// Put hands an event over, waiting while too many are under way. The sequences grow
-// from call to call. An error is why nothing is handled any more.
+// Put adds an event. It waits while too many are under way. The sequences must grow from call
+// to call. An error is why nothing is handled any more.
 func (r *Run) Put(i Item) error {
 	r.watermark.begin(i.Event.Seq)
 	if !r.queue.put(r.ctx, i) {
@@ -151,14 +151,14 @@ func (r *Run) Put(i Item) error {
 	return nil
 }
 
-// Pass says that there is nothing to handle up to seq but what was put.
+// Pass records that there is nothing else to handle up to seq.
 func (r *Run) Pass(seq uint64) { r.h.Done(r.watermark.pass(seq)) }
 
-// Context ends when the handler has failed, or with the one that it began with.
+// Context ends when the handler has failed, or with the context of Begin.
 func (r *Run) Context() context.Context { return r.ctx }
 
-// End waits until everything that was put is handled, or the handler has ended,
-// and returns why it has, or nil.
+// End waits until everything added is handled, or the handler has ended, and returns why it
+// has, or nil.
 func (r *Run) End() error {
 	r.queue.wait()
 	err := context.Cause(r.ctx)
@@ -166,8 +166,7 @@ func (r *Run) End() error {
 	return err
 }
 
-// handle brings one event to its end. It returns an error only when the event is
-// not done.
+// handle handles one event until it is done. It returns an error only if it is not done.
 func (r *Run) handle(ctx context.Context, slots chan struct{}, i Item) error {
 	var pauses backoff.Pauses
 	for attempt := 1; ; attempt++ {
@@ -187,8 +186,8 @@ func (r *Run) handle(ctx context.Context, slots chan struct{}, i Item) error {
 	}
 }
 
-// permanent says whether err would come again however often it is tried: something is
-// not allowed, or makes no sense.
+// permanent reports whether err would be returned at every attempt: something is not allowed,
+// or invalid.
 func permanent(err error) bool {
 	var e interface {
 		error

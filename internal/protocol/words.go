@@ -1,4 +1,4 @@
-package authz
+package protocol
 
 import (
 	"github.com/brinebus/brine/internal/argument"
@@ -6,9 +6,9 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// ParseWords reads the texts among the arguments as the words of a command line:
-// 5 is a number and k=v a keyword. Salt's master does so for publish.publish;
-// here it comes before the decision, which is about what the minions will get.
+// ParseWords parses the texts among the arguments like the words of a command line: 5 is a
+// number and k=v a keyword argument. Salt's master does so for publish.publish; here it happens
+// before the decision, which must be about what the minions will get.
 func ParseWords(commands []job.Command) error {
 	for i := range commands {
 		c := &commands[i]

@@ -1,45 +1,45 @@
-package handler
+package eventhandler
 
 import (
 	"context"
 	"sync"
 )
 
-// keyedQueue hands events to workers: those of one sender one after the other, those
-// of different senders side by side, as many at once as there are slots.
+// keyedQueue passes events to workers: those of one sender one after the other, those of
+// different senders in parallel, as many at once as there are slots.
 type keyedQueue struct {
 	work  func(ctx context.Context, slots chan struct{}, i Item)
 	again func(ctx context.Context, seq uint64) (Item, bool, error) // see Handler.Again
-	gone  func(seq uint64, err error)                               // such an event is not there, or cannot be read
+	gone  func(seq uint64, err error)                               // such an event no longer exists, or cannot be read
 	slots chan struct{}
 
 	mu      sync.Mutex
 	drained *sync.Cond
-	queues  map[string]*queue // by speaker, see event.Head; one that exists has a goroutine
+	queues  map[string]*queue // by speaker, see event.Head; each has a goroutine
 	count   int
 	bytes   int
-	left    int // events of which only the sequence is kept
+	left    int // events kept by their sequence only
 	wg      sync.WaitGroup
 }
 
-// queue is what waits of one sender. What is beyond the sender's share of the memory is
-// kept by its sequence, and read again when its turn comes.
+// queue holds the waiting events of one sender. Those beyond the sender's share of the memory
+// are kept by their sequence, and read again when it is their turn.
 type queue struct {
 	items []Item
-	count int      // events in memory: those in items, and the one that is worked off
+	count int      // events in memory: those in items, and the one being handled
 	bytes int      // of those
-	rest  []uint64 // behind items
+	rest  []uint64 // after items
 }
 
-// Bounds of what waits in memory; beyond them the daemon keeps it.
+// Limits of what waits in memory; the daemon keeps what is beyond them.
 const (
 	maxWaiting      = 512
 	maxWaitingBytes = 32 << 20
-	// One sender has an eighth of it, where events can be read again: those of others
-	// do not wait behind more than that.
+	// If events can be read again, one sender has an eighth of it: events of others do not wait
+	// behind more than that.
 	senderWaiting = maxWaiting / 8
 	senderBytes   = maxWaitingBytes / 8
-	maxLeft       = 200_000 // sequences of all; some ten bytes each
+	maxLeft       = 200_000 // sequences of all senders; some ten bytes each
 )
 
 func newKeyedQueue(parallel int, work func(context.Context, chan struct{}, Item)) *keyedQueue {
@@ -48,8 +48,8 @@ func newKeyedQueue(parallel int, work func(context.Context, chan struct{}, Item)
 	return l
 }
 
-// put hands an event over, waiting while too many are under way. It returns false
-// when ctx has ended.
+// put adds an event, and waits while too many are under way. It returns false when ctx has
+// ended.
 func (l *keyedQueue) put(ctx context.Context, i Item) bool {
 	stop := context.AfterFunc(ctx, func() {
 		l.mu.Lock()
@@ -85,7 +85,7 @@ func (l *keyedQueue) put(ctx context.Context, i Item) bool {
 	return true
 }
 
-// takes says whether an event fits of the sender with that queue.
+// takes reports whether an event of the sender with that queue fits.
 func (l *keyedQueue) takes(q *queue, i Item) bool {
 	if l.again != nil && q.full(i) {
 		return l.left < maxLeft
@@ -93,13 +93,13 @@ func (l *keyedQueue) takes(q *queue, i Item) bool {
 	return l.count < maxWaiting && (l.count == 0 || l.bytes+len(i.Line) <= maxWaitingBytes)
 }
 
-// full says whether the sender has its share. What comes behind a sequence is kept by its
-// sequence too, so that the order stays.
+// full reports whether the sender has used up its share. To keep the order, events after a
+// sequence are also kept by their sequence.
 func (q *queue) full(i Item) bool {
 	return q != nil && (len(q.rest) > 0 || q.count >= senderWaiting || q.count > 0 && q.bytes+len(i.Line) > senderBytes)
 }
 
-// run works off what one sender has sent, until nothing of it is left.
+// run handles the events of one sender until none is left.
 func (l *keyedQueue) run(ctx context.Context, from string, q *queue) {
 	for {
 		i, seq, some := l.next(ctx, from, q)
@@ -120,7 +120,8 @@ func (l *keyedQueue) run(ctx context.Context, from string, q *queue) {
 	}
 }
 
-// next takes the next event of a sender, or its sequence; the last one takes the queue away.
+// next returns the next event of a sender, or its sequence; after the last one it removes the
+// queue.
 func (l *keyedQueue) next(ctx context.Context, from string, q *queue) (i Item, seq uint64, some bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +140,7 @@ func (l *keyedQueue) next(ctx context.Context, from string, q *queue) (i Item, s
 	return i, 0, false
 }
 
-// release gives back the space of an event that was worked off.
+// release frees the space of a handled event.
 func (l *keyedQueue) release(q *queue, size int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,6 +151,5 @@ func (l *keyedQueue) release(q *queue, size int) {
 	l.drained.Broadcast()
 }
 
-// wait waits for everything that was handed over, or that is under way when ctx
-// ends.
+// wait waits for everything that was added, or that is under way when ctx ends.
 func (l *keyedQueue) wait() { l.wg.Wait() }

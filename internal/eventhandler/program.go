@@ -1,4 +1,4 @@
-package handler
+package eventhandler
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/posix"
 )
 
-// Program is a program that handles events, each in a process of its own.
+// Program is a program that handles events, each in its own process.
 type Program struct {
 	Args   []string
 	Limit  time.Duration // of one run
@@ -23,14 +23,14 @@ type Program struct {
 	Stderr io.Writer
 }
 
-// Bounds of one run.
+// Limits of one run.
 const (
-	keptStderr = 8 << 10         // bytes of its last words, for a dead letter
+	keptStderr = 8 << 10         // bytes of the end of stderr, for a dead letter
 	termGrace  = 5 * time.Second // from SIGTERM to SIGKILL
 )
 
-// Run runs the program once, in a process group of its own, of which nothing is
-// left when it returns. stderr is the end of what it printed there.
+// Run runs the program once, in its own process group, of which nothing is left when it
+// returns. stderr is the end of what it printed there.
 func (p *Program) Run(ctx context.Context, stdin []byte, vars []string) (stderr string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.Limit, fmt.Errorf("it ran longer than %s and was ended", p.Limit))
 	defer cancel()
@@ -48,20 +48,20 @@ func (p *Program) Run(ctx context.Context, stdin []byte, vars []string) (stderr 
 	c.WaitDelay = termGrace
 	err = c.Run()
 	if c.Process != nil {
-		_ = posix.KillGroup(c.Process.Pid, syscall.SIGKILL) // what it left behind; mostly nothing
+		_ = posix.KillGroup(c.Process.Pid, syscall.SIGKILL) // processes that it has left behind; mostly none
 	}
 	if ctx.Err() != nil {
 		return last.String(), context.Cause(ctx)
 	}
-	if errors.Is(err, exec.ErrWaitDelay) { // a child that outlived it held its output
+	if errors.Is(err, exec.ErrWaitDelay) { // a child that outlived it kept its output open
 		err = nil
 	}
 	return last.String(), err
 }
 
-// whole is a file without a name, with the input of a program. Through a pipe a program
-// whose parent is killed would see the end of its input too early, and take half of
-// an event, or nothing, for the whole.
+// whole is a file without a name that contains the input of a program. Through a pipe, a
+// program whose parent is killed would see the end of its input too early, and take half an
+// event, or nothing, for the whole.
 func whole(input []byte) (*os.File, error) {
 	f, err := nameless()
 	if err != nil {

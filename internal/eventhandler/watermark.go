@@ -1,12 +1,12 @@
-package handler
+package eventhandler
 
 import (
 	"sort"
 	"sync"
 )
 
-// watermark says up to which sequence everything is done, where events are finished in
-// another order than they came.
+// watermark tracks up to which sequence everything is done, when events are finished in another
+// order than they came.
 type watermark struct {
 	mu   sync.Mutex
 	open []entry // in the order of the journal
@@ -18,19 +18,19 @@ type entry struct {
 	done bool
 }
 
-// begin books an event; the sequences grow from call to call.
+// begin adds an event; the sequences must grow from call to call.
 func (l *watermark) begin(seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open = append(l.open, entry{seq: seq})
 }
 
-// pass books that there is nothing to do up to seq but what has begun.
+// pass records that there is nothing to do up to seq except what has begun.
 func (l *watermark) pass(seq uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := len(l.open); n > 0 && l.open[n-1].seq < seq {
-		if !l.open[n-1].done { // else what is done behind it grows
+		if !l.open[n-1].done { // otherwise the list of done entries grows
 			l.open = append(l.open, entry{done: true})
 			n++
 		}
@@ -42,8 +42,7 @@ func (l *watermark) pass(seq uint64) uint64 {
 	return l.done
 }
 
-// finish books the end of an event and returns the sequence up to which everything
-// is done.
+// finish records the end of an event and returns the sequence up to which everything is done.
 func (l *watermark) finish(seq uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,0 +1,515 @@
+package accord
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/brinebus/brine/internal/keyring"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/pki"
+)
+
+// Table stores decisions: a table of the journal.
+type Table interface {
+	Keep(ctx context.Context, key string, value []byte) error
+	Remove(ctx context.Context, key string) error
+	Each(ctx context.Context, f func(key string, value []byte)) error
+}
+
+// Mirrored is the mirror of the other master's table.
+type Mirrored interface {
+	// Watch calls f for each present entry, and then for each new one, until ctx ends or the
+	// mirror can no longer be read. The value of a removed entry is nil.
+	Watch(ctx context.Context, f func(key string, value []byte)) error
+}
+
+// Options are the settings of a Follower; all are required.
+type Options struct {
+	Name    string // of the own journal
+	Own     Table  // this master's decisions; the other one mirrors them
+	Agreed  Table  // what is in force here
+	Keys    *keyring.Keyring
+	Accepts bool // accept here what the other master has accepted or issued
+	Log     *slog.Logger
+}
+
+// entry is an entry in Own.
+type entry struct {
+	Decision
+	Key   string          `json:"key,omitempty"`   // the public key, PEM
+	Token json.RawMessage `json:"token,omitempty"` // as in the store of tokens
+	By    string          `json:"by,omitempty"`    // who decided, for people
+	At    time.Time       `json:"at"`              // when, for people: clocks decide nothing
+	Until time.Time       `json:"until,omitzero"`  // when a token expires
+	size  int             // bytes of the entry as received
+}
+
+// over reports whether it is about a token that has certainly expired.
+func (e entry) over(now time.Time) bool {
+	return !e.Until.IsZero() && e.Until.Before(now.Add(-clocks))
+}
+
+// agreement is an entry in Agreed: what was in force at the last look, and the N of the other
+// master's decision that was taken into account.
+type agreement struct {
+	Act   Act    `json:"act"`
+	Of    string `json:"of,omitempty"`
+	Upto  uint64 `json:"upto,omitempty"`
+	Until int64  `json:"until,omitempty"` // when a token expires, in seconds
+	At    int64  `json:"at,omitempty"`    // since when, in seconds: the oldest are forgotten first
+}
+
+// refusal reports whether it is a refusal without an entry in the key store.
+func (a Act) refusal() bool { return a == Delete || a == Revoke || a == Withdrawn }
+
+// Limits of what the other master can cause here.
+const (
+	// maxEntry limits one entry: the longest possible key, and a token with many groups.
+	maxEntry = 64 << 10
+	// maxHeard limits all received entries together; its mirror has the same limit.
+	maxHeard = 64 << 20
+	// mostThings is how many new keys and tokens it may bring: twenty times the largest fleet
+	// that one master is meant for. The same number of refusals is remembered.
+	mostThings = 200_000
+)
+
+// Follower holds the decisions of both masters, as known here. Run applies them.
+type Follower struct {
+	opts     Options
+	throttle logging.Throttle
+	tokens   *Tokens // nil unless Tokens was called
+	wake     chan struct{}
+	most     int       // mostThings
+	lifts    allowance // for changes made here for the other master, except refusals
+	failed   []string  // what failed and is tried again; used by Run
+
+	mu     sync.Mutex // guards the next fields; not held over I/O except that of Own, whose order matters
+	own    map[string]entry
+	agreed map[string]agreement
+	theirs map[string]entry
+	heard  int               // bytes of theirs
+	missed bool              // not all of its decisions did fit
+	passed map[string]uint64 // N of deletions of what was never here
+	n      int               // how many entries of agreed the other master has brought
+	peer   string            // name of the other journal, "" before the first contact
+	follow func(context.Context)
+	last   func(context.Context) // the latest value of follow
+
+	due marks
+}
+
+// marks are what must be checked again. Their lock is never held over I/O: code that cuts
+// connections marks keys first.
+type marks struct {
+	mu   sync.Mutex
+	keys map[string]bool
+	all  bool
+}
+
+func (m *marks) mark(keys ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.keys == nil {
+		m.keys = map[string]bool{}
+	}
+	for _, key := range keys {
+		m.keys[key] = true
+	}
+}
+
+func (m *marks) markAll() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.all = true
+}
+
+func (m *marks) take() (keys map[string]bool, all bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	keys, all = m.keys, m.all
+	m.keys, m.all = nil, false
+	return keys, all
+}
+
+// Open reads the stored decisions.
+func Open(ctx context.Context, o Options) (*Follower, error) {
+	l := &Follower{opts: o, wake: make(chan struct{}, 1), most: mostThings, own: map[string]entry{}, agreed: map[string]agreement{}, due: marks{all: true}}
+	l.clear("")
+	var bad error
+	note := func(key string, err error) {
+		if err != nil {
+			bad = cmp.Or(bad, fmt.Errorf("what was decided about %.80q cannot be read: %w", key, err))
+		}
+	}
+	err := o.Own.Each(ctx, func(key string, value []byte) {
+		var e entry
+		note(key, json.Unmarshal(value, &e))
+		l.own[key] = e
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = o.Agreed.Each(ctx, func(key string, value []byte) {
+		var a agreement
+		note(key, json.Unmarshal(value, &a))
+		l.agreed[key] = a
+	})
+	return l, cmp.Or(err, bad)
+}
+
+// clear forgets what was received, and sets the name of the other master. The caller holds mu,
+// or is the only user of l.
+func (l *Follower) clear(name string) {
+	l.peer, l.theirs, l.heard, l.missed, l.passed = name, map[string]entry{}, 0, false, map[string]uint64{}
+}
+
+// rewatch is the pause before an unreadable mirror is read again.
+const rewatch = time.Second
+
+// Follow reads from now on the decisions of the master whose journal has this name, from the
+// mirror of its table.
+func (l *Follower) Follow(name string, table Mirrored) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if name != l.peer {
+		l.clear(name)
+		l.due.markAll()
+	}
+	l.follow = func(ctx context.Context) {
+		for {
+			err := table.Watch(ctx, func(key string, value []byte) { l.hear(name, key, value) })
+			if ctx.Err() == nil && l.throttle.First("watch", time.Now()) {
+				l.opts.Log.Warn("what the other master decides about keys and tokens cannot be read for the moment", "master", name, "err", err)
+			}
+			select {
+			case <-time.After(rewatch):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+	l.last = l.follow
+	l.signal()
+}
+
+// Ended is called when there is no other master any more: its further decisions do not count,
+// nor those that could not be applied yet.
+func (l *Follower) Ended() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.peer == "" {
+		return
+	}
+	l.clear("")
+	l.follow = func(context.Context) {}
+	l.last = nil
+	l.signal()
+}
+
+// hear handles an entry of the other master. An unreadable one is ignored: the earlier one then
+// counts.
+func (l *Follower) hear(from, key string, value []byte) {
+	var e entry
+	var err error
+	switch {
+	case len(key) > maxKey:
+		key, err = key[:maxKey], errors.New("the name is too long")
+	case len(value) > maxEntry:
+		err = fmt.Errorf("it has %d bytes", len(value))
+	case value == nil:
+		e.Act = Withdrawn
+	default:
+		if err = json.Unmarshal(value, &e); err == nil && (e.Act.weight() == 0 && e.Act != Withdrawn || e.N == 0) {
+			err = fmt.Errorf("there is no act %.20q", e.Act)
+		}
+	}
+	if err != nil {
+		l.complain("unreadable", "what the other master has decided cannot be read", err, "master", from, "key", key)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if from != l.peer {
+		return
+	}
+	if e.Act == Withdrawn || e.over(time.Now()) {
+		l.drop(key)
+		return
+	}
+	e.size = len(key) + len(value)
+	if !l.room(key, e.size) {
+		l.missed = true
+		l.complain("room", "the other master has decided about more than is remembered: the rest does not count until there is room", errMany, "master", from)
+		return
+	}
+	l.drop(key)
+	l.theirs[key] = e
+	l.heard += e.size
+	l.due.mark(key)
+	l.signal()
+}
+
+// room reports whether a decision of the other master is stored. Decisions about what exists
+// here always are, however many there are about other things: the rules for new keys there let
+// anybody cause those, and a refusal must not get lost. The caller holds mu.
+func (l *Follower) room(key string, size int) bool {
+	old, known := l.theirs[key]
+	_, ours := l.own[key]
+	_, agreed := l.agreed[key]
+	return known || ours || agreed || len(l.theirs) < l.most && l.heard-old.size+size <= maxHeard
+}
+
+// drop forgets the other master's decision about one thing. The caller holds mu.
+func (l *Follower) drop(key string) {
+	l.heard -= l.theirs[key].size
+	delete(l.theirs, key)
+}
+
+// signal wakes Run.
+func (l *Follower) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Changed is called when keys of minions have changed here, by anybody.
+func (l *Follower) Changed(changes []keyring.Change) {
+	for _, c := range changes {
+		l.due.mark(keyOf(c.Name))
+	}
+	l.signal()
+}
+
+const (
+	// again is how often failed changes are tried again.
+	again = time.Minute
+	// looks is after how many of those pauses everything is checked again.
+	looks = 30
+)
+
+// Run applies the decisions until ctx ends. When it returns, nothing of it runs.
+func (l *Follower) Run(ctx context.Context) {
+	var watch sync.WaitGroup
+	end := func() {}
+	defer func() { end(); watch.Wait() }()
+	tick := time.NewTicker(again)
+	defer tick.Stop()
+	for ticks := 1; ; {
+		follow, keys := l.next()
+		if follow != nil {
+			end()
+			watch.Wait()
+			inner, cancel := context.WithCancel(ctx)
+			end = cancel
+			watch.Go(func() { follow(inner) })
+		}
+		for _, key := range keys {
+			if ctx.Err() != nil {
+				return
+			}
+			l.resolve(ctx, key)
+		}
+		select {
+		case <-l.wake:
+		case <-tick.C:
+			l.retry(ticks%looks == 0)
+			l.prune(ctx)
+			ticks++
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// retry has failed changes checked again, and reads missed entries again if there is room now.
+func (l *Follower) retry(all bool) {
+	l.due.mark(l.failed...)
+	l.failed = nil
+	if all {
+		l.due.markAll()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.missed && len(l.theirs) < l.most && l.heard < maxHeard/2 {
+		l.missed, l.follow = false, l.last
+	}
+}
+
+// next returns what is to be done.
+func (l *Follower) next() (follow func(context.Context), keys []string) {
+	marked, all := l.due.take()
+	keys = slices.Collect(maps.Keys(marked))
+	l.mu.Lock()
+	follow, l.follow = l.follow, nil
+	if all {
+		keys = slices.AppendSeq(keys, maps.Keys(l.own))
+		keys = slices.AppendSeq(keys, maps.Keys(l.theirs))
+		keys = slices.AppendSeq(keys, maps.Keys(l.agreed))
+		l.count()
+	}
+	l.mu.Unlock()
+	if all {
+		keys = append(keys, l.stored()...)
+	}
+	slices.Sort(keys)
+	return follow, slices.Compact(keys)
+}
+
+// count counts what the other master has brought. The caller holds mu.
+func (l *Follower) count() {
+	l.n = 0
+	for key, a := range l.agreed {
+		if _, ours := l.own[key]; !ours && a.Act != Delete {
+			l.n++
+		}
+	}
+}
+
+func (l *Follower) brought() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.n
+}
+
+// stored returns the keys with a decision in the key store.
+func (l *Follower) stored() (keys []string) {
+	entries, _, err := l.opts.Keys.Store.List()
+	if err != nil {
+		l.complain("list", "the key store cannot be read", err)
+	}
+	for _, e := range entries {
+		if e.State == pki.Accepted || e.State == pki.Rejected {
+			keys = append(keys, keyOf(e.Name()))
+		}
+	}
+	return keys
+}
+
+// resolve handles one thing.
+func (l *Follower) resolve(ctx context.Context, key string) {
+	var err error
+	if name, ok := nameOf(key); ok {
+		err = l.resolveKey(ctx, key, name)
+		if errors.Is(err, pki.ErrGone) { // it has been changed meanwhile
+			err = l.resolveKey(ctx, key, name)
+		}
+	} else if token, ok := tokenOf(key); ok && l.tokens != nil {
+		err = l.resolveToken(ctx, key, token)
+	}
+	if err != nil && ctx.Err() == nil {
+		l.failed = append(l.failed, key)
+		l.complain("resolve", "what the other master has decided is not in force here", err, "what", key)
+	}
+}
+
+// maxComplaints is for how many things of one kind an error is logged in a minute.
+const maxComplaints = 5
+
+// complain logs one.
+func (l *Follower) complain(kind, what string, err error, args ...any) {
+	l.throttle.Log(l.opts.Log, slog.LevelWarn, kind, maxComplaints, what, append(args, "err", err)...)
+}
+
+// at returns what is known about one thing.
+func (l *Follower) at(key string) (own, other Side, base agreement, e entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e, base = l.theirs[key], l.agreed[key]
+	if n := l.passed[key]; base.Act == "" && n != 0 {
+		base.Of, base.Upto = l.peer, n
+	}
+	return Side{l.opts.Name, l.own[key].Decision}, Side{l.peer, e.Decision}, base, e
+}
+
+// decide stores a decision made here, with knowledge of what base says.
+func (l *Follower) decide(ctx context.Context, key string, base agreement, e entry) error {
+	e.N, e.Of, e.Seen = newN(), base.Of, base.Upto
+	return l.keepOwn(ctx, key, e)
+}
+
+// newN returns a new identifier of a decision.
+func newN() uint64 {
+	for {
+		if n := rand.Uint64(); n != 0 {
+			return n
+		}
+	}
+}
+
+func (l *Follower) keepOwn(ctx context.Context, key string, e entry) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.At = time.Now().UTC()
+	value, err := json.Marshal(e)
+	if err == nil {
+		err = l.opts.Own.Keep(ctx, key, value)
+	}
+	if err == nil {
+		l.own[key] = e
+	}
+	return err
+}
+
+// withdraw takes back an acceptance that a refusal of the other master has ended, so that it
+// does not count when that refusal is forgotten.
+func (l *Follower) withdraw(ctx context.Context, key string) error {
+	l.mu.Lock()
+	n := l.own[key].N
+	l.mu.Unlock()
+	return l.keepOwn(ctx, key, entry{Decision: Decision{Act: Withdrawn, N: n}})
+}
+
+// agree stores what is in force.
+func (l *Follower) agree(ctx context.Context, key string, a agreement) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old, known := l.agreed[key]
+	a.At = old.At
+	if known && old == a {
+		return nil
+	}
+	a.At = time.Now().Unix()
+	value, err := json.Marshal(a)
+	if err == nil {
+		err = l.opts.Agreed.Keep(ctx, key, value)
+	}
+	if err == nil {
+		l.agreed[key] = a
+		if _, ours := l.own[key]; !ours && !known {
+			l.n++
+		}
+	}
+	return err
+}
+
+// pass remembers that the other master has deleted what was never here: a later acceptance here
+// is then made with that knowledge. It is only in memory, since there may be any number; if it
+// is lost, such an acceptance must be made twice.
+func (l *Follower) pass(key string, n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.passed) >= l.most {
+		clear(l.passed)
+	}
+	l.passed[key] = n
+}
+
+// done forgets a decision of the other master that needs no more work, unless a newer one has
+// arrived.
+func (l *Follower) done(key string, n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.theirs[key].N == n {
+		l.drop(key)
+	}
+}

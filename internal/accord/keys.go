@@ -1,0 +1,256 @@
+package accord
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// keyPrefix is the prefix of the names of keys; the fingerprint and the id follow.
+const keyPrefix = "key "
+
+// maxKey is the longest such name.
+const maxKey = len(keyPrefix) + 95 + 1 + 255
+
+func keyOf(n pki.Name) string { return keyPrefix + n.Finger + " " + string(n.ID) }
+
+func nameOf(key string) (pki.Name, bool) {
+	rest, ok := strings.CutPrefix(key, keyPrefix)
+	finger, id, also := strings.Cut(rest, " ")
+	parsed, err := salt.ParseMinionID(id)
+	return pki.Name{ID: parsed, Finger: finger}, ok && also && err == nil
+}
+
+// inForce is the state in the key store that a decision leads to: a deleted key is not there,
+// and may wait there again.
+func (a Act) inForce() Act {
+	if a == Delete {
+		return ""
+	}
+	return a
+}
+
+// strictness is how much a state of the key store refuses: a key that is not there may be
+// accepted again, even by rules of this master.
+func strictness(a Act) int {
+	if a == "" {
+		return Delete.weight()
+	}
+	return a.weight()
+}
+
+// stateOf returns the decision that the state of a key in the store stands for.
+func stateOf(e pki.Entry) Act {
+	switch e.State {
+	case pki.Accepted:
+		return Accept
+	case pki.Rejected:
+		return Reject
+	}
+	return ""
+}
+
+// resolveKey first records what was decided here, and then applies what follows from both
+// decisions.
+func (l *Follower) resolveKey(ctx context.Context, key string, name pki.Name) error {
+	entries, err := l.opts.Keys.Store.Of(name.ID)
+	e := find(entries, name)
+	own, other, base, their := l.at(key)
+	now := stateOf(e)
+	if err != nil { // unreadable is not deleted; a refusal is applied nevertheless
+		if other.Act != "" && now == Accept && Counts(own, other).Act != Accept {
+			err = errors.Join(err, l.enforce(name, entries, Counts(own, other).Act.inForce(), l.text(key, their), other.Name))
+		}
+		return err
+	}
+	if now != base.Act.inForce() {
+		if err := l.notice(ctx, key, e, base, own, other); err != nil {
+			return errors.Join(err, l.refuse(name, entries, base))
+		}
+	} else if err := l.keepRefusal(ctx, key, e, base, own, other); err != nil {
+		return err
+	}
+	own, other, base, _ = l.at(key)
+	if other.Act == "" {
+		return nil
+	}
+	counts := Counts(own, other)
+	if want := counts.Act.inForce(); want != now {
+		if !l.opts.Accepts && strictness(want) < strictness(now) {
+			return nil // no new key is accepted, and no refusal of this master is lifted
+		}
+		if err := l.may(want, now, e, base); err != nil {
+			return err
+		}
+		if err := l.enforce(name, entries, want, l.text(key, their), other.Name); err != nil {
+			return err
+		}
+	}
+	return l.adopt(ctx, key, own, other, base, counts.Act)
+}
+
+// may limits what the other master can cause here: the number of keys that it brings, each of
+// which is a file, and how often it lifts a refusal, so that keys cannot change back and forth
+// all the time.
+func (l *Follower) may(want, now Act, e pki.Entry, base agreement) error {
+	if e.State == pki.Unknown && base.Act == "" && l.brought() >= l.most {
+		return fmt.Errorf("%w: %d", errMany, l.most)
+	}
+	if strictness(want) < strictness(now) && !l.lifts.take(l.most, time.Now()) {
+		return errOften
+	}
+	return nil
+}
+
+// adopt stores the result of both decisions, and forgets what no longer matters.
+func (l *Follower) adopt(ctx context.Context, key string, own, other Side, base agreement, act Act) error {
+	if act == Delete && base.Act == "" && own.Act == "" {
+		l.pass(key, other.N) // the key was never here
+		l.done(key, other.N)
+		return nil
+	}
+	if err := l.agree(ctx, key, agreement{Act: act, Of: other.Name, Upto: other.N}); err != nil {
+		return err
+	}
+	if own.Act == Accept && act.weight() > Accept.weight() {
+		if err := l.withdraw(ctx, key); err != nil {
+			return err
+		}
+	}
+	if act == Delete && own.Act != Delete {
+		l.done(key, other.N)
+	}
+	return nil
+}
+
+// refuse applies a new refusal even though what was decided here cannot be stored.
+func (l *Follower) refuse(name pki.Name, entries []pki.Entry, base agreement) error {
+	own, other, _, their := l.at(keyOf(name))
+	want, now := Counts(own, other).Act, stateOf(find(entries, name))
+	if other.Act == "" || other.N == base.Upto || strictness(want.inForce()) <= strictness(now) {
+		return nil
+	}
+	return l.enforce(name, entries, want.inForce(), l.text(keyOf(name), their), other.Name)
+}
+
+func find(entries []pki.Entry, name pki.Name) (found pki.Entry) {
+	for _, e := range entries {
+		// If it is in two directories, the refusal counts, as everywhere.
+		if e.Key.SHA256() == name.Finger && e.State >= found.State {
+			found = e
+		}
+	}
+	return found
+}
+
+// notice records that a key has another state than agreed, so somebody has decided here. If it
+// has the state that follows from both decisions, nobody did: it was put there by us, and the
+// daemon ended before that was recorded.
+func (l *Follower) notice(ctx context.Context, key string, e pki.Entry, base agreement, own, other Side) error {
+	now := stateOf(e)
+	if other.Act != "" && other.N != base.Upto && Counts(own, other).Act.inForce() == now {
+		return nil
+	}
+	act := now
+	d := entry{}
+	if act == "" {
+		act = Delete
+	} else {
+		d.Key = string(e.Key.PEM())
+	}
+	d.Act = act
+	if err := l.decide(ctx, key, base, d); err != nil {
+		return err
+	}
+	return l.agree(ctx, key, agreement{Act: act, Of: base.Of, Upto: base.Upto})
+}
+
+// keepRefusal makes a refusal of another journal one of this master, before a new journal of
+// the other master, which does not contain it, is read.
+func (l *Follower) keepRefusal(ctx context.Context, key string, e pki.Entry, base agreement, own, other Side) error {
+	if other.Name == "" || base.Of == "" || base.Of == other.Name || base.Act.weight() < Delete.weight() || own.Act == base.Act {
+		return nil
+	}
+	d := entry{Decision: Decision{Act: base.Act}}
+	if !e.Key.IsZero() {
+		d.Key = string(e.Key.PEM())
+	}
+	if err := l.decide(ctx, key, agreement{}, d); err != nil {
+		return err
+	}
+	return l.agree(ctx, key, agreement{Act: base.Act})
+}
+
+// Why a decision of the other master is not applied.
+var (
+	errFalse = errors.New("the key is not the one that is named")
+	errMany  = errors.New("there are too many keys and tokens already that the other master has brought here")
+	errOften = errors.New("the other master accepts, and lifts refusals, too often: it is done later")
+)
+
+// enforce brings a key of the store, which is zero if it is not there, into the state that
+// follows from both decisions. It obeys the rules of the store: another accepted key of the
+// same id stays.
+func (l *Follower) enforce(name pki.Name, entries []pki.Entry, want Act, text, master string) error {
+	store := l.opts.Keys.By(audit.Who{Source: "the master " + master})
+	e := find(entries, name)
+	if want == "" {
+		return store.Delete(e)
+	}
+	if want == Accept {
+		if err := l.mayAccept(name, entries); err != nil {
+			return err
+		}
+	}
+	if e.State == pki.Unknown {
+		var err error
+		if e, err = l.bring(name, text); err != nil {
+			return err
+		}
+	}
+	if want == Accept {
+		return store.Accept(e)
+	}
+	return store.Reject(e)
+}
+
+// mayAccept returns an error if this master's own rules would not accept a key of this id.
+func (l *Follower) mayAccept(name pki.Name, entries []pki.Entry) error {
+	for _, e := range entries {
+		if e.State == pki.Accepted && e.Key.SHA256() != name.Finger {
+			return fmt.Errorf("minion %q: %w: %s", name.ID, pki.ErrTaken, e.Key)
+		}
+	}
+	if barred, err := l.opts.Keys.Bars(name.ID); err != nil || barred {
+		return errors.Join(err, fmt.Errorf("minion %q: the rules of this master on new keys reject it", name.ID))
+	}
+	return nil
+}
+
+// text returns a public key that one of the decisions contains: the other one may be a
+// deletion, which has none.
+func (l *Follower) text(key string, their entry) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return cmp.Or(their.Key, l.own[key].Key)
+}
+
+// bring adds a key to the store that is new to this master.
+func (l *Follower) bring(name pki.Name, text string) (pki.Entry, error) {
+	key, err := pki.ParsePublic([]byte(text))
+	if err != nil {
+		return pki.Entry{}, err
+	}
+	if key.SHA256() != name.Finger {
+		return pki.Entry{}, errFalse
+	}
+	state, _, err := l.opts.Keys.Store.SubmitFrom(pki.Submission{ID: name.ID, Key: key, Decided: true})
+	return pki.Entry{ID: name.ID, Key: key, State: state}, err
+}

@@ -1,0 +1,125 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// stored is a dispatcher over a real store, and what ends it.
+func stored(t *testing.T) (*Dispatcher, context.CancelFunc) {
+	t.Helper()
+	j, err := journal.Open(t.Context(), bustest.StartStore(t).Conn(), journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	d, err := Open(ctx, Options{Journal: j, Events: written{j}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, cancel
+}
+
+// written is the events of a master, without its listeners.
+type written struct{ *journal.Journal }
+
+func (w written) AnnounceFor(string, string, any) {}
+
+func (w written) Store(ctx context.Context, tag string, data any, id string) (uint64, error) {
+	b, err := json.Marshal(data)
+	if err != nil {
+		return 0, err
+	}
+	e, err := event.New(tag, b, "", time.Now())
+	if err != nil {
+		return 0, err
+	}
+	return w.Append(ctx, e, id)
+}
+
+// planOf puts the plan of a job for web1 into the table.
+func (d *Dispatcher) planOf(t *testing.T, jid salt.JID) {
+	t.Helper()
+	p := plan{Start: job.Start{JID: jid, Minions: []salt.MinionID{"web1"}}, Began: time.Now()}
+	if err := d.storePlan(t.Context(), &p, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (d *Dispatcher) planned(t *testing.T) []string {
+	t.Helper()
+	keys, err := d.plans.Keys(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func (d *Dispatcher) store(t *testing.T, tag string, data map[string]any) {
+	t.Helper()
+	if _, err := d.Events.Store(t.Context(), tag, data, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The plans of jobs that have ended go, in time, when there are many, and at the end of the daemon; others stay.
+func TestPlansOfEndedJobsGo(t *testing.T) {
+	t.Parallel()
+	d, stop := stored(t)
+	jid := func(i int) salt.JID { return salt.JID(fmt.Sprintf("2026010100000000%04d", i)) }
+	for i := range maxEnded + 2 {
+		d.planOf(t, jid(i))
+	}
+	for i := range maxEnded {
+		d.dropSoon(jid(i)) // the last one has them deleted before it is time
+	}
+	d.wg.Wait()
+	if left := d.planned(t); len(left) != 2 {
+		t.Fatalf("%d plans are left, want 2", len(left))
+	}
+	d.dropSoon(jid(maxEnded))
+	stop()
+	d.Wait()
+	if left := d.planned(t); !slices.Equal(left, []string{string(jid(maxEnded + 1))}) {
+		t.Errorf("at the end of the daemon are left: %q", left)
+	}
+}
+
+// What a kill leaves of the plans of ended jobs is deleted by the next start, which carries on those only of
+// which something is expected.
+func TestAPlanThatAKillHasLeft(t *testing.T) {
+	t.Parallel()
+	d, stop := stored(t)
+	const ended, open, silent = "20260101000000000001", "20260101000000000002", "20260101000000000003"
+	for _, jid := range []string{ended, open, silent} {
+		d.planOf(t, salt.JID(jid))
+		d.store(t, "salt/job/"+jid+"/new", map[string]any{"jid": jid, "fun": "test.ping", "minions": []string{"web1"}, "user": "root"})
+	}
+	d.store(t, "salt/job/"+ended+"/ret/web1", map[string]any{"jid": ended, "id": "web1", "return": true, "success": true})
+	d.store(t, "salt/job/"+silent+"/state", map[string]any{"jid": silent, "minions": map[string]any{"web1": job.Standing{State: job.Silent}.Data()}})
+	if err := d.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := d.planned(t); !slices.Equal(left, []string{open}) {
+		t.Errorf("plans are left of %q, want %s", left, open)
+	}
+	if d.jobs.find(ended) != nil || d.jobs.find(silent) != nil || d.jobs.running(open) == nil {
+		t.Error("another job is carried on than the one of which something is expected")
+	}
+	stop()
+	d.Wait()
+}

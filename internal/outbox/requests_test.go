@@ -1,0 +1,180 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+)
+
+// failing is a store that can be made to fail once what it is sent next is stored, before
+// anybody is told so: as when another stream of it finds the disk full.
+type failing struct {
+	journal.Store
+	mu     sync.Mutex
+	armed  bool
+	failed chan struct{}
+}
+
+func (f *failing) arm() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.armed, f.failed = true, make(chan struct{})
+}
+
+func (f *failing) mend() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failed = make(chan struct{})
+}
+
+// Failed implements journal.Store.
+func (f *failing) Failed() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failed
+}
+
+// Waits implements journal.Store.
+func (f *failing) Waits() bool { return true }
+
+// Sync implements journal.Store.
+func (f *failing) Sync(stream string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.armed {
+		f.armed = false
+		close(f.failed)
+	}
+	return f.Store.Sync(stream)
+}
+
+// taking is a master that takes all, and knows what it has by its number.
+type taking struct{ took map[string]int }
+
+func (m *taking) Call(string, any) (*rpc.Stream, error) {
+	return nil, errors.New("it is not asked for")
+}
+func (m *taking) Gone() <-chan struct{} { return nil }
+
+func (m *taking) Ask(_ context.Context, _ string, body, answer any) error {
+	batch := body.(Batch).Messages
+	for _, k := range batch {
+		m.took[fmt.Sprint(k.Epoch, k.N)]++
+	}
+	answer.(*Delivered).Messages = make([]Delivery, len(batch))
+	return nil
+}
+
+// openBox opens an outbox on a bus of its own.
+func openBox(t *testing.T, dir string, m Master) (b *Box, store *failing, stop func()) {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	own, err := broker.Start(broker.Options{Name: "test", StoreDir: filepath.Join(dir, "journal"), Log: log, Admit: func(broker.Peer) bus.Identity { return bus.Identity{} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop = sync.OnceFunc(own.Stop)
+	t.Cleanup(stop)
+	store = &failing{Store: own.Store(), failed: make(chan struct{})}
+	b, err = open(t.Context(), Options{ID: "web1", Dir: dir, Conn: own.Conn(), Store: store, MaxBytes: 1 << 20, Log: log}, "", func() Master { return m })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, store, stop
+}
+
+// What was stored, though its sender was told that it may not be, and was delivered, is known
+// when they send it again: whatever became of the store meanwhile, which knows only
+// what it still has.
+func TestWhatWasInDoubtIsNotSentTwice(t *testing.T) {
+	t.Parallel()
+	dir, master := t.TempDir(), &taking{map[string]int{}}
+	b, store, stop := openBox(t, dir, master)
+	out := Outgoing{Op: protocol.OpFire, Body: json.RawMessage(`{}`), Events: 1, ID: "0/x"}
+	next := out
+	next.ID = "0/y"
+	store.arm()
+	if err := b.Put(t.Context(), out); err == nil {
+		t.Fatal("it is taken by a store that has failed")
+	}
+	store.mend()
+	deliver := func() {
+		t.Helper()
+		if _, err := b.turn(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.clear(t.Context(), true)
+	}
+	if err := b.Put(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	deliver()
+	again := func(when string) {
+		t.Helper()
+		if err := b.Put(t.Context(), out); err != nil {
+			t.Fatal(err)
+		}
+		deliver()
+		if len(master.took) != 2 {
+			t.Errorf("%s the master has %d messages of 2", when, len(master.took))
+		}
+	}
+	b.close()
+	stop()
+	b, _, _ = openBox(t, dir, master)
+	again("after a restart")
+}
+
+// A request whose record cannot be written, on a full disk say, is known all the same, and is
+// written with the next one.
+func TestARequestThatIsNotRecorded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "folder", "requests")
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r, err := openRequests(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.file.Close() // no write to it succeeds
+	if err := r.add("a", 1); err == nil {
+		t.Fatal("a record is written to a closed file")
+	}
+	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.add("b", 2); err == nil {
+		t.Fatal("a record is written into a folder that is not there")
+	}
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.add("c", 3); err != nil {
+		t.Fatal(err)
+	}
+	r.end()
+	again, err := openRequests(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.end()
+	for _, known := range []*requests{r, again} {
+		for i, id := range []string{"a", "b", "c"} {
+			if seq, ok := known.find(id); !ok || seq != uint64(i+1) {
+				t.Errorf("%s is at %d, %t", id, seq, ok)
+			}
+		}
+	}
+}
