@@ -215,13 +215,16 @@ func TestHoldWithAServerThatDoesNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(3 * pongTime / 2) // an answer to a ping is under way, and nobody reads it
+	busy := time.NewTicker(time.Millisecond)
+	defer busy.Stop()
+	for len(daemon.loop.turn) == 0 { // an answer to a ping comes to be under way, and nobody reads it
+		<-busy.C
+	}
 	if n, err := daemon.Write([]byte("kept")); n != 4 || err != nil {
 		t.Error(n, err)
 	}
 	released := make(chan struct{})
 	go func() { release(); close(released) }()
-	time.Sleep(2 * pongTime) // it passes on what was kept
 	daemon.Close()
 	select {
 	case <-released:
