@@ -218,7 +218,11 @@ func TestHoldWithAServerThatDoesNotRead(t *testing.T) {
 	busy := time.NewTicker(time.Millisecond)
 	defer busy.Stop()
 	for len(daemon.loop.turn) == 0 { // an answer to a ping comes to be under way, and nobody reads it
-		<-busy.C
+		select {
+		case <-busy.C:
+		case <-daemon.loop.end:
+			t.Fatal("no answer to a ping is under way")
+		}
 	}
 	if n, err := daemon.Write([]byte("kept")); n != 4 || err != nil {
 		t.Error(n, err)
