@@ -61,9 +61,12 @@ func (e entry) over(now time.Time) bool {
 // agreement is an entry in Agreed: what was in force at the last look, and the N of the other
 // master's decision that was taken into account.
 type agreement struct {
-	Act   Act    `json:"act"`
-	Of    string `json:"of,omitempty"`
-	Upto  uint64 `json:"upto,omitempty"`
+	Act  Act    `json:"act"`
+	Of   string `json:"of,omitempty"`
+	Upto uint64 `json:"upto,omitempty"`
+	// Next is the N of the refusal of the other master that is being applied: after a stop in
+	// between, it tells that refusal from one that was made here.
+	Next  uint64 `json:"next,omitempty"`
 	Until int64  `json:"until,omitempty"` // when a token expires, in seconds
 	At    int64  `json:"at,omitempty"`    // since when, in seconds: the oldest are forgotten first
 }
@@ -241,7 +244,7 @@ func (l *Follower) hear(from, key string, value []byte) {
 	if from != l.peer {
 		return
 	}
-	if e.Act == Withdrawn || e.over(time.Now()) {
+	if e.Act == Withdrawn && !l.yields(key, e) || e.over(time.Now()) {
 		l.drop(key)
 		return
 	}
@@ -256,6 +259,14 @@ func (l *Follower) hear(from, key string, value []byte) {
 	l.heard += e.size
 	l.due.mark(key)
 	l.signal()
+}
+
+// yields reports whether the other master has withdrawn its decision in favour of the latest one
+// of this master, which then counts. An earlier one of the other master may be in force here. The
+// caller holds mu.
+func (l *Follower) yields(key string, e entry) bool {
+	own, known := l.own[key]
+	return known && own.Act.weight() > 0 && e.Seen == own.N && e.Of == l.opts.Name
 }
 
 // room reports whether a decision of the other master is stored. Decisions about what exists
@@ -461,12 +472,12 @@ func (l *Follower) keepOwn(ctx context.Context, key string, e entry) error {
 }
 
 // withdraw takes back an acceptance that a refusal of the other master has ended, so that it
-// does not count when that refusal is forgotten.
-func (l *Follower) withdraw(ctx context.Context, key string) error {
+// does not count when that refusal is forgotten. It names that refusal.
+func (l *Follower) withdraw(ctx context.Context, key string, other Side) error {
 	l.mu.Lock()
 	n := l.own[key].N
 	l.mu.Unlock()
-	return l.keepOwn(ctx, key, entry{Decision: Decision{Act: Withdrawn, N: n}})
+	return l.keepOwn(ctx, key, entry{Decision: Decision{Act: Withdrawn, N: n, Seen: other.N, Of: other.Name}})
 }
 
 // agree stores what is in force.

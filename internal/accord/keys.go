@@ -89,7 +89,13 @@ func (l *Follower) resolveKey(ctx context.Context, key string, name pki.Name) er
 		if err := l.may(want, now, e, base); err != nil {
 			return err
 		}
-		if err := l.enforce(name, entries, want, l.text(key, their), other.Name); err != nil {
+		var unrecorded error
+		if strictness(want) > strictness(now) {
+			next := base
+			next.Next = other.N
+			unrecorded = l.agree(ctx, key, next) // a refusal is applied nevertheless
+		}
+		if err := errors.Join(unrecorded, l.enforce(name, entries, want, l.text(key, their), other.Name)); err != nil {
 			return err
 		}
 	}
@@ -119,8 +125,12 @@ func (l *Follower) adopt(ctx context.Context, key string, own, other Side, base 
 	if err := l.agree(ctx, key, agreement{Act: act, Of: other.Name, Upto: other.N}); err != nil {
 		return err
 	}
+	if other.Act == Withdrawn {
+		l.done(key, other.N)
+		return nil
+	}
 	if own.Act == Accept && act.weight() > Accept.weight() {
-		if err := l.withdraw(ctx, key); err != nil {
+		if err := l.withdraw(ctx, key, other); err != nil {
 			return err
 		}
 	}
@@ -151,11 +161,12 @@ func find(entries []pki.Entry, name pki.Name) (found pki.Entry) {
 }
 
 // notice records that a key has another state than agreed, so somebody has decided here. If it
-// has the state that follows from both decisions, nobody did: it was put there by us, and the
-// daemon ended before that was recorded.
+// was put there by us for the other master, and the daemon ended before that was recorded, nobody
+// did. A refusal that both have made without knowing of each other is one of each: what lifts
+// that of the other master does not lift this one.
 func (l *Follower) notice(ctx context.Context, key string, e pki.Entry, base agreement, own, other Side) error {
 	now := stateOf(e)
-	if other.Act != "" && other.N != base.Upto && Counts(own, other).Act.inForce() == now {
+	if other.Act != "" && other.N != base.Upto && Counts(own, other).Act.inForce() == now && (now == Accept || other.N == base.Next) {
 		return nil
 	}
 	act := now

@@ -10,8 +10,8 @@ const (
 	Delete Act = "delete"
 	Issue  Act = "issue" // a token
 	Revoke Act = "revoke"
-	// Withdrawn replaces an acceptance that the other master's refusal has ended: it has no
-	// effect, even when that refusal is forgotten.
+	// Withdrawn replaces an acceptance that the other master's refusal, which it names, has
+	// ended: it has no effect, even when that refusal is forgotten.
 	Withdrawn Act = "withdrawn"
 )
 
