@@ -69,6 +69,7 @@ func probes(self, victim bus.Identity) []string {
 		"$JS.ACK.>", "$JS.ACK.EVENTS.x.1.1.1.1.1", "$JS.FC.EVENTS.x", "$JS.EVENT.>", "$KV.>", "$KV.grains.victim", "$O.>",
 		"$SYS.>", "$SYS.REQ.USER.INFO", "$SYS.REQ.SERVER.PING", "$SYS.ACCOUNT.SALT.DISCONNECT", "$SRV.PING", "$NRG.x",
 		"salt", "salt.minion", "salt.minion.job", "other",
+		bus.MemberRoot, bus.MemberRoot + ".>", bus.MembersSubject("presence"), bus.MemberSubject("m1", "job"),
 	}
 	mixed := self
 	mixed.Nonce = victim.Nonce

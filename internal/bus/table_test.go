@@ -92,7 +92,7 @@ func TestEveryRuleIsTiedToItsHolder(t *testing.T) {
 		if !strings.Contains(r.Pattern, "<") {
 			t.Errorf("%s may %s %s, which is nobody's own", r.Role, r.Verb, r.Pattern)
 		}
-		for _, root := range []string{"$", "salt.event", "salt.queue", "*", ">"} {
+		for _, root := range []string{"$", "salt.event", "salt.queue", MemberRoot, "*", ">"} {
 			if strings.HasPrefix(r.Pattern, root) {
 				t.Errorf("%s may %s %s", r.Role, r.Verb, r.Pattern)
 			}
