@@ -44,6 +44,7 @@ type acceptor struct {
 	turns    *turns
 	meter    *meter
 	limits   descriptors
+	members  bool // of a cluster come in here: the daemon is ready only when they are there
 	wg       sync.WaitGroup
 
 	mu         sync.Mutex

@@ -48,9 +48,10 @@ func TestHandover(t *testing.T) {
 	}
 	want := map[string]string{
 		"createClientEx": "func(conn net.Conn, inProcess bool) *client", "setOpts": "func(opts *Options)",
+		"createRoute":    "func(conn net.Conn, rURL *url.URL, rtype RouteType, gossipMode byte, accName string) *client",
 		"createLeafNode": "func(conn net.Conn, rURL *url.URL, remote *leafNodeCfg, ws *websocket) *client",
 	}
-	for _, file := range []string{file, filepath.Join(filepath.Dir(file), "leafnode.go")} {
+	for _, file := range []string{file, filepath.Join(filepath.Dir(file), "leafnode.go"), filepath.Join(filepath.Dir(file), "route.go")} {
 		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		if err != nil {
 			t.Fatal(err)

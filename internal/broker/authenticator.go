@@ -28,7 +28,8 @@ type authenticator struct {
 	acceptor    *acceptor // nil without a listener
 	rights      bus.Rights
 	meter       *meter
-	link        *link // nil where no other master mirrors the journal
+	link        *link   // nil where no other master mirrors the journal
+	routes      *routes // nil where it is no member of a cluster
 
 	mu       sync.Mutex
 	local    map[string]*localClient // one-time secrets of connections through the local socket
@@ -78,6 +79,9 @@ func (g *authenticator) acceptors() (list []*acceptor) {
 	}
 	if g.link != nil && g.link.acceptor != nil {
 		list = append(list, g.link.acceptor)
+	}
+	if g.routes != nil {
+		list = append(list, g.routes.acceptor)
 	}
 	return list
 }

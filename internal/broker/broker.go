@@ -105,6 +105,9 @@ type Options struct {
 	Ready <-chan struct{}
 	Log   *slog.Logger
 	Link  *LinkOptions // for other masters that mirror the journal; nil for none
+	// Cluster makes it a member of a cluster, with a store that the members have in common; nil
+	// for one alone.
+	Cluster *ClusterOptions
 	// Endpoints are the requests that the daemon answers: connections may send these and no
 	// others.
 	Endpoints bus.Endpoints
@@ -112,7 +115,8 @@ type Options struct {
 
 // Broker is a running embedded server.
 type Broker struct {
-	Links *Links // nil where nobody may mirror the journal
+	Links   *Links   // nil where nobody may mirror the journal
+	Cluster *Cluster // nil where it is alone
 
 	opts     Options
 	server   *server.Server
@@ -147,11 +151,13 @@ func Start(o Options) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
+	if g.routes, err = newRoutes(o, g.refused); err != nil {
+		closeAll(listener, g.routes)
+		return nil, err
+	}
 	s, so, err := newServer(o, g, listener)
 	if err != nil {
-		if listener != nil {
-			listener.Close()
-		}
+		closeAll(listener, g.routes)
 		return nil, err
 	}
 	fatal := make(chan string, 1)
@@ -172,11 +178,25 @@ func Start(o Options) (*Broker, error) {
 		}
 		b.Links = &Links{b}
 	}
+	if g.routes != nil {
+		g.routes.server = s
+		b.Cluster = &Cluster{g.routes}
+	}
 	if err := b.open(so, fatal); err != nil {
 		b.Stop()
 		return nil, err
 	}
 	return b, nil
+}
+
+// closeAll closes the ports of a broker that does not start.
+func closeAll(listener net.Listener, r *routes) {
+	if listener != nil {
+		listener.Close()
+	}
+	if r != nil {
+		r.stop()
+	}
 }
 
 // newServer makes the server; it does not run yet.
@@ -196,6 +216,11 @@ func newServer(o Options, g *authenticator, listener net.Listener) (*server.Serv
 	}
 	if g.account, err = s.LookupAccount(account); err != nil {
 		return nil, nil, fmt.Errorf("start the bus: %w", err)
+	}
+	if g.routes != nil {
+		if err := introduceRoutes(s, so, cmp.Or(o.Cluster.Advertise, g.routes.acceptor.listener.Addr().String())); err != nil {
+			return nil, nil, fmt.Errorf("start the bus: %w", err)
+		}
 	}
 	if g.link != nil {
 		err := introduceLinks(s)
@@ -241,6 +266,9 @@ func serverOptions(o Options, g *authenticator, listener net.Listener) (*server.
 	so.Cluster.NoAdvertise = true
 	if g.link != nil {
 		g.link.options(so)
+	}
+	if g.routes != nil {
+		g.routes.options(so)
 	}
 	if listener == nil {
 		return so, nil
@@ -298,7 +326,11 @@ func (b *Broker) open(so *server.Options, fatal <-chan string) error {
 	if err := b.recoverStore(); err != nil {
 		return err
 	}
-	b.server.Start()
+	if b.auth.routes == nil {
+		b.server.Start()
+	} else if err := b.auth.routes.startServer(b.server, so); err != nil {
+		return err
+	}
 	if err := b.ready(fatal); err != nil {
 		return err
 	}
@@ -320,10 +352,13 @@ func (b *Broker) open(so *server.Options, fatal <-chan string) error {
 	b.wg.Go(b.tellGone)
 	for _, p := range b.auth.acceptors() {
 		p.wg.Go(func() {
-			if b.isReady() {
+			if p.members || b.isReady() {
 				p.accept()
 			}
 		})
+	}
+	if b.auth.routes != nil {
+		b.auth.routes.start()
 	}
 	return nil
 }
@@ -488,7 +523,9 @@ func (b *Broker) Stop() {
 	b.stopping.Do(func() { close(b.quit) })
 	b.health.stop()
 	for _, p := range b.auth.acceptors() {
-		p.stop()
+		if !p.members { // over those the server hands on what it leads
+			p.stop()
+		}
 	}
 	b.mu.Lock()
 	for _, l := range b.locals {
@@ -500,6 +537,9 @@ func (b *Broker) Stop() {
 	}
 	b.server.Shutdown()
 	b.server.WaitForShutdown()
+	if b.auth.routes != nil {
+		b.auth.routes.stop()
+	}
 	b.wg.Wait()
 	b.leaveStore()
 }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"reflect"
 	"runtime"
+	"strconv"
 	"unsafe"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -25,6 +26,42 @@ func serveClient(s *server.Server, c net.Conn, inProcess bool) unsafe.Pointer
 //
 //go:linkname serveLink github.com/nats-io/nats-server/v2/server.(*Server).createLeafNode
 func serveLink(s *server.Server, c net.Conn, _ *url.URL, _, _ unsafe.Pointer) unsafe.Pointer
+
+// serveRoute is the same for a route, in either direction: peer is the address that was dialled,
+// nil for one that came in.
+//
+//go:linkname serveRoute github.com/nats-io/nats-server/v2/server.(*Server).createRoute
+func serveRoute(s *server.Server, c net.Conn, peer *url.URL, kind server.RouteType, gossip byte, account string) unsafe.Pointer
+
+// gossipDisabled keeps the server from telling other members of this route: they have a list.
+const gossipDisabled = 1
+
+// introduceRoutes sets what the server sends first over routes, before it starts: it makes that
+// up only where it has its own listener for them.
+func introduceRoutes(s *server.Server, so *server.Options, advertise string) error {
+	host, text, err := net.SplitHostPort(advertise)
+	if err != nil {
+		return err
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		return err
+	}
+	f := reflect.ValueOf(s).Elem().FieldByName("routeInfo")
+	if !f.IsValid() || f.Type() != reflect.TypeFor[server.Info]() {
+		return errors.New("this version of the server does not say to routes what it should")
+	}
+	i := server.Info{
+		ID: s.ID(), Name: s.Name(), Version: server.VERSION, GoVersion: runtime.Version(), Proto: server.MsgTraceProto, Cluster: so.Cluster.Name,
+		Host: host, Port: port, IP: "nats-route://" + advertise + "/",
+		TLSRequired: true, TLSVerify: true, MaxPayload: maxPayload, Headers: true, JetStream: so.JetStream, LNOC: true, LNOCU: true, LN: true, Compression: server.CompressionOff,
+	}
+	if p := so.Cluster.Permissions; p != nil {
+		i.Import, i.Export = p.Import, p.Export
+	}
+	*(*server.Info)(unsafe.Pointer(f.UnsafeAddr())) = i
+	return nil
+}
 
 // introduceLinks sets what the server sends first to those who dial a link, before it starts:
 // the server makes that up itself only where it has its own listener for them.

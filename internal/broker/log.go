@@ -27,6 +27,7 @@ type serverLog struct {
 const (
 	maxViolations = 10 // lines of one connection
 	maxOfAll      = 50 // of all connections
+	maxRouteLines = 5  // about handshakes at the port of routes
 	maxOthers     = 20 // lines of other kinds, of all connections
 )
 
@@ -53,9 +54,14 @@ func (l *serverLog) count(text string, now time.Time) (left int, tell bool) {
 			return 0, false
 		}
 		return l.all.Count("violations", now, maxOfAll)
+	case strings.Contains(text, "TLS route handshake error"):
+		if strings.Contains(text, errSelf.Error()) || strings.Contains(text, "no member: ") {
+			return 0, false // routes has logged it
+		}
+		return l.all.Count("routes", now, maxRouteLines)
 	case strings.Contains(text, "TLS handshake error"), strings.Contains(text, "TLS leafnode handshake error"):
 		return l.all.Count("handshake", now, 1)
-	case strings.Contains(text, " - cid:"), strings.Contains(text, " - lid:"):
+	case strings.Contains(text, " - cid:"), strings.Contains(text, " - lid:"), strings.Contains(text, " - rid:"):
 		return l.all.Count("connections", now, maxOthers)
 	}
 	return 0, true
@@ -69,6 +75,10 @@ func (l *serverLog) Tracef(f string, a ...any)  {}
 func (l *serverLog) Warnf(f string, a ...any) {
 	text := fmt.Sprintf(f, a...)
 	if strings.Contains(text, "JetStream is enabled but") {
+		return
+	}
+	if strings.Contains(text, "Waiting for routing to be established") {
+		l.log.Debug(text) // every two seconds; routes logs which members are not reached, and why
 		return
 	}
 	if l.quiet || strings.Contains(text, "hostname of solicited leafnodes") {

@@ -74,29 +74,41 @@ func StartStore(t testing.TB) *Bus {
 
 func start(t testing.TB, store string) *Bus {
 	t.Helper()
-	b := &Bus{
-		Key: Key(t), Log: Log(t), Gone: make(chan bus.Identity, 1000),
-		accepted: map[salt.MinionID]pki.PublicKey{}, remote: map[string]string{},
-	}
-	certificate, err := b.Key.Certificate("salt-master")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.Broker, err = broker.Start(broker.Options{
-		Name: "test", Listen: "127.0.0.1:0", TLS: &tls.Config{Certificates: []tls.Certificate{certificate}}, StoreDir: store,
-		Admit: b.admit, Gone: b.gone, Log: b.Log, Endpoints: Endpoints,
-	})
+	b, err := open(broker.Options{Name: "test", StoreDir: store, Log: Log(t)}, Key(t), filepath.Join(t.TempDir(), "d.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Stop)
-	b.Server = rpc.NewServer(b.Conn(), b.Owner, Endpoints, b.Log)
-	t.Cleanup(b.Server.Stop)
-	b.Socket = filepath.Join(t.TempDir(), "d.sock")
-	if err := b.ServeLocal(b.Socket); err != nil {
-		t.Fatal(err)
-	}
 	return b
+}
+
+// open starts a bus; the options need no more than where its store is.
+func open(o broker.Options, key *pki.PrivateKey, path string) (*Bus, error) {
+	b := &Bus{
+		Key: key, Log: o.Log, Socket: path, Gone: make(chan bus.Identity, 1000),
+		accepted: map[salt.MinionID]pki.PublicKey{}, remote: map[string]string{},
+	}
+	certificate, err := b.Key.Certificate("salt-master")
+	if err != nil {
+		return nil, err
+	}
+	o.Listen, o.TLS = "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}}
+	o.Admit, o.Gone, o.Endpoints = b.admit, b.gone, Endpoints
+	if b.Broker, err = broker.Start(o); err != nil {
+		return nil, err
+	}
+	b.Server = rpc.NewServer(b.Conn(), b.Owner, Endpoints, b.Log)
+	if err := b.ServeLocal(b.Socket); err != nil {
+		b.Stop()
+		return nil, err
+	}
+	return b, nil
+}
+
+// Stop ends the bus, before the end of the test. It may be called twice.
+func (b *Bus) Stop() {
+	b.Server.Stop()
+	b.Broker.Stop()
 }
 
 // Log returns a logger that writes to the test's log.

@@ -1,0 +1,177 @@
+package broker
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/member"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// ClusterOptions are for a broker that is a member of a cluster: several masters that are one
+// system. All but Advertise and Local are required.
+type ClusterOptions struct {
+	Rule        member.Rule     // who is a member; its Card names this one, and the cluster
+	Certificate tls.Certificate // that this member presents, see Rule.Own
+	Listen      string          // host:port for the routes to the other members
+	Peers       []string        // host:port of all members, this one included
+	Advertise   string          // host:port where the others reach this one, if it is not Listen
+	// Local are subjects whose subscriptions the other members do not learn of: messages to
+	// them that are published there do not come here.
+	Local []string
+}
+
+// maxMembers is the largest number of members. Each message is stored by three to five of
+// them, and each of the others is one more that must hear of each subscription.
+const maxMembers = 9
+
+// check looks for mistakes in what the operator has set.
+func (o *ClusterOptions) check() error {
+	card := o.Rule.Card
+	if err := bus.CheckJournalName(card.Cluster); err != nil {
+		return fmt.Errorf("the name of the cluster: %w", err)
+	}
+	if err := bus.CheckJournalName(card.Name); err != nil {
+		return fmt.Errorf("the name of this member: %w", err)
+	}
+	if len(o.Peers) < 2 || len(o.Peers) > maxMembers {
+		return salt.WithHint(fmt.Errorf("a cluster has 2 to %d members, and %d are named", maxMembers, len(o.Peers)), "cluster_peers lists all members, this one included")
+	}
+	for i, peer := range o.Peers {
+		host, port, err := net.SplitHostPort(peer)
+		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || host == "" {
+			return fmt.Errorf("member %.100q is no host:port", peer)
+		}
+		if slices.Contains(o.Peers[:i], peer) {
+			return salt.WithHint(fmt.Errorf("member %q is named twice", peer), "with one member too many the others would wait for it")
+		}
+	}
+	return nil
+}
+
+// Limits of the port of routes. The other members are few and dial again; everybody else is
+// refused.
+const (
+	routeConnections = 96
+	routeHalfOpen    = 64
+	// maxRoutes is how many connections one member may have: the one in use, one from each side
+	// while both dial, and earlier ones whose end was not noticed yet.
+	maxRoutes = 4
+	// routePing and routePings end a route whose other end is gone without a word after some
+	// ten seconds.
+	routePing  = 3 * time.Second
+	routePings = 2
+)
+
+// options adds the cluster to the options of the server. Nothing of it makes the server listen
+// or dial: routes does both.
+func (r *routes) options(so *server.Options) {
+	_, port, _ := net.SplitHostPort(r.acceptor.listener.Addr().String())
+	so.ServerName = r.opts.Rule.Card.Name
+	so.Cluster = server.ClusterOpts{
+		Name: r.opts.Rule.Card.Cluster, Host: "127.0.0.1", TLSConfig: r.tls(), TLSTimeout: authTimeout.Seconds(), AuthTimeout: authTimeout.Seconds(),
+		NoAdvertise: true, PoolSize: -1, Compression: server.CompressionOpts{Mode: server.CompressionOff},
+		PingInterval: routePing, MaxPingsOut: routePings, Permissions: r.permissions(),
+	}
+	so.Cluster.Port, _ = strconv.Atoi(port)
+	so.CustomRouterAuthentication = r
+	// The server counts these: it takes half of them for the first election of a leader. The
+	// names exist nowhere, so it never dials them.
+	for i := range r.opts.Peers {
+		so.Routes = append(so.Routes, &url.URL{Scheme: "nats-route", Host: fmt.Sprintf("member-%d.invalid:1", i)})
+	}
+}
+
+func (r *routes) permissions() *server.RoutePermissions {
+	if len(r.opts.Local) == 0 {
+		return nil
+	}
+	none := &server.SubjectPermission{Deny: r.opts.Local}
+	return &server.RoutePermissions{Import: none, Export: none}
+}
+
+// startServer starts a server that is a member. A server with a cluster waits in its start for
+// a listener of its own, which it does not have here; so it starts as one without a cluster,
+// and is told of it before it opens its store.
+func (r *routes) startServer(s *server.Server, so *server.Options) error {
+	alone := so.Clone()
+	alone.Cluster.Port, alone.JetStream = 0, false
+	setOptions(s, alone)
+	s.Start()
+	setOptions(s, so)
+	if !so.JetStream {
+		return nil
+	}
+	err := s.EnableJetStream(&server.JetStreamConfig{
+		StoreDir: so.StoreDir, MaxStore: maxStore, MaxMemory: -1, SyncAlways: so.SyncAlways, SyncInterval: so.SyncInterval, Strict: true, CompressOK: true,
+	})
+	if err != nil {
+		return fmt.Errorf("open the store of this member: %w", err)
+	}
+	return nil
+}
+
+// Cluster is what a broker knows of the cluster that it is a member of.
+type Cluster struct{ r *routes }
+
+// Peer states.
+type PeerState struct {
+	Address string // as it is configured
+	Self    bool   // it is this member
+	Name    string // of the member that was last met there, "" if none was
+	Linked  bool   // there is a route to that member
+	Err     error  // why there is none
+}
+
+// Addr is the listen address for routes.
+func (c *Cluster) Addr() string { return c.r.acceptor.listener.Addr().String() }
+
+// Members returns the other members to which there are routes, in order of their names.
+func (c *Cluster) Members() []member.Member { return c.r.members() }
+
+// Peers returns the state of each configured address.
+func (c *Cluster) Peers() []PeerState { return c.r.states() }
+
+// Cut ends the routes to members that the rule no longer accepts. The broker does this itself
+// several times a second.
+func (c *Cluster) Cut() { c.r.cut() }
+
+// newRoutes takes the port of the routes; nil without a cluster.
+func newRoutes(o Options, refused func(who string, args ...any)) (*routes, error) {
+	if o.Cluster == nil {
+		return nil, nil
+	}
+	if err := o.Cluster.check(); err != nil {
+		return nil, err
+	}
+	if o.Cluster.Certificate.Leaf == nil {
+		return nil, errors.New("a member of a cluster needs a certificate")
+	}
+	key, err := pki.PublicFromCertificate(o.Cluster.Certificate.Leaf)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate of this member: %w", err)
+	}
+	r := &routes{
+		opts: *o.Cluster, log: o.Log.With("port", "routes"), refused: refused, changed: make(chan struct{}),
+		accepted: map[net.Addr]*routeEnd{}, dialled: map[string]*routeEnd{}, live: map[*routeEnd]bool{}, peers: map[string]*PeerState{},
+	}
+	r.opts.Rule.Key = key
+	for _, peer := range r.opts.Peers {
+		r.peers[peer] = &PeerState{Address: peer}
+	}
+	return r, r.listen()
+}
+
+// Routes is how many other members the server exchanges messages with. A route counts a moment
+// later than its member: the server has to hear of it from the other end.
+func (c *Cluster) Routes() int { return c.r.server.NumRoutes() }

@@ -1,0 +1,435 @@
+package broker_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/member"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// TestThreeMastersFormACluster: each has a route to each other one, also after all of them have
+// dialled at once, and a request from one is answered on another.
+func TestThreeMastersFormACluster(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 3)
+	for i, m := range s.Members {
+		names := []string{}
+		for _, other := range m.Cluster.Members() {
+			names = append(names, other.Name)
+		}
+		want := []string{"m2 m3", "m1 m3", "m1 m2"}[i]
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s has routes to %q, want %q", m.Name, got, want)
+		}
+	}
+	bustest.Until(t, "each knows which of the addresses is its own", func() bool {
+		for i, m := range s.Members {
+			if p := m.Cluster.Peers()[i]; !p.Self || p.Err != nil {
+				return false
+			}
+		}
+		return true
+	})
+	answers(t, s.Members[0].Bus, s.Members[2].Bus, "test.question")
+}
+
+// answers has the daemon of one broker answer the daemon of another.
+func answers(t *testing.T, to, by *bustest.Bus, subject string) {
+	t.Helper()
+	sub, err := by.Conn().Subscribe(subject, func(m *nats.Msg) { _ = m.Respond([]byte("answer")) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Unsubscribe()
+	bustest.Until(t, "an answer", func() bool {
+		m, err := to.Conn().Request(subject, nil, time.Second)
+		return err == nil && string(m.Data) == "answer"
+	})
+}
+
+// TestAMemberThatComesBackIsLinkedAgain: it stops in good order and starts at the same address.
+func TestAMemberThatComesBackIsLinkedAgain(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 3)
+	m := s.Members[1]
+	m.Stop()
+	bustest.Until(t, "the others notice", func() bool { return s.Members[0].Cluster.Routes() == 1 && s.Members[2].Cluster.Routes() == 1 })
+	s.Linked(t)
+	m.Start(t)
+	s.Linked(t)
+	answers(t, s.Members[0].Bus, m.Bus, "test.again")
+}
+
+// TestARemovedMemberIsCut: within a second, by those that read the list, and told of on both
+// sides; it does not come in again.
+func TestARemovedMemberIsCut(t *testing.T) {
+	t.Parallel()
+	logs := &lines{}
+	s := bustest.NewSystem(t, 3)
+	// Its own list is not that of the others, as it is with a stolen key.
+	stolen := s.Members[2]
+	stolen.Change = func(o *broker.Options) {
+		o.Cluster.Rule.Removed = nil
+		o.Log = slog.New(slog.NewTextHandler(logs, nil))
+	}
+	s.Start(t)
+	s.Linked(t)
+	begun := time.Now()
+	s.Remove(stolen.Key.Public())
+	bustest.Until(t, "it is cut", func() bool {
+		return s.Members[0].Cluster.Routes() == 1 && s.Members[1].Cluster.Routes() == 1 && stolen.Cluster.Routes() == 0
+	})
+	if took := time.Since(begun); took > 2*time.Second { // of which one is for a busy machine
+		t.Errorf("it was cut after %s", took)
+	}
+	bustest.Until(t, "it says why it has no routes", func() bool { return strings.Contains(logs.String(), "it refuses this member") })
+	if n := len(s.Members[0].Cluster.Members()); n != 1 {
+		t.Errorf("%d members are left, want 1", n)
+	}
+}
+
+// lines is a log in memory.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// stranger is what somebody shows at the port of routes.
+type stranger struct {
+	name string
+	conf *tls.Config // nil speaks no TLS
+	want string      // in the log of the member
+}
+
+func strangers(t *testing.T, s *bustest.System) []stranger {
+	t.Helper()
+	key := bustest.Key(t)
+	sign := func(signer, key *pki.PrivateKey) []byte {
+		signature, err := signer.SignPublic(key.Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return signature
+	}
+	shows := func(id, name string, key *pki.PrivateKey, signature []byte) *tls.Config {
+		certificate, err := member.NewCard(id, name, "1.0").Certificate(key, signature)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true}
+	}
+	minion, err := key.Certificate("web1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := bustest.Key(t)
+	s.Remove(gone.Public())
+	return []stranger{
+		{"a minion's key", &tls.Config{Certificates: []tls.Certificate{minion}, InsecureSkipVerify: true}, "that of a minion"},
+		{"a key that nobody has signed", shows(s.ID, "m9", key, []byte("x")), "a signature that is not by"},
+		{"another signing key", shows(s.ID, "m9", key, sign(bustest.Key(t), key)), "a signature that is not by"},
+		{"another cluster", shows("c2", "m9", key, sign(s.Signer, key)), "belongs to"},
+		{"a removed key", shows(s.ID, "m9", gone, sign(s.Signer, gone)), "in the list of removed members"},
+		{"this member's own key", shows(s.ID, "m9", s.Members[0].Key, sign(s.Signer, s.Members[0].Key)), "it has the key of this member"},
+		{"this member's name", shows(s.ID, "m1", key, sign(s.Signer, key)), "it says that its name is"},
+		{"no certificate", &tls.Config{InsecureSkipVerify: true}, "didn't provide a certificate"},
+		{"plain text", nil, "first record does not look like a TLS handshake"},
+	}
+}
+
+// TestStrangersGetNoRoute: whatever somebody shows who is no member, they hear nothing but the
+// end of the connection, get no route, and the member's log says why.
+func TestStrangersGetNoRoute(t *testing.T) {
+	t.Parallel()
+	for _, who := range strangers(t, bustest.NewSystem(t, 2)) {
+		t.Run(who.name, func(t *testing.T) {
+			t.Parallel()
+			s := bustest.NewSystem(t, 2)
+			logs := &lines{}
+			m := s.Members[0]
+			m.Change = func(o *broker.Options) { o.Log = slog.New(slog.NewTextHandler(logs, nil)) }
+			m.Start(t)
+			for _, same := range strangers(t, s) {
+				if same.name == who.name {
+					who = same
+				}
+			}
+			if heard := knock(t, m.Cluster.Addr(), who.conf); len(heard) > 0 {
+				t.Errorf("it heard %q", heard)
+			}
+			bustest.Until(t, "the log says: "+who.want, func() bool {
+				return strings.Contains(strings.ReplaceAll(logs.String(), `\\`, ""), who.want) || strings.Contains(logs.String(), who.want)
+			})
+			if n := len(m.Cluster.Members()); n+m.Cluster.Routes() > 0 {
+				t.Errorf("there are %d members and %d routes", n, m.Cluster.Routes())
+			}
+		})
+	}
+}
+
+// knock says what a member says at the port of routes, and returns what it hears until the end.
+func knock(t *testing.T, address string, conf *tls.Config) []byte {
+	t.Helper()
+	c, err := net.DialTimeout("tcp", address, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Minute)) // which is a hang
+	if conf != nil {
+		c = tls.Client(c, conf)
+	}
+	if _, err := io.WriteString(c, "CONNECT {\"name\":\"m9\",\"server_id\":\"m9\",\"cluster\":\"c1\"}\r\nINFO {\"server_id\":\"m9\",\"server_name\":\"m9\",\"cluster\":\"c1\"}\r\nPING\r\n"); err != nil {
+		return nil // it has ended already
+	}
+	heard, err := io.ReadAll(c)
+	if err, ok := errors.AsType[net.Error](err); ok && err.Timeout() {
+		t.Error("the connection is not ended")
+	}
+	return heard
+}
+
+// TestAnOutsiderSaysWhyItIsNoMember: whoever has other keys than the cluster has the reason in
+// their own log, too.
+func TestAnOutsiderSaysWhyItIsNoMember(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 2)
+	for name, change := range map[string]func(*bustest.System){
+		"another signing key": func(o *bustest.System) { o.Signer = bustest.Key(t) },
+		"another cluster":     func(o *bustest.System) { o.Signer, o.ID = s.Signer, "c2" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := bustest.NewSystem(t, 1)
+			change(other)
+			logs := &lines{}
+			m := other.Members[0]
+			other.Peers = append(other.Peers, s.Peers...)
+			m.Change = func(o *broker.Options) { o.Log = slog.New(slog.NewTextHandler(logs, nil)) }
+			m.Start(t)
+			bustest.Until(t, "it says why", func() bool { return strings.Count(logs.String(), "another member is not reached") == 2 })
+			for _, p := range m.Cluster.Peers()[1:] {
+				if !errors.Is(p.Err, member.ErrForeign) && !errors.Is(p.Err, member.ErrCluster) {
+					t.Errorf("%s: %v", p.Address, p.Err)
+				}
+			}
+			if m.Cluster.Routes()+len(m.Cluster.Members()) > 0 {
+				t.Error("it has routes")
+			}
+		})
+	}
+}
+
+// TestAPortOfClientsIsNoMember: a port for minions that is named as that of a member is told
+// apart and left alone, instead of being tried over and over.
+func TestAPortOfClientsIsNoMember(t *testing.T) {
+	t.Parallel()
+	clients, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer clients.Close()
+	target := bustest.Start(t)
+	var mu sync.Mutex
+	tries := 0
+	go func() { // passes connections on, and counts them
+		for {
+			c, err := clients.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			tries++
+			mu.Unlock()
+			go func() {
+				defer c.Close()
+				to, err := net.Dial("tcp", target.Addr().String())
+				if err != nil {
+					return
+				}
+				defer to.Close()
+				go func() { _, _ = io.Copy(to, c); to.Close() }()
+				_, _ = io.Copy(c, to)
+			}()
+		}
+	}()
+	s := bustest.NewSystem(t, 1)
+	s.Peers = append(s.Peers, clients.Addr().String())
+	m := s.Members[0]
+	m.Start(t)
+	bustest.Until(t, "it is told apart", func() bool {
+		p := m.Cluster.Peers()[1]
+		return p.Err != nil && strings.Contains(p.Err.Error(), "a port for minions and clients")
+	})
+	if hint := salt.Hint(m.Cluster.Peers()[1].Err); !strings.Contains(hint, "cluster_port") {
+		t.Errorf("the hint is %q", hint)
+	}
+	begun := time.Now()
+	bustest.Until(t, "it is tried again", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return tries >= 3
+	})
+	if took := time.Since(begun); took < 2*time.Second { // one second and two, less the time until here
+		t.Errorf("it was tried three times within %s", took)
+	}
+}
+
+// TestAMemberComesInThroughAFlood: connections to the port of routes that say nothing have a
+// bound, and the other members find a place beside them.
+func TestAMemberComesInThroughAFlood(t *testing.T) {
+	t.Parallel()
+	s := bustest.NewSystem(t, 3)
+	s.Members[0].Start(t)
+	var open []net.Conn
+	for range 200 {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: 10 * time.Second}
+		c, err := d.Dial("tcp", s.Peers[0])
+		if err != nil {
+			continue // it was ended before it had begun
+		}
+		defer c.Close()
+		open = append(open, c)
+	}
+	s.Members[1].Start(t)
+	s.Members[2].Start(t)
+	s.Linked(t)
+	ended := make(chan bool, len(open))
+	for _, c := range open {
+		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		go func() {
+			_, err := c.Read(make([]byte, 1))
+			var timeout net.Error
+			ended <- !errors.As(err, &timeout) || !timeout.Timeout()
+		}()
+	}
+	stay := 0
+	for range open {
+		if !<-ended {
+			stay++
+		}
+	}
+	if stay > 32 {
+		t.Errorf("%d silent connections of one host stay, want 32 at most", stay)
+	}
+}
+
+// TestRightsHoldForConnectionsOnOtherMembers: each role tries each subject on one member while
+// the daemon of another one listens to all: nothing comes that the table does not allow.
+func TestRightsHoldForConnectionsOnOtherMembers(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 3)
+	here, there := s.Members[0].Bus, s.Members[2].Bus
+	heard := make(chan *nats.Msg, 100000)
+	if _, err := there.Conn().ChanSubscribe(">", heard); err != nil {
+		t.Fatal(err)
+	}
+	answers(t, here, there, "test.begin")
+	for _, role := range []bus.Role{bus.RoleMinion, bus.RoleCaller, bus.RoleClient, bus.RoleRemote, bus.RoleGuest, bus.RoleUnaccepted, bus.RoleUser} {
+		victim := there.As(t, bus.RoleMinion, "victim")
+		c := here.As(t, role, "web1.example")
+		subjects := probes(c.Self, victim.Self)
+		word := "evil " + string(role)
+		listens, err := victim.SubscribeSync("salt.minion.victim.>")
+		_ = err // which it may not
+		for _, subject := range subjects {
+			_ = c.Publish(subject, []byte(word))
+			if sub, err := c.SubscribeSync(subject); err == nil {
+				defer sub.Unsubscribe()
+			}
+		}
+		if err := c.Flush(); err != nil {
+			t.Fatal(role, err)
+		}
+		reaches(t, c, heard, word)
+		victim.Close()
+		_ = listens
+	}
+}
+
+// reaches looks at what has come from c, until what it may send last.
+func reaches(t *testing.T, c *bustest.Client, heard chan *nats.Msg, word string) {
+	t.Helper()
+	last := ""
+	for _, subject := range probes(c.Self, c.Self) {
+		if !strings.ContainsAny(subject, "*>") && allowed(c.Self, bus.Publish, subject) {
+			last = subject
+		}
+	}
+	if last == "" {
+		t.Fatalf("%s may send nothing", c.Self.Role)
+	}
+	if err := errors.Join(c.Publish(last, []byte("end")), c.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	came := 0
+	for deadline := time.After(time.Minute); ; {
+		select {
+		case m := <-heard:
+			if string(m.Data) == "end" {
+				if came == 0 {
+					t.Errorf("nothing of %s came, not even what it may send", c.Self.Role)
+				}
+				return
+			}
+			if string(m.Data) == word {
+				came++
+				if !allowed(c.Self, bus.Publish, m.Subject) {
+					t.Errorf("%s reached another member on %s", c.Self.Role, m.Subject)
+				}
+			}
+		case <-deadline:
+			t.Fatalf("%s: the last message did not come", c.Self.Role)
+		}
+	}
+}
+
+// TestWhatIsLocalStaysLocal: subscriptions to subjects that are local are not heard of by other
+// members, so a request is answered where it was sent, or nowhere.
+func TestWhatIsLocalStaysLocal(t *testing.T) {
+	t.Parallel()
+	s := bustest.NewSystem(t, 2)
+	for _, m := range s.Members {
+		m.Change = func(o *broker.Options) { o.Cluster.Local = []string{"local.>"} }
+	}
+	s.Start(t)
+	s.Linked(t)
+	a, b := s.Members[0].Bus, s.Members[1].Bus
+	for _, subject := range []string{"local.question", "local.>"} {
+		if _, err := b.Conn().Subscribe(subject, func(m *nats.Msg) { _ = m.Respond([]byte("foreign")) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answers(t, a, b, "test.known") // by now subscriptions before it are known, too
+	if m, err := a.Conn().Request("local.question", nil, time.Second); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("a local request got %v, %v", m, err)
+	}
+	if m, err := b.Conn().Request("local.question", nil, 10*time.Second); err != nil || string(m.Data) != "foreign" {
+		t.Errorf("where it is local it got %v, %v", m, err)
+	}
+}

@@ -1,0 +1,370 @@
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/member"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// routes are the connections of a member to the others. It listens and dials itself, and hands
+// the server connections of which only the handshake is left: the server's own listener has no
+// bounds, and its dialler tries a port that does not speak its protocol thousands of times a
+// second.
+type routes struct {
+	opts     ClusterOptions
+	log      *slog.Logger
+	refused  func(who string, args ...any)
+	server   *server.Server
+	acceptor *acceptor
+	throttle logging.Throttle // of what is wrong with a peer
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+
+	mu       sync.Mutex
+	accepted map[net.Addr]*routeEnd // by the pointer that their RemoteAddr returns
+	dialled  map[string]*routeEnd   // by the name that their handshake asks for
+	live     map[*routeEnd]bool     // those whose other end is a member
+	peers    map[string]*PeerState
+	changed  chan struct{} // closed when live changes
+	n        int           // routes so far
+}
+
+// routeEnd is this member's end of a connection to another one, from its begin to its end.
+type routeEnd struct {
+	net.Conn
+	routes  *routes
+	arrival *arrival      // nil if it was dialled
+	name    string        // that its handshake asks for, if it was dialled
+	gone    chan struct{} // closed at its end
+	once    sync.Once
+	head    []byte // the first bytes of the other end, if it was dialled
+
+	// Guarded by the lock of routes.
+	member      member.Member
+	certificate *x509.Certificate
+	judged      bool
+	entered     bool  // accepted, and has said CONNECT
+	number      int   // in order of their handshakes
+	err         error // why the other end is no member
+}
+
+// errSelf is what a member meets at its own address.
+var errSelf = errors.New("it is this member itself")
+
+// listen takes the port. Connections wait in the kernel until the broker is ready.
+func (r *routes) listen() error {
+	c := net.ListenConfig{KeepAlive: -1} // the server pings
+	listener, err := c.Listen(context.Background(), "tcp", r.opts.Listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = salt.WithHint(err, "another program has the port: stop it, or set cluster_port")
+	}
+	if err != nil {
+		return fmt.Errorf("listen for the other members: %w", err)
+	}
+	r.acceptor = newAcceptor(listener, descriptors{connections: routeConnections, halfOpen: routeHalfOpen, unaccepted: 1}, nil, r.log)
+	r.acceptor.members = true
+	r.acceptor.serve = r.serve
+	r.acceptor.leave = func(uint64) {}
+	return nil
+}
+
+// RemoteAddr implements net.Conn. The server wants an address of TCP here.
+func (e *routeEnd) RemoteAddr() net.Addr {
+	if e.arrival != nil {
+		return e.arrival.Conn.RemoteAddr()
+	}
+	return e.Conn.RemoteAddr()
+}
+
+// Read implements net.Conn. It keeps what a port says first that may not be one of members.
+func (e *routeEnd) Read(b []byte) (int, error) {
+	n, err := e.Conn.Read(b)
+	if missing := headSize - len(e.head); e.arrival == nil && missing > 0 {
+		e.head = append(e.head, b[:min(n, missing)]...)
+	}
+	return n, err
+}
+
+// headSize is enough to tell a port of NATS clients from others.
+const headSize = 5
+
+// Close implements net.Conn.
+func (e *routeEnd) Close() error {
+	err := e.Conn.Close()
+	e.once.Do(func() {
+		e.routes.forget(e)
+		close(e.gone)
+	})
+	return err
+}
+
+func (r *routes) forget(e *routeEnd) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e.arrival != nil {
+		delete(r.accepted, e.RemoteAddr())
+	} else {
+		delete(r.dialled, e.name)
+	}
+	if r.live[e] {
+		delete(r.live, e)
+		r.change()
+	}
+}
+
+// change wakes who waits for a change of live. The caller holds the lock.
+func (r *routes) change() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// serve hands an accepted connection to the server.
+func (r *routes) serve(a *arrival) {
+	e := &routeEnd{Conn: a, arrival: a, routes: r, gone: make(chan struct{})}
+	r.mu.Lock()
+	r.accepted[e.RemoteAddr()] = e
+	r.mu.Unlock()
+	serveRoute(r.server, e, nil, server.Implicit, gossipDisabled, "")
+}
+
+// tls is the configuration for both directions. TLS comes before anything else, so whoever is
+// no member learns nothing.
+func (r *routes) tls() *tls.Config {
+	base := &tls.Config{
+		Certificates: []tls.Certificate{r.opts.Certificate}, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert,
+		InsecureSkipVerify:     true, // the rule decides by the key: names, dates and issuers do not count
+		SessionTicketsDisabled: true,
+	}
+	both := base.Clone()
+	both.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+		e, ok := h.Conn.(*routeEnd)
+		if !ok {
+			return nil, errors.New("a connection that this member has not accepted")
+		}
+		if r.meetsItself(h.ServerName) {
+			return nil, errSelf
+		}
+		one := base.Clone()
+		one.VerifyConnection = func(s tls.ConnectionState) error { return r.judge(e, s) }
+		return one, nil
+	}
+	// The server dials, too: whatever address another member names as that of a further one.
+	// Such a connection asks for that name, and ends here.
+	both.VerifyConnection = func(s tls.ConnectionState) error {
+		e := r.dialledAs(s.ServerName)
+		if e == nil {
+			return errors.New("only configured members are dialled")
+		}
+		return r.judge(e, s)
+	}
+	return both
+}
+
+func (r *routes) dialledAs(name string) *routeEnd {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dialled[name]
+}
+
+// meetsItself reports whether a connection that comes in is one that went out from here.
+func (r *routes) meetsItself(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.dialled[name]
+	if e == nil {
+		return false
+	}
+	e.err = errSelf
+	return true
+}
+
+// judge decides about the other end, in the handshake.
+func (r *routes) judge(e *routeEnd, s tls.ConnectionState) error {
+	var shown *x509.Certificate
+	if len(s.PeerCertificates) > 0 {
+		shown = s.PeerCertificates[0]
+	}
+	m, err := r.opts.Rule.Judge(shown)
+	r.mu.Lock()
+	var oldest *routeEnd
+	if err != nil {
+		if e.err == nil {
+			e.err = err
+		}
+	} else {
+		oldest = r.take(e, m, shown)
+	}
+	r.mu.Unlock()
+	if err != nil && e.arrival != nil {
+		r.refused(e.arrival.host, "remote", e.RemoteAddr().String(), "err", err)
+	}
+	if oldest != nil {
+		oldest.Close()
+	}
+	return err
+}
+
+// take makes it a route of a member. If that has too many, its oldest one is returned, to be
+// closed. The caller holds the lock.
+func (r *routes) take(e *routeEnd, m member.Member, shown *x509.Certificate) (oldest *routeEnd) {
+	r.n++
+	e.member, e.certificate, e.judged, e.number = m, shown, true, r.n
+	r.live[e] = true
+	r.change()
+	count := 0
+	oldest = e
+	for other := range r.live {
+		if other.member.Key != m.Key {
+			continue
+		}
+		count++
+		if other.number < oldest.number {
+			oldest = other
+		}
+	}
+	if count <= maxRoutes {
+		return nil
+	}
+	return oldest
+}
+
+// Check implements server.Authentication, for routes that come in.
+func (r *routes) Check(c server.ClientAuthentication) bool {
+	if c.Kind() != server.ROUTER {
+		return false
+	}
+	r.mu.Lock()
+	e := r.accepted[c.RemoteAddress()]
+	first := e != nil && e.judged && !e.entered
+	if first {
+		e.entered = true
+	}
+	r.mu.Unlock()
+	return first && r.acceptor.letIn(e.arrival, false)
+}
+
+// cutEvery is how often the list of removed members is read: a removed member has its routes
+// for that time.
+const cutEvery = 400 * time.Millisecond
+
+// watch cuts removed members.
+func (r *routes) watch(ctx context.Context) {
+	tick := time.NewTicker(cutEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			r.cut()
+		}
+	}
+}
+
+func (r *routes) cut() {
+	r.mu.Lock()
+	all := make(map[*routeEnd]*x509.Certificate, len(r.live))
+	for e := range r.live {
+		all[e] = e.certificate
+	}
+	r.mu.Unlock()
+	for e, certificate := range all {
+		if _, err := r.opts.Rule.Judge(certificate); err != nil {
+			r.log.Warn("a route was cut", "remote", e.RemoteAddr().String(), "err", err)
+			e.Close()
+		}
+	}
+}
+
+// linked reports whether there is a route to the member with this key, and returns a channel
+// that is closed when that may have changed.
+func (r *routes) linked(key pki.PublicKey) (bool, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for e := range r.live {
+		if e.member.Key == key {
+			return true, r.changed
+		}
+	}
+	return false, r.changed
+}
+
+func (r *routes) members() []member.Member {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []member.Member
+	for e := range r.live {
+		if !slices.ContainsFunc(list, func(m member.Member) bool { return m.Key == e.member.Key }) {
+			list = append(list, e.member)
+		}
+	}
+	slices.SortFunc(list, func(a, b member.Member) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+func (r *routes) states() []PeerState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []PeerState
+	for _, peer := range r.opts.Peers {
+		p := *r.peers[peer]
+		for e := range r.live {
+			p.Linked = p.Linked || e.member.Name == p.Name
+		}
+		if p.Linked {
+			p.Err = nil
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// start dials the other members until stop.
+func (r *routes) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	r.wg.Go(func() { r.watch(ctx) })
+	for _, peer := range r.opts.Peers {
+		r.wg.Go(func() { r.keep(ctx, peer) })
+	}
+}
+
+// stop ends all routes. When it returns, nothing of it runs.
+func (r *routes) stop() {
+	if r.cancel != nil {
+		r.cancel()
+	}
+	if r.acceptor != nil {
+		r.acceptor.stop()
+	}
+	r.mu.Lock()
+	all := make([]*routeEnd, 0, len(r.dialled))
+	for _, e := range r.dialled {
+		all = append(all, e)
+	}
+	r.mu.Unlock()
+	for _, e := range all {
+		e.Close()
+	}
+	r.wg.Wait()
+}
+
+// newName returns a name to ask for in a handshake, which exists nowhere and cannot be guessed.
+func newName() string { return strings.ToLower(rand.Text()) + ".invalid" }
