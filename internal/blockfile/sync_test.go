@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/posix"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // The newest block is synced, whichever were added or removed meanwhile.
@@ -49,7 +50,7 @@ func TestSyncFindsTheNewestBlock(t *testing.T) {
 				}
 			})
 		}
-		all.Wait()
+		deadline.Call(t, all.Wait, "all")
 		if got := s.streams["EVENTS"].block; got != row.newest {
 			t.Errorf("with %v added and %v removed block %d is taken for the newest, want %d", row.add, row.remove, got, row.newest)
 		}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // TestHandover looks whether the server's functions that handover.go names still are those
@@ -128,12 +129,12 @@ func comesIn(t *testing.T, b *Broker, from string) time.Duration {
 	t.Helper()
 	began := time.Now()
 	for {
-		nc, err := login(b, from, 5*time.Second)
+		nc, err := login(b, from, 30*time.Second)
 		if err == nil {
 			nc.Close()
 			return time.Since(began)
 		}
-		if time.Since(began) > 5*time.Second {
+		if time.Since(began) > time.Minute {
 			t.Fatalf("nobody comes in from %s: %v", from, err)
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -228,7 +229,7 @@ func TestConnectionsLeaveDescriptorsFree(t *testing.T) {
 	b := startTLS(t, Options{Admit: admitAs(bus.RoleMinion)})
 	set(b, func(p *acceptor) { p.limits.connections = 20 })
 	for range 10 {
-		nc, err := login(b, "127.0.0.1", 5*time.Second)
+		nc, err := login(b, "127.0.0.1", time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,7 +252,7 @@ func TestUnacceptedKeysAreBounded(t *testing.T) {
 	set(b, func(p *acceptor) { p.unaccepted = newQuota(8, 6) })
 	var flood []*nats.Conn
 	for range 6 {
-		nc, err := login(b, "127.0.0.2", 5*time.Second)
+		nc, err := login(b, "127.0.0.2", time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +264,7 @@ func TestUnacceptedKeysAreBounded(t *testing.T) {
 		t.Error("one host takes more than its share")
 	}
 	for i := range 3 {
-		nc, err := login(b, fmt.Sprintf("127.0.0.%d", 3+i), 5*time.Second)
+		nc, err := login(b, fmt.Sprintf("127.0.0.%d", 3+i), time.Minute)
 		if err != nil {
 			t.Fatalf("another host finds no place: %v", err)
 		}
@@ -284,7 +285,7 @@ func TestConnectionsThatDieWhileTheyAreJudged(t *testing.T) {
 		t.Run(string(role), func(t *testing.T) {
 			judge, judging := make(chan struct{}), make(chan struct{}, 100)
 			as := admitAs(role)
-			b := startTLS(t, Options{Ping: 10 * time.Millisecond, Admit: func(p Peer) bus.Identity {
+			b := startTLS(t, Options{Ping: 2 * time.Second, Admit: func(p Peer) bus.Identity {
 				judging <- struct{}{}
 				<-judge
 				return as(p)
@@ -293,23 +294,19 @@ func TestConnectionsThatDieWhileTheyAreJudged(t *testing.T) {
 			set(b, func(p *acceptor) { p.turns = newTurns(places) })
 			for range places {
 				go func() {
-					if nc, err := login(b, "127.0.0.2", 300*time.Millisecond); err == nil { // it gives up
+					if nc, err := login(b, "127.0.0.2", 3*time.Second); err == nil { // it gives up
 						nc.Close()
 					}
 				}()
-				<-judging
+				deadline.Receive(t, judging, "judging")
 			}
-			for {
+			until(t, "the server has noticed", func() bool {
 				b.auth.acceptor.mu.Lock()
-				n := len(b.auth.acceptor.open)
-				b.auth.acceptor.mu.Unlock()
-				if n == 0 { // the server has noticed
-					break
-				}
-				runtime.Gosched()
-			}
+				defer b.auth.acceptor.mu.Unlock()
+				return len(b.auth.acceptor.open) == 0
+			})
 			close(judge)
-			nc, err := login(b, "127.0.0.1", 5*time.Second)
+			nc, err := login(b, "127.0.0.1", time.Minute)
 			if err != nil {
 				t.Fatalf("somebody new: %v", err)
 			}
@@ -332,7 +329,7 @@ func TestConnectionsWaitUntilItIsReady(t *testing.T) {
 	b := startTLS(t, Options{Admit: admitAs(bus.RoleMinion), Ready: ready})
 	early := make(chan error)
 	go func() {
-		nc, err := login(b, "127.0.0.1", 10*time.Second)
+		nc, err := login(b, "127.0.0.1", time.Minute)
 		if err == nil {
 			nc.Close()
 		}
@@ -345,7 +342,7 @@ func TestConnectionsWaitUntilItIsReady(t *testing.T) {
 		t.Errorf("%d clients before it is ready, want the daemon alone", n)
 	}
 	close(ready)
-	if err := <-early; err != nil {
+	if err := deadline.Receive(t, early, "early"); err != nil {
 		t.Error(err)
 	}
 }
@@ -381,14 +378,14 @@ func TestTurnsAreSharedByHost(t *testing.T) {
 	var order []string
 	for range 4 {
 		turns.give()
-		order = append(order, <-got)
+		order = append(order, deadline.Receive(t, got, "got"))
 	}
 	if s := strings.Join(order, " "); s != "eve web1 web2 eve" {
 		t.Errorf("turns went to %s", s)
 	}
 	for range 98 {
 		turns.give()
-		<-got
+		deadline.Receive(t, got, "got")
 	}
 	turns.give()
 	if turns.free != 1 || len(turns.hosts)+len(turns.queue) != 0 {

@@ -23,6 +23,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // limit bounds the waits of a test that fails.
@@ -384,7 +385,7 @@ func TestAnswersGoToThePrincipalOnly(t *testing.T) {
 		}
 	}
 	ask(t, rpc.NewConn(c.Conn, c.Self)) // the right way, and behind all of the others
-	if from := <-called; from.Name != "web1" || len(called) > 0 {
+	if from := deadline.Receive(t, called, "called"); from.Name != "web1" || len(called) > 0 {
 		t.Errorf("%d more requests were served, one of %s", len(called), from)
 	}
 	for _, m := range drain(t, b.Conn(), heard) {
@@ -501,7 +502,7 @@ func TestFloodOfRequestsIsBusyForItsPrincipalOnly(t *testing.T) {
 		}
 	}
 	for range concurrent {
-		<-entered
+		deadline.Receive(t, entered, "entered")
 	}
 	for range 300 {
 		s, err := flood.Call("wait", nil)

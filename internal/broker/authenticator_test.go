@@ -9,6 +9,7 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/socket"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // The secret that stands for the kernel's word is good for one connection, and
@@ -114,7 +115,7 @@ func TestNothingOutlivesItsConnection(t *testing.T) {
 		if id, entered := tie.end(); entered {
 			g.leave(id)
 		}
-		<-judged
+		deadline.Receive(t, judged, "judged")
 		if n := len(g.in) + len(g.inboxes) + len(g.perKey); n != 0 {
 			t.Fatalf("%d entries are left of a connection that has ended", n)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/brinebus/brine/internal/blockfile"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // stored starts a broker with a stream of one message.
@@ -102,7 +103,7 @@ func TestAFailureWhileTheStoreIsOpened(t *testing.T) {
 	full := "Filestore [AUDIT] Critical write error: write 1.blk: " + syscall.ENOSPC.Error()
 	failed := h.Failed()
 	h.heard(full)
-	<-h.alarm
+	deadline.Receive(t, h.alarm, "alarm")
 	h.heard(full) // of another stream, before all are closed
 	h.closed()
 	h.heard(full) // of one that has just been opened
@@ -164,7 +165,7 @@ func TestAFailedSyncLastsUntilTheStoreIsReopened(t *testing.T) {
 	told := make(chan []blockfile.Lost, 1)
 	b.losses.watch(func(lost []blockfile.Lost) { told <- lost })
 	b.losses.tell(&b.wg)
-	if lost := <-told; len(lost) != 1 || lost[0].Stream != "EVENTS" || lost[0].From != 2 || lost[0].To != 2 {
+	if lost := deadline.Receive(t, told, "told"); len(lost) != 1 || lost[0].Stream != "EVENTS" || lost[0].From != 2 || lost[0].To != 2 {
 		t.Errorf("told as lost is %+v", lost)
 	}
 	if m, err := js.GetMsg("EVENTS", 3); err != nil || string(m.Data) != "kept too" {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // Each question about the store that is asked while it is closed and opened again, many
@@ -92,7 +93,7 @@ func TestQuestionsWhileTheStoreIsReopened(t *testing.T) {
 		}
 	}
 	close(end)
-	all.Wait()
+	deadline.Call(t, all.Wait, "all")
 	before := questions(t, b)
 	if _, err := stream.Info(ctx); err != nil {
 		t.Error(err)
@@ -144,11 +145,12 @@ func TestHold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	defer time.AfterFunc(deadline.Time, func() { daemon.Close() }).Stop() // a write that nobody reads
 	write("before")
 	if _, err := daemon.hold(expired()); !errors.Is(err, context.Canceled) {
 		t.Errorf("what was written is not handled, and hold says %v", err)
 	}
-	if s := <-got; s != "before" {
+	if s := deadline.Receive(t, got, "what was written before"); s != "before" {
 		t.Errorf("the server has %q", s)
 	}
 	next <- struct{}{}
@@ -159,20 +161,20 @@ func TestHold(t *testing.T) {
 	for n := range 3 {
 		write(fmt.Sprint(n))
 	}
-	if s := <-got; s != "PONG\r\n" {
+	if s := deadline.Receive(t, got, "the answer to a ping"); s != "PONG\r\n" {
 		t.Errorf("a loop that is held passes %q", s)
 	}
 	next <- struct{}{}
 	released := make(chan struct{})
 	go func() { release(); close(released) }()
 	for s := "PONG\r\n"; s != "012"; next <- struct{}{} {
-		if s = <-got; s != "PONG\r\n" && s != "012" {
+		if s = deadline.Receive(t, got, "what was kept"); s != "PONG\r\n" && s != "012" {
 			t.Fatalf("after it was let go comes %q", s)
 		}
 	}
-	<-released
+	deadline.Receive(t, released, "the end of release")
 	go func() { _, _ = daemon.Write([]byte("after")) }()
-	if s := <-got; s != "after" {
+	if s := deadline.Receive(t, got, "what is written then"); s != "after" {
 		t.Errorf("then comes %q", s)
 	}
 }
@@ -195,10 +197,10 @@ func TestHoldEnds(t *testing.T) {
 		wrote <- err
 	}()
 	daemon.Close()
-	if err := <-wrote; !errors.Is(err, io.ErrClosedPipe) {
+	if err := deadline.Receive(t, wrote, "the end of the write"); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("who writes beyond what is kept has %v", err)
 	}
-	release()
+	deadline.Call(t, release, "release")
 	if _, err := daemon.hold(t.Context()); err == nil {
 		t.Error("a connection that has ended is held")
 	}
@@ -452,7 +454,7 @@ func TestAStartInsistsOnAnAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if what := <-store.late; !strings.Contains(what, "facts") {
+	if what := deadline.Receive(t, store.late, "a line about a question without an answer"); !strings.Contains(what, "facts") {
 		t.Errorf("told: %s", what)
 	}
 	if err := table.Put(t.Context(), "a", []byte("b")); err != nil {
@@ -464,7 +466,7 @@ func TestAStartInsistsOnAnAnswer(t *testing.T) {
 
 	signal := errors.New("a signal")
 	ctx, stop := context.WithCancelCause(t.Context())
-	<-lost
+	deadline.Receive(t, lost, "a question")
 	left.Store(math.MaxInt64)
 	go func() { <-lost; stop(signal) }()
 	if _, err := j.Table(ctx, "others"); !errors.Is(err, signal) {
@@ -484,7 +486,7 @@ func TestAStuckStoreEndsTheDaemon(t *testing.T) {
 	default:
 	}
 	bounded(time.Millisecond, b.fail, func() {
-		if err := <-b.Failed(); !errors.Is(err, ErrFailed) {
+		if err := deadline.Receive(t, b.Failed(), "the end of the daemon"); !errors.Is(err, ErrFailed) {
 			t.Errorf("it ends with %v", err)
 		}
 	})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 func linkTLS(t *testing.T, name string) *tls.Config {
@@ -201,7 +202,7 @@ func TestNoSubjectOfClientsCrossesALink(t *testing.T) {
 	pass("end")
 	for _, c := range []chan string{came, heard} {
 		for range len(c) {
-			if got := <-c; strings.HasSuffix(got, " in") || strings.HasSuffix(got, " out") {
+			if got := deadline.Receive(t, c, "c"); strings.HasSuffix(got, " in") || strings.HasSuffix(got, " out") {
 				t.Errorf("it crossed the link: %s", got)
 			}
 		}

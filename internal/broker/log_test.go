@@ -15,6 +15,7 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/test/capture"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // Connections that try what they may not, or speak no TLS, fill no log: a few lines
@@ -98,7 +99,7 @@ func TestAReaderThatIsBehindIsNoError(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	<-heard
+	deadline.Receive(t, heard, "heard")
 	b.Stop()
 	if strings.Contains(text.String(), "level=ERROR") {
 		t.Errorf("the log says %s", text.String())

@@ -16,6 +16,7 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/socket"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // Who has their share under way waits for a probe, and nobody else does.
@@ -43,7 +44,7 @@ func TestSharesOfWhatIsUnderWay(t *testing.T) {
 	default:
 	}
 	m.end(0)
-	<-done
+	deadline.Receive(t, done, "done")
 	if m.over(flood) || flood.now != 1 {
 		t.Errorf("after the probe %d bytes are under way, over %v", flood.now, m.over(flood))
 	}

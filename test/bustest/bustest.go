@@ -28,6 +28,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/socket"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // Bus is a running broker with a server of requests.
@@ -79,6 +80,7 @@ func start(t testing.TB, store string) *Bus {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Stop)
+	deadline.Guard(t, b.Stop, "the bus")
 	return b
 }
 
