@@ -496,8 +496,9 @@ func tokenIDs(v any) iter.Seq[string] {
 	}
 }
 
-// What a program hands on comes as the daemon has written it, and moves the listener as events that are taken apart do.
-func TestWhatIsNotTakenApart(t *testing.T) {
+// An event that a program passes on undecoded is as the daemon wrote it, and moves the position of
+// the listener as a decoded event does.
+func TestRawEventsMoveThePosition(t *testing.T) {
 	c := connect(t, socket)
 	seq, err := c.Fire(t.Context(), client.Event{Tag: "raw/1", Data: []byte(`{"b":1,"a":2}`)}, client.Event{Tag: "other"}, client.Event{Tag: "raw/2", Data: []byte(`"text"`)})
 	if err != nil {
@@ -549,7 +550,7 @@ func TestWhatIsNotTakenApart(t *testing.T) {
 	}
 }
 
-// Addresses of the same master are the same, and what is none is no address.
+// Addresses of the same master are the same, and what is none is not an address.
 func TestAddresses(t *testing.T) {
 	for text, want := range map[string]string{"salt": "tls://salt:4506", "tls://salt:1/": "tls://salt:1", "http://salt": "", "": ""} {
 		got, err := client.ParseAddress(text)

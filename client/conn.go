@@ -127,6 +127,6 @@ func dial(address string, o options) (*rpc.Conn, error) {
 }
 
 var (
-	errAddress = errors.New("it is no path of a socket, and without Credentials or a Fingerprint nothing else can be reached")
+	errAddress = errors.New("it is not a path of a socket, and without Credentials or a Fingerprint nothing else can be reached")
 	errBoth    = errors.New("Credentials and a Fingerprint exclude each other: the credentials say which master it must be")
 )

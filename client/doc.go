@@ -49,5 +49,5 @@
 // they have besides. The words with which a shell completes a command line are asked for by the tool itself: whoever
 // completes a command line asks the tool. And salt-key, which changes the files of keys, tells the master who does. What is
 // for people at a terminal stays with the tools: a login that is kept, a password that is asked for, coming back by itself.
-// This is no client for minions: what a minion says to its master is in no public package.
+// This is not a client for minions: what a minion says to its master is in no public package.
 package client

@@ -282,7 +282,7 @@ func (l *Listener) Positions() string {
 	return l.at.String()
 }
 
-// Limits are the only tags that this user may hear, as shell patterns; none is no limit.
+// Limits are the only tags that this user may hear, as shell patterns; none means no limit.
 func (l *Listener) Limits() []string { return l.limits }
 
 // Lost is how many events, at most, went by without being heard: removed from the journal

@@ -107,7 +107,7 @@ type Stat struct {
 	MaxEvent  int64          `json:"max_event"` // bytes of the data of an event
 	Listeners []ListenerStat `json:"listeners"`
 	Positions []PositionStat `json:"positions"`
-	Dead      int            `json:"dead"` // letters
+	Dead      int            `json:"dead"` // dead letters
 	Mirrors   []MirrorStat   `json:"mirrors,omitempty"`
 }
 

@@ -211,11 +211,11 @@ func TestRemoteAttacks(t *testing.T) {
 		bus.RequestSubject(bus.RoleGuest, self.Key, "publish"), bus.RequestSubject(bus.RoleGuest, strings.Repeat("0", 64), "login"),
 	}
 	for _, s := range subjects {
-		for c, told := range map[*nats.Conn]chan error{nc: complaints, again: other} {
+		for c, output := range map[*nats.Conn]chan error{nc: complaints, again: other} {
 			if err := c.PublishRequest(s, c.NewRespInbox(), []byte(`i{}`)); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-told; !errors.Is(err, nats.ErrPermissionViolation) {
+			if err := <-output; !errors.Is(err, nats.ErrPermissionViolation) {
 				t.Errorf("%s: %v", s, err)
 			}
 		}
@@ -272,7 +272,7 @@ func TestRemoteGuesses(t *testing.T) {
 }
 
 // tool runs salt as somebody on another machine would, with this home directory.
-func tool(t *testing.T, home, typed string, tty bool, words ...string) (code int, told string) {
+func tool(t *testing.T, home, typed string, tty bool, words ...string) (code int, output string) {
 	t.Helper()
 	var out bytes.Buffer
 	getenv := func(name string) string { return map[string]string{"HOME": home}[name] }
@@ -286,25 +286,25 @@ func TestLoginAsksAboutTheKey(t *testing.T) {
 	home := t.TempDir()
 	file := filepath.Join(home, ".config/salt/cli")
 	login := []string{"login", "-a", "sharedsecret", "--username", "ada", "tls://127.0.0.1:" + port}
-	code, told := tool(t, home, "n\n", true, login...)
-	if _, err := os.Stat(file); code != cli.NoPermission || !strings.Contains(told, fingerprint(t)) || !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a key that was not confirmed: code %d, %v, %s", code, err, told)
+	code, output := tool(t, home, "n\n", true, login...)
+	if _, err := os.Stat(file); code != cli.NoPermission || !strings.Contains(output, fingerprint(t)) || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a key that was not confirmed: code %d, %v, %s", code, err, output)
 	}
-	if code, told = tool(t, home, "secret word\n", false, login...); code != cli.Usage || !strings.Contains(told, "--fingerprint") {
-		t.Errorf("nobody to ask: code %d, %s", code, told)
+	if code, output = tool(t, home, "secret word\n", false, login...); code != cli.Usage || !strings.Contains(output, "--fingerprint") {
+		t.Errorf("nobody to ask: code %d, %s", code, output)
 	}
-	if code, told = tool(t, home, "y\nsecret word\n", true, login...); code != cli.OK || strings.Contains(told, "secret word") {
-		t.Fatalf("the login: code %d, %s", code, told)
+	if code, output = tool(t, home, "y\nsecret word\n", true, login...); code != cli.OK || strings.Contains(output, "secret word") {
+		t.Fatalf("the login: code %d, %s", code, output)
 	}
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the login is kept as %v, %v", info, err)
 	}
-	if code, told = tool(t, home, "", false, "web1", "test.ping"); code != cli.OK {
-		t.Errorf("a job by the token: code %d, %s", code, told)
+	if code, output = tool(t, home, "", false, "web1", "test.ping"); code != cli.OK {
+		t.Errorf("a job by the token: code %d, %s", code, output)
 	}
-	if code, told = tool(t, home, "secret word\n", false, login...); code != cli.OK {
-		t.Errorf("another login at a master that is known: code %d, %s", code, told)
+	if code, output = tool(t, home, "secret word\n", false, login...); code != cli.OK {
+		t.Errorf("another login at a master that is known: code %d, %s", code, output)
 	}
 	if os.Geteuid() != 0 {
 		return // only root can give a file away
@@ -312,7 +312,7 @@ func TestLoginAsksAboutTheKey(t *testing.T) {
 	if err := os.Chown(file, 12345, -1); err != nil {
 		t.Fatal(err)
 	}
-	if code, told = tool(t, home, "", false, "web1", "test.ping"); code != cli.NoPermission || !strings.Contains(told, "its owner 12345") {
-		t.Errorf("a login that is another user's: code %d, %s", code, told)
+	if code, output = tool(t, home, "", false, "web1", "test.ping"); code != cli.NoPermission || !strings.Contains(output, "its owner 12345") {
+		t.Errorf("a login that is another user's: code %d, %s", code, output)
 	}
 }

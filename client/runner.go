@@ -67,7 +67,7 @@ func (r Result) Value() (any, error) {
 }
 
 // RunnerResult is [Conn.Runner] for who prints what was returned or passes it on. One that has returned and says that it
-// did not succeed is no error here.
+// did not succeed is not an error here.
 func (c *Conn) RunnerResult(ctx context.Context, cmd Command, opts ...RunnerOptions) (Result, error) {
 	return c.result(ctx, cmd, protocol.Run{}, opts)
 }

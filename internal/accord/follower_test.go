@@ -434,7 +434,7 @@ func TestTokensOfTwoMasters(t *testing.T) {
 	there(b, "fence", true)
 	there(b, "three", false)
 	there(a, "three", true)
-	if err := stores[a].Put(t.Context(), "clock", []byte("now")); err != nil { // which is no token
+	if err := stores[a].Put(t.Context(), "clock", []byte("now")); err != nil { // which is not a token
 		t.Fatal(err)
 	}
 }

@@ -26,22 +26,22 @@ func (b byReason) cases(file string) map[string]string {
 // aclDifferences are the cases of testdata/acl.json that Brine refuses on purpose
 // and Salt allows.
 var aclDifferences = byReason{
-	"patterns are anchored at both ends":                                                              "0084 0088 0794 0858 0934 1044 1520",
-	"a newline at the end is no end of the name":                                                      "0090",
-	"an empty pattern allows nothing":                                                                 "0417 0444 0666",
-	"a string where a list belongs is a mistake, and no rule of the file holds":                       "0178 0180 0441 0519 0520 1078 1374 1500 1501 1502 1503 1505",
-	"a pattern that does not compile is a mistake, and no rule of the file holds":                     "0239 0240 0242 0246 0251 0253 0618 1325 1328 1329 1330 1332 1334 1516 1517",
-	"a value that is no text, no list, or nothing at all is a mistake, and no rule of the file holds": "0272 0273 0274 0277 0293 0295 0298 0312 1047 1540",
-	"a target with a mistake is told as such instead of matching nobody":                              "0702 0703 0735 0736 0737 0750 0752 0753 0754 0755 0763 0764",
-	"nothing is asked of minions to follow a job, so find_job needs a rule like any other function":   "0777 0782 1495",
-	"arguments that a condition does not list are refused":                                            "0831 0849 0878 0880",
-	"args: [] allows no arguments; {} allows all":                                                     "0852 0871 0896 0953 1012 1016",
-	"a user called * is not everybody":                                                                "1365",
-	"a group has a name":                                                                              "1382",
-	"a function is module.function":                                                                   "1496",
-	"nobody has an empty name":                                                                        "1572",
-	"targets look at pillar where a rule grants it by name":                                           "0342 0358 0374 0494 0544 0613 0714 0715 0716 0723 0725 0727",
-	"the target must be within that of the rule by what it says, not by whom it matches today":        "0373 0383 0391 0392 0498 0517 0559 0674 0691 0705 0706 0739 0760 0761 1487",
+	"patterns are anchored at both ends":                                                                     "0084 0088 0794 0858 0934 1044 1520",
+	"a newline at the end is not an end of the name":                                                         "0090",
+	"an empty pattern allows nothing":                                                                        "0417 0444 0666",
+	"a string where a list belongs is a mistake, and no rule of the file holds":                              "0178 0180 0441 0519 0520 1078 1374 1500 1501 1502 1503 1505",
+	"a pattern that does not compile is a mistake, and no rule of the file holds":                            "0239 0240 0242 0246 0251 0253 0618 1325 1328 1329 1330 1332 1334 1516 1517",
+	"a value that is neither text nor a list, or nothing at all is a mistake, and no rule of the file holds": "0272 0273 0274 0277 0293 0295 0298 0312 1047 1540",
+	"a target with a mistake is told as such instead of matching nobody":                                     "0702 0703 0735 0736 0737 0750 0752 0753 0754 0755 0763 0764",
+	"nothing is asked of minions to follow a job, so find_job needs a rule like any other function":          "0777 0782 1495",
+	"arguments that a condition does not list are refused":                                                   "0831 0849 0878 0880",
+	"args: [] allows no arguments; {} allows all":                                                            "0852 0871 0896 0953 1012 1016",
+	"a user called * is not everybody":                                                                       "1365",
+	"a group has a name":                                                                                     "1382",
+	"a function is module.function":                                                                          "1496",
+	"nobody has an empty name":                                                                               "1572",
+	"targets look at pillar where a rule grants it by name":                                                  "0342 0358 0374 0494 0544 0613 0714 0715 0716 0723 0725 0727",
+	"the target must be within that of the rule by what it says, not by whom it matches today":               "0373 0383 0391 0392 0498 0517 0559 0674 0691 0705 0706 0739 0760 0761 1487",
 }
 
 // peerDifferences are those of testdata/peer.json.
@@ -55,15 +55,15 @@ var peerDifferences = byReason{
 	"the target must be within that of the rule by what it says, not by whom it matches today": "0168 0183 0189",
 }
 
-// peerOther are cases of testdata/peer.json that are no question of access in
+// peerOther are cases of testdata/peer.json that do not concern access in
 // Brine.
 var peerOther = byReason{
 	"the id in a message is of no account: the question is asked by the owner of the key": "0105 0313",
 	"a message of another form than Salt's has no such mistake":                           "0112 0114",
-	"a timeout that is no number is told as a mistake in the arguments":                   "0237 0239",
+	"a timeout that is not a number is told as a mistake in the arguments":                "0237 0239",
 }
 
-// TestDifferencesAreDocumented: what people are not told of is no difference but a mistake.
+// TestDifferencesAreDocumented: what people are not told of is not a difference but a mistake.
 func TestDifferencesAreDocumented(t *testing.T) {
 	for _, list := range []byReason{aclDifferences, peerDifferences, peerOther} {
 		documented.Differences(t, slices.Collect(maps.Keys(list))...)

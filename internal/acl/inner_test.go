@@ -140,7 +140,7 @@ func TestInner(t *testing.T) {
 		"master by a minion's pattern":             {runner(web1, "salt.cmd", "cmd.run", "id"), false, "by a rule that names it"},
 		"master by a minion that is named":         {runner(Subject{Kind: Peer, Name: "web2"}, "salt.cmd", "test.ping"), true, ""},
 		"master by such a minion, blacklist":       {runner(Subject{Kind: Peer, Name: "web2"}, "salt.cmd", "shadow.info"), false, "blacklist"},
-		"the machine is no scope to ask in":        {in(Machine, call(root, "", "test.ping")), false, "as a runner"},
+		"the machine is not a scope to ask in":     {in(Machine, call(root, "", "test.ping")), false, "as a runner"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := r.Decide(c.q)

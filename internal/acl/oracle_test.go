@@ -119,10 +119,10 @@ func TestPillarTargets(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"publisher_acl: {fred: ['@target']}":                        "needs the keys of pillar",
-		"publisher_acl: {fred: [{'@target': [role]}]}":              "no key of pillar",
+		"publisher_acl: {fred: [{'@target': [role]}]}":              "not a key of pillar",
 		"publisher_acl: {fred: [{'@target': ['I@r*']}]}":            "is a pattern",
-		"publisher_acl: {fred: [{'@target': ['J@role:x']}]}":        "no key of pillar",
-		"peer: {web1: [{'@target': ['I@']}]}":                       "no key of pillar",
+		"publisher_acl: {fred: [{'@target': ['J@role:x']}]}":        "not a key of pillar",
+		"peer: {web1: [{'@target': ['I@']}]}":                       "not a key of pillar",
 		"external_auth: {pam: {fred: ['@target': [{'I@a': [b]}]]}}": "text is wanted",
 	} {
 		if _, err := parse(t, text); err == nil || !strings.Contains(err.Error(), want) {

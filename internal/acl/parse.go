@@ -121,7 +121,7 @@ func (p *parser) groupWho(key at, group string) who {
 		p.fail(key, salt.WithHint(fmt.Errorf("%q names no group", key.Value), "any group is '*%'"))
 	}
 	if group != "*" && strings.ContainsAny(group, `*?[|\`) {
-		p.warn(key, true, "names of groups are compared as they are, so %s is no group's", key.Value)
+		p.warn(key, true, "names of groups are compared as they are, so %s is not a group's", key.Value)
 	}
 	return who{text: key.Value, group: group}
 }
@@ -236,7 +236,7 @@ func (p *parser) peerGrants(a at) []rule {
 			return p.pillarKeys(key, value)
 		}
 		if strings.HasPrefix(key.Value, "@") {
-			p.fail(key, salt.WithHint(fmt.Errorf("%s is no target", key.Value), "runners for minions are allowed under peer_run"))
+			p.fail(key, salt.WithHint(fmt.Errorf("%s is not a target", key.Value), "runners for minions are allowed under peer_run"))
 			return nil
 		}
 		return p.targeted(key, value)

@@ -51,7 +51,7 @@ func pillarPath(a at) ([]string, error) {
 	path = strings.TrimSuffix(path, ":*")
 	switch {
 	case !ok || path == "" || strings.HasSuffix(path, ":"):
-		return nil, salt.WithHint(fmt.Errorf("%q is no key of pillar", a.Value), "write I@ and the key: I@role, or I@site:name for a nested one; it holds for J@ and exact values too")
+		return nil, salt.WithHint(fmt.Errorf("%q is not a key of pillar", a.Value), "write I@ and the key: I@role, or I@site:name for a nested one; it holds for J@ and exact values too")
 	case path != anyKey && strings.ContainsAny(path, "*?["):
 		return nil, salt.WithHint(fmt.Errorf("%q is a pattern: keys are granted by name", a.Value), "give each key an item of its own; all of pillar is I@*")
 	}

@@ -116,7 +116,7 @@ func (a at) shape() string {
 	case a.isText():
 		return fmt.Sprintf("the text %.60q", a.Value)
 	case a.Kind == yaml.ScalarNode:
-		return fmt.Sprintf("%.60s, which is no text", a.Value)
+		return fmt.Sprintf("%.60s, which is not text", a.Value)
 	case a.Kind == yaml.SequenceNode:
 		return "a list"
 	case a.Kind == yaml.MappingNode:

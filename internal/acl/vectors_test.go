@@ -226,7 +226,7 @@ func (ta *tally) check(t *testing.T, id string, got, salt bool, what any) {
 	delete(ta.unseen, id)
 }
 
-// skip counts a case that is no question here.
+// skip counts a case that does not apply here.
 func (ta *tally) skip() { ta.asked.Count(documented.Different) }
 
 func (ta *tally) finish(t *testing.T, about string) {
@@ -264,7 +264,7 @@ func TestSaltACLCases(t *testing.T) {
 	ta.finish(t, "access rules")
 }
 
-// notAsked is why a case is no question to Brine, "" for one that is.
+// notAsked is why a case does not apply to Brine, "" for one that is.
 func notAsked(c *aclCase) string {
 	switch {
 	case c.Kind == "check_whitelist_blacklist", c.Kind == "user_is_whitelisted":

@@ -108,7 +108,7 @@ func (w *world) entry(id salt.MinionID) pki.Entry {
 	return list[0]
 }
 
-func TestAKeyDecidesWhoComesIn(t *testing.T) {
+func TestAKeyDecidesTheRole(t *testing.T) {
 	w := begin(t)
 	p := w.peer("web1", bustest.Key(t))
 	if i := w.Admit(p); i.Role != bus.RoleUnaccepted || i.Name != "web1" {
@@ -203,8 +203,8 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// TestWhoIsCut: of the ids that are looked at, those whose key is not accepted.
-func TestWhoIsCut(t *testing.T) {
+// Of the ids that are checked, those whose key is not accepted are disconnected.
+func TestOnlyRefusedKeysAreDisconnected(t *testing.T) {
 	w := begin(t)
 	for _, name := range []string{"kept", "deleted", "other"} {
 		p := w.peer(name, bustest.Key(t))
@@ -226,8 +226,8 @@ func TestWhoIsCut(t *testing.T) {
 	}
 }
 
-// TestSudoIsBelievedOfOperators: anybody can set the variable.
-func TestSudoIsBelievedOfOperators(t *testing.T) {
+// Anybody can set SUDO_USER: it counts only where the process runs as an operator.
+func TestSudoUserCountsOnlyForOperators(t *testing.T) {
 	w := begin(t)
 	for _, c := range []struct {
 		uid  uint32
@@ -271,9 +271,9 @@ func TestHostsThatBringTooManyKeys(t *testing.T) {
 	}
 }
 
-// TestWhoMayComeFillsNoLog: an accepted key and the credentials of a client let their holder connect as
-// often as they like.
-func TestWhoMayComeFillsNoLog(t *testing.T) {
+// An accepted key and the credentials of a client can connect as often as they like without
+// filling the log.
+func TestAllowedConnectionsAreNotLoggedEachTime(t *testing.T) {
 	w := begin(t)
 	var said bytes.Buffer
 	w.Log = slog.New(slog.NewTextHandler(&said, nil))

@@ -260,7 +260,7 @@ func TestKeptHead(t *testing.T) {
 	}
 }
 
-func TestMissingHeadIsTold(t *testing.T) {
+func TestMissingHeadIsReported(t *testing.T) {
 	w := start(t, nil)
 	w.write(2)
 	w.l.Close()
@@ -465,17 +465,17 @@ func TestQueries(t *testing.T) {
 
 // Listeners are told of each entry, with its hash.
 func TestAnnounce(t *testing.T) {
-	told := make(chan string, 10)
+	reported := make(chan string, 10)
 	w := start(t, func(o *Options) {
-		o.Announce = func(tag string, data json.RawMessage) { told <- tag + " " + string(data) }
+		o.Announce = func(tag string, data json.RawMessage) { reported <- tag + " " + string(data) }
 	})
 	w.write(1)
 	w.l.Note(Entry{Kind: Key, Who: Who{Minion: "web1"}})
 	line := w.lines(Query{})[0]
-	if got := <-told; !strings.HasPrefix(got, "salt/audit/allowed {") || !strings.Contains(got, Hash([]byte(line))) {
+	if got := <-reported; !strings.HasPrefix(got, "salt/audit/allowed {") || !strings.Contains(got, Hash([]byte(line))) {
 		t.Errorf("told %s", got)
 	}
-	if got := <-told; !strings.HasPrefix(got, "salt/audit/refused {") || !strings.Contains(got, `"verdict":"refused"`) {
+	if got := <-reported; !strings.HasPrefix(got, "salt/audit/refused {") || !strings.Contains(got, `"verdict":"refused"`) {
 		t.Errorf("told %s", got)
 	}
 }
@@ -563,19 +563,19 @@ func TestCopyFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.write(3)
-	w.told(read, "audit_file not written")
+	w.reported(read, "audit_file not written")
 	if n := strings.Count(read(), "audit_file not written"); n != 1 {
 		t.Errorf("told %d times, want once", n)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	w.told(read, "audit_file can be written again")
+	w.reported(read, "audit_file can be written again")
 	w.awaitIn(4, path+".1", path)
 }
 
 // told waits until the log has these words.
-func (w *world) told(read func() string, words string) {
+func (w *world) reported(read func() string, words string) {
 	w.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for ; !strings.Contains(read(), words); time.Sleep(time.Millisecond) {

@@ -23,7 +23,7 @@ type Options struct {
 	File     string         // gets a copy of each entry as one line; "" for none
 	Values   bool           // record arguments, not only their digest
 	MaxAge   time.Duration  // older entries are pruned; 0 keeps them
-	MaxBytes int64          // the oldest entries are pruned above it; 0 is no limit
+	MaxBytes int64          // the oldest entries are pruned above it; 0 means no limit
 	// Announce sends a stored entry with its hash to listeners; it may be nil. It does not block.
 	Announce func(tag string, data json.RawMessage)
 	// Flush returns when the stored entries are on disk; nil if the store has none.

@@ -14,7 +14,7 @@ var errEnough = errors.New("enough was read")
 // limits define which part of the audit log is kept.
 type limits struct {
 	since time.Time // keep entries from this time on; the zero value keeps the oldest too
-	bytes int64     // size of the newest entries to keep; 0 is no limit
+	bytes int64     // size of the newest entries to keep; 0 means no limit
 }
 
 // limits returns the limits of the options at the time now.

@@ -28,7 +28,7 @@ func ParseHead(s string) (n uint64, hash string, err error) {
 	number, hash, _ := strings.Cut(s, ":")
 	n, err = strconv.ParseUint(number, 10, 64)
 	if err != nil || len(hash) != len(origin.hash) {
-		return 0, "", fmt.Errorf("%.80q is no head of the audit log: it is written NUMBER:HASH", s)
+		return 0, "", fmt.Errorf("%.80q is not a head of the audit log: it is written NUMBER:HASH", s)
 	}
 	return n, hash, nil
 }

@@ -121,9 +121,9 @@ func ping(tgt string) protocol.Publish {
 	return protocol.Publish{Target: tgt, TargetType: string(target.Glob), Commands: []job.Command{{Function: "test.ping"}}}
 }
 
-// TestOnlyWhomARuleNames: who has a rule may do that and no more, and everybody else nothing,
-// whoever they say they are.
-func TestOnlyWhomARuleNames(t *testing.T) {
+// A principal with a rule may do what it allows and no more, and all others nothing, whoever they
+// claim to be.
+func TestRulesAllowOnlyTheirPrincipals(t *testing.T) {
 	a := authorizer(t, Options{})
 	ctx := t.Context()
 	root, fred := a.Principal(ctx, user("0")), a.Principal(ctx, user(granted))

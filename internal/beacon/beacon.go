@@ -95,7 +95,7 @@ func Kinds() []string {
 func Parse(v any) ([]Beacon, error) {
 	all, ok := v.(map[string]any)
 	if v != nil && !ok {
-		return nil, errors.New("beacons is no dictionary of beacons by name")
+		return nil, errors.New("beacons is not a dictionary of beacons by name")
 	}
 	var list []Beacon
 	var mistakes []error

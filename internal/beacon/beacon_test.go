@@ -68,12 +68,12 @@ func TestParse(t *testing.T) {
 		t.Errorf("all are disabled: %+v, %v", list, err)
 	}
 	for want, bad := range map[string]any{
-		"no dictionary of beacons":              []any{"load"},
+		"not a dictionary of beacons":           []any{"load"},
 		`there is no beacon "lode"`:             dict{"lode": nil},
 		"no setting \"avreages\"":               dict{"memusage": dict{"percent": int64(5), "avreages": nil}},
 		"percent is lots":                       dict{"memusage": dict{"percent": "lots"}},
-		"no pair of a least and a highest":      dict{"load": dict{"averages": dict{"2m": []any{0.0, 1.0}}}},
-		"is no range":                           dict{"load": dict{"averages": dict{"1m": []any{2.0, 1.0}}}},
+		"not a pair of a least and a highest":   dict{"load": dict{"averages": dict{"2m": []any{0.0, 1.0}}}},
+		"is not a range":                        dict{"load": dict{"averages": dict{"1m": []any{2.0, 1.0}}}},
 		"averages is empty":                     dict{"load": []any{dict{"averages": dict{}}}},
 		"interval is never":                     dict{"memusage": dict{"percent": int64(5), "interval": "never"}},
 		"interval is 0":                         dict{"memusage": dict{"percent": int64(5), "interval": int64(0)}},

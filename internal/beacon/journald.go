@@ -33,12 +33,12 @@ func newJournald(s *settings) (Probe, error) {
 	for name, v := range s.table("services") {
 		fields, ok := v.(map[string]any)
 		if !ok || len(fields) == 0 {
-			return nil, fmt.Errorf("services: %s: %v is no dictionary of fields and their values, as in SYSLOG_IDENTIFIER: sshd", name, v)
+			return nil, fmt.Errorf("services: %s: %v is not a dictionary of fields and their values, as in SYSLOG_IDENTIFIER: sshd", name, v)
 		}
 		j.services[name] = map[string]string{}
 		for field, want := range fields {
 			if !fieldName.MatchString(field) {
-				return nil, fmt.Errorf("services: %s: %q is no field of the journal: they are written in capital letters", name, field)
+				return nil, fmt.Errorf("services: %s: %q is not a field of the journal: they are written in capital letters", name, field)
 			}
 			j.services[name][field] = fmt.Sprint(want)
 		}

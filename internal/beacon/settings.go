@@ -30,7 +30,7 @@ func newSettings(v any) (*settings, error) {
 		for _, item := range v {
 			one, ok := item.(map[string]any)
 			if !ok {
-				return nil, fmt.Errorf("%v is no setting: a list of settings with their values is wanted", item)
+				return nil, fmt.Errorf("%v is not a setting: a list of settings with their values is wanted", item)
 			}
 			for key, value := range one {
 				if _, twice := s.rest[key]; twice {

@@ -29,12 +29,12 @@ func newLoad(s *settings) (Probe, error) {
 	for name, v := range s.table("averages") {
 		pair, _ := v.([]any)
 		if len(pair) != 2 || !slices.Contains([]string{"1m", "5m", "15m"}, name) {
-			return nil, fmt.Errorf("averages: %s: %v is no pair of a least and a highest load for 1m, 5m or 15m", name, v)
+			return nil, fmt.Errorf("averages: %s: %v is not a pair of a least and a highest load for 1m, 5m or 15m", name, v)
 		}
 		least, ok1 := number(pair[0])
 		most, ok2 := number(pair[1])
 		if !ok1 || !ok2 || least > most {
-			return nil, fmt.Errorf("averages: %s: %v is no range", name, v)
+			return nil, fmt.Errorf("averages: %s: %v is not a range", name, v)
 		}
 		l.bounds[name] = [2]float64{least, most}
 	}
@@ -178,7 +178,7 @@ func newNetwork(s *settings) (Probe, error) {
 	for name, v := range s.table("interfaces") {
 		limits, ok := v.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("interfaces: %s: %v is no dictionary of counters and their limits", name, v)
+			return nil, fmt.Errorf("interfaces: %s: %v is not a dictionary of counters and their limits", name, v)
 		}
 		if kind := limits["type"]; kind != nil && kind != "equal" && kind != "greater" {
 			return nil, fmt.Errorf("interfaces: %s: type is %v, and not equal or greater", name, kind)

@@ -240,7 +240,7 @@ func newServices(s *settings) (Probe, error) {
 	for name, v := range s.table("services") {
 		rule, ok := v.(map[string]any)
 		if v != nil && !ok {
-			return nil, fmt.Errorf("services: %s: %v is no dictionary", name, v)
+			return nil, fmt.Errorf("services: %s: %v is not a dictionary", name, v)
 		}
 		one := &settings{rest: maps.Clone(rule)}
 		if one.rest == nil {
@@ -377,7 +377,7 @@ func (p *program) Look(ctx context.Context, _ time.Time) ([]Event, error) {
 		}
 		var data map[string]any
 		if err := json.Unmarshal(line, &data); err != nil {
-			return events, fmt.Errorf("%s: a line is no JSON object: %w", p.args[0], err)
+			return events, fmt.Errorf("%s: a line is not a JSON object: %w", p.args[0], err)
 		}
 		tag, _ := data["tag"].(string)
 		delete(data, "tag")

@@ -16,7 +16,7 @@ import (
 
 // The format of a record in a block, as the file store of nats-server 2.10 to 2.15 writes it:
 // length, sequence, time, length of the subject; then subject, headers and data, and a checksum.
-// TestTheServersOwnBlocks checks this with the server that is linked.
+// TestBlocksWrittenByTheServerAreRead checks this with the server that is linked.
 const (
 	headSize  = 22
 	sumSize   = 8

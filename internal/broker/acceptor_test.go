@@ -143,13 +143,13 @@ func comesIn(t *testing.T, b *Broker, from string) time.Duration {
 
 func local(address string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(address)} }
 
-// knock opens n connections that say nothing, in turn from the addresses.
-func knock(t *testing.T, b *Broker, n int, from ...string) []net.Conn {
+// openConns opens n connections that say nothing, in turn from the addresses.
+func openConns(t *testing.T, b *Broker, n int, from ...string) []net.Conn {
 	t.Helper()
-	return knockAt(t, b.Addr().String(), n, from...)
+	return openConnsAt(t, b.Addr().String(), n, from...)
 }
 
-func knockAt(t *testing.T, address string, n int, from ...string) []net.Conn {
+func openConnsAt(t *testing.T, address string, n int, from ...string) []net.Conn {
 	t.Helper()
 	conns := make([]net.Conn, 0, n)
 	for i := range n {
@@ -205,7 +205,7 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 	b := startTLS(t, Options{Admit: admitAs(bus.RoleMinion)})
 	set(b, func(p *acceptor) { p.halfOpen = newQuota(64, 32) })
 	const flood = 400
-	conns := knock(t, b, flood, "127.0.0.2")
+	conns := openConns(t, b, flood, "127.0.0.2")
 	for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
 		t.Logf("login from %s beside %d silent connections: %s", from, flood, comesIn(t, b, from))
 	}
@@ -216,7 +216,7 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprintf("127.0.1.%d", i+1)
 	}
-	conns = knock(t, b, flood, many...)
+	conns = openConns(t, b, flood, many...)
 	t.Logf("login beside silent connections of %d hosts: %s", len(many), comesIn(t, b, "127.0.0.1"))
 	if n := closed(conns, flood-64); n < flood-64 {
 		t.Errorf("%d of %d silent connections of many hosts were ended, want all but 64", n, flood)
@@ -240,7 +240,7 @@ func TestConnectionsLeaveDescriptorsFree(t *testing.T) {
 			nc.Close()
 		}()
 	}
-	conns := knock(t, b, 100, "127.0.0.2")
+	conns := openConns(t, b, 100, "127.0.0.2")
 	if n := closed(conns, 90); n < 90 {
 		t.Errorf("%d of 100 connections beyond the limit were ended, want 90", n)
 	}
@@ -335,7 +335,7 @@ func TestConnectionsWaitUntilItIsReady(t *testing.T) {
 		}
 		early <- err
 	}()
-	for _, c := range knock(t, b, 20, "127.0.0.2") {
+	for _, c := range openConns(t, b, 20, "127.0.0.2") {
 		c.Close()
 	}
 	if n := b.server.NumClients(); n != 1 {
@@ -446,9 +446,9 @@ type text string
 func (t text) Network() string { return "tcp" }
 func (t text) String() string  { return string(t) }
 
-// One host has no more than its part of the places of those who are not let in yet, so that
-// another always finds some.
-func TestOneHostHasItsPartOfThePlaces(t *testing.T) {
+// One host has a limited share of the connections that are not authenticated yet, so that other
+// hosts can always connect.
+func TestConnectionsOfOneHostAreLimited(t *testing.T) {
 	p := newAcceptor(nil, descriptors{halfOpen: 10, unaccepted: 6}, nil, nil)
 	for name, c := range map[string]struct {
 		of   *quota

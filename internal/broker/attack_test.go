@@ -74,7 +74,7 @@ func expectNobody(t *testing.T, b *bustest.Bus) {
 	b.Connections(func(i bus.Identity, _ func()) { t.Errorf("%s is connected", i) })
 }
 
-func TestIDsThatAreNone(t *testing.T) {
+func TestInvalidIDsAreRefused(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
 	for _, id := range []string{

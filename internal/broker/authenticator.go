@@ -114,7 +114,7 @@ func (g *authenticator) Check(c server.ClientAuthentication) bool {
 		}
 		i, ok := g.admit(c, o, Peer{Remote: "local", Local: v.Peer, Sudo: bus.SudoUser(o.Name)}, &v.lifetime)
 		if !ok && g.opts.Context.Err() != nil {
-			v.conn.Close() // a daemon that stops cannot decide: this is no refusal and is not logged
+			v.conn.Close() // a daemon that stops cannot decide: this is not a refusal and is not logged
 		}
 		return ok && g.register(c, i)
 	}

@@ -122,9 +122,9 @@ func TestNothingOutlivesItsConnection(t *testing.T) {
 	}
 }
 
-// What nobody decided to allow is denied: the server takes an empty list of
-// allowed subjects for everything.
-func TestPermissionsOfNobody(t *testing.T) {
+// What no row allows is denied, although the server takes an empty list of allowed subjects as
+// permission for all.
+func TestAnEmptyPermissionListDeniesAll(t *testing.T) {
 	for _, i := range []bus.Identity{{}, {Role: "operator", Name: "x"}, {Role: bus.RoleMinion}, {Role: bus.RoleUser}, {Role: bus.RoleUnaccepted}} {
 		p := permissions(bus.MasterEndpoints.Rights(), i)
 		if len(p.Publish.Allow) > 0 || len(p.Publish.Deny) != 1 || p.Publish.Deny[0] != ">" {

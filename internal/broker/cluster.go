@@ -50,7 +50,7 @@ func (o *ClusterOptions) check() error {
 	for i, peer := range o.Peers {
 		host, port, err := net.SplitHostPort(peer)
 		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || host == "" {
-			return fmt.Errorf("member %.100q is no host:port", peer)
+			return fmt.Errorf("member %.100q is not a host:port", peer)
 		}
 		if slices.Contains(o.Peers[:i], peer) {
 			return salt.WithHint(fmt.Errorf("member %q is named twice", peer), "with one member too many the others would wait for it")

@@ -163,9 +163,9 @@ func strangers(t *testing.T, s *bustest.System) []stranger {
 	}
 }
 
-// TestStrangersGetNoRoute: whatever somebody shows who is no member, they hear nothing but the
+// TestUnknownKeysGetNoRoute: whatever somebody shows who is no member, they hear nothing but the
 // end of the connection, get no route, and the member's log says why.
-func TestStrangersGetNoRoute(t *testing.T) {
+func TestUnknownKeysGetNoRoute(t *testing.T) {
 	t.Parallel()
 	for _, who := range strangers(t, bustest.NewSystem(t, 2)) {
 		t.Run(who.name, func(t *testing.T) {

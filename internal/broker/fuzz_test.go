@@ -10,9 +10,9 @@ import (
 	"github.com/brinebus/brine/internal/socket"
 )
 
-// FuzzVouch gives the first line of a local process to the broker, which puts the kernel's
-// word into it: nothing that the process says may stand for that word.
-func FuzzVouch(f *testing.F) {
+// FuzzFirstLineOfALocalProcess gives the first line of a local process to the broker, which inserts the
+// identity that the kernel reports: nothing that the process sends may replace that identity.
+func FuzzFirstLineOfALocalProcess(f *testing.F) {
 	f.Add([]byte(`CONNECT {"user":"AAAAAAAAAAAAAAAAAAAA","pass":"guess","jwt":"x","account":"SYS"}`))
 	f.Add([]byte(`CONNECT {"PASS":"guess","Pass":"guess","auth_token":"x"}`))
 	f.Add([]byte("PING"))

@@ -162,10 +162,10 @@ func TestAFailedSyncLastsUntilTheStoreIsReopened(t *testing.T) {
 	if err := b.health.Flush("EVENTS"); err != nil || !there() {
 		t.Errorf("after the store was opened anew: %v", err)
 	}
-	told := make(chan []blockfile.Lost, 1)
-	b.losses.watch(func(lost []blockfile.Lost) { told <- lost })
+	reported := make(chan []blockfile.Lost, 1)
+	b.losses.watch(func(lost []blockfile.Lost) { reported <- lost })
 	b.losses.tell(&b.wg)
-	if lost := deadline.Receive(t, told, "told"); len(lost) != 1 || lost[0].Stream != "EVENTS" || lost[0].From != 2 || lost[0].To != 2 {
+	if lost := deadline.Receive(t, reported, "reported"); len(lost) != 1 || lost[0].Stream != "EVENTS" || lost[0].From != 2 || lost[0].To != 2 {
 		t.Errorf("told as lost is %+v", lost)
 	}
 	if m, err := js.GetMsg("EVENTS", 3); err != nil || string(m.Data) != "kept too" {

@@ -86,17 +86,16 @@ func linked(t *testing.T, s *server.Server) {
 	}
 }
 
-// TestTheOtherMasterComesInThroughAFlood: connections to the port of links that say nothing, or
-// that show what is not a master's key, have a bound in all and for each host, and the other
-// master finds a place beside them.
-func TestTheOtherMasterComesInThroughAFlood(t *testing.T) {
+// Connections to the port between masters that send nothing, or show a key that is not a master's,
+// are limited in all and for each host, so the other master can still connect.
+func TestTheOtherMasterConnectsDuringAFlood(t *testing.T) {
 	b := startLinked(t)
 	p := b.auth.link.acceptor
 	p.mu.Lock()
 	p.halfOpen = newQuota(16, 8)
 	p.mu.Unlock()
 	const flood = 200
-	silent := knockAt(t, b.Links.Addr(), flood, "127.0.0.2")
+	silent := openConnsAt(t, b.Links.Addr(), flood, "127.0.0.2")
 	s, _ := stolen(t, b, "m2")
 	linked(t, s)
 	if n := closed(silent, flood-8); n < flood-8 {

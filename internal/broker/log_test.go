@@ -124,9 +124,9 @@ func (s *signalling) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// A reader of the journal that was given more than it has room for reads it again: nothing is
-// lost, and no error is told.
-func TestAReaderWithoutRoomIsNoError(t *testing.T) {
+// A journal reader that was given more than its buffer takes reads it again: nothing is lost, and
+// no error is logged.
+func TestAReaderWithAFullBufferIsNotAnError(t *testing.T) {
 	t.Parallel()
 	log := &capture.Buffer{}
 	b, err := Start(Options{Name: "test", Admit: func(Peer) bus.Identity { return bus.Identity{} }, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})

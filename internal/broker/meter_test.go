@@ -234,7 +234,7 @@ func unread(t *testing.T, b *Broker) net.Conn {
 
 // What an inner part's death looks like from outside: a word in the log, and an error for
 // the daemon to end with.
-func TestTheDeathOfTheOwnConnectionIsTold(t *testing.T) {
+func TestALostInternalConnectionIsReported(t *testing.T) {
 	b := startQuiet(t, slog.New(slog.DiscardHandler))
 	cid, err := b.Conn().GetClientID()
 	if err != nil {
@@ -253,7 +253,7 @@ func TestTheDeathOfTheOwnConnectionIsTold(t *testing.T) {
 	}
 }
 
-// One that ends as it should is no failure.
+// One that ends as it should is not a failure.
 func TestStopIsNoFailure(t *testing.T) {
 	b := startQuiet(t, slog.New(slog.DiscardHandler))
 	b.Meter(func(back func(int)) error { back(0); return nil })

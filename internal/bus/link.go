@@ -61,7 +61,7 @@ var journalName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 // of a stream, and part of positions.
 func CheckJournalName(name string) error {
 	if !journalName.MatchString(name) {
-		return fmt.Errorf("%.80q is no name of a journal: letters, digits, - and _, at most 64", name)
+		return fmt.Errorf("%.80q is not the name of a journal: letters, digits, - and _, at most 64", name)
 	}
 	return nil
 }

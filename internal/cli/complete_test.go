@@ -27,7 +27,7 @@ func TestComplete(t *testing.T) {
 		{"in a cluster", "-yl of", "of:list"},
 		{"a value that is given is none to complete", "-l all of", "of:"},
 		{"options before it", "-l all t", "tall"},
-		{"options are no words", "web1 -y --timeout 5 x n", "n2"},
+		{"options are not words", "web1 -y --timeout 5 x n", "n2"},
 		{"behind the end of options", "-- -y n", "n1"},
 		{"a list that goes on", "db1,", "db1,web1 db1,web2"},
 		{"nothing that a shell would not take", "web", "web1 web2"},

@@ -233,7 +233,7 @@ func talkFlags(own grammar) []urcli.Flag {
 	}
 	if own["progress"] == nil {
 		flags = append(flags, &urcli.BoolFlag{Category: group, Name: "progress",
-			Usage: "tell what is waited for, and notes, also where standard error is no terminal"})
+			Usage: "tell what is waited for, and notes, also where standard error is not a terminal"})
 	}
 	return flags
 }
@@ -282,7 +282,7 @@ func outputFlags(own grammar) []urcli.Flag {
 		&urcli.BoolFlag{Category: group, Name: "no-color", Aliases: own.free("no-colour"),
 			Usage: "never colour the output; so does a NO_COLOR in the environment"},
 		&urcli.BoolFlag{Category: group, Name: "force-color", Aliases: own.free("force-colour"),
-			Usage: "colour the output even when it is no terminal"},
+			Usage: "colour the output even when it is not a terminal"},
 	}
 }
 

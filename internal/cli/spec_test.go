@@ -192,7 +192,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-func TestFailOfNothingIsNothing(t *testing.T) {
+func TestFailOfNilIsNil(t *testing.T) {
 	if err := cli.Fail(cli.Usage, nil); err != nil {
 		t.Errorf("Fail(Usage, nil) = %v", err)
 	}

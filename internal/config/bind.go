@@ -154,7 +154,7 @@ func durationRange(rule string) (low, high time.Duration) {
 		high, err = salt.ParseDuration(until, time.Second)
 	}
 	if err != nil || !ok {
-		panic(fmt.Sprintf("config: %q is no range of times", rule))
+		panic(fmt.Sprintf("config: %q is not a range of times", rule))
 	}
 	return low, high
 }
@@ -167,7 +167,7 @@ func sizeRange(rule string) (low, high int64) {
 		high, err = signed(until)
 	}
 	if err != nil || !ok {
-		panic(fmt.Sprintf("config: %q is no range", rule))
+		panic(fmt.Sprintf("config: %q is not a range", rule))
 	}
 	return low, high
 }

@@ -437,7 +437,7 @@ func TestMasters(t *testing.T) {
 		}
 	}
 	for id := range unseen {
-		t.Errorf("%s is listed as different, and is no case", id)
+		t.Errorf("%s is listed as different, and is not a case", id)
 	}
 	count.Stands(t, "settings of masters")
 }
@@ -445,20 +445,20 @@ func TestMasters(t *testing.T) {
 // masterDifferences are the cases where Salt warns, or does not even that, and
 // goes on with a value that it cannot use; here they are errors.
 var masterDifferences = map[string]string{
-	"master_failover-0012": "a map is no name of a master",
+	"master_failover-0012": "a map is not the name of a master",
 	"master_failover-0024": "no such master_type; Salt notices when it connects",
-	"master_failover-0031": "quoted text is no boolean",
-	"master_failover-0032": "a number is no boolean",
+	"master_failover-0031": "quoted text is not a boolean",
+	"master_failover-0032": "a number is not a boolean",
 	"master_failover-0037": "no time is negative",
-	"master_failover-0039": "text is no time",
-	"master_failover-0040": "a boolean is no time",
-	"master_failover-0043": "quoted text is no boolean",
-	"master_failover-0054": "text is no time",
-	"master_failover-0061": "a fraction is no count",
-	"master_failover-0066": "a boolean is no time",
-	"master_failover-0070": "a list is no time",
-	"master_failover-0083": "quoted text is no boolean; Salt silently leaves the mode off",
-	"master_failover-0084": "a number is no boolean; Salt silently leaves the mode off",
+	"master_failover-0039": "text is not a time",
+	"master_failover-0040": "a boolean is not a time",
+	"master_failover-0043": "quoted text is not a boolean",
+	"master_failover-0054": "text is not a time",
+	"master_failover-0061": "a fraction is not a count",
+	"master_failover-0066": "a boolean is not a time",
+	"master_failover-0070": "a list is not a time",
+	"master_failover-0083": "quoted text is not a boolean; Salt silently leaves the mode off",
+	"master_failover-0084": "a number is not a boolean; Salt silently leaves the mode off",
 }
 
 func BenchmarkLoadMaster(b *testing.B) {
@@ -487,8 +487,8 @@ func benchmark(b *testing.B, text string) {
 func TestOnlyMaster(t *testing.T) {
 	for lines, want := range map[string]string{
 		"master: tcp://a:4506": "is a URL", "master: 'a b'": "has a blank in it", "master: 'a:x'": "no port from 1 to 65535", "master: 'a:'": "no port",
-		"master: ':4506'": "is missing", "master: '[::1]x'": "no address in brackets", "master: a:70000": "no port", "master: a\nmaster_uri_format: ip_only": "is no address",
-		"master: 10.0.0.1:1\nmaster_uri_format: ip_only": "is no address",
+		"master: ':4506'": "is missing", "master: '[::1]x'": "not an address in brackets", "master: a:70000": "no port", "master: a\nmaster_uri_format: ip_only": "is not an address",
+		"master: 10.0.0.1:1\nmaster_uri_format: ip_only": "is not an address",
 	} {
 		_, _, err := minion(t, lines+"\n")
 		var e *Error

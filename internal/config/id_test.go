@@ -51,7 +51,7 @@ func TestFindID(t *testing.T) {
 		{"full name", func(l *Lookup) { l.FQDN = fqdn("web1.example.com.") }, "web1.example.com", false},
 		{"full name of localhost", func(l *Lookup) { l.FQDN = fqdn("localhost.localdomain.") }, "web1", false},
 		{"full name without a domain", func(l *Lookup) { l.FQDN = fqdn("other.") }, "web1", false},
-		{"full name that can be no id", func(l *Lookup) { l.FQDN = fqdn("../x.y") }, "web1", false},
+		{"full name that cannot be an id", func(l *Lookup) { l.FQDN = fqdn("../x.y") }, "web1", false},
 		{"localhost, file", func(l *Lookup) { *l = hostNamed("localhost"); l.ReadFile = files("# c\ndb1\n", "") }, "db1", false},
 		{"localhost, hosts", func(l *Lookup) {
 			*l = hostNamed("localhost")

@@ -224,15 +224,15 @@ func checkOnlyMaster(name string) error {
 	case err == nil && host == "":
 		return fmt.Errorf("the name of the master is missing in %q", name)
 	case strings.Contains(name, "/"):
-		return fmt.Errorf("%q is a URL or a path, and no name of a master", name)
+		return fmt.Errorf("%q is a URL or a path, and not the name of a master", name)
 	case len(strings.Fields(name)) > 1 && !strings.Contains(name, ","):
-		return fmt.Errorf("%q has a blank in it, and is no name of a master", name)
+		return fmt.Errorf("%q has a blank in it, and is not the name of a master", name)
 	case err == nil:
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 			return fmt.Errorf("%q has no port from 1 to 65535 behind its colon", name)
 		}
 	case strings.HasPrefix(name, "[") && !strings.HasSuffix(name, "]"):
-		return fmt.Errorf("%q is no address in brackets", name)
+		return fmt.Errorf("%q is not an address in brackets", name)
 	}
 	return nil
 }
@@ -248,7 +248,7 @@ func (k masters) get() any {
 func (m *Minion) checkMasters() error {
 	for _, name := range m.Master {
 		if _, err := netip.ParseAddr(name); err != nil && m.MasterURIFormat == "ip_only" && m.Raw["master"] != nil && name != "" {
-			return &Error{File: m.ConfigFile, Key: "master", Err: salt.WithHint(fmt.Errorf("%q is no address, and master_uri_format is ip_only", name),
+			return &Error{File: m.ConfigFile, Key: "master", Err: salt.WithHint(fmt.Errorf("%q is not an address, and master_uri_format is ip_only", name),
 				"write an address without a port, or leave master_uri_format out")}
 		}
 	}

@@ -52,14 +52,14 @@ func TestCheckOwner(t *testing.T) {
 		mode fs.FileMode
 		good bool
 	}{
-		"all right":              {"master", 0o600, true},
-		"readable":               {"master", 0o644, true},
-		"group writes":           {"master", 0o664, false},
-		"all write":              {"master", 0o646, false},
-		"drop-in":                {"master.d/a.conf", 0o666, false},
-		"directory":              {".", 0o777, false},
-		"directory of drop-ins":  {"master.d", 0o775, false},
-		"drop-in that is no use": {"master.d/readme", 0o666, true},
+		"all right":             {"master", 0o600, true},
+		"readable":              {"master", 0o644, true},
+		"group writes":          {"master", 0o664, false},
+		"all write":             {"master", 0o646, false},
+		"drop-in":               {"master.d/a.conf", 0o666, false},
+		"directory":             {".", 0o777, false},
+		"directory of drop-ins": {"master.d", 0o775, false},
+		"drop-in of no use":     {"master.d/readme", 0o666, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

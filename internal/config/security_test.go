@@ -49,8 +49,8 @@ func TestRefusalsAddUp(t *testing.T) {
 	}
 }
 
-// A word left out, or two that changed places, is a slip as one of the finger is.
-func TestNearGuardByWords(t *testing.T) {
+// A word left out, or two words exchanged, is treated as a typing mistake in one letter is.
+func TestMisspelledSecuritySettingsByWords(t *testing.T) {
 	keys := append(NewMaster().Keys(), NewMinion().Keys()...)
 	for key, want := range map[string]string{
 		"publisher_blacklist": "publisher_acl_blacklist", "acl_blacklist": "publisher_acl_blacklist", "acl-publisher": "publisher_acl",
@@ -94,7 +94,7 @@ func TestModulesByName(t *testing.T) {
 	}
 }
 
-func TestPermissionsStandInOnePlace(t *testing.T) {
+func TestAccessSettingsAreReadFromOneFile(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"main and drop-in": {"master": "timeout: 1\npeer: {a: [b.c]}\n", "master.d/x.conf": "peer: {d: [e.f]}\n"},
 		"two drop-ins":     {"master.d/w.conf": "timeout: 1\npublisher_acl: {fred: [.*]}\n", "master.d/x.conf": "publisher_acl: {fred: [test.*]}\n"},
@@ -146,7 +146,7 @@ func TestGuardsAreSettings(t *testing.T) {
 		order.Check(t, "settings of security", list)
 		for _, key := range list {
 			if !slices.Contains(keys, key) {
-				t.Errorf("%s is no setting", key)
+				t.Errorf("%s is not a setting", key)
 			}
 		}
 	}

@@ -15,7 +15,7 @@ func TestMemoryIsGivenBackWhenTheWorkIsOver(t *testing.T) {
 		{"idle, what was taken before is garbage now", 9*mib + 1000, true},
 		{"idle", 9*mib + 2000, true},
 		{"idle for longer", 9*mib + 2500, true},
-		{"idle that is no start any more", 9*mib + 3000, false},
+		{"idle that is not a start any more", 9*mib + 3000, false},
 		{"little by little", 9*mib + idleQuiet, false},
 		{"a job", 60 * mib, false},
 		{"still at work", 61 * mib, false},

@@ -179,12 +179,12 @@ func TestBadBackends(t *testing.T) {
 		"everybody":         {"external_auth:\n  auto: {fred: [.*]}", "master:3:3: external_auth: auto would let in everybody"},
 		"no file":           {"external_auth:\n  file: {fred: [.*]}", "master:3:3: external_auth: file: ^filename is not set"},
 		"a weak hash":       {"external_auth:\n  file:\n    ^filename: x\n    ^hashtype: md5", "master:5:16: external_auth: ^hashtype: md5 is easily cracked"},
-		"no number":         {"external_auth:\n  file:\n    ^filename: x\n    ^username_field: a", `master:5:22: external_auth: ^username_field: "a" is no number`},
+		"no number":         {"external_auth:\n  file:\n    ^filename: x\n    ^username_field: a", `master:5:22: external_auth: ^username_field: "a" is not a number`},
 		"a slip in a key":   {"external_auth:\n  file:\n    ^filename: x\n    ^hashtyp: md5", "master:5:5: external_auth: the backend file has no option ^hashtyp"},
 		"a list":            {"external_auth:\n  file:\n    ^filename: [x]", "master:4:16: external_auth: ^filename: it is not a single value"},
 		"no secret":         {"external_auth:\n  sharedsecret: {fred: [.*]}", "master:3:3: external_auth: sharedsecret: sharedsecret is not set"},
 		"an odd override":   {"token_expire_user_override: fred", "token_expire_user_override: it is neither true or false nor a mapping"},
-		"an override alone": {"token_expire_user_override: {pam: fred}", "token_expire_user_override: pam: the users are no list"},
+		"an override alone": {"token_expire_user_override: {pam: fred}", "token_expire_user_override: pam: the users are not a list"},
 	} {
 		_, err := Parse(load(t, c.settings+"\n", ""), System{})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -199,7 +199,7 @@ func TestBadBackends(t *testing.T) {
 
 const secretSettings = "sharedsecret: open sesame\nexternal_auth: {sharedsecret: {fred: [test.*], 'ops%': ['@runner']}}\n"
 
-func TestLoginsThatAreNone(t *testing.T) {
+func TestInvalidLoginsAreRefused(t *testing.T) {
 	g := newAuthenticator(t, &memory{}, parse(t, load(t, secretSettings, "")))
 	if _, err := g.Login(t.Context(), "0", "sharedsecret", "fred", Proof{Secret: "open sesame"}); err != nil {
 		t.Fatalf("the right secret: %v", err)

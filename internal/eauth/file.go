@@ -66,7 +66,7 @@ func checkKind(kind string) error {
 	case kind == "md5" || kind == "sha1":
 		return salt.WithHint(fmt.Errorf("%s is easily cracked, and is refused", kind), "make the passwords anew with 'htpasswd -B', and leave ^hashtype out")
 	}
-	return salt.WithHint(fmt.Errorf("%q is no kind of file", kind), "the kinds are htpasswd, sha256, sha384, sha512 and plaintext")
+	return salt.WithHint(fmt.Errorf("%q is not a kind of file", kind), "the kinds are htpasswd, sha256, sha384, sha512 and plaintext")
 }
 
 // Verify implements Backend.
@@ -163,7 +163,7 @@ func (f *passwordFile) trust(info os.FileInfo) error {
 	owner, mode, err := posix.Owner(f.name, info)
 	switch {
 	case !info.Mode().IsRegular():
-		return errors.New("it is no regular file")
+		return errors.New("it is not a regular file")
 	case err != nil || owner != 0 && owner != f.trustedUID:
 		return errors.New("it belongs to somebody other than root or the master's user")
 	case mode.Perm()&0o022 != 0:

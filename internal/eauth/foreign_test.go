@@ -52,7 +52,7 @@ func TestForeignTokens(t *testing.T) {
 			}
 			var s stored
 			if b, err := g.store.Get(t.Context(), tokenKey(made)); err != nil || json.Unmarshal(b, &s) != nil || !s.Foreign {
-				t.Errorf("what is made with it is no foreign one: %s, %v", b, err)
+				t.Errorf("what is made with it is not a foreign one: %s, %v", b, err)
 			}
 		})
 	}

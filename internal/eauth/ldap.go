@@ -79,7 +79,7 @@ func (d *directory) checkSearch() error {
 	c := d.cfg
 	switch {
 	case d.direct && !strings.Contains(c.LDAPBindDN, "=") && c.LDAPBaseDN == "":
-		return errors.New("auth.ldap.basedn is not set: a user who is no DN in auth.ldap.binddn has to be found")
+		return errors.New("auth.ldap.basedn is not set: a user who is not a DN in auth.ldap.binddn has to be found")
 	case d.direct:
 		return nil
 	case c.LDAPBaseDN == "":

@@ -49,13 +49,13 @@ func parseLifetimes(cfg *config.Master) (lifetimes, error) {
 func userList(v any) ([]string, error) {
 	list, ok := v.([]any)
 	if !ok {
-		return nil, salt.WithHint(errors.New("the users are no list"), "as in pam: [fred]")
+		return nil, salt.WithHint(errors.New("the users are not a list"), "as in pam: [fred]")
 	}
 	var names []string
 	for _, v := range list {
 		name, ok := v.(string)
 		if !ok {
-			return nil, fmt.Errorf("%v is no name of a user", v)
+			return nil, fmt.Errorf("%v is not the name of a user", v)
 		}
 		names = append(names, name)
 	}

@@ -77,7 +77,7 @@ func (o options) number(key string, byDefault, low, high int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < low || n > high {
-		return 0, o.at(key, fmt.Errorf("%.40q is no number from %d to %d", text, low, high))
+		return 0, o.at(key, fmt.Errorf("%.40q is not a number from %d to %d", text, low, high))
 	}
 	return n, nil
 }

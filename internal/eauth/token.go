@@ -199,7 +199,7 @@ func (g *Authenticator) ShowToken(ctx context.Context, from, token string) (*Gra
 // forever.
 func (g *Authenticator) Token(ctx context.Context, token string) (*Grant, error) {
 	if len(token) != hex.EncodedLen(tokenBytes) {
-		return nil, fmt.Errorf("%w: this is no token", ErrRefused)
+		return nil, fmt.Errorf("%w: this is not a token", ErrRefused)
 	}
 	key := tokenKey(token)
 	b, err := g.store.Get(ctx, key)

@@ -92,7 +92,7 @@ func FuzzEscape(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		e := Escape(s)
 		if e == "" || strings.ContainsAny(e, ".*> \t\r\n\x00") {
-			t.Errorf("Escape(%q) = %q is no single token", s, e)
+			t.Errorf("Escape(%q) = %q is not a single token", s, e)
 		}
 		if back, ok := Unescape(e); !ok || back != s {
 			t.Errorf("Unescape(%q) = %q, %v; want %q", e, back, ok, s)

@@ -10,8 +10,8 @@ type Extent struct {
 	Bytes   uint64    `json:"bytes"`
 	Oldest  time.Time `json:"oldest,omitzero"`
 	Newest  time.Time `json:"newest,omitzero"`
-	Limit   int64     `json:"limit"`   // bytes; 0 is no limit
+	Limit   int64     `json:"limit"`   // bytes; 0 means no limit
 	Dropped uint64    `json:"dropped"` // messages removed because of the size limit since the daemon started
-	MaxAge  float64   `json:"max_age"` // seconds; 0 is no limit
+	MaxAge  float64   `json:"max_age"` // seconds; 0 means no limit
 	Readers int       `json:"readers"`
 }

@@ -54,12 +54,12 @@ func parseForward(data json.RawMessage) (Forward, error) {
 	var f Forward
 	if raw, given := keys["pretag"]; given && !isNull(raw) {
 		if f.Pretag = new(string); json.Unmarshal(raw, f.Pretag) != nil {
-			return f, errors.New("pretag is no text")
+			return f, errors.New("pretag is not text")
 		}
 	}
 	var list []json.RawMessage
 	if raw, given := keys["events"]; given && json.Unmarshal(raw, &list) != nil {
-		return f, errors.New("events is no list")
+		return f, errors.New("events is not a list")
 	}
 	if len(list) > 0 {
 		f.Items, err = parseItems(list)
@@ -101,7 +101,7 @@ func tagOf(keys map[string]json.RawMessage) (string, error) {
 	}
 	var tag string
 	if err := json.Unmarshal(raw, &tag); err != nil {
-		return "", errors.New("the tag is no text")
+		return "", errors.New("the tag is not text")
 	}
 	if tag == "" {
 		return "", errors.New("the tag is empty")
@@ -114,7 +114,7 @@ func tagOf(keys map[string]json.RawMessage) (string, error) {
 func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	keys := map[string]json.RawMessage{}
 	if value.Members(raw, func(key string, v []byte) error { keys[key] = v; return nil }) != nil {
-		return nil, errors.New("no object")
+		return nil, errors.New("not an object")
 	}
 	return keys, nil
 }
@@ -151,7 +151,7 @@ func (f Forward) Shape(id salt.MinionID) ([]Item, error) {
 	for _, item := range f.Items {
 		data := compact(orEmpty(item.Data))
 		if !value.Valid(data) {
-			return nil, fmt.Errorf("event %q: its data is no JSON", item.Tag)
+			return nil, fmt.Errorf("event %q: its data is not JSON", item.Tag)
 		}
 		if f.Single {
 			data = single(id, f.Pretag, data, item.Tag)

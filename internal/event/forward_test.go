@@ -66,7 +66,7 @@ func TestForwardLikeSalt(t *testing.T) {
 		})
 	}
 	for id := range unused {
-		t.Errorf("%s is listed as different, and is no case", id)
+		t.Errorf("%s is listed as different, and is not a case", id)
 	}
 	count.Stands(t, "events of minions")
 }
@@ -182,21 +182,21 @@ func TestParseForward(t *testing.T) {
 
 func TestForwardMistakes(t *testing.T) {
 	tests := map[string]struct{ data, want string }{
-		"nothing":            {``, "the data is no object"},
-		"null":               {`null`, "the data is no object"},
-		"text":               {`"x"`, "the data is no object"},
-		"list":               {`[{"tag":"t"}]`, "the data is no object"},
+		"nothing":            {``, "the data is not an object"},
+		"null":               {`null`, "the data is not an object"},
+		"text":               {`"x"`, "the data is not an object"},
+		"list":               {`[{"tag":"t"}]`, "the data is not an object"},
 		"neither":            {`{}`, "there is no tag"},
 		"page without keys":  {`{"tag":null,"events":null}`, "there is no tag"},
 		"empty tag":          {`{"tag":""}`, "the tag is empty"},
-		"tag is a number":    {`{"tag":5}`, "the tag is no text"},
-		"pretag is a number": {`{"tag":"t","pretag":5}`, "pretag is no text"},
-		"events is an event": {`{"events":{"tag":"t"}}`, "events is no list"},
-		"events is text":     {`{"events":"t"}`, "events is no list"},
-		"an event is text":   {`{"events":["t"]}`, "event 1 of the list is no object"},
+		"tag is a number":    {`{"tag":5}`, "the tag is not text"},
+		"pretag is a number": {`{"tag":"t","pretag":5}`, "pretag is not text"},
+		"events is an event": {`{"events":{"tag":"t"}}`, "events is not a list"},
+		"events is text":     {`{"events":"t"}`, "events is not a list"},
+		"an event is text":   {`{"events":["t"]}`, "event 1 of the list is not an object"},
 		"second without tag": {`{"events":[{"tag":"t"},{"data":{}}]}`, "event 2 of the list: there is no tag"},
 		"its tag is empty":   {`{"events":[{"tag":""}]}`, "event 1 of the list: the tag is empty"},
-		"its data is text":   {`{"events":[{"tag":"t","data":"x"}]}`, `the data of event 1 of the list, "t", is no object`},
+		"its data is text":   {`{"events":[{"tag":"t","data":"x"}]}`, `the data of event 1 of the list, "t", is not an object`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

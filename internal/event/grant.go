@@ -126,7 +126,7 @@ func (g *grant) parse(rights *yaml.Node, where func(*yaml.Node) string) (err err
 		case "listen":
 			g.listen = list
 		default:
-			return grantErrorf(verb, "%q is no right: there are fire and listen", verb.Value)
+			return grantErrorf(verb, "%q is not a right: there are fire and listen", verb.Value)
 		}
 	}
 	return nil
@@ -234,7 +234,7 @@ func (h Hearing) May(tag string) bool {
 // namesAudit reports whether the pattern explicitly names the audit log.
 func (r right) namesAudit() bool { return IsAudit(r.Prefix()) }
 
-// Limits returns the patterns to which the hearing is limited; nil is no limit.
+// Limits returns the patterns to which the hearing is limited; nil means no limit.
 func (h Hearing) Limits() []string {
 	if h.all {
 		return nil

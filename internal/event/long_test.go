@@ -35,7 +35,7 @@ func TestNewLong(t *testing.T) {
 		}
 	}
 	if _, err := NewLong("x", "", now, 10, func(b []byte) ([]byte, error) { return append(b, '{'), nil }); err == nil {
-		t.Error("data that is no JSON is taken")
+		t.Error("data that is not JSON is taken")
 	}
 	long := bytes.Repeat([]byte("x"), 1<<20)
 	allocated := testing.Benchmark(func(b *testing.B) {

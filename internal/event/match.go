@@ -91,7 +91,7 @@ func compile(t MatchType, pattern string) (func(string) (bool, error), error) {
 	case Regex:
 		return compileRegex(pattern)
 	}
-	return nil, fmt.Errorf("%q is no way to match a tag: there are %s", t, MatchTypes)
+	return nil, fmt.Errorf("%q is not a way to match a tag: there are %s", t, MatchTypes)
 }
 
 // compileRegex compiles pattern as Salt does: it puts ^ before the pattern and then searches for

@@ -26,10 +26,10 @@ func ReadPosition(text string) (Position, error) {
 		name, number, ok := strings.Cut(part, ":")
 		seq, err := strconv.ParseUint(number, 10, 64)
 		if !ok || name == "" || err != nil {
-			return nil, fmt.Errorf("%.80q is no position: NAME:SEQUENCE for each journal, with commas between", text)
+			return nil, fmt.Errorf("%.80q is not a position: NAME:SEQUENCE for each journal, with commas between", text)
 		}
 		if _, again := p[name]; again || len(p) == maxJournals {
-			return nil, fmt.Errorf("%.80q is no position: it names a journal twice, or more than %d", text, maxJournals)
+			return nil, fmt.Errorf("%.80q is not a position: it names a journal twice, or more than %d", text, maxJournals)
 		}
 		p[name] = seq
 	}
@@ -50,7 +50,7 @@ func (p Position) String() string {
 // also extra lines for listeners.
 func CheckText(text []byte) error {
 	if len(text) < 2 || text[0] != '{' || text[len(text)-1] != '}' || bytes.ContainsAny(text, "\r\n") || !value.Valid(text) {
-		return errors.New("it is no event: an object of JSON on one line is wanted")
+		return errors.New("it is not an event: an object of JSON on one line is wanted")
 	}
 	return nil
 }

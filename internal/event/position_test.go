@@ -43,9 +43,9 @@ func TestMirroredLines(t *testing.T) {
 	}
 }
 
-// TestTextsOfAnotherMaster: one that has its own journal written by somebody else cannot say
+// TestPositionTextsOfAnotherMaster: one that has its own journal written by somebody else cannot say
 // more to a listener than one event.
-func TestTextsOfAnotherMaster(t *testing.T) {
+func TestPositionTextsOfAnotherMaster(t *testing.T) {
 	text := At("web1", time.Now()).AppendNew(nil, "tag", json.RawMessage(`{"a":"\n"}`))
 	if err := CheckText(text); err != nil {
 		t.Errorf("%s: %v", text, err)

@@ -68,7 +68,7 @@ func positionKey(owner, name string) string { return owner + "/" + name }
 
 func checkName(name string) error {
 	if err := event.CheckTag(name); err != nil || len(name) > maxName {
-		return rpc.Errorf(rpc.Usage, "%q is no name for a position: it is 1 to %d bytes without control characters", name, maxName)
+		return rpc.Errorf(rpc.Usage, "%q is not a name for a position: it is 1 to %d bytes without control characters", name, maxName)
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ type Bus struct {
 }
 
 // New returns an event bus over j. Events whose data has more than limit bytes are
-// refused; 0 is no limit.
+// refused; 0 means no limit.
 func New(j *journal.Journal, limit int64, log *slog.Logger) *Bus {
 	t := &tables{journal: j, open: map[string]*journal.Table{}}
 	r := &Bus{

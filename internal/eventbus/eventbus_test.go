@@ -458,10 +458,10 @@ func TestSlowListenerLosesNothing(t *testing.T) {
 	}
 }
 
-// TestStalledListenerIsTold lets a listener take nothing for longer than the
+// TestAStalledListenerIsInformed lets a listener take nothing for longer than the
 // daemon waits, in the middle of a long event: it hears everything up to there,
 // and then that it should come back.
-func TestStalledListenerIsTold(t *testing.T) {
+func TestAStalledListenerIsInformed(t *testing.T) {
 	w := startWith(t, func(s *rpc.Server) { s.Stall = 50 * time.Millisecond })
 	c, firer := w.dial(), w.dial()
 	h := w.mustListen(c, protocol.Listen{Tags: []string{"long"}})
@@ -590,7 +590,7 @@ func TestAPositionBehindTheEndPassesNothingOver(t *testing.T) {
 	}
 }
 
-func TestDiscardedEventsAreTold(t *testing.T) {
+func TestDiscardedEventsAreReported(t *testing.T) {
 	w := start(t)
 	c := w.dial()
 	w.mustListen(c, protocol.Listen{Durable: "d"})

@@ -83,7 +83,7 @@ type listener struct {
 	match   *event.Matcher
 	senders *event.Matcher
 	effort  effort             // of match
-	judged  event.Head         // of the latest event; the zero value is no event
+	judged  event.Head         // of the latest event; the zero value is not an event
 	wanted  bool               // the result for it
 	as      string             // the tag that it is wanted under
 	audit   bool               // it asks for the audit log
@@ -150,7 +150,7 @@ func (l *listener) begin(ctx context.Context) error {
 		return err
 	}
 	if ready.Start < extent.First {
-		// A position ahead of the events is no loss: there was nothing before them.
+		// A position ahead of the events is not a loss: there was nothing before them.
 		if l.q.Resume || l.q.Durable != "" {
 			ready.Lost = extent.First - ready.Start
 		}

@@ -56,10 +56,10 @@ func TestListenersOfLongEventsHoldLittle(t *testing.T) {
 	}
 }
 
-// TestWhoTakesNothingGivesWay: a listener that does not take a long event leaves its turn to
-// another principal that waits, and has the event whole all the same when it reads at last,
-// and what is behind it, whether it heard it as it came or reads it back.
-func TestWhoTakesNothingGivesWay(t *testing.T) {
+// A listener that does not read a long event releases its turn to another principal that waits. It
+// gets the whole event all the same when it reads at last, and the events after it, whether live
+// or from the journal.
+func TestASlowListenerReleasesItsTurn(t *testing.T) {
 	const size = rpc.Window * 3 / 2 // more than may be under way
 	w := startWith(t, func(s *rpc.Server) { s.Stall = time.Hour })
 	w.events.limit = 2 * size

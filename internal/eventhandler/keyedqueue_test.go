@@ -50,8 +50,8 @@ func TestKeyedQueuesKeepTheOrderOfEachSender(t *testing.T) {
 
 // TestKeyedQueuesAreBounded fills the queues while nothing is worked off.
 func TestKeyedQueuesAreBounded(t *testing.T) {
-	gate := make(chan struct{})
-	l := newKeyedQueue(1, func(context.Context, chan struct{}, Item) { <-gate })
+	hold := make(chan struct{})
+	l := newKeyedQueue(1, func(context.Context, chan struct{}, Item) { <-hold })
 	ctx, cancel := context.WithCancel(t.Context())
 	for seq := range uint64(maxWaiting) {
 		if !l.put(ctx, Item{Event: event.Event{Seq: seq + 1}}) {
@@ -64,7 +64,7 @@ func TestKeyedQueuesAreBounded(t *testing.T) {
 	if <-taken {
 		t.Error("one more than the limit was taken")
 	}
-	close(gate)
+	close(hold)
 	l.wait()
 }
 
@@ -146,13 +146,13 @@ func TestAFloodHoldsUpNobodyElse(t *testing.T) {
 	const flood = 4 * maxWaiting
 	var mu sync.Mutex
 	var seen []uint64
-	gate, other := make(chan struct{}), make(chan struct{})
+	hold, other := make(chan struct{}), make(chan struct{})
 	l := newKeyedQueue(2, func(_ context.Context, _ chan struct{}, i Item) {
 		if i.Event.From == "web1" {
 			close(other)
 			return
 		}
-		<-gate
+		<-hold
 		mu.Lock()
 		seen = append(seen, i.Event.Seq)
 		mu.Unlock()
@@ -178,7 +178,7 @@ func TestAFloodHoldsUpNobodyElse(t *testing.T) {
 		t.Fatal("not taken")
 	}
 	<-other
-	close(gate)
+	close(hold)
 	l.wait()
 	if len(seen) != flood-1 || len(lost) != 1 || read < flood-2*senderWaiting {
 		t.Errorf("%d events handled, %d not there, %d read again", len(seen), len(lost), read)
@@ -195,8 +195,8 @@ func TestAFloodHoldsUpNobodyElse(t *testing.T) {
 
 // A sender of large events has its share in bytes.
 func TestAShareInBytes(t *testing.T) {
-	gate := make(chan struct{})
-	l := newKeyedQueue(1, func(context.Context, chan struct{}, Item) { <-gate })
+	hold := make(chan struct{})
+	l := newKeyedQueue(1, func(context.Context, chan struct{}, Item) { <-hold })
 	l.again = func(_ context.Context, seq uint64) (Item, bool, error) { return Item{}, true, nil }
 	for seq := range uint64(20) {
 		if !l.put(t.Context(), Item{Event: event.Event{From: "evil", Seq: seq + 1}, Line: make([]byte, 1<<20)}) {
@@ -206,6 +206,6 @@ func TestAShareInBytes(t *testing.T) {
 	if l.bytes > senderBytes {
 		t.Errorf("%d bytes of one sender are in memory, want %d at most", l.bytes, senderBytes)
 	}
-	close(gate)
+	close(hold)
 	l.wait()
 }

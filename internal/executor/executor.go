@@ -46,7 +46,7 @@ type Options struct {
 	ID      salt.MinionID
 	Dir     string // the minion's data directory
 	Always  bool   // what is written there is synced at once
-	Most    int    // jobs that may run at once; 0 or less is no limit
+	Most    int    // jobs that may run at once; 0 or less means no limit
 	Host    Host
 	Masters *upstream.Uplinks
 	Boxes   outbox.Boxes // one for each uplink

@@ -53,7 +53,7 @@ func (m *Mine) Linked() {
 }
 
 // Keep updates the mine as soon as the minion is connected, then each interval, until ctx ends.
-// A reconnect to the same master is no reason to run the functions again, another master is.
+// A reconnect to the same master is not a reason to run the functions again, another master is.
 // With several masters at once each has a Mine.
 func (m *Mine) Keep(ctx context.Context) {
 	updated := map[string]time.Time{} // by the master's name

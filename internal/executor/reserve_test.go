@@ -73,7 +73,7 @@ func TestAJobThatWaitsForItsRecordIsKnown(t *testing.T) {
 // A job whose space cannot be brought to the disk has no record there either. One descriptor
 // is left, which is enough to make the space, and too few to sync it and the list of files
 // side by side; where the one happens to end before the other begins, the next job is tried.
-func TestTheRecordComesLast(t *testing.T) {
+func TestAJobIsRecordedAfterItsSpaceIsReserved(t *testing.T) {
 	x, _, _ := waiting(t)
 	free, err := syscall.Open(x.Dir, syscall.O_RDONLY, 0)
 	if err != nil {

@@ -45,7 +45,7 @@ type runningJob struct {
 	table  *Table
 }
 
-// newTable makes a table for at most limit jobs at once; 0 or less is no limit.
+// newTable makes a table for at most limit jobs at once; 0 or less means no limit.
 func newTable(limit int) *Table {
 	t := &Table{running: map[salt.JID]*runningJob{}}
 	if limit > 0 {

@@ -119,7 +119,7 @@ func (p *Program) call(ctx context.Context, word string, as form, limit time.Dur
 	case e.Code < 0, e.Code > 0 && (bad != nil || strings.TrimSpace(e.Stdout) == ""):
 		return a, e.Failure(p.Name)
 	case bad != nil:
-		return a, fmt.Errorf("%s answered what is no JSON: %w", p.Name, bad)
+		return a, fmt.Errorf("%s answered what is not JSON: %w", p.Name, bad)
 	}
 	return a, nil
 }

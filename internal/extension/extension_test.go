@@ -219,7 +219,7 @@ func TestCall(t *testing.T) {
 			"grains": map[string]any{"os": "Debian"}, "pillar": map[string]any{"p": "s3cret"}, "options": map[string]any{}}},
 		"fail": {value: map[string]any{"reason": "none"}, code: 3},
 		"die":  {code: 4, err: "m: exit code 4: last words"},
-		"junk": {err: "answered what is no JSON"},
+		"junk": {err: "answered what is not JSON"},
 		"null": {},
 		"env":  {value: "/etc/salt 20261121113344286549"},
 	} {

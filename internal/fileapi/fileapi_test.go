@@ -196,8 +196,8 @@ func TestAFileIsHandedIn(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeKeptIsNoFaultOfTheMinion: it is told so without the words of the system.
-func TestWhatCannotBeKeptIsNoFaultOfTheMinion(t *testing.T) {
+// A minion whose file cannot be stored is informed of it, without the text of the system's error.
+func TestAFailedWriteIsNotReportedAsTheMinionsMistake(t *testing.T) {
 	w := start(t)
 	if err := os.WriteFile(filepath.Join(w.cache, "minions"), nil, 0o600); err != nil { // where the directory is to be
 		t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Whoever asks without end has the tree walked over for a tenth of the time, beside
-// what the credit allows, and each list was begun after it was asked for.
+// Lists that are asked for without end use a tenth of the time, beyond what may be used at once,
+// and each list was begun after it was asked for.
 func TestListsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for took, span := range map[time.Duration]time.Duration{time.Millisecond: time.Minute, 100 * time.Millisecond: 10 * time.Minute, 5 * time.Second: time.Hour} {

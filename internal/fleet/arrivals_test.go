@@ -135,7 +135,7 @@ func TestHello(t *testing.T) {
 }
 
 // TestOnlyTheDaemonOfAMinionTakesJobs: salt-call has the minion's key and may not; nor does
-// a connection become a target that ends meanwhile, or facts that are no map.
+// a connection become a target that ends meanwhile, or facts that are not a map.
 func TestOnlyTheDaemonOfAMinionTakesJobs(t *testing.T) {
 	t.Parallel()
 	a := open(t)
@@ -156,7 +156,7 @@ func TestOnlyTheDaemonOfAMinionTakesJobs(t *testing.T) {
 	stream.Close()
 	c := a.bus.As(t, bus.RoleMinion, "web2")
 	if err := rpc.NewConn(c.Conn, c.Self).Ask(t.Context(), protocol.OpHello, protocol.Hello{Grains: value.Value{V: []any{"os"}}, Version: "1"}, nil); err == nil {
-		t.Error("grains that are no map were taken")
+		t.Error("grains that are not a map were taken")
 	}
 	a.connections.ended.Store(true)
 	d := a.bus.As(t, bus.RoleMinion, "web3")

@@ -18,9 +18,9 @@ func (*nobodysJobs) Awaited(salt.MinionID) []salt.JID { return nil }
 func (*nobodysJobs) Back(salt.MinionID, string)       {}
 func (j *nobodysJobs) Lost(salt.MinionID)             { j.lost++ }
 
-// TestComingAndGoingFillsNothing: a minion may connect as often as it likes, and what is kept of that, and
-// said, is no more for it. That its jobs have lost it is told each time.
-func TestComingAndGoingFillsNothing(t *testing.T) {
+// A minion may connect as often as it likes without storing or logging more. Its jobs are informed
+// of each lost connection all the same.
+func TestReconnectsAreRateLimited(t *testing.T) {
 	var said bytes.Buffer
 	jobs := &nobodysJobs{}
 	a := &Arrivals{Fleet: &Fleet{Presence: newPresence()}, Jobs: jobs, Log: slog.New(slog.NewTextHandler(&said, nil))}

@@ -38,7 +38,7 @@ type Bus interface {
 // Options are the settings of a Forwarder. All but MaxEventSize are required.
 type Options struct {
 	ID           salt.MinionID
-	MaxEventSize int64 // bytes of the data of one event; 0 is no limit
+	MaxEventSize int64 // bytes of the data of one event; 0 means no limit
 	Bus          Bus
 	Masters      *upstream.Uplinks
 	Boxes        outbox.Boxes // one for each uplink
@@ -188,7 +188,7 @@ func together(a, b protocol.Fire) bool {
 func (w *Forwarder) checkOutgoing(f protocol.Fire) error {
 	for _, e := range f.Events {
 		if len(e.Data) > 0 && !value.Valid(e.Data) {
-			return rpc.Errorf(rpc.Usage, "the data of event %q is no JSON", e.Tag)
+			return rpc.Errorf(rpc.Usage, "the data of event %q is not JSON", e.Tag)
 		}
 	}
 	return w.checkValid(f)

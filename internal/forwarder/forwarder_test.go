@@ -39,9 +39,9 @@ func shape(messages []protocol.Fire) (list []string) {
 	return list
 }
 
-// TestWhatIsForTheMaster: what carries the tag, in order, neighbours of one form and pretag
-// in one message; all else stays here.
-func TestWhatIsForTheMaster(t *testing.T) {
+// Events with the tag are forwarded in order, neighbours of one form and pretag in one message;
+// all others stay on the minion.
+func TestOnlyTaggedEventsAreForwarded(t *testing.T) {
 	single := func(tag string) event.Item { return item("fire_master", `{"tag":"`+tag+`","data":{}}`) }
 	listed := func(pretag string, tags ...string) event.Item {
 		var events []string
@@ -157,11 +157,11 @@ func TestWithoutMasters(t *testing.T) {
 func TestSummary(t *testing.T) {
 	stored, kept := protocol.MasterFired{Master: "m1", Outcome: protocol.Stored, Seq: 7}, protocol.MasterFired{Master: "m2", Outcome: protocol.Queued}
 	for _, test := range []struct {
-		told []protocol.MasterFired
-		want protocol.Outcome
+		reported []protocol.MasterFired
+		want     protocol.Outcome
 	}{{[]protocol.MasterFired{stored, stored}, protocol.Stored}, {[]protocol.MasterFired{kept, stored}, protocol.Queued}, {[]protocol.MasterFired{stored, kept}, protocol.Queued}} {
-		if got, err := sumUp(test.told, make([]error, 2)); err != nil || got.Outcome != test.want || len(got.Masters) != 2 {
-			t.Errorf("%v: %+v, %v, want %v", test.told, got, err, test.want)
+		if got, err := sumUp(test.reported, make([]error, 2)); err != nil || got.Outcome != test.want || len(got.Masters) != 2 {
+			t.Errorf("%v: %+v, %v, want %v", test.reported, got, err, test.want)
 		}
 	}
 	refused := rpc.Errorf(rpc.Denied, "no")

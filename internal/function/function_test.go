@@ -140,7 +140,7 @@ func TestCancelledBeforeStart(t *testing.T) {
 	}
 }
 
-func TestCauseOfTheEndIsTold(t *testing.T) {
+func TestCauseOfTheEndIsReported(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	started := make(chan struct{})
 	wait := probe(Function{Run: func(ctx context.Context, _ *Call) (any, error) {
@@ -181,8 +181,8 @@ func TestHintFollowsTheError(t *testing.T) {
 	}
 }
 
-// A row that does more than it says is stopped, also for operators.
-func TestRowsKeepToWhatTheySay(t *testing.T) {
+// A function that does more than its table row declares is stopped, also for operators.
+func TestAFunctionThatExceedsItsDeclarationIsStopped(t *testing.T) {
 	table := Table{{Name: "m", Functions: []Function{
 		{Name: "f", Calls: &Calls{Read: Nothing, Run: func(ctx context.Context, _ *Call, r *Caller) (any, error) {
 			res := r.Call(ctx, salt.Command{Function: "m.g"})

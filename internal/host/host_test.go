@@ -42,7 +42,7 @@ func TestEventsOfFunctions(t *testing.T) {
 		t.Errorf("with a pretag: %+v, %v", f, err)
 	}
 	if _, err = single(module.Event{Tag: "x", Data: func() {}}); err == nil {
-		t.Error("what is no data is fired")
+		t.Error("what is not data is fired")
 	}
 }
 

@@ -67,13 +67,13 @@ func share(text string, all, least int) (int, error) {
 	if !percent {
 		n, err := strconv.Atoi(number)
 		if err != nil || n < least {
-			return 0, fmt.Errorf("%q is no share", text)
+			return 0, fmt.Errorf("%q is not a share", text)
 		}
 		return n, nil
 	}
 	part, err := strconv.ParseFloat(number, 64)
 	if err != nil || !(part >= 0 && part <= 100) || part == 0 && least > 0 {
-		return 0, fmt.Errorf("%q is no share", text)
+		return 0, fmt.Errorf("%q is not a share", text)
 	}
 	return max(int(part/100*float64(all)), least), nil
 }

@@ -76,7 +76,7 @@ func (c *Command) UnmarshalJSON(b []byte) error {
 	case []any:
 		c.Args = a
 	default:
-		return fmt.Errorf("arguments of %s are no list", f)
+		return fmt.Errorf("arguments of %s are not a list", f)
 	}
 	switch k := kwargs.V.(type) {
 	case nil:
@@ -84,7 +84,7 @@ func (c *Command) UnmarshalJSON(b []byte) error {
 	case map[string]any:
 		c.Kwargs = k
 	default:
-		return fmt.Errorf("keyword arguments of %s are no map", f)
+		return fmt.Errorf("keyword arguments of %s are not a map", f)
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func Seal(e *Envelope, key Signer) ([]byte, error) {
 func Open(b []byte, key Verifier, now time.Time) (*Envelope, error) {
 	var s signed
 	if err := s.read(b); err != nil {
-		return nil, fmt.Errorf("%w: it is no job at all", ErrSignature)
+		return nil, fmt.Errorf("%w: it is not a job at all", ErrSignature)
 	}
 	if err := key.Verify(append([]byte(signContext), s.Job...), s.Sig); err != nil {
 		return nil, ErrSignature

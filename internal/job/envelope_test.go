@@ -63,7 +63,7 @@ func TestSealAndOpen(t *testing.T) {
 	}
 }
 
-// Whatever is changed of a sealed job, it is no job of this master any more.
+// Whatever is changed of a sealed job, it is not a job of this master any more.
 func TestEveryFieldIsSigned(t *testing.T) {
 	key := newKey(t)
 	b, err := Seal(sample(), key)

@@ -153,7 +153,7 @@ func FuzzTracker(f *testing.F) {
 			last[u.ID] = u.State
 		}
 		for _, b := range script {
-			id := append(names, "stranger")[int(b>>4)%5]
+			id := append(names, "unknown")[int(b>>4)%5]
 			var u *Update
 			switch what := int(b & 15); {
 			case what < len(states):
@@ -185,8 +185,8 @@ func FuzzTracker(f *testing.F) {
 				t.Errorf("finished is %v with %d of 3 final: %v", tr.Finished(), final, last)
 			}
 		}
-		if last["stranger"] != "" {
-			t.Errorf("a minion that was not asked is %q", last["stranger"])
+		if last["unknown"] != "" {
+			t.Errorf("a minion that was not asked is %q", last["unknown"])
 		}
 	})
 }

@@ -57,7 +57,7 @@ func TestAppendReturn(t *testing.T) {
 	}
 }
 
-// TestReadReport: what was returned is not decoded, what is no report is refused.
+// TestReadReport: what was returned is not decoded, what is not a report is refused.
 func TestReadReport(t *testing.T) {
 	var others []string
 	r, err := ReadReport([]byte(`{"state":"done","return":{"a": [1,

@@ -79,10 +79,9 @@ func sequences(t *testing.T, j *journal.Journal) map[uint64]bool {
 	return have
 }
 
-// What one damaged record takes with it is itself: all that is readable behind it is
-// there after the start, what is lost is told with its sequence and the times around it,
-// and the block as it was is kept.
-func TestDamageTakesNothingWithIt(t *testing.T) {
+// A damaged record loses only itself: all readable records behind it are there after the start,
+// the loss is reported with its sequence and the times around it, and a copy of the block is kept.
+func TestDamageOfOneRecordLosesThatRecordOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	j := openReserved(t, startStore(t, dir))
@@ -205,9 +204,9 @@ func TestShortenedAfterAnOrderlyStop(t *testing.T) {
 	}
 }
 
-// The blocks of the server that is linked are read as it wrote them: with headers, long
-// messages, removed ones and tables.
-func TestTheServersOwnBlocks(t *testing.T) {
+// Blocks of the embedded NATS server are read as it wrote them: with headers, long messages,
+// removed messages and tables.
+func TestBlocksWrittenByTheServerAreRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	b := startStore(t, dir)

@@ -55,9 +55,9 @@ func beginLong(t *testing.T, name string) *begunLong {
 	return l
 }
 
-// While a long event is stored others store too, and wait for some pieces of it only. Whoever
-// reads from the middle gets it, and a repetition is known of all.
-func TestLongEventsGiveWay(t *testing.T) {
+// While a long event is stored others are stored too, and wait for a few of its pieces only. A
+// reader that begins in the middle gets it, and a repetition of any of them is recognised.
+func TestOtherEventsAreStoredDuringALongOne(t *testing.T) {
 	t.Parallel()
 	j := beginLong(t, "web1/long")
 	var short []*journal.Pending

@@ -79,10 +79,10 @@ func TestHostileQuestionsToALink(t *testing.T) {
 	}
 }
 
-// TestAFalseOwner: a journal that jumps ahead and back, with messages of any size, under any
-// subject and with any header, is mirrored as what it is: each sequence once, ascending, and
-// readers come to what follows the rubbish.
-func TestAFalseOwner(t *testing.T) {
+// A journal that jumps ahead and back, with messages of any size, under any subject and with any
+// header, is mirrored correctly: each sequence once, ascending, and readers get what follows the
+// invalid messages.
+func TestAMirrorOfAHostileOwner(t *testing.T) {
 	a := startOwner(t, t.TempDir(), "m1-a", "127.0.0.1:0")
 	addTo(t, a.journal, "first")
 	s, m := startMirror(t, t.TempDir(), a.broker.Links.Addr(), "m1-a", "m2-b")

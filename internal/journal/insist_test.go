@@ -24,10 +24,10 @@ func TestWhatIsNotAnsweredIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancelCause(t.Context())
 		defer stop(nil)
-		told := &late{}
+		reported := &late{}
 		lost := func(times int, then error) (int, time.Duration, error) {
 			begun, n := time.Now(), 0
-			err := insist(ctx, told, "it", func(ctx context.Context) error {
+			err := insist(ctx, reported, "it", func(ctx context.Context) error {
 				if n++; n > times {
 					return then
 				}
@@ -39,16 +39,16 @@ func TestWhatIsNotAnsweredIsAskedAgain(t *testing.T) {
 		if n, took, err := lost(1, nil); n != 2 || took != askTime || err != nil {
 			t.Errorf("one answer lost: asked %d times, %s, %v", n, took, err)
 		}
-		if !slices.Equal(told.waited, []time.Duration{askTime}) {
-			t.Errorf("told after %v", told.waited)
+		if !slices.Equal(reported.waited, []time.Duration{askTime}) {
+			t.Errorf("told after %v", reported.waited)
 		}
 		refused := errors.New("refused")
 		if n, _, err := lost(0, refused); n != 1 || !errors.Is(err, refused) {
 			t.Errorf("refused: asked %d times, %v", n, err)
 		}
 		slow := func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil }
-		if err := insist(ctx, told, "it", slow); err != nil || len(told.waited) != 1 {
-			t.Errorf("slow: %v, told %v", err, told.waited)
+		if err := insist(ctx, reported, "it", slow); err != nil || len(reported.waited) != 1 {
+			t.Errorf("slow: %v, told %v", err, reported.waited)
 		}
 		late := func(err error) bool { return errors.Is(err, ErrLate) && errors.Is(err, context.DeadlineExceeded) }
 		if n, took, err := lost(100, nil); n != 3 || took != 14*time.Second || !late(err) { // 2, 4, 8

@@ -142,10 +142,10 @@ func TestReadingFromTheMiddle(t *testing.T) {
 	if err != nil || last < 5 {
 		t.Fatalf("%d messages, %v; the long event should take several", last, err)
 	}
-	told := 0
-	all := readAll(t, j, journal.Query{Long: func(_ context.Context, size int) error { told += size; return nil }})
-	if told < long || told > 2*long {
-		t.Errorf("before the long event of %d bytes it was told of %d", long, told)
+	reported := 0
+	all := readAll(t, j, journal.Query{Long: func(_ context.Context, size int) error { reported += size; return nil }})
+	if reported < long || reported > 2*long {
+		t.Errorf("before the long event of %d bytes it was told of %d", long, reported)
 	}
 	if got, want := show(all), fmt.Sprintf("a:a×1 long:l×%d z:z×1", long); got != want || all[2].Seq != last {
 		t.Errorf("read %s, want %s", got, want)

@@ -193,11 +193,11 @@ func TestAMirrorGoesOn(t *testing.T) {
 
 // TestAMirrorOfMoreThanThereIs: who puts back a copy of a journal that was mirrored is told.
 func TestAMirrorOfMoreThanThereIs(t *testing.T) {
-	told, line := io.Pipe()
-	defer told.Close()
+	reported, line := io.Pipe()
+	defer reported.Close()
 	found := make(chan string, 1)
 	go func() {
-		lines := bufio.NewScanner(told)
+		lines := bufio.NewScanner(reported)
 		for lines.Scan() {
 			if strings.Contains(lines.Text(), "put back from a copy") {
 				found <- lines.Text()
@@ -252,9 +252,9 @@ func TestDecisionsAreReserved(t *testing.T) {
 	}
 }
 
-// TestDecisionsOfAnOwnerThatTellsNone: it is known whether the owner sends what it decides; one of an older
-// version has no such table.
-func TestDecisionsOfAnOwnerThatTellsNone(t *testing.T) {
+// A mirror knows whether the owner of the journal sends its decisions; an owner of an older
+// version does not have that table.
+func TestOwnerOfAnOlderVersionSendsNoDecisions(t *testing.T) {
 	a := startOwner(t, t.TempDir(), "m1-a", "127.0.0.1:0")
 	addTo(t, a.journal, "one")
 	to := bus.Link{Owner: "m1-a", Reader: "m2-b"}

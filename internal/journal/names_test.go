@@ -53,8 +53,8 @@ func TestNamesAreForgotten(t *testing.T) {
 	}
 }
 
-// What is lost of a batch is not among what is known of it.
-func TestNamesOfWhatIsLost(t *testing.T) {
+// The names of a lost batch are not remembered as stored.
+func TestNamesOfALostBatchAreForgotten(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ have, want reach }{
 		"before":  {reach{90, 5}, reach{90, 5}},
@@ -69,9 +69,9 @@ func TestNamesOfWhatIsLost(t *testing.T) {
 	}
 }
 
-// TestWhatWasUnderWayIsReadAgain: when the journal could not be read to its end after a failed
-// write, the next attempt begins where that one began, or repetitions would be stored.
-func TestWhatWasUnderWayIsReadAgain(t *testing.T) {
+// When the journal could not be read to its end after a failed write, the next attempt begins where
+// that one began; otherwise repetitions would be stored.
+func TestReadingResumesAfterAFailedWrite(t *testing.T) {
 	n := newNames()
 	n.begin("web1/a", flight{from: 7})
 	n.begin("web1/b", flight{from: 9})

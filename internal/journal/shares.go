@@ -69,7 +69,7 @@ const spaceWait = 10 * time.Second
 // shares counts what the journal holds, by class and sender. Its methods may be called
 // concurrently.
 type shares struct {
-	limit int64 // 0 is no limit
+	limit int64 // 0 means no limit
 	wake  chan struct{}
 	full  atomic.Bool // writers wait
 

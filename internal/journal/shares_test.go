@@ -111,7 +111,7 @@ func TestAFloodEvictsNothingOfOthers(t *testing.T) {
 
 // What will be dropped is told before: the warning lies in the journal before what came
 // when it was full, and its figures show it.
-func TestDroppingIsToldBefore(t *testing.T) {
+func TestAWarningComesBeforeEventsAreDropped(t *testing.T) {
 	b := startStore(t, t.TempDir())
 	j, _ := bounded(t, b, 8*mib)
 	shown := false // as the alert for Prometheus has it
@@ -134,13 +134,13 @@ func TestDroppingIsToldBefore(t *testing.T) {
 	if !shown {
 		t.Error("the size of the journal has not shown that something will be dropped")
 	}
-	told := map[string]string{}
+	reported := map[string]string{}
 	for _, e := range readAll(t, j, journal.Query{Subjects: []string{"salt.event.salt.journal"}}) {
-		told[e.Tag] += string(e.Data)
+		reported[e.Tag] += string(e.Data)
 	}
 	for _, tag := range []string{"salt/journal/filling", "salt/journal/drop"} {
-		if !strings.Contains(told[tag], `"from":"evil"`) || !strings.Contains(told[tag], `"dropped":0,`) {
-			t.Errorf("%s says %q", tag, told[tag])
+		if !strings.Contains(reported[tag], `"from":"evil"`) || !strings.Contains(reported[tag], `"dropped":0,`) {
+			t.Errorf("%s says %q", tag, reported[tag])
 		}
 	}
 	if err := event.CheckMinionTag("web1", "salt/journal/drop"); err == nil {
@@ -148,9 +148,9 @@ func TestDroppingIsToldBefore(t *testing.T) {
 	}
 }
 
-// Returns are a class of their own, and a share of it for each minion: events of many
-// senders do not reach it, nor do returns of one.
-func TestReturnsAreAClassOfTheirOwn(t *testing.T) {
+// Returns have a share of the journal apart from events, divided between minions: neither the
+// events of many senders nor the returns of one minion use it up.
+func TestReturnsHaveAShareOfTheirOwn(t *testing.T) {
 	b := startStore(t, t.TempDir())
 	j, _ := bounded(t, b, 16*mib)
 	appendTo(t, j, returned(1, "web1", 1000))
@@ -185,10 +185,10 @@ func TestJobsOfOneUserHaveAShare(t *testing.T) {
 	}
 }
 
-// What a user makes the daemon tell takes their share, by whichever way it is known whose
-// doing it is: the audit log with their targets, and the lists of minions of their jobs.
-func TestWhatIsToldOfAUserHasAShare(t *testing.T) {
-	told := map[string]func(j *journal.Journal, n int, user, text string) (*journal.Pending, error){
+// What the daemon stores because of a user counts towards their share, whatever names the user:
+// audit entries with their targets, and the lists of minions of their jobs.
+func TestEventsAboutAUserCountForThatUser(t *testing.T) {
+	reported := map[string]func(j *journal.Journal, n int, user, text string) (*journal.Pending, error){
 		"the audit log": func(j *journal.Journal, n int, user, text string) (*journal.Pending, error) {
 			data := fmt.Sprintf(`{"n":%d,"user":%q,"tgt":%q}`, n, user, text)
 			return j.Begin(event.Event{Tag: "salt/audit/allowed", Data: json.RawMessage(data)}, "")
@@ -198,7 +198,7 @@ func TestWhatIsToldOfAUserHasAShare(t *testing.T) {
 			return j.BeginFor(e, user)
 		},
 	}
-	for name, tell := range told {
+	for name, tell := range reported {
 		b := startStore(t, t.TempDir())
 		j, _ := bounded(t, b, 8*mib)
 		appendTo(t, j, filled("app/1", "a", 1000))

@@ -80,8 +80,8 @@ func TestNamesOverALostFile(t *testing.T) {
 				err = os.Remove(file)
 			case "of another journal":
 				other := t.TempDir()
-				stranger := startStore(t, other)
-				o := openNamed(t, stranger, other)
+				foreign := startStore(t, other)
+				o := openNamed(t, foreign, other)
 				appendNamed(t, o, "web1/new")
 				o.Close()
 				if text, err = os.ReadFile(filepath.Join(other, "names")); err == nil {

@@ -42,14 +42,14 @@ func TestOneSyncForAllThatArrivedMeanwhile(t *testing.T) {
 	_, stop := j.Tap(func(l []journal.Text) { shown.Add(int64(len(l))) })
 	defer stop()
 	const many = 100
-	var told atomic.Int64
+	var reported atomic.Int64
 	var all sync.WaitGroup
 	store := func() {
 		all.Go(func() {
 			if _, err := j.Append(t.Context(), filled("mytag", "x", 10), ""); err != nil {
 				t.Error(err)
 			}
-			told.Add(1)
+			reported.Add(1)
 		})
 	}
 	store()
@@ -64,8 +64,8 @@ func TestOneSyncForAllThatArrivedMeanwhile(t *testing.T) {
 			break
 		}
 	}
-	if told.Load() > 0 || shown.Load() > 0 {
-		t.Errorf("%d are told, %d are shown, and nothing is on the disk", told.Load(), shown.Load())
+	if reported.Load() > 0 || shown.Load() > 0 {
+		t.Errorf("%d are told, %d are shown, and nothing is on the disk", reported.Load(), shown.Load())
 	}
 	disk.goOn <- nil
 	done := make(chan struct{})
@@ -84,7 +84,7 @@ func TestOneSyncForAllThatArrivedMeanwhile(t *testing.T) {
 }
 
 // An event whose sync fails is not told as stored.
-func TestAFailedSyncIsTold(t *testing.T) {
+func TestAFailedSyncIsReported(t *testing.T) {
 	t.Parallel()
 	b := startStore(t, t.TempDir())
 	disk := &slowDisk{Store: b.Store(), begun: make(chan struct{}), goOn: make(chan error)}

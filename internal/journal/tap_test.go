@@ -16,8 +16,8 @@ import (
 
 // tapped collects what a tap tells.
 type tapped struct {
-	mu   sync.Mutex
-	told []string
+	mu       sync.Mutex
+	reported []string
 }
 
 func (c *tapped) take(batch []journal.Text) {
@@ -29,7 +29,7 @@ func (c *tapped) take(batch []journal.Text) {
 		if err != nil {
 			name = "?"
 		}
-		c.told = append(c.told, fmt.Sprintf("%d %s", e.Seq, name))
+		c.reported = append(c.reported, fmt.Sprintf("%d %s", e.Seq, name))
 	}
 }
 
@@ -37,10 +37,10 @@ func (c *tapped) want(t *testing.T, want string) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if got := strings.Join(c.told, ", "); got != want {
+	if got := strings.Join(c.reported, ", "); got != want {
 		t.Errorf("told %q, want %q", got, want)
 	}
-	c.told = nil
+	c.reported = nil
 }
 
 // batchOf is a batch of events with these tags.
@@ -103,10 +103,10 @@ func TestTap(t *testing.T) {
 func TestALongEventIsNotCopied(t *testing.T) {
 	const size = 16 << 20
 	j := open(t, startStore(t, t.TempDir()))
-	told := 0
+	reported := 0
 	_, stop := j.Tap(func(batch []journal.Text) {
 		for _, e := range batch {
-			told += len(e.Body)
+			reported += len(e.Body)
 		}
 	})
 	defer stop()
@@ -127,7 +127,7 @@ func TestALongEventIsNotCopied(t *testing.T) {
 	if took := after.TotalAlloc - before.TotalAlloc; took > 7*size/2 {
 		t.Errorf("%d bytes were taken for an event of %d", took, size)
 	}
-	if told < size {
-		t.Errorf("%d bytes were told of it", told)
+	if reported < size {
+		t.Errorf("%d bytes were told of it", reported)
 	}
 }

@@ -87,7 +87,7 @@ func (s signing) check(path string, sig []byte, remedy string) error {
 		err = key.VerifyPublicSHA1(s.key, sig)
 	}
 	if err != nil {
-		return salt.WithHint(fmt.Errorf("%s is no signature of the master's key (%s) by the signing key (%s): %w", path, s.key.SHA256(), key.SHA256(), err), remedy)
+		return salt.WithHint(fmt.Errorf("%s is not a signature of the master's key (%s) by the signing key (%s): %w", path, s.key.SHA256(), key.SHA256(), err), remedy)
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func TestNoSignature(t *testing.T) {
 	}
 }
 
-// TestSignatureIsRead: one that does not fit is no signature at all.
+// TestSignatureIsRead: one that does not fit is not a signature at all.
 func TestSignatureIsRead(t *testing.T) {
 	var dir string
 	key, signing, sign := signed(t, func(c *config.Master) {
@@ -79,7 +79,7 @@ func TestSignatureIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(pki.FormatSignature(other))
-	refused("of another key", "no signature of the master's key")
+	refused("of another key", "not a signature of the master's key")
 	sig, err := signing.SignPublic(key.Public())
 	if err != nil {
 		t.Fatal(err)

@@ -6,9 +6,9 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 )
 
-// A change of a key wakes those who claim its id, and nobody else; a connection waits
+// A change of a key wakes the connections that claim its id and no others; a connection waits
 // once.
-func TestAChangeWakesWhomItConcerns(t *testing.T) {
+func TestAKeyChangeWakesItsConnections(t *testing.T) {
 	var w Waiters
 	web1, stop, first := w.Wait("web1", "a")
 	if !first {

@@ -37,9 +37,8 @@ func TestNamesOfRequests(t *testing.T) {
 	}
 }
 
-// TestWhatAMasterSaidStays: a lost connection may be tried again, and the words of a master
-// keep their code.
-func TestWhatAMasterSaidStays(t *testing.T) {
+// A lost connection may be tried again; a refusal of a master keeps its code.
+func TestRefusalsOfAMasterKeepTheirCode(t *testing.T) {
 	for _, test := range []struct {
 		err  error
 		want rpc.Code

@@ -74,7 +74,7 @@ func (a *API) scheduleRequest(ctx context.Context, r *rpc.Request) error {
 	case protocol.ScheduleSet:
 		jobs, ok := q.Jobs.V.(map[string]any)
 		if !ok {
-			return rpc.Errorf(rpc.Usage, "the schedule is no dictionary")
+			return rpc.Errorf(rpc.Usage, "the schedule is not a dictionary")
 		}
 		err = a.Scheduler.SetSchedule(ctx, jobs, q.Save)
 	case protocol.ScheduleRun:

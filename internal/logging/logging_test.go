@@ -113,7 +113,7 @@ func TestForeignTextMakesNoLine(t *testing.T) {
 	}
 }
 
-// What somebody sends at length is no long line, however it is handed over, and the line
+// What somebody sends at length is not a long line, however it is handed over, and the line
 // says that it was cut.
 func TestLongValuesAreCut(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)

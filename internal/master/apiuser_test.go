@@ -71,9 +71,9 @@ external_auth: {sharedsecret: {ada: ['@runner': [manage.up]], eve: ['@runner': [
 event_acl: {'sharedsecret:ada': {listen: 'x/*'}, 'sharedsecret:eve': {listen: 'x/*'}}
 `
 
-// TestWhoseAddressesAreBelieved: that somebody comes from an address is believed of the client
-// that api_user names and of no other, nor of an account whose name is that of the client.
-func TestWhoseAddressesAreBelieved(t *testing.T) {
+// The address of a client is taken from the credentials that api_user names and from no others,
+// nor from an account that has the same name.
+func TestOnlyAPIUserNamesClientAddresses(t *testing.T) {
 	w := start(t, apiRules)
 	door, other := w.byCredentials("door"), w.byCredentials("salt-api")
 	w.opened(door, "ada", "192.0.2.7")
@@ -123,9 +123,9 @@ func TestOneLoginDoesNotFillThoseOfOthers(t *testing.T) {
 	}
 }
 
-// TestWhoBringsOthersHasRoom: credentials of api_user have connections for those whom they
-// log in, others no more than each key.
-func TestWhoBringsOthersHasRoom(t *testing.T) {
+// The credentials of api_user have connections for the users whom they log in; others have no more
+// than each key has.
+func TestAPIUserHasConnectionsForItsLogins(t *testing.T) {
 	w := start(t, apiRules)
 	door, other := w.byCredentials("door"), w.byCredentials("salt-api")
 	for range broker.MaxPerKey {

@@ -386,7 +386,7 @@ func TestDearTargets(t *testing.T) {
 func TestAKeyWithoutRightsAsksOnce(t *testing.T) {
 	w := start(t, "")
 	k := key(t)
-	l, err := w.knock("web1", k, nil)
+	l, err := w.offerKey("web1", k, nil)
 	if err != nil || l.State() != protocol.KeyPending {
 		t.Fatalf("first contact: %v", err)
 	}

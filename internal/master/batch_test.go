@@ -58,15 +58,15 @@ func TestReturnsInBatches(t *testing.T) {
 	for id, l := range links {
 		for range 2 {
 			wg.Go(func() {
-				var told outbox.Delivered
-				if err := l.Ask(t.Context(), outbox.OpDeliver, outbox.Batch{Messages: []outbox.Message{first}}, &told); err != nil || len(told.Messages) != 1 || told.Messages[0].Refused != nil {
-					t.Errorf("%s: the return is answered %+v, %v", id, told, err)
+				var reported outbox.Delivered
+				if err := l.Ask(t.Context(), outbox.OpDeliver, outbox.Batch{Messages: []outbox.Message{first}}, &reported); err != nil || len(reported.Messages) != 1 || reported.Messages[0].Refused != nil {
+					t.Errorf("%s: the return is answered %+v, %v", id, reported, err)
 				}
 			})
 			wg.Go(func() {
-				var told outbox.Delivered
-				if err := l.Ask(t.Context(), outbox.OpDeliver, outbox.Batch{Messages: []outbox.Message{second}}, &told); err != nil || len(told.Messages) != 1 || told.Messages[0].Refused == nil {
-					t.Errorf("%s: a return of a job that there is not is answered %+v, %v", id, told, err)
+				var reported outbox.Delivered
+				if err := l.Ask(t.Context(), outbox.OpDeliver, outbox.Batch{Messages: []outbox.Message{second}}, &reported); err != nil || len(reported.Messages) != 1 || reported.Messages[0].Refused == nil {
+					t.Errorf("%s: a return of a job that there is not is answered %+v, %v", id, reported, err)
 				}
 			})
 		}

@@ -31,12 +31,12 @@ func TestBombsInReturns(t *testing.T) {
 		"success":  `{"state":"done","return":1,"retcode":0,"success":` + bomb(300<<10) + `,"commands":[{"fun":"x.y"}]}`,
 	} {
 		m := outbox.Message{Epoch: name, N: 1, Op: "ret.20260101000000000000", Body: json.RawMessage(body)}
-		var told outbox.Delivered
-		if err := l.Ask(t.Context(), outbox.OpDeliver, outbox.Batch{Messages: []outbox.Message{m}}, &told); err != nil {
+		var reported outbox.Delivered
+		if err := l.Ask(t.Context(), outbox.OpDeliver, outbox.Batch{Messages: []outbox.Message{m}}, &reported); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if len(told.Messages) != 1 || told.Messages[0].Refused == nil {
-			t.Errorf("%s: %+v, want a refusal", name, told.Messages)
+		if len(reported.Messages) != 1 || reported.Messages[0].Refused == nil {
+			t.Errorf("%s: %+v, want a refusal", name, reported.Messages)
 		}
 	}
 	q := fmt.Appendf(nil, `{"jid":"20260101000000000000","command":{"fun":"x.y","arg":%s},"return":1,"retcode":0,"success":true}`, bomb(4<<20))
@@ -55,8 +55,8 @@ func TestBombsForRunners(t *testing.T) {
 		l := <-evil
 		body := `{"state":"done","return":` + bomb(4<<20) + `,"retcode":0,"success":true}`
 		m := outbox.Message{Epoch: "e", N: 1, Op: "ret." + string(e.JID), Body: json.RawMessage(body)}
-		var told outbox.Delivered
-		if err := l.Ask(t.Context(), outbox.OpDeliver, outbox.Batch{Messages: []outbox.Message{m}}, &told); err != nil {
+		var reported outbox.Delivered
+		if err := l.Ask(t.Context(), outbox.OpDeliver, outbox.Batch{Messages: []outbox.Message{m}}, &reported); err != nil {
 			t.Errorf("the bomb: %v", err)
 		}
 		return nil

@@ -206,9 +206,9 @@ func TestClientListens(t *testing.T) {
 	}
 }
 
-// TestClientTakesAndIsSentMore: a client that says what it takes gets any number
-// of events; one that does not costs the master a bounded amount of memory.
-func TestClientTakesAndIsSentMore(t *testing.T) {
+// A client that acknowledges what it has read gets any number of events; one that does not costs
+// the master a bounded amount of memory.
+func TestFlowControlOfAClient(t *testing.T) {
 	const count = 3 * rpc.Window / 4096
 	w := start(t, eventACL)
 	c := w.client("dash", time.Time{})
@@ -267,8 +267,8 @@ func TestClientGoesOnWhereItStopped(t *testing.T) {
 	}
 }
 
-// TestClientMayNothingElse tries, with good credentials, what others may.
-func TestClientMayNothingElse(t *testing.T) {
+// TestClientCannotActAsOtherRoles tries, with valid credentials of a client, the operations of other roles.
+func TestClientCannotActAsOtherRoles(t *testing.T) {
 	w := start(t, eventACL+"auto_accept: true\n")
 	w.minion("web1", pong)
 	c, other := w.client("dash", time.Time{}), w.client("other", time.Time{})

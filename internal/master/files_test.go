@@ -118,15 +118,15 @@ func TestFilesOutsideAreNotServed(t *testing.T) {
 func TestFilesAreForAcceptedMinions(t *testing.T) {
 	w := start(t, "file_roots: {base: [srv]}\n")
 	w.served("in", "in")
-	stranger, err := w.knock("web9", key(t), nil)
+	unaccepted, err := w.offerKey("web9", key(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stranger.Close()
+	defer unaccepted.Close()
 	user := w.user()
 	defer user.Close()
-	for who, conn := range map[string]*rpc.Conn{"a stranger": stranger.Conn, "a local user": user} {
-		// The server drops what a stranger asks without a word.
+	for who, conn := range map[string]*rpc.Conn{"an unaccepted key": unaccepted.Conn, "a local user": user} {
+		// The server drops the request of an unaccepted key without an answer.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		files, got := peer.Files{Conn: func() *rpc.Conn { return conn }}, new(bytes.Buffer)
 		if _, err := files.Get(ctx, "base", "in", "", got); err == nil || got.Len() > 0 {

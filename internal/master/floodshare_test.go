@@ -54,8 +54,8 @@ func (k *keepsake) stands() {
 			k.t.Errorf("salt/job/%s/%s is gone", k.jid, what)
 		}
 	}
-	if told := listenSince(k.t, k.root, "salt/journal/"); len(told) < 2 || told[0].Tag != "salt/journal/filling" {
-		k.t.Errorf("it was not told: %v", told)
+	if reported := listenSince(k.t, k.root, "salt/journal/"); len(reported) < 2 || reported[0].Tag != "salt/journal/filling" {
+		k.t.Errorf("it was not told: %v", reported)
 	}
 	if !strings.Contains(k.said(), "level=WARN msg=\"the journal is nearly full") {
 		k.t.Error("there is no warning in the log")

@@ -13,7 +13,7 @@ import (
 )
 
 // A login replaces the rights of the connection on the bus of events, too: root's
-// connection is no operator's any more, nor that of a user of this machine with the name
+// connection is not an operator's any more, nor that of a user of this machine with the name
 // of the login.
 func TestAfterALoginTheBusHasItsRights(t *testing.T) {
 	w := start(t, `external_auth: {file: {^filename: users, fred: [test.*]}}

@@ -103,8 +103,8 @@ func logger(t *testing.T) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// knock connects as a minion with this key.
-func (w *world) knock(id salt.MinionID, key *pki.PrivateKey, grains map[string]string) (*upstream.Connection, error) {
+// offerKey connects as a minion with this key.
+func (w *world) offerKey(id salt.MinionID, key *pki.PrivateKey, grains map[string]string) (*upstream.Connection, error) {
 	w.t.Helper()
 	l, err := upstream.Connect(w.t.Context(), upstream.Options{
 		Address: w.m.Addr().String(), ID: id, Key: key, PinFile: filepath.Join(w.t.TempDir(), "minion_master.pub"), Version: "test",
@@ -146,7 +146,7 @@ func (w *world) minion(id salt.MinionID, answer func(*job.Envelope) *job.Report)
 // connect connects a minion with an accepted key, that answers jobs with answer.
 func (w *world) connect(id salt.MinionID, key *pki.PrivateKey, answer func(*job.Envelope) *job.Report) *upstream.Connection {
 	w.t.Helper()
-	l, err := w.knock(id, key, nil)
+	l, err := w.offerKey(id, key, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestSecondInstanceIsRefused(t *testing.T) {
 	}
 }
 
-func TestKeysAtTheDoor(t *testing.T) {
+func TestKeyStatesAtConnect(t *testing.T) {
 	w := start(t, "autosign_file: autosign\nautoreject_file: autoreject\nautosign_grains_dir: grains\n")
 
 	for name, text := range map[string]string{w.cfg.AutosignFile: "good1\nweb*\n# comment\ndb\\d\n", w.cfg.AutorejectFile: "web-bad*\n"} {
@@ -266,15 +266,15 @@ func TestKeysAtTheDoor(t *testing.T) {
 		"good1": protocol.KeyAccepted, "web7": protocol.KeyAccepted, "db3": protocol.KeyAccepted,
 		"db33": protocol.KeyPending, "xgood1": protocol.KeyPending, "other": protocol.KeyPending,
 	} {
-		l, err := w.knock(id, key(t), nil)
+		l, err := w.offerKey(id, key(t), nil)
 		if err != nil || l.State() != want {
 			t.Errorf("%s: %v, %v; want %s", id, l, err, want)
 		}
 	}
-	if _, err := w.knock("web-bad1", key(t), nil); !errors.Is(err, upstream.ErrRejected) {
+	if _, err := w.offerKey("web-bad1", key(t), nil); !errors.Is(err, upstream.ErrRejected) {
 		t.Errorf("autoreject: %v, want ErrRejected", err)
 	}
-	if l, err := w.knock("byuuid", key(t), map[string]string{"uuid": "8a1c"}); err != nil || l.State() != protocol.KeyAccepted {
+	if l, err := w.offerKey("byuuid", key(t), map[string]string{"uuid": "8a1c"}); err != nil || l.State() != protocol.KeyAccepted {
 		t.Errorf("autosign_grains: %v", err)
 	}
 	for name, grains := range map[string]map[string]string{
@@ -282,7 +282,7 @@ func TestKeysAtTheDoor(t *testing.T) {
 		"traversal": {"../autosign": "good1", "..": "x", "uuid/../uuid": "8a1c"},
 		"empty":     {"uuid": ""},
 	} {
-		if l, err := w.knock(salt.MinionID("g-"+name), key(t), grains); err != nil || l.State() != protocol.KeyPending {
+		if l, err := w.offerKey(salt.MinionID("g-"+name), key(t), grains); err != nil || l.State() != protocol.KeyPending {
 			t.Errorf("autosign_grains %s: %v; want pending", name, err)
 		}
 	}
@@ -292,7 +292,7 @@ func TestKeysAtTheDoor(t *testing.T) {
 func TestAnotherKeyForAnIDIsDenied(t *testing.T) {
 	w := start(t, "auto_accept: True\n")
 	first := w.minion("web1", pong)
-	if _, err := w.knock("web1", key(t), nil); !errors.Is(err, upstream.ErrDenied) {
+	if _, err := w.offerKey("web1", key(t), nil); !errors.Is(err, upstream.ErrDenied) {
 		t.Errorf("another key: %v, want ErrDenied", err)
 	}
 	if _, got, err := publish(t, w.user(), ping("web1", "glob")); err != nil || got["web1"].State != job.Done {
@@ -312,13 +312,13 @@ func TestManyKeysOfOneHost(t *testing.T) {
 	w.minion("web1", pong)
 	for range 130 {
 		// Beyond some for one id they are not recorded, and are told that no more are.
-		if l, err := w.knock("web1", key(t), nil); !errors.Is(err, upstream.ErrDenied) && (err != nil || l.State() != protocol.KeyFull) {
+		if l, err := w.offerKey("web1", key(t), nil); !errors.Is(err, upstream.ErrDenied) && (err != nil || l.State() != protocol.KeyFull) {
 			t.Fatalf("another key: %v, want it turned away", err)
 		}
 	}
-	told := len(entries(t, w.user(), map[string]any{"fun": "key.connect", "limit": int64(200)}))
-	if told != 100 || told != strings.Count(w.said(), "the public keys did not match")+strings.Count(w.said(), "too many keys are waiting") {
-		t.Errorf("%d are in the audit log, want 100; the log:\n%s", told, w.said())
+	reported := len(entries(t, w.user(), map[string]any{"fun": "key.connect", "limit": int64(200)}))
+	if reported != 100 || reported != strings.Count(w.said(), "the public keys did not match")+strings.Count(w.said(), "too many keys are waiting") {
+		t.Errorf("%d are in the audit log, want 100; the log:\n%s", reported, w.said())
 	}
 	if n := strings.Count(w.said(), "more keys are turned away than are told of"); n != 1 {
 		t.Errorf("that there were more is in the log %d times, want once", n)
@@ -333,7 +333,7 @@ func TestRulesFilesOfOthersAreNotUsed(t *testing.T) {
 	if err := os.Chmod(w.cfg.AutosignFile, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if l, err := w.knock("web1", key(t), nil); err != nil || l.State() != protocol.KeyPending {
+	if l, err := w.offerKey("web1", key(t), nil); err != nil || l.State() != protocol.KeyPending {
 		t.Errorf("a rules file that anybody may write: %v; want pending", err)
 	}
 }
@@ -345,11 +345,11 @@ func TestAcceptRejectDelete(t *testing.T) {
 		t.Fatal(err)
 	}
 	k, other := key(t), key(t)
-	l, err := w.knock("web1", k, nil)
+	l, err := w.offerKey("web1", k, nil)
 	if err != nil || l.State() != protocol.KeyPending {
 		t.Fatalf("first contact: %v", err)
 	}
-	if _, err := w.knock("web2", other, nil); err != nil {
+	if _, err := w.offerKey("web2", other, nil); err != nil {
 		t.Fatal(err)
 	}
 	accept(t, store, "web1")
@@ -359,10 +359,10 @@ func TestAcceptRejectDelete(t *testing.T) {
 	if err := l.Wait(ctx); err != nil {
 		t.Fatalf("waiting to be accepted: %v", err)
 	}
-	if l, err = w.knock("web1", k, nil); err != nil || !l.Ready() {
+	if l, err = w.offerKey("web1", k, nil); err != nil || !l.Ready() {
 		t.Fatalf("after acceptance: %v", err)
 	}
-	bystander, err := w.knock("web2", other, nil)
+	bystander, err := w.offerKey("web2", other, nil)
 	if err != nil || !bystander.Ready() {
 		t.Fatalf("the other minion: %v", err)
 	}
@@ -384,7 +384,7 @@ func TestAcceptRejectDelete(t *testing.T) {
 		t.Error("another minion was cut, too")
 	default:
 	}
-	if l, err = w.knock("web1", k, nil); err != nil || l.State() != protocol.KeyPending {
+	if l, err = w.offerKey("web1", k, nil); err != nil || l.State() != protocol.KeyPending {
 		t.Errorf("a deleted key comes again: %v; want pending", err)
 	}
 }

@@ -70,7 +70,7 @@ var states = []struct {
 	next func(h *hidden)
 }{
 	{"there is none", false, func(*hidden) {}},
-	{"its key waits", true, func(h *hidden) { h.knocks() }},
+	{"its key waits", true, func(h *hidden) { h.connectPending() }},
 	{"it runs a job, and has entries in the mine", false, func(h *hidden) {
 		accept(h.t, h.store, "db1")
 		h.is("accepted")
@@ -88,7 +88,7 @@ var states = []struct {
 			h.t.Fatal(err)
 		}
 		h.is("unknown")
-		h.knocks()
+		h.connectPending()
 		if err := h.store.Reject(h.entry()); err != nil {
 			h.t.Fatal(err)
 		}
@@ -112,12 +112,12 @@ func (h *hidden) entry() pki.Entry {
 	return list[0]
 }
 
-// knocks connects with a key that nobody has accepted.
-func (h *hidden) knocks() {
+// connectPending connects with a key that nobody has accepted.
+func (h *hidden) connectPending() {
 	h.t.Helper()
-	l, err := h.knock("db1", h.key, nil)
+	l, err := h.offerKey("db1", h.key, nil)
 	if err != nil || l.State() != protocol.KeyPending {
-		h.t.Fatalf("db1 knocks: %v, %v", l, err)
+		h.t.Fatalf("db1 connects: %v, %v", l, err)
 	}
 	l.Close()
 }
@@ -344,7 +344,7 @@ func waysToRead(kind, word string) []question {
 var numbers = regexp.MustCompile(`\b\d{20}\b`)
 
 // told is all that is answered: every message, sorted, and how it ends.
-func told(t *testing.T, c *rpc.Conn, q question, jid salt.JID) string {
+func heard(t *testing.T, c *rpc.Conn, q question, jid salt.JID) string {
 	t.Helper()
 	s, err := c.Call(q.op, json.RawMessage(strings.ReplaceAll(q.body, "%JID%", string(jid))))
 	if err != nil {
@@ -362,10 +362,10 @@ func told(t *testing.T, c *rpc.Conn, q question, jid salt.JID) string {
 	}
 }
 
-// Nobody whose rules do not mean a minion finds out anything about it: whatever is asked, the
-// answer is the same in all of its messages, whether there is one, with which grains and
-// pillar, connected or not, with which key, at work or not. Nor does anybody of a pillar.
-func TestNothingIsToldOfHiddenMinions(t *testing.T) {
+// A principal whose rules do not cover a minion learns nothing about it: for every request all
+// messages of the answer are the same, whether or not it exists, with any grains and pillar,
+// connected or not, with any key, busy or idle. The same holds for pillar.
+func TestNothingIsDisclosedOfHiddenMinions(t *testing.T) {
 	w := start(t, within)
 	w.write("autosign", "web*\n")
 	if err := os.MkdirAll(filepath.Join(w.dir, "srv", "pillar"), 0o755); err != nil {
@@ -403,7 +403,7 @@ func TestNothingIsToldOfHiddenMinions(t *testing.T) {
 				list = slices.Concat(a.few, a.many)
 			}
 			for _, q := range list {
-				key, got := a.name+": "+q.name+q.body, told(t, a.conn, q, h.jid)
+				key, got := a.name+": "+q.name+q.body, heard(t, a.conn, q, h.jid)
 				if _, known := first[key]; !known {
 					first[key], answers[got] = got, true
 				}

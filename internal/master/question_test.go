@@ -15,7 +15,7 @@ func TestQuestionOfAnUnacceptedKey(t *testing.T) {
 		t.Run(config, func(t *testing.T) {
 			w := start(t, config)
 			long := map[string]string{"uuid": strings.Repeat("x", 700)}
-			l, err := w.knock("waits", key(t), long)
+			l, err := w.offerKey("waits", key(t), long)
 			if err != nil || l.State() != protocol.KeyPending {
 				t.Fatalf("%q: a minion with long grains: %v", config, err)
 			}

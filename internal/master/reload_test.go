@@ -115,7 +115,7 @@ func TestRulesGoWhileJobsAreUnderWay(t *testing.T) {
 	}
 }
 
-// Who came by sudo and is held to rules by sudo_acl is no operator, whatever asks for one:
+// Who came by sudo and is held to rules by sudo_acl is not an operator, whatever asks for one:
 // tokens of others, the address of a login, the minions that acl.explain tells, the settings
 // of returners, jobs of others.
 func TestSudoACLMakesNoOperators(t *testing.T) {
@@ -164,8 +164,8 @@ func TestSudoACLMakesNoOperators(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if told := res.(map[string]any); len(told["minions"].([]any)) != c.want || told["outside"] != nil && c.conn == fred {
-			t.Errorf("acl.explain about %q on %s tells %v, want %d minions", c.about, c.tgt, told, c.want)
+		if reported := res.(map[string]any); len(reported["minions"].([]any)) != c.want || reported["outside"] != nil && c.conn == fred {
+			t.Errorf("acl.explain about %q on %s tells %v, want %d minions", c.about, c.tgt, reported, c.want)
 		}
 	}
 	// The name that jobs and the audit log have is one to ask about.

@@ -24,9 +24,9 @@ import (
 // nobodyID is a user whom no rule of these tests names.
 const nobodyID = 65534
 
-// stranger connects as another user of this machine. The kernel names the user
+// otherUser connects as another user of this machine. The kernel names the user
 // that the thread has when it connects.
-func (w *world) stranger() *rpc.Conn {
+func (w *world) otherUser() *rpc.Conn {
 	w.t.Helper()
 	if os.Geteuid() != 0 {
 		w.t.Skip("needs root, to act as another user")
@@ -102,7 +102,7 @@ var wish = map[string]any{
 func TestEveryRequestOfAnUnacceptedKey(t *testing.T) {
 	w := start(t, "auto_accept: true\n")
 	w.minion("web1", pong)
-	c := w.stranger()
+	c := w.otherUser()
 	for _, op := range operations(t) {
 		if op == protocol.OpAsk {
 			continue // it goes to the subject of a key, where the table of bus lets no user publish

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestUnreadableKeyFiles knocks with an id whose key file is damaged: nobody is accused,
-// and a knock more is not a line more.
+// TestUnreadableKeyFiles connects with an id whose key file is damaged: nobody is accused,
+// and another connection does not log another line.
 func TestUnreadableKeyFiles(t *testing.T) {
 	w := start(t, "")
 	if err := os.WriteFile(filepath.Join(w.cfg.PKIDir, "minions", "web1"), []byte("damaged"), 0o600); err != nil {
@@ -16,7 +16,7 @@ func TestUnreadableKeyFiles(t *testing.T) {
 	}
 	mine := key(t)
 	for range 10 {
-		if l, err := w.knock("web1", mine, nil); err == nil {
+		if l, err := w.offerKey("web1", mine, nil); err == nil {
 			if l.Ready() {
 				t.Fatal("it is accepted")
 			}

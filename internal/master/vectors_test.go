@@ -50,7 +50,7 @@ var differentEvents = map[string][]string{
 	"a whole number of any size stays one":                                                   {"0412"},
 	"an event beyond max_event_size is refused, not trimmed":                                 {"0413", "0416"},
 	"a listener gets all that it asks for, whoever else has read it":                         {"0396"},
-	"a job without minions is no job, and has no events":                                     {"0484"},
+	"a job without minions is not a job, and has no events":                                  {"0484"},
 	"the name of an event that Brine does not have: progress, sub-events of states, syndics": {"0347", "0348", "0354", "0480"},
 	"the names of events are fixed: there is no function that makes them of parts":           {"0351", "0358", "0363", "0364", "0368", "0369", "0370", "0375", "0378", "0382"},
 }
@@ -104,7 +104,7 @@ func TestEventsAsInSalt(t *testing.T) {
 		judgeCase(t, c.ID, slices.Contains(b.shapes(t), shape(tag)), true, differs, &count)
 	}
 	for id := range differs {
-		t.Errorf("%s is listed as different, and is no case", id)
+		t.Errorf("%s is listed as different, and is not a case", id)
 	}
 	count.Stands(t, "events of the master")
 }

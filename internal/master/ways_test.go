@@ -118,8 +118,8 @@ func target(tgt, kind string) way {
 	return way{"the target " + kind + " " + tgt, "publish", fmt.Sprintf(`"tgt":%s,"tgt_type":%q,"timeout":1,"commands":[{"fun":"test.ping"}]`, b, kind)}
 }
 
-// Each way around is refused to everybody, or no question at all, and no minion hears of it.
-func TestWaysAroundARule(t *testing.T) {
+// Each attempt to bypass a rule is refused or is not a valid request, and no minion gets it.
+func TestRulesCannotBeBypassed(t *testing.T) {
 	w := start(t, narrow)
 	heard := make(chan any, 1000)
 	note := func(e *job.Envelope) *job.Report { heard <- e.Fun(); return pong(e) }

@@ -237,8 +237,8 @@ func TestUnsignedIsRefused(t *testing.T) {
 	}
 }
 
-// TestTheZeroRuleTakesNobody, nor does one whose list cannot be read.
-func TestTheZeroRuleTakesNobody(t *testing.T) {
+// The zero rule accepts nobody, and neither does a rule whose list cannot be read.
+func TestTheZeroRuleAcceptsNobody(t *testing.T) {
 	s := newSystem(t, "")
 	key := newKey(t)
 	cert := s.shows("b-1", key, s.sign(key))

@@ -12,7 +12,7 @@ import (
 
 // The kinds of refusals: errors of Judge wrap one of these.
 var (
-	ErrNoMember = errors.New("it is no master of this system") // no card: a minion's key, or a tool's
+	ErrNoMember = errors.New("it is not a master of this system") // no card: a minion's key, or a tool's
 	ErrUnsigned = errors.New("its key is not signed")
 	ErrForeign  = errors.New("its key is signed by another signing key")
 	ErrCluster  = errors.New("it is a member of another system")

@@ -27,14 +27,14 @@ func ParseAddress(s string, public bool) (Address, error) {
 	}
 	host, port, err := net.SplitHostPort(s)
 	if err != nil || port == "" {
-		return Address{}, salt.WithHint(fmt.Errorf("%q is no address", s), "for example 127.0.0.1:9456, or unix:/run/salt/metrics.sock")
+		return Address{}, salt.WithHint(fmt.Errorf("%q is not an address", s), "for example 127.0.0.1:9456, or unix:/run/salt/metrics.sock")
 	}
 	if host == "" || host == "localhost" {
 		host = "127.0.0.1"
 	}
 	ip, err := netip.ParseAddr(host)
 	if err != nil {
-		return Address{}, salt.WithHint(fmt.Errorf("%q: %q is no address of this machine", s, host), "write its number, for example 127.0.0.1:"+port)
+		return Address{}, salt.WithHint(fmt.Errorf("%q: %q is not an address of this machine", s, host), "write its number, for example 127.0.0.1:"+port)
 	}
 	if !ip.IsLoopback() && !public {
 		return Address{}, salt.WithHint(fmt.Errorf("%q can be reached from other machines, and whoever reaches it may read", s),

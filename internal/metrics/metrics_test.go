@@ -114,7 +114,7 @@ func TestManyAskLittle(t *testing.T) {
 		if a.at.IsZero() {
 			t.Fatal("nothing was collected")
 		}
-		a.at = time.Now() // a machine that stands still for a second is no question of the test
+		a.at = time.Now() // a machine that stands still for a second does not matter to the test
 	}
 	if n := d.asked.Load(); n != 1 {
 		t.Errorf("the daemon was asked %d times", n)
@@ -161,8 +161,9 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// Whoever connects and says nothing, or half a request, keeps no place from a collector.
-func TestClientsThatStayKeepNobodyOut(t *testing.T) {
+// A client that connects and sends nothing, or half a request, does not take the connection of a
+// collector.
+func TestIdleConnectionsDoNotBlockACollector(t *testing.T) {
 	address := serve(t, new(daemon))
 	for i := range 3 * maxConns {
 		c, err := net.Dial("tcp", address)
@@ -179,8 +180,8 @@ func TestClientsThatStayKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// No more than maxConns are open, and it is the oldest that go.
-func TestOldestGivesWay(t *testing.T) {
+// At most maxConns connections are open, and the oldest are closed first.
+func TestOldestConnectionIsClosedAtTheLimit(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ var (
 	Jobs              = gauge("jobs", "Jobs that the daemon has under way, by their state.", "state")
 	JournalBytes      = gauge("journal_bytes", "Size of the journal.")
 	JournalDropped    = counter("journal_dropped_total", "Messages that left the journal because of its size, earlier than by age.")
-	JournalLimit      = gauge("journal_limit_bytes", "Size beyond which the journal drops the oldest; 0 is no limit.")
+	JournalLimit      = gauge("journal_limit_bytes", "Size beyond which the journal drops the oldest; 0 means no limit.")
 	JournalMessages   = gauge("journal_messages", "Messages in the journal; a long event takes several.")
 	JournalMirrorLag  = gauge("journal_mirror_lag_messages", "Messages of another master's journal that are not mirrored here yet, as far as is known.", "master")
 	JournalMirrorLink = gauge("journal_mirror_linked", "1 while the master whose journal is mirrored here is linked.", "master")

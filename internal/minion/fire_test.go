@@ -110,7 +110,7 @@ func (p *pair) atMaster(tags ...string) []protocol.Heard {
 }
 
 // told is an event as a test compares it.
-func told(t testing.TB, e protocol.Heard) string {
+func shown(t testing.TB, e protocol.Heard) string {
 	t.Helper()
 	var data any
 	if err := json.Unmarshal(e.Data, &data); err != nil {
@@ -157,7 +157,7 @@ func TestForward(t *testing.T) {
 			}
 			var got []string
 			for _, e := range p.atMaster(prefix) {
-				got = append(got, told(t, e))
+				got = append(got, shown(t, e))
 			}
 			if !reflect.DeepEqual(got, row.want) {
 				t.Errorf("at the master: %q\nwant %q", got, row.want)
@@ -209,7 +209,7 @@ func TestForwardRefusals(t *testing.T) {
 	p.lose()
 	t.Run("without a master", check)
 	if s := p.status(); s.Outbox != 0 {
-		t.Errorf("%d letters in the outbox", s.Outbox)
+		t.Errorf("%d messages in the outbox", s.Outbox)
 	}
 }
 
@@ -225,13 +225,13 @@ func TestForwardWithoutAMaster(t *testing.T) {
 	p.back()
 	until(t, "the outbox is empty", func() bool { return p.status().Outbox == 0 })
 	for i, e := range p.atMaster("away") {
-		if want := fmt.Sprintf(`away from web1 {"n":%d}`, i); told(t, e) != want {
-			t.Errorf("event %d: %s, want %s", i, told(t, e), want)
+		if want := fmt.Sprintf(`away from web1 {"n":%d}`, i); shown(t, e) != want {
+			t.Errorf("event %d: %s, want %s", i, shown(t, e), want)
 		}
 	}
 }
 
-// A request that is made again, after an answer was lost, is no second one.
+// A request that is made again, after an answer was lost, is not a second one.
 func TestForwardARepetition(t *testing.T) {
 	p := startPair(t, "")
 	q := protocol.Fire{ID: "the-same", Events: []event.Item{fireEvent("fire_master", `{"tag":"again"}`), fireEvent("fire_master", `{"events":[{"tag":"again"}]}`)}}

@@ -53,16 +53,16 @@ type manyWorld struct {
 	socket, dir string
 }
 
-// manyRuns are jobs that wait at a gate.
+// manyRuns are jobs that wait for a FIFO.
 type manyRuns struct {
-	gate
+	fifo
 	jobs []salt.JID
 }
 
 // begin starts jobs and returns when all are under way.
 func (w *manyWorld) begin(name string) manyRuns {
 	w.t.Helper()
-	g := newGate(w.t, w.dir, name)
+	g := newFIFO(w.t, w.dir, name)
 	runs := g.path + ".runs"
 	jobs := publishMany(w.t, w.c, func(n int) string { return fmt.Sprintf("echo %d >> %s; read x < %s", n, runs, g.path) })
 	until(w.t, "all jobs are under way", func() bool { return len(ranSoFar(w.t, runs)) == manyJobs })
@@ -129,14 +129,14 @@ func ranSoFar(t *testing.T, path string) map[string]int {
 	return ranEach(t, path)
 }
 
-// gate is a FIFO that holds whoever reads a line of it.
-type gate struct {
+// fifo is a FIFO that holds whoever reads a line of it.
+type fifo struct {
 	t    *testing.T
 	path string
 	file *os.File // open both ways: nobody waits to open it
 }
 
-func newGate(t *testing.T, dir, name string) gate {
+func newFIFO(t *testing.T, dir, name string) fifo {
 	t.Helper()
 	path := filepath.Join(dir, name)
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -147,11 +147,11 @@ func newGate(t *testing.T, dir, name string) gate {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	return gate{t, path, f}
+	return fifo{t, path, f}
 }
 
 // open lets all of them go.
-func (g gate) open() {
+func (g fifo) open() {
 	g.t.Helper()
 	if _, err := g.file.WriteString(strings.Repeat("\n", manyJobs)); err != nil {
 		g.t.Fatal(err)

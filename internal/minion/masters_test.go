@@ -234,7 +234,7 @@ type system struct {
 	reports []string // of the states that it was told
 	alive   int      // how often it was told that a job is running
 	ready   chan struct{}
-	hold    chan struct{} // letters are answered when it is closed
+	hold    chan struct{} // batches are answered when it is closed
 }
 
 func startSystem(t *testing.T, key func(*bustest.Bus)) *system {
@@ -257,7 +257,7 @@ func startSystem(t *testing.T, key func(*bustest.Bus)) *system {
 		if err := r.Decode(&rep); err != nil {
 			return err
 		}
-		m.told(string(rep.State))
+		m.reported(string(rep.State))
 		return nil
 	})
 	m.Server.Handle("deliver", func(ctx context.Context, r *rpc.Request) error {
@@ -267,7 +267,7 @@ func startSystem(t *testing.T, key func(*bustest.Bus)) *system {
 		}
 		for _, l := range q.Messages {
 			if strings.HasPrefix(l.Op, "ret.") {
-				m.told("returned")
+				m.reported("returned")
 			}
 		}
 		select {
@@ -282,7 +282,7 @@ func startSystem(t *testing.T, key func(*bustest.Bus)) *system {
 	return m
 }
 
-func (m *system) told(state string) {
+func (m *system) reported(state string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if state == string(job.Running) {
@@ -433,8 +433,8 @@ func TestPingInterval(t *testing.T) {
 		return len(heard(t, mcfg.SockDir, master.SocketName, "minion_ping")) >= 3
 	})
 	e := heard(t, mcfg.SockDir, master.SocketName, "minion_ping")[0]
-	if !strings.Contains(told(t, e), `"data":"ping","id":"web1"`) {
-		t.Errorf("minion_ping is %s", told(t, e))
+	if !strings.Contains(shown(t, e), `"data":"ping","id":"web1"`) {
+		t.Errorf("minion_ping is %s", shown(t, e))
 	}
 }
 

@@ -107,8 +107,8 @@ func startMinion(t testing.TB, cfg *config.Minion) *daemonUnderTest {
 	return run(t, m.Run)
 }
 
-// Who comes before the daemon answers requests waits, and is not told that it answers none.
-func TestWhoComesEarlyWaits(t *testing.T) {
+// A request that comes before the daemon can answer requests waits, and is not refused.
+func TestARequestBeforeTheStartIsDoneWaits(t *testing.T) {
 	_, a, _ := startMaster(t)
 	cfg := listed(t, "", a)
 	m, err := minion.New(t.Context(), minion.Options{Config: cfg, Version: "test", Log: logger(t, "minion")})

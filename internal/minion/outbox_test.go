@@ -74,7 +74,7 @@ func TestOutboxIsFull(t *testing.T) {
 	}
 	s := p.status()
 	if s.OutboxLost == 0 || s.Outbox < 30 || s.Outbox+s.OutboxLost < n || s.Outbox+s.OutboxLost > n+2 { // the two events of the start may be among them
-		t.Errorf("%d letters wait, %d are lost; %d were fired", s.Outbox, s.OutboxLost, n)
+		t.Errorf("%d messages wait, %d are lost; %d were fired", s.Outbox, s.OutboxLost, n)
 	}
 	p.back()
 	until(t, "the outbox is empty", func() bool { return p.status().Outbox == 0 })
@@ -84,9 +84,9 @@ func TestOutboxIsFull(t *testing.T) {
 			t.Fatalf("event %d has number %d, want %d: the newest, in order", i, number(t, e), want)
 		}
 	}
-	told := p.atMaster("salt/minion/web1/outbox/lost")
-	if len(told) != 1 || !strings.Contains(string(told[0].Data), fmt.Sprintf(`"data":{"lost":%d,"total":%d}`, s.OutboxLost, s.OutboxLost)) {
-		t.Errorf("the master is told %+v, want %d lost", told, s.OutboxLost)
+	reported := p.atMaster("salt/minion/web1/outbox/lost")
+	if len(reported) != 1 || !strings.Contains(string(reported[0].Data), fmt.Sprintf(`"data":{"lost":%d,"total":%d}`, s.OutboxLost, s.OutboxLost)) {
+		t.Errorf("the master is told %+v, want %d lost", reported, s.OutboxLost)
 	}
 	if got := int(s.OutboxLost) + len(events); got < n || got > n+2 {
 		t.Errorf("%d events arrived and %d are lost; %d were fired", len(events), s.OutboxLost, n)
@@ -124,7 +124,7 @@ func TestOutboxOfLargeMessages(t *testing.T) {
 	if s := p.status(); files() != 4 || s.OutboxLost < 2 {
 		t.Errorf("%d files, %d lost; want 4 and 2", files(), s.OutboxLost)
 	}
-	write(t, filepath.Join(dir, "orphan"), "of a letter that was never put")
+	write(t, filepath.Join(dir, "orphan"), "of a message that was never put")
 	p.restart(m)
 	if files() != 4 {
 		t.Errorf("%d files after a restart, want 4", files())
@@ -168,12 +168,12 @@ func TestOutboxAge(t *testing.T) {
 	}
 }
 
-// A letter that is larger than the whole outbox is refused.
+// A message that is larger than the whole outbox is refused.
 func TestOutboxRefusesAMessageBeyondItsLimit(t *testing.T) {
 	p, _ := pairWith(t, func(cfg *config.Minion) { cfg.OutboxMaxBytes = 100 << 10 })
 	_, err := p.fire(fireEvent("fire_master", fmt.Sprintf(`{"tag":"huge","data":%q}`, strings.Repeat("x", 200<<10))))
 	if err == nil || !strings.Contains(err.Error(), "outbox") {
-		t.Errorf("a letter beyond the limit: %v", err)
+		t.Errorf("a message beyond the limit: %v", err)
 	}
 }
 
@@ -195,9 +195,9 @@ func TestLargeReturns(t *testing.T) {
 	}
 }
 
-// TestADamagedOutboxIsTold: what of an outbox cannot be read any more is counted, the
+// TestADamagedOutboxIsReported: what of an outbox cannot be read any more is counted, the
 // master is told, and what is readable behind it is delivered.
-func TestADamagedOutboxIsTold(t *testing.T) {
+func TestADamagedOutboxIsReported(t *testing.T) {
 	p, m := pairWith(t, func(*config.Minion) {})
 	p.lose()
 	for n := range 6 {
@@ -226,9 +226,9 @@ func TestADamagedOutboxIsTold(t *testing.T) {
 	p.restart(m)
 	p.back()
 	until(t, "the outbox is empty", func() bool { return p.status().Outbox == 0 })
-	told := p.atMaster("salt/minion/web1/outbox/lost")
-	if len(told) != 1 {
-		t.Fatalf("the master is told %+v", told)
+	reported := p.atMaster("salt/minion/web1/outbox/lost")
+	if len(reported) != 1 {
+		t.Fatalf("the master is told %+v", reported)
 	}
 	var loss struct {
 		Data struct {
@@ -236,12 +236,12 @@ func TestADamagedOutboxIsTold(t *testing.T) {
 			Damaged     []outbox.Damage
 		}
 	}
-	if err := json.Unmarshal(told[0].Data, &loss); err != nil {
+	if err := json.Unmarshal(reported[0].Data, &loss); err != nil {
 		t.Fatal(err)
 	}
 	d := loss.Data.Damaged
 	if loss.Data.Lost != 3 || loss.Data.Total != 3 || len(d) != 2 {
-		t.Fatalf("the master is told %s", told[0].Data)
+		t.Fatalf("the master is told %s", reported[0].Data)
 	}
 	for i, want := range [][2]uint64{{1, 2}, {4, 4}} { // the first message has the number 0
 		first := d[0].From - 1 // of the six
@@ -258,9 +258,9 @@ func TestADamagedOutboxIsTold(t *testing.T) {
 	}
 }
 
-// TestUnreadableMessagesAreTold: messages that are whole on the disk and say nothing that
+// TestUnreadableMessagesAreReported: messages that are whole on the disk and say nothing that
 // this minion understands count as lost, and the master is told of all in a row at once.
-func TestUnreadableMessagesAreTold(t *testing.T) {
+func TestUnreadableMessagesAreReported(t *testing.T) {
 	p, m := pairWith(t, func(*config.Minion) {})
 	p.lose()
 	m.stop()
@@ -287,12 +287,12 @@ func TestUnreadableMessagesAreTold(t *testing.T) {
 	p.restart(m)
 	p.back()
 	want := fmt.Sprintf(`"lost":3,"total":3,"damaged":[{"from":%d,"to":%d,`, seqs[0], seqs[2])
-	var told []protocol.Heard
+	var reported []protocol.Heard
 	until(t, "the master is told", func() bool {
-		told = p.atMaster("salt/minion/web1/outbox/lost")
-		return len(told) > 0
+		reported = p.atMaster("salt/minion/web1/outbox/lost")
+		return len(reported) > 0
 	})
-	if len(told) != 1 || !strings.Contains(string(told[0].Data), want) {
-		t.Errorf("the master is told %s", told[0].Data)
+	if len(reported) != 1 || !strings.Contains(string(reported[0].Data), want) {
+		t.Errorf("the master is told %s", reported[0].Data)
 	}
 }

@@ -155,11 +155,11 @@ func TestReplayedJobs(t *testing.T) {
 
 	m.executor.Take(s, bytes.Replace(recorded, []byte(jid), []byte("20260102030405060709"), 1))
 	r.said("the job is not signed by this master", 1)
-	stranger, err := pki.Generate(pki.Ed25519, 0)
+	foreign, err := pki.Generate(pki.Ed25519, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.executor.Take(s, r.seal("20260102030405060710", stranger, time.Now().Add(time.Hour), file))
+	m.executor.Take(s, r.seal("20260102030405060710", foreign, time.Now().Add(time.Hour), file))
 	r.said("the job is not signed by this master", 2)
 
 	stop()
@@ -183,7 +183,7 @@ func TestReplayedJobs(t *testing.T) {
 }
 
 // TestClocksApart: master and minion are ten minutes apart. What is too late is so by the
-// master's clock, and a step of the minion's own is no matter.
+// master's clock, and a step of the minion's own does not matter.
 func TestClocksApart(t *testing.T) {
 	r := recording(t)
 	file := filepath.Join(t.TempDir(), "ran")

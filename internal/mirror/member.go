@@ -81,10 +81,10 @@ func check(cfg *config.Master) error {
 	}
 	host, port, err := net.SplitHostPort(cfg.JournalMirror)
 	if err != nil || host == "" || strings.ContainsAny(host, " \t/@,") {
-		return salt.WithHint(fmt.Errorf("journal_mirror: %q is no host:port", cfg.JournalMirror), "name the other master and its journal_mirror_port, as in 172.16.0.11:4507")
+		return salt.WithHint(fmt.Errorf("journal_mirror: %q is not a host:port", cfg.JournalMirror), "name the other master and its journal_mirror_port, as in 172.16.0.11:4507")
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Errorf("journal_mirror: %q is no port", port)
+		return fmt.Errorf("journal_mirror: %q is not a port", port)
 	}
 	if host == cfg.Interface && port == strconv.Itoa(cfg.JournalMirrorPort) {
 		return salt.WithHint(fmt.Errorf("journal_mirror: %s is this master", cfg.JournalMirror), "name the other one")

@@ -223,7 +223,7 @@ func TestAFalseNameIsRefused(t *testing.T) {
 	}
 }
 
-// TestARemovedMasterIsJudgedWhileAway: who was removed while they were not linked is no master any more.
+// TestARemovedMasterIsJudgedWhileAway: who was removed while they were not linked is not a master any more.
 func TestARemovedMasterIsJudgedWhileAway(t *testing.T) {
 	s := newSystem(t, pki.Ed25519, 0)
 	key := newKey(t, pki.Ed25519, 0)

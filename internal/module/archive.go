@@ -286,7 +286,7 @@ func unpack(ctx context.Context, root *os.Root, f *zip.File) error {
 		return root.MkdirAll(name, 0o755)
 	}
 	if !f.Mode().IsRegular() {
-		return errors.New("it is no regular file")
+		return errors.New("it is not a regular file")
 	}
 	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err

@@ -380,7 +380,7 @@ func putFile(ctx context.Context, from, to string) error {
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return errors.Join(err, &fs.PathError{Op: "copy", Path: from, Err: errors.New("it is no regular file")})
+		return errors.Join(err, &fs.PathError{Op: "copy", Path: from, Err: errors.New("it is not a regular file")})
 	}
 	return writeFrom(ctx, to, &io.LimitedReader{R: f, N: math.MaxInt64}, 0o644)
 }

@@ -84,7 +84,7 @@ func pushFile(ctx context.Context, c *function.Call, name, upload string) error 
 		return err
 	}
 	if !info.Mode().IsRegular() { // opening a pipe would wait for its writer
-		return errors.New(name + " is no file")
+		return errors.New(name + " is not a file")
 	}
 	f, err := os.Open(name)
 	if err != nil {

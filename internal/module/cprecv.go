@@ -139,7 +139,7 @@ func receivedPlace(dest, name string, makedirs bool) (string, error) {
 	info, err := os.Stat(dest)
 	switch {
 	case err == nil && info.IsDir() && (name == "" || name != filepath.Base(name) || name == ".."):
-		return "", function.Invalid("%s is a directory, and %q no name of a file in it", dest, name)
+		return "", function.Invalid("%s is a directory, and %q is not the name of a file in it", dest, name)
 	case err == nil && info.IsDir():
 		return filepath.Join(dest, name), nil
 	case makedirs:

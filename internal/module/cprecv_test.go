@@ -35,8 +35,8 @@ func TestChunksThatDoNotFit(t *testing.T) {
 		"a path for its chunks":        {map[string]any{"upload": "../a1"}, dest, "upload"},
 		"no name for its chunks":       {map[string]any{"upload": ""}, dest, "upload"},
 		"a path that is not absolute":  {nil, "file", "absolute"},
-		"a name above the directory":   {map[string]any{"name": ".."}, dir, "no name of a file"},
-		"a name beside the directory":  {map[string]any{"name": "../x"}, dir, "no name of a file"},
+		"a name above the directory":   {map[string]any{"name": ".."}, dir, "not the name of a file"},
+		"a name beside the directory":  {map[string]any{"name": "../x"}, dir, "not the name of a file"},
 		"a directory that is not here": {nil, filepath.Join(dir, "no", "file"), "Destination unavailable"},
 	} {
 		kw := maps.Clone(whole)

@@ -66,7 +66,7 @@ var cronModule = &function.Module{
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				l := cronLine{variable: c.String("name"), text: c.String("name") + `="` + c.String("value") + `"`}
 				if !isCronName(l.variable) || strings.ContainsAny(l.text, "\n\r") {
-					return nil, function.Invalid("%q is no variable of a cron table", l.text)
+					return nil, function.Invalid("%q is not a variable of a cron table", l.text)
 				}
 				return setCron(ctx, c, l, func(o cronLine) bool { return o.variable == l.variable })
 			},
@@ -230,7 +230,7 @@ func crontab(c *function.Call, args ...string) []string {
 // cronText returns the crontab of the argument user, "" if there is none.
 func cronText(ctx context.Context, c *function.Call) (string, error) {
 	if strings.HasPrefix(c.String("user"), "-") {
-		return "", function.Invalid("%q is no user", c.String("user"))
+		return "", function.Invalid("%q is not a user", c.String("user"))
 	}
 	e, err := tool(ctx, crontab(c, "-l")...)
 	if err != nil {
@@ -297,7 +297,7 @@ func setCronJob(ctx context.Context, c *function.Call, l cronLine) (any, error) 
 	}
 	for _, f := range l.time {
 		if !field.MatchString(f) {
-			return nil, function.Invalid("%q is no time of a cron table", f)
+			return nil, function.Invalid("%q is not a time of a cron table", f)
 		}
 	}
 	if strings.ContainsAny(l.command+l.identifier, "\n\r\x00") || strings.TrimSpace(l.command) == "" {

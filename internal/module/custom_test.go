@@ -37,8 +37,8 @@ func withProgram(t testing.TB, name, text string) (*function.Host, string, *byte
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	told := new(bytes.Buffer)
-	return &function.Host{ID: "web1", Custom: extension.New(extension.Modules, log, dir), Log: slog.New(slog.NewTextHandler(told, nil))}, dir, told
+	reported := new(bytes.Buffer)
+	return &function.Host{ID: "web1", Custom: extension.New(extension.Modules, log, dir), Log: slog.New(slog.NewTextHandler(reported, nil))}, dir, reported
 }
 
 func TestCustomFunctions(t *testing.T) {
@@ -71,15 +71,15 @@ func TestCustomFunctionsAreDescribed(t *testing.T) {
 }
 
 func TestCustomFunctionsDoNotReplaceBuiltInOnes(t *testing.T) {
-	h, dir, told := withProgram(t, "test.sh", "#!/bin/sh\n[ $1 != --describe ] || { echo '{\"functions\": {\"ping\": {}, \"more\": {}}}'; exit; }\necho '\"custom\"'\n")
+	h, dir, reported := withProgram(t, "test.sh", "#!/bin/sh\n[ $1 != --describe ] || { echo '{\"functions\": {\"ping\": {}, \"more\": {}}}'; exit; }\necho '\"custom\"'\n")
 	same(t, "test.ping", good(t, h, "test.ping", nil), true)
 	same(t, "test.more", good(t, h, "test.more", nil), "custom")
 	same(t, "list", len(good(t, h, "sys.list_functions", nil, "test.[mp]*").([]any)), 3)
 	server, _ := serving(t, nil)
 	h.Services, h.CacheDir = server.Services, server.CacheDir
 	good(t, h, "saltutil.sync_modules", nil)
-	if !strings.Contains(told.String(), "the built-in one takes precedence") || !strings.Contains(told.String(), "fun=test.ping program="+dir) || strings.Contains(told.String(), "test.more") {
-		t.Errorf("the log: %s", told)
+	if !strings.Contains(reported.String(), "the built-in one takes precedence") || !strings.Contains(reported.String(), "fun=test.ping program="+dir) || strings.Contains(reported.String(), "test.more") {
+		t.Errorf("the log: %s", reported)
 	}
 }
 

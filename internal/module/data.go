@@ -161,7 +161,7 @@ func readData(c *function.Call) (map[string]any, error) {
 	v, err := value.Decode(b)
 	all, ok := v.(map[string]any)
 	if err == nil && !ok {
-		err = errors.New("it is no dictionary")
+		err = errors.New("it is not a dictionary")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)

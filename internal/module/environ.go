@@ -98,7 +98,7 @@ func setVariable(key string, v any, falseUnsets bool) (any, error) {
 	case v == false:
 		text = ""
 	case err != nil:
-		return nil, function.Invalid("the value of %s is no text: %s", key, repr(v))
+		return nil, function.Invalid("the value of %s is not text: %s", key, repr(v))
 	}
 	return text, os.Setenv(key, text)
 }

@@ -684,7 +684,7 @@ func fileFind(ctx context.Context, c *function.Call, r *function.Caller) (any, e
 	if c.Has("exec") {
 		var err error
 		if command, err = splitCommand(c.String("exec")); err != nil || len(command) == 0 {
-			return nil, function.Invalid("exec=%q is no command", c.String("exec"))
+			return nil, function.Invalid("exec=%q is not a command", c.String("exec"))
 		}
 	}
 	found, err := findFiles(ctx, c)

@@ -569,7 +569,7 @@ func size(text string) (int64, error) {
 	}
 	v, err := strconv.ParseFloat(n, 64)
 	if err != nil || v < 0 {
-		return 0, function.Invalid("%q is no size: 500, 10k, +1m, -2g or 1m-10m", text)
+		return 0, function.Invalid("%q is not a size: 500, 10k, +1m, -2g or 1m-10m", text)
 	}
 	return int64(v * float64(int64(1)<<shift)), nil
 }
@@ -609,12 +609,12 @@ func fileAges(text string) (least, most float64, err error) {
 	for _, m := range regexp.MustCompile(`([0-9.]+)([wdhms]?)`).FindAllStringSubmatch(n, -1) {
 		v, err := strconv.ParseFloat(m[1], 64)
 		if err != nil {
-			return 0, 0, function.Invalid("%q is no age: 2d, 1h30m or -1w", text)
+			return 0, 0, function.Invalid("%q is not an age: 2d, 1h30m or -1w", text)
 		}
 		total += v * map[string]float64{"w": 7 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1, "": 86400}[m[2]]
 	}
 	if !regexp.MustCompile(`^([0-9.]+[wdhms]?)+$`).MatchString(n) {
-		return 0, 0, function.Invalid("%q is no age: 2d, 1h30m or -1w", text)
+		return 0, 0, function.Invalid("%q is not an age: 2d, 1h30m or -1w", text)
 	}
 	if newer {
 		return 0, total, nil

@@ -150,8 +150,8 @@ func TestFilesAreWeighed(t *testing.T) {
 		same(t, fmt.Sprint(tt.kwargs), good(t, nil, "file.find", tt.kwargs, dir), want)
 	}
 	same(t, "diskusage", good(t, nil, "file.diskusage", nil, dir), 10+3000+1<<20)
-	bad(t, nil, "file.find", "is no size", map[string]any{"size": "much"}, dir)
-	bad(t, nil, "file.find", "is no age", map[string]any{"mtime": "long ago"}, dir)
+	bad(t, nil, "file.find", "is not a size", map[string]any{"size": "much"}, dir)
+	bad(t, nil, "file.find", "is not an age", map[string]any{"mtime": "long ago"}, dir)
 	odd := filepath.Join(dir, "a $(touch ran); b")
 	if err := os.WriteFile(odd, []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestFilesAreWeighed(t *testing.T) {
 	if r := run(t, nil, "file.find", map[string]any{"name": "a *", "exec": "cat {}/x"}, dir); r.Retcode != 1 || !strings.Contains(fmt.Sprint(r.Return), "ot a directory") {
 		t.Errorf("a command that fails: %v, return code %d", r.Return, r.Retcode)
 	}
-	bad(t, nil, "file.find", "is no command", map[string]any{"exec": "'"}, dir)
+	bad(t, nil, "file.find", "is not a command", map[string]any{"exec": "'"}, dir)
 	bad(t, &function.Host{Config: map[string]any{"disable_modules": []any{"cmd"}}}, "file.find", "disable_modules has the module cmd", map[string]any{"exec": "id"}, dir)
 	lstat := good(t, nil, "file.lstat", nil, filepath.Join(dir, "middle")).(map[string]any)
 	same(t, "st_size", lstat["st_size"], 3000)

@@ -183,7 +183,7 @@ func copyFile(ctx context.Context, src, dst string) (err error) {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("copy %s: it is no regular file", src)
+		return fmt.Errorf("copy %s: it is not a regular file", src)
 	}
 	out, err := os.OpenFile(dst, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, info.Mode().Perm())
 	if err != nil {

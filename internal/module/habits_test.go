@@ -222,8 +222,8 @@ func TestSockets(t *testing.T) {
 		map[string]any{"count": "1", "hostname": "gate", "ip": "10.0.0.1", "ms1": "0.4", "ms2": "0.5", "ms3": "0.6"}, map[string]any{"count": "2", "hostname": "*", "ip": nil},
 	})
 	same(t, "dig", good(t, m, "network.dig", nil, "example.com"), "answer\n")
-	bad(t, m, "network.dig", "is no name", nil, "-f/etc/shadow")
-	bad(t, m, "network.dig", "is no name", nil, "@server")
+	bad(t, m, "network.dig", "is neither a name nor an address", nil, "-f/etc/shadow")
+	bad(t, m, "network.dig", "is neither a name nor an address", nil, "@server")
 }
 
 func TestMoreOfPackages(t *testing.T) {

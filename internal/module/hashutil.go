@@ -117,7 +117,7 @@ func hashDecode(_ context.Context, c *function.Call) (any, error) {
 func decodeBase64(s string) ([]byte, error) {
 	b, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(s), ""))
 	if err != nil {
-		return nil, function.Invalid("this is no base64: %v", err)
+		return nil, function.Invalid("this is not base64: %v", err)
 	}
 	return b, nil
 }

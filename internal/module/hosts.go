@@ -186,11 +186,11 @@ var hostsLock sync.Mutex
 // editHosts changes the names for the argument ip: all its lines are merged into one.
 func editHosts(c *function.Call, change func([]string) []string) (any, error) {
 	if _, err := netip.ParseAddr(c.String("ip")); err != nil {
-		return nil, function.Invalid("%q is no address", c.String("ip"))
+		return nil, function.Invalid("%q is not an address", c.String("ip"))
 	}
 	for _, name := range c.Words("alias") {
 		if strings.ContainsAny(name, "# \t\r\n") {
-			return nil, function.Invalid("%q is no name of a host", name)
+			return nil, function.Invalid("%q is not the name of a host", name)
 		}
 	}
 	hostsLock.Lock()

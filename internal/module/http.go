@@ -125,7 +125,7 @@ func askWeb(ctx context.Context, c *function.Call) (map[string]any, error) {
 func webRequest(ctx context.Context, c *function.Call) (*http.Request, error) {
 	address, err := url.Parse(c.String("url"))
 	if err != nil || address.Scheme != "http" && address.Scheme != "https" || address.Host == "" {
-		return nil, function.Invalid("%q is no address that begins with http:// or https://", c.String("url"))
+		return nil, function.Invalid("%q is not an address that begins with http:// or https://", c.String("url"))
 	}
 	if c.Has("params") {
 		query := address.Query()
@@ -213,7 +213,7 @@ func webAnswer(c *function.Call, answer *http.Response, body []byte) (map[string
 	case kind == "json", kind == "auto":
 		v, err := value.Decode(body)
 		if err != nil {
-			return nil, fmt.Errorf("the answer is no JSON: %w", err)
+			return nil, fmt.Errorf("the answer is not JSON: %w", err)
 		}
 		ret["dict"] = v
 	default:

@@ -76,7 +76,7 @@ func checkCallers(t *testing.T, name string) {
 	walk(file, false)
 }
 
-// harmless are the methods of these names that are no engine: programs are run, too.
+// harmless are the methods of these names that are not engines: programs are run, too.
 func harmless(sel *ast.SelectorExpr) bool {
 	id, ok := sel.X.(*ast.Ident)
 	return ok && sel.Sel.Name == "Run" && slices.Contains([]string{"p", "program", "cmd", "made"}, id.Name)

@@ -51,7 +51,7 @@ func TestEnviron(t *testing.T) {
 	if v := good(t, nil, "environ.items", nil).(map[string]any)["BRINE_TEST_A"]; v != "a" {
 		t.Errorf("items: %v", v)
 	}
-	bad(t, nil, "environ.setval", "is no text", nil, "X", []any{1})
+	bad(t, nil, "environ.setval", "is not text", nil, "X", []any{1})
 }
 
 func TestHosts(t *testing.T) {
@@ -72,8 +72,8 @@ func TestHosts(t *testing.T) {
 	same(t, "file", content(t, root+"/hosts"), "# the machine\n127.0.0.1\tlocalhost\t# first\n\n192.0.2.1\ta b c\n192.0.2.2\td\n")
 	good(t, h, "hosts.set_host", nil, "192.0.2.1", "only")
 	same(t, "get_alias", good(t, h, "hosts.get_alias", nil, "192.0.2.1"), []any{"only"})
-	bad(t, h, "hosts.add_host", "is no address", nil, "192.0.2", "x")
-	bad(t, h, "hosts.add_host", "is no name", nil, "192.0.2.1", "x\n192.0.2.66 y")
+	bad(t, h, "hosts.add_host", "is not an address", nil, "192.0.2", "x")
+	bad(t, h, "hosts.add_host", "is not the name of a host", nil, "192.0.2.1", "x\n192.0.2.66 y")
 }
 
 func TestHashutil(t *testing.T) {
@@ -89,7 +89,7 @@ func TestHashutil(t *testing.T) {
 	good(t, nil, "hashutil.base64_decodefile", nil, "Z2V0IHNhbHRlZA==", file)
 	same(t, "digest_file", good(t, nil, "hashutil.digest_file", nil, file), "2aacf29e92feaf528fb738bcf9d647ac")
 	same(t, "encodefile", good(t, nil, "hashutil.base64_encodefile", nil, file), "Z2V0IHNhbHRlZA==\n")
-	bad(t, nil, "hashutil.base64_b64decode", "is no base64", nil, "?")
+	bad(t, nil, "hashutil.base64_b64decode", "is not base64", nil, "?")
 	bad(t, nil, "hashutil.digest", "unknown hash type", nil, "x", "crc")
 }
 
@@ -160,7 +160,7 @@ func TestSysctl(t *testing.T) {
 	same(t, "persist", good(t, h, "sysctl.persist", nil, "kernel.x", "c"), "Updated")
 	same(t, "file", content(t, root+sysctlFile), "kernel.x = c\n")
 	for _, name := range []string{"../../etc/passwd", "/etc/passwd", "a=b"} {
-		bad(t, h, "sysctl.assign", "is no name of a parameter", nil, name, "x")
+		bad(t, h, "sysctl.assign", "is not the name of a parameter", nil, name, "x")
 	}
 	bad(t, h, "sysctl.assign", "no such file", nil, "no.such", "1")
 }
@@ -198,7 +198,7 @@ func TestMountPrograms(t *testing.T) {
 		"<shutdown><-r><+5>", "<shutdown><-h><now>", "<hostname><--><web2>")
 	same(t, "file", content(t, root+"/etc/hostname"), "web2\n")
 	bad(t, h, "system.reboot", "at_time is", nil, "-k")
-	bad(t, h, "system.set_computer_name", "is no name", nil, "-x")
+	bad(t, h, "system.set_computer_name", "is not the name of a machine", nil, "-x")
 	same(t, "reboot required", good(t, h, "system.get_reboot_required_witnessed", nil), false)
 }
 
@@ -231,7 +231,7 @@ func TestHTTP(t *testing.T) {
 	}
 	same(t, "status", good(t, nil, "http.query", with(map[string]any{"raise_error": false}), server.URL+"/no").(map[string]any)["status"], 418)
 	bad(t, nil, "http.query", "certificate", nil, server.URL)
-	bad(t, nil, "http.query", "is no address that begins with http", nil, "file:///etc/passwd")
+	bad(t, nil, "http.query", "is not an address that begins with http", nil, "file:///etc/passwd")
 	bad(t, nil, "http.wait_for_successful_query", "no success within 0.1 seconds", with(map[string]any{"wait_for": 0.1, "request_interval": 0.01}), server.URL+"/no")
 	good(t, nil, "http.wait_for_successful_query", with(nil), server.URL)
 }
@@ -324,10 +324,10 @@ func TestCron(t *testing.T) {
 	}
 	good(t, nil, "cron.set_job", nil, "root", "1", "1", "*", "*", "*", "/bin/new")
 	same(t, "what others wrote", content(t, tab), foreign+cronHead+"\n1 1 * * * /bin/new\n")
-	bad(t, nil, "cron.set_job", "is no time", nil, "root", "1;", "*", "*", "*", "*", "x")
+	bad(t, nil, "cron.set_job", "is not a time", nil, "root", "1;", "*", "*", "*", "*", "x")
 	bad(t, nil, "cron.set_job", "is one line", nil, "root", "1", "*", "*", "*", "*", "x\n* * * * * y")
-	bad(t, nil, "cron.set_special", "is no time", nil, "root", "@often", "x")
-	bad(t, nil, "cron.raw_cron", "is no user", nil, "-x")
+	bad(t, nil, "cron.set_special", "is not a time", nil, "root", "@often", "x")
+	bad(t, nil, "cron.raw_cron", "is not a user", nil, "-x")
 }
 
 func FuzzParseCron(f *testing.F) {

@@ -260,7 +260,7 @@ func TestNothingRiskyIsProposed(t *testing.T) {
 		"schedule.delete", "schedule.run_job", "service.stop", "shadow.lock_password", "system.reboot", "user.delete",
 	} {
 		if _, f := modules.Find(name); f == nil {
-			t.Errorf("%s is no function", name)
+			t.Errorf("%s is not a function", name)
 		}
 		if r := run(t, nil, name[:len(name)-1], nil); strings.Contains(fmt.Sprint(r.Return), name) {
 			t.Errorf("%s", r.Return)

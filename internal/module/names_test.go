@@ -25,11 +25,11 @@ func TestProcessNamesAreData(t *testing.T) {
 	c := exec.Command("./"+name, "60")
 	c.Args[0] = "-x; touch d; $(touch e)"
 	if err := c.Start(); err != nil {
-		t.Skip("/bin/sleep is no program of its own here: ", err)
+		t.Skip("/bin/sleep is not a program of its own here: ", err)
 	}
 	defer func() { _ = c.Process.Kill(); _ = c.Wait() }()
 	pid := int64(c.Process.Pid)
-	told := false
+	reported := false
 	for function, args := range map[string][]any{
 		"ps.top": nil, "ps.get_pid_list": nil, "ps.proc_info": {pid}, "ps.pgrep": {name}, "status.pid": {name}, "status.procs": nil, "status.all_status": nil,
 	} {
@@ -38,10 +38,10 @@ func TestProcessNamesAreData(t *testing.T) {
 		}
 		got := run(t, nil, function, nil, args...)
 		if s := asText(got.Return); strings.Contains(s, "touch") || strings.Contains(s, strconv.Itoa(int(pid))) {
-			told = true
+			reported = true
 		}
 	}
-	if !told {
+	if !reported {
 		t.Error("no function tells of the process: the test looks at nothing")
 	}
 	entries, err := os.ReadDir(dir)

@@ -99,7 +99,7 @@ func netstat(_ context.Context, c *function.Call) (any, error) {
 func hostArgument(c *function.Call) (string, error) {
 	host := c.String("host")
 	if !regexp.MustCompile(`^[0-9A-Za-z_:][0-9A-Za-z_.:%-]*$`).MatchString(host) {
-		return "", function.Invalid("%q is no name and no address", host)
+		return "", function.Invalid("%q is neither a name nor an address", host)
 	}
 	return host, nil
 }

@@ -47,7 +47,7 @@ func aptEntry(text string) (aptRepo, error) {
 	r, ok := aptLine(text)
 	bad := slices.ContainsFunc(r.comps, func(s string) bool { return strings.ContainsAny(s, ":[]") })
 	if !ok || bad || r.note != "" || strings.ContainsAny(text, "\n\r") {
-		return r, function.Invalid("%q is no repository of apt, which is written as in its files: deb http://deb.debian.org/debian stable main", text)
+		return r, function.Invalid("%q is not a repository of apt, which is written as in its files: deb http://deb.debian.org/debian stable main", text)
 	}
 	return r, nil
 }
@@ -168,7 +168,7 @@ func aptChange(c *function.Call, want aptRepo) (func(aptRepo) aptRepo, error) {
 	comps, architectures := c.Words("comps"), c.Words("architectures")
 	for _, word := range append(slices.Clone(comps), architectures...) {
 		if strings.ContainsAny(word, " \t#:,[]") {
-			return nil, function.Invalid("%q is no component and no architecture", word)
+			return nil, function.Invalid("%q is neither a component nor an architecture", word)
 		}
 	}
 	if key := c.String("signedby"); strings.ContainsAny(key, " #,[]") {

@@ -173,7 +173,7 @@ func checkRepoArguments(c *function.Call, m *packager) error {
 	}
 	for _, p := range others {
 		if c.Has(p.Name) {
-			return function.Invalid("%s is no setting of a repository of %s", p.Name, m.name)
+			return function.Invalid("%s is not a setting of a repository of %s", p.Name, m.name)
 		}
 	}
 	if c.Has("enabled") && c.Has("disabled") {

@@ -74,8 +74,8 @@ func TestRepositoriesOfAptAreRemoved(t *testing.T) {
 	bad(t, m, "pkg.del_repo", "there is no repository", off, "deb http://nosuch.example.com stable")
 }
 
-// Nothing but an entry of a repository is written, and to no file but one of the manager's.
-func TestRepositoriesAreNothingElse(t *testing.T) {
+// Only entries of a repository are written, and only to files of the package manager.
+func TestOnlyRepositoryEntriesAreWritten(t *testing.T) {
 	m := aptWithRepos(t)
 	const repo = "deb http://evil.example.com stable main"
 	for name, c := range map[string]struct {
@@ -127,9 +127,9 @@ func TestRepositoriesOfDnf(t *testing.T) {
 		t.Errorf("the file of nothing is there: %v", err)
 	}
 	bad(t, m, "pkg.mod_repo", "a new one has a baseurl", nil, "nosuch")
-	bad(t, m, "pkg.mod_repo", "is no name of a repository", map[string]any{"baseurl": "http://x"}, "../cron.d/x")
+	bad(t, m, "pkg.mod_repo", "is not the name of a repository", map[string]any{"baseurl": "http://x"}, "../cron.d/x")
 	bad(t, m, "pkg.mod_repo", "line break", map[string]any{"baseurl": "http://x\n[other]"}, "base")
-	bad(t, m, "pkg.mod_repo", "no setting of a repository of dnf", map[string]any{"comps": "main"}, "base")
+	bad(t, m, "pkg.mod_repo", "not a setting of a repository of dnf", map[string]any{"comps": "main"}, "base")
 	bad(t, m, "pkg.del_repo", "there is no repository", nil, "nosuch")
 	wantCalls(t, "dnf looks by itself")
 }

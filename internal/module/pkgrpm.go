@@ -66,7 +66,7 @@ func rpmRepos(f repoFile) map[string]any {
 func modRPM(c *function.Call, m *packager, files []repoFile) (any, error) {
 	name := c.String("repo")
 	if !isRepoWord(name) {
-		return nil, function.Invalid("%q is no name of a repository of %s", name, m.name)
+		return nil, function.Invalid("%q is not the name of a repository of %s", name, m.name)
 	}
 	place, err := newRepoFile(c, m, repoDirs[m.name].dir+"/"+name+repoDirs[m.name].suffix)
 	if err != nil {

@@ -137,8 +137,8 @@ func TestSaltutilAsksTheMaster(t *testing.T) {
 	}
 }
 
-// What a peer returned is below its id, whatever it is, and nothing else is.
-func TestNobodyPassesForSilent(t *testing.T) {
+// Below the id of a peer is what it returned, whatever that is, and nothing else.
+func TestPeersThatDidNotAnswerAreListedApart(t *testing.T) {
 	text := "Minion did not return. [no response]"
 	answers := []function.Answer{
 		{JID: "1", ID: "liar", Returned: true, Return: text, Retcode: int64(0)},

@@ -35,7 +35,7 @@ def who(greeting="hello"):
 
     CLI Example: salt '*' tools.who
     """
-    print("this is no answer")
+    print("this is not an answer")
     log.warning("nor is this")
     return "%s %s of %s" % (greeting, __opts__["id"], __grains__["os"])
 

@@ -107,7 +107,7 @@ func (a *authorized) read() (string, error) {
 		return "", err
 	}
 	if !info.Mode().IsRegular() || owner != a.user.uid {
-		return "", fmt.Errorf("%s is no file of %s", filepath.Join(a.user.home, a.name), a.user.name)
+		return "", fmt.Errorf("%s is not a file of %s", filepath.Join(a.user.home, a.name), a.user.name)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
 	if len(text) > maxKeyFile {
@@ -259,7 +259,7 @@ func sshSetKey(ctx context.Context, c *function.Call) (any, error) {
 	}
 	k := publicKey{options: options, enc: c.String("enc"), key: c.String("key"), comment: c.String("comment")}
 	if back, ok := parsePublicKey(k.line()); !ok || back.key != k.key || back.comment != k.comment || !slices.Equal(back.options, k.options) || strings.ContainsAny(strings.TrimSuffix(k.line(), "\n"), "\r\n") {
-		return nil, function.Invalid("this is no key of the kind %s, or its comment or options cannot stand in a line", k.enc)
+		return nil, function.Invalid("this is not a key of the kind %s, or its comment or options cannot stand in a line", k.enc)
 	}
 	a, err := openAuthorized(ctx, c)
 	if err != nil {

@@ -85,7 +85,7 @@ func parameterFile(c *function.Call) (string, error) {
 		name = strings.ReplaceAll(name, ".", "/")
 	}
 	if !filepath.IsLocal(name) || strings.ContainsAny(name, "\x00\n=") {
-		return "", function.Invalid("%q is no name of a parameter of the kernel", c.String("name"))
+		return "", function.Invalid("%q is not the name of a parameter of the kernel", c.String("name"))
 	}
 	return filepath.Join(c.Host.Path("/proc/sys"), name), nil
 }

@@ -100,7 +100,7 @@ func shutdownMachine(ctx context.Context, c *function.Call, how string) (any, er
 func setComputerName(ctx context.Context, c *function.Call) (any, error) {
 	name := c.String("hostname")
 	if !hostName().MatchString(name) {
-		return nil, function.Invalid("%q is no name of a machine", name)
+		return nil, function.Invalid("%q is not the name of a machine", name)
 	}
 	if systemdRuns(c) && which("hostnamectl") != nil {
 		return toolDone(ctx, "hostnamectl", "set-hostname", "--", name)
@@ -122,7 +122,7 @@ func setSystemTime(ctx context.Context, c *function.Call) (any, error) {
 	}
 	when, err := time.ParseInLocation(time.DateTime, c.String("newdatetime"), location)
 	if err != nil {
-		return nil, function.Invalid("%q is no date and time such as 2026-11-21 15:04:05", c.String("newdatetime"))
+		return nil, function.Invalid("%q is not a date and time such as 2026-11-21 15:04:05", c.String("newdatetime"))
 	}
 	return toolDone(ctx, "date", "-u", "-s", when.UTC().Format(time.DateTime))
 }

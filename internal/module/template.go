@@ -231,7 +231,7 @@ func stateOf(name string) (managed, error) {
 		return managed{}, err
 	}
 	if !info.Mode().IsRegular() {
-		return managed{}, function.Invalid("%s is no regular file", name)
+		return managed{}, function.Invalid("%s is not a regular file", name)
 	}
 	stat, err := posix.StatOf(info)
 	if err != nil {

@@ -159,7 +159,7 @@ const maxCertificates = 1000
 func eachPEM(c *function.Call, f func(path, text string)) error {
 	paths, err := filepath.Glob(c.String("glob_path"))
 	if err != nil {
-		return function.Invalid("%q is no glob", c.String("glob_path"))
+		return function.Invalid("%q is not a glob", c.String("glob_path"))
 	}
 	if len(paths) > maxCertificates {
 		return function.Invalid("%d files match, %d may", len(paths), maxCertificates)

@@ -51,9 +51,9 @@ func unreachable() Options {
 	return Options{Dial: func(context.Context) (*client.Conn, error) { return nil, errors.New("away") }, Log: slog.New(slog.DiscardHandler), MaxBody: 1 << 20, AppPath: "/app", Sessions: true}
 }
 
-// TestWhoIsTooSlowIsEnded: a client that does not send its headers, asks for nothing more, or
-// does not take its answer, has its connection closed after the time for it.
-func TestWhoIsTooSlowIsEnded(t *testing.T) {
+// A client that does not send its headers, sends no further request, or does not read its answer,
+// is disconnected after the time limit for it.
+func TestSlowHTTPClientsAreDisconnected(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.html")
 	if err := os.WriteFile(page, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -134,9 +134,9 @@ func TestAStreamIsNotWrittenForEver(t *testing.T) {
 	})
 }
 
-// TestWhoReadsTooSlowlyIsLeftBehind: a reader of events that takes nothing is ended by number
-// and by bytes, and the others hear on.
-func TestWhoReadsTooSlowlyIsLeftBehind(t *testing.T) {
+// A reader of events that reads nothing is disconnected by number and by bytes, and the others go
+// on.
+func TestSlowReadersOfEventsAreDisconnected(t *testing.T) {
 	for name, test := range map[string]struct{ size, fit int }{"small events": {10, maxWaiting}, "large events": {1 << 20, maxWaitingBytes >> 20}} {
 		t.Run(name, func(t *testing.T) {
 			f := &feed{readers: map[*reader]bool{}}

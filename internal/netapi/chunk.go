@@ -184,7 +184,7 @@ func (c *chunk) readNumbers(m map[string]any) error {
 	case int64:
 		q.Batch = strconv.FormatInt(v, 10)
 	default:
-		return problem(http.StatusBadRequest, "batch is no number.")
+		return problem(http.StatusBadRequest, "batch is not a number.")
 	}
 	if c.client == "local_batch" && q.Batch == "" {
 		q.Batch = "100%"
@@ -216,13 +216,13 @@ func number(m map[string]any, key string) (float64, error) {
 	case string:
 		var err error
 		if f, err = strconv.ParseFloat(strings.TrimSpace(v), 64); err != nil {
-			return 0, problem(http.StatusBadRequest, "%s is no number.", key)
+			return 0, problem(http.StatusBadRequest, "%s is not a number.", key)
 		}
 	default:
-		return 0, problem(http.StatusBadRequest, "%s is no number.", key)
+		return 0, problem(http.StatusBadRequest, "%s is not a number.", key)
 	}
 	if math.IsNaN(f) || f < 0 || f > 1e9 {
-		return 0, problem(http.StatusBadRequest, "%s is no number above zero.", key)
+		return 0, problem(http.StatusBadRequest, "%s is not a number above zero.", key)
 	}
 	return f, nil
 }

@@ -325,7 +325,7 @@ func (r *request) listen() (q client.ListenOptions, marked bool, err error) {
 	if last != "" {
 		seq, err := strconv.ParseUint(last, 10, 64)
 		if err != nil || seq == math.MaxUint64 { // no event can follow
-			return q, false, problem(http.StatusBadRequest, "Last-Event-ID is no sequence.")
+			return q, false, problem(http.StatusBadRequest, "Last-Event-ID is not a sequence.")
 		}
 		q.Since, q.FromSeq, q.Resume = time.Time{}, seq+1, q.Durable != ""
 	}
@@ -344,7 +344,7 @@ func since(text string, now time.Time) (moment time.Time, seq uint64, err error)
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, 0, nil
 	}
-	return time.Time{}, 0, problem(http.StatusBadRequest, "since is no time span, no moment and no sequence.")
+	return time.Time{}, 0, problem(http.StatusBadRequest, "since is not a time span, a moment or a sequence.")
 }
 
 // sse writes server-sent events.

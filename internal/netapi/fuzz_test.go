@@ -213,10 +213,10 @@ func FuzzEvents(f *testing.F) {
 		if !whole || len(lines) != 2 || !strings.HasPrefix(lines[0], "tag: ") {
 			t.Fatalf("one event is %q", w.Body)
 		}
-		told, ok := strings.CutPrefix(lines[1], "data: ")
-		v, err := value.Decode([]byte(told))
+		reported, ok := strings.CutPrefix(lines[1], "data: ")
+		v, err := value.Decode([]byte(reported))
 		if m, is := v.(map[string]any); !ok || err != nil || !is || len(m) != 2 {
-			t.Errorf("the data of one event are %q: %v", told, err)
+			t.Errorf("the data of one event are %q: %v", reported, err)
 		}
 	})
 }

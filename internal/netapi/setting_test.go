@@ -429,7 +429,7 @@ func TestAsAUserOfItsOwn(t *testing.T) {
 			t.Skipf("skipped: %v", err)
 		}
 	}
-	door, stranger := newAccount(t, 1), newAccount(t, 2)
+	door, unknown := newAccount(t, 1), newAccount(t, 2)
 	s := startMaster(t, "api_user: [salt-api, 'client:door']", "api_user: "+door.name, "event_acl:\n", "event_acl:\n  "+door.name+": {fire: salt/netapi/hook/open/*}\n")
 	root := (&issuer{t: t}).issue("root", true)
 	own := root.issue("own", false)
@@ -480,5 +480,5 @@ func TestAsAUserOfItsOwn(t *testing.T) {
 			t.Errorf("the user itself, %v: %v\n%s", args, err, out)
 		}
 	}
-	serve(stranger).want("a login over a user whom api_user does not name", http.StatusUnauthorized, "/login", adminLogin)
+	serve(unknown).want("a login over a user whom api_user does not name", http.StatusUnauthorized, "/login", adminLogin)
 }

@@ -49,7 +49,7 @@ func TestCapacityIsGivenInOrder(t *testing.T) {
 	}
 }
 
-func TestCapacityOfWhoGivesUp(t *testing.T) {
+func TestCapacityIsReturnedWhenARequestIsCancelled(t *testing.T) {
 	r := newCapacity()
 	all := r.ask(capacityBytes)
 	waiting, next := r.ask(5), r.ask(7)
@@ -72,7 +72,7 @@ func TestCapacityIsUsedOnce(t *testing.T) {
 	}
 	r.stored("web1")
 	r.stored("web1")
-	r.stored("stranger")
+	r.stored("unknown")
 	select {
 	case <-second.used:
 	default:
@@ -107,9 +107,9 @@ func TestCapacityIsNeverOverdrawn(t *testing.T) {
 	}
 }
 
-// One minion that asks for all there is, again and again, and sends nothing, keeps another
-// waiting for seconds only.
-func TestCapacityIsKeptFromNobody(t *testing.T) {
+// A minion that asks for all the capacity again and again, and sends nothing, delays another one
+// by seconds at most.
+func TestOneMinionCannotHoldAllCapacity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newCapacity()
 		var all sync.WaitGroup

@@ -42,7 +42,7 @@ type ReceiverOptions struct {
 	Journal      *journal.Journal
 	Returns      Returns
 	TagSpaces    TagSpaces
-	MaxEventSize int64 // bytes of the data of one event; 0 is no limit
+	MaxEventSize int64 // bytes of the data of one event; 0 means no limit
 	// Durable returns when stored messages are on the disk: only then the minion gets an
 	// answer, after which it removes its copy.
 	Durable func() error

@@ -95,10 +95,9 @@ func openBox(t *testing.T, dir string, m Master) (b *Box, store *failing, stop f
 	return b, store, stop
 }
 
-// What was stored, though its sender was told that it may not be, and was delivered, is known
-// when they send it again: whatever became of the store meanwhile, which knows only
-// what it still has.
-func TestWhatWasInDoubtIsNotSentTwice(t *testing.T) {
+// A message whose sender was informed that it may not be stored, but that was delivered, is
+// recognised when it is sent again, whatever has happened to the store meanwhile.
+func TestADeliveredMessageIsNotSentTwice(t *testing.T) {
 	t.Parallel()
 	dir, master := t.TempDir(), &taking{map[string]int{}}
 	b, store, stop := openBox(t, dir, master)

@@ -286,7 +286,7 @@ func FuzzFormat(f *testing.F) {
 				t.Fatalf("%s of %s: %v", name, b, err)
 			}
 			if strings.HasPrefix(name, "json") && !json.Valid([]byte(text)) {
-				t.Errorf("%s of %s is no JSON: %s", name, b, text)
+				t.Errorf("%s of %s is not JSON: %s", name, b, text)
 			}
 			if !opt.Color && steers(text) {
 				t.Errorf("%s of %s steers the terminal: %q", name, b, text)

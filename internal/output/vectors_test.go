@@ -37,7 +37,7 @@ var differences = map[string][]string{
 	"json has no NaN and no infinity, so they are text and the document is valid": {"0085", "0092", "0854"},
 	"an indent is a number, also if the configuration has it as text":             {"0839", "0840"},
 	"an unknown outputter is an error":                                            {"0804", "0820"},
-	"table shows what is no table as nested does, instead of blank lines":         {"0812"},
+	"table shows what is not a table as nested does, instead of blank lines":      {"0812"},
 }
 
 func TestVectors(t *testing.T) {

@@ -64,13 +64,13 @@ func TestOnlyDifferencesAreKept(t *testing.T) {
 	if got := s.Entries(); !reflect.DeepEqual(got, want) {
 		t.Errorf("in force are %v, want %v", got, want)
 	}
-	var told []string
+	var reported []string
 	s.TellShadowed(func(name, configuredAt, changes string) {
-		told = append(told, name+" "+strings.TrimPrefix(configuredAt, dir)+" "+strings.TrimPrefix(changes, dir))
+		reported = append(reported, name+" "+strings.TrimPrefix(configuredAt, dir)+" "+strings.TrimPrefix(changes, dir))
 	})
-	slices.Sort(told)
-	if want := []string{"a /minion:1 /minion.d/_schedule.conf", "b /minion:2 /minion.d/_schedule.conf"}; !slices.Equal(told, want) {
-		t.Errorf("shadowed are %q, want %q", told, want)
+	slices.Sort(reported)
+	if want := []string{"a /minion:1 /minion.d/_schedule.conf", "b /minion:2 /minion.d/_schedule.conf"}; !slices.Equal(reported, want) {
+		t.Errorf("shadowed are %q, want %q", reported, want)
 	}
 	origins := s.Origins(s.Entries())
 	if o := origins["c"]; o.Place != filepath.Join(dir, "minion")+":3" || o.Configured.V != nil {
@@ -97,8 +97,8 @@ func TestOnlyDifferencesAreKept(t *testing.T) {
 	}
 }
 
-// TestAMistakeInTheFileIsToldWithItsPlace and is not a reason to drop what functions changed.
-func TestAMistakeInTheFileIsToldWithItsPlace(t *testing.T) {
+// TestAMistakeInTheFileIsReportedWithItsLine and is not a reason to drop what functions changed.
+func TestAMistakeInTheFileIsReportedWithItsLine(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "minion.d", "_schedule.conf")
 	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {

@@ -106,9 +106,9 @@ func TestAJobOfAPeer(t *testing.T) {
 	}
 }
 
-// TestWhatTheMasterRefuses is an error that package function knows, in the words of the
-// master; so is a master that ends in the middle of an answer.
-func TestWhatTheMasterRefuses(t *testing.T) {
+// A refusal of the master is an error of package function with the text of the master; so is a
+// master that ends in the middle of an answer.
+func TestRefusalsOfTheMasterKeepTheirText(t *testing.T) {
 	for code, want := range map[rpc.Code]error{rpc.Denied: function.ErrRefused, rpc.NoMatch: function.ErrNoMatch, rpc.Unavailable: function.ErrUnavailable} {
 		c := client(t, protocol.OpPublish, func(ctx context.Context, r *rpc.Request) error {
 			if code == rpc.Unavailable {

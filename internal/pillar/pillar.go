@@ -230,7 +230,7 @@ func (c *compiler) find(env, name string) (path string, doc *yaml.Node, err erro
 	parts := strings.Split(name, ".")
 	for _, p := range parts {
 		if p == "" || strings.ContainsAny(p, "/\\\x00") {
-			return "", nil, fmt.Errorf("%q is no name of a pillar file", name)
+			return "", nil, fmt.Errorf("%q is not the name of a pillar file", name)
 		}
 	}
 	rel := filepath.Join(parts...)
@@ -264,7 +264,7 @@ func read(dir, file string) ([]byte, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(err, fmt.Errorf("%s is no regular file", filepath.Join(dir, file)))
+		return nil, errors.Join(err, fmt.Errorf("%s is not a regular file", filepath.Join(dir, file)))
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if len(text) > maxFile {

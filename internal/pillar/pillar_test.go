@@ -169,14 +169,14 @@ func TestTemplates(t *testing.T) {
 // top file.
 func TestGrainsIncludeNothing(t *testing.T) {
 	const grain = "x\ninclude: [secret]"
-	told := target.Facts{ID: "web1", Grains: map[string]any{"motd": grain}}
+	reported := target.Facts{ID: "web1", Grains: map[string]any{"motd": grain}}
 	render := func(text string, id salt.MinionID, grains map[string]any) (string, error) {
 		motd, _ := grains["motd"].(string)
 		return strings.NewReplacer("{{ motd }}", motd, "{{ id }}", string(id), "{% if x %}", "", "{% endif %}", "").Replace(text), nil
 	}
 	compile := func(top, text string) (map[string]any, error) {
 		dir := tree(t, map[string]string{"top.sls": top, "a.sls": text, "secret.sls": "password: s3cret\n", "web1.sls": "own: 1\n"})
-		return Compile(told, Options{Roots: map[string][]string{"base": {dir}}, Render: render})
+		return Compile(reported, Options{Roots: map[string][]string{"base": {dir}}, Render: render})
 	}
 	const all = "base:\n  '*': [a]\n"
 	for text, want := range map[string]string{

@@ -318,7 +318,7 @@ func TestMasterKeySignaturesOfSalt(t *testing.T) {
 		count.Count(documented.Verdict(err == nil, c.Salt))
 	}
 	for id := range differs {
-		t.Errorf("%s is listed as different, and is no case", id)
+		t.Errorf("%s is listed as different, and is not a case", id)
 	}
 	count.Stands(t, "signatures of keys")
 }

@@ -272,7 +272,7 @@ func TestVanishedFilesAndDirectories(t *testing.T) {
 	}
 }
 
-func TestRefusalBeatsAcceptance(t *testing.T) {
+func TestRejectionWinsOverAcceptance(t *testing.T) {
 	s, key := newStore(t), newKey(t).Public()
 	submit(t, s, "web1", key, Pending)
 	must(t, s.Accept(entryOf("web1", Pending, key)))
@@ -340,8 +340,8 @@ func TestOpenExistingStore(t *testing.T) {
 	}
 }
 
-// knock is a minion that connects from host.
-func knock(s *Store, id string, key PublicKey, host string) (State, error) {
+// connectFrom is a minion that connects from host.
+func connectFrom(s *Store, id string, key PublicKey, host string) (State, error) {
 	state, _, err := s.SubmitFrom(Submission{ID: salt.MinionID(id), Key: key, Host: host, Here: func(k PublicKey) bool { return k == connected }})
 	return state, err
 }
@@ -363,7 +363,7 @@ func TestWaitingKeysAreBounded(t *testing.T) {
 	wait := func(id, host string) PublicKey {
 		t.Helper()
 		key := newKey(t).Public()
-		if state, err := knock(s, id, key, host); err != nil || state != Pending {
+		if state, err := connectFrom(s, id, key, host); err != nil || state != Pending {
 			t.Fatalf("%s: %v, %v", id, state, err)
 		}
 		return key
@@ -377,7 +377,7 @@ func TestWaitingKeysAreBounded(t *testing.T) {
 		t.Errorf("gave way beside one host's flood: %s", got)
 	}
 	gone = nil
-	if state, err := knock(s, "eve6", eves[6], "192.0.2.66"); state != Pending || err != nil { // it is seen
+	if state, err := connectFrom(s, "eve6", eves[6], "192.0.2.66"); state != Pending || err != nil { // it is seen
 		t.Fatal(state, err)
 	}
 	wait("fleet2", "192.0.2.1")
@@ -400,7 +400,7 @@ func TestWaitingKeysAreBounded(t *testing.T) {
 			s.waiting.sync(id, nil)
 		}
 	}
-	if state, err := knock(s, "fleet9", newKey(t).Public(), "192.0.2.9"); state != Denied || !errors.Is(err, ErrFull) {
+	if state, err := connectFrom(s, "fleet9", newKey(t).Public(), "192.0.2.9"); state != Denied || !errors.Is(err, ErrFull) {
 		t.Errorf("nobody can give way: %v, %v; want denied, ErrFull", state, err)
 	}
 }

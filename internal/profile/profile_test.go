@@ -44,9 +44,9 @@ func TestNoProfile(t *testing.T) {
 	}
 }
 
-// TestNobodyWaits: who comes while the processor is watched is told so, and who goes away
-// leaves it to the next one.
-func TestNobodyWaits(t *testing.T) {
+// A profile that is asked for while another one is taken is refused with the reason, and one that
+// is cancelled makes the next one possible.
+func TestASecondProfileIsRefusedAtOnce(t *testing.T) {
 	if err := pprof.StartCPUProfile(io.Discard); err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func (f Fire) AppendBinary(b []byte) ([]byte, error) {
 			continue
 		}
 		if bytes.IndexByte(e.Data, '\n') >= 0 && !json.Valid(e.Data) {
-			return nil, fmt.Errorf("the data of event %q is no JSON", e.Tag)
+			return nil, fmt.Errorf("the data of event %q is not JSON", e.Tag)
 		}
 		b = append(event.Event{Tag: e.Tag, Data: e.Data}.Append(b), '\n')
 	}

@@ -287,7 +287,7 @@ type Confirm struct {
 type Dead struct {
 	Do     DeadAction  `json:"do"`
 	Name   string      `json:"name,omitempty"` // of the handler; "" for all
-	Seq    uint64      `json:"seq,omitempty"`  // one letter; 0 is all
+	Seq    uint64      `json:"seq,omitempty"`  // one dead letter; 0 means all
 	Letter *DeadLetter `json:"letter,omitempty"`
 }
 
@@ -324,7 +324,7 @@ type Stat struct {
 	MaxEvent  int64          `json:"max_event"` // bytes of data
 	Listeners []ListenerStat `json:"listeners"`
 	Positions []PositionStat `json:"positions"`
-	Dead      int            `json:"dead"` // letters
+	Dead      int            `json:"dead"` // dead letters
 	Mirrors   []MirrorStat   `json:"mirrors,omitempty"`
 }
 

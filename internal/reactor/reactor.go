@@ -156,7 +156,7 @@ func (p *parser) add(r *Rule, n *yaml.Node) (err error) {
 		return salt.WithHint(p.errorf(n, "there is a handler with the name %q already, in %s", r.Name, p.setting.Where(first)), "give one of them another name: {run: FILE, name: NAME}")
 	}
 	if event.CheckTag(r.Name) != nil || len(r.Name) > maxName {
-		return p.errorf(n, "%q is no name of a handler: it has 1 to %d bytes and no control characters", r.Name, maxName)
+		return p.errorf(n, "%q is not the name of a handler: it has 1 to %d bytes and no control characters", r.Name, maxName)
 	}
 	p.names[r.Name] = n
 	if r.tags, err = event.NewMatcher(event.Fnmatch, []string{r.Tag}); err != nil {

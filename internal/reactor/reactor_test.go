@@ -119,7 +119,7 @@ func TestMistakes(t *testing.T) {
 		{"a bad target", "  a: reactor/j.yaml\n", "function: test.ping\ntarget: '['\ntgt_type: pcre\n", "target: "},
 		{"a kind for ids", "  a: reactor/j.yaml\n", "function: test.ping\ntarget: {event: .from}\ntgt_type: glob\n", ""},
 		{"another kind for ids", "  a: reactor/j.yaml\n", "function: test.ping\ntarget: {event: .from}\ntgt_type: compound\n", "tgt_type is not for it"},
-		{"args are no list", "  a: reactor/j.yaml\n", good + "args: x\n", "j.yaml:3: args: a list is wanted"},
+		{"args are not a list", "  a: reactor/j.yaml\n", good + "args: x\n", "j.yaml:3: args: a list is wanted"},
 		{"a command of an event", "  a: reactor/j.yaml\n", "target: x\nfunction: cmd.run\nargs: [{event: .data.x}]\n", "must not come from an event"},
 		{"by keyword", "  a: reactor/j.yaml\n", "target: x\nfunction: cmd.run\nkwargs: {cmd: {event: .data.x}}\n", "must not come from an event"},
 		{"a first word of an event", "  a: reactor/j.yaml\n", "target: x\nfunction: cmd.run\nargs: [[{event: .data.x}, a]]\n", "must not come from an event"},

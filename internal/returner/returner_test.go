@@ -69,7 +69,7 @@ func TestOpen(t *testing.T) {
 		"not its tag":     {[]string{"master_bus"}, Options{Tag: "salt/job/x"}, "belongs to the master", 0},
 		"unknown":         {[]string{"local", "redis"}, Options{}, `there is no such returner: "redis"`, 0},
 		"not all of them": {[]string{"master"}, Options{}, `there is no such returner: "master"`, 0},
-		"bad setting":     {[]string{"http"}, Options{}, "no address of a webhook", 0},
+		"bad setting":     {[]string{"http"}, Options{}, "not the address of a webhook", 0},
 	} {
 		s, err := Open(row.names, row.o, h)
 		if len(s.ready) != row.n || (err == nil) != (row.want == "") || err != nil && (!strings.Contains(err.Error(), row.want) || salt.Hint(err) == "") {

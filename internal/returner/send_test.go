@@ -120,8 +120,8 @@ func TestADatabaseThatDoesNotTakeIt(t *testing.T) {
 	}
 }
 
-// mailServer takes one letter.
-func mailServer(t *testing.T) (port string, letters <-chan string) {
+// mailServer takes one mail.
+func mailServer(t *testing.T) (port string, mails <-chan string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -137,7 +137,7 @@ func mailServer(t *testing.T) (port string, letters <-chan string) {
 		defer conn.Close()
 		fmt.Fprint(conn, "220 test\r\n")
 		r := bufio.NewReader(conn)
-		var letter strings.Builder
+		var written strings.Builder
 		for inData := false; ; {
 			line, err := r.ReadString('\n')
 			if err != nil {
@@ -146,10 +146,10 @@ func mailServer(t *testing.T) (port string, letters <-chan string) {
 			switch {
 			case inData && line == ".\r\n":
 				inData = false
-				got <- letter.String()
+				got <- written.String()
 				fmt.Fprint(conn, "250 ok\r\n")
 			case inData:
-				letter.WriteString(line)
+				written.WriteString(line)
 			case strings.HasPrefix(line, "DATA"):
 				inData = true
 				fmt.Fprint(conn, "354 go on\r\n")
@@ -169,7 +169,7 @@ func mailServer(t *testing.T) (port string, letters <-chan string) {
 }
 
 func TestSMTP(t *testing.T) {
-	port, letters := mailServer(t)
+	port, mails := mailServer(t)
 	config := map[string]any{"smtp.host": "127.0.0.1", "smtp.port": port, "smtp.from": "salt@example.com", "smtp.to": "me@example.com, You <you@example.com>", "smtp.subject": "{fun}\r\nBcc: x on {id}"}
 	send, err := openSMTP(host(t, config), Options{})
 	if err != nil {
@@ -178,7 +178,7 @@ func TestSMTP(t *testing.T) {
 	if err := send(t.Context(), sample); err != nil {
 		t.Fatal(err)
 	}
-	m, err := mail.ReadMessage(strings.NewReader(<-letters))
+	m, err := mail.ReadMessage(strings.NewReader(<-mails))
 	if err != nil {
 		t.Fatal(err)
 	}

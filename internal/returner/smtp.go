@@ -37,16 +37,16 @@ func openSMTP(h *Host, _ Options) (sender, error) {
 	m.secure = h.setting("", "smtp.tls") == "True" || m.user != ""
 	var err error
 	if m.from, err = mail.ParseAddress(h.setting("", "smtp.from")); err != nil {
-		return nil, salt.WithHint(fmt.Errorf("the sender is no address: %w", err), "set smtp.from in the minion's configuration")
+		return nil, salt.WithHint(fmt.Errorf("the sender is not an address: %w", err), "set smtp.from in the minion's configuration")
 	}
 	if m.to, err = mail.ParseAddressList(h.setting("", "smtp.to")); err != nil {
-		return nil, salt.WithHint(fmt.Errorf("the recipients are no addresses: %w", err), "set smtp.to in the minion's configuration, with commas between several")
+		return nil, salt.WithHint(fmt.Errorf("the recipients are not addresses: %w", err), "set smtp.to in the minion's configuration, with commas between several")
 	}
 	return m.send, nil
 }
 
 func (m *mailer) send(ctx context.Context, r Return) error {
-	text, err := m.letter(r)
+	text, err := m.message(r)
 	if err != nil {
 		return err
 	}
@@ -116,9 +116,9 @@ func (m *mailer) hand(c *smtp.Client, text []byte) error {
 	return c.Quit()
 }
 
-// letter writes the mail. The return of a function is only in the body, where it cannot be mistaken
+// message writes the mail. The return of a function is only in the body, where it cannot be mistaken
 // for a header.
-func (m *mailer) letter(r Return) ([]byte, error) {
+func (m *mailer) message(r Return) ([]byte, error) {
 	encoded, err := value.Encode(r.Data())
 	if err != nil {
 		return nil, err

@@ -55,7 +55,7 @@ var table = []*Returner{
 	},
 	{
 		Name: "smtp",
-		Doc:  "Send each return as a letter: smtp.from and smtp.to in the minion's configuration; smtp.host, smtp.port, smtp.subject, smtp.username, smtp.password and smtp.tls where needed.",
+		Doc:  "Send each return as an e-mail: smtp.from and smtp.to in the minion's configuration; smtp.host, smtp.port, smtp.subject, smtp.username, smtp.password and smtp.tls where needed.",
 		open: openSMTP,
 	},
 	{
@@ -139,7 +139,7 @@ func openHTTP(h *Host, _ Options) (sender, error) {
 	address := h.text("http.url", "")
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, salt.WithHint(fmt.Errorf("http.url is %q, no address of a webhook", address), "set http.url in the minion's configuration, as in https://example.org/hook")
+		return nil, salt.WithHint(fmt.Errorf("http.url is %q, which is not the address of a webhook", address), "set http.url in the minion's configuration, as in https://example.org/hook")
 	}
 	return func(ctx context.Context, r Return) error {
 		b, err := line(r)

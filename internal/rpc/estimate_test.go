@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// What the bodies of all become together is bounded: the large requests of many wait, the
-// small ones of others do not, and no room is lost.
-func TestLedgerOfAll(t *testing.T) {
+// The memory of all requests together is bounded: the large requests of many wait, small ones of
+// others do not, and nothing stays reserved.
+func TestMemoryOfAllRequestsIsBounded(t *testing.T) {
 	s := &Server{built: newEstimates()}
 	book := func(principal string, cost int) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

@@ -12,9 +12,9 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// TestDeafReadersOfOnePrincipal: however many answers one principal reads nothing of, they cost the
-// daemon a few windows, and others are served; when they end, the next are sent.
-func TestDeafReadersOfOnePrincipal(t *testing.T) {
+// However many answers a principal leaves unread, they cost the daemon a few flow-control windows,
+// and other principals are served. When those answers end, the next ones are sent.
+func TestUnreadAnswersOfOnePrincipalAreBounded(t *testing.T) {
 	const answers, windows = 20, 4
 	b := bustest.Start(t)
 	piece := make([]byte, rpc.MaxPart)
@@ -58,9 +58,9 @@ func TestDeafReadersOfOnePrincipal(t *testing.T) {
 	}
 }
 
-// TestDeafReadersOfOnePayer: two for whom one program asks have bounds for themselves: one who
-// reads nothing at all does not hold up the other.
-func TestDeafReadersOfOnePayer(t *testing.T) {
+// A program such as salt-api asks for several users: a user who does not read their answers does
+// not hold up another one.
+func TestUsersOfOneProgramHaveTheirOwnLimits(t *testing.T) {
 	b := bustest.Start(t)
 	piece := make([]byte, rpc.MaxPart)
 	var sent atomic.Int64

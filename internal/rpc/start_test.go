@@ -73,9 +73,9 @@ func TestLongRequestsAreBegunOneByOne(t *testing.T) {
 	})
 }
 
-// TestWhatWaitsGivesItsTurnAway: a long request begins at once where the one before it says that it waits,
-// as the request for capacity does for the batch that follows it.
-func TestWhatWaitsGivesItsTurnAway(t *testing.T) {
+// A long request begins at once when the one before it reports that it waits, as the request for
+// capacity does for the batch that follows it.
+func TestAWaitingRequestReleasesItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b begins
 		var order []string

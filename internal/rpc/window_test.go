@@ -29,9 +29,9 @@ func TestWindowBoundsTheNumberOfMessages(t *testing.T) {
 	}
 }
 
-// TestTheWordOfAnotherClient: one client cannot say that an answer to another was taken, which
-// would be sent on until that one is cut off as a slow reader. It cannot claim more than was sent.
-func TestTheWordOfAnotherClient(t *testing.T) {
+// A client cannot acknowledge an answer to another one, which would then be sent on until that
+// one is disconnected as a slow consumer; and it cannot acknowledge more than was sent.
+func TestAClientCannotAcknowledgeForAnother(t *testing.T) {
 	s := NewServer(nil, func(string) (bus.Identity, bool) { return bus.Identity{}, false }, bus.MasterEndpoints, slog.New(slog.DiscardHandler))
 	out := &answerer{sent: 10, acked: make(chan struct{}, 1)}
 	s.number(bus.Identity{Role: bus.RoleClient, Name: "dash"}, out)

@@ -116,7 +116,7 @@ func commands(c *function.Call, kind string) ([]salt.Command, error) {
 	}
 	kwargs, ok := c.Any("kwarg").(map[string]any)
 	if !ok && c.Any("kwarg") != nil {
-		return nil, fmt.Errorf("kwarg is no mapping")
+		return nil, fmt.Errorf("kwarg is not a mapping")
 	}
 	var list []salt.Command
 	for _, name := range names {
@@ -147,7 +147,7 @@ func texts(c *function.Call, name string) ([]string, error) {
 		for _, v := range x {
 			s, ok := v.(string)
 			if !ok {
-				return nil, fmt.Errorf("%s: %v is no text", name, v)
+				return nil, fmt.Errorf("%s: %v is not text", name, v)
 			}
 			list = append(list, s)
 		}

@@ -199,7 +199,7 @@ func (a auditReader) digest(c *function.Call) (string, error) {
 	}
 	kwargs, ok := c.Any("kwarg").(map[string]any)
 	if !ok && c.Any("kwarg") != nil {
-		return "", errors.New("kwarg is no mapping")
+		return "", errors.New("kwarg is not a mapping")
 	}
 	return a.Digest(args, kwargs)
 }

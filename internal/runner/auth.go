@@ -57,13 +57,13 @@ func authModule(h *Host) *function.Module {
 // store it.
 func CheckSecrets(c job.Command) error {
 	if _, given := c.Kwargs["password"]; given && c.Function == makeToken {
-		return salt.WithHint(errors.New("a password is no argument: everybody would see it in the list of processes"),
+		return salt.WithHint(errors.New("a password is not an argument: everybody would see it in the list of processes"),
 			"log in instead: salt-run -a BACKEND --username USER auth.mk_token")
 	}
 	if c.Function != deleteToken || !slices.ContainsFunc(append(slices.Collect(maps.Values(c.Kwargs)), c.Args...), isToken) {
 		return nil
 	}
-	return salt.WithHint(errors.New("a token is no argument: everybody would see it in the list of processes"),
+	return salt.WithHint(errors.New("a token is not an argument: everybody would see it in the list of processes"),
 		"name it by the beginning of its id, which 'salt-run auth.list_tokens' shows: it is that of the token's SHA-256")
 }
 

@@ -105,7 +105,7 @@ func (k keys) changeListed(ch keyChange) func(context.Context, *function.Call) (
 			i := slices.IndexFunc(pki.AllStates(), func(s pki.State) bool { return s.Section() == section })
 			list, ok := ids.([]any)
 			if i < 0 || !ok {
-				return nil, salt.WithHint(fmt.Errorf("%q is no state with a list of ids", section), "for example: '{minions_pre: [web1, web2]}'")
+				return nil, salt.WithHint(fmt.Errorf("%q is not a state with a list of ids", section), "for example: '{minions_pre: [web1, web2]}'")
 			}
 			for _, id := range list {
 				picked, err := k.pick(fmt.Sprint(id), []pki.State{pki.AllStates()[i]})
@@ -204,7 +204,7 @@ func (k keys) list(_ context.Context, c *function.Call) (any, error) {
 	}
 	s, ok := pki.ParseState(c.String("match"))
 	if !ok {
-		return nil, salt.WithHint(fmt.Errorf("%q is no state of keys", c.String("match")), "the states are accepted, unaccepted, rejected and denied; or all")
+		return nil, salt.WithHint(fmt.Errorf("%q is not a state of keys", c.String("match")), "the states are accepted, unaccepted, rejected and denied; or all")
 	}
 	return k.inStates([]pki.State{s})
 }

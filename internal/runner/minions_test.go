@@ -72,9 +72,9 @@ func (*minions) Ping(context.Context, string, string, time.Duration) ([]job.Upda
 	}, nil
 }
 
-// TestWhatIsKnownOfMinions: each runner tells of the minions that are meant and of no other,
-// and what fails of one is told with its name.
-func TestWhatIsKnownOfMinions(t *testing.T) {
+// Each of these runners reports the targeted minions and no others, and a failure with the name of
+// its minion.
+func TestRunnersAboutMinions(t *testing.T) {
 	m := &minions{}
 	host := &Host{Accepted: m, Presence: m, Facts: m, Cache: m, Publisher: m, Settings: settings{unread: "line 3"}, Version: "1.2.3"}
 	table, wheel := Table(host), Wheel(host)
@@ -129,8 +129,8 @@ func TestWhatIsKnownOfMinions(t *testing.T) {
 	}
 }
 
-// TestWhatIsForgotten: each runner makes the master forget what it says, and nothing else.
-func TestWhatIsForgotten(t *testing.T) {
+// Each of these runners makes the master drop the data that it names, and no other.
+func TestRunnersThatDropCachedData(t *testing.T) {
 	for _, test := range []struct {
 		fun  string
 		args []any
@@ -195,6 +195,6 @@ func TestJobsOfWhichMoreIsExpected(t *testing.T) {
 		t.Errorf("jobs.cancel = %v, %v, of %s", res.Return, res.Err, r.cancelled)
 	}
 	if res = call(t, table, "jobs.cancel", []any{"../1"}, nil); res.Err == nil {
-		t.Errorf("jobs.cancel takes what is no job id: %v", res.Return)
+		t.Errorf("jobs.cancel takes what is not a job id: %v", res.Return)
 	}
 }

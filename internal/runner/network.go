@@ -39,7 +39,7 @@ func parseMAC(text string) (net.HardwareAddr, error) {
 	bare := strings.NewReplacer(":", "", "-", "", ".", "").Replace(text)
 	mac, err := hex.DecodeString(bare)
 	if err != nil || len(mac) != 6 {
-		return nil, salt.WithHint(fmt.Errorf("%q is no hardware address", text), "for example 08:00:27:13:69:77")
+		return nil, salt.WithHint(fmt.Errorf("%q is not a hardware address", text), "for example 08:00:27:13:69:77")
 	}
 	return mac, nil
 }
@@ -56,7 +56,7 @@ func wake(ctx context.Context, text, address string, port int) error {
 		return err
 	}
 	if port < 1 || port > 65535 {
-		return fmt.Errorf("%d is no port", port)
+		return fmt.Errorf("%d is not a port", port)
 	}
 	// Go's sockets may broadcast by default.
 	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", net.JoinHostPort(address, strconv.Itoa(port)))

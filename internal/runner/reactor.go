@@ -50,7 +50,7 @@ func anys(words []string) []any {
 func (x reactions) retry(ctx context.Context, c *function.Call) (any, error) {
 	seq := c.Int("seq")
 	if seq < 0 {
-		return nil, fmt.Errorf("%d is no number of an event", seq)
+		return nil, fmt.Errorf("%d is not the number of an event", seq)
 	}
 	done, err := x.Retry(ctx, c.String("name"), uint64(seq))
 	out := []any{}

@@ -45,7 +45,7 @@ func started(change func(*load)) *load {
 	return l
 }
 
-// TestChosenJobs: each filter takes away, and none is no filter.
+// TestChosenJobs: each filter takes away, and none is not a filter.
 func TestChosenJobs(t *testing.T) {
 	at, err := salt.JID("20261121113344286549").Time()
 	if err != nil {

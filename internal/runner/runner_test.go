@@ -82,7 +82,7 @@ func TestKeys(t *testing.T) {
 	}{
 		{"list all", "key.list_all", nil, nil, all([]any{"db1"}, none, []any{"web1", "web2"}, none), "", nil},
 		{"list one state", "key.list", []any{"pre"}, nil, map[string]any{"minions_pre": []any{"web1", "web2"}}, "", nil},
-		{"list no state", "key.list", []any{"wrong"}, nil, nil, `"wrong" is no state of keys`, nil},
+		{"list no state", "key.list", []any{"wrong"}, nil, nil, `"wrong" is not a state of keys`, nil},
 		{"name match", "key.name_match", []any{"*1"}, nil, map[string]any{"minions": []any{"db1"}, "minions_pre": []any{"web1"}}, "", nil},
 		{"finger of nobody", "key.finger", []any{"ghost"}, nil, map[string]any{}, "", nil},
 		{"accept one", "key.accept", []any{"web1"}, nil, map[string]any{"minions": []any{"web1"}}, "", all([]any{"db1", "web1"}, none, []any{"web2"}, none)},
@@ -92,8 +92,8 @@ func TestKeys(t *testing.T) {
 		{"delete in every state", "key.delete", []any{"*"}, nil, map[string]any{"minions": []any{"db1"}, "minions_pre": []any{"web1", "web2"}}, "", all(none, none, none, none)},
 		{"accept listed", "key.accept_dict", []any{map[string]any{"minions_pre": []any{"web2"}}}, nil, map[string]any{"minions": []any{"web2"}}, "", all([]any{"db1", "web2"}, none, []any{"web1"}, none)},
 		{"listed in another state", "key.accept_dict", []any{map[string]any{"minions_rejected": []any{"web2"}}}, nil, nil, "does not match any", nil},
-		{"no state", "key.delete_dict", []any{map[string]any{"minons": []any{"web2"}}}, nil, nil, `"minons" is no state`, nil},
-		{"a path is no id", "key.delete", []any{"../minions/db1"}, nil, nil, "does not match any keys", all([]any{"db1"}, none, []any{"web1", "web2"}, none)},
+		{"no state", "key.delete_dict", []any{map[string]any{"minons": []any{"web2"}}}, nil, nil, `"minons" is not a state`, nil},
+		{"a path is not an id", "key.delete", []any{"../minions/db1"}, nil, nil, "does not match any keys", all([]any{"db1"}, none, []any{"web1", "web2"}, none)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			table := Wheel(&Host{Keys: newKeys(t)})

@@ -20,8 +20,8 @@ const (
 // statusModule reports the health of the master, for monitoring.
 func statusModule(h *Host) *function.Module {
 	return &function.Module{Name: "status", Doc: "The state of the master.", Functions: []function.Function{
-		{Name: "health", Class: function.Shared, Doc: "Return one line of text that begins with OK, WARNING, CRITICAL or UNKNOWN, as plugins of Nagios do; salt-run ends with 0, 1, 2 or 3 accordingly. " +
-			"The state is a warning, or critical, if more accepted minions than these arguments say are disconnected; without critical, all of them may be. A journal that cannot be written is critical, a configuration that is not in force a warning, " +
+		{Name: "health", Class: function.Shared, Doc: "Return one line of text that begins with OK, WARNING, CRITICAL or UNKNOWN, as Nagios plugins do; salt-run ends with 0, 1, 2 or 3 accordingly. " +
+			"The state is a warning, or critical, when at least as many accepted minions as these arguments say are disconnected; without critical, it is critical when all are. A journal that cannot be written is critical, a configuration that is not in force a warning, " +
 			"and a master that does not answer critical.",
 			Example: "salt-run status.health\nsalt-run status.health warning=5 critical=50",
 			Params:  []function.Param{{Name: "warning", Kind: function.Int, Default: 1}, {Name: "critical", Kind: function.Int}}, Out: "txt",

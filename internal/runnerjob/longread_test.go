@@ -47,9 +47,9 @@ func TestLongReadsTakeTurns(t *testing.T) {
 	begins(by("1"))
 }
 
-// Who has asked for long answers and does not take them gives way to others, however many
-// there are, and not to nobody.
-func TestLongAnswersGiveWay(t *testing.T) {
+// A client that asks for long answers and does not read them loses them when others need the
+// capacity, however many answers there are, and only then.
+func TestUnreadLongAnswersAreEndedForOthers(t *testing.T) {
 	s := &Server{longReads: semaphore.New(1), longAnswers: semaphore.New(maxLongAnswers)}
 	var slow []context.Context
 	for _, name := range []string{"1", "2"} {

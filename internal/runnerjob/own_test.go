@@ -32,7 +32,7 @@ func principal(id string) authz.Principal {
 }
 
 // TestOnlyTheirOwnEvents: of the jobs of others, of jobs whose start is not there or cannot be
-// read, and of what is no job, nothing is shown.
+// read, and of what is not a job, nothing is shown.
 func TestOnlyTheirOwnEvents(t *testing.T) {
 	who := principal("web1")
 	tagged := func(tag, user string) event.Event {

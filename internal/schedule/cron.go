@@ -71,7 +71,7 @@ func (f field) parse(word string) (set uint64, err error) {
 		step := 1
 		if stepped {
 			if step, err = strconv.Atoi(stepText); err != nil || step < 1 {
-				return 0, fmt.Errorf("%s: %q is no step", f.name, stepText)
+				return 0, fmt.Errorf("%s: %q is not a step", f.name, stepText)
 			}
 		}
 		low, high, err := f.span(span, stepped)

@@ -35,7 +35,7 @@ func ParseMoment(text string, loc *time.Location) (Moment, error) {
 	if t, err := parseDate(plain, loc); err == nil {
 		return Moment{date: t}, nil
 	}
-	return Moment{}, fmt.Errorf("%q is no time: write 17:00, 5:00pm, Monday 5:00pm or 2026-11-21 17:00", text)
+	return Moment{}, fmt.Errorf("%q is not a time: write 17:00, 5:00pm, Monday 5:00pm or 2026-11-21 17:00", text)
 }
 
 var errTime = errors.New("no time")

@@ -27,7 +27,7 @@ func Parse(v any, loc *time.Location) (Schedule, error) {
 	}
 	dict, ok := v.(map[string]any)
 	if !ok {
-		return s, errors.New("it is no dictionary of jobs")
+		return s, errors.New("it is not a dictionary of jobs")
 	}
 	for _, name := range slices.Sorted(maps.Keys(dict)) {
 		if on, isBool := dict[name].(bool); name == "enabled" && isBool {
@@ -58,7 +58,7 @@ var beside = []string{"jid_include", "metadata", "name", "persist", "return_conf
 func ParseJob(name string, v any, loc *time.Location) (Job, error) {
 	dict, ok := v.(map[string]any)
 	if !ok {
-		return Job{}, fmt.Errorf("job %s: it is no dictionary", name)
+		return Job{}, fmt.Errorf("job %s: it is not a dictionary", name)
 	}
 	r := &reader{job: dict, used: map[string]bool{}, loc: loc}
 	j := Job{Name: name}
@@ -105,7 +105,7 @@ func (r *reader) what(j *Job) {
 		case map[string]any:
 			j.Kwargs = v
 		default:
-			r.fail(key, "it is no dictionary")
+			r.fail(key, "it is not a dictionary")
 		}
 	}
 	j.Returner, j.ReturnTag = r.words("returner"), r.text("tag")
@@ -174,7 +174,7 @@ func (r *reader) bounds(j *Job) {
 func (r *reader) dayRange(v any) *Range {
 	dict, ok := v.(map[string]any)
 	if !ok {
-		r.fail("range", "it is no dictionary with start and end")
+		r.fail("range", "it is not a dictionary with start and end")
 		return nil
 	}
 	inner := &reader{job: dict, used: map[string]bool{}, loc: r.loc}
@@ -198,7 +198,7 @@ func (r *reader) text(key string) string {
 	case string:
 		return v
 	default:
-		r.fail(key, "it is no text")
+		r.fail(key, "it is not text")
 		return ""
 	}
 }
@@ -215,12 +215,12 @@ func (r *reader) words(key string) []string {
 		for i, one := range v {
 			var ok bool
 			if words[i], ok = one.(string); !ok {
-				r.fail(key, "%v is no text", one)
+				r.fail(key, "%v is not text", one)
 			}
 		}
 		return words
 	}
-	r.fail(key, "it is no text and no list of texts")
+	r.fail(key, "it is neither text nor a list of texts")
 	return nil
 }
 
@@ -244,7 +244,7 @@ func (r *reader) number(key string) float64 {
 	case float64:
 		return v
 	}
-	r.fail(key, "it is no number")
+	r.fail(key, "it is not a number")
 	return 0
 }
 
@@ -269,7 +269,7 @@ func (r *reader) date(key string) time.Time {
 	}
 	m, err := ParseMoment(text, r.loc)
 	if err != nil || m.date.IsZero() {
-		r.fail(key, "%q is no date with a time, as in 2026-12-31 23:59", text)
+		r.fail(key, "%q is not a date with a time, as in 2026-12-31 23:59", text)
 	}
 	return m.date
 }

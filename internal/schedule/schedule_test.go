@@ -261,14 +261,14 @@ func TestParseMistakes(t *testing.T) {
 		job  any
 		want string
 	}{
-		"no dictionary":   {"x", "it is no dictionary"},
+		"no dictionary":   {"x", "it is not a dictionary"},
 		"no function":     {map[string]any{"seconds": int64(1)}, "function"},
 		"bad function":    {map[string]any{"function": "ping", "seconds": int64(1)}, "function"},
 		"no time":         {map[string]any{"function": "test.ping"}, "exactly one"},
 		"two kinds":       {map[string]any{"function": "test.ping", "seconds": int64(1), "cron": "* * * * *"}, "exactly one"},
 		"zero":            {map[string]any{"function": "test.ping", "seconds": int64(0)}, "exactly one"},
 		"negative":        {map[string]any{"function": "test.ping", "seconds": int64(-1)}, "seconds"},
-		"text for number": {map[string]any{"function": "test.ping", "seconds": "5"}, "seconds: it is no number"},
+		"text for number": {map[string]any{"function": "test.ping", "seconds": "5"}, "seconds: it is not a number"},
 		"typing mistake":  {map[string]any{"function": "test.ping", "second": int64(5)}, "exactly one"},
 		"unknown key":     {map[string]any{"function": "test.ping", "seconds": int64(5), "maxruning": int64(5)}, "maxruning: there is no such key"},
 		"bad cron":        {map[string]any{"function": "test.ping", "cron": "x"}, "cron"},

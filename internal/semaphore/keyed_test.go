@@ -53,9 +53,9 @@ func TestKeysTakeTurns(t *testing.T) {
 	}
 }
 
-// Whoever has had a slot for some time gives it up when another key waits for one, and not
+// A slot that has been held for some time is released when another key waits for one, and not
 // before.
-func TestGivesWay(t *testing.T) {
+func TestASlotIsReleasedForAnotherKey(t *testing.T) {
 	e := New(1)
 	end, err := e.Acquire(t.Context(), "user:1")
 	if err != nil {

@@ -66,7 +66,7 @@ func begin(t *testing.T, text string) *world {
 // Several mistakes, of several packages, each with its place.
 const broken = "publisher_acl:\n  fred: test.ping\nreactor:\n  - 'my/tag': [/nosuch/secret-program]\n"
 
-func TestAllMistakesAreTold(t *testing.T) {
+func TestAllMistakesAreReported(t *testing.T) {
 	w := begin(t, broken)
 	err := Check(w.Start)
 	if err == nil || !errors.Is(err, config.ErrMistake) {
@@ -125,8 +125,8 @@ func TestMistakesLeaveTheOldInForce(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeAppliedIsNotInForce: a part has refused it.
-func TestWhatCannotBeAppliedIsNotInForce(t *testing.T) {
+// A setting that a part of the daemon has refused does not take effect.
+func TestASettingThatIsRefusedIsNotInForce(t *testing.T) {
 	w := begin(t, "timeout: 5\n")
 	before := w.InForce()["timeout"]
 	w.write("timeout: 6\n")

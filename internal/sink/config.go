@@ -71,7 +71,7 @@ func Load(file string) (*Config, error) {
 func (c *Config) read(s *section) {
 	c.Name = s.text("name", "sink")
 	if event.CheckTag(c.Name) != nil || strings.Contains(c.Name, "/") {
-		s.wrong("name", "%q is no name: it has no slashes and no control characters", c.Name)
+		s.wrong("name", "%q is not a name: it has no slashes and no control characters", c.Name)
 	}
 	host, err := os.Hostname()
 	if c.Origin = s.text("origin", host); c.Origin == "" {
@@ -103,7 +103,7 @@ func (c *Config) rule(name string, s, all *section) Rule {
 	}
 	r := Rule{Name: name, Position: c.Name + "/" + name}
 	if event.CheckTag(name) != nil || len(r.Position) > 200 {
-		s.wrong("", "that is no name for a rule: it is short and has no control characters")
+		s.wrong("", "that is not a name for a rule: it is short and has no control characters")
 	}
 	r.Tags, r.Senders = s.list("tag"), s.list("from")
 	r.Match = event.MatchType(s.text("match", string(event.StartsWith)))

@@ -26,16 +26,16 @@ func TestMistakesInAConfiguration(t *testing.T) {
 		{"unknown setting", "rules:\n  x:\n    to:\n      file:\n        path: y\n        rotate: 5", ":6: rules.x.to.file.rotate: there is no such setting", "rotate_size"},
 		{"twice", "rules:\n  x: {to: {" + file + "}}\n  x: {to: {" + file + "}}", ":3: rules.x: it is there twice, first in line 2", ""},
 		{"no path", "rules:\n  x:\n    to:\n      file: {keep: 5}", `:4: rules.x.to.file: "path" is needed`, ""},
-		{"a number that is none", "rules:\n  x:\n    batch: many\n    to: {" + file + "}", `:3: rules.x.batch: "many" is no number from 1 to 10000`, ""},
-		{"too large", "rules: {x: {batch: 10001, to: {" + file + "}}}", "is no number from 1 to 10000", ""},
+		{"a number that is none", "rules:\n  x:\n    batch: many\n    to: {" + file + "}", `:3: rules.x.batch: "many" is not a number from 1 to 10000`, ""},
+		{"too large", "rules: {x: {batch: 10001, to: {" + file + "}}}", "is not a number from 1 to 10000", ""},
 		{"time of an unknown unit", "rules: {x: {wait: 5y, to: {" + file + "}}}", `"5y" is not a time`, ""},
 		{"time out of range", "rules: {x: {wait: 2h, to: {" + file + "}}}", "2h is not within", ""},
-		{"no size", "rules: {x: {to: {file: {path: y, rotate_size: 5 apples}}}}", "is no size", ""},
+		{"no size", "rules: {x: {to: {file: {path: y, rotate_size: 5 apples}}}}", "is not a size", ""},
 		{"tiny size", "rules: {x: {to: {file: {path: y, rotate_size: 5}}}}", "less than 1024 bytes", ""},
-		{"mode for all", "rules: {x: {to: {file: {path: y, mode: '0755'}}}}", "no mode", ""},
+		{"mode for all", "rules: {x: {to: {file: {path: y, mode: '0755'}}}}", "not a mode", ""},
 		{"quoted truth", "rules: {x: {to: {file: {path: y, compress: 'yes'}}}}", "true or false", ""},
 		{"bad jq", "rules:\n  x:\n    filter: .a |\n    to: {" + file + "}", ":3: rules.x.filter: ", ""},
-		{"bad way to match", "rules: {x: {match: maybe, to: {" + file + "}}}", "no way to match a tag", ""},
+		{"bad way to match", "rules: {x: {match: maybe, to: {" + file + "}}}", "not a way to match a tag", ""},
 		{"bad regex", "rules: {x: {match: regex, tag: '(', to: {" + file + "}}}", "regular expression", ""},
 		{"bad since", "rules: {x: {since: yesterday, to: {" + file + "}}}", "none of now, all", ""},
 		{"the same file", "rules:\n  x: {to: {" + file + "}}\n  y: {to: {" + file + "}}", `:3: rules.y: the rule "x" writes to /tmp/x already`, ""},
@@ -44,7 +44,7 @@ func TestMistakesInAConfiguration(t *testing.T) {
 		{"a password in an address", "rules: {x: {to: {webhook: {url: 'https://u:geheim@x/'}}}}", "a secret does not stand in the address", ""},
 		{"no web address", "rules: {x: {to: {webhook: {url: 'ftp://x/'}}}}", "https:// or http://", ""},
 		{"two addresses", "rules: {x: {to: {webhook: {url: 'https://x/', url_file: y}}}}", "not both", ""},
-		{"name of a table", "rules: {x: {to: {sqlite: {path: y, table: 'a; drop'}}}}", "no name of a table", ""},
+		{"name of a table", "rules: {x: {to: {sqlite: {path: y, table: 'a; drop'}}}}", "not the name of a table", ""},
 		{"TLS for a socket", "rules: {x: {to: {postgresql: {host: /run/x, database: a, user: b, ca_file: c}}}}", "settings for TLS, and no TLS", ""},
 		{"half a certificate", "rules: {x: {to: {webhook: {url: 'https://x/', cert_file: c}}}}", "belong together", ""},
 		{"insecure with authority", "rules: {x: {to: {webhook: {url: 'https://x/', ca_file: c, insecure: true}}}}", "useless", ""},
@@ -84,7 +84,7 @@ func TestPathsCountFromTheConfiguration(t *testing.T) {
 	}
 }
 
-func TestInsecureIsTold(t *testing.T) {
+func TestInsecureSettingsAreReported(t *testing.T) {
 	c := configure(t, "a: {to: {webhook: {url: 'https://x/', insecure: true}}}", "b: {to: {webhook: {url: 'https://x/'}}}",
 		"c: {to: {postgresql: {host: x, database: a, user: b, insecure: yes}}}")
 	if got := c.Warnings(); len(got) != 2 || !strings.Contains(got[0], `"a"`) || !strings.Contains(got[1], `"c"`) {

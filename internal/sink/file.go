@@ -23,8 +23,8 @@ import (
 type fileTarget struct {
 	path     string
 	mode     fs.FileMode
-	limit    int64         // a file of at least this many bytes is full; 0 is no limit
-	every    time.Duration // a file holds the events of one period of this length, counted in UTC; 0 is no limit
+	limit    int64         // a file of at least this many bytes is full; 0 means no limit
+	every    time.Duration // a file holds the events of one period of this length, counted in UTC; 0 means no limit
 	keep     int           // number of files besides the current one; 0 keeps all
 	compress bool
 }
@@ -39,7 +39,7 @@ func readFile(s *section, _ string) target {
 	}
 	mode, err := strconv.ParseUint(s.text("mode", "0640"), 8, 32)
 	if t.mode = fs.FileMode(mode); err != nil || mode&^0o666 != 0 || mode&0o600 != 0o600 {
-		s.wrong("mode", "that is no mode of a file that its owner writes, as in 0640")
+		s.wrong("mode", "that is not a mode of a file that its owner writes, as in 0640")
 	}
 	return t
 }
@@ -98,7 +98,7 @@ func (d *file) append() error {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", d.path)
+		err = fmt.Errorf("%s is not a regular file", d.path)
 	}
 	if err == nil && info.Size() == 0 {
 		err = errors.Join(f.Chmod(d.mode), posix.SyncPath(filepath.Dir(d.path))) // set the mode regardless of the umask

@@ -118,10 +118,10 @@ func appendMetrics(out []byte, v any, e Event) ([]byte, error) {
 		}
 		text, ok := number(o[name])
 		if !ok {
-			return out, fmt.Errorf("metric %q is no number", name)
+			return out, fmt.Errorf("metric %q is not a number", name)
 		}
 		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-			return out, fmt.Errorf("%q is no name of a metric: use the function part for text that comes from elsewhere", name)
+			return out, fmt.Errorf("%q is not the name of a metric: use the function part for text that comes from elsewhere", name)
 		}
 		out = append(out, name+" "+text+" "+strconv.FormatInt(moment.Unix(), 10)+"\n"...)
 	}

@@ -145,7 +145,7 @@ func (h *hook) serve(t testing.TB, c tls.Certificate) {
 }
 
 func TestWebhookKnowsItsServer(t *testing.T) {
-	ca, stranger := newAuthority(t), newAuthority(t)
+	ca, foreign := newAuthority(t), newAuthority(t)
 	later := time.Now().Add(time.Hour)
 	tests := []struct {
 		name     string
@@ -157,7 +157,7 @@ func TestWebhookKnowsItsServer(t *testing.T) {
 		{"good, by another name", ca.server(t, []string{"hook.example"}, nil, later), "server_name: hook.example, ca_file: " + ca.file, ""},
 		{"self-signed", new(authority).server(t, nil, here, later), "ca_file: " + ca.file, "unknown authority"},
 		{"self-signed, the authorities of the system", new(authority).server(t, nil, here, later), "", "unknown authority"},
-		{"of another authority", stranger.server(t, nil, here, later), "ca_file: " + ca.file, "unknown authority"},
+		{"of another authority", foreign.server(t, nil, here, later), "ca_file: " + ca.file, "unknown authority"},
 		{"expired", ca.server(t, nil, here, time.Now().Add(-time.Hour)), "ca_file: " + ca.file, "expired"},
 		{"wrong name", ca.server(t, []string{"other.example"}, nil, later), "ca_file: " + ca.file, "127.0.0.1"},
 		{"self-signed, insecure", new(authority).server(t, nil, here, later), "insecure: true", ""},

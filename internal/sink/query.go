@@ -21,7 +21,7 @@ const queryLimit = time.Second
 func newQuery(text string) (*query, error) {
 	parsed, err := gojq.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no jq expression: %w", text, err)
+		return nil, fmt.Errorf("%q is not a jq expression: %w", text, err)
 	}
 	code, err := gojq.Compile(parsed, gojq.WithFunction("part", 0, 0, part))
 	if err != nil {

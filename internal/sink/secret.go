@@ -46,7 +46,7 @@ func checkSecret(f *os.File) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return errors.New("it is no regular file")
+		return errors.New("it is not a regular file")
 	}
 	owner, mode, err := posix.Owner(f.Name(), info)
 	if err != nil {

@@ -229,7 +229,7 @@ func (s *section) number(key string, otherwise, low, high int) int {
 	}
 	n, ok := scalar.Value(text).(int64)
 	if !ok || n < int64(low) || n > int64(high) {
-		s.wrong(key, "%q is no number from %d to %d", text, low, high)
+		s.wrong(key, "%q is not a number from %d to %d", text, low, high)
 		return otherwise
 	}
 	return int(n)
@@ -263,7 +263,7 @@ func (s *section) size(key string, low int64) int64 {
 	}
 	n, err := salt.ParseSize(text)
 	if err != nil {
-		s.wrong(key, "%q is no size: %s", text, salt.Hint(err))
+		s.wrong(key, "%q is not a size: %s", text, salt.Hint(err))
 		return 0
 	}
 	if n < low {

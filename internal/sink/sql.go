@@ -57,7 +57,7 @@ func tableOf(s *section) string {
 	table := s.text("table", "salt_events")
 	schema, name, two := strings.Cut(table, ".")
 	if !isName(schema) || two && !isName(name) {
-		s.wrong("table", "%q is no name of a table: letters, digits and _, a schema and a dot before it", table)
+		s.wrong("table", "%q is not the name of a table: letters, digits and _, a schema and a dot before it", table)
 	}
 	return table
 }

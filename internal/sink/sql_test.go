@@ -31,7 +31,7 @@ func TestDatabases(t *testing.T) {
 		run    func(*testing.T, *database)
 	}{
 		{"every event is held once", false, holdsEveryEventOnce},
-		{"another journal is no repetition", false, tellsJournalsApart},
+		{"another journal is not a repetition", false, tellsJournalsApart},
 		{"a refused event stops nobody else", false, buriesWhatIsRefused},
 		{"a check makes no table", false, checkMakesNoTable},
 		{"away and back", true, awayAndBack},
@@ -297,7 +297,7 @@ func checkMakesNoTable(t *testing.T, d *database) {
 // knowsItsServer tries servers that are not who they should be; none of them may
 // get an event or the password.
 func knowsItsServer(t *testing.T, d *database) {
-	ca, stranger := newAuthority(t), newAuthority(t)
+	ca, foreign := newAuthority(t), newAuthority(t)
 	later := time.Now().Add(time.Hour)
 	certificate := func(c tls.Certificate) *tls.Certificate { return &c }
 	tests := []struct {
@@ -309,7 +309,7 @@ func knowsItsServer(t *testing.T, d *database) {
 		{"good", certificate(ca.server(t, nil, here, later)), "tls: true, ca_file: " + ca.file, true},
 		{"good, by another name", certificate(ca.server(t, []string{"db.example"}, nil, later)), "tls: true, server_name: db.example, ca_file: " + ca.file, true},
 		{"self-signed", certificate(new(authority).server(t, nil, here, later)), "tls: true", false},
-		{"of another authority", certificate(stranger.server(t, nil, here, later)), "tls: true, ca_file: " + ca.file, false},
+		{"of another authority", certificate(foreign.server(t, nil, here, later)), "tls: true, ca_file: " + ca.file, false},
 		{"expired", certificate(ca.server(t, nil, here, time.Now().Add(-time.Hour))), "tls: true, ca_file: " + ca.file, false},
 		{"wrong name", certificate(ca.server(t, []string{"other.example"}, nil, later)), "tls: true, ca_file: " + ca.file, false},
 		{"no TLS", nil, "tls: true, insecure: true", false},

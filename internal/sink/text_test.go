@@ -29,7 +29,7 @@ func TestStorable(t *testing.T) {
 }
 
 // FuzzStorable: the text means what encoding/json reads in the data, which puts U+FFFD for
-// halves of pairs too, without the character zero. Of bytes that are no UTF-8 a whole run
+// halves of pairs too, without the character zero. Of bytes that are not UTF-8 a whole run
 // becomes one character, and so is left out here.
 func FuzzStorable(f *testing.F) {
 	for _, data := range []string{`{"a":"\u0000"}`, `"\ud83e\uddc2\ud83e"`, `"\\\u0000\""`, `["\ud800\u0000"]`} {

@@ -108,7 +108,7 @@ func clear(path string) error {
 		return err
 	}
 	if info.Mode()&os.ModeSocket == 0 {
-		return salt.WithHint(fmt.Errorf("%s is in the way: it is no socket", path), "move the file away, or set sock_dir to another directory")
+		return salt.WithHint(fmt.Errorf("%s is in the way: it is not a socket", path), "move the file away, or set sock_dir to another directory")
 	}
 	c, err := Dial(path)
 	if err == nil {

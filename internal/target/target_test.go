@@ -172,8 +172,8 @@ func TestGroupsThatDouble(t *testing.T) {
 	}
 }
 
-// Words that cost nothing to match are bounded too, those of nodegroups among them.
-func TestWordsAreBounded(t *testing.T) {
+// Words of a compound target that cost nothing to match are bounded too, also within nodegroups.
+func TestCompoundWordsAreBounded(t *testing.T) {
 	half := strings.Repeat("a and ", 50000/4) + "b" // about half of the words, a quarter of the cost
 	for name, c := range map[string]struct {
 		expr string

@@ -169,7 +169,7 @@ func TestFinger(t *testing.T) {
 	expectPin(t, o, m.Key)
 }
 
-func TestWhatBecomesOfAKey(t *testing.T) {
+func TestKeyStatesAsAMinionSeesThem(t *testing.T) {
 	t.Parallel()
 	m := startMaster(t, protocol.KeyPending)
 	o := m.options(t)
@@ -185,7 +185,7 @@ func TestWhatBecomesOfAKey(t *testing.T) {
 		t.Errorf("after it was accepted: %v", err)
 	}
 	if l.Ready() {
-		t.Error("a connection that was made as a stranger believes it has the rights of a minion")
+		t.Error("a connection that was made with an unaccepted key believes it has the rights of a minion")
 	}
 }
 
@@ -342,7 +342,7 @@ func TestCopiedCertificateOfTheMaster(t *testing.T) {
 	}
 }
 
-// Peers that are no master: each is an error in clear words, pins nothing, and
+// Peers that are not a master: each is an error in clear words, pins nothing, and
 // hears nothing of the minion.
 func TestNoMaster(t *testing.T) {
 	t.Parallel()
@@ -375,7 +375,7 @@ func TestNoMaster(t *testing.T) {
 			o := options(t, impostor(t, func(conn net.Conn) { said <- c.play(conn) }))
 			l, err := upstream.Connect(t.Context(), o)
 			if err == nil || errors.Is(err, upstream.ErrMasterKey) {
-				t.Fatalf("%v, %v; want an error that is no refusal", l, err)
+				t.Fatalf("%v, %v; want an error that is not a refusal", l, err)
 			}
 			if !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), o.Address) {
 				t.Errorf("error %q, want the address and %q", err, c.want)

@@ -45,10 +45,10 @@ type failoverCase struct {
 // different are the cases in which Brine does another thing than Salt, with the
 // reason.
 var different = map[string]string{
-	"master_failover-0148": "a list with master_type str is no failover: all masters are in use, see the cases of kind spawn",
-	"master_failover-0150": "a list with master_type str is no failover: all masters are in use, see the cases of kind spawn",
+	"master_failover-0148": "a list with master_type str is not failover: all masters are in use, see the cases of kind spawn",
+	"master_failover-0150": "a list with master_type str is not failover: all masters are in use, see the cases of kind spawn",
 	"master_failover-0165": "random_master goes before its older name master_shuffle, as all new names do",
-	"master_failover-0176": "a name with a port that is no number is one master that cannot be reached; Salt stops",
+	"master_failover-0176": "a name with a port that is not a number is one master that cannot be reached; Salt stops",
 	"master_failover-0180": "an empty name is one master that cannot be reached; Salt stops",
 	"master_failover-0194": "there is no syndic: master_type is the minion's",
 	"master_failover-0217": "the second master is left only once the first one has taken the minion; Salt leaves it, and comes back",
@@ -229,7 +229,7 @@ func TestOrderOfMastersAsInSalt(t *testing.T) {
 	count.Stands(t, "order of masters")
 }
 
-func TestCourseOfFailoverAsInSalt(t *testing.T) {
+func TestFailoverFollowsSalt(t *testing.T) {
 	var count documented.Comparison
 	for _, c := range readFailoverCases(t, "scenario") {
 		cfg, err := load(t, c.Config)
@@ -368,8 +368,8 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestWhatFollowsFromARound has an uplink judge rounds that found no master.
-func TestWhatFollowsFromARound(t *testing.T) {
+// TestDecisionAfterAFailedRound has an uplink judge rounds that found no master.
+func TestDecisionAfterAFailedRound(t *testing.T) {
 	zero := 0
 	for name, c := range map[string]struct {
 		change  func(*config.Minion)
@@ -482,6 +482,6 @@ func TestDifferencesOfFailoverAreDocumented(t *testing.T) {
 		}
 	}
 	for id := range unseen {
-		t.Errorf("%s is listed as different, and is no case", id)
+		t.Errorf("%s is listed as different, and is not a case", id)
 	}
 }

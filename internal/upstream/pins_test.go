@@ -7,7 +7,7 @@ import (
 )
 
 // Whatever the directory is called, what is pinned in it is pinned; and a directory that
-// cannot be looked into is no first contact.
+// cannot be looked into is not a first contact.
 func TestPinsOfOddDirectories(t *testing.T) {
 	key := generate(t)
 	dir := filepath.Join(t.TempDir(), "pki[1]")

@@ -35,7 +35,7 @@ func TestRoster(t *testing.T) {
 	}
 	r.failed("nosuch")
 	if got := join(r.round()); got != "c a b" {
-		t.Errorf("after a stranger failed: %s", got)
+		t.Errorf("after an unknown master failed: %s", got)
 	}
 	if r.first() != "" {
 		t.Error("failback without master_failback")

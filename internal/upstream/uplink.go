@@ -66,7 +66,7 @@ var (
 )
 
 // Keep keeps the connection until ctx ends. It returns an error if the minion is to end;
-// masters that cannot be reached are no reason for that.
+// masters that cannot be reached are not a reason for that.
 func (u *Uplink) Keep(ctx context.Context) error {
 	if u.roster.several() {
 		u.log.Info("Got list of available master addresses: " + pythonList(u.roster.masters))

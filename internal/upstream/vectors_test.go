@@ -62,7 +62,7 @@ func TestNamesOfMastersAsInSalt(t *testing.T) {
 		}
 	}
 	for id := range unseen {
-		t.Errorf("%s is listed as different, and is no case", id)
+		t.Errorf("%s is listed as different, and is not a case", id)
 	}
 	count.Stands(t, "names of masters")
 }

@@ -66,7 +66,7 @@ var errNoJSON = errors.New("invalid JSON")
 func Members(b []byte, f func(key string, v []byte) error) error {
 	b = skipBlanks(b)
 	if len(b) == 0 || b[0] != '{' {
-		return errors.New("it is no JSON object")
+		return errors.New("it is not a JSON object")
 	}
 	b = skipBlanks(b[1:])
 	for more := len(b) == 0 || b[0] != '}'; more; {
@@ -95,7 +95,7 @@ func Members(b []byte, f func(key string, v []byte) error) error {
 func Text[T ~string](b []byte, s *T) error {
 	text, rest, ok := cutText(b)
 	if !ok || len(rest) > 0 {
-		return fmt.Errorf("%.40q is no text", b)
+		return fmt.Errorf("%.40q is not text", b)
 	}
 	*s = T(text)
 	return nil

@@ -86,7 +86,7 @@ func FuzzMembers(f *testing.F) {
 
 func nested(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
-// TestMembersRefuses: what is no whole object is refused.
+// TestMembersRefuses: what is not a whole object is refused.
 func TestMembersRefuses(t *testing.T) {
 	for _, s := range []string{"", "null", "[]", `{"a":1`, `{"a":1,}`, `{"a" 1}`, `{a:1}`, `{"a":1}}`, `{"a":` + nested(10_000) + `}`} {
 		if err := Members([]byte(s), func(string, []byte) error { return nil }); err == nil {
@@ -119,7 +119,7 @@ func TestText(t *testing.T) {
 	for _, s := range []string{`""`, `"a"`, `"\u00e9\n"`, "\"\xff\"", `"a`, `1`, `null`, ``, `"a" `, `"a""b"`} {
 		var got, want name
 		err, wrong := Text([]byte(s), &got), json.Unmarshal([]byte(s), &want)
-		if s == `null` || s == `"a" ` { // which are no text alone
+		if s == `null` || s == `"a" ` { // which are not text alone
 			want, wrong = "", errNoJSON
 		}
 		if (err == nil) != (wrong == nil) || got != want {

@@ -13,7 +13,7 @@ const Name = "Brine"
 // Release is the number of the release that this is, or is on the way to.
 const Release = "0.2.0"
 
-// development marks a build that is no release.
+// development marks a build that is not a release.
 const development = Release + "-dev"
 
 // version is set by the release build:

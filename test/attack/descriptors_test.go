@@ -10,7 +10,7 @@ import (
 )
 
 // TestDescriptorsRunOut: a master that cannot open a file any more, nor take a connection,
-// goes on with what it has, and serves as before when it can again. Meanwhile people knock,
+// goes on with what it has, and serves as before when it can again. Meanwhile clients connect,
 // and events come for which the journal has to begin new files.
 func TestDescriptorsRunOut(t *testing.T) {
 	if !*full && !*all {

@@ -1,4 +1,4 @@
-// Package attack holds the attacks that Brine must outlive: whoever knocks can neither
+// Package attack holds the attacks that Brine must outlive: whoever connects can neither
 // stop, starve nor fill a daemon. It runs the real programs and attacks them with bare
 // clients; it has no code for the programs, and no attacker uses any of theirs.
 //

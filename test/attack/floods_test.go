@@ -136,7 +136,7 @@ func impostors(a *attack) {
 	})
 }
 
-// junk sends what is no request.
+// junk sends what is not a request.
 func junk(a *attack) {
 	bodies := [][]byte{{}, []byte("i"), []byte("\x00\xff"), []byte(`i{"tgt":`), []byte("p" + strings.Repeat("x", 100)), []byte("e{}"), []byte("x{}"), []byte("i[[[[[[["), []byte("i\x1e{}\n{"), bytes.Repeat([]byte("i"), 1000)}
 	subjects := []string{".fire", ".credit", ".ret.20260101000000000000"}
@@ -156,7 +156,7 @@ func unreadRequests(a *attack) {
 	})
 }
 
-// strayMessages sends what belongs to the course of an answer, without any.
+// strayMessages sends messages of the flow control of an answer, without any.
 func strayMessages(dial func(*attack) (*wire, error), subject string) func(*attack) {
 	return func(a *attack) {
 		a.flood(func() (*wire, error) { return dial(a) }, a.Count, true, func(w *wire, i int) error {

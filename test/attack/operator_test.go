@@ -14,7 +14,7 @@ import (
 
 const (
 	quietPings = 100
-	pingPause  = 2 * time.Millisecond // between two, so that the operator is no flood
+	pingPause  = 2 * time.Millisecond // between two, so that the operator is not a flood
 	askTime    = 15 * time.Second     // what takes longer is not served
 )
 
@@ -70,7 +70,7 @@ func (o *operator) request(op string, body any, each func([]byte) error) error {
 		if subject != reply || len(data) == 0 {
 			continue // of a request that was given up
 		}
-		if err := o.credit(reply, len(data)); err != nil {
+		if err := o.acknowledge(reply, len(data)); err != nil {
 			return err
 		}
 		have = append(have, data[1:]...)
@@ -92,8 +92,8 @@ func (o *operator) request(op string, body any, each func([]byte) error) error {
 	}
 }
 
-// credit says how much of an answer it has taken.
-func (o *operator) credit(reply string, n int) error {
+// acknowledge says how much of an answer it has taken.
+func (o *operator) acknowledge(reply string, n int) error {
 	const every = 1 << 20
 	before := o.taken / every
 	if o.taken += max(n, 4<<10); o.taken/every == before {

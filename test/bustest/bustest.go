@@ -2,7 +2,7 @@
 // keys made on the spot, a local socket, everything closed at the end of the
 // test. It connects to it as each role, and as whoever a test makes up.
 //
-// It is no fake: what it starts is what the daemons run. It only takes the place
+// It is not a fake: what it starts is what the daemons run. It only takes the place
 // of the master's decision about keys.
 package bustest
 

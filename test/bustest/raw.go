@@ -69,7 +69,7 @@ func newRaw(t testing.TB, c net.Conn) *Raw {
 }
 
 // Send writes lines, each ended as the protocol wants. That the server closed
-// the connection meanwhile is no failure: the next read tells.
+// the connection meanwhile is not a failure: the next read tells.
 func (r *Raw) Send(lines ...string) {
 	r.t.Helper()
 	_ = r.SetWriteDeadline(time.Now().Add(rawTime))

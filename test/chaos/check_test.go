@@ -99,26 +99,26 @@ func (r *round) sequences(m *machine, shown []stored) {
 	}
 }
 
-// forgive leaves out what the damaged outbox of a minion has lost and told the master.
+// forgive leaves out what the damaged outbox of a minion has lost and reported to the master.
 func (r *round) forgive(bus *machine, lost []string) []string {
 	if r.forgives == nil || bus != r.w.master || len(lost) == 0 {
 		return lost
 	}
-	if r.told == nil {
+	if r.reported == nil {
 		total := r.w.outboxLosses(r.forgives)
-		told := total - r.forgives.outboxLost
-		r.forgives.outboxLost, r.told = total, &told
-		r.w.note("the outbox of %s tells %d losses", r.forgives.name, told)
+		reported := total - r.forgives.outboxLost
+		r.forgives.outboxLost, r.reported = total, &reported
+		r.w.note("the outbox of %s tells %d losses", r.forgives.name, reported)
 	}
 	rest := slices.DeleteFunc(slices.Clone(lost), func(s string) bool { return strings.HasPrefix(s, r.forgives.name+"-") })
-	// A letter that cannot be read is told as one, whatever events of one command were in it.
-	if len(lost)-len(rest) > *r.told*eventsOfACommand {
+	// A message that cannot be read is reported as one, whatever events of one command were in it.
+	if len(lost)-len(rest) > *r.reported*eventsOfACommand {
 		return lost
 	}
 	return rest
 }
 
-// outboxLosses is how many letters the outbox of a minion has told as lost, ever.
+// outboxLosses is how many messages the outbox of a minion has reported as lost, ever.
 func (w *world) outboxLosses(m *machine) int {
 	res := w.master.tool("", "salt-event", "listen", "--since", "1", "--until-end", "--tag", "salt/minion/"+m.name+"/outbox/lost", "--format", "raw")
 	total := 0
@@ -245,7 +245,7 @@ func (m *machine) effectsByToken() map[string]int {
 }
 
 // judgeAll compares all that a bus ever showed with what it shows now: what is missing it must
-// have told, with its sequence.
+// have reported, with its sequence.
 func (r *round) judgeAll() error {
 	for _, m := range r.w.machines() {
 		shown, err := r.w.shown(m, "1", "chaos/")
@@ -253,7 +253,7 @@ func (r *round) judgeAll() error {
 			return err
 		}
 		r.sequences(m, shown)
-		told, err := r.w.losses(m)
+		reported, err := r.w.losses(m)
 		if err != nil {
 			return err
 		}
@@ -262,8 +262,8 @@ func (r *round) judgeAll() error {
 			there[e.seq] = true
 		}
 		for _, seq := range slices.Sorted(maps.Keys(r.w.sequences[m.name])) {
-			if !there[seq] && !slices.ContainsFunc(told, func(l loss) bool { return l.From <= seq && seq <= l.To }) {
-				r.wrong(&r.counts.lost, "bus of %s: sequence %d is gone, and it is not told", m.name, seq)
+			if !there[seq] && !slices.ContainsFunc(reported, func(l loss) bool { return l.From <= seq && seq <= l.To }) {
+				r.wrong(&r.counts.lost, "bus of %s: sequence %d is gone, and it is not reported", m.name, seq)
 			}
 		}
 	}

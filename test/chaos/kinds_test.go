@@ -137,7 +137,7 @@ func (m *machine) blocks(stream string) string {
 	return filepath.Join("cache", "journal", "jetstream", "SALT", "streams", stream, "msgs", "*.blk")
 }
 
-// damaged changes a byte of a bus that has been judged. What is missing then must be told,
+// damaged changes a byte of a bus that has been judged. What is missing then must be reported,
 // with its sequences, and nothing else may be missing.
 func damaged(who choice) func(*round, *rand.Rand) error {
 	return func(r *round, rnd *rand.Rand) error {
@@ -154,7 +154,7 @@ func damaged(who choice) func(*round, *rand.Rand) error {
 	}
 }
 
-// damagedOutbox changes a byte of what waits for the master. What does not arrive must be told.
+// damagedOutbox changes a byte of what waits for the master. What does not arrive must be reported.
 func damagedOutbox(r *round, rnd *rand.Rand) error {
 	m := r.minion(rnd)
 	if err := r.w.master.end(syscall.SIGTERM); err != nil {

@@ -21,7 +21,7 @@ type round struct {
 	sync.Mutex
 	sent     map[string][]sent // by the name of the machine on whose bus they are to be
 	forgives *machine          // its outbox may lose what it tells
-	told     *int              // how much that is
+	reported *int              // how much that is
 	jobs     []*task
 	said     []string // what was wrong
 	counts   counts

@@ -33,7 +33,7 @@ type machine struct {
 	host    *netlab.Host
 	disk    *disk
 
-	outboxLost int // what its outbox has told as lost
+	outboxLost int // what its outbox has reported as lost
 
 	sync.Mutex
 	daemon  *exec.Cmd

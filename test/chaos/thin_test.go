@@ -97,7 +97,7 @@ func TestAFailedSyncBeforeAKillAndAPowerCut(t *testing.T) {
 	}
 	must(d.starve())
 	if res := fire("thin/starved", 300, "1s"); res.code == 0 {
-		t.Error("what cannot be synced is told as stored")
+		t.Error("what cannot be synced is reported as stored")
 	}
 	must(m.end(syscall.SIGKILL))
 	must(d.feed())

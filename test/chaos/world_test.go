@@ -222,7 +222,7 @@ func parse(text, tag string) []stored {
 // loss is what a bus tells of itself.
 type loss struct{ From, To int }
 
-// losses are what the bus has told by now.
+// losses are what the bus has reported by now.
 func (w *world) losses(m *machine) ([]loss, error) {
 	res := m.tool("", "salt-event", "listen", "--bus", w.bus(m), "--since", "1", "--until-end", "--tag", "salt/journal/lost", "--format", "raw")
 	if res.code != 0 {

@@ -13,7 +13,7 @@ import (
 type Answer int
 
 // The answers. What is neither refused by one of the two alone nor the same is Different, and so
-// is a case that is no question here.
+// is a case that does not apply here.
 const (
 	Equal Answer = iota
 	Stricter

@@ -89,7 +89,7 @@ func status(s *system, _ *testscript.TestScript, args []string) error {
 		return err
 	}
 	if p.notices == nil {
-		return errors.New(args[0] + " is no daemon")
+		return errors.New(args[0] + " is not a daemon")
 	}
 	var line string
 	if !poll(func() bool {

@@ -2,7 +2,7 @@
 // with cables between them that a test can pull: what happens when packets vanish
 // is another thing than what happens when a process ends.
 //
-// It is for tests and benchmarks as root; it is no simulation: programs in its
+// It is for tests and benchmarks as root; it is not a simulation: programs in its
 // hosts use the kernel's own network.
 package netlab
 

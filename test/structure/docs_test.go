@@ -127,7 +127,7 @@ func TestReadmeNamesPrograms(t *testing.T) {
 	}
 }
 
-// link is a reference of Markdown to something that is no web page.
+// link is a reference of Markdown to something that is not a web page.
 var link = regexp.MustCompile(`\]\(([^):* ]+)\)`)
 
 // code is what a document shows and does not say: blocks, and words of a program.
@@ -239,7 +239,7 @@ func TestArchitecturePicture(t *testing.T) {
 	}
 	for name := range line {
 		if !exists[name] {
-			t.Errorf("doc/architecture.md: the picture has %s, which is no package", name)
+			t.Errorf("doc/architecture.md: the picture has %s, which is not a package", name)
 		}
 	}
 }

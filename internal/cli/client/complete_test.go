@@ -10,9 +10,9 @@ import (
 	"github.com/brinebus/brine/internal/cli"
 )
 
-// TestWordsAreOfThisMachineOnly: a command line for another master, or for somebody else, is
-// completed by no words of the daemon of this machine.
-func TestWordsAreOfThisMachineOnly(t *testing.T) {
+// A command line for another master or another user is not completed with words of the daemon of
+// this machine.
+func TestCompletionUsesOnlyItsOwnMaster(t *testing.T) {
 	for name, test := range map[string]struct {
 		kept   bool // a login at another master
 		config string

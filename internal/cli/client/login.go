@@ -59,7 +59,7 @@ type Login struct {
 // NewLogin reads the options of LoginFlags, nil for none. It reads no secret yet.
 func NewLogin(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*Login, error) {
 	if opts.IsSet("password") {
-		return nil, salt.WithHint(cli.Usagef("a password is no option: everybody would see it in the list of processes, and may have by now"),
+		return nil, salt.WithHint(cli.Usagef("a password is not an option: everybody would see it in the list of processes, and may have by now"),
 			"leave --password out: it is asked for; a script has it in a file for --password-file, or pipes it to standard input")
 	}
 	l := &Login{

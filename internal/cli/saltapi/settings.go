@@ -75,7 +75,7 @@ func read(cfg *config.Master) (s settings, notes []string, err error) {
 	s.api.Clients, s.api.Timeout = cfg.NetapiClients, cfg.Timeout
 	for _, c := range cfg.NetapiClients {
 		if !slices.Contains(clients, c) {
-			return s, nil, config.Mistake(salt.WithHint(fmt.Errorf("netapi_enable_clients: %q is no client", c), "they are "+strings.Join(clients, ", ")))
+			return s, nil, config.Mistake(salt.WithHint(fmt.Errorf("netapi_enable_clients: %q is not a client", c), "they are "+strings.Join(clients, ", ")))
 		}
 	}
 	l := cfg.RestCherrypy
@@ -97,7 +97,7 @@ func read(cfg *config.Master) (s settings, notes []string, err error) {
 func (s *settings) fill(l config.Located) (notes []string, err error) {
 	values, ok := l.Value().(map[string]any)
 	if !ok {
-		return nil, l.At(nil, errors.New("it is no mapping of settings"))
+		return nil, l.At(nil, errors.New("it is not a mapping of settings"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		set, ok := known[name]
@@ -119,7 +119,7 @@ func text(to func(*settings) *string) setter {
 	return func(s *settings, v any) error {
 		word, ok := v.(string)
 		if !ok {
-			return fmt.Errorf("%v is no text", v)
+			return fmt.Errorf("%v is not text", v)
 		}
 		*to(s) = word
 		return nil
@@ -140,7 +140,7 @@ func truth(to func(*settings) *bool) setter {
 func readPort(s *settings, v any) error {
 	n, ok := v.(int64)
 	if !ok || n < 1 || n > 65535 {
-		return fmt.Errorf("%v is no port", v)
+		return fmt.Errorf("%v is not a port", v)
 	}
 	s.port = int(n)
 	return nil
@@ -152,7 +152,7 @@ const maxSize = 64 << 20
 func readSize(s *settings, v any) error {
 	n, ok := v.(int64)
 	if !ok || n < 1 || n > maxSize {
-		return fmt.Errorf("%v is no number of bytes up to %d", v, maxSize)
+		return fmt.Errorf("%v is not a number of bytes up to %d", v, maxSize)
 	}
 	s.api.MaxBody = n
 	return nil
@@ -178,13 +178,13 @@ func list(v any) ([]string, error) {
 		for _, one := range v {
 			word, ok := one.(string)
 			if !ok {
-				return nil, fmt.Errorf("%v is no text", one)
+				return nil, fmt.Errorf("%v is not text", one)
 			}
 			words = append(words, word)
 		}
 		return words, nil
 	}
-	return nil, fmt.Errorf("%v is no list of texts", v)
+	return nil, fmt.Errorf("%v is not a list of texts", v)
 }
 
 func readOrigins(s *settings, v any) (err error) {
@@ -223,7 +223,7 @@ func readACL(s *settings, v any) error {
 	m, ok := v.(map[string]any)
 	users, isMap := m["users"].(map[string]any)
 	if !ok || len(m) != 1 || !isMap {
-		return salt.WithHint(errors.New("it is no mapping with users"), "as in {users: {fred: [127.0.0.1], '*': [10.0.0.0/8]}}")
+		return salt.WithHint(errors.New("it is not a mapping with users"), "as in {users: {fred: [127.0.0.1], '*': [10.0.0.0/8]}}")
 	}
 	s.api.Users = map[string][]string{}
 	for name, addresses := range users {

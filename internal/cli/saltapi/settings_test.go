@@ -30,9 +30,9 @@ func configured(t *testing.T, text string) (settings, []string, error) {
 	return read(cfg)
 }
 
-// TestNothingIsOpenThatNobodyOpened: without settings no client is enabled, everything is
-// served by TLS, and what may be asked without a login is nothing.
-func TestNothingIsOpenThatNobodyOpened(t *testing.T) {
+// Without settings no client is enabled, everything is served over TLS, and no operation is allowed
+// without a login.
+func TestNoClientIsEnabledByDefault(t *testing.T) {
 	s, notes, err := configured(t, "")
 	if err != nil || len(notes) > 0 {
 		t.Fatalf("%q, %v", notes, err)
@@ -81,18 +81,18 @@ func TestMistakesInSettings(t *testing.T) {
 	for text, want := range map[string]string{
 		"authorised_ips: [127.0.0.1]\n":                 `there is no setting "authorised_ips"`,
 		"authorized_ips: [localhost]\n":                 `authorized_ips: "localhost" is neither an address nor a network`,
-		"authorized_ips: {a: b}\n":                      "is no list of texts",
+		"authorized_ips: {a: b}\n":                      "is not a list of texts",
 		"api_acl: {users: {fred: [somewhere]}}\n":       `"somewhere" is neither an address nor a network`,
-		"api_acl: {fred: [127.0.0.1]}\n":                "api_acl: it is no mapping with users",
-		"api_acl: {users: {fred: ['*']}, groups: {}}\n": "api_acl: it is no mapping with users",
+		"api_acl: {fred: [127.0.0.1]}\n":                "api_acl: it is not a mapping with users",
+		"api_acl: {users: {fred: ['*']}, groups: {}}\n": "api_acl: it is not a mapping with users",
 		"disable_ssl: 'no'\n":                           "disable_ssl: no is neither true nor false",
-		"port: 0\n":                                     "port: 0 is no port",
-		"port: 65536\n":                                 "port: 65536 is no port",
-		"max_request_body_size: 67108865\n":             "is no number of bytes up to 67108864",
+		"port: 0\n":                                     "port: 0 is not a port",
+		"port: 65536\n":                                 "port: 65536 is not a port",
+		"max_request_body_size: 67108865\n":             "is not a number of bytes up to 67108864",
 		"max_request_body_size: 0\n":                    "max_request_body_size: 0",
 		"root_prefix: /api\n":                           "root_prefix: /api is not served",
-		"cors_origin: [1]\n":                            "cors_origin: 1 is no text",
-		"static: [a]\n":                                 "static: [a] is no text",
+		"cors_origin: [1]\n":                            "cors_origin: 1 is not text",
+		"static: [a]\n":                                 "static: [a] is not text",
 	} {
 		if _, _, err := configured(t, text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
@@ -102,7 +102,7 @@ func TestMistakesInSettings(t *testing.T) {
 
 func TestUnknownClients(t *testing.T) {
 	_, _, err := read(&config.Master{NetapiClients: []string{"local", "lokal"}})
-	if err == nil || !strings.Contains(err.Error(), `"lokal" is no client`) || !strings.Contains(salt.Hint(err), "local_async") {
+	if err == nil || !strings.Contains(err.Error(), `"lokal" is not a client`) || !strings.Contains(salt.Hint(err), "local_async") {
 		t.Errorf("%v, hint %q", err, salt.Hint(err))
 	}
 }

@@ -128,11 +128,11 @@ func TestVerdictsOnADaemon(t *testing.T) {
 func TestExitCodes(t *testing.T) {
 	refused := fmt.Errorf("publish: %w", rpc.Errorf(rpc.Denied, "no"))
 	for _, test := range []struct {
-		line string
-		fun  salt.Function
-		res  function.Result
-		told error
-		want int
+		line     string
+		fun      salt.Function
+		res      function.Result
+		reported error
+		want     int
 	}{
 		{"x.y", "test.ping", function.Result{Success: true}, nil, 0},
 		{"x.y", "cmd.run", function.Result{Retcode: 3}, nil, cli.Failed},
@@ -146,7 +146,7 @@ func TestExitCodes(t *testing.T) {
 	} {
 		code, _ := typed(t, test.line, func(opts *urcli.Context) error {
 			c := call{opts: opts}
-			return c.verdict(job.Command{Function: test.fun}, test.res, test.told)
+			return c.verdict(job.Command{Function: test.fun}, test.res, test.reported)
 		})
 		if code != test.want {
 			t.Errorf("%s (%s) with %+v ends with %d, want %d", test.fun, test.line, test.res, code, test.want)

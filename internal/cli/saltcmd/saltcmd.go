@@ -238,7 +238,7 @@ func further(o *brine.RunOptions, opts *urcli.Context) (err error) {
 		return salt.WithHint(cli.Usagef("--tag needs --return: it is the tag under which a returner fires what the minions return"), "for example: --return=master_bus --tag="+o.ReturnTag)
 	}
 	if o.Subset = opts.Int("subset"); opts.IsSet("subset") && o.Subset <= 0 {
-		return cli.Usagef("option --subset: %d is no number of minions above zero", o.Subset)
+		return cli.Usagef("option --subset: %d is not a number of minions above zero", o.Subset)
 	}
 	metadata, err := mapOption(opts, "metadata")
 	if metadata != nil {
@@ -269,7 +269,7 @@ func mapOption(opts *urcli.Context, name string) (map[string]any, error) {
 	v, err := argument.Word(text)
 	m, ok := v.(map[string]any)
 	if err != nil || !ok {
-		return nil, cli.Usagef("option --%s: %q is no map, such as '{a: 1}'", name, text)
+		return nil, cli.Usagef("option --%s: %q is not a map, such as '{a: 1}'", name, text)
 	}
 	return m, nil
 }

@@ -106,13 +106,13 @@ func TestRefusedCommandLines(t *testing.T) {
 		"-L -G * test.ping":              "exclude each other: list and grain",
 		"-G --delimiter= a:b test.ping":  "--delimiter is empty",
 		"--tag=x * test.ping":            "--tag needs --return",
-		"--subset=0 * test.ping":         "no number of minions above zero",
-		"--subset=-1 * test.ping":        "no number of minions above zero",
+		"--subset=0 * test.ping":         "not a number of minions above zero",
+		"--subset=-1 * test.ping":        "not a number of minions above zero",
 		"-t soon * test.ping":            "soon",
 		"--queue never * test.ping":      "never",
 		"--batch-wait x * test.ping":     "batch-wait",
-		"--metadata=7 * test.ping":       "is no map",
-		"--return_kwargs=[] * test.ping": "is no map",
+		"--metadata=7 * test.ping":       "is not a map",
+		"--return_kwargs=[] * test.ping": "is not a map",
 		"* ping":                         "ping",
 		"* test.ping,test":               "test",
 		"* test.ping,test.arg 1 , 2 , 3": "more arguments than commands",
@@ -124,7 +124,7 @@ func TestRefusedCommandLines(t *testing.T) {
 	}
 }
 
-func TestWhatIsSeenOfAJob(t *testing.T) {
+func TestHowMuchOfAJobIsShown(t *testing.T) {
 	for _, test := range []struct {
 		q    request
 		want jobview.End

@@ -22,7 +22,7 @@ import (
 // different are the command lines that salt reads in another way than Salt's does.
 var different = map[string][]string{
 	"a number below zero is an argument, not an option": {"0523"},
-	"a name that is no function is refused":             {"0555", "0556", "0582"},
+	"a name that is not a function is refused":          {"0555", "0556", "0582"},
 }
 
 // TestCommandLinesAsInSalt has the command read what Salt's has read.
@@ -77,7 +77,7 @@ func TestCommandLinesAsInSalt(t *testing.T) {
 		}
 	}
 	for id := range differs {
-		t.Errorf("%s is listed as different, and is no case", id)
+		t.Errorf("%s is listed as different, and is not a case", id)
 	}
 	count.Stands(t, "command lines of `salt`")
 }

@@ -43,7 +43,7 @@ func list(sources []string, dest string, tree bool) ([]item, error) {
 			}
 			items = append(items, below...)
 		case !info.Mode().IsRegular():
-			return nil, cli.Usagef("%s is no regular file", source)
+			return nil, cli.Usagef("%s is not a regular file", source)
 		case into:
 			items = append(items, item{source: source, dest: path.Join(dest, base), mode: info.Mode().Perm(), keep: tree})
 		default:

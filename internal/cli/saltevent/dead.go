@@ -31,7 +31,7 @@ func deadSpec() cli.Spec {
 		Examples: []string{"salt-event dead list", "salt-event dead show 1042", "salt-event dead retry --all --name deployer", "salt-event dead drop 1042"},
 		Flags: append(busFlags(),
 			&urcli.StringFlag{Category: "Events", Name: "name", Usage: "only those of the handler `NAME`"},
-			&urcli.BoolFlag{Category: "Events", Name: "all", Usage: "every letter, instead of those whose SEQ is given"},
+			&urcli.BoolFlag{Category: "Events", Name: "all", Usage: "every dead letter, instead of those whose SEQ is given"},
 			&urcli.StringFlag{Category: "Events", Name: "program", Usage: "retry with the shell command `LINE` instead of the program of then"},
 			&urcli.StringFlag{Category: "Events", Name: "time-limit", Value: "1m", Usage: "end a program, and all that it started, after `TIME`"},
 			&urcli.StringFlag{Category: "Events", Name: "format", Value: "text", Usage: "list as `FORM`: text, json"},
@@ -94,7 +94,7 @@ func readSequences(words []string, all, needed bool) ([]uint64, error) {
 	for _, w := range words {
 		n, err := strconv.ParseUint(w, 10, 64)
 		if err != nil || n == 0 {
-			return nil, cli.Usagef("%q is no number of an event", w)
+			return nil, cli.Usagef("%q is not the number of an event", w)
 		}
 		sequences = append(sequences, n)
 	}
@@ -119,7 +119,7 @@ func (g *graveyard) find(ctx context.Context, sequences []uint64) ([]brine.DeadL
 			}
 		}
 		if len(found) == before {
-			return nil, fmt.Errorf("event %d is no dead letter", p)
+			return nil, fmt.Errorf("event %d is not a dead letter", p)
 		}
 	}
 	return found, nil

@@ -170,7 +170,7 @@ func data(env *cli.Env, opts *urcli.Context, words []string) (json.RawMessage, e
 		return json.Marshal(map[string]string{"message": string(text)})
 	}
 	if !json.Valid(text) {
-		return nil, salt.WithHint(cli.Usagef("the data is no JSON: %s", jsonMistake(text)), "put it in single quotes, or use --text for plain text")
+		return nil, salt.WithHint(cli.Usagef("the data is not JSON: %s", jsonMistake(text)), "put it in single quotes, or use --text for plain text")
 	}
 	return text, nil
 }

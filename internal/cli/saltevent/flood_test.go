@@ -173,8 +173,8 @@ func (f *flooded) flood() {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	var told bytes.Buffer
-	c.Stderr = &told
+	var reported bytes.Buffer
+	c.Stderr = &reported
 	if err := c.Start(); err != nil {
 		f.t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func (f *flooded) flood() {
 		fmt.Fprintf(w, `{"n":%d,"text":"%s"}`+"\n", n, text)
 	}
 	if err := errors.Join(w.Flush(), in.Close(), c.Wait()); err != nil {
-		f.t.Fatalf("%v: %s", err, told.String())
+		f.t.Fatalf("%v: %s", err, reported.String())
 	}
 }
 

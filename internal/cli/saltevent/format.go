@@ -39,7 +39,7 @@ func chooseFormat(opts *urcli.Context) (format, error) {
 	case "pretty":
 		return prettyFormat, nil
 	}
-	return nil, cli.Usagef("option --format: %q is no form: there are %s", name, formats)
+	return nil, cli.Usagef("option --format: %q is not a format: there are %s", name, formats)
 }
 
 func tagFormat(out, line []byte) ([]byte, error) {
@@ -122,7 +122,7 @@ func newFilter(env *cli.Env, text string) (*filter, error) {
 	}
 	query, err := gojq.Parse(text)
 	if err != nil {
-		return nil, cli.Usagef("option --filter: %q is no jq expression: %v", text, err)
+		return nil, cli.Usagef("option --filter: %q is not a jq expression: %v", text, err)
 	}
 	code, err := gojq.Compile(query)
 	if err != nil {

@@ -53,7 +53,7 @@ func TestNothingIsLostOverKills(t *testing.T) {
 	}
 	close(stop)
 	killing.Wait()
-	c.settle()
+	c.finish()
 	c.check(next)
 }
 
@@ -167,8 +167,8 @@ func (c *checker) killAround(stop chan struct{}) {
 	}
 }
 
-// settle waits until the listener has written the last event and ends it.
-func (c *checker) settle() {
+// finish waits until the listener has written the last event and ends it.
+func (c *checker) finish() {
 	c.t.Helper()
 	// The last kill may have been that of the minion, a moment ago.
 	c.answers("the minion", func() *exec.Cmd {

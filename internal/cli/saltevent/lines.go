@@ -311,7 +311,7 @@ func (r *lineReader) event(raw []byte) (brine.Event, error) {
 	}
 	if r.tag != "" {
 		if !json.Valid(raw) {
-			return brine.Event{}, errors.New("the data is no JSON: " + jsonMistake(raw))
+			return brine.Event{}, errors.New("the data is not JSON: " + jsonMistake(raw))
 		}
 		return brine.Event{Tag: r.tag, Data: raw}, nil
 	}

@@ -26,13 +26,13 @@ import (
 	"github.com/brinebus/brine/test/capture"
 )
 
-var restarts = flag.Int("restarts", 0, "how many `restarts` TestNobodyEndsOverRestarts makes; 0 for a few")
+var restarts = flag.Int("restarts", 0, "how many `restarts` TestListenersOutliveRestartsOfTheMaster makes; 0 for a few")
 
-// TestNobodyEndsOverRestarts restarts a master, in this process, while events are fired all
+// TestListenersOutliveRestartsOfTheMaster restarts a master, in this process, while events are fired all
 // the time: a plain listener, one with a position, a handler, a sink and a reaction outlive
 // each restart and miss nothing of what was confirmed. Listeners and sink have each event
 // once, in order; who runs programs may have one again.
-func TestNobodyEndsOverRestarts(t *testing.T) {
+func TestListenersOutliveRestartsOfTheMaster(t *testing.T) {
 	r := newRestarted(t)
 	r.start()
 	r.tool("plain", "listen", "--tag", "load/")

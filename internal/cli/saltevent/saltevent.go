@@ -136,7 +136,7 @@ func newConnector(env *cli.Env, opts *urcli.Context) connector {
 		return toMinion(env, opts)
 	default:
 		return func(context.Context) (*brine.Conn, error) {
-			return nil, cli.Usagef("option --bus: %q is no bus: it is master or minion", name)
+			return nil, cli.Usagef("option --bus: %q is not a bus: it is master or minion", name)
 		}
 	}
 }

@@ -42,6 +42,6 @@ func readSince(option, text string, now time.Time) (moment time.Time, seq uint64
 			return t, 0, nil
 		}
 	}
-	return time.Time{}, 0, salt.WithHint(cli.Usagef("option %s: %q is no time span, no moment and no number of an event", option, text),
+	return time.Time{}, 0, salt.WithHint(cli.Usagef("option %s: %q is not a time span, a moment or the number of an event", option, text),
 		"write it as 90s, 1h, 2d, 2026-11-21T12:00:00, or as the seq of an event")
 }

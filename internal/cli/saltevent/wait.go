@@ -82,7 +82,7 @@ func wait(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		seq, err := strconv.ParseUint(token, 10, 64)
 		_, notAt := event.ReadPosition(token)
 		if err != nil && notAt != nil {
-			return cli.Usagef("option --since-now: %q is no token of salt-event token", token)
+			return cli.Usagef("option --since-now: %q is not a token of salt-event token", token)
 		}
 		c.q.Since = time.Time{}
 		if err == nil {

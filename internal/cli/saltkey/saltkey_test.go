@@ -320,28 +320,28 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// TestKeysOfOneID is an id with an accepted key and two that strangers came with.
+// TestKeysOfOneID is an id with an accepted key and two unaccepted ones.
 func TestKeysOfOneID(t *testing.T) {
 	m := newMaster(t)
 	own := m.connect("web1")
 	m.run("", "-y", "-a", "web1").want(t, cli.OK, ".*", nothing)
-	stranger, other := m.connect("web1"), m.connect("web1")
+	foreign, other := m.connect("web1"), m.connect("web1")
 
 	m.run("", "-l", "acc").want(t, cli.OK, lines("Accepted Keys:", "web1"), `salt-key: warning: some ids have several keys.*`)
 	m.run("", "-l", "den", "-v").want(t, cli.OK, `Denied Keys:\n(web1@SHA256:\S+:  SHA256:.*\n){2}`, nothing)
 
 	t.Run("the accepted key must go first", func(t *testing.T) {
-		m.run("", "-y", "-a", "web1@SHA256:"+stranger.SHA256()[:11]).want(t, cli.Failed, ".*",
+		m.run("", "-y", "-a", "web1@SHA256:"+foreign.SHA256()[:11]).want(t, cli.Failed, ".*",
 			`salt-key: error: .*another key is accepted for this id.*\nsalt-key: hint: .*salt-key -d web1@`+own.SHA256()+"\n")
 	})
-	t.Run("reject one stranger", func(t *testing.T) {
-		m.run("", "-y", "-r", "web1@"+stranger.SHA256()).want(t, cli.OK, ".*"+lines("Key for minion web1 rejected."), nothing)
+	t.Run("reject one unaccepted key", func(t *testing.T) {
+		m.run("", "-y", "-r", "web1@"+foreign.SHA256()).want(t, cli.OK, ".*"+lines("Key for minion web1 rejected."), nothing)
 	})
 	t.Run("delete the other", func(t *testing.T) {
 		m.run("", "-y", "-d", "web1@SHA256:"+strings.ToUpper(other.SHA256()[:14])).want(t, cli.OK, ".*"+lines("Key for minion web1 deleted."), nothing)
 	})
-	if a, b, c := m.state("web1", own), m.state("web1", stranger), m.state("web1", other); a != "accepted" || b != "rejected" || c != "denied" {
-		t.Errorf("own %s, stranger %s, other %s", a, b, c)
+	if a, b, c := m.state("web1", own), m.state("web1", foreign), m.state("web1", other); a != "accepted" || b != "rejected" || c != "denied" {
+		t.Errorf("own %s, foreign %s, other %s", a, b, c)
 	}
 	entries, _, err := m.store().List()
 	if len(entries) != 2 || err != nil {
@@ -352,10 +352,10 @@ func TestKeysOfOneID(t *testing.T) {
 func TestTwoUnacceptedKeysCannotBothBeAccepted(t *testing.T) {
 	m := newMaster(t)
 	own := m.connect("web1")
-	stranger := m.connect("web1")
+	foreign := m.connect("web1")
 	m.run("", "-y", "-a", "web1", "--include-denied").want(t, cli.Failed, nothing, `salt-key: error: two of these keys have the same id.*`)
-	if a, b := m.state("web1", own), m.state("web1", stranger); a != "pending" || b != "denied" {
-		t.Errorf("own %s, stranger %s", a, b)
+	if a, b := m.state("web1", own), m.state("web1", foreign); a != "pending" || b != "denied" {
+		t.Errorf("own %s, foreign %s", a, b)
 	}
 	m.run("", "-y", "-d", "web1").want(t, cli.OK, `.*Key for minion web1@SHA256:\S+ deleted.\nKey for minion web1@SHA256:\S+ deleted.\n`, nothing)
 }
@@ -709,7 +709,7 @@ func FuzzPatterns(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		switch r := runIn(conf, "", "--finger="+s); {
 		case r.code == cli.OK && !strings.Contains(r.out, "web1:  "):
-			t.Errorf("%q matched nothing but is no error: %+v", s, r)
+			t.Errorf("%q matched nothing but is not an error: %+v", s, r)
 		case r.code != cli.OK && (r.out != "" || r.err == ""):
 			t.Errorf("%q: an error with output or without words: %+v", s, r)
 		}

@@ -88,7 +88,7 @@ func TestGenSignatureAsSalt(t *testing.T) {
 		}
 	}
 	for id := range unseen {
-		t.Errorf("%s is listed as different, and is no case", id)
+		t.Errorf("%s is listed as different, and is not a case", id)
 	}
 	count.Stands(t, "`salt-key --gen-signature`")
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/brinebus/brine/internal/cli"
 )
 
-// TestQuestionsThatAreNone: what is no question is never asked, and has no answer that
-// somebody could take for a yes.
-func TestQuestionsThatAreNone(t *testing.T) {
+// A request that is not valid is refused before PAM is called, with nothing on standard output that
+// could count as consent.
+func TestInvalidRequestsDoNotReachPAM(t *testing.T) {
 	for name, text := range map[string]string{
 		"nothing": "", "no JSON": "fred", "a list": "[]", "a wrong type": `{"user": 7}`,
 		"too long": `{"service": "login", "user": "` + strings.Repeat("x", maxQuestion) + `"}`,

@@ -14,7 +14,7 @@ import (
 )
 
 // told runs the program with an order on its standard input.
-func told(order string) (code int, said string) {
+func reported(order string) (code int, said string) {
 	var words strings.Builder
 	env := &cli.Env{Name: "salt-returner", Stdin: strings.NewReader(order), Stdout: io.Discard, Stderr: &words, Getenv: func(string) string { return "" }}
 	return Run(context.Background(), env), words.String()
@@ -42,7 +42,7 @@ func TestOrders(t *testing.T) {
 			}
 			text = string(b)
 		}
-		code, said := told(text)
+		code, said := reported(text)
 		if code != test.want || (said == "") != (code == 0) || strings.Contains(said, "tops3cret") {
 			t.Errorf("%s ends with %d and %q, want %d", test.name, code, said, test.want)
 		}

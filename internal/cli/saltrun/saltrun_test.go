@@ -99,7 +99,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestATimeLimitThatEnds: the end of --timeout is no failure of the runner, whose return is
+// TestATimeLimitThatEnds: the end of --timeout is not a failure of the runner, whose return is
 // still to come; every other error stays what it is.
 func TestATimeLimitThatEnds(t *testing.T) {
 	err := bound(context.DeadlineExceeded, brine.RunnerJob{Tag: "salt/run/7"})

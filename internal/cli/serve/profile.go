@@ -28,7 +28,7 @@ func Profile(ctx context.Context, env *cli.Env, opts *urcli.Context, dir, name s
 		return err
 	}
 	if env.StdoutTTY {
-		return cli.Usagef("a profile is no text: send it into a file")
+		return cli.Usagef("a profile is not text: send it into a file")
 	}
 	conn, err := client.Dial(env, dir, name)
 	if err != nil {
@@ -57,7 +57,7 @@ func parseProfile(text string) (protocol.Profile, error) {
 	case timed:
 		n, err := strconv.ParseFloat(seconds, 64)
 		if err != nil || !(n > 0) {
-			return q, cli.Usagef("--profile: %q is no number of seconds", seconds)
+			return q, cli.Usagef("--profile: %q is not a number of seconds", seconds)
 		}
 		return protocol.Profile{Kind: kind, Seconds: n}, nil
 	case kind == "cpu":

@@ -52,8 +52,8 @@ var ways = map[string]func(t *testing.T, words []string) []any{
 	"in a file's map": func(t *testing.T, words []string) []any { return inMaps(t, words) },
 }
 
-// TestAWordMeansOneThing: whoever writes it, wherever.
-func TestAWordMeansOneThing(t *testing.T) {
+// A plain word of YAML means the same in every file and on every command line.
+func TestAScalarHasOneMeaningEverywhere(t *testing.T) {
 	for way, read := range ways {
 		for _, set := range []map[string]any{words, sixties} {
 			var list []string

@@ -251,7 +251,7 @@ func (m *simulated) drain() {
 	}
 }
 
-// take takes the letters of the next request, by the rules of the daemon's outbox.
+// take takes the messages of the next request, by the rules of the daemon's outbox.
 func (m *simulated) take() (list []outbox.Message) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
