@@ -3,7 +3,6 @@ package audit
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -68,7 +67,7 @@ const (
 
 // ErrUnwritten is wrapped by the errors of entries that are not in the audit log. Their decision
 // must not take effect.
-var ErrUnwritten = errors.New("the audit log cannot be written")
+var ErrUnwritten error = salt.Unwritten("the audit log")
 
 // Open opens the audit log and compares its end with the head: missing entries are logged and get
 // an entry themselves. It is an error if the file for copies cannot be written.

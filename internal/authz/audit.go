@@ -7,7 +7,6 @@ import (
 
 	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/audit"
-	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -84,21 +83,16 @@ func (a *Authorizer) NoteFile(r *rpc.Request, path, reason string) {
 // Unwritten returns the refusal for what cannot be recorded in the audit log or the journal.
 // Other errors are returned unchanged.
 func (a *Authorizer) Unwritten(err error) error {
-	what := ""
-	switch {
-	case errors.Is(err, audit.ErrUnwritten):
-		what = audit.ErrUnwritten.Error()
-	case errors.Is(err, journal.ErrStore):
-		what = journal.ErrStore.Error()
-	default:
+	var what salt.Unwritten
+	if !errors.As(err, &what) {
 		return err
 	}
-	a.Log.Error("refused: "+what, "err", err)
+	a.Log.Error("refused: "+what.Error(), "err", err)
 	if a.Audit.Damaged() {
-		return rpc.Errorf(rpc.Unavailable, "nothing was done: %s: a file of it is damaged", what).WithHint("%s", salt.Hint(err))
+		return rpc.Errorf(rpc.Unavailable, "nothing was done: %v: a file of it is damaged", what).WithHint("%s", salt.Hint(err))
 	}
 	if errors.Is(err, syscall.ENOSPC) {
-		return rpc.Errorf(rpc.Unavailable, "nothing was done: %s: %w", what, syscall.ENOSPC).WithHint("the disk of the master is full: make room, and it goes on by itself")
+		return rpc.Errorf(rpc.Unavailable, "nothing was done: %v: %w", what, syscall.ENOSPC).WithHint("the disk of the master is full: make room, and it goes on by itself")
 	}
-	return rpc.Errorf(rpc.Unavailable, "nothing was done: %s", what).WithHint("the log of the master says why")
+	return rpc.Errorf(rpc.Unavailable, "nothing was done: %v", what).WithHint("the log of the master says why")
 }

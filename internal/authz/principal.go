@@ -9,8 +9,8 @@ import (
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/auth"
 	"github.com/brinebus/brine/internal/authz/eventacl"
+	"github.com/brinebus/brine/internal/authz/login"
 	"github.com/brinebus/brine/internal/bus"
-	"github.com/brinebus/brine/internal/eauth"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -23,9 +23,9 @@ type Principal struct {
 	identity bus.Identity
 	operator bool // by the rules in force at the time of the request
 
-	login   *eauth.Grant // of a user of external_auth
-	rules   *acl.Rules   // rules that apply to them instead of those in force; nil for most
-	refused error        // the login is no longer valid
+	login   *login.Session // of a user of external_auth
+	rules   *acl.Rules     // rules that apply to them instead of those in force; nil for most
+	refused error          // the login is no longer valid
 }
 
 // Name is the name in jobs and for people: fred, sudo_fred, minion:web1.
@@ -45,7 +45,7 @@ func (p Principal) Identity() bus.Identity { return p.identity }
 func (p Principal) Key() string { return p.identity.String() }
 
 // Login is that of a user of external_auth, nil for others.
-func (p Principal) Login() *eauth.Grant { return p.login }
+func (p Principal) Login() *login.Session { return p.login }
 
 // Refused is why a login is no longer valid, nil if it is.
 func (p Principal) Refused() error { return p.refused }
@@ -109,11 +109,10 @@ func (a *Authorizer) external(ctx context.Context, i bus.Identity) *Principal {
 	if s.Refused != nil {
 		return &Principal{name: s.Name, identity: i, refused: s.Refused}
 	}
-	g := s.Grant
-	who := &Principal{name: g.Name, identity: i, login: g, subject: acl.Subject{Kind: acl.External, Name: g.Name, Groups: g.Groups, Backend: g.Backend, Unix: a.unixNames(ctx, i)}}
-	if g.Rules != "" {
+	who := &Principal{name: s.Name, identity: i, login: s, subject: acl.Subject{Kind: acl.External, Name: s.Name, Groups: s.Groups, Backend: s.Backend, Unix: a.unixNames(ctx, i)}}
+	if s.Rules != "" {
 		var err error
-		if who.rules, err = a.kept(g.Rules); err != nil {
+		if who.rules, err = a.kept(s.Rules); err != nil {
 			who.refused, who.subject = err, acl.Subject{}
 		}
 	}
@@ -145,7 +144,7 @@ func (a *Authorizer) kept(text string) (*acl.Rules, error) {
 // logins.
 func (a *Authorizer) Local(ctx context.Context, i bus.Identity) Principal {
 	if i.Role == bus.RoleClient {
-		return Principal{name: salt.ClientPrefix + i.Name, identity: i, subject: acl.Subject{Kind: acl.External, Name: i.Name, Backend: eauth.Client}}
+		return Principal{name: salt.ClientPrefix + i.Name, identity: i, subject: acl.Subject{Kind: acl.External, Name: i.Name, Backend: salt.ClientBackend}}
 	}
 	uid := i.UID()
 	if uid < 0 {

@@ -43,10 +43,6 @@ type guarded struct {
 	remote chan struct{} // slots for logins from other machines; each of these also takes one of slots
 }
 
-// Client is the name below external_auth for programs with credentials from salt-event creds: they
-// prove their identity by their key, without a login.
-const Client = "client"
-
 // foreign lists the backends of Salt that Brine does not have.
 var foreign = []string{"django", "keystone", "mysql", "rest", "yubico"}
 
@@ -92,7 +88,7 @@ func Parse(cfg *config.Master, sys System) (*Backends, error) {
 			b.Absent = append(b.Absent, key.Value)
 			continue
 		}
-		if key.Value == Client {
+		if key.Value == salt.ClientBackend { // nobody logs in there
 			continue
 		}
 		made, err := makeBackend(key, options{cfg.ExternalAuth, n.Content[i+1]}, cfg, sys)

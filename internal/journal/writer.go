@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Store reports whether the files of JetStream can be written. A failed store does not answer
@@ -45,7 +46,7 @@ type Delays interface {
 }
 
 // ErrStore is wrapped by the error of a Pending whose store cannot be written.
-var ErrStore = errors.New("the journal cannot be written")
+var ErrStore error = salt.Unwritten("the journal")
 
 // Limits of what may be on its way to the store. The server queues 10,000 messages and 128 MiB
 // for a stream, and drops what exceeds that.

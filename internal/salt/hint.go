@@ -19,6 +19,13 @@ func WithHint(err error, hint string) error {
 	return hinted{err, hint}
 }
 
+// Unwritten is wrapped by errors of what cannot be written now, such as "the journal": what needs
+// it must not take effect.
+type Unwritten string
+
+// Error implements error.
+func (u Unwritten) Error() string { return string(u) + " cannot be written" }
+
 // Hint returns the outermost hint that WithHint put into err, or "".
 func Hint(err error) string {
 	var h hinted

@@ -41,6 +41,10 @@ const UserPrefix = "user:"
 // ClientPrefix is the same for clients.
 const ClientPrefix = "client:"
 
+// ClientBackend is the name below external_auth for clients, which prove their identity by their
+// key, without a login.
+const ClientBackend = "client"
+
 // Errors that the parsers wrap, so that callers can find out what was wrong.
 var (
 	ErrMinionID = errors.New("invalid minion id")

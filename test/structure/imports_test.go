@@ -27,7 +27,7 @@ var layers = []layer{
 	{"atomicfile", "posix", "writes bytes; whose they are is not its affair"},
 	{"audit", "atomicfile journal posix salt value", "the chain of decisions: it is handed what was decided, and keeps it in a queue of the journal"},
 	{"auth", "salt", "asks the system who somebody is; what they may do is for acl"},
-	{"authz", "acl audit auth authz/command authz/decision authz/eventacl authz/internal/seal authz/login bus eauth event job journal protocol rpc salt target", "decides who may do what on a master: it knows who asks, asks acl, and writes down what was decided; the master's minions are an interface"},
+	{"authz", "acl audit auth authz/command authz/decision authz/eventacl authz/internal/seal authz/login bus event job protocol rpc salt target", "decides who may do what on a master: it knows who asks, asks acl, and writes down what was decided; the master's minions are an interface"},
 	{"authz/authztest", "authz/decision authz/internal/seal", "decisions for the tests of what comes after them; nothing that ships imports it"},
 	{"authz/command", "acl extension function job module protocol runner salt", "what the tables of functions say of a command, before a decision about it; it makes none"},
 	{"authz/decision", "authz/internal/seal", "what a server wants before it answers; every tool links it, so it has nothing else"},

@@ -23,7 +23,6 @@ const mostImports = 15
 // assemblies import more, because they put the others together; their figures may become
 // smaller and not larger.
 var assemblies = map[string]exception{
-	"authz":  {17, "the only maker of a decision that allows: it reads every request that a decision is about, and the rules and the log of it. Two packages of it would each need to make decisions"},
 	"master": {22, "the daemon: it opens each part of a master, once, and hands it to those that need it. A part of that list would know as many, and be read beside it"},
 	"minion": {19, "the daemon: likewise for the parts of a minion"},
 	"module": {16, "each of its files is about something else of the machine, and all of them are of any system"},

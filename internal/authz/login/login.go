@@ -46,7 +46,7 @@ type Local struct {
 // Principal is who may have logged in on a connection.
 type Principal interface {
 	Identity() bus.Identity
-	Login() *eauth.Grant // nil for no login
+	Login() *Session // nil for no login
 }
 
 // Logins are those of one master.
@@ -360,7 +360,7 @@ func (l *Logins) loginEnd(ctx context.Context, who Principal) error {
 			return nil
 		case <-tick.C:
 		}
-		_, err := l.Authenticator.Check(ctx, who.Login())
+		_, err := l.Authenticator.Check(ctx, who.Login().Grant)
 		switch {
 		case err == nil:
 			good = time.Now()

@@ -14,7 +14,7 @@ import (
 type Holder interface {
 	Name() string
 	Operator() bool
-	Login() *eauth.Grant // nil for none
+	Login() *Session // nil for none
 }
 
 // Tokens returns all tokens, to be managed by who.
@@ -41,7 +41,7 @@ func (t tokens) Make(ctx context.Context, n runner.NewToken) (made eauth.Token, 
 		return made, "", rpc.Errorf(rpc.Denied, "%s may make tokens of %s by %s only", t.who.Name(), g.Name, g.Backend)
 	case g != nil:
 		made.User, made.Backend = g.Name, g.Backend
-		secret, made.Expires, err = t.authenticator.MakeToken(ctx, g, n.Life, false)
+		secret, made.Expires, err = t.authenticator.MakeToken(ctx, g.Grant, n.Life, false)
 	case !t.who.Operator():
 		err = rpc.Errorf(rpc.Denied, "only operators make tokens without a login").WithHint("log in: salt-run -a BACKEND auth.mk_token")
 	case n.User == "" || n.Backend == "":
@@ -86,14 +86,14 @@ func (t ownTokens) List(ctx context.Context) ([]eauth.Token, error) {
 	if t.who.Login() == nil {
 		return nil, nil
 	}
-	return t.authenticator.List(ctx, t.who.Login())
+	return t.authenticator.List(ctx, t.who.Login().Grant)
 }
 
 func (t ownTokens) Delete(ctx context.Context, id string) error {
 	if t.who.Login() == nil {
 		return rpc.Errorf(rpc.Denied, "tokens are for logins, and this connection has none").WithHint("log in: salt-run -a BACKEND auth.del_token ID")
 	}
-	key, err := t.authenticator.Find(ctx, id, t.who.Login())
+	key, err := t.authenticator.Find(ctx, id, t.who.Login().Grant)
 	if err == nil {
 		err = t.record(ctx)
 	}

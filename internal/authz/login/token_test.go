@@ -11,17 +11,17 @@ import (
 type principal struct {
 	name     string
 	operator bool
-	login    *eauth.Grant
+	login    *Session
 }
 
-func (a principal) Name() string        { return a.name }
-func (a principal) Operator() bool      { return a.operator }
-func (a principal) Login() *eauth.Grant { return a.login }
+func (a principal) Name() string    { return a.name }
+func (a principal) Operator() bool  { return a.operator }
+func (a principal) Login() *Session { return a.login }
 
 // TestTokensOfOthers: who has a login makes tokens of that, and without one nobody but operators.
 func TestTokensOfOthers(t *testing.T) {
 	grant := &eauth.Grant{Backend: "pam", Account: eauth.Account{Name: "fred"}}
-	fred := principal{"fred", false, grant}
+	fred := principal{"fred", false, &Session{Grant: grant}}
 	for name, c := range map[string]struct {
 		who           principal
 		user, backend string
