@@ -77,7 +77,7 @@ func begin(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys.Here = func(pki.PublicKey) bool { return false }
+	keys.Here = func(string) bool { return false }
 	w := &world{t: t}
 	w.Admission = New(t.Context(), Options{Keys: keys, Users: w, Version: "test", Log: log})
 	w.Admission.Audit, w.Events, w.Minions, w.Connections = w, w, w, w

@@ -34,7 +34,7 @@ func (k *Keyring) Admit(id salt.MinionID, key pki.PublicKey, source, host string
 			k.log.Error("the rules on new keys are not applied", "minion", id, "err", err)
 		}
 	}
-	state, isNew, err := k.Store.SubmitFrom(pki.Submission{ID: id, Key: key, Host: host, Here: k.Here, Decided: decided != ""})
+	state, isNew, err := k.Store.SubmitFrom(pki.Submission{ID: id, Key: key, Host: host, Here: k.here, Decided: decided != ""})
 	if errors.Is(err, pki.ErrFull) {
 		return Verdict{pki.Denied, "full", isNew}, nil
 	} else if err != nil {

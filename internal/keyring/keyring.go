@@ -18,7 +18,7 @@ import (
 // accept or reject keys.
 type Keyring struct {
 	Store *pki.Store
-	Here  func(pki.PublicKey) bool // reports whether the holder of a key is connected; set before the first Admit
+	Here  func(token string) bool // reports whether the holder of the key with a token, see bus.KeyToken, is connected; nil means that none is
 	log   *slog.Logger
 
 	looking sync.Mutex // held while files are read, so that an older state does not replace a newer one
@@ -245,6 +245,10 @@ func (k *Keyring) givesWay(e pki.Entry) {
 	if _, known := k.known[e.ID][e.Key.SHA256()]; known {
 		k.gaveWay[e.Name()] = true
 	}
+}
+
+func (k *Keyring) here(key pki.PublicKey) bool {
+	return k.Here != nil && k.Here(bus.KeyToken(key.Key()))
 }
 
 // ByToken returns the key of id with this token, and its present state.

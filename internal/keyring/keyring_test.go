@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
@@ -69,7 +70,7 @@ func TestKeysWithoutEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	here := map[string]bool{}
-	k.Here = func(key pki.PublicKey) bool { return here[key.SHA256()] }
+	k.Here = func(token string) bool { return here[token] }
 	k.Store.Most, k.Store.MostOfHost = 8, 6
 	admit := func(id string, key pki.PublicKey, host, want string) {
 		t.Helper()
@@ -83,7 +84,7 @@ func TestKeysWithoutEnd(t *testing.T) {
 	known, waits := bustest.Key(t).Public(), bustest.Key(t).Public()
 	admit("good", known, "192.0.2.1", "accept")
 	admit("patient", waits, "192.0.2.1", "pend")
-	here[waits.SHA256()] = true
+	here[bus.KeyToken(waits.Key())] = true
 	k.Take()
 	for i := range 20 {
 		admit(fmt.Sprint("eve", i), bustest.Key(t).Public(), "192.0.2.66", "pend")

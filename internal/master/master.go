@@ -30,7 +30,6 @@ import (
 	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/mirror"
 	"github.com/brinebus/brine/internal/outbox"
-	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/reactor"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/runner"
@@ -59,7 +58,7 @@ type Master struct {
 	cfg       *config.Master
 	version   string
 	log       *slog.Logger
-	key       *pki.PrivateKey
+	key       keyring.Own
 	keys      *keyring.Keyring
 	broker    *broker.Broker
 	server    *rpc.Server
@@ -154,14 +153,10 @@ func (m *Master) open(ctx context.Context) error {
 }
 
 func (m *Master) openKeys() error {
-	key, created, err := pki.EnsurePair(m.cfg.PKIDir, "master", pki.KeyType(m.cfg.KeyType), m.cfg.KeySize)
-	if err != nil {
+	var err error
+	if m.key, err = keyring.OpenOwn(m.cfg, m.log); err != nil {
 		return err
 	}
-	if created {
-		m.log.Info("generated the master's keys", "dir", m.cfg.PKIDir, "type", string(key.Type()))
-	}
-	m.key = key
 	if m.keys, err = keyring.Open(m.cfg, m.log); err != nil {
 		return err
 	}
@@ -170,15 +165,11 @@ func (m *Master) openKeys() error {
 }
 
 func (m *Master) openBroker() error {
-	signature, err := keyring.Signature(m.cfg, m.key.Public(), m.log)
+	certificate, err := m.admission.Certificates(m.key.PrivateKey, m.key.Signature)
 	if err != nil {
 		return err
 	}
-	certificate, err := m.admission.Certificates(m.key, signature)
-	if err != nil {
-		return err
-	}
-	if m.mirror.member, err = mirror.NewMember(m.cfg, m.key, signature, m.storeDir(), m.version, m.log); err != nil {
+	if m.mirror.member, err = mirror.NewMember(m.cfg, m.key.PrivateKey, m.key.Signature, m.storeDir(), m.version, m.log); err != nil {
 		return err
 	}
 	m.broker, err = broker.Start(broker.Options{
@@ -201,7 +192,7 @@ func (m *Master) openBroker() error {
 		return err
 	}
 	m.undo = append(m.undo, m.broker.Stop)
-	m.keys.Here = func(k pki.PublicKey) bool { return m.broker.Holds(bus.KeyToken(k.Key())) }
+	m.keys.Here = m.broker.Holds
 	return nil
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/eventbus"
-	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/keyring"
 )
 
 // Monitor provides the metrics and the state of a master. Methods that ask the master itself
@@ -26,7 +26,7 @@ func NewMonitor(m *Master) *Monitor {
 type Figures struct {
 	Broker           broker.Figures
 	Bus              eventbus.Figures
-	Keys             map[pki.State]int
+	Keys             keyring.Count
 	Connected        int // minions that have registered
 	Jobs, Waiting    int // unfinished jobs, and those of them that may wait for minions that are away
 	Allowed, Refused uint64

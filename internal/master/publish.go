@@ -1,12 +1,9 @@
 package master
 
 import (
-	"context"
-
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/dispatch"
-	"github.com/brinebus/brine/internal/grain"
 	"github.com/brinebus/brine/internal/reactor"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/runnerjob"
@@ -14,7 +11,7 @@ import (
 
 func (m *Master) openDispatch() (err error) {
 	m.dispatch, err = dispatch.Open(m.ctx, dispatch.Options{
-		Journal: m.journal, Fleet: m.fleet, Keys: m.keys, Events: m.events, Audit: m.authz, Conn: m.broker.Conn(), Key: m.key,
+		Journal: m.journal, Fleet: m.fleet, Keys: m.keys, Events: m.events, Audit: m.authz, Conn: m.broker.Conn(), Key: m.key.PrivateKey,
 		Known: m.authz.Tables.Known, Retention: m.retention(), Durable: m.durable, Log: m.log, Latency: m.latency,
 	})
 	m.undo = append(m.undo, m.dispatch.Wait)
@@ -27,27 +24,14 @@ func (m *Master) openDispatch() (err error) {
 func (m *Master) openRunners() {
 	h := &m.host
 	h.Accepted, h.Presence, h.Facts, h.Cache = m.keys, m.fleet, m.fleet, m.fleet
-	h.Settings, h.Journal, h.Reactor, h.Files = m.settings, store{m}, reactions{m.reactor}, m.files.Files
+	h.Settings, h.Journal, h.Reactor, h.Files = m.settings, store{m}, m.reactor, m.files.Files
 	h.MasterKey, h.Version, h.Log = m.key.Public(), m.version, m.log
 	m.runners = runnerjob.New(m.ctx, runnerjob.Options{
 		Host:  m.host,
 		Authz: m.authz, AuditLog: m.auditLog, Jobs: m.dispatch, Active: m.dispatch, Journal: m.journals(), Events: m.events,
 		Keys:     func(who audit.Who) runner.KeyStore { return m.keys.By(who) },
 		Config:   func() map[string]any { return config.Disclose(m.settings.InForce()) },
-		Grains:   func(ctx context.Context) (map[string]any, error) { return grain.Collect(ctx, grain.Options{}) },
 		CacheDir: m.cfg.CacheDir, ConfigDir: m.cfg.ConfigDir, NextJID: m.dispatch.NextJID, MaxEventSize: m.cfg.MaxEventSize,
 	})
 	m.undo = append(m.undo, m.runners.Wait)
-}
-
-// reactions implements runner.Reactor.
-type reactions struct{ *reactor.Reactor }
-
-// Reactions implements runner.Reactor.
-func (x reactions) Reactions() []runner.Reaction {
-	var list []runner.Reaction
-	for _, r := range x.Rules() {
-		list = append(list, runner.Reaction{Name: r.Name, Tag: r.Tag, From: r.From, Command: r.Command()})
-	}
-	return list
 }

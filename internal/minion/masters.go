@@ -9,23 +9,18 @@ import (
 	"github.com/brinebus/brine/internal/upstream"
 )
 
-// openMasters makes the uplinks to the masters, an outbox for each, and the forwarder of
-// events.
-func (m *Minion) openMasters(ctx context.Context) (err error) {
-	m.masters = upstream.New(upstream.Setup{
-		Config: m.cfg, Key: m.key, Version: m.version, Service: m.service, Log: m.log,
-		Daemon: &attendant{m: m, started: map[*upstream.Uplink]bool{}}, Announce: func(tag string, data map[string]any) { m.events.Announce(tag, data) },
-	})
+// openBoxes opens an outbox for each uplink, and makes the forwarder of events.
+func (m *Minion) openBoxes(ctx context.Context) (err error) {
 	now, _ := m.broker.Lost()
 	m.boxes, err = outbox.Open(ctx, outbox.Options{
-		ID: m.id, Dir: m.cfg.CacheDir, Conn: m.broker.Conn(), Store: m.broker.Store(), MaxBytes: m.cfg.OutboxMaxBytes, MaxAge: m.cfg.OutboxMaxAge, Lost: now, Log: m.log,
+		ID: m.cfg.ID, Dir: m.cfg.CacheDir, Conn: m.broker.Conn(), Store: m.broker.Store(), MaxBytes: m.cfg.OutboxMaxBytes, MaxAge: m.cfg.OutboxMaxAge, Lost: now, Log: m.log,
 	}, m.masters.Addresses(), m.present)
 	if err != nil {
 		return err
 	}
 	m.undo = append(m.undo, m.boxes.Close)
 	m.forwarder = forwarder.New(m.ctx, forwarder.Options{
-		ID: m.id, MaxEventSize: m.cfg.MaxEventSize, Bus: m.events, Masters: m.masters, Boxes: m.boxes, Log: m.log,
+		ID: m.cfg.ID, MaxEventSize: m.cfg.MaxEventSize, Bus: m.events, Masters: m.masters, Boxes: m.boxes, Log: m.log,
 	})
 	return nil
 }

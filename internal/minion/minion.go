@@ -7,9 +7,7 @@ package minion
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -28,11 +26,8 @@ import (
 	"github.com/brinebus/brine/internal/host"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/localapi"
-	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/outbox"
-	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/rpc"
-	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/scheduler"
 	"github.com/brinebus/brine/internal/upstream"
 )
@@ -57,10 +52,8 @@ type Options struct {
 // Minion is a minion's daemon. New makes it, Run serves.
 type Minion struct {
 	cfg       *config.Minion
-	id        salt.MinionID
 	version   string
 	log       *slog.Logger
-	key       *pki.PrivateKey
 	broker    *broker.Broker
 	serving   chan struct{} // closed when requests are served; connections wait for it
 	server    *rpc.Server
@@ -89,7 +82,7 @@ type Minion struct {
 // New checks everything, takes the lock on the data, and opens the minion's own bus. After an
 // error nothing is left open.
 func New(ctx context.Context, o Options) (*Minion, error) {
-	m := &Minion{cfg: o.Config, id: o.Config.ID, version: o.Version, log: o.Log, reload: o.Reload, every: o.SelfCheck, service: o.Service, serving: make(chan struct{})}
+	m := &Minion{cfg: o.Config, version: o.Version, log: o.Log, reload: o.Reload, every: o.SelfCheck, service: o.Service, serving: make(chan struct{})}
 	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, func() { m.cancel(executor.ErrStopping) })
 	if err := m.open(journal.Starting(ctx)); err != nil {
@@ -105,15 +98,13 @@ func (m *Minion) open(ctx context.Context) error {
 		return err
 	}
 	m.undo = append(m.undo, release)
-	key, created, err := pki.EnsurePair(m.cfg.PKIDir, "minion", pki.KeyType(m.cfg.KeyType), m.cfg.KeySize)
+	m.masters, err = upstream.Open(upstream.Setup{
+		Config: m.cfg, Version: m.version, Service: m.service, Log: m.log,
+		Daemon: &attendant{m: m, started: map[*upstream.Uplink]bool{}}, Announce: func(tag string, data map[string]any) { m.events.Announce(tag, data) },
+	})
 	if err != nil {
 		return err
 	}
-	if created {
-		m.log.Info("generated the minion's keys", "dir", m.cfg.PKIDir, "fingerprint", key.Public().SHA256())
-	}
-	m.key = key
-	m.warnOfSigningKey()
 	if err := executor.CheckMine(m.cfg.MineFunctions); err != nil {
 		return err
 	}
@@ -121,29 +112,13 @@ func (m *Minion) open(ctx context.Context) error {
 	if err := m.openBus(ctx); err != nil {
 		return err
 	}
-	if err := m.openMasters(ctx); err != nil {
+	if err := m.openBoxes(ctx); err != nil {
 		return err
 	}
 	if err := m.openFunctions(ctx); err != nil {
 		return err
 	}
 	return m.openSocket()
-}
-
-// warnOfSigningKey looks for a key that must never be on a minion: the holder of the private
-// signing key can make any key a master's.
-func (m *Minion) warnOfSigningKey() {
-	base := filepath.Join(m.cfg.PKIDir, m.cfg.MasterSignKeyName)
-	if _, err := os.Lstat(base + ".pem"); err == nil {
-		m.tellSigningKey(slog.LevelError, base+".pem")
-	}
-	if _, err := pki.LoadPublic(base + ".pub"); errors.Is(err, pki.ErrWantedPublic) {
-		m.tellSigningKey(logging.LevelCritical, base+".pub") // probably the same mistake on all minions
-	}
-}
-
-func (m *Minion) tellSigningKey(level slog.Level, file string) {
-	m.log.Log(m.ctx, level, "the private signing key of the masters is on this minion: whoever has it can pretend to be a master. Remove it here, and make a new pair if others may have read it", "file", file)
 }
 
 // localRetention limits how long the minion's own bus keeps events.
@@ -196,14 +171,14 @@ func (m *Minion) openBus(ctx context.Context) error {
 func (m *Minion) openFunctions(ctx context.Context) error {
 	always := broker.SyncOf(m.cfg.JournalSync) == broker.SyncAlways
 	m.host = host.New(host.Options{
-		Config: m.cfg, InForce: m.inForce, Version: m.version, Key: m.key.Public().SHA256(), Facts: m.facts, Forwarder: m.forwarder, Masters: m.masters, Log: m.log,
+		Config: m.cfg, InForce: m.inForce, Version: m.version, Key: m.masters.Key.Public().SHA256(), Facts: m.facts, Forwarder: m.forwarder, Masters: m.masters, Log: m.log,
 	})
 	if err := m.host.CheckReturners(); err != nil {
 		return err
 	}
 	var err error
 	m.executor, err = executor.Open(ctx, m.ctx, executor.Options{
-		ID: m.id, Dir: m.cfg.CacheDir, Always: always, Most: m.cfg.ProcessCountMax, Host: m.host, Masters: m.masters, Boxes: m.boxes, Log: m.log,
+		ID: m.cfg.ID, Dir: m.cfg.CacheDir, Always: always, Most: m.cfg.ProcessCountMax, Host: m.host, Masters: m.masters, Boxes: m.boxes, Log: m.log,
 	})
 	if err != nil {
 		return err
@@ -226,7 +201,7 @@ func (m *Minion) openFunctions(ctx context.Context) error {
 // connect to the minion.
 func (m *Minion) openSocket() error {
 	m.local = localapi.New(localapi.Options{
-		ID: m.id, Version: m.version, Events: m.events, Facts: m.host, Forwarder: m.forwarder, Masters: m.masters, Boxes: m.boxes, Scheduler: m.scheduler, Log: m.log,
+		ID: m.cfg.ID, Version: m.version, Events: m.events, Facts: m.host, Forwarder: m.forwarder, Masters: m.masters, Boxes: m.boxes, Scheduler: m.scheduler, Log: m.log,
 	})
 	m.server = rpc.NewServer(m.broker.Conn(), m.broker.Owner, bus.MinionEndpoints, m.log)
 	m.server.Slow = m.broker.Slow
@@ -269,7 +244,7 @@ func (m *Minion) Run(ctx context.Context) error {
 		return err
 	}
 	m.undo = append(m.undo, remove)
-	m.log.Info("the minion is ready", "minion", m.id, "fingerprint", m.key.Public().SHA256(), "version", m.version)
+	m.log.Info("the minion is ready", "minion", m.cfg.ID, "fingerprint", m.masters.Key.Public().SHA256(), "version", m.version)
 	stopped, err := daemon.Life{
 		Name: "minion", Self: m.events.Self(filepath.Join(m.cfg.SockDir, SocketName), m.broker.Store()), Every: m.every,
 		Failed: m.broker.Failed(), Refused: refused, Hangups: hangups, Hangup: m.hangup, Log: m.log,

@@ -19,6 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/process"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -256,13 +257,14 @@ func (x *Reactor) Retry(ctx context.Context, name string, seq uint64) ([]uint64,
 	return done, errors.Join(failed...)
 }
 
-// Rules returns those in force, sorted by name.
-func (x *Reactor) Rules() []*Rule {
+// Reactions returns the rules in force, sorted by name. It implements runner.Reactor.
+func (x *Reactor) Reactions() []runner.Reaction {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	var list []*Rule
+	var list []runner.Reaction
 	for _, name := range slices.Sorted(maps.Keys(x.running)) {
-		list = append(list, x.running[name].rule)
+		r := x.running[name].rule
+		list = append(list, runner.Reaction{Name: r.Name, Tag: r.Tag, From: r.From, Command: r.Command()})
 	}
 	return list
 }

@@ -202,7 +202,7 @@ func TestNewRules(t *testing.T) {
 		has[s.name] = meta["event_seq"] == seq
 	}
 	var names []string
-	for _, r := range w.Rules() {
+	for _, r := range w.Reactions() {
 		names = append(names, r.Name)
 	}
 	if !slices.Equal(names, []string{"changed", "same"}) {

@@ -2,13 +2,11 @@ package runnerjob
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/event"
-	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/module"
@@ -21,11 +19,11 @@ import (
 // host is how runners reach this master, with the rights of who. Long events of the journal are
 // read in turns.
 func (s *Server) host(who authz.Principal, long *longRead) *runner.Host {
-	h, by := s.Host, caller{s, who}
+	h, by, config := s.Host, caller{s, who}, s.Config()
 	h.Access, h.EventReader, h.EventSender, h.Publisher, h.Running = s.Authz.Access(who, ""), reader{by, long}, by, by, by
 	h.Tokens = s.Authz.Logins.Tokens(who)
 	h.Functions = module.Builtin()
-	h.Audit, h.Keys, h.Config, h.Machine = auditLog{s.AuditLog, who.Who()}, s.Keys(who.Who()), s.Config(), s.machine()
+	h.Audit, h.Keys, h.Config, h.Machine = auditLog{s.AuditLog, who.Who()}, s.Keys(who.Who()), config, runner.Machine{Version: s.Host.Version, CacheDir: s.CacheDir, Log: s.Host.Log}.Host(s.ctx, config)
 	return &h
 }
 
@@ -86,30 +84,3 @@ func (s caller) SendEvent(ctx context.Context, tag string, data any) error {
 	_, err = s.Events.Fire(ctx, d, protocol.Fire{Events: []event.Item{{Tag: tag, Data: raw}}}, from)
 	return err
 }
-
-// machine is the master's own machine for minion functions that a runner runs on it. It has no
-// id, no bus and no jobs of a minion.
-func (s *Server) machine() *function.Host {
-	return &function.Host{
-		Version: s.Host.Version, Config: s.Config(), Paths: function.Paths{CacheDir: s.CacheDir}, Log: s.Host.Log,
-		Data: facts(sync.OnceValue(func() map[string]any {
-			facts, err := s.Grains(s.ctx)
-			if err != nil {
-				s.Host.Log.Warn("some grains of the master's machine are missing", "err", err)
-			}
-			return facts
-		})),
-	}
-}
-
-// facts implements function.Data for a machine that is not a minion: it has no pillar.
-type facts func() map[string]any
-
-// Grains implements function.Data.
-func (f facts) Grains() map[string]any { return f() }
-
-// Pillar implements function.Data.
-func (facts) Pillar() map[string]any { return map[string]any{} }
-
-// PillarErrors implements function.Data.
-func (facts) PillarErrors() []string { return nil }

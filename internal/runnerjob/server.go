@@ -56,12 +56,11 @@ type Options struct {
 	Active              Active
 	Journal             Journal
 	Events              Events
-	Keys                func(who audit.Who) runner.KeyStore           // for changes by who
-	Config              func() map[string]any                         // in force, without secrets
-	CacheDir, ConfigDir string                                        // of the master
-	Grains              func(context.Context) (map[string]any, error) // of the master's own machine
-	NextJID             func() salt.JID                               // of the jobs of the master
-	MaxEventSize        int64                                         // bytes of the data of one event
+	Keys                func(who audit.Who) runner.KeyStore // for changes by who
+	Config              func() map[string]any               // in force, without secrets
+	CacheDir, ConfigDir string                              // of the master
+	NextJID             func() salt.JID                     // of the jobs of the master
+	MaxEventSize        int64                               // bytes of the data of one event
 }
 
 // Server runs runners.
