@@ -133,7 +133,7 @@ func duration(to *time.Duration, unit, low, high time.Duration) kind {
 		if err != nil {
 			return 0, err
 		}
-		d, err := salt.ParseDuration(s, unit)
+		d, err := salt.ParseDuration(yamlfile.Plain(s), unit)
 		if err == nil && (d < low || d > high) {
 			err = fmt.Errorf("%s is not in the range from %s to %s", s, showDuration(low), showDuration(high))
 		}
@@ -154,7 +154,7 @@ func size(to *int64, low, high int64) kind {
 		if err != nil {
 			return 0, err
 		}
-		b, err := salt.ParseSize(s)
+		b, err := salt.ParseSize(yamlfile.Plain(s))
 		if err == nil && (b < low || b > high) {
 			err = fmt.Errorf("%s is not in the range from %d to %d bytes", s, low, high)
 		}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -198,13 +197,7 @@ const BeaconChanges = "_beacons.conf"
 
 // DropIn writes the value of a setting as a file of the configuration.
 func DropIn(key string, v any) (string, error) {
-	var b bytes.Buffer
-	e := yaml.NewEncoder(&b)
-	e.SetIndent(2)
-	if err := e.Encode(map[string]any{key: v}); err != nil {
-		return "", err
-	}
-	return b.String(), e.Close()
+	return yamlfile.Format(map[string]any{key: v})
 }
 
 // glob returns the files that a pattern names, sorted by name. Hidden files count only if the

@@ -54,9 +54,10 @@ type Host struct {
 
 // Parts are the parts of the daemon that functions show and change.
 type Parts struct {
-	Jobs      module.JobTable
-	Scheduler module.Scheduler
-	Beacons   module.Beacons
+	Jobs        module.JobTable
+	Scheduler   module.Scheduler
+	Beacons     module.Beacons
+	BeaconKinds func() []string // what beacons can watch, sorted
 }
 
 // New returns a Host, for Serve.
@@ -121,7 +122,7 @@ func (h *Host) over(u *upstream.Uplink) *function.Host {
 		ID: c.ID, Version: h.Version, Config: h.InForce(), Data: data{h, h.Masters}, Custom: h.modules, Log: h.Log, Publisher: reach,
 		Paths: function.Paths{ConfigDir: c.ConfigDir, PKIDir: c.PKIDir, PIDFile: c.PIDFile, GrainsFile: grainsFile(c), CacheDir: c.CacheDir},
 		Services: &module.Services{
-			Events: events{h.Forwarder}, Facts: h, Files: h.files(conn), Jobs: h.parts.Jobs, Keys: keys{h, u}, Master: masterConnection{h.Masters}, Mine: reach, Scheduler: h.parts.Scheduler, Beacons: h.parts.Beacons,
+			Events: events{h.Forwarder}, Facts: h, Files: h.files(conn), Jobs: h.parts.Jobs, Keys: keys{h, u}, Master: masterConnection{h.Masters}, Mine: reach, Scheduler: h.parts.Scheduler, Beacons: h.parts.Beacons, BeaconKinds: h.parts.BeaconKinds,
 			Returners: func() []string { return returner.Names(h.returners) }, Push: peer.Push(conn), Revoke: peer.Revocation(func() *rpc.Conn { return h.Masters.Conn(nil, "") }),
 		},
 	}

@@ -193,7 +193,7 @@ func (m *Minion) openFunctions(ctx context.Context) error {
 	if m.beacons, err = beacon.NewManager(m.cfg, m.forwarder.FireBeacon, m.executor.Status, m.log); err != nil {
 		return err
 	}
-	m.host.Serve(host.Parts{Jobs: m.executor.Jobs(), Scheduler: m.scheduler, Beacons: m.beacons})
+	m.host.Serve(host.Parts{Jobs: m.executor.Jobs(), Scheduler: m.scheduler, Beacons: m.beacons, BeaconKinds: beacon.Kinds})
 	return nil
 }
 

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"maps"
 
-	"gopkg.in/yaml.v3"
-
-	"github.com/brinebus/brine/internal/beacon"
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/yamlfile"
 )
 
 // Beacons manages the beacons of the minion.
@@ -90,8 +88,12 @@ var beaconsModule = &function.Module{
 			Name: "list_available", Doc: "Return the names of what can be watched; as YAML text unless return_yaml=False.", Example: `salt '*' beacons.list_available`,
 			Params: []function.Param{{Name: "return_yaml", Kind: function.Bool, Default: true}},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
+				kinds := services(c.Host).BeaconKinds
+				if kinds == nil {
+					return nil, function.Unavailable("list of beacons")
+				}
 				var names []any
-				for _, k := range beacon.Kinds() {
+				for _, k := range kinds() {
 					names = append(names, k)
 				}
 				return asYAML(c, names)
@@ -210,6 +212,5 @@ func asYAML(c *function.Call, v any) (any, error) {
 	if !c.Bool("return_yaml") {
 		return v, nil
 	}
-	text, err := yaml.Marshal(map[string]any{"beacons": v})
-	return string(text), err
+	return yamlfile.Format(map[string]any{"beacons": v})
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/grain"
 )
 
 // grainHost is a minion whose grains are core ones under those of its file.
@@ -171,5 +173,17 @@ func TestGrainsOfManyJobsAreAllKept(t *testing.T) {
 	wg.Wait()
 	if err := services(host).Facts.RefreshGrains(t.Context()); err != nil || len(host.Facts()) != 10 {
 		t.Errorf("kept %v, %v", host.Facts(), err)
+	}
+}
+
+// TestGrainsKeepTheirTypes: what is set is read again as it was, also where YAML would take it for something else.
+func TestGrainsKeepTheirTypes(t *testing.T) {
+	host := grainHost(t, map[string]any{})
+	for _, v := range []any{"0xdeadbeefdeadbeefdeadbeef", "010", "yes", 1e6, 1e20, int64(7), []any{"1:30", 2e6}} {
+		good(t, host, "grains.setval", nil, "x", v)
+		g, err := grain.Collect(t.Context(), grain.Options{GrainsFile: host.GrainsFile})
+		if err != nil || !reflect.DeepEqual(g["x"], v) {
+			t.Errorf("%#v is kept as %#v (%v)", v, g["x"], err)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/posix"
+	"github.com/brinebus/brine/internal/yamlfile"
 )
 
 // updateGrainsFile sets top-level values in a YAML file and keeps its comments and order. With
@@ -100,14 +101,14 @@ func deleteKey(mapping *yaml.Node, key string) {
 }
 
 func setKey(mapping *yaml.Node, key string, v any) error {
-	var name, node yaml.Node
-	if err := errors.Join(name.Encode(key), node.Encode(v)); err != nil {
+	added, err := yamlfile.Node(map[string]any{key: v})
+	if err != nil {
 		return err
 	}
 	if i := indexOfKey(mapping, key); i >= 0 {
-		mapping.Content[i+1] = &node
+		mapping.Content[i+1] = added.Content[1]
 		return nil
 	}
-	mapping.Content = append(mapping.Content, &name, &node)
+	mapping.Content = append(mapping.Content, added.Content...)
 	return nil
 }

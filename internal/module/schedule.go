@@ -1,7 +1,6 @@
 package module
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -9,11 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"gopkg.in/yaml.v3"
-
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/schedule"
+	"github.com/brinebus/brine/internal/yamlfile"
 )
 
 // Scheduler is the minion's schedule.
@@ -351,13 +349,7 @@ func scheduleList(ctx context.Context, c *function.Call) (any, error) {
 	if len(jobs) == 0 || !c.Bool("return_yaml") {
 		return map[string]any{"schedule": jobs}, nil
 	}
-	var b bytes.Buffer
-	e := yaml.NewEncoder(&b)
-	e.SetIndent(2)
-	if err := e.Encode(map[string]any{"schedule": jobs}); err != nil {
-		return nil, err
-	}
-	return b.String(), e.Close()
+	return yamlfile.Format(map[string]any{"schedule": jobs})
 }
 
 // withOrigins returns the jobs, each with its source. If the configuration has a different version

@@ -23,7 +23,8 @@ type Services struct {
 	Mine      Mine
 	Scheduler Scheduler
 
-	Returners func() []string // names of the returners, sorted
+	Returners   func() []string // names of the returners, sorted
+	BeaconKinds func() []string // what beacons can watch, sorted
 	// Push sends a file to the master, which stores it under name, a relative path.
 	Push   func(ctx context.Context, name string, content io.Reader) error
 	Revoke func(context.Context) error // asks the master to delete this minion's key

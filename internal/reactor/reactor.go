@@ -280,7 +280,7 @@ func number(n *yaml.Node, low, high int) (int, error) {
 
 // span parses a time: a number of seconds, or one with a unit.
 func span(n *yaml.Node, low time.Duration) (time.Duration, error) {
-	d, err := salt.ParseDuration(n.Value, time.Second)
+	d, err := salt.ParseDuration(scalar.Plain(n.Value), time.Second)
 	if n.Kind != yaml.ScalarNode || err != nil || d < low || d > 24*time.Hour {
 		return 0, fmt.Errorf("%q is not a time up to a day: write it as 90 or 1m30s", n.Value)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/yamlfile"
 )
 
 // Limits of a configuration.
@@ -127,7 +128,7 @@ func (s *section) since() (since Since) {
 		since.All = true
 	default:
 		var err error
-		if since.Back, err = salt.ParseDuration(text, time.Second); err != nil || since.Back < 0 {
+		if since.Back, err = salt.ParseDuration(yamlfile.Plain(text), time.Second); err != nil || since.Back < 0 {
 			s.wrong("since", "%q is none of now, all, or a time as in 1h or 2d", text)
 		}
 	}

@@ -14,7 +14,7 @@ func TestMistakesInAConfiguration(t *testing.T) {
 	const file = "file: {path: /tmp/x}"
 	tests := []struct{ name, text, want, hint string }{
 		{"empty", "", "it is empty", ""},
-		{"no YAML", "a: [", ":1: ", ""},
+		{"no YAML", "a: [", ":1:4: the YAML is broken", ""},
 		{"a list", "- a", ":1: a map of settings is wanted", ""},
 		{"no rules", "name: x", `"rules" is needed`, ""},
 		{"empty rules", "rules: {}", "rules: there are 0", ""},
@@ -24,7 +24,7 @@ func TestMistakesInAConfiguration(t *testing.T) {
 		{"two destinations", "rules:\n  x:\n    to: {" + file + ", sqlite: {path: y}}", ":3: rules.x.to: one destination is needed", ""},
 		{"unknown destination", "rules:\n  x:\n    to:\n      mongodb: {}", ":4: rules.x.to.mongodb: there is no such destination; there are: file, graphite", ""},
 		{"unknown setting", "rules:\n  x:\n    to:\n      file:\n        path: y\n        rotate: 5", ":6: rules.x.to.file.rotate: there is no such setting", "rotate_size"},
-		{"twice", "rules:\n  x: {to: {" + file + "}}\n  x: {to: {" + file + "}}", ":3: rules.x: it is there twice, first in line 2", ""},
+		{"twice", "rules:\n  x: {to: {" + file + "}}\n  x: {to: {" + file + "}}", ":3:3: rules.x: the key is there already, in line 2", ""},
 		{"no path", "rules:\n  x:\n    to:\n      file: {keep: 5}", `:4: rules.x.to.file: "path" is needed`, ""},
 		{"a number that is none", "rules:\n  x:\n    batch: many\n    to: {" + file + "}", `:3: rules.x.batch: "many" is not a number from 1 to 10000`, ""},
 		{"too large", "rules: {x: {batch: 10001, to: {" + file + "}}}", "is not a number from 1 to 10000", ""},
@@ -51,7 +51,7 @@ func TestMistakesInAConfiguration(t *testing.T) {
 		{"no points", "rules: {x: {to: {influxdb: {url: 'https://x/'}}}}", `"points" is needed`, ""},
 		{"no metrics", "rules: {x: {to: {graphite: {host: x}}}}", `"metrics" is needed`, ""},
 		{"a name with a slash", "name: a/b\nrules: {x: {to: {" + file + "}}}", ":1: name: ", ""},
-		{"merge key", "rules: {w: &a {to: {" + file + "}}, x: {<<: *a}}", "merge keys", ""},
+		{"merge key", "rules: {w: &a {to: {" + file + "}}, x: {<<: *a}}", `the rule "w" writes to /tmp/x already`, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/brinebus/brine/internal/salt"
-	"github.com/brinebus/brine/internal/yamlfile/scalar"
+	"github.com/brinebus/brine/internal/yamlfile"
 )
 
 // reader reads one configuration file and keeps its first error.
@@ -51,32 +51,16 @@ type section struct {
 
 func (r *reader) section(n *yaml.Node, path string) *section {
 	s := &section{r: r, path: path, node: n, names: map[string]*yaml.Node{}, values: map[string]*yaml.Node{}}
-	n = resolve(n)
 	if n.Kind != yaml.MappingNode {
 		r.fail(n, path, errors.New("a map of settings is wanted here"))
 		return s
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], resolve(n.Content[i+1])
-		if key.Tag == "!!merge" {
-			r.fail(key, path, errors.New("merge keys are not read here; an alias may stand for a whole value"))
-			continue
-		}
-		if first := s.names[key.Value]; first != nil {
-			r.fail(key, s.at(key.Value), fmt.Errorf("it is there twice, first in line %d", first.Line))
-		}
+		key := n.Content[i]
 		s.keys = append(s.keys, key.Value)
-		s.names[key.Value], s.values[key.Value] = key, value
+		s.names[key.Value], s.values[key.Value] = key, n.Content[i+1]
 	}
 	return s
-}
-
-// resolve follows an alias.
-func resolve(n *yaml.Node) *yaml.Node {
-	if n.Kind == yaml.AliasNode {
-		return n.Alias
-	}
-	return n
 }
 
 func (s *section) at(key string) string {
@@ -102,7 +86,7 @@ func (s *section) wrong(key string, format string, args ...any) {
 func (s *section) take(key string) *yaml.Node {
 	s.taken = append(s.taken, key)
 	n := s.values[key]
-	if n == nil || n.Tag == "!!null" {
+	if n == nil || yamlfile.IsNull(n) {
 		return nil
 	}
 	return n
@@ -169,7 +153,7 @@ func (s *section) list(key string) []string {
 	}
 	var words []string
 	for _, one := range n.Content {
-		if one = resolve(one); n.Kind != yaml.SequenceNode || one.Kind != yaml.ScalarNode {
+		if n.Kind != yaml.SequenceNode || one.Kind != yaml.ScalarNode {
 			s.wrong(key, "a word or a list of words is wanted here")
 			return nil
 		}
@@ -205,8 +189,8 @@ func (s *section) flag(key string, otherwise bool) bool {
 	if n == nil {
 		return otherwise
 	}
-	b, ok := scalar.Value(n.Value).(bool)
-	if !ok || n.Kind != yaml.ScalarNode || n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
+	b, ok := yamlfile.Value(n).(bool)
+	if !ok {
 		s.wrong(key, "%q stands where true or false is wanted", n.Value)
 		return otherwise
 	}
@@ -227,7 +211,7 @@ func (s *section) number(key string, otherwise, low, high int) int {
 	if !ok {
 		return otherwise
 	}
-	n, ok := scalar.Value(text).(int64)
+	n, ok := yamlfile.Word(text).(int64)
 	if !ok || n < int64(low) || n > int64(high) {
 		s.wrong(key, "%q is not a number from %d to %d", text, low, high)
 		return otherwise
@@ -241,7 +225,7 @@ func (s *section) duration(key string, otherwise, low, high time.Duration) time.
 	if !ok {
 		return otherwise
 	}
-	d, err := salt.ParseDuration(text, time.Second)
+	d, err := salt.ParseDuration(yamlfile.Plain(text), time.Second)
 	if err != nil {
 		s.wrong(key, "%v: %s", err, salt.Hint(err))
 		return otherwise
@@ -261,7 +245,7 @@ func (s *section) size(key string, low int64) int64 {
 	if !ok {
 		return 0
 	}
-	n, err := salt.ParseSize(text)
+	n, err := salt.ParseSize(yamlfile.Plain(text))
 	if err != nil {
 		s.wrong(key, "%q is not a size: %s", text, salt.Hint(err))
 		return 0
@@ -296,24 +280,10 @@ func (r *reader) readNode() *yaml.Node {
 		r.err = fmt.Errorf("read the configuration: %w", err)
 		return nil
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
-		r.err = yamlError(r.file, err)
-		return nil
+	n, err := yamlfile.Parse(r.file, text)
+	if n == nil && err == nil {
+		err = fmt.Errorf("%s: it is empty", r.file)
 	}
-	if len(doc.Content) == 0 {
-		r.fail(nil, "", errors.New("it is empty"))
-		return nil
-	}
-	return doc.Content[0]
-}
-
-// yamlError converts a parser error, which begins with "yaml: line 7: ", to the format of our own
-// errors.
-func yamlError(file string, err error) error {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	if rest, ok := strings.CutPrefix(text, "line "); ok {
-		return fmt.Errorf("%s:%s", file, rest)
-	}
-	return fmt.Errorf("%s: %s", file, text)
+	r.err = err
+	return n
 }

@@ -68,5 +68,8 @@ func decodeBinary(s string) string {
 	return string(b)
 }
 
+// Plain is that of package scalar: for words that count units.
+func Plain(word string) string { return scalar.Plain(word) }
+
 // Word returns the value of an unquoted word.
 func Word(s string) any { return scalar.Value(s) }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/brinebus/brine/internal/beacon"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/fileserver"
@@ -38,7 +39,7 @@ func New(cfg *config.Minion, log *slog.Logger) (*function.Host, *module.Services
 	}
 	services := &module.Services{
 		Facts: ownFacts{}, Files: fileserver.NewCache(cfg.CacheDir, fileserver.NewRoots(cfg.FileRoots)), Keys: keyFiles{cfg.PKIDir},
-		Returners: func() []string { return returner.Names(custom) },
+		Returners: func() []string { return returner.Names(custom) }, BeaconKinds: beacon.Kinds,
 	}
 	return &function.Host{
 		ID: cfg.ID, Version: version.Version(), Config: cfg.Raw, Data: ownData(sync.OnceValue(collect)), Custom: modules, Log: log,

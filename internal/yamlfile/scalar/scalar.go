@@ -26,6 +26,20 @@ func Value(word string) any {
 	return word
 }
 
+// Plain returns a word for what counts units, such as a time or a size: a number in plain decimal
+// digits, however it is written, and other words as they are.
+func Plain(word string) string {
+	switch v := Value(word).(type) {
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case float64:
+		if !math.IsInf(v, 0) && !math.IsNaN(v) {
+			return strconv.FormatFloat(v, 'f', -1, 64)
+		}
+	}
+	return word
+}
+
 // Resolve types text by its form; ok is false for text that stays text.
 func Resolve(text string) (v any, ok bool) {
 	if v, ok := constants[text]; ok {
