@@ -23,6 +23,7 @@ import (
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/saltcmd"
 	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // fingerprint is that of the master's key.
@@ -215,7 +216,7 @@ func TestRemoteAttacks(t *testing.T) {
 			if err := c.PublishRequest(s, c.NewRespInbox(), []byte(`i{}`)); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-output; !errors.Is(err, nats.ErrPermissionViolation) {
+			if err := deadline.Receive(t, output, "output"); !errors.Is(err, nats.ErrPermissionViolation) {
 				t.Errorf("%s: %v", s, err)
 			}
 		}

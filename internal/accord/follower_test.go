@@ -21,6 +21,7 @@ import (
 	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 func newKey(t *testing.T) *pki.PrivateKey {
@@ -391,7 +392,7 @@ func TestTokensOfTwoMasters(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan bool)
 		go func() { s.follower.Run(ctx); close(ended) }()
-		t.Cleanup(func() { cancel(); <-ended })
+		t.Cleanup(func() { cancel(); deadline.Receive(t, ended, "ended") })
 	}
 	a.follow(b)
 	b.follow(a)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"sync"
 	"testing"
+
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // Who comes while a sync runs is not served by it, and shares the next one with all others
@@ -23,19 +25,19 @@ func TestGroupSharesTheNextSync(t *testing.T) {
 	}
 	first := make(chan error, 1)
 	go func() { first <- g.Do(sync1) }()
-	<-started
+	deadline.Receive(t, started, "started")
 	results := make(chan error, many)
 	var coming sync.WaitGroup
 	for range many {
 		coming.Go(func() { results <- g.Do(sync1) })
 	}
 	close(release)
-	if err := <-first; err != nil {
+	if err := deadline.Receive(t, first, "first"); err != nil {
 		t.Errorf("the first one is told of the error of a later one: %v", err)
 	}
-	coming.Wait()
+	deadline.Call(t, coming.Wait, "coming")
 	for range many {
-		if err := <-results; !errors.Is(err, failed) {
+		if err := deadline.Receive(t, results, "results"); !errors.Is(err, failed) {
 			t.Errorf("one that came meanwhile was served by the sync that ran: %v", err)
 		}
 	}

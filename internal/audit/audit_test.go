@@ -19,6 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // world is a journal with an audit log in it.
@@ -169,7 +170,7 @@ func TestChainOfManyWriters(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	deadline.Call(t, all.Wait, "all")
 	w.reopen()
 	w.write(5)
 	r := w.verify()
@@ -472,10 +473,10 @@ func TestAnnounce(t *testing.T) {
 	w.write(1)
 	w.l.Note(Entry{Kind: Key, Who: Who{Minion: "web1"}})
 	line := w.lines(Query{})[0]
-	if got := <-reported; !strings.HasPrefix(got, "salt/audit/allowed {") || !strings.Contains(got, Hash([]byte(line))) {
+	if got := deadline.Receive(t, reported, "reported"); !strings.HasPrefix(got, "salt/audit/allowed {") || !strings.Contains(got, Hash([]byte(line))) {
 		t.Errorf("told %s", got)
 	}
-	if got := <-reported; !strings.HasPrefix(got, "salt/audit/refused {") || !strings.Contains(got, `"verdict":"refused"`) {
+	if got := deadline.Receive(t, reported, "reported"); !strings.HasPrefix(got, "salt/audit/refused {") || !strings.Contains(got, `"verdict":"refused"`) {
 		t.Errorf("told %s", got)
 	}
 }
@@ -736,7 +737,7 @@ func TestHeadIsNeverAheadOfTheDisk(t *testing.T) {
 	if err := w.l.Record(t.Context(), Entry{Kind: Runner, Fun: "test.head"}); err != nil { // which does not wait for the head
 		t.Fatal(err)
 	}
-	<-begun
+	deadline.Receive(t, begun, "begun")
 	if now, err := os.ReadFile(w.opts.HeadFile); err != nil || string(now) != string(before) {
 		t.Errorf("the head is %q, %v, and the entry is not on the disk", now, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // TestThreeMastersFormACluster: each has a route to each other one, also after all of them have
@@ -330,7 +331,7 @@ func TestAMemberComesInThroughAFlood(t *testing.T) {
 	}
 	stay := 0
 	for range open {
-		if !<-ended {
+		if !deadline.Receive(t, ended, "ended") {
 			stay++
 		}
 	}

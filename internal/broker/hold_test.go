@@ -430,6 +430,58 @@ func TestNamesFromASlowStore(t *testing.T) {
 	}
 }
 
+// failing is a store whose syncs fail while fail is true.
+type failing struct {
+	journal.Store
+	fail atomic.Bool
+}
+
+func (f *failing) Sync(stream string) error {
+	if f.fail.Load() {
+		return errors.New("input/output error")
+	}
+	return f.Store.Sync(stream)
+}
+
+// Who sends an event again of which nobody knows whether it is stored waits until the store has said
+// so, and all other writers with them. Where the store says nothing they are not held for ever, and
+// when it answers again the event is stored once.
+func TestWritersWaitForAMuteStoreForABoundedTime(t *testing.T) {
+	t.Parallel()
+	b, _, _ := startLocal(t, t.TempDir())
+	var mute atomic.Bool
+	nc := dialLossy(t, b, func(text []byte) bool { return mute.Load() && bytes.Contains(text, []byte(event.Root+".nothing ")) })
+	disk := &failing{Store: b.Store()}
+	j, err := journal.Open(t.Context(), nc, journal.Options{Store: disk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	disk.fail.Store(true)
+	if _, err := j.Append(t.Context(), anEvent(t), "web1/x"); !errors.Is(err, journal.ErrStore) {
+		t.Fatalf("its sync fails, and it is told %v", err)
+	}
+	disk.fail.Store(false)
+	mute.Store(true)
+	ended := make(chan error, 2)
+	go func() {
+		_, err := j.Append(t.Context(), anEvent(t), "web1/x")
+		ended <- err
+		_, err = j.Append(t.Context(), anEvent(t), "") // of which nothing has to be known
+		ended <- err
+	}()
+	if err := deadline.Receive(t, ended, "the end of the wait for the store"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the store does not answer, and it is told %v", err)
+	}
+	if err := deadline.Receive(t, ended, "another event"); err != nil {
+		t.Error(err)
+	}
+	mute.Store(false)
+	if seq, err := j.Append(t.Context(), anEvent(t), "web1/x"); seq != 1 || err != nil {
+		t.Errorf("it is stored at %d, %v; want 1, where it has been since the first time", seq, err)
+	}
+}
+
 // A start whose question to its own store has no answer, as on a machine that has far too much
 // to do, asks again and says so. A signal ends it at once.
 func TestAStartInsistsOnAnAnswer(t *testing.T) {

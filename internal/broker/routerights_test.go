@@ -20,6 +20,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/socket"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // routed is one of several servers with routes between them, each with the accounts, the
@@ -345,7 +346,7 @@ func TestNoClientIsInTheSpaceOfMembers(t *testing.T) {
 		flush(t, nc)
 		for _, ch := range mine {
 			if len(ch) > 0 {
-				t.Errorf("%s hears %s", self, (<-ch).Subject)
+				t.Errorf("%s hears %s", self, (deadline.Receive(t, ch, "ch")).Subject)
 			}
 		}
 	}

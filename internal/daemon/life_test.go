@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // deaf is the way of a daemon to itself that does not lead there.
@@ -69,7 +71,7 @@ func TestADaemonWhoseBusHasDiedEnds(t *testing.T) {
 	stopped, err := Life{Name: "daemon", Self: well{}, Failed: failed, Log: slog.New(slog.DiscardHandler)}.Live(t.Context(), work, &group)
 	stopped()
 	cancel()
-	group.Wait()
+	deadline.Call(t, group.Wait, "group")
 	if !errors.Is(err, died) {
 		t.Errorf("it ends with %v, want %v", err, died)
 	}

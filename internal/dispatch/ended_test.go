@@ -14,6 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // stored is a dispatcher over a real store, and what ends it.
@@ -87,13 +88,13 @@ func TestPlansOfEndedJobsGo(t *testing.T) {
 	for i := range maxEnded {
 		d.dropSoon(jid(i)) // the last one has them deleted before it is time
 	}
-	d.wg.Wait()
+	deadline.Call(t, d.wg.Wait, "wg")
 	if left := d.planned(t); len(left) != 2 {
 		t.Fatalf("%d plans are left, want 2", len(left))
 	}
 	d.dropSoon(jid(maxEnded))
 	stop()
-	d.Wait()
+	deadline.Call(t, d.Wait, "d")
 	if left := d.planned(t); !slices.Equal(left, []string{string(jid(maxEnded + 1))}) {
 		t.Errorf("at the end of the daemon are left: %q", left)
 	}
@@ -121,5 +122,5 @@ func TestAPlanThatAKillHasLeft(t *testing.T) {
 		t.Error("another job is carried on than the one of which something is expected")
 	}
 	stop()
-	d.Wait()
+	deadline.Call(t, d.Wait, "d")
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // memory is a Store that forgets.
@@ -770,7 +771,7 @@ func TestFloodOfLogins(t *testing.T) {
 		}
 	}
 	close(s.release)
-	flood.Wait()
+	deadline.Call(t, flood.Wait, "flood")
 	if s.most.Load() > maxOfSource {
 		t.Errorf("%d logins of one source at a time, want at most %d", s.most.Load(), maxOfSource)
 	}
@@ -807,7 +808,7 @@ func TestFloodOfRemoteLogins(t *testing.T) {
 		t.Errorf("somebody on the master's machine meanwhile: %v", err)
 	}
 	close(s.release)
-	flood.Wait()
+	deadline.Call(t, flood.Wait, "flood")
 	if s.most.Load() > maxOfBackend/2 {
 		t.Errorf("%d logins from other machines at a time, want at most %d", s.most.Load(), maxOfBackend/2)
 	}

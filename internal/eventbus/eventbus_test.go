@@ -27,6 +27,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // world is an event bus behind a real broker. Whoever connects is the user that as
@@ -763,7 +764,7 @@ func (w *world) left(name string) {
 		if h == nil {
 			return
 		}
-		<-h.done
+		deadline.Receive(w.t, h.done, "the end of who holds the position")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // TestKeyedQueuesKeepTheOrderOfEachSender hands over events of several senders: each
@@ -61,7 +62,7 @@ func TestKeyedQueuesAreBounded(t *testing.T) {
 	taken := make(chan bool)
 	go func() { taken <- l.put(ctx, Item{Event: event.Event{Seq: maxWaiting + 1}}) }()
 	cancel() // what waits for room gives up
-	if <-taken {
+	if deadline.Receive(t, taken, "taken") {
 		t.Error("one more than the limit was taken")
 	}
 	close(hold)
@@ -177,7 +178,7 @@ func TestAFloodHoldsUpNobodyElse(t *testing.T) {
 	if !l.put(t.Context(), Item{Event: event.Event{From: "web1", Seq: flood + 1}}) {
 		t.Fatal("not taken")
 	}
-	<-other
+	deadline.Receive(t, other, "other")
 	close(hold)
 	l.wait()
 	if len(seen) != flood-1 || len(lost) != 1 || read < flood-2*senderWaiting {

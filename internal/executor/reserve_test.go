@@ -17,6 +17,7 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/upstream"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 const booked salt.JID = "20260102030405060708"
@@ -64,7 +65,7 @@ func TestAJobThatWaitsForItsRecordIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	x.jobs.Wait() // no space can be kept in a pipe: the job is refused
+	deadline.Call(t, x.jobs.Wait, "jobs") // no space can be kept in a pipe: the job is refused
 	if r := x.standing(booked); r.State != job.Unknown {
 		t.Errorf("of a job that was refused before it was recorded the master is told %q", r.State)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // jobs implements fleet.Jobs, and notes in order what it is told.
@@ -111,7 +112,7 @@ func TestHello(t *testing.T) {
 	if !w.Time.Equal(time.Unix(1e9, 0)) || w.Version != "1.2.3" || !slices.Equal(w.Jobs, []salt.JID{"20260102030405678901"}) {
 		t.Errorf("welcomed with %+v", w)
 	}
-	if key := <-a.jobs.back; key != c.Self.Key {
+	if key := deadline.Receive(t, a.jobs.back, "back"); key != c.Self.Key {
 		t.Errorf("it is back with the key %s, want %s", key, c.Self.Key)
 	}
 	if there, _ := a.Fleet.Connected("web1"); !there || a.Fleet.Grains("web1")["os"] != "Debian" {

@@ -296,7 +296,7 @@ func TestResolveIsBounded(t *testing.T) {
 	if name, addrs := resolve(ctx, "nosuch.invalid", known); name != "nosuch.invalid" || len(addrs) != 1 {
 		t.Errorf("resolve = %q, %v", name, addrs)
 	}
-	if took := time.Since(begin); took > patience {
+	if took := time.Since(begin); took > 4*patience {
 		t.Errorf("it took %v", took)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 func TestClockNeverRepeats(t *testing.T) {
@@ -44,5 +45,5 @@ func TestClockIsSharedSafely(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	deadline.Call(t, wg.Wait, "wg")
 }

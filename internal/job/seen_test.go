@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 func openSeen(t *testing.T, path string) *Seen {
@@ -130,7 +131,7 @@ func TestSeenOnceAmongMany(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	deadline.Call(t, wg.Wait, "wg")
 	if won.Load() != 50 {
 		t.Errorf("50 jobs were started %d times", won.Load())
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // TestReadersThatWaitHoldLittle: readers of one principal whose callers wait have a bounded
@@ -57,7 +58,7 @@ func TestReadersThatWaitHoldLittle(t *testing.T) {
 			}
 		})
 	}
-	wait.Wait()
+	deadline.Call(t, wait.Wait, "wait")
 	if n := len(replayed(t, j, 1, events)); n != events {
 		t.Errorf("somebody else reads %d events, want %d", n, events)
 	}
@@ -65,7 +66,7 @@ func TestReadersThatWaitHoldLittle(t *testing.T) {
 		t.Errorf("%d readers that wait hold %d MiB", readers, held>>20)
 	}
 	close(goOn)
-	ended.Wait()
+	deadline.Call(t, ended.Wait, "ended")
 }
 
 var errSeen = errors.New("all were seen")

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // huge takes many pieces, more than may be under way.
@@ -46,7 +47,7 @@ func beginLong(t *testing.T, name string) *begunLong {
 		_, err := j.Append(t.Context(), filled("long", "l", huge), name)
 		l.end <- err
 	}()
-	<-disk.begun
+	deadline.Receive(t, disk.begun, "begun")
 	for last := uint64(0); last < 3; { // as many pieces as may be under way, and no more come
 		if last, err = j.Last(t.Context()); err != nil {
 			t.Fatal(err)
@@ -74,7 +75,7 @@ func TestOtherEventsAreStoredDuringALongOne(t *testing.T) {
 			t.Errorf("short event %d is at the sequence %d, %v: it waited for all of the long one", n, seq, err)
 		}
 	}
-	if err := <-j.end; err != nil {
+	if err := deadline.Receive(t, j.end, "end"); err != nil {
 		t.Fatal(err)
 	}
 	want := fmt.Sprintf("short/0:s×1 short/1:s×1 short/2:s×1 long:l×%d", huge)
@@ -111,7 +112,7 @@ func TestLongEventsThatAreBroken(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.release()
-	if err := <-j.end; !errors.Is(err, journal.ErrStore) {
+	if err := deadline.Receive(t, j.end, "end"); !errors.Is(err, journal.ErrStore) {
 		t.Fatalf("the long event: %v, want it to fail", err)
 	}
 	for range 2 {

@@ -23,6 +23,7 @@ import (
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // startStore starts a broker without a listener on the store in dir.
@@ -108,7 +109,7 @@ func TestLongEventsSideBySide(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	deadline.Call(t, wg.Wait, "wg")
 	whole, short := 0, 0
 	for _, e := range readAll(t, j, journal.Query{}) {
 		if e.Tag == "short" {
@@ -290,7 +291,7 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 	if _, err := j.Append(t.Context(), filled("x", "x", 1), ""); err != nil {
 		t.Fatal(err)
 	}
-	<-heard
+	deadline.Receive(t, heard, "heard")
 	cancel(gone)
 	select {
 	case err := <-done:

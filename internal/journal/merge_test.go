@@ -10,6 +10,7 @@ import (
 
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // TestAllJournalsAreReadByTime: two journals with turns between them, and events without a
@@ -83,12 +84,12 @@ func TestOrderEnds(t *testing.T) {
 		done <- o.Turn(ctx, 0, "2", func(context.Context) error { flushed = true; return nil })
 	}()
 	cancel()
-	if err := <-done; err == nil || !flushed {
+	if err := deadline.Receive(t, done, "done"); err == nil || !flushed {
 		t.Errorf("%v, flushed %v", err, flushed)
 	}
 	go func() { done <- o.Turn(t.Context(), 0, "3", nil) }()
 	o.End(1)
-	if err := <-done; err != nil {
+	if err := deadline.Receive(t, done, "done"); err != nil {
 		t.Error(err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 func openQueue(t *testing.T, b *broker.Broker) *journal.Queue {
@@ -183,7 +184,7 @@ func TestQueueConcurrentPuts(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	deadline.Call(t, wg.Wait, "wg")
 	next := [workers]int{}
 	for _, body := range bodies(read(t, q, 1, 1000, 1<<20)) {
 		var w, n int

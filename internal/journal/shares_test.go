@@ -13,6 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // bounded opens a journal with a limit, which is tended until the test, or its store, ends.
@@ -27,7 +28,7 @@ func bounded(t *testing.T, b *broker.Broker, limit int64) (j *journal.Journal, e
 	running.Go(func() { j.Tend(ctx, bustest.Log(t)) })
 	end = func() {
 		cancel()
-		running.Wait()
+		deadline.Call(t, running.Wait, "Tend")
 	}
 	t.Cleanup(end)
 	return j, end

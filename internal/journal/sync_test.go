@@ -10,6 +10,7 @@ import (
 
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // slowDisk is the store of a broker, whose syncs wait until they are let go.
@@ -53,7 +54,7 @@ func TestOneSyncForAllThatArrivedMeanwhile(t *testing.T) {
 		})
 	}
 	store()
-	<-disk.begun
+	deadline.Receive(t, disk.begun, "begun")
 	for range many - 1 {
 		store()
 	}
@@ -96,7 +97,7 @@ func TestAFailedSyncIsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-disk.begun
+	deadline.Receive(t, disk.begun, "begun")
 	disk.goOn <- errors.New("input/output error")
 	if _, err := p.Wait(t.Context()); !errors.Is(err, journal.ErrStore) {
 		t.Errorf("told is %v", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // TestAnAcceptedMinionStaysATarget: a look at the store that began before a key was
@@ -39,7 +40,7 @@ func TestAnAcceptedMinionStaysATarget(t *testing.T) {
 			}
 		}
 	}()
-	defer func() { close(stop); <-stopped }()
+	defer func() { close(stop); deadline.Receive(t, stopped, "stopped") }()
 	key := bustest.Key(t).Public()
 	var accepted []salt.MinionID
 	for i := range 100 {

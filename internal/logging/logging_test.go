@@ -18,6 +18,7 @@ import (
 
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // open returns a log that writes all levels to a buffer.
@@ -324,7 +325,7 @@ func TestConcurrentUse(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	all.Wait()
+	deadline.Call(t, all.Wait, "all")
 	want := strings.Repeat("[INFO    ] x minion=web1\n", writers*each)
 	file, _ := os.ReadFile(path)
 	if console.String() != want || strings.Count(string(file), "\n") != writers*each {

@@ -14,10 +14,11 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 func publication(target string, functions ...string) protocol.Publish {
-	q := protocol.Publish{Target: target, TargetType: "glob", Timeout: 5, Compound: len(functions) > 1}
+	q := protocol.Publish{Target: target, TargetType: "glob", Timeout: 60, Compound: len(functions) > 1}
 	for _, f := range functions {
 		q.Commands = append(q.Commands, job.Command{Function: salt.Function(f)})
 	}
@@ -44,7 +45,7 @@ func TestPeerPublish(t *testing.T) {
 	if err != nil || len(got) != 2 || got["db1"].State != job.Done || got["web1"].State != job.Done {
 		t.Fatalf("web1 publishes test.ping: %v, %v", got, err)
 	}
-	if e := <-seen; e.From != "web1" || e.User != "minion:web1" {
+	if e := deadline.Receive(t, seen, "seen"); e.From != "web1" || e.User != "minion:web1" {
 		t.Errorf("the job came from %q as %q, want web1 as minion:web1", e.From, e.User)
 	}
 	words := publication("db1", "cmd.run")
@@ -52,7 +53,7 @@ func TestPeerPublish(t *testing.T) {
 	if _, got, err := publish(t, web1.Conn, words); err != nil || got["db1"].State != job.Done {
 		t.Errorf("web1 publishes cmd.run with the arguments of its rule: %v, %v", got, err)
 	}
-	if e := <-seen; e.Commands[0].Args[1] != int64(5) || e.Commands[0].Kwargs["cwd"] != "/tmp" {
+	if e := deadline.Receive(t, seen, "seen"); e.Commands[0].Args[1] != int64(5) || e.Commands[0].Kwargs["cwd"] != "/tmp" {
 		t.Errorf("the words became %v %v", e.Commands[0].Args, e.Commands[0].Kwargs)
 	}
 	extra := publication("db1", "cmd.run")

@@ -18,6 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/upstream"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // The attacks of a minion whose key is in the hands of somebody else, who speaks
@@ -376,7 +377,7 @@ func TestDearTargets(t *testing.T) {
 		slowest = max(slowest, time.Since(at))
 	}
 	if n := len(answers); n > 30 {
-		t.Errorf("%d targets of web1 were evaluated side by side: %s", n, (<-answers).Data)
+		t.Errorf("%d targets of web1 were evaluated side by side: %s", n, (deadline.Receive(t, answers, "answers")).Data)
 	}
 	t.Logf("meanwhile the slowest of ten pings took %s", slowest)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/internal/value"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // Many minions return at once, from their outboxes, each twice at the same time: every return is
@@ -39,9 +40,9 @@ func TestReturnsInBatches(t *testing.T) {
 			t.Errorf("%d minions have returned, %v; want %d", len(got), err, minions)
 		}
 	})
-	e := <-envelopes
+	e := deadline.Receive(t, envelopes, "envelopes")
 	for range minions - 1 {
-		<-envelopes
+		deadline.Receive(t, envelopes, "envelopes")
 	}
 	body, err := protocol.Encode(protocol.Return{Report: *pong(e), Commands: e.Commands})
 	if err != nil {
@@ -71,8 +72,8 @@ func TestReturnsInBatches(t *testing.T) {
 			})
 		}
 	}
-	wg.Wait()
-	answered.Wait()
+	deadline.Call(t, wg.Wait, "wg")
+	deadline.Call(t, answered.Wait, "answered")
 	returns := map[string]int{}
 	for _, e := range listenSince(t, c, "salt/job/"+string(begin.JID)+"/ret/") {
 		returns[e.Tag[strings.LastIndexByte(e.Tag, '/')+1:]]++

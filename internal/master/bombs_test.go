@@ -61,7 +61,7 @@ func TestBombsForRunners(t *testing.T) {
 		}
 		return nil
 	})
-	s, err := w.user().Call(protocol.OpRun, protocol.Run{Command: job.Command{Function: "salt.execute", Args: []any{"*", "test.ping"}}, Timeout: job.Seconds(30)})
+	s, err := w.user().Call(protocol.OpRun, protocol.Run{Command: job.Command{Function: "salt.execute", Args: []any{"*", "test.ping"}, Kwargs: map[string]any{"timeout": 60}}, Timeout: job.Seconds(60)})
 	if err != nil {
 		t.Fatal(err)
 	}

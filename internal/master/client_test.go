@@ -368,7 +368,7 @@ func TestRevokedClientIsCut(t *testing.T) {
 	w := start(t, eventACL)
 	c, other := w.client("dash", time.Time{}), w.client("other", time.Time{})
 	nc, stays := w.mustDial(c), w.mustDial(other)
-	short := w.mustDial(w.client("short", time.Now().Add(5*time.Second)))
+	short := w.mustDial(w.client("short", time.Now().Add(15*time.Second)))
 	if err := w.store().RemoveClient("dash"); err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/upstream"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 var fleetSize = flag.Int("fleet", 16, "how many `minions` TestAFleetComesBackWithoutAFlood has")
@@ -64,7 +65,7 @@ func newPath(t *testing.T) *path {
 	})
 	t.Cleanup(func() {
 		l.Close()
-		all.Wait()
+		deadline.Call(t, all.Wait, "all")
 	})
 	return p
 }
@@ -120,7 +121,7 @@ func TestAFleetComesBackWithoutAFlood(t *testing.T) {
 		if _, returns, err := publish(t, first, ping("m*", "glob")); err == nil && len(returns) == n {
 			break
 		}
-		if time.Since(begun) > time.Minute {
+		if time.Since(begun) > deadline.Time {
 			t.Fatal("they have not connected")
 		}
 	}
@@ -148,7 +149,7 @@ func TestAFleetComesBackWithoutAFlood(t *testing.T) {
 	w.stop()
 	lost, before := time.Now(), door.tried.Load()
 	for door.tried.Load() < before+5*int64(n) {
-		if time.Since(lost) > time.Minute {
+		if time.Since(lost) > deadline.Time {
 			t.Fatal("nobody tries again")
 		}
 		time.Sleep(10 * time.Millisecond)

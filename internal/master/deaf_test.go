@@ -14,6 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // TestADeafMasterEnds breaks what a master needs in order to serve: it must not run on.
@@ -45,7 +46,7 @@ func TestADeafMasterEnds(t *testing.T) {
 			}
 			ended := make(chan error, 1)
 			go func() { ended <- m.Run(t.Context()) }()
-			<-m.serving
+			deadline.Receive(t, m.serving, "serving")
 			c.destroy(t, m)
 			select {
 			case err := <-ended:

@@ -17,6 +17,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // keep puts entries into the mine.
@@ -189,7 +190,7 @@ func TestTheMineOfADeletedMinionVanishes(t *testing.T) {
 		}
 	}
 	remove("web1")
-	<-web1.Closed
+	deadline.Receive(t, web1.Closed, "Closed")
 	if got, err := read(t, web2.Conn, "*", "glob", "a"); got != "web2/a=1" || err != nil {
 		t.Errorf("after the key was deleted: %q, %v", got, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/upstream"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // Many minions publish to all at once: no answer is lost, none is counted twice, and
@@ -35,5 +36,5 @@ func TestManyPublishAtOnce(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	deadline.Call(t, wg.Wait, "wg")
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // system is masters that share a signing key.
@@ -105,7 +106,7 @@ func link(t *testing.T, client, server *end) (toClient, toServer bool) {
 		t.Fatal(err)
 	}
 	toClient = talk(tls.Client(c, client.conf))
-	return toClient, <-done
+	return toClient, deadline.Receive(t, done, "done")
 }
 
 // talk says whether the other end has said something after the handshake.

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // daemon is a source with one figure of each kind, and one state that a test may change.
@@ -59,7 +60,7 @@ func serve(t *testing.T, d *daemon) (address string) {
 		defer close(done)
 		Serve(ctx, l, d, latency, slog.New(slog.DiscardHandler))
 	}()
-	t.Cleanup(func() { stop(); <-done })
+	t.Cleanup(func() { stop(); deadline.Receive(t, done, "done") })
 	return l.Addr().String()
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/brinebus/brine/internal/minion"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // halfDead listens in place of a master, whose key it has, and treats each
@@ -48,7 +49,7 @@ func halfDead(t *testing.T, key *pki.PrivateKey, treat func(c net.Conn, cfg *tls
 	})
 	t.Cleanup(func() {
 		l.Close()
-		wg.Wait()
+		deadline.Call(t, wg.Wait, "wg")
 	})
 	return l.Addr(), came
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // publishSoon starts a job on all minions and returns what the master says at once; nil
@@ -107,7 +108,7 @@ func TestJobsOverKillsOfTheMaster(t *testing.T) {
 			tries++                             // what was not answered may have begun, too
 			<-time.After(10 * time.Millisecond) // more than a hundred at once would be too many
 		}
-		<-killed
+		deadline.Receive(t, killed, "killed")
 		m.start()
 	}
 	c := await(t, socket)

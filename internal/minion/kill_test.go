@@ -21,6 +21,7 @@ import (
 	"github.com/brinebus/brine/internal/minion"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/test/deadline"
 	"github.com/brinebus/brine/test/port"
 )
 
@@ -195,7 +196,7 @@ func TestKill(t *testing.T) {
 		}
 	}
 	close(done)
-	wg.Wait()
+	deadline.Call(t, wg.Wait, "wg")
 	c := await(t, filepath.Join(scfg.SockDir, minion.SocketName))
 	until(t, "the outbox is empty", func() bool {
 		var st protocol.Status

@@ -13,6 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // manyJobs is more than what one sender may have under way at the master at a time.
@@ -113,7 +114,7 @@ func publishMany(t *testing.T, c *rpc.Conn, command func(n int) string) []salt.J
 			}
 		})
 	}
-	wg.Wait()
+	deadline.Call(t, wg.Wait, "wg")
 	if t.Failed() {
 		t.FailNow()
 	}

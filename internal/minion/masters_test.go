@@ -24,6 +24,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
 	"github.com/brinebus/brine/test/capture"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // listed is a minion with a list of masters.
@@ -241,8 +242,9 @@ func startSystem(t *testing.T, key func(*bustest.Bus)) *system {
 	t.Helper()
 	m := &system{Bus: bustest.Start(t), ready: make(chan struct{}), hold: make(chan struct{})}
 	key(m.Bus)
+	greeted := sync.OnceFunc(func() { close(m.ready) }) // it may come again
 	m.Server.Handle("hello", func(ctx context.Context, r *rpc.Request) error {
-		close(m.ready)
+		greeted()
 		return r.Send(ctx, protocol.Welcome{Time: time.Now()})
 	})
 	m.Server.Handle("ask", func(ctx context.Context, r *rpc.Request) error {
@@ -334,7 +336,7 @@ func startSystems(t *testing.T, n int) []*system {
 	}
 	startMinion(t, cfg)
 	for _, m := range masters {
-		<-m.ready
+		deadline.Receive(t, m.ready, "ready")
 	}
 	// Until then the minion has nobody to tell of a job.
 	until(t, "all are connected", func() bool { return masterStates(t, cfg) == strings.Repeat("+", n) })

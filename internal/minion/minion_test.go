@@ -23,6 +23,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 	"github.com/brinebus/brine/test/port"
 )
 
@@ -46,6 +47,7 @@ func run(t testing.TB, serve func(context.Context) error) *daemonUnderTest {
 		}
 	}
 	t.Cleanup(func() { d.stop() })
+	deadline.Guard(t, cancel, "a daemon")
 	return d
 }
 
@@ -131,7 +133,7 @@ func TestARequestBeforeTheStartIsDoneWaits(t *testing.T) {
 	case <-time.After(100 * time.Millisecond): // an answer would be there by then; on a slow machine the test sees less
 	}
 	run(t, m.Run)
-	if err := <-answered; err != nil {
+	if err := deadline.Receive(t, answered, "answered"); err != nil {
 		t.Errorf("once the daemon runs: %v", err)
 	}
 }
@@ -290,7 +292,7 @@ func TestKilledJob(t *testing.T) {
 		t.Fatalf("saltutil.running: %v", running.Return.V)
 	}
 	publish(t, c, protocol.Publish{Commands: call("saltutil.kill_job", jid)})
-	if u := <-done; u.State != job.Killed || u.Text == "" {
+	if u := deadline.Receive(t, done, "done"); u.State != job.Killed || u.Text == "" {
 		t.Errorf("killed job: %+v", u)
 	}
 }

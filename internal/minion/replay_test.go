@@ -20,6 +20,7 @@ import (
 	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/test/bustest"
 	"github.com/brinebus/brine/test/capture"
+	"github.com/brinebus/brine/test/deadline"
 	"github.com/brinebus/brine/test/port"
 )
 
@@ -74,11 +75,12 @@ func serve(t *testing.T, run func(context.Context) error) (stop func()) {
 	go func() { done <- run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
+		if err := deadline.Receive(t, done, "the end of a daemon"); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Cleanup(stop)
+	deadline.Guard(t, cancel, "a daemon")
 	return stop
 }
 
@@ -103,7 +105,7 @@ func (r *replayed) start(id, dir string) (m *Minion, s *upstream.Session, stop f
 	}
 	stop = serve(r.t, m.Run)
 	r.await(id+" to be connected", func() bool { s = m.masters.Session(); return s != nil })
-	<-s.Begun()
+	deadline.Receive(r.t, s.Begun(), "the beginning of the session")
 	return m, s, stop
 }
 
@@ -176,7 +178,7 @@ func TestReplayedJobs(t *testing.T) {
 	if list := other.executor.Jobs().List(); len(list) != 0 {
 		t.Errorf("another minion runs it: %v", list)
 	}
-	other.executor.Jobs().Wait()
+	deadline.Call(t, other.executor.Jobs().Wait, "Jobs")
 	if ran() != 1 {
 		t.Errorf("the job was run %d times, want once", ran())
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // system is masters with one signing pair.
@@ -129,7 +130,7 @@ func TestANewJournalOfTheOtherMasterIsNoticed(t *testing.T) {
 	}
 	ended := make(chan bool)
 	go func() { k.Run(ctx); close(ended) }()
-	t.Cleanup(func() { cancel(); <-ended; k.Close() })
+	t.Cleanup(func() { cancel(); deadline.Receive(t, ended, "ended"); k.Close() })
 	old := next(t, found, first.name)
 	has(t, old, "old")
 	first.stop()
@@ -274,7 +275,7 @@ func handshake(t *testing.T, client, server *tls.Config) error {
 	}
 	err = tls.Client(c, client).Handshake()
 	c.Close()
-	<-done
+	deadline.Receive(t, done, "done")
 	return err
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/value"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 func TestCmdRun(t *testing.T) {
@@ -160,7 +161,7 @@ func TestCmdIsKilledWithItsJob(t *testing.T) {
 			if r.Return != "ERROR: job killed by root" {
 				t.Errorf("got %v", r.Return)
 			}
-			waitForEnd(t, <-pid)
+			waitForEnd(t, deadline.Receive(t, pid, "pid"))
 		})
 	}
 }

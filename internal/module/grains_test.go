@@ -13,6 +13,7 @@ import (
 
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/grain"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // grainHost is a minion whose grains are core ones under those of its file.
@@ -170,7 +171,7 @@ func TestGrainsOfManyJobsAreAllKept(t *testing.T) {
 	for _, name := range strings.Split("abcdefghij", "") {
 		wg.Go(func() { run(t, host, "grains.setval", nil, name, name) })
 	}
-	wg.Wait()
+	deadline.Call(t, wg.Wait, "wg")
 	if err := services(host).Facts.RefreshGrains(t.Context()); err != nil || len(host.Facts()) != 10 {
 		t.Errorf("kept %v, %v", host.Facts(), err)
 	}

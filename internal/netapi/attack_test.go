@@ -24,6 +24,7 @@ import (
 
 	"github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/netapi"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // TestAttacks: what people try from outside who may not.
@@ -237,7 +238,7 @@ func TestAttacks(t *testing.T) {
 				}
 			})
 		}
-		all.Wait()
+		deadline.Call(t, all.Wait, "all")
 		began := time.Now()
 		res, _ := post(t, url+"/", other, ping)
 		refused(t, "somebody else meanwhile", res, http.StatusOK)
@@ -307,7 +308,7 @@ func TestAttacks(t *testing.T) {
 				}
 			})
 		}
-		all.Wait()
+		deadline.Call(t, all.Wait, "all")
 		if busy.Load() == 0 {
 			t.Error("guesses are not slowed")
 		}

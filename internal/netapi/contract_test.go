@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // recorded is a request with what Salt has answered.
@@ -291,7 +293,7 @@ func (c *recorded) differs(t *testing.T, res *http.Response, body string) []stri
 		defer close(done)
 		c.compare(try, res, body)
 	}()
-	<-done
+	deadline.Receive(t, done, "done")
 	return try.said
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 const jid = "20260102030405678901"
@@ -97,7 +98,7 @@ func TestAJobOfAPeer(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("answers %+v, %v\nwant %+v", got, err, want)
 	}
-	if asked := <-questions; asked.Target != "*" || len(asked.Commands) != 1 || asked.Commands[0].Function != "test.ping" || asked.Timeout != 3 {
+	if asked := deadline.Receive(t, questions, "questions"); asked.Target != "*" || len(asked.Commands) != 1 || asked.Commands[0].Function != "test.ping" || asked.Timeout != 3 {
 		t.Errorf("the master was asked %+v", asked)
 	}
 	p.Async = true
@@ -204,7 +205,7 @@ func TestTheMine(t *testing.T) {
 	if err := writer.ChangeMine(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-changes; !reflect.DeepEqual(got, want) {
+	if got := deadline.Receive(t, changes, "changes"); !reflect.DeepEqual(got, want) {
 		t.Errorf("the master was asked for %+v, want %+v", got, want)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 func modeOf(t *testing.T, path string) fs.FileMode {
@@ -203,7 +204,7 @@ func TestEnsurePairAtOnce(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	deadline.Call(t, wg.Wait, "wg")
 	if len(keys) != 1 || news != 1 {
 		t.Errorf("%d keys, %d of them new; want one", len(keys), news)
 	}

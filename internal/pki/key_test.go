@@ -25,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/test/deadline"
 	"github.com/brinebus/brine/test/documented"
 )
 
@@ -485,7 +486,7 @@ func TestHandshake(t *testing.T) {
 		if err := tlsClient.Handshake(); err != nil {
 			t.Fatalf("client: %v", err)
 		}
-		if err := <-done; err != nil {
+		if err := deadline.Receive(t, done, "done"); err != nil {
 			t.Fatalf("server: %v", err)
 		}
 		if got, err := PublicFromCertificate(tlsServer.ConnectionState().PeerCertificates[0]); err != nil || got != client.Public() {

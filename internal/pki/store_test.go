@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 func newStore(t testing.TB) *Store {
@@ -501,7 +502,7 @@ func TestNewKeysTakeNoThreads(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	unlock()
-	wg.Wait()
+	deadline.Call(t, wg.Wait, "wg")
 	if most > 50 {
 		t.Errorf("%d threads for 500 keys", most)
 	}
@@ -559,7 +560,7 @@ func TestAtOnce(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	deadline.Call(t, wg.Wait, "wg")
 	s, err := OpenExistingStore(dir)
 	must(t, err)
 	entries, problems, err := s.List()
@@ -576,11 +577,7 @@ func TestWatch(t *testing.T) {
 	step := func(name string, f func()) {
 		t.Helper()
 		f()
-		select {
-		case <-changed:
-		case <-time.After(10 * time.Second):
-			t.Fatalf("%s was not noticed", name)
-		}
+		deadline.Receive(t, changed, name)
 	}
 	step("submission", func() { submit(t, s, "web1", key, Pending) })
 	step("acceptance", func() { must(t, s.Accept(entryOf("web1", Pending, key))) })
@@ -603,7 +600,8 @@ func TestWatchGathers(t *testing.T) {
 	for i := range 500 {
 		writeFile(t, filepath.Join(s.dir, "minions_pre", fmt.Sprintf("web%d", i)), key, 0o644)
 	}
-	signals := 0
+	deadline.Receive(t, changed, "the first signal")
+	signals := 1
 	for quiet := false; !quiet; {
 		select {
 		case <-changed:
@@ -612,7 +610,7 @@ func TestWatchGathers(t *testing.T) {
 			quiet = true
 		}
 	}
-	if signals == 0 || signals > 250 {
+	if signals > 250 {
 		t.Errorf("%d signals for 500 changes", signals)
 	}
 }

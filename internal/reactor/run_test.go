@@ -16,6 +16,7 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // started is a job that a reactor has asked for.
@@ -52,7 +53,7 @@ func begin(t *testing.T) *world {
 	}})
 	w.stop = func() {
 		cancel()
-		w.Wait()
+		deadline.Call(t, w.Wait, "the reactor")
 	}
 	t.Cleanup(w.stop)
 	return w
@@ -194,7 +195,7 @@ func TestNewRules(t *testing.T) {
 	if w.running["same"] != same {
 		t.Error("a rule that has not changed begins anew")
 	}
-	<-gone.done
+	deadline.Receive(t, gone.done, "done")
 	seq := w.fire("my/tag", map[string]any{"x": 2})
 	for has := map[string]bool{}; !has["same"] || !has["changed"]; {
 		s := w.next() // the first event, too, if the changed rule had not come to it before
@@ -210,6 +211,6 @@ func TestNewRules(t *testing.T) {
 	}
 	w.stop()
 	if len(w.started) != 0 {
-		t.Errorf("asked for more: %v", <-w.started)
+		t.Errorf("asked for more: %v", deadline.Receive(t, w.started, "started"))
 	}
 }

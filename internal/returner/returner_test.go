@@ -17,6 +17,7 @@ import (
 
 	"github.com/brinebus/brine/internal/extension"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/deadline"
 	"github.com/brinebus/brine/test/order"
 )
 
@@ -137,7 +138,7 @@ func TestWebhook(t *testing.T) {
 	if err := send(t.Context(), sample); err != nil {
 		t.Fatal(err)
 	}
-	method, body, _ := strings.Cut(<-got, "json ")
+	method, body, _ := strings.Cut(deadline.Receive(t, got, "got"), "json ")
 	if method != "POST application/" {
 		t.Errorf("asked with %q", method)
 	}
@@ -146,7 +147,7 @@ func TestWebhook(t *testing.T) {
 	if err := send(t.Context(), sample); err == nil || !strings.Contains(err.Error(), "502") {
 		t.Errorf("a webhook that fails: %v", err)
 	}
-	<-got
+	deadline.Receive(t, got, "got")
 }
 
 // One that fails keeps neither the others nor the job from going on.

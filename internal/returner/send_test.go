@@ -19,6 +19,7 @@ import (
 
 	"github.com/brinebus/brine/internal/returner/database"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // helper is a program in place of the one that talks to databases: it keeps what it
@@ -178,7 +179,7 @@ func TestSMTP(t *testing.T) {
 	if err := send(t.Context(), sample); err != nil {
 		t.Fatal(err)
 	}
-	m, err := mail.ReadMessage(strings.NewReader(<-mails))
+	m, err := mail.ReadMessage(strings.NewReader(deadline.Receive(t, mails, "mails")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +222,7 @@ func TestNRDP(t *testing.T) {
 	if err := send(t.Context(), critical); err != nil {
 		t.Fatal(err)
 	}
-	form := <-forms
+	form := deadline.Receive(t, forms, "forms")
 	var got checkResults
 	if err := xml.Unmarshal([]byte(form["XMLDATA"][0]), &got); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // principal is a connection that asks often, to a bus that answers "echo" with what it was
@@ -61,7 +62,7 @@ func TestAsksOften(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	deadline.Call(t, wg.Wait, "wg")
 	if n := c.NC.NumSubscriptions(); n != 1 {
 		t.Errorf("there are %d subscriptions, want 1", n)
 	}
@@ -82,7 +83,7 @@ func TestAsksAgainAtOnce(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	deadline.Call(t, wg.Wait, "wg")
 }
 
 // An answer larger than the window arrives whole.
@@ -109,7 +110,7 @@ func TestAskedInVain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Connections(func(_ bus.Identity, cut func()) { cut() })
-	if err := <-lost; !errors.Is(err, rpc.ErrLost) {
+	if err := deadline.Receive(t, lost, "lost"); !errors.Is(err, rpc.ErrLost) {
 		t.Errorf("the connection was cut: %v, want ErrLost", err)
 	}
 	if err := c.Ask(t.Context(), "echo", 1, nil); !errors.Is(err, rpc.ErrLost) {

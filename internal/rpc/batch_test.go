@@ -12,6 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // inBatches is a bus that answers "echo" in batches: what begins with "alone" is left to the
@@ -78,7 +79,7 @@ func TestBatches(t *testing.T) {
 		})
 	}
 	close(begin)
-	wg.Wait()
+	deadline.Call(t, wg.Wait, "wg")
 	total := 0
 	for len(sizes) > 0 {
 		total += <-sizes
@@ -119,7 +120,7 @@ func TestStopEndsBatches(t *testing.T) {
 	}
 	first := call()
 	begin <- struct{}{}
-	<-sizes
+	deadline.Receive(t, sizes, "sizes")
 	for range 10 {
 		call()
 	}
@@ -129,7 +130,7 @@ func TestStopEndsBatches(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() { b.Server.Stop(); close(stopped) }()
 	close(begin)
-	<-stopped
+	deadline.Receive(t, stopped, "stopped")
 	if _, err := first.Next(t.Context()); !errors.Is(err, io.EOF) && rpc.CodeOf(err) != rpc.Unavailable {
 		t.Errorf("the first request: %v, want its answer or that the daemon is stopping", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // The bodies of one principal's requests that are being handled are bounded together: one
@@ -48,16 +49,16 @@ func TestLargeBodiesAtOnce(t *testing.T) {
 		return s
 	}
 	first := call(web1, large)
-	<-entered
+	deadline.Receive(t, entered, "entered")
 	if _, err := call(web1, large).Next(t.Context()); rpc.CodeOf(err) != rpc.Busy || !strings.Contains(err.Error(), "hold") {
 		t.Errorf("a second large request of one principal: %v, want busy", err)
 	}
 	call(web1, small)
-	if n := <-entered; n != len(small)+2 {
+	if n := deadline.Receive(t, entered, "entered"); n != len(small)+2 {
 		t.Errorf("a request of %d bytes was taken, want the small one", n)
 	}
 	call(local, large)
-	if n := <-entered; n != len(large)+2 {
+	if n := deadline.Receive(t, entered, "entered"); n != len(large)+2 {
 		t.Errorf("a request of %d bytes was taken, want the large one of somebody else", n)
 	}
 	close(leave)
@@ -94,13 +95,13 @@ func TestBodiesThatAreGivenUp(t *testing.T) {
 	}
 	client := b.As(t, bus.RoleMinion, "web1")
 	web1 := rpc.NewConn(client.Conn, client.Self)
-	if err := web1.Ask(t.Context(), "wait", "x", nil); err != nil || len(rooms) > 0 || <-sizes != len(`"x"`) {
+	if err := web1.Ask(t.Context(), "wait", "x", nil); err != nil || len(rooms) > 0 || deadline.Receive(t, sizes, "sizes") != len(`"x"`) {
 		t.Errorf("a short request: %v, memory made %d times", err, len(rooms))
 	}
 	if err := web1.Ask(t.Context(), "wait", strings.Repeat("x", size), nil); err != nil {
 		t.Fatal(err)
 	}
-	if room, got := <-rooms, <-sizes; room != size+2 || got != size+2 {
+	if room, got := deadline.Receive(t, rooms, "rooms"), deadline.Receive(t, sizes, "sizes"); room != size+2 || got != size+2 {
 		t.Errorf("memory was made for %d bytes, and %d were there, want %d", room, got, size+2)
 	}
 	if n := b.Server.UnderWay(); n != 0 {

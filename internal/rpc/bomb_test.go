@@ -11,6 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // 63 MiB of small maps would become gigabytes: it is refused where a handler decodes it,
@@ -81,7 +82,7 @@ func TestBombsAtOnce(t *testing.T) {
 		if _, err := from.Call("wait", large); err != nil {
 			t.Fatal(err)
 		}
-		<-entered
+		deadline.Receive(t, entered, "entered")
 		if err := from.Ask(t.Context(), "wait", large, nil); rpc.CodeOf(err) != rpc.Busy {
 			t.Errorf("a second one at once: %v, want busy", err)
 		}

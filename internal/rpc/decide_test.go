@@ -13,6 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // check is the table of one request with a check.
@@ -149,10 +150,10 @@ func TestACallerIsNoMinion(t *testing.T) {
 	if err := c.Ask(t.Context(), "pillar", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if from := <-served; from.Role != bus.RoleCaller || len(served) > 0 {
+	if from := deadline.Receive(t, served, "served"); from.Role != bus.RoleCaller || len(served) > 0 {
 		t.Errorf("%d requests were served, the first of %s %s", len(served)+1, from.Role, from)
 	}
-	if err := <-client.Violations; !strings.Contains(err.Error(), "salt.minion.web1.req.hello") {
+	if err := deadline.Receive(t, client.Violations, "Violations"); !strings.Contains(err.Error(), "salt.minion.web1.req.hello") {
 		t.Errorf("complaint: %v", err)
 	}
 }

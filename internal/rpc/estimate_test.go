@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // The memory of all requests together is bounded: the large requests of many wait, small ones of
@@ -38,7 +40,7 @@ func TestMemoryOfAllRequestsIsBounded(t *testing.T) {
 		s.unreserve("web"+string(rune('a'+n)), modestPart)
 	}
 	s.unreserve("evil1", maxBuilt/2+1<<20)
-	if err := <-done; err != nil {
+	if err := deadline.Receive(t, done, "done"); err != nil {
 		t.Errorf("who waited: %v", err)
 	}
 	s.unreserve("web1", maxBuilt/4)

@@ -12,6 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/schedule"
 	"github.com/brinebus/brine/internal/scheduler"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // runner runs jobs until they are let go.
@@ -65,7 +66,7 @@ func TestRunWaitsForItsJobs(t *testing.T) {
 	if err := s.RunScheduled(ctx, "rare"); err != nil {
 		t.Fatal(err)
 	}
-	if name := <-r.begun; name != "rare" {
+	if name := deadline.Receive(t, r.begun, "begun"); name != "rare" {
 		t.Errorf("begun is %s", name)
 	}
 	cancel()
@@ -75,7 +76,7 @@ func TestRunWaitsForItsJobs(t *testing.T) {
 	default:
 	}
 	close(r.let)
-	<-ended
+	deadline.Receive(t, ended, "ended")
 	if err := s.RunScheduled(t.Context(), "rare"); err == nil || !strings.Contains(err.Error(), "stopping") {
 		t.Errorf("a job after the end: %v", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // What one key asks for waits for itself, and that of another does not wait for it.
@@ -37,20 +39,11 @@ func TestKeysTakeTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	end()
-	deadline := time.After(10 * time.Second)
-	for {
+	deadline.Until(t, func() bool {
 		e.mu.Lock()
-		left := len(e.of)
-		e.mu.Unlock()
-		if left == 0 && len(e.slots) == 0 {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("%d locks and %d slots are left", left, len(e.slots))
-		case <-time.After(time.Millisecond):
-		}
-	}
+		defer e.mu.Unlock()
+		return len(e.of) == 0 && len(e.slots) == 0
+	}, "no lock and no slot is left")
 }
 
 // A slot that has been held for some time is released when another key waits for one, and not

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"unicode"
+
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // carbon is a server for Graphite's plain text.
@@ -40,7 +42,7 @@ func newCarbon(t testing.TB, drop int) *carbon {
 	})
 	t.Cleanup(func() {
 		l.Close()
-		serving.Wait()
+		deadline.Call(t, serving.Wait, "serving")
 	})
 	return c
 }

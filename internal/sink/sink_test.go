@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/test/capture"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 func TestRulesAndFilters(t *testing.T) {
@@ -129,13 +130,13 @@ func TestHangup(t *testing.T) {
 			Log: slog.New(slog.NewTextHandler(&out, nil)), Ready: func() { ready <- true },
 		})
 	}()
-	<-ready
+	deadline.Receive(t, ready, "ready")
 	j.fire(t, 10)
 	j.waitFor(t, "first", 10)
 
 	put("rules:\n  first: {too: nowhere}\n")
 	hangup <- syscall.SIGHUP
-	<-ready
+	deadline.Receive(t, ready, "ready")
 	j.fire(t, 10)
 	j.waitFor(t, "first", 20)
 	if text := out.String(); !strings.Contains(text, path+":2") || !strings.Contains(text, "old one stays") {
@@ -144,12 +145,12 @@ func TestHangup(t *testing.T) {
 
 	put("rules:\n" + file("first") + file("second"))
 	hangup <- syscall.SIGHUP
-	<-ready
+	deadline.Receive(t, ready, "ready")
 	j.fire(t, 10)
 	j.waitFor(t, "first", 30)
 	j.waitFor(t, "second", 30)
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
+	if err := deadline.Receive(t, ended, "ended"); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v", err)
 	}
 	expectPlaces(t, allPlaces(t, filepath.Join(dir, "first")), 30)

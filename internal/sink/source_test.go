@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // journal takes the place of the daemon: events in memory, and how far each rule
@@ -196,10 +197,10 @@ func start(t testing.TB, j *journal, c *Config) (stop func()) {
 			Ready: func() { close(ready) },
 		})
 	}()
-	<-ready
+	deadline.Receive(t, ready, "ready")
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-ended; err != context.Canceled {
+		if err := deadline.Receive(t, ended, "the end of the sink"); err != context.Canceled {
 			t.Errorf("the sink ended with %v", err)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 func parse(t testing.TB, expr string, kind Kind, opt Options) *Target {
@@ -266,7 +267,7 @@ func TestCostlyRegexpIsPaidOnce(t *testing.T) {
 			t.Fatalf("Match = %v, %v; want ErrTooExpensive", ok, err)
 		}
 	}
-	if took := time.Since(begin); took > 5*time.Second {
+	if took := time.Since(begin); took > 20*time.Second { // each of them would take a quarter of a second
 		t.Errorf("100 matches took %v", took)
 	}
 }
@@ -294,7 +295,7 @@ func TestConcurrentMatch(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	deadline.Call(t, wg.Wait, "wg")
 }
 
 func TestLookup(t *testing.T) {

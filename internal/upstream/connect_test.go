@@ -26,6 +26,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 	"github.com/brinebus/brine/test/port"
 )
 
@@ -33,7 +34,7 @@ import (
 // fails waits.
 const (
 	patience = 20 * time.Second
-	limit    = 30 * time.Second
+	limit    = time.Minute
 )
 
 // master is a bus that answers what becomes of a key: to each who asks the same
@@ -295,7 +296,7 @@ func impostor(t *testing.T, play func(net.Conn)) string {
 			c.Close()
 		}
 	}()
-	t.Cleanup(func() { l.Close(); <-done })
+	t.Cleanup(func() { l.Close(); deadline.Receive(t, done, "done") })
 	return l.Addr().String()
 }
 
@@ -336,7 +337,7 @@ func TestCopiedCertificateOfTheMaster(t *testing.T) {
 			t.Errorf("%s: %v, %v; want an error, and none that says the key has changed", name, l, err)
 		}
 		expectPin(t, o, want)
-		if b := <-said; len(b) > 0 {
+		if b := deadline.Receive(t, said, "said"); len(b) > 0 {
 			t.Errorf("%s: the minion said %q", name, b)
 		}
 	}
@@ -380,7 +381,7 @@ func TestNoMaster(t *testing.T) {
 			if !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), o.Address) {
 				t.Errorf("error %q, want the address and %q", err, c.want)
 			}
-			if b := <-said; bytes.Contains(b, []byte("CONNECT")) || bytes.Contains(b, []byte("web1")) {
+			if b := deadline.Receive(t, said, "said"); bytes.Contains(b, []byte("CONNECT")) || bytes.Contains(b, []byte("web1")) {
 				t.Errorf("the minion said %q", b)
 			}
 			expectPin(t, o, nil)
@@ -529,7 +530,7 @@ func TestTheEndOfTheContextClosesTheConnection(t *testing.T) {
 	if _, err := upstream.Connect(ctx, o); !errors.Is(err, context.Canceled) {
 		t.Fatalf("%v, want %v", err, context.Canceled)
 	}
-	if err := <-gone; !errors.Is(err, io.EOF) {
+	if err := deadline.Receive(t, gone, "gone"); !errors.Is(err, io.EOF) {
 		t.Errorf("nobody uses the connection, and it stands: %v", err)
 	}
 }

@@ -67,7 +67,7 @@ func newFlooded(t *testing.T, bus string) *flooded {
 	}
 	t.Cleanup(func() {
 		_ = minion.Process.Signal(syscall.SIGTERM)
-		_ = minion.Wait()
+		_ = f.ended(minion)
 	})
 	f.daemon = minion.Process
 	f.until("the minion answers", func() bool { return f.event("token", "--bus", bus).Run() == nil })
@@ -115,7 +115,7 @@ func (e *ear) count() error {
 	for n := 0; ; n++ {
 		line, err := lines.ReadString('\n')
 		if errors.Is(err, io.EOF) && n == floodEvents {
-			return e.cmd.Wait()
+			return e.cmd.Wait() // which has closed its output
 		}
 		if err != nil {
 			return fmt.Errorf("%w after %d events: %s", err, n, e.said.String())

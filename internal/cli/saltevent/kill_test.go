@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // The size of the check: events that were fired with exit code 0, in batches of one
@@ -36,7 +38,7 @@ func TestNothingIsLostOverKills(t *testing.T) {
 	c.startMinion()
 	t.Cleanup(func() {
 		_ = c.minion.Process.Signal(syscall.SIGTERM)
-		_ = c.minion.Wait()
+		_ = c.ended(c.minion)
 	})
 	// From here on the position exists, and nothing may pass it.
 	if out, err := s.event("listen", "--durable", "checker", "--until-end").CombinedOutput(); err != nil {
@@ -52,7 +54,7 @@ func TestNothingIsLostOverKills(t *testing.T) {
 		next += checkedBatch
 	}
 	close(stop)
-	killing.Wait()
+	deadline.Call(t, killing.Wait, "killing")
 	c.finish()
 	c.check(next)
 }
@@ -156,11 +158,11 @@ func (c *checker) killAround(stop chan struct{}) {
 			c.start()
 		case 1:
 			_ = c.minion.Process.Kill()
-			_ = c.minion.Wait()
+			_ = c.ended(c.minion)
 			c.startMinion()
 		default:
 			_ = c.listener.Process.Kill()
-			_ = c.listener.Wait()
+			_ = c.ended(c.listener)
 			c.listen()
 		}
 		c.mu.Unlock()
@@ -195,7 +197,7 @@ func (c *checker) finish() {
 		time.Sleep(20 * time.Millisecond) // between two looks
 	}
 	_ = c.listener.Process.Signal(syscall.SIGTERM)
-	_ = c.listener.Wait()
+	_ = c.ended(c.listener)
 }
 
 func (c *checker) check(fired int) {

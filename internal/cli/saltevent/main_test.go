@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/test/deadline"
 	"github.com/brinebus/brine/test/port"
 )
 
@@ -116,8 +117,19 @@ func (s *system) answers(who string, question func() *exec.Cmd) {
 // kill ends the master and waits for that.
 func (s *system) kill(sig syscall.Signal) {
 	_ = s.master.Process.Signal(sig)
-	_ = s.master.Wait()
+	_ = s.ended(s.master)
 	s.master = nil
+}
+
+// ended waits for the end of a program that was told to end, and ends it if it does not.
+func (s *system) ended(c *exec.Cmd) error {
+	s.t.Helper()
+	late := time.AfterFunc(deadline.Time, func() { _ = c.Process.Kill() })
+	err := c.Wait()
+	if !late.Stop() {
+		s.t.Errorf("%s has not ended in %s", filepath.Base(c.Path), deadline.Time)
+	}
+	return err
 }
 
 // event is a command line of salt-event for this system.

@@ -24,6 +24,7 @@ import (
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/test/capture"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 var restarts = flag.Int("restarts", 0, "how many `restarts` TestListenersOutliveRestartsOfTheMaster makes; 0 for a few")
@@ -53,7 +54,7 @@ func TestListenersOutliveRestartsOfTheMaster(t *testing.T) {
 	}
 	took := time.Since(begun)
 	close(stop)
-	load.Wait()
+	deadline.Call(t, load.Wait, "load")
 	r.mustFire("load/mark", "the end")
 	r.check()
 	t.Logf("%d restarts in %s, %d events confirmed, %d not, nothing missed", many, took.Round(time.Millisecond), len(r.confirmed), r.unconfirmed)
@@ -107,11 +108,12 @@ func (r *restarted) start() {
 	go func() { done <- m.Run(ctx) }()
 	r.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
+		if err := deadline.Receive(r.t, done, "the end of the master"); err != nil {
 			r.t.Errorf("the master ends with %v", err)
 		}
 	})
 	r.t.Cleanup(r.stop)
+	deadline.Guard(r.t, cancel, "the master")
 }
 
 func (r *restarted) restart() {

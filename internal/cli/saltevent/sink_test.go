@@ -74,7 +74,7 @@ func (c *sinkCheck) start() {
 
 func (c *sinkCheck) end(sig syscall.Signal) error {
 	_ = c.sink.Process.Signal(sig)
-	return c.sink.Wait()
+	return c.ended(c.sink)
 }
 
 // fire fires count events, numbered on.

@@ -18,6 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/cli/saltkey"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // master is a scratch master host: a configuration and a key directory.
@@ -678,7 +679,7 @@ func TestGenSignatureAtOnce(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	deadline.Call(t, wg.Wait, "wg")
 	m.checkSignature(filepath.Join(m.pki, "master_pubkey_signature"), "master_sign.pub")
 }
 
