@@ -1,0 +1,296 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Limits of what a member does for the others.
+const (
+	maxUnderWay = 1024             // requests at a time
+	maxBody     = bus.LargeBody    // bytes of one request
+	maxAnswer   = 900 << 10        // bytes of an answer, which is one message
+	askTime     = 30 * time.Second // for a request without a deadline of its own
+	handleTime  = 2 * time.Minute
+	maxPartial  = 256 // requests whose last piece is missing
+)
+
+// ErrGone means that a member is not there, or has gone before it has answered.
+var ErrGone = errors.New("this member of the cluster is gone")
+
+// Handler answers a request of another member. What it returns is the answer; an rpc.Error is
+// told as it is.
+type Handler func(ctx context.Context, from string, body []byte) (answer any, err error)
+
+// Minions hears which minions are connected to other members. Calls come one after the other.
+type Minions interface {
+	// Came is called when a minion is connected to a member, and again when what is known of it
+	// has changed.
+	Came(member string, m Minion)
+	// Went is called when it is not connected to that member any more.
+	Went(member string, id salt.MinionID)
+}
+
+// Minion is a connected minion.
+type Minion struct {
+	ID     salt.MinionID `json:"id"`
+	Key    string        `json:"key"`           // the token of its key
+	Grains string        `json:"sum,omitempty"` // a checksum of its grains, "" for none
+}
+
+// Options are what an Exchange needs. All but Beat are required.
+type Options struct {
+	Name    string // of this member
+	Conn    *nats.Conn
+	Minions Minions
+	Beat    time.Duration // the pause between heartbeats; 0 is the default
+	Log     *slog.Logger
+}
+
+// Exchange is one member's end of what members tell each other.
+type Exchange struct {
+	opts     Options
+	run      string // of this start: a member that was restarted has forgotten everything
+	handlers map[string]Handler
+	throttle logging.Throttle
+	ctx      context.Context
+	stop     context.CancelFunc
+	wg       sync.WaitGroup
+	places   chan struct{} // for requests of others
+	subs     []*nats.Subscription
+
+	partialMu sync.Mutex
+	partial   map[string]*rpc.Assembler // of requests, by their reply subjects
+
+	turn sync.Mutex // held while Minions is told, so that it hears everything in order
+
+	mu    sync.Mutex // guards the next fields; never held while others are called
+	n     uint64     // changes of here so far
+	here  map[salt.MinionID]Minion
+	peers map[string]*peer
+	where map[salt.MinionID]map[string]bool // the members that a minion is connected to
+}
+
+// New makes an Exchange. Handlers are registered before Start.
+func New(o Options) *Exchange {
+	if o.Beat == 0 {
+		o.Beat = usualBeat
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	return &Exchange{
+		opts: o, run: bus.NewNonce(), handlers: map[string]Handler{}, ctx: ctx, stop: stop, places: make(chan struct{}, maxUnderWay),
+		partial: map[string]*rpc.Assembler{}, here: map[salt.MinionID]Minion{}, peers: map[string]*peer{}, where: map[salt.MinionID]map[string]bool{},
+	}
+}
+
+// Handle registers the handler of one kind of request. It is called before Start.
+func (x *Exchange) Handle(kind string, h Handler) { x.handlers[kind] = h }
+
+// Start begins to exchange.
+func (x *Exchange) Start() error {
+	for _, subject := range []string{bus.MemberSubject(x.opts.Name, ">"), bus.MembersSubject(">")} {
+		sub, err := x.opts.Conn.Subscribe(subject, x.receive)
+		if err != nil {
+			return fmt.Errorf("talk to the other members: %w", err)
+		}
+		x.subs = append(x.subs, sub)
+		if err := sub.SetPendingLimits(-1, -1); err != nil {
+			return fmt.Errorf("talk to the other members: %w", err)
+		}
+	}
+	x.wg.Go(x.beat)
+	return x.opts.Conn.Flush()
+}
+
+// Stop tells the others that this member goes, and ends. When it returns, nothing of it runs.
+func (x *Exchange) Stop() {
+	for _, sub := range x.subs {
+		_ = sub.Unsubscribe() // it fails only if the connection is gone
+	}
+	x.stop()
+	x.wg.Wait()
+	x.say(bus.MembersSubject(kindPresence), presence{Run: x.run, Bye: true})
+	_ = x.opts.Conn.FlushTimeout(time.Second) // the others notice the end in any case
+}
+
+// subject is that of a message of this member.
+func (x *Exchange) subject(root string) string { return root + "." + event.Escape(x.opts.Name) }
+
+// receive takes a message of another member: salt.member.<to>.<kind>.<from>.
+func (x *Exchange) receive(m *nats.Msg) {
+	parts := strings.Split(m.Subject, ".")
+	if len(parts) != 5 {
+		return
+	}
+	kind := parts[3]
+	from, ok := event.Unescape(parts[4])
+	if !ok || from == x.opts.Name || bus.CheckJournalName(from) != nil {
+		return
+	}
+	if kind == kindPresence {
+		x.hear(from, m.Data)
+		return
+	}
+	body, done, err := x.assemble(m)
+	if !done {
+		return
+	}
+	if err != nil {
+		x.answer(m.Reply, nil, rpc.Errorf(rpc.Usage, "%v", err))
+		return
+	}
+	h := x.handlers[kind]
+	if h == nil {
+		x.answer(m.Reply, nil, rpc.Errorf(rpc.NotFound, "member %s does not know the request %.40q: is it of an older version?", x.opts.Name, kind))
+		return
+	}
+	select {
+	case x.places <- struct{}{}:
+	default:
+		x.answer(m.Reply, nil, rpc.Errorf(rpc.Busy, "member %s has %d requests of others under way", x.opts.Name, maxUnderWay))
+		return
+	}
+	x.wg.Go(func() {
+		defer func() { <-x.places }()
+		ctx, cancel := context.WithTimeout(x.ctx, handleTime)
+		defer cancel()
+		v, err := h(ctx, from, body)
+		x.answer(m.Reply, v, err)
+	})
+}
+
+// assemble assembles a request of several pieces.
+func (x *Exchange) assemble(m *nats.Msg) (body []byte, done bool, err error) {
+	if m.Reply == "" {
+		return nil, false, nil
+	}
+	x.partialMu.Lock()
+	defer x.partialMu.Unlock()
+	a := x.partial[m.Reply]
+	if a == nil {
+		a = &rpc.Assembler{Limit: maxBody}
+	}
+	body, done, err = a.Add(m.Data)
+	switch {
+	case done:
+		delete(x.partial, m.Reply)
+	case x.partial[m.Reply] == nil:
+		if len(x.partial) >= maxPartial {
+			clear(x.partial) // of members that went in the middle; the others ask again
+		}
+		x.partial[m.Reply] = a
+	}
+	return body, done, err
+}
+
+// reply is an answer.
+type reply struct {
+	Err  *rpc.Error      `json:"err,omitempty"`
+	Body json.RawMessage `json:"body,omitempty"`
+}
+
+func (x *Exchange) answer(to string, v any, err error) {
+	if to == "" {
+		return
+	}
+	var r reply
+	if err == nil && v != nil {
+		r.Body, err = json.Marshal(v)
+	}
+	if err == nil && len(r.Body) > maxAnswer {
+		err = rpc.Errorf(rpc.Usage, "the answer has %d bytes", len(r.Body))
+	}
+	if err != nil {
+		r.Body = nil
+		if !errors.As(err, &r.Err) {
+			x.throttle.Log(x.opts.Log, slog.LevelWarn, "failed", 5, "a request of another member has failed", "err", err)
+			r.Err = rpc.Errorf(rpc.Unavailable, "member %s could not do this; its log names the cause", x.opts.Name)
+		}
+	}
+	b, err := json.Marshal(r)
+	if err == nil {
+		err = x.opts.Conn.Publish(to, b)
+	}
+	if err != nil && x.ctx.Err() == nil {
+		x.opts.Log.Warn("another member was not answered", "err", err)
+	}
+}
+
+// Ask asks a member, and waits for its answer. If the member is not there, or goes, the error is
+// ErrGone: in the second case the request may have been carried out.
+func (x *Exchange) Ask(ctx context.Context, to, kind string, body, answer any) error {
+	gone := x.gone(to)
+	if gone == nil {
+		return fmt.Errorf("%w: %s", ErrGone, to)
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	defer context.AfterFunc(gone, cancel)()
+	got, err := x.request(ctx, x.subject(bus.MemberSubject(to, kind)), b)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders), err != nil && gone.Err() != nil:
+		return fmt.Errorf("%w: %s", ErrGone, to)
+	case err != nil:
+		return fmt.Errorf("ask member %s: %w", to, err)
+	}
+	var r reply
+	if err := json.Unmarshal(got, &r); err != nil {
+		return fmt.Errorf("unreadable answer of member %s: %w", to, err)
+	}
+	if r.Err != nil {
+		return r.Err
+	}
+	if answer == nil || len(r.Body) == 0 {
+		return nil
+	}
+	return json.Unmarshal(r.Body, answer)
+}
+
+// request sends the pieces of a request, and waits for the answer.
+func (x *Exchange) request(ctx context.Context, subject string, body []byte) ([]byte, error) {
+	parts := rpc.Parts(body)
+	if len(parts) == 1 {
+		m, err := x.opts.Conn.RequestWithContext(ctx, subject, parts[0])
+		if err != nil {
+			return nil, err
+		}
+		return m.Data, nil
+	}
+	inbox := x.opts.Conn.NewInbox()
+	sub, err := x.opts.Conn.SubscribeSync(inbox)
+	if err != nil {
+		return nil, err
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is gone
+	for _, part := range parts {
+		if err := x.opts.Conn.PublishRequest(subject, inbox, part); err != nil {
+			return nil, err
+		}
+	}
+	m, err := sub.NextMsgWithContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		return nil, nats.ErrNoResponders
+	}
+	return m.Data, nil
+}

@@ -1,0 +1,312 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// kindPresence is the kind of the messages about members and their minions.
+const kindPresence = "presence"
+
+const (
+	usualBeat = 500 * time.Millisecond
+	// silentBeats is after how many heartbeats that have not come a member is gone, with its
+	// minions.
+	silentBeats = 5
+	// relist is how many heartbeats pass before a list is asked for again.
+	relist = 4
+	// maxMembers limits the members that are remembered; there are three to five.
+	maxMembers = 16
+)
+
+// presence is what a member says about itself: a heartbeat, or a change of its minions, or all
+// of them.
+type presence struct {
+	Run  string        `json:"run"`
+	N    uint64        `json:"n"`              // its changes so far, this one included
+	Came *Minion       `json:"came,omitempty"` // a change
+	Went salt.MinionID `json:"went,omitempty"` // a change
+	All  []Minion      `json:"all,omitempty"`
+	Full bool          `json:"full,omitempty"` // All is complete
+	List bool          `json:"list,omitempty"` // it asks for the list of whom it is sent to
+	Bye  bool          `json:"bye,omitempty"`  // it stops
+}
+
+// peer is another member.
+type peer struct {
+	run     string
+	n       uint64 // the latest change that is known
+	synced  bool   // its list is complete
+	behind  uint64 // the changes that its last heartbeat has told
+	asked   time.Time
+	heard   time.Time
+	minions map[salt.MinionID]Minion
+	parts   rpc.Assembler
+	ctx     context.Context // ends when it is gone
+	cancel  context.CancelFunc
+}
+
+// Joined tells the others that a minion is connected here, or that its key or grains are others
+// than before.
+func (x *Exchange) Joined(m Minion) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.here[m.ID] == m {
+		return
+	}
+	x.here[m.ID] = m
+	x.n++
+	x.tellPeers(presence{Run: x.run, N: x.n, Came: &m})
+}
+
+// Left tells the others that a minion is not connected here any more.
+func (x *Exchange) Left(id salt.MinionID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if _, ok := x.here[id]; !ok {
+		return
+	}
+	delete(x.here, id)
+	x.n++
+	x.tellPeers(presence{Run: x.run, N: x.n, Went: id})
+}
+
+// Where returns a member that the minion is connected to, other than this one.
+func (x *Exchange) Where(id salt.MinionID) (member string, ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for name := range x.where[id] {
+		if member == "" || name < member {
+			member = name
+		}
+	}
+	return member, member != ""
+}
+
+// Others returns the other members that are there, sorted.
+func (x *Exchange) Others() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Sorted(maps.Keys(x.peers))
+}
+
+// gone returns a context that ends when the member is gone, nil if it is not there.
+func (x *Exchange) gone(member string) context.Context {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if p := x.peers[member]; p != nil {
+		return p.ctx
+	}
+	return nil
+}
+
+// tellPeers tells each other member. The caller holds mu, so that the others hear of changes in
+// their order.
+func (x *Exchange) tellPeers(p presence) {
+	for name := range x.peers {
+		x.say(bus.MemberSubject(name, kindPresence), p)
+	}
+}
+
+func (x *Exchange) say(to string, p presence) {
+	b, err := json.Marshal(p)
+	if err != nil {
+		return // texts and numbers can always be marshalled
+	}
+	for _, part := range rpc.Parts(b) {
+		if err := x.opts.Conn.Publish(x.subject(to), part); err != nil && x.ctx.Err() == nil {
+			x.throttle.Log(x.opts.Log, slog.LevelWarn, "say", 1, "the other members do not hear of this one", "err", err)
+		}
+	}
+}
+
+// beat sends heartbeats, and looks for members that send none.
+func (x *Exchange) beat() {
+	tick := time.NewTicker(x.opts.Beat)
+	defer tick.Stop()
+	for {
+		x.mu.Lock()
+		p := presence{Run: x.run, N: x.n}
+		x.mu.Unlock()
+		x.say(bus.MembersSubject(kindPresence), p)
+		x.dropSilent(time.Now())
+		select {
+		case <-tick.C:
+		case <-x.ctx.Done():
+			return
+		}
+	}
+}
+
+func (x *Exchange) dropSilent(now time.Time) {
+	x.mu.Lock()
+	var silent []string
+	for name, p := range x.peers {
+		if now.Sub(p.heard) > silentBeats*x.opts.Beat {
+			silent = append(silent, name)
+		}
+	}
+	x.mu.Unlock()
+	for _, name := range silent {
+		x.turn.Lock()
+		x.drop(name, "it is silent", func(p *peer) bool { return now.Sub(p.heard) > silentBeats*x.opts.Beat })
+		x.turn.Unlock()
+	}
+}
+
+// drop forgets a member, with its minions. The caller holds turn.
+func (x *Exchange) drop(name, why string, still func(*peer) bool) {
+	x.mu.Lock()
+	p := x.peers[name]
+	if p == nil || !still(p) {
+		x.mu.Unlock()
+		return
+	}
+	delete(x.peers, name)
+	p.cancel()
+	for id := range p.minions {
+		x.leave(name, id)
+	}
+	x.mu.Unlock()
+	x.opts.Log.Warn("a member of the cluster is gone", "member", name, "minions", len(p.minions), "reason", why)
+	for id := range p.minions {
+		x.opts.Minions.Went(name, id)
+	}
+}
+
+// leave updates where. The caller holds mu.
+func (x *Exchange) leave(member string, id salt.MinionID) {
+	delete(x.where[id], member)
+	if len(x.where[id]) == 0 {
+		delete(x.where, id)
+	}
+}
+
+// hear takes what a member says about itself.
+func (x *Exchange) hear(from string, data []byte) {
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	p := x.peer(from)
+	if p == nil {
+		return
+	}
+	body, done, err := p.parts.Add(data) // only used under turn
+	if !done {
+		return
+	}
+	var said presence
+	if err == nil {
+		err = json.Unmarshal(body, &said)
+	}
+	if err != nil || said.Run == "" {
+		x.throttle.Log(x.opts.Log, slog.LevelWarn, "unreadable", 1, "a member says what cannot be read", "member", from, "err", err)
+		return
+	}
+	if said.Bye {
+		x.drop(from, "it has stopped", func(p *peer) bool { return p.run == said.Run || p.run == "" })
+		return
+	}
+	came, went := x.learn(from, p, said)
+	for _, id := range went {
+		x.opts.Minions.Went(from, id)
+	}
+	for _, m := range came {
+		x.opts.Minions.Came(from, m)
+	}
+}
+
+// peer returns what is known of a member, which is new perhaps; nil if there are too many.
+func (x *Exchange) peer(name string) *peer {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := x.peers[name]
+	if p == nil {
+		if len(x.peers) >= maxMembers {
+			return nil
+		}
+		p = &peer{minions: map[salt.MinionID]Minion{}, parts: rpc.Assembler{Limit: maxBody}, heard: time.Now()}
+		p.ctx, p.cancel = context.WithCancel(x.ctx)
+		x.peers[name] = p
+		x.opts.Log.Info("a member of the cluster is there", "member", name)
+	}
+	return p
+}
+
+// learn takes a message of a member, and returns what has changed.
+func (x *Exchange) learn(from string, p *peer, said presence) (came []Minion, went []salt.MinionID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now := time.Now()
+	p.heard = now
+	if p.run != said.Run { // it was started anew: its minions have to come again
+		for id := range p.minions {
+			x.leave(from, id)
+			went = append(went, id)
+		}
+		clear(p.minions)
+		p.run, p.n, p.synced, p.behind, p.asked = said.Run, 0, false, 0, time.Time{}
+	}
+	switch {
+	case said.List:
+		x.say(bus.MemberSubject(from, kindPresence), presence{Run: x.run, N: x.n, Full: true, All: slices.Collect(maps.Values(x.here))})
+	case said.Full:
+		listed := map[salt.MinionID]bool{}
+		for _, m := range said.All {
+			listed[m.ID] = true
+			if x.come(from, p, m) {
+				came = append(came, m)
+			}
+		}
+		for id := range p.minions {
+			if !listed[id] {
+				delete(p.minions, id)
+				x.leave(from, id)
+				went = append(went, id)
+			}
+		}
+		p.n, p.synced = said.N, true
+	case (said.Came != nil || said.Went != "") && p.synced && said.N == p.n+1:
+		p.n = said.N
+		if said.Came != nil && x.come(from, p, *said.Came) {
+			came = append(came, *said.Came)
+		}
+		if _, known := p.minions[said.Went]; known {
+			delete(p.minions, said.Went)
+			x.leave(from, said.Went)
+			went = append(went, said.Went)
+		}
+	case said.Came != nil || said.Went != "":
+		p.synced = p.synced && said.N <= p.n // one was lost
+	default: // a heartbeat may overtake the changes before it, once
+		if p.synced && p.n < p.behind {
+			p.synced = false
+		}
+		p.behind = said.N
+	}
+	if !p.synced && now.Sub(p.asked) > relist*x.opts.Beat {
+		p.asked = now
+		x.say(bus.MemberSubject(from, kindPresence), presence{Run: x.run, N: x.n, List: true})
+	}
+	return came, went
+}
+
+// come records a minion of a member, and reports whether that is new. The caller holds mu.
+func (x *Exchange) come(from string, p *peer, m Minion) bool {
+	if _, err := salt.ParseMinionID(string(m.ID)); err != nil || p.minions[m.ID] == m {
+		return false
+	}
+	p.minions[m.ID] = m
+	if x.where[m.ID] == nil {
+		x.where[m.ID] = map[string]bool{}
+	}
+	x.where[m.ID][from] = true
+	return true
+}
