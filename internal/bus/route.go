@@ -12,7 +12,7 @@ import "github.com/brinebus/brine/internal/event"
 // inbox of a user it could ask in the name of that user.
 var RouteSubjects = []string{
 	MemberRoot + ".>",
-	"salt.event.>", "salt.kept.>", "salt.over.>", "salt.queue.>", // the streams of the store
+	"salt.journal.>", "salt.event.>", "salt.kept.>", "salt.over.>", "salt.queue.>", // the streams of the store
 	"$KV.>", "$O.>", "$JS.>", "$JSC.>", // tables, objects, and what JetStream says to its clients
 	"_INBOX." + string(RoleMaster) + ".>", // answers to the daemons
 	"$SYS.>", "$NRG.>", "_R_.>",           // what the servers say to each other; their account is not that of clients

@@ -19,6 +19,8 @@ import (
 // Fleet reports which minions are connected, and if not, when they last were.
 type Fleet interface {
 	Connected(id salt.MinionID) (connected bool, lastSeen time.Time)
+	// Here reports whether id is connected to this master itself.
+	Here(id salt.MinionID) bool
 }
 
 // Keys reports whose keys are accepted.
@@ -67,6 +69,7 @@ type Options struct {
 	Durable   func() error             // returns when stored messages are on the disk
 	Log       *slog.Logger
 	Latency   Latency // of returns; may be nil
+	Members   Members // the other masters of a cluster; nil for a master alone
 }
 
 // Latency gets the seconds from the start of a job to a return. It must not block.
@@ -91,6 +94,7 @@ type Dispatcher struct {
 	ctx      context.Context // ends with the master
 	wg       sync.WaitGroup
 	throttle logging.Throttle // of messages of minions
+	unknown  logging.Throttle // of questions to other members for what no master has sent
 }
 
 // storeTime limits how long it may take to store the state of a job.
@@ -118,7 +122,9 @@ func (d *Dispatcher) Lost(id salt.MinionID) { d.jobs.lost(id) }
 func (d *Dispatcher) Back(id salt.MinionID, key string) { d.jobs.back(id, key) }
 
 // Awaited returns the jobs that were sent to a minion and are not finished there.
-func (d *Dispatcher) Awaited(id salt.MinionID) []salt.JID { return d.jobs.open(id) }
+func (d *Dispatcher) Awaited(id salt.MinionID) []salt.JID {
+	return append(d.jobs.open(id), d.awaitedElsewhere(id)...)
+}
 
 // UnderWay returns how many jobs are not finished, and how many of them may wait for minions
 // that are away.
@@ -127,5 +133,6 @@ func (d *Dispatcher) UnderWay() (jobs, waiting int) { return len(d.jobs.all()), 
 // Quick implements outbox.Returns: it is true for a small return of a job that need not be
 // looked up in the journal.
 func (d *Dispatcher) Quick(jid salt.JID, size int) bool {
-	return size <= maxInline && d.jobs.find(jid) != nil
+	k := d.jobs.find(jid)
+	return size <= maxInline && k != nil && k.owner == ""
 }

@@ -25,6 +25,7 @@ type Job struct {
 	User     string
 	Backend  string // that authenticated the user; "" for a user of this machine
 	metadata any
+	owner    string                 // the member of the cluster that has sent it; "" for this master
 	returned map[salt.MinionID]bool // guarded by jobs; without returns before a restart
 }
 
@@ -150,6 +151,13 @@ func (j *jobs) find(jid salt.JID) *Job {
 		return r.job
 	}
 	return j.known[jid]
+}
+
+// isFor reports whether a job was sent to a minion. That of another member gets minions later.
+func (j *jobs) isFor(k *Job, id salt.MinionID) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return k.minions[id]
 }
 
 // Lookup returns what is known of a job, from memory or the journal; nil for an unknown job.

@@ -26,19 +26,43 @@ func (d *Dispatcher) Returned(ctx context.Context, r *rpc.Request) error {
 	if err := r.Decode(&rep); err != nil {
 		return err
 	}
+	return d.said(ctx, said{Minion: id, Key: r.From.Key, JID: jid, Report: r.Body}, rep)
+}
+
+// said is what a minion says about a job, also as one member of a cluster passes it to another.
+type said struct {
+	Minion salt.MinionID   `json:"minion"`
+	Key    string          `json:"key"` // the token of the key of its connection
+	JID    salt.JID        `json:"jid"`
+	Report json.RawMessage `json:"report"`
+}
+
+// said handles a minion's message about a job, whichever member it is connected to.
+func (d *Dispatcher) said(ctx context.Context, s said, rep job.Report) error {
+	id, jid := s.Minion, s.JID
 	k, err := d.sentTo(ctx, id, jid)
 	if err != nil {
 		return err
+	}
+	if k.owner != "" {
+		return d.passOn(ctx, k, s, rep)
 	}
 	if len(rep.Output) > 0 || rep.OutputEnd {
 		return d.passOutput(ctx, id, jid, rep)
 	}
 	if rep.State == job.Unknown {
 		if run := d.jobs.running(jid); run != nil {
-			run.missed(id, r.From.Key)
+			run.missed(id, s.Key)
 		}
 		return nil
 	}
+	return d.keepSaid(ctx, k, s, rep)
+}
+
+// keepSaid handles what a minion says about a job that this master follows, or whose return it
+// stores for one that is gone.
+func (d *Dispatcher) keepSaid(ctx context.Context, k *Job, s said, rep job.Report) error {
+	id, jid := s.Minion, s.JID
 	if !rep.State.Returned() {
 		d.heard(ctx, id, jid, k, rep, nil)
 		return nil
@@ -54,7 +78,7 @@ func (d *Dispatcher) Returned(ctx context.Context, r *rpc.Request) error {
 	if _, err := p.Wait(ctx); err != nil {
 		return err
 	}
-	d.heard(ctx, id, jid, k, rep, largeSeqs(ctx, len(r.Body), p))
+	d.heard(ctx, id, jid, k, rep, largeSeqs(ctx, len(s.Report), p))
 	return d.Durable()
 }
 
@@ -135,7 +159,7 @@ func (d *Dispatcher) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.
 	if _, err := salt.ParseJID(string(jid)); err != nil {
 		return r, rpc.Errorf(rpc.Usage, "%v", err)
 	}
-	k, err := d.Lookup(ctx, jid)
+	k, err := d.lookupFor(ctx, id, jid)
 	switch {
 	case err != nil:
 		return r, err
@@ -144,6 +168,9 @@ func (d *Dispatcher) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.
 	}
 	if k, err = d.sentTo(ctx, id, jid); err != nil {
 		return r, err
+	}
+	if k.owner != "" {
+		return d.readElsewhere(ctx, k, said{Minion: id, JID: jid, Report: msg.Body}, rep)
 	}
 	if rep.State.Returned() {
 		e, err := returnEvent(id, jid, k, rep)
@@ -202,11 +229,11 @@ func (d *Dispatcher) sentTo(ctx context.Context, id salt.MinionID, jid salt.JID)
 	if _, err := salt.ParseJID(string(jid)); err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "%v", err)
 	}
-	k, err := d.Lookup(ctx, jid)
+	k, err := d.lookupFor(ctx, id, jid)
 	if err != nil {
 		return nil, err
 	}
-	if k == nil || !k.minions[id] {
+	if k == nil || !d.jobs.isFor(k, id) {
 		err := rpc.Errorf(rpc.Denied, "job %s was not sent to %s", jid, id)
 		if d.Audit.NoteReturn(id, jid, err.Text) {
 			d.Log.Warn("return refused: the minion was not sent this job", "minion", id, "jid", jid)

@@ -362,6 +362,10 @@ func (r *Run) send(ids []salt.MinionID) {
 		there = append(there, id)
 	}
 	r.mu.Unlock()
+	there = r.handOn(there)
+	if len(there) == 0 {
+		return
+	}
 	parts, err := r.seal()
 	if err != nil {
 		r.d.Log.Error("job not sent", "jid", r.plan.Start.JID, "err", err)

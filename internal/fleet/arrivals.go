@@ -63,6 +63,7 @@ func (a *Arrivals) Hello(ctx context.Context, r *rpc.Request) error {
 	}
 	a.CutOlder(id, r.Inbox())
 	a.Fleet.Join(id, r.Inbox())
+	a.Fleet.tellMembers(id, i.Key)
 	if _, alive := a.Connections.Owner(r.Inbox()); !alive {
 		a.Gone(i) // it disconnected meanwhile
 	}
@@ -77,7 +78,9 @@ func (a *Arrivals) Gone(i bus.Identity) {
 		return
 	}
 	id := salt.MinionID(i.Name)
-	if a.Fleet.Leave(id, i.Inbox(), time.Now()) {
+	last := a.Fleet.Leave(id, i.Inbox(), time.Now())
+	a.Fleet.tellMembers(id, "")
+	if last {
 		a.often.Log(a.Log, slog.LevelInfo, "gone "+string(id), maxLines, "minion disconnected", "minion", id)
 		a.Jobs.Lost(id)
 	}

@@ -48,6 +48,8 @@ type Options struct {
 	// pillar. Refused records a refusal, and returns the error for the minion.
 	MayTarget func(salt.MinionID, *target.Target) bool
 	Refused   func(owner salt.MinionID, what, expression string) error
+	// Members hears which minions are connected here; nil for a master alone.
+	Members Members
 }
 
 // Fleet is all minions of one master.
@@ -60,6 +62,7 @@ type Fleet struct {
 	pillars     pillars
 	evaluations *semaphore.Keyed
 	warned      logging.Throttle
+	told        told
 }
 
 // Open reads the stored data.
@@ -146,6 +149,7 @@ func (f *Fleet) Refresh(ctx context.Context, r *rpc.Request) error {
 	if err := f.grains.store(ctx, salt.MinionID(r.From.Name), q.Grains.V); err != nil {
 		return err
 	}
+	f.tellMembers(salt.MinionID(r.From.Name), "")
 	f.Events.Announce("minion/refresh/"+r.From.Name, map[string]any{"Minion data cache refresh": r.From.Name})
 	return nil
 }

@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"sync"
 
@@ -48,6 +50,7 @@ type grains struct {
 type fact struct {
 	grains map[string]any
 	text   *[]byte
+	sum    string // a checksum of the text
 }
 
 // handed is a cached decoded text.
@@ -77,11 +80,15 @@ func openGrains(ctx context.Context, j *journal.Journal) (*grains, error) {
 }
 
 func newFact(grains map[string]any, text []byte) fact {
+	sum := sha256.Sum256(text)
+	f := fact{sum: hex.EncodeToString(sum[:8])}
 	if len(text) > textGrains || value.Count(text) > textGrainItems {
 		text = slices.Clone(text)
-		return fact{text: &text}
+		f.text = &text
+		return f
 	}
-	return fact{grains: grains}
+	f.grains = grains
+	return f
 }
 
 // of returns the latest grains of id, nil if there are none. The map must not be changed.
@@ -93,6 +100,13 @@ func (g *grains) of(id salt.MinionID) map[string]any {
 		return said.grains
 	}
 	return g.read(said.text)
+}
+
+// sum returns a checksum of the latest grains of id, "" if there are none.
+func (g *grains) sum(id salt.MinionID) string {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.byID[id].sum
 }
 
 // read decodes a text, or returns it from the cache.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 type Presence struct {
 	table  *journal.Table
 	mu     sync.Mutex
-	ready  map[salt.MinionID]map[string]bool // the inboxes of its connections
+	ready  map[salt.MinionID]map[string]bool // the inboxes of its connections, and other members that it is connected to
 	seen   map[salt.MinionID]time.Time       // when a minion's last connection ended
 	joined map[salt.MinionID]bool            // joined since the last call of changes, if that is used
 	left   map[salt.MinionID]bool
@@ -68,6 +69,21 @@ func (p *Presence) Connected(id salt.MinionID) (ready bool, lastSeen time.Time) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ready[id] != nil, p.seen[id]
+}
+
+// inboxRoot begins the inboxes of connections, and nothing else under which a minion is ready.
+const inboxRoot = "_INBOX."
+
+// Here reports whether a minion is connected to this master itself.
+func (p *Presence) Here(id salt.MinionID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for place := range p.ready[id] {
+		if strings.HasPrefix(place, inboxRoot) {
+			return true
+		}
+	}
+	return false
 }
 
 // Count returns how many minions are connected.

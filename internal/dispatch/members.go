@@ -1,0 +1,397 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cluster"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/outbox"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
+)
+
+// Members are the other masters of a cluster. A job belongs to the master that was asked for it,
+// its owner, which follows it and stores its returns. Minions at other members get it from
+// those, which sign it: a minion believes its own master only, and the time for the expiry is
+// that master's. What minions say about it is passed to the owner.
+type Members interface {
+	// Where returns the other member that a minion is connected to.
+	Where(id salt.MinionID) (member string, ok bool)
+	// Others returns the other members that are there.
+	Others() []string
+	// Ask asks a member. The error is cluster.ErrGone if it is not there, or goes.
+	Ask(ctx context.Context, member, kind string, body, answer any) error
+}
+
+// The requests of members.
+const (
+	kindJob     = "job"     // give a job to minions
+	kindSaid    = "said"    // take what a minion says about a job
+	kindJobOf   = "jobof"   // what is known of a job that a minion names
+	kindAwaited = "awaited" // which jobs of a minion are not finished
+)
+
+// Serve registers what the other members ask for.
+func (d *Dispatcher) Serve(handle func(kind string, h cluster.Handler)) {
+	handle(kindJob, d.runFor)
+	handle(kindSaid, d.saidElsewhere)
+	handle(kindJobOf, d.answerJobOf)
+	handle(kindAwaited, d.answerAwaited)
+}
+
+// Times for questions to other members.
+const (
+	handTime = 15 * time.Second // a job must reach its minions
+	// awaitedTime is short, since a minion waits for the answer to its hello.
+	awaitedTime = time.Second
+	jobOfTime   = 5 * time.Second
+)
+
+// handed is a job for minions of another member.
+type handed struct {
+	Envelope job.Envelope    `json:"envelope"` // not signed, and without an expiry
+	Minions  []salt.MinionID `json:"minions"`
+}
+
+// absent is the answer: those that are not connected there.
+type absent struct {
+	Minions []salt.MinionID `json:"minions,omitempty"`
+}
+
+// handOn hands the job to the members that minions are connected to, and returns those that are
+// connected here.
+func (r *Run) handOn(ids []salt.MinionID) (here []salt.MinionID) {
+	if r.d.Members == nil {
+		return ids
+	}
+	elsewhere := map[string][]salt.MinionID{}
+	for _, id := range ids {
+		if !r.d.Fleet.Here(id) {
+			if member, ok := r.d.Members.Where(id); ok {
+				elsewhere[member] = append(elsewhere[member], id)
+				continue
+			}
+		}
+		here = append(here, id)
+	}
+	for member, ids := range elsewhere {
+		r.d.wg.Go(func() { r.handTo(member, ids) })
+	}
+	return here
+}
+
+// handTo hands the job to a member. Minions that it does not reach count as disconnected: they
+// are asked when they connect again.
+func (r *Run) handTo(member string, ids []salt.MinionID) {
+	ctx, cancel := context.WithTimeout(r.d.ctx, handTime)
+	defer cancel()
+	var not absent
+	if err := r.d.Members.Ask(ctx, member, kindJob, handed{r.plan.Envelope, ids}, &not); err != nil {
+		r.d.Log.Warn("a job did not reach the minions of another member", "jid", r.plan.Start.JID, "member", member, "minions", len(ids), "err", err)
+		not.Minions = ids
+	}
+	for _, id := range not.Minions {
+		if r.job.minions[id] {
+			r.lost(id)
+		}
+	}
+}
+
+// runFor gives a job of another member to minions that are connected here.
+func (d *Dispatcher) runFor(_ context.Context, owner string, body []byte) (any, error) {
+	if err := rpc.CheckBuilt(body); err != nil {
+		return nil, err
+	}
+	var q handed
+	if err := json.Unmarshal(body, &q); err != nil {
+		return nil, rpc.Errorf(rpc.Usage, "unreadable job: %v", err)
+	}
+	e := q.Envelope
+	if _, err := salt.ParseJID(string(e.JID)); err != nil || len(e.Commands) == 0 {
+		return nil, rpc.Errorf(rpc.Usage, "no job: %v", err)
+	}
+	var there []salt.MinionID
+	var not absent
+	for _, id := range q.Minions {
+		if d.Fleet.Here(id) {
+			there = append(there, id)
+		} else {
+			not.Minions = append(not.Minions, id)
+		}
+	}
+	if len(there) == 0 {
+		return not, nil
+	}
+	k := &Job{fun: e.Fun(), args: e.Arguments(), User: e.User, owner: owner}
+	if err := d.jobs.noteElsewhere(e.JID, k, there); err != nil {
+		d.Log.Warn("a job of another member is refused", "jid", e.JID, "member", owner, "err", err)
+		return nil, err
+	}
+	e.Expires = d.Now().Add(expiry)
+	sealed, err := job.Seal(&e, d.Key)
+	if err != nil {
+		return nil, err
+	}
+	d.Log.Info("job of another member", "jid", e.JID, "fun", functionList(e.Commands), "user", e.User, "member", owner, "minions", len(there))
+	parts := rpc.Parts(sealed)
+	for _, id := range there {
+		for _, part := range parts {
+			if err := d.Conn.Publish(bus.JobSubject(id), part); err != nil {
+				return nil, fmt.Errorf("job not sent: %w", err)
+			}
+		}
+	}
+	return not, nil
+}
+
+// noteElsewhere records that a job of another member was given to minions here. One that is known
+// as that of somebody else is refused: otherwise a member could take the returns of others.
+func (j *jobs) noteElsewhere(jid salt.JID, k *Job, ids []salt.MinionID) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	old := j.known[jid]
+	if r := j.runs[jid]; r != nil {
+		old = r.job
+	}
+	if old != nil {
+		if old.owner != k.owner {
+			return rpc.Errorf(rpc.Denied, "job %s is that of another master", jid)
+		}
+		k = old
+	} else {
+		k.minions = map[salt.MinionID]bool{}
+		j.remember(jid, k)
+	}
+	for _, id := range ids {
+		k.minions[id] = true
+	}
+	return nil
+}
+
+// passOn passes what a minion says about a job to the owner of the job, and returns when the
+// owner has handled it. A return for an owner that is gone is stored here.
+func (d *Dispatcher) passOn(ctx context.Context, k *Job, s said, rep job.Report) error {
+	err := d.tell(ctx, k, s)
+	switch {
+	case !errors.Is(err, cluster.ErrGone):
+		return err
+	case rep.State.Returned():
+		d.noteOrphan(k, s)
+		return d.keepSaid(ctx, k, s, rep)
+	case len(rep.Output) > 0 || rep.OutputEnd:
+		return errNobody
+	}
+	return nil
+}
+
+func (d *Dispatcher) tell(ctx context.Context, k *Job, s said) error {
+	if d.Members == nil {
+		return fmt.Errorf("%w: %s", cluster.ErrGone, k.owner)
+	}
+	return d.Members.Ask(ctx, k.owner, kindSaid, s, nil)
+}
+
+// maxOrphans is how many returns for a member that is gone are logged in a minute.
+const maxOrphans = 20
+
+func (d *Dispatcher) noteOrphan(k *Job, s said) {
+	d.throttle.Log(d.Log, slog.LevelInfo, "orphan "+k.owner, maxOrphans, "a return is stored here, since the member that has sent the job is gone", "jid", s.JID, "minion", s.Minion, "member", k.owner)
+}
+
+// readElsewhere handles a return from an outbox for a job of another member. It stays in the
+// outbox while the owner cannot store it.
+func (d *Dispatcher) readElsewhere(ctx context.Context, k *Job, s said, rep job.Report) (r outbox.Record, err error) {
+	err = d.tell(ctx, k, s)
+	if !errors.Is(err, cluster.ErrGone) || !rep.State.Returned() {
+		if errors.Is(err, cluster.ErrGone) {
+			err = nil // nobody is left to be told
+		}
+		return r, err
+	}
+	d.noteOrphan(k, s)
+	e, err := returnEvent(s.Minion, s.JID, k, rep)
+	if err != nil {
+		return r, rpc.Errorf(rpc.Usage, "%v", err)
+	}
+	r.Events = []event.Event{e}
+	return r, nil
+}
+
+// saidElsewhere handles what a minion at another member says about a job of this master.
+func (d *Dispatcher) saidElsewhere(ctx context.Context, member string, body []byte) (any, error) {
+	if err := rpc.CheckBuilt(body); err != nil {
+		return nil, err
+	}
+	var s said
+	var rep job.Report
+	err := json.Unmarshal(body, &s)
+	if err == nil {
+		err = json.Unmarshal(s.Report, &rep)
+	}
+	if err == nil {
+		_, err = salt.ParseMinionID(string(s.Minion))
+	}
+	if err != nil {
+		return nil, rpc.Errorf(rpc.Usage, "unreadable message of a minion: %v", err)
+	}
+	k, err := d.Lookup(ctx, s.JID)
+	if err != nil {
+		return nil, err
+	}
+	if k == nil || k.owner != "" { // never on to a third member
+		return nil, rpc.Errorf(rpc.Denied, "job %s was not sent by this master", s.JID)
+	}
+	if rep.State.Returned() {
+		if stored, err := d.hasReturn(ctx, k, s); err != nil || stored {
+			return nil, err
+		}
+	}
+	return nil, d.said(ctx, s, rep)
+}
+
+// hasReturn reports whether the return of a job that is over is stored already: what is passed on
+// may come again much later, when its name in the journal is forgotten.
+func (d *Dispatcher) hasReturn(ctx context.Context, k *Job, s said) (found bool, err error) {
+	if d.jobs.running(s.JID) != nil || !d.jobs.isFor(k, s.Minion) {
+		return false, nil
+	}
+	err = d.Journal.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(s.JID, "ret")}}, func(e event.Event) error {
+		found = found || e.Tag == returnTag(s.Minion, s.JID)
+		return nil
+	})
+	return found, err
+}
+
+// origin is the question for a job that a minion names, and what its owner knows of it.
+type origin struct {
+	JID      salt.JID      `json:"jid"`
+	Minion   salt.MinionID `json:"minion"`
+	Fun      value.Value   `json:"fun,omitzero"`
+	Args     value.Value   `json:"args,omitzero"`
+	User     string        `json:"user,omitempty"`
+	Backend  string        `json:"backend,omitempty"`
+	Metadata value.Value   `json:"metadata,omitzero"`
+}
+
+func (d *Dispatcher) answerJobOf(ctx context.Context, _ string, body []byte) (any, error) {
+	var q origin
+	if err := json.Unmarshal(body, &q); err != nil {
+		return nil, rpc.Errorf(rpc.Usage, "%v", err)
+	}
+	if _, err := salt.ParseJID(string(q.JID)); err != nil {
+		return nil, rpc.Errorf(rpc.Usage, "%v", err)
+	}
+	k, err := d.Lookup(ctx, q.JID)
+	if err != nil {
+		return nil, err
+	}
+	if k == nil || k.owner != "" || !d.jobs.isFor(k, q.Minion) {
+		return nil, rpc.Errorf(rpc.NotFound, "job %s was not sent to %s by this master", q.JID, q.Minion)
+	}
+	return d.jobs.describe(q, k), nil
+}
+
+func (j *jobs) describe(q origin, k *Job) origin {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	q.Fun.V, q.Args.V, q.User, q.Backend, q.Metadata.V = k.fun, k.args, k.User, k.Backend, k.metadata
+	return q
+}
+
+// noteOrigin records what a member has said of a job of its own.
+func (j *jobs) noteOrigin(member string, jid salt.JID, id salt.MinionID, o origin) error {
+	k := &Job{fun: o.Fun.V, args: o.Args.V, User: o.User, Backend: o.Backend, metadata: o.Metadata.V, owner: member}
+	return j.noteElsewhere(jid, k, []salt.MinionID{id})
+}
+
+// maxUnknown is how often in a minute the others are asked because of jobs that a minion names
+// and that nobody has sent: what one minion makes up must not load all members.
+const maxUnknown = 10
+
+// lookupFor is Lookup for a job that a minion names: it may be that of another member, which is
+// asked.
+func (d *Dispatcher) lookupFor(ctx context.Context, id salt.MinionID, jid salt.JID) (*Job, error) {
+	k, err := d.Lookup(ctx, jid)
+	if d.Members == nil || err != nil || k != nil && (k.owner == "" || d.jobs.isFor(k, id)) {
+		return k, err
+	}
+	others := d.Members.Others()
+	if len(others) == 0 {
+		return k, nil
+	}
+	if _, tell := d.unknown.Count(string(id), time.Now(), maxUnknown); !tell {
+		return nil, rpc.Errorf(rpc.Busy, "minion %s names too many jobs that no master has sent", id)
+	}
+	ctx, cancel := context.WithTimeout(ctx, jobOfTime)
+	defer cancel()
+	for _, member := range others {
+		found := origin{}
+		err := d.Members.Ask(ctx, member, kindJobOf, origin{JID: jid, Minion: id}, &found)
+		switch {
+		case rpc.CodeOf(err) == rpc.NotFound, errors.Is(err, cluster.ErrGone):
+			continue
+		case err != nil:
+			return nil, rpc.Errorf(rpc.Unavailable, "member %s does not say whether job %s is its own: %v", member, jid, err)
+		}
+		if err := d.jobs.noteOrigin(member, jid, id, found); err != nil {
+			return nil, err
+		}
+		return d.jobs.find(jid), nil
+	}
+	return k, nil
+}
+
+// answerAwaited answers which jobs of this master a minion has not finished.
+func (d *Dispatcher) answerAwaited(_ context.Context, _ string, body []byte) (any, error) {
+	var id salt.MinionID
+	if err := json.Unmarshal(body, &id); err != nil {
+		return nil, rpc.Errorf(rpc.Usage, "%v", err)
+	}
+	var list []origin
+	for _, jid := range d.jobs.open(id) {
+		if k := d.jobs.find(jid); k != nil {
+			list = append(list, d.jobs.describe(origin{JID: jid, Minion: id}, k))
+		}
+	}
+	return list, nil
+}
+
+// awaitedElsewhere asks the other members. One that does not answer in time asks about its jobs
+// when the minion connects the next time.
+func (d *Dispatcher) awaitedElsewhere(id salt.MinionID) (all []salt.JID) {
+	if d.Members == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(d.ctx, awaitedTime)
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, member := range d.Members.Others() {
+		wg.Go(func() {
+			var list []origin
+			if err := d.Members.Ask(ctx, member, kindAwaited, id, &list); err != nil {
+				d.throttle.Log(d.Log, slog.LevelWarn, "awaited "+member, 1, "a member does not say which jobs of a minion it follows", "member", member, "minion", id, "err", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, o := range list {
+				if _, err := salt.ParseJID(string(o.JID)); err == nil && d.jobs.noteOrigin(member, o.JID, id, o) == nil {
+					all = append(all, o.JID)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return all
+}
