@@ -19,16 +19,13 @@ import (
 )
 
 // ClusterOptions are for a broker that is a member of a cluster: several masters that are one
-// system. All but Advertise and Local are required.
+// system. All but Advertise are required.
 type ClusterOptions struct {
 	Rule        member.Rule     // who is a member; its Card names this one, and the cluster
 	Certificate tls.Certificate // that this member presents, see Rule.Own
 	Listen      string          // host:port for the routes to the other members
 	Peers       []string        // host:port of all members, this one included
 	Advertise   string          // host:port where the others reach this one, if it is not Listen
-	// Local are subjects whose subscriptions the other members do not learn of: messages to
-	// them that are published there do not come here.
-	Local []string
 }
 
 // maxMembers is the largest number of members. Each message is stored by three to five of
@@ -81,7 +78,7 @@ func (r *routes) options(so *server.Options) {
 	so.Cluster = server.ClusterOpts{
 		Name: r.opts.Rule.Card.Cluster, Host: "127.0.0.1", TLSConfig: r.tls(), TLSTimeout: authTimeout.Seconds(), AuthTimeout: authTimeout.Seconds(),
 		NoAdvertise: true, PoolSize: -1, Compression: server.CompressionOpts{Mode: server.CompressionOff},
-		PingInterval: routePing, MaxPingsOut: routePings, Permissions: r.permissions(),
+		PingInterval: routePing, MaxPingsOut: routePings, Permissions: routePermissions(),
 	}
 	so.Cluster.Port, _ = strconv.Atoi(port)
 	so.CustomRouterAuthentication = r
@@ -90,14 +87,6 @@ func (r *routes) options(so *server.Options) {
 	for i := range r.opts.Peers {
 		so.Routes = append(so.Routes, &url.URL{Scheme: "nats-route", Host: fmt.Sprintf("member-%d.invalid:1", i)})
 	}
-}
-
-func (r *routes) permissions() *server.RoutePermissions {
-	if len(r.opts.Local) == 0 {
-		return nil
-	}
-	none := &server.SubjectPermission{Deny: r.opts.Local}
-	return &server.RoutePermissions{Import: none, Export: none}
 }
 
 // startServer starts a server that is a member. A server with a cluster waits in its start for
