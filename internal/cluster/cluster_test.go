@@ -55,13 +55,13 @@ type member struct {
 	bus *bustest.Member
 }
 
-// beat is the pause between heartbeats in these tests.
-const beat = 50 * time.Millisecond
+// heartbeat is the pause between heartbeats in these tests.
+const heartbeat = 50 * time.Millisecond
 
 func begin(t *testing.T, m *bustest.Member) *member {
 	t.Helper()
 	h := &heard{all: map[string]cluster.Minion{}}
-	x := cluster.New(cluster.Options{Name: m.Name, Conn: m.Conn(), Minions: h, Beat: beat, Log: m.Log})
+	x := cluster.New(cluster.Options{Name: m.Name, Conn: m.Conn(), Minions: h, Heartbeat: heartbeat, Log: m.Log})
 	x.Handle("echo", func(_ context.Context, from string, body []byte) (any, error) {
 		var text string
 		err := json.Unmarshal(body, &text)
@@ -151,7 +151,7 @@ func TestAMemberThatStopsTellsIt(t *testing.T) {
 	began := time.Now()
 	all[0].Exchange.Stop()
 	bustest.Until(t, "m2 knows that m1 stops", func() bool { return len(all[1].Others()) == 0 })
-	if took := time.Since(began); took > 3*beat {
+	if took := time.Since(began); took > 3*heartbeat {
 		t.Logf("it took %s", took)
 	}
 	if _, ok := all[1].Where("web1"); ok {
@@ -174,13 +174,13 @@ func TestWhatWasLostIsAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var beat map[string]any
-	if err := json.Unmarshal(m.Data[1:], &beat); err != nil {
+	var last map[string]any
+	if err := json.Unmarshal(m.Data[1:], &last); err != nil {
 		t.Fatal(err)
 	}
 	// A change far ahead, as if those before it were lost: a minion that is not there.
-	beat["n"], beat["came"] = 1000, minion("ghost")
-	b, _ := json.Marshal(beat)
+	last["n"], last["came"] = 1000, minion("ghost")
+	b, _ := json.Marshal(last)
 	if err := all[0].bus.Conn().Publish(bus.MemberSubject("m2", "presence")+".m1", append([]byte("i"), b...)); err != nil {
 		t.Fatal(err)
 	}

@@ -52,13 +52,13 @@ type Minion struct {
 	Grains string        `json:"sum,omitempty"` // a checksum of its grains, "" for none
 }
 
-// Options are what an Exchange needs. All but Beat are required.
+// Options are what an Exchange needs. All but Heartbeat are required.
 type Options struct {
-	Name    string // of this member
-	Conn    *nats.Conn
-	Minions Minions
-	Beat    time.Duration // the pause between heartbeats; 0 is the default
-	Log     *slog.Logger
+	Name      string // of this member
+	Conn      *nats.Conn
+	Minions   Minions
+	Heartbeat time.Duration // the pause between heartbeats; 0 is the default
+	Log       *slog.Logger
 }
 
 // Exchange is one member's end of what members tell each other.
@@ -87,8 +87,8 @@ type Exchange struct {
 
 // New makes an Exchange. Handlers are registered before Start.
 func New(o Options) *Exchange {
-	if o.Beat == 0 {
-		o.Beat = usualBeat
+	if o.Heartbeat == 0 {
+		o.Heartbeat = usualHeartbeat
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	return &Exchange{
@@ -98,7 +98,12 @@ func New(o Options) *Exchange {
 }
 
 // Handle registers the handler of one kind of request. It is called before Start.
-func (x *Exchange) Handle(kind string, h Handler) { x.handlers[kind] = h }
+func (x *Exchange) Handle(kind string, h func(ctx context.Context, from string, body []byte) (answer any, err error)) {
+	x.handlers[kind] = h
+}
+
+// IsGone reports whether a request has failed since the member is not there, or has gone.
+func (x *Exchange) IsGone(err error) bool { return errors.Is(err, ErrGone) }
 
 // Start begins to exchange.
 func (x *Exchange) Start() error {
@@ -112,7 +117,7 @@ func (x *Exchange) Start() error {
 			return fmt.Errorf("talk to the other members: %w", err)
 		}
 	}
-	x.wg.Go(x.beat)
+	x.wg.Go(x.heartbeat)
 	return x.opts.Conn.Flush()
 }
 

@@ -17,10 +17,10 @@ import (
 const kindPresence = "presence"
 
 const (
-	usualBeat = 500 * time.Millisecond
-	// silentBeats is after how many heartbeats that have not come a member is gone, with its
+	usualHeartbeat = 500 * time.Millisecond
+	// silentHeartbeats is after how many heartbeats that have not come a member is gone, with its
 	// minions.
-	silentBeats = 5
+	silentHeartbeats = 5
 	// relist is how many heartbeats pass before a list is asked for again.
 	relist = 4
 	// maxMembers limits the members that are remembered; there are three to five.
@@ -128,9 +128,9 @@ func (x *Exchange) say(to string, p presence) {
 	}
 }
 
-// beat sends heartbeats, and looks for members that send none.
-func (x *Exchange) beat() {
-	tick := time.NewTicker(x.opts.Beat)
+// heartbeat sends heartbeats, and looks for members that send none.
+func (x *Exchange) heartbeat() {
+	tick := time.NewTicker(x.opts.Heartbeat)
 	defer tick.Stop()
 	for {
 		x.mu.Lock()
@@ -150,14 +150,14 @@ func (x *Exchange) dropSilent(now time.Time) {
 	x.mu.Lock()
 	var silent []string
 	for name, p := range x.peers {
-		if now.Sub(p.heard) > silentBeats*x.opts.Beat {
+		if now.Sub(p.heard) > silentHeartbeats*x.opts.Heartbeat {
 			silent = append(silent, name)
 		}
 	}
 	x.mu.Unlock()
 	for _, name := range silent {
 		x.turn.Lock()
-		x.drop(name, "it is silent", func(p *peer) bool { return now.Sub(p.heard) > silentBeats*x.opts.Beat })
+		x.drop(name, "it is silent", func(p *peer) bool { return now.Sub(p.heard) > silentHeartbeats*x.opts.Heartbeat })
 		x.turn.Unlock()
 	}
 }
@@ -291,7 +291,7 @@ func (x *Exchange) learn(from string, p *peer, said presence) (came []Minion, we
 		}
 		p.behind = said.N
 	}
-	if !p.synced && now.Sub(p.asked) > relist*x.opts.Beat {
+	if !p.synced && now.Sub(p.asked) > relist*x.opts.Heartbeat {
 		p.asked = now
 		x.say(bus.MemberSubject(from, kindPresence), presence{Run: x.run, N: x.n, List: true})
 	}

@@ -123,7 +123,7 @@ func (d *Dispatcher) Back(id salt.MinionID, key string) { d.jobs.back(id, key) }
 
 // Awaited returns the jobs that were sent to a minion and are not finished there.
 func (d *Dispatcher) Awaited(id salt.MinionID) []salt.JID {
-	return append(d.jobs.open(id), d.awaitedElsewhere(id)...)
+	return append(d.jobs.open(id), relay{d}.awaitedElsewhere(id)...)
 }
 
 // UnderWay returns how many jobs are not finished, and how many of them may wait for minions

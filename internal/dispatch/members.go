@@ -3,14 +3,12 @@ package dispatch
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
-	"github.com/brinebus/brine/internal/cluster"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
@@ -29,9 +27,13 @@ type Members interface {
 	Where(id salt.MinionID) (member string, ok bool)
 	// Others returns the other members that are there.
 	Others() []string
-	// Ask asks a member. The error is cluster.ErrGone if it is not there, or goes.
+	// Ask asks a member. IsGone reports of the error whether the member is not there, or has gone.
 	Ask(ctx context.Context, member, kind string, body, answer any) error
+	IsGone(error) bool
 }
+
+// relay is what a Dispatcher does with and for the other members.
+type relay struct{ *Dispatcher }
 
 // The requests of members.
 const (
@@ -41,8 +43,9 @@ const (
 	kindAwaited = "awaited" // which jobs of a minion are not finished
 )
 
-// Serve registers what the other members ask for.
-func (d *Dispatcher) Serve(handle func(kind string, h cluster.Handler)) {
+// ServeMembers registers what the other members ask for.
+func ServeMembers(of *Dispatcher, handle func(kind string, h func(ctx context.Context, from string, body []byte) (any, error))) {
+	d := relay{of}
 	handle(kindJob, d.runFor)
 	handle(kindSaid, d.saidElsewhere)
 	handle(kindJobOf, d.answerJobOf)
@@ -108,7 +111,7 @@ func (r *Run) handTo(member string, ids []salt.MinionID) {
 }
 
 // runFor gives a job of another member to minions that are connected here.
-func (d *Dispatcher) runFor(_ context.Context, owner string, body []byte) (any, error) {
+func (d relay) runFor(_ context.Context, owner string, body []byte) (any, error) {
 	if err := rpc.CheckBuilt(body); err != nil {
 		return nil, err
 	}
@@ -180,10 +183,10 @@ func (j *jobs) noteElsewhere(jid salt.JID, k *Job, ids []salt.MinionID) error {
 
 // passOn passes what a minion says about a job to the owner of the job, and returns when the
 // owner has handled it. A return for an owner that is gone is stored here.
-func (d *Dispatcher) passOn(ctx context.Context, k *Job, s said, rep job.Report) error {
+func (d relay) passOn(ctx context.Context, k *Job, s said, rep job.Report) error {
 	err := d.tell(ctx, k, s)
 	switch {
-	case !errors.Is(err, cluster.ErrGone):
+	case !d.isGone(err):
 		return err
 	case rep.State.Returned():
 		d.noteOrphan(k, s)
@@ -194,29 +197,28 @@ func (d *Dispatcher) passOn(ctx context.Context, k *Job, s said, rep job.Report)
 	return nil
 }
 
-func (d *Dispatcher) tell(ctx context.Context, k *Job, s said) error {
-	if d.Members == nil {
-		return fmt.Errorf("%w: %s", cluster.ErrGone, k.owner)
-	}
+func (d relay) tell(ctx context.Context, k *Job, s said) error {
 	return d.Members.Ask(ctx, k.owner, kindSaid, s, nil)
 }
+
+func (d relay) isGone(err error) bool { return err != nil && d.Members.IsGone(err) }
 
 // maxOrphans is how many returns for a member that is gone are logged in a minute.
 const maxOrphans = 20
 
-func (d *Dispatcher) noteOrphan(k *Job, s said) {
+func (d relay) noteOrphan(k *Job, s said) {
 	d.throttle.Log(d.Log, slog.LevelInfo, "orphan "+k.owner, maxOrphans, "a return is stored here, since the member that has sent the job is gone", "jid", s.JID, "minion", s.Minion, "member", k.owner)
 }
 
 // readElsewhere handles a return from an outbox for a job of another member. It stays in the
 // outbox while the owner cannot store it.
-func (d *Dispatcher) readElsewhere(ctx context.Context, k *Job, s said, rep job.Report) (r outbox.Record, err error) {
+func (d relay) readElsewhere(ctx context.Context, k *Job, s said, rep job.Report) (r outbox.Record, err error) {
 	err = d.tell(ctx, k, s)
-	if !errors.Is(err, cluster.ErrGone) || !rep.State.Returned() {
-		if errors.Is(err, cluster.ErrGone) {
-			err = nil // nobody is left to be told
-		}
+	switch {
+	case !d.isGone(err):
 		return r, err
+	case !rep.State.Returned():
+		return r, nil // nobody is left to be told
 	}
 	d.noteOrphan(k, s)
 	e, err := returnEvent(s.Minion, s.JID, k, rep)
@@ -228,7 +230,7 @@ func (d *Dispatcher) readElsewhere(ctx context.Context, k *Job, s said, rep job.
 }
 
 // saidElsewhere handles what a minion at another member says about a job of this master.
-func (d *Dispatcher) saidElsewhere(ctx context.Context, member string, body []byte) (any, error) {
+func (d relay) saidElsewhere(ctx context.Context, member string, body []byte) (any, error) {
 	if err := rpc.CheckBuilt(body); err != nil {
 		return nil, err
 	}
@@ -261,7 +263,7 @@ func (d *Dispatcher) saidElsewhere(ctx context.Context, member string, body []by
 
 // hasReturn reports whether the return of a job that is over is stored already: what is passed on
 // may come again much later, when its name in the journal is forgotten.
-func (d *Dispatcher) hasReturn(ctx context.Context, k *Job, s said) (found bool, err error) {
+func (d relay) hasReturn(ctx context.Context, k *Job, s said) (found bool, err error) {
 	if d.jobs.running(s.JID) != nil || !d.jobs.isFor(k, s.Minion) {
 		return false, nil
 	}
@@ -283,7 +285,7 @@ type origin struct {
 	Metadata value.Value   `json:"metadata,omitzero"`
 }
 
-func (d *Dispatcher) answerJobOf(ctx context.Context, _ string, body []byte) (any, error) {
+func (d relay) answerJobOf(ctx context.Context, _ string, body []byte) (any, error) {
 	var q origin
 	if err := json.Unmarshal(body, &q); err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "%v", err)
@@ -320,7 +322,7 @@ const maxUnknown = 10
 
 // lookupFor is Lookup for a job that a minion names: it may be that of another member, which is
 // asked.
-func (d *Dispatcher) lookupFor(ctx context.Context, id salt.MinionID, jid salt.JID) (*Job, error) {
+func (d relay) lookupFor(ctx context.Context, id salt.MinionID, jid salt.JID) (*Job, error) {
 	k, err := d.Lookup(ctx, jid)
 	if d.Members == nil || err != nil || k != nil && (k.owner == "" || d.jobs.isFor(k, id)) {
 		return k, err
@@ -338,7 +340,7 @@ func (d *Dispatcher) lookupFor(ctx context.Context, id salt.MinionID, jid salt.J
 		found := origin{}
 		err := d.Members.Ask(ctx, member, kindJobOf, origin{JID: jid, Minion: id}, &found)
 		switch {
-		case rpc.CodeOf(err) == rpc.NotFound, errors.Is(err, cluster.ErrGone):
+		case rpc.CodeOf(err) == rpc.NotFound, d.isGone(err):
 			continue
 		case err != nil:
 			return nil, rpc.Errorf(rpc.Unavailable, "member %s does not say whether job %s is its own: %v", member, jid, err)
@@ -352,7 +354,7 @@ func (d *Dispatcher) lookupFor(ctx context.Context, id salt.MinionID, jid salt.J
 }
 
 // answerAwaited answers which jobs of this master a minion has not finished.
-func (d *Dispatcher) answerAwaited(_ context.Context, _ string, body []byte) (any, error) {
+func (d relay) answerAwaited(_ context.Context, _ string, body []byte) (any, error) {
 	var id salt.MinionID
 	if err := json.Unmarshal(body, &id); err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "%v", err)
@@ -368,7 +370,7 @@ func (d *Dispatcher) answerAwaited(_ context.Context, _ string, body []byte) (an
 
 // awaitedElsewhere asks the other members. One that does not answer in time asks about its jobs
 // when the minion connects the next time.
-func (d *Dispatcher) awaitedElsewhere(id salt.MinionID) (all []salt.JID) {
+func (d relay) awaitedElsewhere(id salt.MinionID) (all []salt.JID) {
 	if d.Members == nil {
 		return nil
 	}

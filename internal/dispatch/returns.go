@@ -26,7 +26,7 @@ func (d *Dispatcher) Returned(ctx context.Context, r *rpc.Request) error {
 	if err := r.Decode(&rep); err != nil {
 		return err
 	}
-	return d.said(ctx, said{Minion: id, Key: r.From.Key, JID: jid, Report: r.Body}, rep)
+	return relay{d}.said(ctx, said{Minion: id, Key: r.From.Key, JID: jid, Report: r.Body}, rep)
 }
 
 // said is what a minion says about a job, also as one member of a cluster passes it to another.
@@ -38,7 +38,7 @@ type said struct {
 }
 
 // said handles a minion's message about a job, whichever member it is connected to.
-func (d *Dispatcher) said(ctx context.Context, s said, rep job.Report) error {
+func (d relay) said(ctx context.Context, s said, rep job.Report) error {
 	id, jid := s.Minion, s.JID
 	k, err := d.sentTo(ctx, id, jid)
 	if err != nil {
@@ -61,7 +61,7 @@ func (d *Dispatcher) said(ctx context.Context, s said, rep job.Report) error {
 
 // keepSaid handles what a minion says about a job that this master follows, or whose return it
 // stores for one that is gone.
-func (d *Dispatcher) keepSaid(ctx context.Context, k *Job, s said, rep job.Report) error {
+func (d relay) keepSaid(ctx context.Context, k *Job, s said, rep job.Report) error {
 	id, jid := s.Minion, s.JID
 	if !rep.State.Returned() {
 		d.heard(ctx, id, jid, k, rep, nil)
@@ -159,7 +159,7 @@ func (d *Dispatcher) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.
 	if _, err := salt.ParseJID(string(jid)); err != nil {
 		return r, rpc.Errorf(rpc.Usage, "%v", err)
 	}
-	k, err := d.lookupFor(ctx, id, jid)
+	k, err := relay{d}.lookupFor(ctx, id, jid)
 	switch {
 	case err != nil:
 		return r, err
@@ -170,7 +170,7 @@ func (d *Dispatcher) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.
 		return r, err
 	}
 	if k.owner != "" {
-		return d.readElsewhere(ctx, k, said{Minion: id, JID: jid, Report: msg.Body}, rep)
+		return relay{d}.readElsewhere(ctx, k, said{Minion: id, JID: jid, Report: msg.Body}, rep)
 	}
 	if rep.State.Returned() {
 		e, err := returnEvent(id, jid, k, rep)
@@ -229,7 +229,7 @@ func (d *Dispatcher) sentTo(ctx context.Context, id salt.MinionID, jid salt.JID)
 	if _, err := salt.ParseJID(string(jid)); err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "%v", err)
 	}
-	k, err := d.lookupFor(ctx, id, jid)
+	k, err := relay{d}.lookupFor(ctx, id, jid)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ type Fleet struct {
 	pillars     pillars
 	evaluations *semaphore.Keyed
 	warned      logging.Throttle
-	told        told
+	announced   announced
 }
 
 // Open reads the stored data.

@@ -21,8 +21,8 @@ type Members interface {
 	Left(salt.MinionID)
 }
 
-// told is what the other members are told.
-type told struct {
+// announced is what the other members were told.
+type announced struct {
 	mu   sync.Mutex
 	keys map[salt.MinionID]string // of the minions that are connected here
 }
@@ -33,20 +33,20 @@ func (f *Fleet) tellMembers(id salt.MinionID, key string) {
 	if f.Members == nil {
 		return
 	}
-	f.told.mu.Lock()
-	defer f.told.mu.Unlock()
+	f.announced.mu.Lock()
+	defer f.announced.mu.Unlock()
 	if !f.Here(id) {
-		delete(f.told.keys, id)
+		delete(f.announced.keys, id)
 		f.Members.Left(id)
 		return
 	}
 	if key != "" {
-		if f.told.keys == nil {
-			f.told.keys = map[salt.MinionID]string{}
+		if f.announced.keys == nil {
+			f.announced.keys = map[salt.MinionID]string{}
 		}
-		f.told.keys[id] = key
+		f.announced.keys[id] = key
 	}
-	f.Members.Joined(cluster.Minion{ID: id, Key: f.told.keys[id], Grains: f.grains.sum(id)})
+	f.Members.Joined(cluster.Minion{ID: id, Key: f.announced.keys[id], Grains: f.grains.sum(id)})
 }
 
 // kindGrains is the request of one member to another for the grains of a minion.
@@ -85,7 +85,7 @@ type due struct {
 }
 
 // Serve registers what other members ask for.
-func (e *Elsewhere) Serve(handle func(kind string, h cluster.Handler)) {
+func (e *Elsewhere) Serve(handle func(kind string, h func(ctx context.Context, from string, body []byte) (any, error))) {
 	e.due, e.wake = map[salt.MinionID]due{}, make(chan struct{}, 1)
 	handle(kindGrains, e.Fleet.AnswerGrains)
 }

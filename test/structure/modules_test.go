@@ -32,7 +32,7 @@ var foreign = []struct {
 	{"github.com/minio/highwayhash", "blockfile", "the sums in the blocks of the embedded server's store"},
 	{natsServer, "broker test/bench/bareserver", "both daemons reach the server through broker; bareserver is what it is compared with"},
 	{natsServer + "/server/avl", "blockfile", "sets of sequences, as the index of the server's store has them"},
-	{"github.com/nats-io/nats.go", "broker journal master minion outbox rpc test/bench/bare test/bench/bareserver test/bench/fleet test/bustest upstream", "whoever holds a connection; tools hold one through rpc"},
+	{"github.com/nats-io/nats.go", "broker cluster journal master minion outbox rpc test/bench/bare test/bench/bareserver test/bench/fleet test/bustest upstream", "whoever holds a connection; tools hold one through rpc"},
 	{"github.com/nats-io/nats.go/jetstream", "journal", "the journal is the one user of JetStream"},
 	{"github.com/nikolalohinski/gonja/v2", "template/jinja", "the syntax of templates"},
 	{"github.com/prometheus/client_golang", "metrics", "figures in the words of Prometheus"},

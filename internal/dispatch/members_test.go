@@ -1,0 +1,518 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/authz"
+	"github.com/brinebus/brine/internal/authz/decision"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cluster"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/fleet"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/outbox"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// node is what of a master has to do with jobs, on a real broker that is a member of a cluster. Its
+// journal is on a broker of its own.
+type node struct {
+	*Dispatcher
+	bus      *bustest.Member
+	fleet    *fleet.Fleet
+	exchange *cluster.Exchange
+	stop     context.CancelFunc
+	refused  refusals
+}
+
+// refusals implements Audit.
+type refusals struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (*refusals) Note(authz.Permission) {}
+func (*refusals) Book(_ context.Context, _ authz.Permission, _ salt.JID, store func() error) error {
+	return store()
+}
+
+func (r *refusals) NoteReturn(id salt.MinionID, _ salt.JID, _ string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append(r.list, string(id))
+	return true
+}
+
+// anyKeys implements Keys and fleet.Keys: who is connected is accepted.
+type anyKeys struct{}
+
+func (anyKeys) Tokens(ids []salt.MinionID) map[salt.MinionID]string {
+	all := map[salt.MinionID]string{}
+	for _, id := range ids {
+		all[id] = "a key"
+	}
+	return all
+}
+func (anyKeys) Accepts(salt.MinionID, string) bool                        { return true }
+func (anyKeys) IDs() []salt.MinionID                                      { return nil }
+func (anyKeys) Token(id salt.MinionID) (string, error)                    { return "a key", nil }
+func (anyKeys) Announce(string, any)                                      {}
+func (anyKeys) MinionFire(salt.MinionID, ...string) (d decision.Decision) { return d }
+
+func startNode(t *testing.T, m *bustest.Member) *node {
+	t.Helper()
+	j, err := journal.Open(t.Context(), bustest.StartStore(t).Conn(), journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	n := &node{bus: m}
+	var ctx context.Context
+	ctx, n.stop = context.WithCancel(context.Background())
+	elsewhere := &fleet.Elsewhere{Log: m.Log}
+	n.exchange = cluster.New(cluster.Options{Name: m.Name, Conn: m.Conn(), Minions: elsewhere, Heartbeat: 100 * time.Millisecond, Log: m.Log})
+	if n.fleet, err = fleet.Open(ctx, fleet.Options{Journal: j, Keys: anyKeys{}, Events: anyKeys{}, Log: m.Log, Members: n.exchange}); err != nil {
+		t.Fatal(err)
+	}
+	n.Dispatcher, err = Open(ctx, Options{
+		Journal: j, Fleet: n.fleet, Keys: anyKeys{}, Events: written{j}, Audit: &n.refused, Conn: m.Conn(), Key: m.Key, Durable: func() error { return nil }, Log: m.Log, Members: n.exchange,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere.Fleet, elsewhere.Jobs, elsewhere.Ask = n.fleet, n.Dispatcher, n.exchange.Ask
+	elsewhere.Serve(n.exchange.Handle)
+	ServeMembers(n.Dispatcher, n.exchange.Handle)
+	arrivals := &fleet.Arrivals{Fleet: n.fleet, Connections: m.Bus, CutOlder: func(salt.MinionID, string) {}, Jobs: n.Dispatcher, Now: n.Now, Version: "1", Log: m.Log}
+	boxes, err := outbox.NewReceiver(ctx, outbox.ReceiverOptions{Journal: j, Returns: n.Dispatcher, TagSpaces: anyKeys{}, Durable: func() error { return nil }, Log: m.Log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table bus.Endpoints
+	for _, e := range bus.MasterEndpoints {
+		if slices.Contains([]string{"hello", "returned", "deliver"}, e.Handler) {
+			table = append(table, e)
+		}
+	}
+	s := rpc.NewServer(m.Conn(), m.Owner, table, m.Log)
+	s.Handle("hello", arrivals.Hello)
+	s.Handle("returned", n.Returned)
+	s.Handle("deliver", boxes.Deliver)
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.exchange.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var ended sync.WaitGroup
+	left := m.Gone
+	ended.Go(func() { elsewhere.Run(ctx) })
+	ended.Go(func() {
+		for {
+			select {
+			case i := <-left:
+				s.Gone(i.Inbox())
+				arrivals.Gone(i)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	t.Cleanup(func() { n.stop(); s.Stop(); n.exchange.Stop(); n.Wait(); ended.Wait() })
+	return n
+}
+
+// startNodes starts members that know each other.
+func startNodes(t *testing.T, count int) []*node {
+	t.Helper()
+	var all []*node
+	for _, m := range bustest.StartSystem(t, count).Members {
+		all = append(all, startNode(t, m))
+	}
+	for _, n := range all {
+		bustest.Until(t, n.bus.Name+" knows the others", func() bool { return len(n.exchange.Others()) == count-1 })
+	}
+	return all
+}
+
+// minion is a connected minion that takes jobs.
+type minion struct {
+	*bustest.Client
+	conn *rpc.Conn
+	jobs chan *job.Envelope
+	asks []salt.JID // that it was asked about
+}
+
+// arrive connects a minion to a member, with its grains.
+func (n *node) arrive(t *testing.T, id string) *minion {
+	t.Helper()
+	c := n.bus.As(t, bus.RoleMinion, salt.MinionID(id))
+	m := &minion{Client: c, conn: rpc.NewConn(c.Conn, c.Self), jobs: make(chan *job.Envelope, 100)}
+	var pieces rpc.Assembler
+	sub, err := c.SubscribeSync(bus.JobSubject(salt.MinionID(id)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			msg, err := sub.NextMsg(time.Hour)
+			if err != nil {
+				return
+			}
+			b, done, err := pieces.Add(msg.Data)
+			if !done || err != nil {
+				continue
+			}
+			e, err := job.Open(b, n.bus.Key.Public(), time.Now()) // as every minion: signed by its own master
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			m.jobs <- e
+		}
+	}()
+	var w protocol.Welcome
+	if err := m.conn.Ask(t.Context(), protocol.OpHello, protocol.Hello{Grains: value.Value{V: map[string]any{"id": id, "os": "Debian"}}, Version: "1"}, &w); err != nil {
+		t.Fatal(err)
+	}
+	m.asks = w.Jobs
+	return m
+}
+
+// got waits for a job.
+func (m *minion) got(t *testing.T) *job.Envelope {
+	t.Helper()
+	select {
+	case e := <-m.jobs:
+		return e
+	case <-time.After(time.Minute):
+		t.Fatalf("%s gets no job", m.Self.Name)
+		return nil
+	}
+}
+
+func (m *minion) says(t *testing.T, jid salt.JID, r job.Report) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	return m.conn.Ask(ctx, "ret."+string(jid), r, nil)
+}
+
+func done(text string) job.Report {
+	return job.Report{State: job.Done, Return: value.Value{V: text}, Retcode: value.Value{V: int64(0)}, Success: value.Value{V: true}}
+}
+
+// begin starts a job, as if it were permitted.
+func (n *node) begin(t *testing.T, q protocol.Publish, ids ...salt.MinionID) (*Run, *watcher) {
+	t.Helper()
+	now := time.Now()
+	start := job.Start{JID: n.NextJID(), Minions: ids}
+	p := plan{
+		Start: start, Began: now, Keys: n.Keys.Tokens(ids), Timeout: job.Seconds(20), Envelope: job.Envelope{
+			JID: start.JID, Commands: []job.Command{{Function: "test.echo", Args: []any{"a"}, Kwargs: map[string]any{}}}, Target: "*", TargetType: "glob", User: "root", Follow: true, Heartbeat: 8,
+		},
+	}
+	if q.Queue > 0 {
+		p.Until = now.Add(q.Queue.Duration())
+	}
+	if err := n.storePlan(t.Context(), &p, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.record(t.Context(), &p); err != nil {
+		t.Fatal(err)
+	}
+	r := newRun(n.Dispatcher, p, nil, now)
+	n.Dispatcher.jobs.add(r)
+	w := r.watch()
+	t.Cleanup(w.close)
+	r.Begin()
+	return r, w
+}
+
+// states collects what a watcher hears until no more is expected: the last state of each minion.
+func states(t *testing.T, w *watcher) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	last := map[salt.MinionID]string{}
+	err := w.each(ctx, func(u update) error {
+		last[u.ID] = fmt.Sprintf("%s=%s(%v)", u.ID, u.State, u.Return.V)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, s := range last {
+		list = append(list, s)
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
+// returns counts the stored returns of a job, by minion.
+func (n *node) returns(t *testing.T, jid salt.JID) map[string]int {
+	t.Helper()
+	all := map[string]int{}
+	err := n.Journal.Read(t.Context(), journal.Query{Subjects: []string{event.JobSubject(jid, "ret")}}, func(e event.Event) error {
+		all[strings.TrimPrefix(e.Tag, "salt/job/"+string(jid)+"/ret/")]++
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// know waits until a member knows where minions are.
+func (n *node) know(t *testing.T, ids ...salt.MinionID) {
+	t.Helper()
+	for _, id := range ids {
+		bustest.Until(t, n.bus.Name+" knows "+string(id), func() bool { there, _ := n.fleet.Connected(id); return there })
+	}
+}
+
+// TestAJobReachesMinionsOfAllMembers: from any member, with receipts, live output and returns,
+// which its owner alone stores.
+func TestAJobReachesMinionsOfAllMembers(t *testing.T) {
+	all := startNodes(t, 3)
+	ids := []salt.MinionID{"web1", "web2", "web3"}
+	var minions []*minion
+	for i, n := range all {
+		minions = append(minions, n.arrive(t, string(ids[i])))
+	}
+	for _, n := range all {
+		n.know(t, ids...)
+		for _, id := range ids {
+			bustest.Until(t, n.bus.Name+" knows the grains of "+string(id), func() bool { return n.fleet.Grains(id)["id"] == string(id) })
+		}
+	}
+	for i, n := range all {
+		run, w := n.begin(t, protocol.Publish{}, ids...)
+		output := make(chan string, 10)
+		w.output = func(_ context.Context, u job.Update) error {
+			output <- fmt.Sprint(u.ID, " ", u.Output[0].Text.V)
+			return nil
+		}
+		jid := run.plan.Start.JID
+		for k, m := range minions {
+			e := m.got(t)
+			if e.JID != jid || e.User != "root" || e.Commands[0].Args[0] != "a" {
+				t.Errorf("%s gets %+v", ids[k], e)
+			}
+			if err := m.says(t, jid, job.Report{State: job.Running}); err != nil {
+				t.Error(err)
+			}
+			if err := m.says(t, jid, job.Report{State: job.Running, Output: []job.Output{{Text: value.Value{V: "line"}}}}); err != nil {
+				t.Error(err)
+			}
+			if got := <-output; got != string(ids[k])+" line" {
+				t.Errorf("output %q", got)
+			}
+			if err := m.says(t, jid, done("by "+string(ids[k]))); err != nil {
+				t.Error(err)
+			}
+			if err := m.says(t, jid, done("again")); err != nil { // its answer was lost
+				t.Error(err)
+			}
+		}
+		if got, want := states(t, w), "web1=done(by web1) web2=done(by web2) web3=done(by web3)"; got != want {
+			t.Errorf("at %s: %s, want %s", n.bus.Name, got, want)
+		}
+		for k, other := range all {
+			stored := other.returns(t, jid)
+			if k == i && (len(stored) != 3 || stored["web1"]+stored["web2"]+stored["web3"] != 3) || k != i && len(stored) > 0 {
+				t.Errorf("a job of %s: %s has stored %v", n.bus.Name, other.bus.Name, stored)
+			}
+		}
+	}
+}
+
+// TestReturnsOfAMemberThatIsGone: minions go on, and their returns are stored by the member that
+// they are connected to, once, whether they come directly or from an outbox.
+func TestReturnsOfAMemberThatIsGone(t *testing.T) {
+	all := startNodes(t, 3)
+	web1, web2 := all[1].arrive(t, "web1"), all[2].arrive(t, "web2")
+	all[0].know(t, "web1", "web2")
+	run, _ := all[0].begin(t, protocol.Publish{}, "web1", "web2")
+	jid := run.plan.Start.JID
+	web1.got(t)
+	web2.got(t)
+	all[0].stop()
+	all[0].bus.Stop() // without a word to the others
+	for _, n := range all[1:] {
+		bustest.Until(t, "m1 is gone", func() bool { return len(n.exchange.Others()) == 1 })
+	}
+	for range 2 {
+		if err := web1.says(t, jid, done("one")); err != nil {
+			t.Error(err)
+		}
+	}
+	report, err := json.Marshal(done("two"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	letter := outbox.Batch{Messages: []outbox.Message{{Epoch: "e", N: 1, Op: "ret." + string(jid), Body: report}}}
+	for range 2 {
+		var answer outbox.Delivered
+		if err := web2.conn.Ask(t.Context(), "letters", letter, &answer); err != nil || len(answer.Messages) != 1 || answer.Messages[0].Refused != nil {
+			t.Errorf("%+v, %v", answer, err)
+		}
+	}
+	if a, b := all[1].returns(t, jid), all[2].returns(t, jid); a["web1"] != 1 || len(a) != 1 || b["web2"] != 1 || len(b) != 1 {
+		t.Errorf("stored at m2: %v, at m3: %v", a, b)
+	}
+	// Output for a caller who is gone ends, so that the minion sends no more.
+	if err := web1.says(t, jid, job.Report{State: job.Running, Output: []job.Output{{Text: value.Value{V: "x"}}}}); rpc.CodeOf(err) != rpc.NotFound {
+		t.Errorf("output for nobody: %v", err)
+	}
+}
+
+// TestReturnsFromAnOutboxReachTheOwner: also at a member that has not given the job to the minion,
+// which has moved there meanwhile.
+func TestReturnsFromAnOutboxReachTheOwner(t *testing.T) {
+	all := startNodes(t, 3)
+	web1 := all[1].arrive(t, "web1")
+	all[0].know(t, "web1")
+	run, w := all[0].begin(t, protocol.Publish{}, "web1")
+	jid := run.plan.Start.JID
+	web1.got(t)
+	web1.Close()
+	bustest.Until(t, "m1 knows that it is gone", func() bool { there, _ := all[0].fleet.Connected("web1"); return !there })
+	moved := all[2].arrive(t, "web1")
+	if !slices.Equal(moved.asks, []salt.JID{jid}) {
+		t.Errorf("it is asked about %v, want %s", moved.asks, jid)
+	}
+	report, err := json.Marshal(done("late"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		letter := outbox.Batch{Messages: []outbox.Message{{Epoch: "e", N: 1, Op: "ret." + string(jid), Body: report}}}
+		if err := moved.conn.Ask(t.Context(), "letters", letter, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := states(t, w); got != "web1=done(late)" {
+		t.Errorf("%s", got)
+	}
+	for i, n := range all {
+		if got := n.returns(t, jid)["web1"]; got != []int{1, 0, 0}[i] {
+			t.Errorf("%s has stored %d", n.bus.Name, got)
+		}
+	}
+}
+
+// TestAJobThatDidNotArriveIsSentAgain to where the minion is now.
+func TestAJobThatDidNotArriveIsSentAgain(t *testing.T) {
+	all := startNodes(t, 3)
+	web1 := all[1].arrive(t, "web1")
+	all[0].know(t, "web1")
+	run, w := all[0].begin(t, protocol.Publish{}, "web1")
+	jid := run.plan.Start.JID
+	web1.got(t) // and is lost with its machine
+	web1.Close()
+	bustest.Until(t, "m1 knows that it is gone", func() bool { there, _ := all[0].fleet.Connected("web1"); return !there })
+	moved := all[2].arrive(t, "web1")
+	all[0].know(t, "web1")
+	run.mu.Lock()
+	run.plan.Keys["web1"] = moved.Self.Key
+	run.mu.Unlock()
+	if err := moved.says(t, jid, job.Report{State: job.Unknown}); err != nil {
+		t.Fatal(err)
+	}
+	if e := moved.got(t); e.JID != jid {
+		t.Errorf("it gets %s", e.JID)
+	}
+	if err := moved.says(t, jid, done("ok")); err != nil {
+		t.Fatal(err)
+	}
+	if got := states(t, w); got != "web1=done(ok)" {
+		t.Errorf("%s", got)
+	}
+}
+
+// TestMinionsOfAMemberThatIsGoneAreDisconnected: nobody waits for them longer than for those
+// of this master.
+func TestMinionsOfAMemberThatIsGoneAreDisconnected(t *testing.T) {
+	all := startNodes(t, 2)
+	web1 := all[1].arrive(t, "web1")
+	all[0].know(t, "web1")
+	run, w := all[0].begin(t, protocol.Publish{}, "web1")
+	web1.got(t)
+	all[1].bus.Stop()
+	bustest.Until(t, "the job knows", func() bool { return run.standings()["web1"].State == job.Disconnected })
+	_, later := all[0].begin(t, protocol.Publish{}, "web1")
+	if got := states(t, later); !strings.HasPrefix(got, "web1=not-connected") && !strings.Contains(got, string(job.NotConnected)) {
+		t.Errorf("a later job: %s", got)
+	}
+	_ = w
+}
+
+// TestHostileMinionsAndMembers: a minion of one member returns nothing for a job of another member
+// that it was not sent, and a member takes no job of another one.
+func TestHostileMinionsAndMembers(t *testing.T) {
+	all := startNodes(t, 3)
+	web1, evil := all[1].arrive(t, "web1"), all[2].arrive(t, "evil")
+	all[0].know(t, "web1", "evil")
+	run, w := all[0].begin(t, protocol.Publish{}, "web1")
+	jid := run.plan.Start.JID
+	web1.got(t)
+	if err := evil.says(t, jid, done("forged")); rpc.CodeOf(err) != rpc.Denied {
+		t.Errorf("a return of a minion that was not sent the job: %v", err)
+	}
+	// Its member even passes it on: the owner refuses.
+	forged, _ := json.Marshal(done("forged"))
+	for _, id := range []salt.MinionID{"evil", "../evil", ""} {
+		err := all[2].exchange.Ask(t.Context(), "m1", kindSaid, said{Minion: id, JID: jid, Report: forged}, nil)
+		if code := rpc.CodeOf(err); code != rpc.Denied && code != rpc.Usage {
+			t.Errorf("m3 passes on a return of %q: %v", id, err)
+		}
+	}
+	// A third member says that the job is its own: its returns go to the owner nevertheless.
+	thief := handed{run.plan.Envelope, []salt.MinionID{"web1"}}
+	if err := all[2].exchange.Ask(t.Context(), "m2", kindJob, thief, nil); rpc.CodeOf(err) != rpc.Denied {
+		t.Errorf("m3 takes a job of m1: %v", err)
+	}
+	if err := all[2].exchange.Ask(t.Context(), "m1", kindJob, handed{run.plan.Envelope, []salt.MinionID{"web1"}}, nil); err != nil {
+		t.Errorf("a job for a minion that is not there: %v", err) // it says who is absent
+	}
+	for _, body := range []any{nil, 1, "x", []int{}, map[string]any{"envelope": map[string]any{"jid": "x"}, "minions": []string{"web1"}}, map[string]any{"minions": []string{"web1"}}} {
+		for _, kind := range []string{kindJob, kindSaid, kindJobOf} {
+			if err := all[2].exchange.Ask(t.Context(), "m2", kind, body, nil); err == nil {
+				t.Errorf("%s with %v is taken", kind, body)
+			}
+		}
+	}
+	if err := web1.says(t, jid, done("true")); err != nil {
+		t.Fatal(err)
+	}
+	if got := states(t, w); got != "web1=done(true)" {
+		t.Errorf("%s", got)
+	}
+	// What a minion makes up does not load the others without end.
+	busy := 0
+	for i := range 3 * maxUnknown {
+		err := evil.says(t, salt.JID(fmt.Sprintf("202001010000000%05d", i)), done("made up"))
+		if rpc.CodeOf(err) == rpc.Busy {
+			busy++
+		} else if rpc.CodeOf(err) != rpc.Denied {
+			t.Errorf("a job that is made up: %v", err)
+		}
+	}
+	if busy < maxUnknown {
+		t.Errorf("%d of %d questions were refused", busy, 3*maxUnknown)
+	}
+}
