@@ -13,6 +13,7 @@ import (
 	urcli "github.com/urfave/cli/v2"
 
 	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // programs are what a process that this test starts can do.
@@ -58,6 +59,7 @@ func start(t *testing.T, env ...string) (p *os.Process, done func() (int, string
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	deadline.Guard(t, func() { _ = cmd.Process.Kill() }, "the program")
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
 		t.Fatalf("the program printed %q, %v", line, err)
 	}

@@ -762,9 +762,7 @@ func TestFloodOfLogins(t *testing.T) {
 			}
 		})
 	}
-	for s.running.Load() < maxOfSource {
-		g.clock.now()
-	}
+	deadline.Until(t, func() bool { g.clock.now(); return s.running.Load() >= maxOfSource }, "all turns of eve are taken")
 	for range 20 { // while both turns of eve are taken
 		if _, err := g.Login(t.Context(), "fred", "sharedsecret", "fred", Proof{Secret: "right"}); err != nil {
 			t.Fatalf("somebody else meanwhile: %v", err)
@@ -801,9 +799,7 @@ func TestFloodOfRemoteLogins(t *testing.T) {
 			_, _ = g.Login(t.Context(), fmt.Sprint("guest:", i), "sharedsecret", "fred", Proof{Secret: "wrong", Remote: true})
 		})
 	}
-	for s.running.Load() < maxOfBackend/2 {
-		g.clock.now()
-	}
+	deadline.Until(t, func() bool { g.clock.now(); return s.running.Load() >= maxOfBackend/2 }, "all turns of guests are taken")
 	if _, err := g.Login(t.Context(), "fred", "sharedsecret", "fred", Proof{Secret: "right"}); err != nil {
 		t.Errorf("somebody on the master's machine meanwhile: %v", err)
 	}

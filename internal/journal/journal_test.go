@@ -435,6 +435,7 @@ func TestKilledWriterLosesNothing(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	deadline.Guard(t, func() { _ = cmd.Process.Kill() }, "the writer")
 	acknowledged := -1
 	for s := bufio.NewScanner(out); s.Scan(); {
 		if acknowledged, err = strconv.Atoi(s.Text()); err != nil {

@@ -56,12 +56,12 @@ func newFlooded(t *testing.T, bus string) *flooded {
 	if bin == "" {
 		t.Skip("skipped with -short: it builds and runs the binaries")
 	}
-	f := &flooded{system: &system{t: t, dir: t.TempDir()}, bus: bus}
+	f := &flooded{system: systemIn(t, t.TempDir()), bus: bus}
 	text := "id: web1\nmaster_type: disable\nroot_dir: " + f.dir + "\npki_dir: pki\ncachedir: cache\nsock_dir: run\npidfile: pid\nlog_file: log\noutbox_max_bytes: 1073741824\n"
 	if err := os.WriteFile(filepath.Join(f.dir, "minion"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	minion := exec.Command(filepath.Join(bin, "salt-minion"), "-c", f.dir)
+	minion := exec.CommandContext(f.ctx, filepath.Join(bin, "salt-minion"), "-c", f.dir)
 	if err := minion.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func (c *checker) configureMinion() {
 }
 
 func (c *checker) startMinion() {
-	c.minion = exec.Command(filepath.Join(bin, "salt-minion"), "-c", c.dir)
+	c.minion = exec.CommandContext(c.ctx, filepath.Join(bin, "salt-minion"), "-c", c.dir)
 	if err := c.minion.Start(); err != nil {
 		c.t.Error(err)
 	}
@@ -124,7 +124,7 @@ func (c *checker) command(first int) *exec.Cmd {
 	}
 	cmd := c.event("fire", fmt.Sprintf("num/%d", first), "--stdin")
 	if onMinion {
-		cmd = exec.Command(filepath.Join(bin, "salt-event"), "-c", c.dir, "fire", "--bus", "minion", "fire_master", "--stdin")
+		cmd = exec.CommandContext(c.ctx, filepath.Join(bin, "salt-event"), "-c", c.dir, "fire", "--bus", "minion", "fire_master", "--stdin")
 	}
 	cmd.Stdin = strings.NewReader(in.String())
 	return cmd
@@ -174,9 +174,9 @@ func (c *checker) finish() {
 	c.t.Helper()
 	// The last kill may have been that of the minion, a moment ago.
 	c.answers("the minion", func() *exec.Cmd {
-		return exec.Command(filepath.Join(bin, "salt-event"), "-c", c.dir, "token", "--bus", "minion")
+		return exec.CommandContext(c.ctx, filepath.Join(bin, "salt-event"), "-c", c.dir, "token", "--bus", "minion")
 	})
-	last := exec.Command(filepath.Join(bin, "salt-event"), "-c", c.dir, "fire", "--bus", "minion", "fire_master", "-t", "1m", `{"events":[{"tag":"num/last","data":{"n":-2}}]}`)
+	last := exec.CommandContext(c.ctx, filepath.Join(bin, "salt-event"), "-c", c.dir, "fire", "--bus", "minion", "fire_master", "-t", "1m", `{"events":[{"tag":"num/last","data":{"n":-2}}]}`)
 	for _, cmd := range []*exec.Cmd{c.event("fire", "num/end", "-t", "1m", `{"n":-1}`), last} {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			c.t.Fatalf("%v: %s", err, out)

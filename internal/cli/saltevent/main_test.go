@@ -2,6 +2,7 @@ package saltevent
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -55,9 +56,19 @@ func build(dir string) error {
 // system is a master of its own for one test.
 type system struct {
 	t      testing.TB
-	dir    string // its configuration and all it writes
+	ctx    context.Context // of its programs
+	dir    string          // its configuration and all it writes
 	master *exec.Cmd
 	said   bytes.Buffer // what the masters have printed
+}
+
+// systemIn is one whose configuration is in dir. Programs that have not ended when the test has taken
+// far too long are killed, and so the test ends.
+func systemIn(t testing.TB, dir string) *system {
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	deadline.Guard(t, cancel, "each program")
+	return &system{t: t, ctx: ctx, dir: dir}
 }
 
 // newSystem configures a master and starts it; more is added to its
@@ -72,7 +83,7 @@ func newSystem(t testing.TB, more string) *system {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	s := &system{t: t, dir: dir}
+	s := systemIn(t, dir)
 	text := "interface: 127.0.0.1\nret_port: " + strconv.Itoa(port.Free(t)) + "\nroot_dir: " + s.dir +
 		"\npki_dir: pki\ncachedir: cache\nsock_dir: run\npidfile: pid\nlog_file: log\n" + more
 	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(filepath.Join(s.dir, "master"), []byte(text), 0o644)); err != nil {
@@ -94,7 +105,7 @@ func newSystem(t testing.TB, more string) *system {
 // start starts the master and waits until it answers.
 func (s *system) start() {
 	s.t.Helper()
-	s.master = exec.Command(filepath.Join(bin, "salt-master"), "-c", s.dir)
+	s.master = exec.CommandContext(s.ctx, filepath.Join(bin, "salt-master"), "-c", s.dir)
 	s.master.Stderr = &s.said
 	if err := s.master.Start(); err != nil {
 		s.t.Fatal(err)
@@ -134,7 +145,7 @@ func (s *system) ended(c *exec.Cmd) error {
 
 // event is a command line of salt-event for this system.
 func (s *system) event(args ...string) *exec.Cmd {
-	c := exec.Command(filepath.Join(bin, "salt-event"), append([]string{"-c", s.dir}, args...)...)
+	c := exec.CommandContext(s.ctx, filepath.Join(bin, "salt-event"), append([]string{"-c", s.dir}, args...)...)
 	c.Env = append(os.Environ(), "TZ=UTC")
 	return c
 }

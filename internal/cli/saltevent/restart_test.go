@@ -141,7 +141,7 @@ func (r *restarted) tool(name string, words ...string) {
 		}
 		done <- code
 	}()
-	r.t.Cleanup(func() { cancel(); <-done })
+	r.t.Cleanup(func() { cancel(); deadline.Receive(r.t, done, "the end of a listener") })
 }
 
 // running is how many listeners the master has.

@@ -201,7 +201,7 @@ func TestSinkWaitsForItsMaster(t *testing.T) {
 }
 
 func TestSinkMistakes(t *testing.T) {
-	s := &system{t: t, dir: t.TempDir()}
+	s := systemIn(t, t.TempDir())
 	if bin == "" {
 		t.Skip("skipped with -short: it runs the binaries")
 	}
