@@ -42,7 +42,7 @@ func (r *Rules) decideAsked(q *Question) Decision {
 	s := r.standing(q.Subject)
 	switch {
 	case s.Kind == Nobody || s.Name == "":
-		return refusal("nobody is known to ask")
+		return refusal("the user is not known")
 	case len(q.Commands) == 0:
 		return refusal("there is nothing to run")
 	case len(q.Commands) > maxCommands:

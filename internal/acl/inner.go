@@ -173,7 +173,7 @@ func (in *inside) judge(q *Question, i Inner, within []*target.Target) Decision 
 
 func (q *Question) parse(expr, kind string) (*target.Target, error) {
 	if q.Parse == nil {
-		return nil, fmt.Errorf("nobody knows what %q means", expr)
+		return nil, fmt.Errorf("%q has no known meaning", expr)
 	}
 	return q.Parse(expr, kind)
 }

@@ -85,7 +85,7 @@ func (p *parser) lintID(a at) {
 func (p *parser) lintModule(a at, text string) {
 	switch lower := strings.ToLower(text); lower {
 	case "runner", "runners", "wheel", "wheels":
-		p.warn(a, true, "the name is written in small letters: @%s", lower)
+		p.warn(a, true, "the name is written in lower case: @%s", lower)
 	case "run", "runne", "whee":
 		p.warn(a, false, "this means the module %s; all runners are @runner, all wheel functions @wheel", text)
 	}

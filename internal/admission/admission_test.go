@@ -264,7 +264,7 @@ func TestHostsThatBringTooManyKeys(t *testing.T) {
 			w.refuseUnaccepted(p, errors.New("no client certificate"))
 		}
 	}
-	for what, most := range map[string]int{"more keys are turned away": maxHostsLogged, "connection refused": maxHostsLogged} {
+	for what, most := range map[string]int{"more keys are refused": maxHostsLogged, "connection refused": maxHostsLogged} {
 		if n := strings.Count(said.String(), what); n != most {
 			t.Errorf("%q is said %d times of %d hosts, want %d", what, n, 3*maxHostsLogged, most)
 		}

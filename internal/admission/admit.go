@@ -85,9 +85,9 @@ const (
 // tooMany reports whether the limit of entries about refused keys, or keys that begin to wait,
 // is reached.
 func (a *Admission) tooMany(p broker.Peer, begins bool) bool {
-	what, line, ofHost, ofAnybody := "keys", "more keys are turned away than are told of", maxOfHost, maxOfAnybody
+	what, line, ofHost, ofAnybody := "keys", "more keys are refused than are logged one by one", maxOfHost, maxOfAnybody
 	if begins {
-		what, line, ofHost, ofAnybody = "new keys", "more keys begin to wait than are told of", maxNewOfHost, maxNewOfAnybody
+		what, line, ofHost, ofAnybody = "new keys", "more new keys are pending than are logged one by one", maxNewOfHost, maxNewOfAnybody
 	}
 	now := time.Now()
 	if a.throttle.Few(what+" of "+p.Host, now, ofHost) && a.throttle.Few(what, now, ofAnybody) {

@@ -92,7 +92,7 @@ func (a *Authorizer) Unwritten(err error) error {
 		return rpc.Errorf(rpc.Unavailable, "nothing was done: %v: a file of it is damaged", what).WithHint("%s", salt.Hint(err))
 	}
 	if errors.Is(err, syscall.ENOSPC) {
-		return rpc.Errorf(rpc.Unavailable, "nothing was done: %v: %w", what, syscall.ENOSPC).WithHint("the disk of the master is full: make room, and it goes on by itself")
+		return rpc.Errorf(rpc.Unavailable, "nothing was done: %v: %w", what, syscall.ENOSPC).WithHint("the disk of the master is full: free some space, and it continues by itself")
 	}
 	return rpc.Errorf(rpc.Unavailable, "nothing was done: %v", what).WithHint("the log of the master says why")
 }

@@ -418,7 +418,7 @@ func (b *Broker) internal(secret string) (*nats.Conn, error) {
 				// Our subscriptions have no limit, so it is a reader of the journal in the
 				// client library: after a pause of the whole daemon it may have asked twice. It
 				// notices the gap and reads it again.
-				b.opts.Log.Debug("a reader of the journal was given more than it had room for, and reads it again", "subject", subject)
+				b.opts.Log.Debug("a reader of the journal got more than its buffer holds, and reads it again", "subject", subject)
 				return
 			}
 			b.opts.Log.Error("the daemon's own connection", "subject", subject, "err", err)

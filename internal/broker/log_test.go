@@ -146,7 +146,7 @@ func TestAReaderWithAFullBufferIsNotAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it is told", func() bool { return strings.Contains(log.String(), "more than it had room for") })
+	until(t, "it is logged", func() bool { return strings.Contains(log.String(), "more than its buffer holds") })
 	if strings.Contains(log.String(), "level=ERROR") {
 		t.Error(log.String())
 	}

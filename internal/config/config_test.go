@@ -146,7 +146,7 @@ func TestMistakes(t *testing.T) {
 		"size":                {"event_max_bytes: 1XB", 1, 18, "event_max_bytes", `"1XB" is not a size`, true},
 		"size too small":      {"event_max_bytes: 1", 1, 18, "event_max_bytes", "not in the range", false},
 		"negative size":       {"event_max_bytes: -1", 1, 18, "event_max_bytes", "is not a size", true},
-		"word":                {"log_level: debgu", 1, 12, "log_level", `"debgu" is none of all, garbage`, true},
+		"word":                {"log_level: debgu", 1, 12, "log_level", `"debgu" is not one of all, garbage`, true},
 		"file name":           {"master_sign_key_name: ../x", 1, 23, "master_sign_key_name", "not the bare name of a file", false},
 		"empty path":          {"pki_dir: ''", 1, 10, "pki_dir", "it must be a path", false},
 		"escaped NUL":         {"pki_dir: \"/a\\0b\"", 1, 10, "pki_dir", "control character", false},

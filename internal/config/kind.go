@@ -87,7 +87,7 @@ func oneOf(to *string, words ...string) kind {
 				return w, nil
 			}
 		}
-		err = fmt.Errorf("%q is none of %s", s, strings.Join(words, ", "))
+		err = fmt.Errorf("%q is not one of %s", s, strings.Join(words, ", "))
 		if near := suggest(strings.ToLower(s), words); near != "" {
 			err = salt.WithHint(err, fmt.Sprintf("did you mean %q?", near))
 		}

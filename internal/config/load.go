@@ -355,9 +355,9 @@ func (l *loader) unknown(doc *document, e entry) {
 		l.wrong(doc.located(e).At(e.key, errNear(near)))
 	case strings.Contains(key, "."):
 	default:
-		text := "nobody knows this setting: it is kept for config.get"
+		text := "unknown setting: it is kept for config.get"
 		if near := suggest(key, l.names()); near != "" {
-			text = fmt.Sprintf("nobody knows this setting: did you mean %s?", near)
+			text = fmt.Sprintf("unknown setting: did you mean %s?", near)
 		}
 		l.notice(e.file, e.key, text)
 	}

@@ -208,7 +208,7 @@ func (k masters) set(l Located) error {
 	}
 	if l.Node.Kind == yaml.ScalarNode {
 		if err := checkOnlyMaster(names[0]); err != nil {
-			return salt.WithHint(err, "write the host, or host:port, as master.example.com:4506; an IPv6 address with a port stands in brackets")
+			return salt.WithHint(err, "write the host, or host:port, as master.example.com:4506; put an IPv6 address with a port in brackets")
 		}
 	}
 	k.m.Master, k.m.MasterIsList = names, l.Node.Kind == yaml.SequenceNode

@@ -69,7 +69,7 @@ func shortened(key string, names []string) string {
 
 // errTwice is the error for rules in two places.
 func errTwice(was entry) error {
-	err := fmt.Errorf("%s:%d has these rules too: what allows something may stand in one place only", was.file, was.key.Line)
+	err := fmt.Errorf("%s:%d has these rules too: settings that allow something may be in one file only", was.file, was.key.Line)
 	return salt.WithHint(err, "keep one of the two, with all of the rules in it")
 }
 

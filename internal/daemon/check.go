@@ -77,7 +77,7 @@ func (s SelfCheck) alive() {
 		return
 	}
 	if err := Notify("WATCHDOG=1"); err != nil {
-		s.Log.Warn("systemd's watchdog was not told", "err", err)
+		s.Log.Warn("cannot notify systemd's watchdog", "err", err)
 	}
 }
 

@@ -37,7 +37,7 @@ type Self interface {
 // serve and hangs, it is killed.
 func (l Life) Live(ctx, work context.Context, group *sync.WaitGroup) (stopped func(), err error) {
 	if err := Ready(); err != nil {
-		l.Log.Warn("systemd was not told", "err", err)
+		l.Log.Warn("cannot notify systemd", "err", err)
 	}
 	deaf := l.checkItself(work, group)
 	for {

@@ -106,7 +106,7 @@ func (d *Dispatcher) Cancel(jid salt.JID, by string) ([]salt.MinionID, error) {
 
 // ErrNoneWaits is the error for a job that waits for no minion, or does not exist.
 func ErrNoneWaits(jid salt.JID) error {
-	return salt.WithHint(fmt.Errorf("job %s waits for nobody", jid), "'salt-run jobs.list_queued' lists the jobs that do")
+	return salt.WithHint(fmt.Errorf("job %s waits for no minion", jid), "'salt-run jobs.list_queued' lists the jobs that do")
 }
 
 // Await returns when no more is expected of a job for now.

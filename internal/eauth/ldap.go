@@ -229,7 +229,7 @@ func (d *directory) verifyDirect(ctx context.Context, user, secret string) (Acco
 	}
 	if isDN && errors.Is(err, ErrRefused) { // they may not read their own entry
 		if user != strings.ToLower(user) {
-			return Account{}, fmt.Errorf("%w: how %s is written cannot be told: write it in small letters", ErrRefused, d.name)
+			return Account{}, fmt.Errorf("%w: the directory does not say how %s is written: write it in lower case", ErrRefused, d.name)
 		}
 		return Account{Name: user}, nil
 	}

@@ -165,7 +165,7 @@ func (s *DeadLetters) keep(ctx context.Context, owner string, l *protocol.DeadLe
 		return err
 	}
 	if words := len(b) - len(l.Event); words > maxWords {
-		return rpc.Errorf(rpc.Usage, "the dead letter has %d bytes beside its event: the limit is %d", words, maxWords)
+		return rpc.Errorf(rpc.Usage, "the dead letter has %d bytes besides its event: the limit is %d", words, maxWords)
 	}
 	if len(b) > most {
 		return full

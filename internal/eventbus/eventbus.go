@@ -211,7 +211,7 @@ func NotStored(err error) error {
 	}
 	e := rpc.Errorf(rpc.Unavailable, "%w", err)
 	if errors.Is(err, syscall.ENOSPC) {
-		return e.WithHint("the disk is full: make room, and it goes on by itself")
+		return e.WithHint("the disk is full: free some space, and it continues by itself")
 	}
 	return e
 }

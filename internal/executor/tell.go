@@ -22,7 +22,7 @@ func (x *Executor) Account(ctx context.Context, s *upstream.Session) {
 		err := s.Ask(asking, "ret."+string(jid), r, nil)
 		cancel()
 		if err != nil {
-			x.Log.Warn("the master was not told the state of a job", "jid", jid, "err", err)
+			x.Log.Warn("cannot report the state of a job to the master", "jid", jid, "err", err)
 		}
 		if ctx.Err() != nil {
 			return

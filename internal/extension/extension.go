@@ -141,7 +141,7 @@ func (s *Set) at(path string) *Program {
 	p, err := s.program(path)
 	switch {
 	case errors.Is(err, errBeside):
-		s.note("a file beside the programs is neither executable nor a module of Python, so it is none itself", path)
+		s.note("a file beside the programs is neither executable nor a module of Python, so it is not used", path)
 	case err != nil:
 		s.warn("program is skipped", path, err)
 	}

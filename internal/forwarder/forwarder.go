@@ -227,7 +227,7 @@ func (w *Forwarder) tellRefused(tag string) {
 	w.telling.Go(func() {
 		out := outbox.Outgoing{Op: outbox.OpRefused, Body: event.Item{Tag: tag}}
 		if err := w.Boxes.Put(w.ctx, out); err != nil {
-			w.Log.Error("the master is not told of a refused event", "tag", tag, "err", err)
+			w.Log.Error("cannot report a refused event to the master", "tag", tag, "err", err)
 		}
 	})
 }

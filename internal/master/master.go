@@ -120,7 +120,7 @@ func (m *Master) apply(cfg *config.Master, c settings.Compiled) error {
 // the start is gone by now.
 func (m *Master) status(line string) {
 	if err := daemon.Notify("STATUS=" + line); err != nil {
-		m.log.Debug("the service manager was not told", "err", err)
+		m.log.Debug("cannot notify the service manager", "err", err)
 	}
 }
 

@@ -330,7 +330,7 @@ func TestManyKeysOfOneHost(t *testing.T) {
 	if reported != 100 || reported != strings.Count(w.said(), "the public keys did not match")+strings.Count(w.said(), "too many keys are waiting") {
 		t.Errorf("%d are in the audit log, want 100; the log:\n%s", reported, w.said())
 	}
-	if n := strings.Count(w.said(), "more keys are turned away than are told of"); n != 1 {
+	if n := strings.Count(w.said(), "more keys are refused than are logged one by one"); n != 1 {
 		t.Errorf("that there were more is in the log %d times, want once", n)
 	}
 }

@@ -52,7 +52,7 @@ func NewCard(cluster, name, version string) Card {
 // key, and its card.
 func (c Card) Certificate(key *pki.PrivateKey, signature []byte) (tls.Certificate, error) {
 	if len(signature) == 0 {
-		return tls.Certificate{}, errors.New("a member shows the signature of its key, and there is none")
+		return tls.Certificate{}, errors.New("the signature of the master's key is missing, and a member needs it")
 	}
 	card, err := asn1.Marshal(wireCard(c))
 	if err != nil {

@@ -94,7 +94,7 @@ func (r Rule) judgeRemoved(m Member) error {
 	}
 	gone, err := r.Removed()
 	if err != nil {
-		return refusal(ErrRemoved, m.Key, "", fmt.Sprintf("nobody is taken while the list of removed members cannot be read: %v", err))
+		return refusal(ErrRemoved, m.Key, "", fmt.Sprintf("all members are refused while the list of removed members cannot be read: %v", err))
 	}
 	if gone.Has(m.Key) {
 		return refusal(ErrRemoved, m.Key, "give it a new key if it is to come back", fmt.Sprintf("the fingerprint of %.80q is in the list of removed members", m.Name))

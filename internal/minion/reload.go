@@ -35,7 +35,7 @@ func (m *Minion) hangup() {
 		status = "the configuration of " + time.Now().Format(time.DateTime) + " is not in force: the log says why"
 	}
 	if err := daemon.Notify("STATUS=" + status); err != nil {
-		m.log.Debug("the service manager was not told", "err", err) // a service manager that only waited for the start is gone
+		m.log.Debug("cannot notify the service manager", "err", err) // a service manager that only waited for the start is gone
 	}
 	for _, u := range m.masters.All() {
 		u.Nudge()

@@ -133,7 +133,7 @@ var pkgModule = &function.Module{
 		{
 			Name: "mod_repo",
 			Doc: "Change a repository, or make it, and return what it is then. For apt it is named by its line: components are added to those that it has, comps takes their place; " +
-				"a new one stands in /etc/apt/sources.list or in file. For dnf and zypper it is named by its id, and a setting that is an empty text goes. apt then fetches its lists, unless refresh is False.",
+				"a new one is written to /etc/apt/sources.list or to file. For dnf and zypper it is named by its id, and a setting that is an empty text goes. apt then fetches its lists, unless refresh is False.",
 			Example: "salt '*' pkg.mod_repo 'deb http://deb.debian.org/debian stable main' file=/etc/apt/sources.list.d/debian.list signedby=/usr/share/keyrings/debian.gpg\nsalt '*' pkg.mod_repo epel baseurl=https://example.com/epel gpgcheck=True enabled=False",
 			Params:  slices.Concat([]function.Param{repoName}, aptParams, rpmParams, []function.Param{{Name: "disabled", Kind: function.Bool}, {Name: "enabled", Kind: function.Bool}, {Name: "file", Kind: function.Path}, repoRefresh}),
 			Run:     pkgModRepo,

@@ -58,7 +58,7 @@ var scheduleModule = &function.Module{
 		},
 		{
 			Name:    "delete",
-			Doc:     "Delete a job. Of one that stands in the configuration too it is kept that it was deleted; schedule.list shows both.",
+			Doc:     "Delete a job. For a job that is also in the configuration the deletion is recorded; schedule.list shows both.",
 			Example: `salt '*' schedule.delete check`,
 			Params:  []function.Param{jobName, persist},
 			Calls: &function.Calls{Read: function.Nothing, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
@@ -295,9 +295,9 @@ func inForce(o schedule.Origin) string {
 	case o.Configured.V == nil:
 		return ""
 	case o.Deleted:
-		return fmt.Sprintf(" It still stands in %s, and is not in force; the change goes before it.", o.ConfiguredAt)
+		return fmt.Sprintf(" It is still in %s, without effect: the change takes precedence.", o.ConfiguredAt)
 	}
-	return fmt.Sprintf(" What stands in %s is not in force; the change goes before it.", o.ConfiguredAt)
+	return fmt.Sprintf(" The job in %s has no effect: the change takes precedence.", o.ConfiguredAt)
 }
 
 func switchJob(ctx context.Context, c *function.Call, r *function.Caller, done string, on bool) (any, error) {

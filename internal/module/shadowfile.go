@@ -62,7 +62,7 @@ var shadowModule = &function.Module{
 			Params: []function.Param{shadowName, {Name: "mindays", Required: true}}, Run: func(ctx context.Context, c *function.Call) (any, error) { return shadowAge(ctx, c, "-m", "mindays") },
 		},
 		{
-			Name: "set_password", Doc: "Set the password of a user by its hash, as random.shadow_hash makes one. The hash stands in no list of processes.", Example: `salt '*' shadow.set_password kim '$6$salt$...'`,
+			Name: "set_password", Doc: "Set the password of a user by its hash, as random.shadow_hash makes one. The hash does not appear in the list of processes.", Example: `salt '*' shadow.set_password kim '$6$salt$...'`,
 			Params: []function.Param{shadowName, {Name: "password", Kind: function.String, Required: true}}, Run: shadowSet,
 		},
 		{

@@ -90,7 +90,7 @@ type compiler struct {
 
 // errUnwritten is for an included file that only a value could have inserted: a minion controls its
 // grains, and with a line break in one it could choose another minion's pillar.
-var errUnwritten = errors.New("a template includes only files whose names stand in it, below include: at the beginning of a line")
+var errUnwritten = errors.New("a template can include only files that it names literally, below include: at the beginning of a line")
 
 var (
 	includes = regexp.MustCompile(`(?m)^include:.*(?:\n(?:[ \t#-]|\{[%#]).*|\n[ \t]*$)*`)

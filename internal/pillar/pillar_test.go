@@ -180,10 +180,10 @@ func TestGrainsIncludeNothing(t *testing.T) {
 	}
 	const all = "base:\n  '*': [a]\n"
 	for text, want := range map[string]string{
-		"motd: {{ motd }}\n":                      "stand in it",
-		"secret: 1\nmotd: {{ motd }}\n":           "stand in it",
-		"motd: {{ motd }}\n# include: [secret]\n": "stand in it",
-		"include: [{{ id }}]\n":                   "stand in it",
+		"motd: {{ motd }}\n":                      "names literally",
+		"secret: 1\nmotd: {{ motd }}\n":           "names literally",
+		"motd: {{ motd }}\n# include: [secret]\n": "names literally",
+		"include: [{{ id }}]\n":                   "names literally",
 		"include:\n  - web1\n\n# of all\n{% if x %}\n  - secret\n{% endif %}\n": "",
 		"include: ['web1', \"secret\"]\nmotd: text {{ id }}\n":                  "",
 	} {

@@ -116,7 +116,7 @@ func (f field) number(text string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < f.min || n > f.max {
-		return 0, fmt.Errorf("%s: %q is none, it goes from %d to %d", f.name, text, f.min, f.max)
+		return 0, fmt.Errorf("%s: %q is out of range: it goes from %d to %d", f.name, text, f.min, f.max)
 	}
 	return n, nil
 }

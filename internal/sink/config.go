@@ -129,7 +129,7 @@ func (s *section) since() (since Since) {
 	default:
 		var err error
 		if since.Back, err = salt.ParseDuration(yamlfile.Plain(text), time.Second); err != nil || since.Back < 0 {
-			s.wrong("since", "%q is none of now, all, or a time as in 1h or 2d", text)
+			s.wrong("since", "%q is not one of now, all, or a time as in 1h or 2d", text)
 		}
 	}
 	return since

@@ -44,7 +44,7 @@ func parseAddress(text string) (*url.URL, error) {
 	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
 		return nil, errors.New("an address that begins with https:// or http:// is wanted")
 	case u.User != nil:
-		return nil, errors.New("a secret does not stand in the address: use secret_headers or url_file")
+		return nil, errors.New("a secret must not be in the address: use secret_headers or url_file")
 	}
 	return u, nil
 }

@@ -200,7 +200,7 @@ func (s *section) flag(key string, otherwise bool) bool {
 func (s *section) word(key, otherwise string, words ...string) string {
 	text := s.text(key, otherwise)
 	if !slices.Contains(words, text) {
-		s.wrong(key, "%q is none of %s", text, strings.Join(words, ", "))
+		s.wrong(key, "%q is not one of %s", text, strings.Join(words, ", "))
 		return otherwise
 	}
 	return text
@@ -263,7 +263,7 @@ func (s *section) done() {
 			continue
 		}
 		if slices.Contains(s.taken, key+"_file") {
-			s.r.fail(s.names[key], s.at(key), salt.WithHint(errors.New("a secret does not stand in the configuration"),
+			s.r.fail(s.names[key], s.at(key), salt.WithHint(errors.New("a secret must not be in the configuration"),
 				"write it to a file that only its owner may read, and name that with "+key+"_file"))
 			return
 		}

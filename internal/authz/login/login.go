@@ -71,7 +71,7 @@ func (l *Logins) Open(ctx context.Context, tokens eauth.Store, b *eauth.Backends
 // Login handles a login of a user of external_auth on the connection that sends it.
 func (l *Logins) Login(ctx context.Context, r *rpc.Request) error {
 	if r.From.Role == bus.RoleGuest && !l.o.Remote {
-		return rpc.Errorf(rpc.Denied, "this master lets nobody log in from another machine").WithHint("set remote_login: True in its configuration, and restart it")
+		return rpc.Errorf(rpc.Denied, "this master does not allow logins from other machines").WithHint("set remote_login: True in its configuration, and restart it")
 	}
 	var q protocol.Login
 	if err := r.Decode(&q); err != nil {

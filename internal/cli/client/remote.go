@@ -273,7 +273,7 @@ func trusted(ctx context.Context, env *cli.Env, given, url string) (string, erro
 		return old.Fingerprint, nil
 	}
 	if !env.StdinTTY {
-		return "", salt.WithHint(cli.Usagef("nobody is here to say whether %s is the right master", url),
+		return "", salt.WithHint(cli.Usagef("there is no terminal to ask whether %s is the right master", url),
 			"name the fingerprint that 'salt-key -F master' shows there by --fingerprint")
 	}
 	key, err := brine.ServerFingerprint(ctx, url)

@@ -122,7 +122,7 @@ func (s *settings) serve(ctx context.Context, env *cli.Env, server *netapi.Serve
 	}
 	s.api.Log.Info("listening", "address", l.Addr().String(), "tls", secure != nil)
 	if err := errors.Join(daemon.Notify("READY=1"), daemon.Ready()); err != nil {
-		s.api.Log.Warn("the service manager was not told that salt-api is ready", "err", err)
+		s.api.Log.Warn("cannot notify the service manager that salt-api is ready", "err", err)
 	}
 	return server.Serve(ctx, l, secure)
 }

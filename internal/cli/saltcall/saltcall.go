@@ -29,7 +29,7 @@ import (
 func Run(ctx context.Context, env *cli.Env) int {
 	return env.Run(ctx, cli.Spec{
 		Synopsis: []string{"[options] FUNCTION [ARGUMENT...] [NAME=VALUE...]", "-d [PATTERN]", "-g"},
-		Summary:  "Run a function on this minion. The minion's daemon is used where it runs; without it salt-call connects to the master itself; with --local it connects to nobody.",
+		Summary:  "Run a function on this minion. The minion's daemon is used where it runs; without it salt-call connects to the master itself; with --local it connects to no daemon.",
 		Examples: []string{"salt-call test.ping", "salt-call --local grains.items", `salt-call event.fire_master '{"data": "message for the master"}' mytag`},
 		Flags:    flags(),
 		Ignored:  []string{"skip-grains", "refresh-grains-cache", "module-dirs=", "m=", "states-dir=", "proxyid=", "profiling-path=", "enable-profiling"},

@@ -30,7 +30,7 @@ func credsSpec() cli.Spec {
 	return cli.Spec{
 		Synopsis: []string{"NAME [--dir DIR] [--address HOST:PORT] [--valid TIME]", "--list", "--revoke NAME"},
 		Summary: "Make credentials with which a program in any language, with an ordinary NATS client, fires and hears events of the master's bus: " +
-			"client.json says how, beside it are its key and certificates. What it may fire and hear stands in event_acl, under client:NAME; without a rule it is nothing. " +
+			"client.json says how, beside it are its key and certificates. event_acl grants what it may fire and hear, under client:NAME; without a rule that is nothing. " +
 			"--revoke forgets the key: the program is disconnected at once. Run it on the master, as root or as the master's user.",
 		Examples: []string{"salt-event creds dashboard --address salt.example.com", "salt-event creds --list", "salt-event creds --revoke dashboard"},
 		Flags: []urcli.Flag{

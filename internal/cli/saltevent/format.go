@@ -153,7 +153,7 @@ func (f *filter) fail(line []byte, err error) {
 		return
 	}
 	f.failed = true
-	f.env.Warn(salt.WithHint(fmt.Errorf("the filter fails on event %s: %w", nameOf(line), err), "events on which it fails do not pass; this is told once, and the exit code will be 1"))
+	f.env.Warn(salt.WithHint(fmt.Errorf("the filter fails on event %s: %w", nameOf(line), err), "events on which it fails do not pass; this is reported once, and the exit code will be 1"))
 }
 
 // verdict makes the result of a listener a failure if the filter has failed.

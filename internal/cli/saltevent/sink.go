@@ -67,7 +67,7 @@ func runSink(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		Listen: func(r sink.Rule) sink.Source { return newSinkSource(env, dial, r) },
 		Ready: func() {
 			if err := daemon.Notify("READY=1"); err != nil {
-				log.Warn("systemd not told", "err", err)
+				log.Warn("cannot notify systemd", "err", err)
 			}
 		},
 	})

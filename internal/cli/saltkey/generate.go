@@ -66,7 +66,7 @@ func (t *tool) keyKind() (kind pki.KeyType, bits int, err error) {
 	}
 	switch {
 	case kind != pki.Ed25519 && kind != pki.RSA:
-		return "", 0, cli.Usagef("option --key-type: %q is none of ed25519, rsa", kind)
+		return "", 0, cli.Usagef("option --key-type: %q is not one of ed25519, rsa", kind)
 	case t.opts.IsSet("keysize") && kind != pki.RSA:
 		return "", 0, cli.Usagef("--keysize is for RSA keys; an Ed25519 key has one size")
 	case t.opts.IsSet("keysize") && bits < pki.MinRSABits:

@@ -208,7 +208,7 @@ func TestUsageErrors(t *testing.T) {
 		{"small RSA key", []string{"--gen-keys=x", "--keysize=1024"}, `salt-key: error: the minimum value for keysize is 2048\n`},
 		{"huge RSA key", []string{"--gen-keys=x", "--keysize=16384"}, `salt-key: error: the maximum value for keysize is 8192\n`},
 		{"size of an Ed25519 key", []string{"--gen-keys=x", "--keysize=4096", "--key-type=ed25519"}, `.*--keysize is for RSA keys.*`},
-		{"key type that is none", []string{"--gen-keys=x", "--key-type=dsa"}, `.*"dsa" is none of ed25519, rsa\n`},
+		{"key type that is none", []string{"--gen-keys=x", "--key-type=dsa"}, `.*"dsa" is not one of ed25519, rsa\n`},
 		{"key in another directory", []string{"--gen-keys=../x"}, `.*option --gen-keys: invalid minion id.*`},
 		{"hash that is none", []string{"-F", "--finger-hash=crc32"}, `.*option --finger-hash: unknown hash "crc32".*`},
 		{"outputter that is none", []string{"-L", "--out", "bogus"}, `.*option --out: no such outputter: "bogus"\n.*`},
