@@ -70,6 +70,8 @@ type Options struct {
 	Log       *slog.Logger
 	Latency   Latency // of returns; may be nil
 	Members   Members // the other masters of a cluster; nil for a master alone
+	// Number is this member's among at most MaxMembers, from 0: no two have the same.
+	Number int
 }
 
 // Latency gets the seconds from the start of a job to a return. It must not block.
@@ -103,7 +105,11 @@ const storeTime = 30 * time.Second
 // Open returns the jobs of a master that ends with ctx. Jobs continue only after Resume.
 func Open(ctx context.Context, o Options) (*Dispatcher, error) {
 	plans, err := o.Journal.Table(ctx, plansTable)
-	return &Dispatcher{Options: o, plans: plans, jobs: newJobs(), ended: newEnded(), steady: job.NewSteady(time.Now()), ctx: ctx}, err
+	d := &Dispatcher{Options: o, plans: plans, jobs: newJobs(), ended: newEnded(), steady: job.NewSteady(time.Now()), ctx: ctx}
+	if o.Members != nil {
+		d.jids.Number, d.jids.Of = o.Number, MaxMembers
+	}
+	return d, err
 }
 
 // Now is the time for the expiry of jobs.

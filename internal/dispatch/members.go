@@ -32,6 +32,10 @@ type Members interface {
 	IsGone(error) bool
 }
 
+// MaxMembers is how many members may have numbers, see Options. The ids of their jobs are
+// different by it.
+const MaxMembers = 16
+
 // relay is what a Dispatcher does with and for the other members.
 type relay struct{ *Dispatcher }
 

@@ -71,7 +71,7 @@ func (anyKeys) Token(id salt.MinionID) (string, error)                    { retu
 func (anyKeys) Announce(string, any)                                      {}
 func (anyKeys) MinionFire(salt.MinionID, ...string) (d decision.Decision) { return d }
 
-func startNode(t *testing.T, m *bustest.Member) *node {
+func startNode(t *testing.T, m *bustest.Member, number int) *node {
 	t.Helper()
 	j, err := journal.Open(t.Context(), bustest.StartStore(t).Conn(), journal.Options{})
 	if err != nil {
@@ -88,6 +88,7 @@ func startNode(t *testing.T, m *bustest.Member) *node {
 	}
 	n.Dispatcher, err = Open(ctx, Options{
 		Journal: j, Fleet: n.fleet, Keys: anyKeys{}, Events: written{j}, Audit: &n.refused, Conn: m.Conn(), Key: m.Key, Durable: func() error { return nil }, Log: m.Log, Members: n.exchange,
+		Number: number,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -138,8 +139,8 @@ func startNode(t *testing.T, m *bustest.Member) *node {
 func startNodes(t *testing.T, count int) []*node {
 	t.Helper()
 	var all []*node
-	for _, m := range bustest.StartSystem(t, count).Members {
-		all = append(all, startNode(t, m))
+	for i, m := range bustest.StartSystem(t, count).Members {
+		all = append(all, startNode(t, m, i))
 	}
 	for _, n := range all {
 		bustest.Until(t, n.bus.Name+" knows the others", func() bool { return len(n.exchange.Others()) == count-1 })

@@ -8,8 +8,14 @@ import (
 )
 
 // Clock generates job ids, each later than the one before, even if the system's clock stands
-// still or goes back. The zero value is ready.
+// still or goes back. The zero value is ready, for a master alone.
+//
+// The members of a cluster cannot ask each other for every job. So each has a number, and uses
+// only the microseconds whose remainder modulo Of is that number: ids of two members are never
+// equal, however their clocks stand.
 type Clock struct {
+	Number, Of int // they are set before the first call of Next
+
 	mu   sync.Mutex
 	last time.Time
 }
@@ -19,8 +25,11 @@ func (c *Clock) Next(now time.Time) salt.JID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now = now.Truncate(time.Microsecond)
+	step := int64(max(1, c.Of))
+	us := now.UnixMicro()
+	now = now.Add(time.Duration(int64(c.Number)%step-((us%step)+step)%step) * time.Microsecond)
 	if !now.After(c.last) {
-		now = c.last.Add(time.Microsecond)
+		now = c.last.Add(time.Duration(step) * time.Microsecond)
 	}
 	c.last = now
 	return salt.NewJID(now)

@@ -47,3 +47,37 @@ func TestClockIsSharedSafely(t *testing.T) {
 	}
 	deadline.Call(t, wg.Wait, "wg")
 }
+
+// TestMembersNeverChooseTheSameID: whatever their clocks show, also far from each other and
+// standing still.
+func TestMembersNeverChooseTheSameID(t *testing.T) {
+	const members = 5
+	seen := map[salt.JID]int{}
+	var clocks [members]Clock
+	var last [members]salt.JID
+	for i := range clocks {
+		clocks[i].Number, clocks[i].Of = i, members
+	}
+	for round := range 2000 {
+		for i := range clocks {
+			now := noon.Add(time.Duration(round*(i+1)%7) * 300 * time.Nanosecond)
+			if round > 1000 {
+				now = noon.Add(time.Duration(round) * time.Second)
+			}
+			jid := clocks[i].Next(now)
+			if other, taken := seen[jid]; taken {
+				t.Fatalf("members %d and %d both choose %s", other, i, jid)
+			}
+			if _, err := salt.ParseJID(string(jid)); err != nil || jid <= last[i] {
+				t.Fatalf("member %d chooses %s after %s: %v", i, jid, last[i], err)
+			}
+			seen[jid], last[i] = i, jid
+		}
+	}
+	for i := range clocks { // no id is far from its time
+		now := noon.Add(3000 * time.Second)
+		if at, err := clocks[i].Next(now).Time(); err != nil || at.Sub(now).Abs() > members*time.Microsecond {
+			t.Errorf("member %d: an id of %v at %v, %v", i, at, now, err)
+		}
+	}
+}
