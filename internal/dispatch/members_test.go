@@ -416,6 +416,35 @@ func TestReturnsFromAnOutboxReachTheOwner(t *testing.T) {
 	}
 }
 
+// TestAReturnThatComesMuchLaterIsNotStoredAgain: the journal has forgotten its name.
+func TestAReturnThatComesMuchLaterIsNotStoredAgain(t *testing.T) {
+	all := startNodes(t, 2)
+	p := plan{Start: job.Start{JID: all[0].NextJID(), Minions: []salt.MinionID{"web1", "web2"}}, Envelope: job.Envelope{Commands: []job.Command{{Function: "test.ping"}}, User: "root"}}
+	p.Envelope.JID = p.Start.JID
+	if err := all[0].record(t.Context(), &p); err != nil {
+		t.Fatal(err)
+	}
+	e, err := returnEvent("web1", p.Start.JID, jobOf(&p), done("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := all[0].Journal.Append(t.Context(), e, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []salt.MinionID{"web1", "web2"} {
+		report, err := json.Marshal(done("one"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := all[1].exchange.Ask(t.Context(), "m1", kindSaid, said{Minion: id, JID: p.Start.JID, Report: report}, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := all[0].returns(t, p.Start.JID); got["web1"] != 1 || got["web2"] != 1 {
+		t.Errorf("stored: %v", got)
+	}
+}
+
 // TestAJobThatDidNotArriveIsSentAgain to where the minion is now.
 func TestAJobThatDidNotArriveIsSentAgain(t *testing.T) {
 	all := startNodes(t, 3)
