@@ -43,18 +43,6 @@ func DecodeExact(b []byte) (any, error) {
 	return decodeSlowly(b)
 }
 
-// Exact is a value in a struct for encoding/json, to be printed.
-type Exact struct{ V any }
-
-// MarshalJSON implements json.Marshaler.
-func (v Exact) MarshalJSON() ([]byte, error) { return Encode(v.V) }
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (v *Exact) UnmarshalJSON(b []byte) (err error) {
-	v.V, err = DecodeExact(b)
-	return err
-}
-
 // Exactly converts v to plain and exact types. A value that has only these is returned unchanged.
 func Exactly(v any) (any, error) {
 	if isMade(v, 0, true) {

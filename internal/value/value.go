@@ -246,8 +246,6 @@ func encode(b []byte, v any, depth int) ([]byte, error) {
 		return appendRaw(b, x), nil
 	case Value:
 		return encode(b, x.V, depth)
-	case Exact:
-		return encode(b, x.V, depth)
 	}
 	return encodeOther(b, v, depth)
 }
