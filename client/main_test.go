@@ -19,6 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/minion"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // The one real master of these tests and examples, with one minion, web1: its socket, its
@@ -51,7 +52,7 @@ func run(m *testing.M) int {
 		return fail(err)
 	}
 	defer os.RemoveAll(dir)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), deadline.Most) // whoever waits for the daemons then fails
 	ended := make(chan error, 2)
 	started := 0
 	defer func() {

@@ -38,6 +38,7 @@ func newVictim(t *testing.T, bin, name, dir string) *victim {
 	v := &victim{t: t, program: filepath.Join(bin, name), dir: dir}
 	v.start()
 	t.Cleanup(v.kill)
+	deadline.Guard(t, v.kill, name)
 	return v
 }
 

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/test/deadline"
 	"github.com/brinebus/brine/test/port"
 )
 
@@ -235,6 +236,7 @@ func (s *system) run(program, dir, name string) *exec.Cmd {
 		s.t.Fatal(err)
 	}
 	s.pids[name] = c.Process.Pid
+	deadline.Guard(s.t, func() { _ = c.Process.Kill() }, name)
 	s.t.Cleanup(func() {
 		_ = c.Process.Signal(syscall.SIGTERM) // it may have ended
 		done := make(chan struct{})
