@@ -179,8 +179,9 @@ func Start(o Options) (*Broker, error) {
 		b.Links = &Links{b}
 	}
 	if g.routes != nil {
-		g.routes.server = s
-		b.Cluster = &Cluster{g.routes}
+		g.routes.server, g.routes.majority = s, b.health.majority
+		b.health.ends = b.fail
+		b.Cluster = &Cluster{b, g.routes}
 	}
 	if err := b.open(so, fatal); err != nil {
 		b.Stop()
@@ -345,7 +346,7 @@ func (b *Broker) open(so *server.Options, fatal <-chan string) error {
 	}
 	b.wg.Go(b.heal)
 	b.wg.Go(b.keepSynced)
-	if b.opts.StoreDir != "" {
+	if b.opts.StoreDir != "" && b.opts.Cluster == nil {
 		b.wg.Go(b.learnStore)
 	}
 	limitReaders(b.server, so)

@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/pki"
@@ -82,6 +85,7 @@ func (r *routes) options(so *server.Options) {
 	}
 	so.Cluster.Port, _ = strconv.Atoi(port)
 	so.CustomRouterAuthentication = r
+	so.SyncAlways, so.SyncInterval = r.sync == SyncAlways, syncEvery
 	// The server counts these: it takes half of them for the first election of a leader. The
 	// names exist nowhere, so it never dials them.
 	for i := range r.opts.Peers {
@@ -111,7 +115,10 @@ func (r *routes) startServer(s *server.Server, so *server.Options) error {
 }
 
 // Cluster is what a broker knows of the cluster that it is a member of.
-type Cluster struct{ r *routes }
+type Cluster struct {
+	b *Broker
+	r *routes
+}
 
 // Peer states.
 type PeerState struct {
@@ -151,7 +158,7 @@ func newRoutes(o Options, refused func(who string, args ...any)) (*routes, error
 		return nil, fmt.Errorf("the certificate of this member: %w", err)
 	}
 	r := &routes{
-		opts: *o.Cluster, log: o.Log.With("port", "routes"), refused: refused, changed: make(chan struct{}),
+		opts: *o.Cluster, sync: o.Sync, log: o.Log.With("port", "routes"), refused: refused, changed: make(chan struct{}),
 		accepted: map[net.Addr]*routeEnd{}, dialled: map[string]*routeEnd{}, live: map[*routeEnd]bool{}, peers: map[string]*PeerState{},
 	}
 	r.opts.Rule.Key = key
@@ -164,3 +171,47 @@ func newRoutes(o Options, refused func(who string, args ...any)) (*routes, error
 // Routes is how many other members the server exchanges messages with. A route counts a moment
 // later than its member: the server has to hear of it from the other end.
 func (c *Cluster) Routes() int { return c.r.server.NumRoutes() }
+
+// errLeaderless is why nothing can be stored although most members are linked.
+var errLeaderless = errors.New("the members of the cluster have no leader")
+
+// Leader returns when the members have a leader, so that streams and tables can be opened. A new
+// cluster takes some seconds; after a kill of the leader it takes up to eleven. It waits until
+// ctx ends, and then says what is missing.
+func (c *Cluster) Leader(ctx context.Context) error {
+	for {
+		once, cancel := context.WithTimeout(ctx, leaderAsk)
+		m, err := c.b.nc.RequestWithContext(once, "$JS.API.INFO", nil)
+		cancel()
+		if err == nil && !bytes.Contains(m.Data, []byte(`"error"`)) {
+			return nil
+		}
+		if !backoff.Sleep(ctx, leaderPause) {
+			return c.leaderless()
+		}
+	}
+}
+
+const (
+	leaderAsk   = 500 * time.Millisecond
+	leaderPause = 50 * time.Millisecond
+)
+
+func (c *Cluster) leaderless() error {
+	if err := c.r.minority(); err != nil {
+		return err
+	}
+	return errLeaderless
+}
+
+// minority is why this member alone cannot decide anything; nil if it reaches most others.
+func (r *routes) minority() error {
+	linked, all := r.server.NumRoutes(), len(r.opts.Peers)
+	if 2*(linked+1) > all {
+		return nil
+	}
+	return salt.WithHint(fmt.Errorf("%w: this member reaches %d of the %d others", ErrMinority, linked, all-1), "start the other members, or look why they are not reached: salt-run cluster.status")
+}
+
+// ErrMinority is wrapped by the reason why a member can store nothing.
+var ErrMinority = errors.New("most members of the cluster are not reached")

@@ -34,10 +34,17 @@ type Health struct {
 	waits  bool
 	dirty  map[string]struct{} // streams to be synced soon; guarded by mu
 	soon   chan struct{}       // signals that dirty is not empty
+
+	// clustered is for a member of a cluster. Its server syncs the files itself and repairs
+	// them from the copies of others, and this store cannot be closed and opened again: it is
+	// a member of groups that go on meanwhile. After a write that failed the daemon ends, and
+	// the others go on without it.
+	clustered bool
+	ends      func(error)
 }
 
 func newHealth(o Options) *Health {
-	return &Health{log: o.Log, room: blockfile.NewReserver(o.StoreDir), delays: delays{log: o.Log}, syncer: blockfile.NewSyncer(o.StoreDir), waits: o.Sync == SyncAlways, dirty: map[string]struct{}{}, soon: make(chan struct{}, 1), failed: make(chan struct{}), alarm: make(chan struct{}, 1), stopped: make(chan struct{})}
+	return &Health{clustered: o.Cluster != nil, log: o.Log, room: blockfile.NewReserver(o.StoreDir), delays: delays{log: o.Log}, syncer: blockfile.NewSyncer(o.StoreDir), waits: o.Sync == SyncAlways && o.Cluster == nil, dirty: map[string]struct{}{}, soon: make(chan struct{}, 1), failed: make(chan struct{}), alarm: make(chan struct{}, 1), stopped: make(chan struct{})}
 }
 
 // Failed returns a channel that is closed while the store cannot be written, and
@@ -61,10 +68,15 @@ var signs = []string{"Critical write error", "JetStream failed to store a msg"}
 // heard looks for signs in a line of the server's log.
 func (h *Health) heard(text string) {
 	for _, sign := range signs {
-		if strings.Contains(text, sign) {
-			h.fail(text)
-			return
+		if !strings.Contains(text, sign) {
+			continue
 		}
+		if h.clustered {
+			h.ends(fmt.Errorf("the store of this member cannot be written: %s", text))
+		} else {
+			h.fail(text)
+		}
+		return
 	}
 }
 
@@ -98,15 +110,28 @@ func (h *Health) Sync(stream string) error {
 // Flush returns when everything acknowledged for the stream is on the disk, also where writers
 // do not wait for that.
 func (h *Health) Flush(stream string) error {
-	if h.waits {
-		return nil // it is on the disk already
+	if h.waits || h.clustered {
+		return nil // it is on the disk already, or in the memory of most members
 	}
 	return h.sync(stream)
 }
 
+// majority notes whether this member reaches enough others to store anything; err says why not.
+func (h *Health) majority(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case err != nil && h.cause == nil:
+		h.cause = err
+		close(h.failed)
+	case err == nil && h.cause != nil:
+		h.cause, h.failed = nil, make(chan struct{})
+	}
+}
+
 // Room implements journal.Store.
 func (h *Health) Room(stream string, messages uint64) error {
-	if err := h.Err(); err != nil {
+	if err := h.Err(); err != nil || h.clustered {
 		return err
 	}
 	return h.room.Reserve(stream, messages)
@@ -117,6 +142,9 @@ func (h *Health) Waits() bool { return h.waits }
 
 // Soon implements journal.Store.
 func (h *Health) Soon(stream string) {
+	if h.clustered {
+		return
+	}
 	h.mu.Lock()
 	h.dirty[stream] = struct{}{}
 	h.mu.Unlock()

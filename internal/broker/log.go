@@ -55,7 +55,7 @@ func (l *serverLog) count(text string, now time.Time) (left int, tell bool) {
 		}
 		return l.all.Count("violations", now, maxOfAll)
 	case strings.Contains(text, "TLS route handshake error"):
-		if strings.Contains(text, errSelf.Error()) || strings.Contains(text, "no member: ") {
+		if strings.Contains(text, errSelf.Error()) || strings.Contains(text, "no member: ") || strings.Contains(text, "remote error: tls: ") {
 			return 0, false // routes has logged it
 		}
 		return l.all.Count("routes", now, maxRouteLines)
@@ -77,9 +77,11 @@ func (l *serverLog) Warnf(f string, a ...any) {
 	if strings.Contains(text, "JetStream is enabled but") {
 		return
 	}
-	if strings.Contains(text, "Waiting for routing to be established") {
-		l.log.Debug(text) // every two seconds; routes logs which members are not reached, and why
-		return
+	for _, known := range []string{"Waiting for routing to be established", "failed to be ready for connections", "Metalayer blocking snapshot"} {
+		if strings.Contains(text, known) {
+			l.log.Debug(text) // routes logs which members are not reached; the server has no listener, which it misses
+			return
+		}
 	}
 	if l.quiet || strings.Contains(text, "hostname of solicited leafnodes") {
 		l.log.Debug(text) // about links: the key decides, names in certificates do not matter

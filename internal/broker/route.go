@@ -32,6 +32,8 @@ type routes struct {
 	log      *slog.Logger
 	refused  func(who string, args ...any)
 	server   *server.Server
+	sync     Sync
+	majority func(error) // told whether enough members are reached
 	acceptor *acceptor
 	throttle logging.Throttle // of what is wrong with a peer
 	cancel   context.CancelFunc
@@ -62,7 +64,7 @@ type routeEnd struct {
 	judged      bool
 	entered     bool  // accepted, and has said CONNECT
 	number      int   // in order of their handshakes
-	err         error // why the other end is no member
+	err         error // why the other end is refused
 }
 
 // errSelf is what a member meets at its own address.
@@ -262,10 +264,12 @@ func (r *routes) Check(c server.ClientAuthentication) bool {
 
 // cutEvery is how often the list of removed members is read: a removed member has its routes
 // for that time.
-const cutEvery = 400 * time.Millisecond
+const cutEvery = 250 * time.Millisecond
 
-// watch cuts removed members.
+// watch cuts removed members, and tells when the others are not reached. A route that only
+// changes its connection is missing for a moment.
 func (r *routes) watch(ctx context.Context) {
+	missed := 0
 	tick := time.NewTicker(cutEvery)
 	defer tick.Stop()
 	for {
@@ -274,6 +278,13 @@ func (r *routes) watch(ctx context.Context) {
 			return
 		case <-tick.C:
 			r.cut()
+		}
+		err := r.minority()
+		if missed++; err == nil {
+			missed = 0
+		}
+		if err == nil || missed > 1 {
+			r.majority(err)
 		}
 	}
 }

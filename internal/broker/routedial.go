@@ -24,10 +24,12 @@ const (
 	// too.
 	dialFirst   = 50 * time.Millisecond
 	dialLongest = 2 * time.Second
-	// refusedLongest is the longest pause after a refusal, and after what is no port of
+	// refusedLongest is the longest pause after a refusal, and after what is not a port of
 	// members: somebody has to change something.
 	refusedFirst   = time.Second
 	refusedLongest = 30 * time.Second
+	// selfPause is for the own address, which may become that of another member.
+	selfPause = 5 * time.Minute
 	// brief is for how long a route lasts at most that the other end has refused: it says that
 	// after this end has finished its handshake.
 	brief = 3 * time.Second
@@ -55,6 +57,8 @@ func (r *routes) keep(ctx context.Context, peer string) {
 		case err == nil:
 			pauses.Reset()
 			pause = dialFirst
+		case errors.Is(err, errSelf):
+			pause = selfPause
 		case errors.Is(err, errNotThere):
 			pause = pauses.Next(dialFirst, dialLongest)
 		default:

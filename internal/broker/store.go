@@ -11,9 +11,11 @@ import (
 	"github.com/brinebus/brine/internal/blockfile"
 )
 
-// recoverStore prepares the files of the store for the server, and reports what is lost.
+// recoverStore prepares the files of the store for the server, and reports what is lost. A
+// member of a cluster gets what is missing from the others: a record that is marked as erased
+// here would make its copy differ from theirs.
 func (b *Broker) recoverStore() error {
-	if b.opts.StoreDir == "" {
+	if b.opts.StoreDir == "" || b.opts.Cluster != nil {
 		return nil
 	}
 	begun := time.Now()
@@ -148,6 +150,9 @@ func (b *Broker) learnStore() {
 // WatchStore starts to check all of the store slowly. found is called with what is lost, now
 // and whenever the store is opened again.
 func (b *Broker) WatchStore(found func([]blockfile.Lost)) {
+	if b.opts.Cluster != nil {
+		return
+	}
 	b.losses.watch(found)
 	b.wg.Go(func() { b.watchStore(found) })
 }
@@ -155,7 +160,13 @@ func (b *Broker) WatchStore(found func([]blockfile.Lost)) {
 // Verify checks all of the store now.
 func (b *Broker) Verify(ctx context.Context) (*blockfile.Report, error) { return b.verify(ctx, 0) }
 
+// errCopies is why the store of a member is not checked.
+var errCopies = errors.New("the store of a member of a cluster is not checked file by file: the server compares it with the copies of the others")
+
 func (b *Broker) verify(ctx context.Context, pause time.Duration) (*blockfile.Report, error) {
+	if b.opts.Cluster != nil {
+		return nil, errCopies
+	}
 	c := blockfile.Checker{Dir: b.opts.StoreDir, Repair: true, Running: true, Pause: func() error {
 		if !backoff.Sleep(ctx, pause) {
 			return context.Cause(ctx)

@@ -45,8 +45,6 @@ func piece(h nats.Header, data []byte) (part string, text []byte) {
 // Stream is the name of the one stream of events, for code that reads its files.
 const Stream = bus.JournalStream
 
-const stream = Stream
-
 // Options limit what the journal keeps.
 type Options struct {
 	MaxAge   time.Duration // older events are removed; 0 keeps all
@@ -60,6 +58,38 @@ type Options struct {
 	Reserve func(stream string, upto uint64) error
 	// Lost is what is known to be lost of the stream.
 	Lost []Gap
+	// Copies makes it the journal of a member of a cluster, with copies on that many of the
+	// members; 0 is a journal alone, and Name and Server are not used.
+	Copies int
+	Name   string // of the journal, unique among the members
+	Server string // the name of the member, which leads the stream where it can
+}
+
+// memberPrefix is the prefix of the names of streams that are journals of members.
+const memberPrefix = Stream + "_"
+
+// stream is the name of the stream of this journal.
+func (o Options) stream() string {
+	if o.Copies == 0 {
+		return Stream
+	}
+	return memberPrefix + o.Name
+}
+
+// prefix is that of the subjects to which the daemon sends what a member's journal stores. The
+// stream stores it below plainPrefix, as a journal alone does.
+func (o Options) prefix() string { return "salt.journal." + o.Name + "." }
+
+// configure makes the settings of the stream; most is its limit of bytes.
+func (o Options) configure(c *jetstream.StreamConfig, most int64) {
+	c.Subjects, c.Storage, c.Retention, c.AllowDirect = subjects, jetstream.FileStorage, jetstream.LimitsPolicy, true
+	c.Discard, c.MaxAge, c.MaxBytes, c.Duplicates = jetstream.DiscardOld, o.MaxAge, most, noWindow
+	if o.Copies > 0 {
+		// Any member answers a direct question, also one that lacks the newest messages.
+		c.Replicas, c.AllowDirect = o.Copies, false
+		c.Subjects = []string{o.prefix() + ">"}
+		c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: o.prefix() + ">", Destination: plainPrefix + ">"}
+	}
 }
 
 // Gap is a range of sequences, From and To included.
@@ -72,6 +102,8 @@ type Journal struct {
 
 	writer *writer
 	names  *names
+	copies int    // of each stream and table, 0 for a journal alone
+	member string // the journal's name, in a cluster
 	// reserve is that of Options.
 	reserve func(stream string, upto uint64) error
 	shares  *shares
@@ -99,22 +131,24 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	if o.MaxBytes > 0 {
 		most = o.MaxBytes + o.MaxBytes/streamOver
 	}
+	stream := o.stream()
 	w, err := newWriter(nc, o.Store, stream)
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
-	s, err := openStream(ctx, js, w.store, stream, func(c *jetstream.StreamConfig) {
-		c.Subjects, c.Storage, c.Retention, c.AllowDirect = subjects, jetstream.FileStorage, jetstream.LimitsPolicy, true
-		c.Discard, c.MaxAge, c.MaxBytes, c.Duplicates = jetstream.DiscardOld, o.MaxAge, most, noWindow
-	})
+	s, err := openStream(ctx, js, w.store, stream, func(c *jetstream.StreamConfig) { o.configure(c, most) })
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", storageError(err))
 	}
 	w.tap.begin(s.CachedInfo().State.LastSeq)
+	if o.Copies > 0 {
+		o.Reserve = nil // copies bring back what one member has lost
+		w.beginFence(newFence(s, o.prefix()), s.CachedInfo().State.LastSeq)
+	}
 	if o.Reserve != nil {
 		w.reserve = func(upto uint64) error { return o.Reserve(stream, upto) }
 	}
-	j := &Journal{reserve: o.Reserve, source: source{name: stream, js: js, stream: s, closed: w.closed, delays: w.store}, writer: w, names: newNames(), shares: newShares(o.MaxBytes), cut: true, stop: make(chan struct{})}
+	j := &Journal{copies: o.Copies, member: o.Name, reserve: o.Reserve, source: source{name: stream, js: js, stream: s, closed: w.closed, delays: w.store}, writer: w, names: newNames(), shares: newShares(o.MaxBytes), cut: true, stop: make(chan struct{})}
 	if err := j.recall(ctx, s.CachedInfo().State); err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
@@ -123,6 +157,9 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	}
 	if j.log != nil {
 		j.wg.Go(j.keepNames)
+	}
+	if o.Copies > 0 && o.Server != "" {
+		j.wg.Go(func() { j.keepLead(o.Server) })
 	}
 	return j, nil
 }

@@ -317,7 +317,7 @@ func (j *Journal) reconcile(ctx context.Context) error {
 	if !w.doubted() {
 		return nil
 	}
-	if err := w.drain(ctx, stream); err != nil {
+	if err := w.drain(ctx, j.name); err != nil {
 		return err
 	}
 	if from, any := j.names.forget(); any {

@@ -42,6 +42,19 @@ const repeatWindow = 2 * time.Minute
 // OpenQueue opens the queue of this name, made of capital letters, in the
 // JetStream that nc is connected to. The store may be nil.
 func OpenQueue(ctx context.Context, nc *nats.Conn, name string, store Store) (*Queue, error) {
+	return openQueue(ctx, nc, name, store, 0)
+}
+
+// Queue opens a queue of this member alone, with as many copies as its journal. Ids are not for
+// such queues.
+func (j *Journal) Queue(ctx context.Context, name string, store Store) (*Queue, error) {
+	if j.copies > 0 {
+		name += "_" + j.member
+	}
+	return openQueue(ctx, j.js.Conn(), name, store, j.copies)
+}
+
+func openQueue(ctx context.Context, nc *nats.Conn, name string, store Store, copies int) (*Queue, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
@@ -54,9 +67,15 @@ func OpenQueue(ctx context.Context, nc *nats.Conn, name string, store Store) (*Q
 	q.stream, err = openStream(ctx, js, w.store, name, func(c *jetstream.StreamConfig) {
 		c.Subjects, c.Storage, c.Retention, c.AllowDirect = []string{q.subject}, jetstream.FileStorage, jetstream.LimitsPolicy, true
 		c.Duplicates = repeatWindow
+		if copies > 0 {
+			c.Replicas, c.AllowDirect = copies, false
+		}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the queue %s: %w", name, err)
+	}
+	if copies > 0 {
+		w.beginFence(newFence(q.stream, ""), q.stream.CachedInfo().State.LastSeq)
 	}
 	return q, nil
 }
@@ -78,6 +97,9 @@ func (q *Queue) Begin(body []byte, id string) (*Pending, error) {
 		return nil, fmt.Errorf("put into the queue %s: %d bytes, the limit is %d", q.name, len(body), MaxEntry)
 	}
 	m := &nats.Msg{Subject: q.subject, Data: body}
+	if id != "" && q.writer.fence != nil {
+		return nil, fmt.Errorf("put into the queue %s: ids are not for a queue with copies", q.name)
+	}
 	if id != "" {
 		m.Header = nats.Header{jetstream.MsgIDHeader: {id}}
 	}
@@ -90,6 +112,21 @@ func (q *Queue) Begin(body []byte, id string) (*Pending, error) {
 func (q *Queue) BeginAfter(body []byte, last uint64) (*Pending, error) {
 	if len(body) > MaxEntry {
 		return nil, fmt.Errorf("put into the queue %s: %d bytes, the limit is %d", q.name, len(body), MaxEntry)
+	}
+	if w := q.writer; w.fence != nil {
+		w.order.Lock()
+		defer w.order.Unlock()
+		if end := w.latest(); end != last { // nobody else writes
+			return nil, fmt.Errorf("put into the queue %s: it ends with %d, not %d", q.name, end, last)
+		}
+		p, err := w.begin()
+		if err == nil {
+			err = w.put(&nats.Msg{Subject: q.subject, Data: body}, inFlight{text: body}, p, true)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("put into the queue %s: %w", q.name, err)
+		}
+		return p, nil
 	}
 	header := nats.Header{jetstream.ExpectedLastSeqHeader: {strconv.FormatUint(last, 10)}}
 	return q.begin(&nats.Msg{Subject: q.subject, Data: body, Header: header})
@@ -180,6 +217,9 @@ func (q *Queue) Read(ctx context.Context, seq uint64, count, bytes int) ([]Entry
 // read sends one batch request; the answer is the messages and then a message with a status.
 // The client library has no call for it.
 func (q *Queue) read(ctx context.Context, seq uint64, count, bytes int) (entries []Entry, err error) {
+	if q.writer.fence != nil {
+		return q.readOneByOne(ctx, seq, count, bytes)
+	}
 	ask, err := json.Marshal(map[string]any{"seq": seq, "batch": count, "max_bytes": bytes, "next_by_subj": q.subject})
 	if err != nil {
 		return nil, err
@@ -233,4 +273,21 @@ func entry(m *nats.Msg) (e Entry, err error) {
 	}
 	e.Stored, err = time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
 	return e, err
+}
+
+// readOneByOne asks the leader for each message: batches come from any member, which may lack
+// the newest ones.
+func (q *Queue) readOneByOne(ctx context.Context, seq uint64, count, bytes int) (entries []Entry, err error) {
+	for size := int64(0); len(entries) < count && (bytes <= 0 || size < int64(bytes)); {
+		m, err := q.stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(q.subject))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		e := Entry{Seq: m.Sequence, Stored: m.Time, Body: m.Data, Size: q.Size(m.Data)}
+		entries, size, seq = append(entries, e), size+e.Size, m.Sequence+1
+	}
+	return entries, nil
 }

@@ -99,7 +99,7 @@ func (j *source) open(ctx context.Context, q Query) (*Cursor, error) {
 		}
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, last+1
 	}
-	c, err := j.consumer(ctx, cfg)
+	c, err := j.complete(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}

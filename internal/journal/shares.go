@@ -626,7 +626,7 @@ func (t *tender) note(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	table, err := t.journal.Table(ctx, sharesTable)
+	table, err := t.journal.OwnTable(ctx, sharesTable)
 	if err == nil {
 		err = table.Put(ctx, sharesTable, b)
 	}
@@ -667,7 +667,7 @@ func (j *Journal) recall(ctx context.Context, state jetstream.StreamState) error
 }
 
 func (j *Journal) recallTable(ctx context.Context) error {
-	table, err := j.Table(ctx, sharesTable)
+	table, err := j.OwnTable(ctx, sharesTable)
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,11 @@ func (j *Journal) Table(ctx context.Context, name string) (*Table, error) {
 		c.Subjects, c.MaxMsgsPerSubject, c.Storage, c.Replicas, c.Duplicates = []string{"$KV." + name + ".>"}, 1, jetstream.FileStorage, 1, tableWindow
 		c.MaxMsgs, c.MaxBytes, c.MaxMsgSize, c.MaxConsumers, c.Discard = -1, -1, -1, -1, jetstream.DiscardNew
 		c.AllowRollup, c.DenyDelete, c.AllowDirect = true, true, true
+		if j.copies > 0 {
+			// Only the leader answers: a copy elsewhere may lack what was just written, a
+			// refusal for example.
+			c.Replicas, c.AllowDirect = j.copies, false
+		}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the table %s: %w", name, err)
@@ -57,6 +62,15 @@ func (j *Journal) Table(ctx context.Context, name string) (*Table, error) {
 		return nil, fmt.Errorf("open the table %s: %w", name, err)
 	}
 	return t, nil
+}
+
+// OwnTable opens the table of this name of this member alone, for what is about its own journal
+// or its own jobs. Without a cluster it is the same as Table.
+func (j *Journal) OwnTable(ctx context.Context, name string) (*Table, error) {
+	if j.copies > 0 {
+		name += "-" + j.member
+	}
+	return j.Table(ctx, name)
 }
 
 // write calls f, which writes the table and may do so twice, unless the store cannot be

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -73,6 +72,9 @@ type writer struct {
 	acked  chan struct{}   // signals an acknowledgement
 	grown  chan struct{}   // the same, for keepNames
 
+	fence   *fence   // nil for a stream that has no copies
+	patient *patient // its store
+
 	order    sync.Mutex      // held while a batch is sent; guards the next fields
 	failed   <-chan struct{} // of the store when the latest batch began
 	reserve  func(upto uint64) error
@@ -100,7 +102,13 @@ func newWriter(nc *nats.Conn, store Store, stream string) (*writer, error) {
 		store = sound{}
 	}
 	w := &writer{nc: nc, stream: stream, inbox: nc.NewInbox() + ".", store: store, closed: closing(nc), failed: store.Failed(), acked: make(chan struct{}, 1), grown: make(chan struct{}, 1), tap: tap{begun: partial{}}}
-	take := w.answer
+	take := func(m *nats.Msg) {
+		if w.fence != nil {
+			w.answerFenced(m)
+		} else {
+			w.answer(m)
+		}
+	}
 	if store.Waits() {
 		b := &backlog{more: make(chan struct{}, 1)}
 		take = b.add
@@ -197,7 +205,9 @@ func (p *Pending) Wait(ctx context.Context) (uint64, error) {
 	err := p.wait(ctx)
 	select {
 	case <-p.failed: // a part of the batch may be lost, whatever happened to its last message
-		err = p.writer.broken()
+		if !p.settled() {
+			err = p.writer.broken()
+		}
 	default:
 	}
 	for _, k := range p.repeats {
@@ -209,6 +219,19 @@ func (p *Pending) Wait(ctx context.Context) (uint64, error) {
 		return 0, fmt.Errorf("store the event: %w", err)
 	}
 	return p.seq, nil
+}
+
+// settled reports whether it is stored for sure, with all before it.
+func (p *Pending) settled() bool {
+	if p.writer.fence == nil {
+		return false
+	}
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // Repeated reports, once Wait has returned nil, whether the last event was stored before.
@@ -237,8 +260,10 @@ func (w *writer) broken() error {
 // begin is called before the messages of a batch; the caller holds order.
 func (w *writer) begin() (*Pending, error) {
 	p := &Pending{writer: w, failed: w.store.Failed(), done: make(chan struct{})}
-	if p.failed != w.failed { // messages that were under way are never answered
-		w.forget()
+	if p.failed != w.failed {
+		if w.fence == nil { // messages that were under way are never answered
+			w.forget()
+		}
 		w.failed = p.failed
 	}
 	select {
@@ -302,7 +327,18 @@ func (w *writer) ahead() error {
 }
 
 func (w *writer) one(m *nats.Msg, f inFlight, p *Pending, last bool) error {
+	if w.fence != nil {
+		return w.sendFenced(m, f, p, last)
+	}
 	w.mu.Lock()
+	w.count(m, f, p, last)
+	w.mu.Unlock()
+	return w.nc.PublishMsg(m)
+}
+
+// count counts a message, and asks for an acknowledgement where one is due. The caller holds
+// the lock.
+func (w *writer) count(m *nats.Msg, f inFlight, p *Pending, last bool) {
 	w.sent.n++
 	w.sent.bytes += uint64(len(m.Data))
 	w.tap.sent(f)
@@ -313,10 +349,8 @@ func (w *writer) one(m *nats.Msg, f inFlight, p *Pending, last bool) error {
 	if last || w.sent.n-known.n >= askEvery || w.sent.bytes-known.bytes >= askEveryBytes {
 		q := question{w.sent, p, last}
 		w.asked = append(w.asked, q)
-		m.Reply = w.inbox + strconv.FormatUint(q.n, 36)
+		m.Reply = w.reply(q.n)
 	}
-	w.mu.Unlock()
-	return w.nc.PublishMsg(m)
 }
 
 var errMute = errors.New("the store does not answer")
@@ -358,6 +392,10 @@ func (w *writer) full() bool {
 func (w *writer) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.fence != nil { // what is under way is stored later
+		w.doubts = true
+		return
+	}
 	w.done, w.asked, w.doubts = w.sent, nil, true
 	w.tap.forget(w.sent.n)
 }
@@ -409,6 +447,9 @@ func (w *writer) stored() uint64 {
 // drain returns when the server has stored or dropped everything that was sent: it handles a
 // message that it cannot store in its turn, too.
 func (w *writer) drain(ctx context.Context, stream string) error {
+	if w.fence != nil {
+		return w.settled(ctx)
+	}
 	m := &nats.Msg{Subject: event.Root + ".nothing", Header: nats.Header{jetstream.ExpectedStreamHeader: {"not " + stream}}}
 	_, err := w.nc.RequestMsgWithContext(ctx, m)
 	if errors.Is(err, nats.ErrNoResponders) {
@@ -467,7 +508,7 @@ func (w *writer) answer(m *nats.Msg) {
 
 // finishOne reports the result of a message; synced is the error if it is not on the disk.
 func (w *writer) finishOne(m *nats.Msg, synced error) {
-	n, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, w.inbox), 36, 64)
+	n, _, err := w.numberIn(m.Subject)
 	if err != nil {
 		return // no acknowledgement was requested
 	}

@@ -1,10 +1,13 @@
 package bustest
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -142,6 +145,49 @@ func (s *System) Remove(key pki.PublicKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.removed[key.SHA256()] = true
+}
+
+// Isolate cuts a running member off from the others, as a broken network does, until Rejoin.
+func (s *System) Isolate(t testing.TB, m *Member) {
+	t.Helper()
+	s.Remove(m.Key.Public())
+	Until(t, m.Name+" is isolated", func() bool { return m.Cluster.Routes() == 0 })
+}
+
+// Rejoin lets an isolated member come back.
+func (s *System) Rejoin(m *Member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.removed, m.Key.Public().SHA256())
+}
+
+// Kill ends a member as kill -9 does: the others hear nothing of it, and its files stay as they
+// are at that moment. Start brings it back, once Rejoin lets it.
+func (m *Member) Kill(t testing.TB) {
+	t.Helper()
+	m.System.Isolate(t, m)
+	left := m.Dir + "-left"
+	if err := os.CopyFS(left, os.DirFS(m.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	m.Stop()
+	if err := errors.Join(os.RemoveAll(m.Dir), os.Rename(left, m.Dir)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Leader waits until the members that run have a leader, so that they can store.
+func (s *System) Leader(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, m := range s.Members {
+		if m.Bus != nil {
+			if err := m.Cluster.Leader(ctx); err != nil {
+				t.Fatal(m.Name, err)
+			}
+		}
+	}
 }
 
 func (s *System) gone() (member.Fingerprints, error) {

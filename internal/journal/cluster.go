@@ -1,0 +1,163 @@
+package journal
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/brinebus/brine/internal/backoff"
+)
+
+// newFence is the fence for a writer of this stream.
+func newFence(s jetstream.Stream, prefix string) *fence {
+	return &fence{
+		prefix: prefix,
+		last: func(ctx context.Context) (uint64, error) {
+			info, err := s.Info(ctx) // which only the leader answers
+			if err != nil {
+				return 0, err
+			}
+			return info.State.LastSeq, nil
+		},
+		read: func(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) { return s.GetMsg(ctx, seq) },
+	}
+}
+
+// Limits of complete.
+const (
+	completeTimes = 60
+	completePause = 25 * time.Millisecond
+)
+
+// complete makes a consumer that has all that is stored. With copies the server puts it at any
+// member with one, also at one that has just come back and lacks the newest messages: then it
+// is made again.
+func (j *source) complete(ctx context.Context, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
+	for n := 0; ; n++ {
+		c, err := j.consumer(ctx, cfg)
+		if err != nil || j.stream.CachedInfo().Config.Replicas <= 1 || n == completeTimes {
+			return c, err
+		}
+		info, err := j.info(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if has(info.Cluster, c.CachedInfo().Cluster) {
+			return c, nil
+		}
+		j.release(&Cursor{consumer: c})
+		if !backoff.Sleep(ctx, completePause) {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// has reports whether the member with the consumer has all of the stream.
+func has(stream, consumer *jetstream.ClusterInfo) bool {
+	if stream == nil || consumer == nil || consumer.Leader == "" || consumer.Leader == stream.Leader {
+		return true
+	}
+	for _, r := range stream.Replicas {
+		if r.Name == consumer.Leader {
+			return r.Current && !r.Offline && r.Lag == 0
+		}
+	}
+	return false
+}
+
+// Times of keepLead.
+const (
+	leadFirst = 2 * time.Second // after the start
+	leadEvery = 10 * time.Second
+)
+
+// keepLead makes this member the leader of its own journal, where it has all of it: then what it
+// stores and reads takes one way less.
+func (j *Journal) keepLead(server string) {
+	pause := time.NewTimer(leadFirst)
+	defer pause.Stop()
+	for {
+		select {
+		case <-pause.C:
+		case <-j.closed:
+			return
+		case <-j.stop:
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), apiTime)
+		_ = j.Lead(ctx, server) // tried again later
+		cancel()
+		pause.Reset(leadEvery)
+	}
+}
+
+// Lead makes the member with this name the leader of the journal's stream, if it has all of it.
+// Writers wait for a moment.
+func (j *Journal) Lead(ctx context.Context, server string) error {
+	info, err := j.stream.Info(ctx)
+	if err != nil || info.Cluster == nil || info.Cluster.Leader == server {
+		return err
+	}
+	for _, r := range info.Cluster.Replicas {
+		if r.Name != server {
+			continue
+		}
+		if !r.Current || r.Offline {
+			return nil
+		}
+		body, err := json.Marshal(map[string]any{"placement": map[string]string{"preferred": server}})
+		if err != nil {
+			return err
+		}
+		_, err = j.js.Conn().RequestWithContext(ctx, jetstream.DefaultAPIPrefix+"STREAM.LEADER.STEPDOWN."+j.name, body)
+		return err
+	}
+	return nil
+}
+
+// Leader returns the name of the member that leads the stream of this journal, "" while there
+// is none or without a cluster.
+func (j *Journal) Leader(ctx context.Context) (string, error) {
+	info, err := j.info(ctx)
+	if err != nil || info.Cluster == nil {
+		return "", err
+	}
+	return info.Cluster.Leader, nil
+}
+
+// Peers returns the journals of the other members of a cluster, for reading: also of those that
+// do not run. own is the name of the journal of this member.
+func Peers(ctx context.Context, nc *nats.Conn, own string, delays Delays) (list []*Mirror, err error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	if delays == nil {
+		delays = sound{}
+	}
+	err = insist(ctx, delays, "list the journals of the members", func(ctx context.Context) error {
+		list = nil
+		names := js.StreamNames(ctx)
+		for name := range names.Name() {
+			of, ok := strings.CutPrefix(name, memberPrefix)
+			if !ok || of == own {
+				continue
+			}
+			s, err := js.Stream(ctx, name)
+			if err != nil {
+				return fmt.Errorf("open the journal of %s: %w", of, err)
+			}
+			list = append(list, newMirror(of, js, s, delays))
+		}
+		return names.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the journals of the members: %w", err)
+	}
+	return list, nil
+}

@@ -1,0 +1,452 @@
+package journal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// startMembers starts three members with a leader.
+func startMembers(t testing.TB) *bustest.System {
+	t.Helper()
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	return s
+}
+
+// openMember opens the journal of a member, with three copies.
+func openMember(t testing.TB, m *bustest.Member, change ...func(*journal.Options)) *journal.Journal {
+	t.Helper()
+	o := journal.Options{Store: m.Store(), Copies: 3, Name: m.Name, Server: m.Name, Names: filepath.Join(m.Dir, "names")}
+	for _, f := range change {
+		f(&o)
+	}
+	ctx, cancel := context.WithTimeout(journal.Starting(t.Context()), 2*time.Minute)
+	defer cancel()
+	j, err := journal.Open(ctx, m.Conn(), o)
+	if err != nil {
+		t.Fatalf("%s: %v", m.Name, err)
+	}
+	t.Cleanup(j.Close)
+	return j
+}
+
+// inTime is a context for what must not hang.
+func inTime(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestEachMemberHasAJournal: each writes its own, all read all of them, also that of a member
+// that does not run, and as one; tables are shared, and the queue is each one's own.
+func TestEachMemberHasAJournal(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	var journals []*journal.Journal
+	for _, m := range s.Members {
+		j := openMember(t, m)
+		for n := range 10 {
+			e := filled(fmt.Sprintf("%s/%d", m.Name, n), m.Name[1:], 20)
+			if seq, err := j.Append(inTime(t), e, fmt.Sprintf("%s/%d", m.Name, n)); err != nil || seq != uint64(n+1) {
+				t.Fatal(m.Name, seq, err)
+			}
+		}
+		if seq, err := j.Append(inTime(t), filled("again", "x", 1), m.Name+"/3"); err != nil || seq != 4 {
+			t.Errorf("a repetition got %d, %v", seq, err)
+		}
+		long := filled("long", "l", 1<<20)
+		if _, err := j.Append(inTime(t), long, m.Name+"/long"); err != nil {
+			t.Fatal(err)
+		}
+		journals = append(journals, j)
+	}
+	tables(t, journals)
+	queues(t, s, journals)
+	s.Members[1].Kill(t)
+	reader := s.Members[2]
+	peers, err := journal.Peers(journal.Starting(inTime(t)), reader.Conn(), reader.Name, reader.Store())
+	if err != nil || len(peers) != 2 {
+		t.Fatal(peers, err)
+	}
+	for _, p := range peers {
+		var got []string
+		err := p.Read(journal.Starting(inTime(t)), journal.Query{}, func(e event.Event) error { got = append(got, e.Tag); return nil })
+		if want := fmt.Sprintf("%s/0", p.Name); err != nil || len(got) != 11 || got[0] != want || got[10] != "long" {
+			t.Errorf("the journal of %s has %v, %v", p.Name, got, err)
+		}
+		texts := 0
+		if err := p.Replay(journal.Starting(inTime(t)), 1, 13, func(journal.Text) error { texts++; return nil }); err != nil || texts != 11 {
+			t.Errorf("%d texts of %s were read again: %v", texts, p.Name, err)
+		}
+	}
+	all := journal.All{Own: journals[2], Mirrors: func() []*journal.Mirror { return peers }, Log: slog.New(slog.DiscardHandler)}
+	count := 0
+	if err := all.Read(journal.Starting(inTime(t)), journal.Query{Subjects: []string{"salt.event.>"}}, func(event.Event) error { count++; return nil }); err != nil || count != 33 {
+		t.Errorf("all journals have %d events, %v", count, err)
+	}
+}
+
+// tables: what one member writes, another one reads at once.
+func tables(t *testing.T, journals []*journal.Journal) {
+	t.Helper()
+	var list []*journal.Table
+	for _, j := range journals {
+		table, err := j.Table(inTime(t), "grains")
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, table)
+	}
+	for n := range 300 {
+		text := fmt.Sprint(n)
+		if err := list[n%3].Put(inTime(t), "web1", []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := list[(n+1)%3].Get(inTime(t), "web1"); err != nil || string(b) != text {
+			t.Fatalf("read %q after %q was written: %v", b, text, err)
+		}
+	}
+	own, err := journals[0].OwnTable(inTime(t), "plans")
+	if err == nil {
+		err = own.Put(inTime(t), "x", []byte("of m1"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := journals[1].OwnTable(inTime(t), "plans")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := other.Get(inTime(t), "x"); err != nil || b != nil {
+		t.Errorf("a table of one member holds for another one %q, %v", b, err)
+	}
+}
+
+func queues(t *testing.T, s *bustest.System, journals []*journal.Journal) {
+	t.Helper()
+	for i, j := range journals {
+		q, err := j.Queue(inTime(t), "AUDIT", s.Members[i].Store())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range 5 {
+			p, err := q.BeginAfter([]byte(fmt.Sprint(i, n)), uint64(n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Wait(inTime(t)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := q.BeginAfter([]byte("x"), 3); err == nil {
+			t.Error("an entry was put after one that is not the last")
+		}
+		entries, err := q.Read(inTime(t), 1, 10, 1<<20)
+		if err != nil || len(entries) != 5 || string(entries[4].Body) != fmt.Sprint(i, 4) {
+			t.Errorf("the queue has %v, %v", entries, err)
+		}
+	}
+}
+
+// load writes from several senders until stop, each event again under the same name until it is
+// stored; the function it returns checks what the journal has.
+type load struct {
+	t       *testing.T
+	stop    atomic.Bool
+	running sync.WaitGroup
+	mu      sync.Mutex
+	acked   map[string]uint64
+	refused int
+	longest time.Duration
+}
+
+const senders = 4
+
+func startLoad(t *testing.T, j *journal.Journal) *load {
+	l := &load{t: t, acked: map[string]uint64{}}
+	for i := range senders {
+		l.running.Go(func() {
+			for n := 0; !l.stop.Load(); n++ {
+				l.one(j, fmt.Sprintf("s%d/%d", i, n))
+			}
+		})
+	}
+	return l
+}
+
+func (l *load) one(j *journal.Journal, name string) {
+	begun := time.Now()
+	for time.Since(begun) < 2*time.Minute {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		seq, err := j.Append(ctx, filled(name, "x", 100), name)
+		cancel()
+		l.mu.Lock()
+		if err == nil {
+			l.acked[name] = seq
+			l.longest = max(l.longest, time.Since(begun))
+			l.mu.Unlock()
+			return
+		}
+		l.refused++
+		l.mu.Unlock()
+		if !errors.Is(err, journal.ErrStore) {
+			l.t.Errorf("%s: %v", name, err)
+		}
+		time.Sleep(20 * time.Millisecond) // as a sender does that was refused
+	}
+	l.t.Errorf("%s was not stored within two minutes", name)
+	l.stop.Store(true)
+}
+
+// grows waits until more is stored.
+func (l *load) grows() {
+	l.t.Helper()
+	count := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.acked)
+	}
+	before := count()
+	bustest.Until(l.t, "more is stored", func() bool { return count() > before+20 })
+}
+
+// check ends the load: everything acknowledged is stored at its sequence, nothing twice, each
+// sender's in order.
+func (l *load) check(j *journal.Journal) {
+	l.t.Helper()
+	l.stop.Store(true)
+	l.running.Wait()
+	seen := map[string]uint64{}
+	next := map[string]int{}
+	for _, e := range readAll(l.t, j, journal.Query{}) {
+		if seen[e.Tag] > 0 {
+			l.t.Errorf("%s is stored at %d and at %d", e.Tag, seen[e.Tag], e.Seq)
+		}
+		seen[e.Tag] = e.Seq
+		sender, number, _ := strings.Cut(e.Tag, "/")
+		if want := fmt.Sprint(next[sender]); number != want {
+			l.t.Errorf("%s/%s is stored where %s was due", sender, number, want)
+		}
+		next[sender]++
+	}
+	lost := 0
+	for name, seq := range l.acked {
+		if seen[name] != seq {
+			lost++
+			if lost < 10 {
+				l.t.Errorf("%s was acknowledged with %d and is at %d", name, seq, seen[name])
+			}
+		}
+	}
+	l.t.Logf("%d acknowledged, %d refused, %d lost, the longest wait was %s", len(l.acked), l.refused, lost, l.longest)
+}
+
+// TestNothingIsLostOverElections: the leader of a journal is another member, which is killed
+// under load, comes back, hands over, and is cut off: the writer loses no event, stores none
+// twice, keeps each sender's order, and waits for nobody forever.
+func TestNothingIsLostOverElections(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	writer := s.Members[0]
+	j := openMember(t, writer, func(o *journal.Options) { o.Server = "" })
+	l := startLoad(t, j)
+	l.grows()
+	leadBy(t, j, "m2")
+	l.grows()
+	s.Members[1].Kill(t)
+	l.grows()
+	s.Rejoin(s.Members[1])
+	s.Members[1].Start(t)
+	s.Linked(t)
+	leadBy(t, j, "m3")
+	l.grows()
+	s.Isolate(t, s.Members[2])
+	l.grows()
+	s.Rejoin(s.Members[2])
+	s.Linked(t)
+	for _, name := range []string{"m1", "m2", "m3", "m1"} {
+		leadBy(t, j, name)
+		l.grows()
+	}
+	l.check(j)
+}
+
+// leadBy makes a member the leader of a journal.
+func leadBy(t *testing.T, j *journal.Journal, name string) {
+	t.Helper()
+	bustest.Until(t, name+" leads", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if err := j.Lead(ctx, name); err != nil {
+			return false
+		}
+		now, err := j.Leader(ctx)
+		return err == nil && now == name
+	})
+}
+
+// TestAMemberThatIsKilledLosesNothing: the writer itself is killed and started on what is left
+// of its files; its journal has all that was acknowledged, and it goes on.
+func TestAMemberThatIsKilledLosesNothing(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	m := s.Members[0]
+	acked := map[string]uint64{}
+	for round := range 3 {
+		j := openMember(t, m)
+		for n := range 200 {
+			name := fmt.Sprintf("s/%d-%d", round, n)
+			seq, err := j.Append(inTime(t), filled(name, "x", 100), name)
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			acked[name] = seq
+		}
+		m.Kill(t)
+		s.Rejoin(m)
+		m.Start(t)
+		s.Linked(t)
+		s.Leader(t)
+	}
+	j := openMember(t, m)
+	list := readAll(t, j, journal.Query{})
+	if len(list) != len(acked) {
+		t.Errorf("%d events are stored, %d were acknowledged", len(list), len(acked))
+	}
+	for _, e := range list {
+		if acked[e.Tag] != e.Seq {
+			t.Errorf("%s is at %d, acknowledged at %d", e.Tag, e.Seq, acked[e.Tag])
+		}
+	}
+	if seq, err := j.Append(inTime(t), filled("again", "x", 1), "s/2-199"); err != nil || seq != acked["s/2-199"] {
+		t.Errorf("a repetition after the kill got %d, %v", seq, err)
+	}
+}
+
+// TestAMemberAloneRefusesToWrite: with both others away it says so within two seconds, of which
+// one is for a busy machine, and it writes again by itself when one is back.
+func TestAMemberAloneRefusesToWrite(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	j := openMember(t, s.Members[0])
+	table, err := j.Table(inTime(t), "grains")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Append(inTime(t), filled("a", "x", 10), "s/1"); err != nil {
+		t.Fatal(err)
+	}
+	s.Isolate(t, s.Members[1])
+	s.Isolate(t, s.Members[2])
+	begun := time.Now()
+	_, err = j.Append(inTime(t), filled("b", "x", 10), "s/2")
+	if took := time.Since(begun); !errors.Is(err, journal.ErrStore) || !strings.Contains(err.Error(), "most members of the cluster are not reached") || took > 2*time.Second {
+		t.Errorf("after %s: %v", took, err)
+	}
+	begun = time.Now()
+	if _, err = j.Append(inTime(t), filled("c", "x", 10), "s/3"); !errors.Is(err, journal.ErrStore) || time.Since(begun) > time.Second {
+		t.Errorf("after %s: %v", time.Since(begun), err)
+	}
+	begun = time.Now()
+	if err := table.Put(inTime(t), "k", nil); !errors.Is(err, journal.ErrStore) || time.Since(begun) > time.Second {
+		t.Errorf("the table, after %s: %v", time.Since(begun), err)
+	}
+	s.Rejoin(s.Members[1])
+	bustest.Until(t, "it writes again", func() bool {
+		for _, name := range []string{"s/2", "s/3"} {
+			if _, err := j.Append(inTime(t), filled(name, "x", 10), name); err != nil {
+				return false
+			}
+		}
+		return true
+	})
+	if list := readAll(t, j, journal.Query{}); len(list) != 3 {
+		t.Errorf("the journal has %v", show(list))
+	}
+}
+
+// TestTheFirstEventAfterOpenIsAnswered: the leader changes right behind the opening, and what
+// was sent to the one before has no answer.
+func TestTheFirstEventAfterOpenIsAnswered(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	m := s.Members[0]
+	stored := uint64(0)
+	for round := range 12 {
+		j := openMember(t, m, func(o *journal.Options) { o.Server = "" })
+		leads := make(chan struct{})
+		go func() {
+			defer close(leads)
+			_ = j.Lead(inTime(t), s.Members[round%3].Name)
+		}()
+		for range 5 {
+			begun := time.Now()
+			seq, err := j.Append(inTime(t), filled("x", "x", 10), "")
+			if stored++; err != nil || seq != stored {
+				t.Fatalf("round %d: %d after %s, want %d: %v", round, seq, time.Since(begun), stored, err)
+			}
+		}
+		<-leads
+		j.Close()
+	}
+}
+
+// TestACopyThatIsCutOffAnswersNothing: a decision must not rest on what a member had before it
+// was cut off, a key that is refused since for example.
+func TestACopyThatIsCutOffAnswersNothing(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	var tables []*journal.Table
+	for _, m := range s.Members {
+		table, err := openMember(t, m).Table(inTime(t), "keys")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tables = append(tables, table)
+	}
+	if err := tables[0].Put(inTime(t), "web1", []byte("accepted")); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range tables {
+		if b, err := table.Get(inTime(t), "web1"); err != nil || string(b) != "accepted" {
+			t.Fatalf("%q, %v", b, err)
+		}
+	}
+	s.Isolate(t, s.Members[2])
+	bustest.Until(t, "the others write", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		return tables[0].Put(ctx, "web1", []byte("refused")) == nil
+	})
+	// Its server may have led the table: it notices within ten seconds that nobody follows it.
+	bustest.Until(t, "the member that is cut off does not answer", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := tables[2].Get(ctx, "web1")
+		return err != nil
+	})
+	s.Rejoin(s.Members[2])
+	s.Linked(t)
+	bustest.Until(t, "it knows of the refusal", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		b, err := tables[2].Get(ctx, "web1")
+		if err == nil && string(b) != "refused" {
+			t.Errorf("it answers %q", b)
+		}
+		return err == nil
+	})
+}

@@ -1,0 +1,388 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// fence makes a writer exact whose stream has copies on several members. Between the writer and
+// the stream there may be an election: messages before it are lost or stored, without an
+// answer, while later ones are stored.
+//
+// Only this writer writes to the stream. So each message says after which sequence it comes, and
+// the server stores it there or refuses it: what is stored is always the beginning of what was
+// sent. What has no answer after a while is sent again with the same sequence, as often as
+// needed: one of the copies is stored, the others are refused. Which messages are stored, the
+// leader's last sequence tells.
+type fence struct {
+	prefix string // of the subjects of the stream, instead of plainPrefix; "" changes none
+	last   func(context.Context) (uint64, error)
+	read   func(context.Context, uint64) (*jetstream.RawStreamMsg, error)
+	doubt  chan struct{} // signals a refusal
+
+	line       sync.Mutex // held while a message gets its number and is sent, or all are sent again
+	generation int        // how often they were; guarded by line and the writer
+	settling   sync.Mutex // held while messages are reported as stored
+
+	// Guarded by the writer.
+	window []*nats.Msg // under way: the first one has the number tap.n+1
+	moved  time.Time   // when one was last stored, or there was none
+	asked  time.Time   // when they were last sent again
+}
+
+// Times of a fence.
+const (
+	guardEvery = 100 * time.Millisecond
+	// lateTime is how long a message may have no answer until it is sent again.
+	lateTime = time.Second
+	// againTime is the shortest pause between two times.
+	againTime = 250 * time.Millisecond
+	// lastTime is how long the leader may take to answer.
+	lastTime = 2 * time.Second
+	// electionTime is how long nothing may be stored until writers get an error: twice what
+	// the members take at most to elect a leader after a kill.
+	electionTime = 22 * time.Second
+)
+
+// plainPrefix begins all subjects of the journal.
+const plainPrefix = "salt."
+
+var errElection = errors.New("the members of the cluster have stored nothing for too long: they have no leader, or it is not reached")
+
+// begin is for the first message: the stream ends with the sequence last.
+func (w *writer) beginFence(f *fence, last uint64) {
+	f.doubt, f.moved = make(chan struct{}, 1), time.Now()
+	w.fence = f
+	w.tap.begin(last)
+	w.patient = newPatient(w.store)
+	w.store = w.patient
+	w.failed = w.store.Failed()
+	go w.guard() // ends with the connection
+}
+
+// fenced gives a message its place; the caller holds the writer and line.
+func (f *fence) fenced(m *nats.Msg, after uint64) *nats.Msg {
+	if m.Header.Get(partHeader) != "" {
+		m.Data = bytes.Clone(m.Data) // the next piece is in the same buffer
+	}
+	if m.Header == nil {
+		m.Header = nats.Header{}
+	}
+	m.Header[jetstream.ExpectedLastSeqHeader] = []string{strconv.FormatUint(after, 10)}
+	if f.prefix != "" {
+		m.Subject = f.prefix + strings.TrimPrefix(m.Subject, plainPrefix)
+	}
+	if len(f.window) == 0 {
+		f.moved = time.Now()
+	}
+	f.window = append(f.window, m)
+	return m
+}
+
+// sendFenced is one for a writer with a fence.
+func (w *writer) sendFenced(m *nats.Msg, in inFlight, p *Pending, last bool) error {
+	w.fence.line.Lock()
+	defer w.fence.line.Unlock()
+	w.mu.Lock()
+	w.count(m, in, p, last)
+	m = w.fence.fenced(m, w.tap.seq+w.sent.n-1-w.tap.n)
+	w.mu.Unlock()
+	return w.nc.PublishMsg(m)
+}
+
+// reply is where the answer for message n goes.
+func (w *writer) reply(n uint64) string {
+	text := w.inbox + strconv.FormatUint(n, 36)
+	if w.fence != nil {
+		text += "-" + strconv.Itoa(w.fence.generation)
+	}
+	return text
+}
+
+// numberIn reads it.
+func (w *writer) numberIn(subject string) (n uint64, generation int, err error) {
+	text, behind, fenced := strings.Cut(strings.TrimPrefix(subject, w.inbox), "-")
+	if fenced {
+		if generation, err = strconv.Atoi(behind); err != nil {
+			return 0, 0, err
+		}
+	}
+	n, err = strconv.ParseUint(text, 36, 64)
+	return n, generation, err
+}
+
+// answerFenced handles an acknowledgement, or a refusal. A refusal says only that the messages
+// under way must be looked at.
+func (w *writer) answerFenced(m *nats.Msg) {
+	n, generation, err := w.numberIn(m.Subject)
+	if err != nil {
+		return
+	}
+	seq, err := acknowledged(m)
+	f := w.fence
+	w.mu.Lock()
+	old := n <= w.tap.n
+	wanted := w.tap.seq + n - w.tap.n
+	current := generation == f.generation
+	w.mu.Unlock()
+	switch {
+	case old:
+	case err == nil && seq == wanted:
+		w.confirm(n, seq)
+	case current:
+		select {
+		case f.doubt <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// confirm reports that the message n, and all before it, are stored: n with the sequence seq.
+func (w *writer) confirm(n, seq uint64) {
+	f := w.fence
+	f.settling.Lock()
+	defer f.settling.Unlock()
+	w.mu.Lock()
+	if n <= w.tap.n {
+		w.mu.Unlock()
+		return
+	}
+	var done []question
+	for len(w.asked) > 0 && w.asked[0].n <= n {
+		done = append(done, w.asked[0])
+		w.asked = w.asked[1:]
+	}
+	gone := n - w.tap.n
+	for _, m := range f.window[:gone] {
+		w.done.n++
+		w.done.bytes += uint64(len(m.Data))
+	}
+	clear(f.window[:gone])
+	f.window, f.moved = f.window[gone:], time.Now()
+	w.mu.Unlock()
+	for _, q := range done {
+		_ = w.tap.stored(&w.mu, q.n, seq-(n-q.n), nil)
+	}
+	_ = w.tap.stored(&w.mu, n, seq, nil)
+	w.patient.moved()
+	signal(w.acked)
+	for _, q := range done {
+		if q.p != nil && q.last {
+			q.p.end(q.n, seq-(n-q.n), false)
+		}
+	}
+	signal(w.grown)
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// guard looks after messages without an answer.
+func (w *writer) guard() {
+	tick := time.NewTicker(guardEvery)
+	defer tick.Stop()
+	for {
+		refused := false
+		select {
+		case <-w.closed:
+			return
+		case <-w.fence.doubt:
+			refused = true
+		case <-tick.C:
+		}
+		waited, due := w.overdue(refused)
+		w.patient.look(waited)
+		if due {
+			w.resend()
+		}
+	}
+}
+
+// overdue returns for how long nothing was stored of what is under way, and whether to send it
+// again.
+func (w *writer) overdue(refused bool) (waited time.Duration, due bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.fence
+	if len(f.window) == 0 {
+		return 0, false
+	}
+	waited = time.Since(f.moved)
+	since := time.Since(f.asked)
+	return waited, refused && since > againTime || waited > lateTime && since > lateTime
+}
+
+// resend finds out what is stored, and sends the rest again.
+func (w *writer) resend() {
+	f := w.fence
+	ctx, cancel := context.WithTimeout(context.Background(), lastTime)
+	defer cancel()
+	f.line.Lock()
+	defer f.line.Unlock()
+	w.mu.Lock()
+	f.asked = time.Now()
+	w.mu.Unlock()
+	last, err := f.last(ctx)
+	if err == nil {
+		err = w.catchUp(ctx, last)
+	}
+	if err != nil {
+		return // there is no leader yet
+	}
+	f.settling.Lock() // nothing is reported while the messages are numbered anew
+	defer f.settling.Unlock()
+	w.mu.Lock()
+	f.generation++
+	f.asked = time.Now()
+	again := make([]*nats.Msg, len(f.window))
+	for i, m := range f.window {
+		c := *m // the connection may still write the one before
+		c.Header = nats.Header{}
+		for key, value := range m.Header {
+			c.Header[key] = value
+		}
+		n := w.tap.n + uint64(i) + 1
+		c.Header[jetstream.ExpectedLastSeqHeader] = []string{strconv.FormatUint(w.tap.seq+uint64(i), 10)}
+		if c.Reply != "" || i == len(f.window)-1 {
+			c.Reply = w.reply(n)
+		}
+		f.window[i], again[i] = &c, &c
+	}
+	w.mu.Unlock()
+	for _, m := range again {
+		if w.nc.PublishMsg(m) != nil {
+			return
+		}
+	}
+}
+
+// catchUp takes what the leader has as stored: the stream ends with the sequence last.
+func (w *writer) catchUp(ctx context.Context, last uint64) error {
+	f := w.fence
+	w.mu.Lock()
+	seq, n := w.tap.seq, w.tap.n
+	if last <= seq || len(f.window) == 0 {
+		w.mu.Unlock()
+		return nil
+	}
+	k := min(last-seq, uint64(len(f.window)))
+	mine := f.window[k-1]
+	w.mu.Unlock()
+	there, err := f.read(ctx, seq+k)
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return err
+	}
+	if err == nil && bytes.Equal(there.Data, mine.Data) {
+		w.confirm(n+k, seq+k)
+		return nil
+	}
+	// Somebody else has written, or this process before it was killed: its last messages were
+	// stored after the stream was opened.
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.tap.n == n {
+		w.tap.seq = last
+	}
+	return nil
+}
+
+// settled returns when everything that was sent is stored.
+func (w *writer) settled(ctx context.Context) error {
+	tick := time.NewTicker(guardEvery / 10)
+	defer tick.Stop()
+	for {
+		w.mu.Lock()
+		left := len(w.fence.window)
+		w.mu.Unlock()
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-w.closed:
+			return nats.ErrConnectionClosed
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// patient is the Store of a writer with a fence: it fails also when nothing is stored for too
+// long.
+type patient struct {
+	Store
+	mu     sync.Mutex
+	cause  error
+	failed chan struct{}
+	logged bool
+}
+
+func newPatient(s Store) *patient {
+	p := &patient{Store: s, failed: make(chan struct{})}
+	p.look(0)
+	return p
+}
+
+// Failed implements Store.
+func (p *patient) Failed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fail(p.Store.Err())
+	return p.failed
+}
+
+// Err implements Store.
+func (p *patient) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cause
+}
+
+// look notes for how long nothing was stored.
+func (p *patient) look(waited time.Duration) {
+	err := p.Store.Err()
+	if err == nil && waited > electionTime {
+		err = fmt.Errorf("%w (%s)", errElection, waited.Round(time.Second))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil && waited > 0 && errors.Is(p.cause, errElection) {
+		err = p.cause
+	}
+	p.fail(err)
+	if late := waited > 2*lateTime; late && !p.logged {
+		p.logged = true
+		p.Store.Late("store messages: the members elect a leader, what is written waits", waited)
+	}
+}
+
+// moved notes that something was stored.
+func (p *patient) moved() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.logged = false
+}
+
+// fail sets the cause; nil ends it. The caller holds the lock.
+func (p *patient) fail(err error) {
+	switch {
+	case err != nil && p.cause == nil:
+		p.cause = err
+		close(p.failed)
+	case err == nil && p.cause != nil:
+		p.cause, p.failed = nil, make(chan struct{})
+	}
+}
