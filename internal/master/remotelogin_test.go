@@ -35,7 +35,7 @@ func TestRemoteLoginIsASetting(t *testing.T) {
 			q := login
 			q.Next = guest.Next()
 			err = guest.Ask(t.Context(), protocol.OpLogin, q, nil)
-			if c.in != (err == nil) || !c.in && (!strings.Contains(err.Error(), "nobody log in from another machine") || rpc.CodeOf(err) != rpc.Denied) {
+			if c.in != (err == nil) || !c.in && (!strings.Contains(err.Error(), "does not allow logins from other machines") || rpc.CodeOf(err) != rpc.Denied) {
 				t.Errorf("over the network: %v", err)
 			}
 			if err := w.user().Ask(t.Context(), protocol.OpLogin, login, nil); err != nil {
