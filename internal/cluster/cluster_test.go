@@ -55,8 +55,8 @@ type member struct {
 	bus *bustest.Member
 }
 
-// heartbeat is the pause between heartbeats in these tests.
-const heartbeat = 50 * time.Millisecond
+// heartbeat is the pause between heartbeats in these tests: a busy machine may be late by a second.
+const heartbeat = 400 * time.Millisecond
 
 func begin(t *testing.T, m *bustest.Member) *member {
 	t.Helper()
@@ -151,8 +151,8 @@ func TestAMemberThatStopsTellsIt(t *testing.T) {
 	began := time.Now()
 	all[0].Exchange.Stop()
 	bustest.Until(t, "m2 knows that m1 stops", func() bool { return len(all[1].Others()) == 0 })
-	if took := time.Since(began); took > 3*heartbeat {
-		t.Logf("it took %s", took)
+	if took := time.Since(began); took >= 5*heartbeat {
+		t.Errorf("it took %s, as long as for one that says nothing", took)
 	}
 	if _, ok := all[1].Where("web1"); ok {
 		t.Error("a minion of a member that has stopped is there")

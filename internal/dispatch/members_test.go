@@ -82,7 +82,7 @@ func startNode(t *testing.T, m *bustest.Member, number int) *node {
 	var ctx context.Context
 	ctx, n.stop = context.WithCancel(context.Background())
 	elsewhere := &fleet.Elsewhere{Log: m.Log}
-	n.exchange = cluster.New(cluster.Options{Name: m.Name, Conn: m.Conn(), Minions: elsewhere, Heartbeat: 100 * time.Millisecond, Log: m.Log})
+	n.exchange = cluster.New(cluster.Options{Name: m.Name, Conn: m.Conn(), Minions: elsewhere, Heartbeat: 400 * time.Millisecond, Log: m.Log})
 	if n.fleet, err = fleet.Open(ctx, fleet.Options{Journal: j, Keys: anyKeys{}, Events: anyKeys{}, Log: m.Log, Members: n.exchange}); err != nil {
 		t.Fatal(err)
 	}
