@@ -201,7 +201,7 @@ func TestRemoteAttacks(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc, self, complaints := guest(t, key, bus.NewNonce())
-	login := fmt.Sprintf(`i{"eauth":"sharedsecret","username":"ada","password":"secret word","next":%q}`, bus.NewNonce())
+	login := fmt.Sprintf(`{"eauth":"sharedsecret","username":"ada","password":"secret word","next":%q}`, bus.NewNonce())
 	m, err := nc.Request(bus.RequestSubject(bus.RoleGuest, self.Key, "login"), []byte(login), time.Minute)
 	if err != nil || !strings.Contains(string(m.Data), `"ada"`) {
 		t.Fatalf("the login: %v, %s", err, m.Data)
@@ -213,7 +213,7 @@ func TestRemoteAttacks(t *testing.T) {
 	}
 	for _, s := range subjects {
 		for c, output := range map[*nats.Conn]chan error{nc: complaints, again: other} {
-			if err := c.PublishRequest(s, c.NewRespInbox(), []byte(`i{}`)); err != nil {
+			if err := c.PublishRequest(s, c.NewRespInbox(), []byte(`{}`)); err != nil {
 				t.Fatal(err)
 			}
 			if err := deadline.Receive(t, output, "output"); !errors.Is(err, nats.ErrPermissionViolation) {
@@ -241,7 +241,7 @@ func TestRemoteGuesses(t *testing.T) {
 		}
 		dialer := nats.Dialer(&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}})
 		nc, self, _ := guest(t, key, bus.NewNonce(), dialer)
-		q := fmt.Sprintf(`i{"token":%q,"next":%q}`, strings.Repeat("ab", 32), bus.NewNonce())
+		q := fmt.Sprintf(`{"token":%q,"next":%q}`, strings.Repeat("ab", 32), bus.NewNonce())
 		ended := make(chan bool, n)
 		for range n {
 			go func() {

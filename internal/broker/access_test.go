@@ -282,7 +282,7 @@ func TestCovers(t *testing.T) {
 		}
 	}
 	uid := strconv.Itoa(os.Geteuid())
-	if fmt.Sprint(bus.Table.Allowed(bus.Identity{Role: bus.RoleUser, Name: uid}, bus.Publish)) != "[salt.user."+uid+".credit]" {
+	if fmt.Sprint(bus.Table.Allowed(bus.Identity{Role: bus.RoleUser, Name: uid}, bus.Publish)) != "[salt.user."+uid+".ack.*.* salt.user."+uid+".credit]" {
 		t.Error("the user's rules are not what this test believes")
 	}
 }

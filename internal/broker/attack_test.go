@@ -377,11 +377,13 @@ func TestAnswersGoToThePrincipalOnly(t *testing.T) {
 		own, own + ".", own + ".1.2", own + ".*", own + ".>", "_INBOX.*." + c.Self.Nonce + ".1", "_INBOX.>",
 	}
 	for _, reply := range elsewhere {
-		if err := c.PublishRequest("salt.minion.web1.req.echo", reply, []byte("i1")); err != nil {
+		if err := c.PublishRequest("salt.minion.web1.req.echo", reply, []byte("1")); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.PublishRequest("salt.minion.web1.credit", "", []byte(reply+" 1000000")); err != nil {
-			t.Fatal(err)
+		for subject, body := range map[string]string{"salt.minion.web1.req.echo": "i1", "salt.minion.web1.credit": reply + " 1000000", "salt.minion.web1.ack.1.1000000": ""} { // also with protocol 1
+			if err := c.PublishRequest(subject, reply, []byte(body)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	ask(t, rpc.NewConn(c.Conn, c.Self)) // the right way, and behind all of the others
@@ -425,7 +427,7 @@ func TestHeadersOfAPeerHaveNoEffect(t *testing.T) {
 	c := b.As(t, bus.RoleMinion, "web1")
 	for range 3 {
 		m := nats.NewMsg("salt.minion.web1.fire")
-		m.Data, m.Reply = []byte("i1"), c.NewInbox()
+		m.Data, m.Reply = []byte("1"), c.NewInbox()
 		for name, value := range map[string]string{
 			"Nats-Msg-Id": "same", "Nats-Rollup": "all", "Nats-Expected-Last-Sequence": "99", "Nats-Expected-Stream": "OTHER", "Nats-TTL": "1s",
 			"Nats-Request-Info": `{"acc":"SYS","id":"victim"}`, "From": "victim", "Nats-Service-Error": "x",
@@ -552,7 +554,11 @@ func TestUnfinishedRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	begin := func(c *bustest.Client, n int) {
-		if err := c.PublishRequest("salt.minion.web1.req.echo", c.Self.Inbox()+".half"+strconv.Itoa(n), []byte("p[")); err != nil {
+		m := &nats.Msg{Subject: "salt.minion.web1.req.echo", Reply: c.Self.Inbox() + ".half" + strconv.Itoa(n), Data: []byte("["), Header: nats.Header{"Salt-Part": {"more"}}}
+		if n%2 == 1 { // with protocol 1
+			m.Data, m.Header = []byte("p["), nil
+		}
+		if err := c.PublishMsg(m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -565,10 +571,10 @@ func TestUnfinishedRequests(t *testing.T) {
 	}
 	ask(t, rpc.NewConn(c.Conn, c.Self)) // a whole one is served all the same
 	drain(t, c.Conn, answers)
-	if err := c.PublishRequest("salt.minion.web1.req.echo", c.Self.Inbox()+".half0", []byte("i1]")); err != nil {
+	if err := c.PublishRequest("salt.minion.web1.req.echo", c.Self.Inbox()+".half0", []byte("1]")); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := answers.NextMsg(limit); err != nil || !strings.HasSuffix(m.Subject, ".half0") || string(m.Data) != "i1" {
+	if m, err := answers.NextMsg(limit); err != nil || !strings.HasSuffix(m.Subject, ".half0") || string(m.Data) != "1" {
 		t.Errorf("the first, completed: %v, %v", m, err)
 	}
 }
@@ -586,8 +592,12 @@ func TestUnacceptedKeysHoldNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for body, want := range map[string]string{"p{": `"usage"`, "i" + strings.Repeat("x", 100<<10): `"usage"`, "i{}": `"ok"`} {
-		if err := c.PublishRequest(bus.AskSubject(c.Self.Key), c.Self.Inbox()+".1", []byte(body)); err != nil {
+	for body, want := range map[string]string{"{": `"usage"`, "p{": `"usage"`, strings.Repeat("x", 100<<10): `"usage"`, "i{}": `"ok"`, "{}": `"ok"`} {
+		m := &nats.Msg{Subject: bus.AskSubject(c.Self.Key), Reply: c.Self.Inbox() + ".1", Data: []byte(body)}
+		if body == "{" {
+			m.Header = nats.Header{"Salt-Part": {"more"}}
+		}
+		if err := c.PublishMsg(m); err != nil {
 			t.Fatal(err)
 		}
 		if m, err := answers.NextMsg(limit); err != nil || !strings.Contains(string(m.Data), want) {

@@ -137,8 +137,8 @@ func CheckNonce(s string) error {
 // The subjects that the daemon subscribes to for its clients.
 var (
 	RequestSubjects = []string{"salt.user.*.req.*", "salt.minion.*.req.*", "salt.minion.*.ret.*", "salt.minion.*.fire", "salt.client.*.req.*", "salt.key.*.req.*", "salt.guest.*.req.*", "salt.remote.*.req.*"}
-	WindowSubjects  = []string{"salt.user.*.credit", "salt.minion.*.credit", "salt.remote.*.credit"}
-	AckSubjects     = []string{"salt.client.*.ack.*.*"}
+	WindowSubjects  = []string{"salt.user.*.credit", "salt.minion.*.credit", "salt.remote.*.credit"} // of protocol 1
+	AckSubjects     = []string{"salt.*.*.ack.*.*"}                                                   // see AckSubject
 )
 
 // The subjects of one minion.
@@ -168,8 +168,8 @@ const (
 	opReturn = opRet + "." // and the jid
 )
 
-// WindowSubject is where the client reports how much of an answer it has read, so that the
-// daemon may send more.
+// WindowSubject is where the client reports with protocol 1 how much of an answer it has read,
+// so that the daemon may send more.
 func WindowSubject(role Role, name string) string { return requestRoot(role, name) + ".credit" }
 
 func requestRoot(role Role, name string) string {
@@ -192,9 +192,24 @@ func (r Role) Kind() string {
 	return "user"
 }
 
-// AckSubject is where a client reports how much it has read of the answer with this number.
-func AckSubject(name, answer string, sent int64) string {
-	return requestRoot(RoleClient, name) + ".ack." + answer + "." + strconv.FormatInt(sent, 10)
+// AckSubject is the reply subject of a message of an answer: there its receiver reports that it
+// has read the first sent bytes of the answer with this number, so that the daemon may send more.
+func AckSubject(role Role, name string, answer uint64, sent int64) string {
+	b := make([]byte, 0, 80)
+	b = append(append(append(append(b, "salt."...), role.Kind()...), '.'), event.Escape(name)...)
+	b = strconv.AppendUint(append(b, ".ack."...), answer, 36)
+	return string(strconv.AppendInt(append(b, '.'), sent, 10))
+}
+
+// Confirmed parses the part of an AckSubject after the name.
+func Confirmed(rest string) (answer uint64, sent int64, ok bool) {
+	words := strings.Split(rest, ".")
+	if len(words) != 3 {
+		return 0, 0, false
+	}
+	answer, err1 := strconv.ParseUint(words[1], 36, 64)
+	sent, err2 := strconv.ParseInt(words[2], 10, 64)
+	return answer, sent, err1 == nil && err2 == nil
 }
 
 // AskSubject is for the question whether a key is accepted.

@@ -147,7 +147,7 @@ func (x *Exchange) receive(m *nats.Msg) {
 		return
 	}
 	if kind == kindPresence {
-		x.hear(from, m.Data)
+		x.hear(from, m)
 		return
 	}
 	body, done, err := x.assemble(m)
@@ -189,7 +189,7 @@ func (x *Exchange) assemble(m *nats.Msg) (body []byte, done bool, err error) {
 	if a == nil {
 		a = &rpc.Assembler{Limit: maxBody}
 	}
-	body, done, err = a.Add(m.Data)
+	body, done, err = a.Add(m)
 	switch {
 	case done:
 		delete(x.partial, m.Reply)
@@ -271,9 +271,8 @@ func (x *Exchange) Ask(ctx context.Context, to, kind string, body, answer any) e
 
 // request sends the pieces of a request, and waits for the answer.
 func (x *Exchange) request(ctx context.Context, subject string, body []byte) ([]byte, error) {
-	parts := rpc.Parts(body)
-	if len(parts) == 1 {
-		m, err := x.opts.Conn.RequestWithContext(ctx, subject, parts[0])
+	if len(body) <= rpc.MaxPart {
+		m, err := x.opts.Conn.RequestWithContext(ctx, subject, body)
 		if err != nil {
 			return nil, err
 		}
@@ -285,10 +284,8 @@ func (x *Exchange) request(ctx context.Context, subject string, body []byte) ([]
 		return nil, err
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is gone
-	for _, part := range parts {
-		if err := x.opts.Conn.PublishRequest(subject, inbox, part); err != nil {
-			return nil, err
-		}
+	if err := rpc.PublishRequest(x.opts.Conn, subject, inbox, body); err != nil {
+		return nil, err
 	}
 	m, err := sub.NextMsgWithContext(ctx)
 	if err != nil {

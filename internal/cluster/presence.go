@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
@@ -121,10 +123,8 @@ func (x *Exchange) say(to string, p presence) {
 	if err != nil {
 		return // texts and numbers can always be marshalled
 	}
-	for _, part := range rpc.Parts(b) {
-		if err := x.opts.Conn.Publish(x.subject(to), part); err != nil && x.ctx.Err() == nil {
-			x.throttle.Log(x.opts.Log, slog.LevelWarn, "say", 1, "the other members do not hear of this one", "err", err)
-		}
+	if err := rpc.Publish(x.opts.Conn, x.subject(to), b, false); err != nil && x.ctx.Err() == nil {
+		x.throttle.Log(x.opts.Log, slog.LevelWarn, "say", 1, "the other members do not hear of this one", "err", err)
 	}
 }
 
@@ -191,14 +191,14 @@ func (x *Exchange) leave(member string, id salt.MinionID) {
 }
 
 // hear takes what a member says about itself.
-func (x *Exchange) hear(from string, data []byte) {
+func (x *Exchange) hear(from string, m *nats.Msg) {
 	x.turn.Lock()
 	defer x.turn.Unlock()
 	p := x.peer(from)
 	if p == nil {
 		return
 	}
-	body, done, err := p.parts.Add(data) // only used under turn
+	body, done, err := p.parts.Add(m) // only used under turn
 	if !done {
 		return
 	}

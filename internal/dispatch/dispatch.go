@@ -13,14 +13,18 @@ import (
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Fleet reports which minions are connected, and if not, when they last were.
+// Fleet knows the connected minions.
 type Fleet interface {
+	// Connected reports whether a minion is connected, and if not, when it last was.
 	Connected(id salt.MinionID) (connected bool, lastSeen time.Time)
 	// Here reports whether id is connected to this master itself.
 	Here(id salt.MinionID) bool
+	// Framed reports whether a minion speaks protocol 1.
+	Framed(id salt.MinionID) bool
 }
 
 // Keys reports whose keys are accepted.
@@ -50,11 +54,6 @@ type Audit interface {
 	NoteReturn(id salt.MinionID, jid salt.JID, reason string) bool
 }
 
-// Conn sends messages to minions.
-type Conn interface {
-	Publish(subject string, message []byte) error
-}
-
 // Options are what a Dispatcher needs from its master.
 type Options struct {
 	Journal   *journal.Journal
@@ -62,7 +61,7 @@ type Options struct {
 	Keys      Keys
 	Events    Events
 	Audit     Audit
-	Conn      Conn
+	Conn      rpc.Publisher
 	Key       job.Signer
 	Known     func(salt.Function) bool // reports whether minions of this version have a function
 	Retention time.Duration            // how long the journal keeps a job; 0 is forever

@@ -150,12 +150,9 @@ func (d relay) runFor(_ context.Context, owner string, body []byte) (any, error)
 		return nil, err
 	}
 	d.Log.Info("job of another member", "jid", e.JID, "fun", functionList(e.Commands), "user", e.User, "member", owner, "minions", len(there))
-	parts := rpc.Parts(sealed)
 	for _, id := range there {
-		for _, part := range parts {
-			if err := d.Conn.Publish(bus.JobSubject(id), part); err != nil {
-				return nil, fmt.Errorf("job not sent: %w", err)
-			}
+		if err := rpc.Publish(d.Conn, bus.JobSubject(id), sealed, d.Fleet.Framed(id)); err != nil {
+			return nil, fmt.Errorf("job not sent: %w", err)
 		}
 	}
 	return not, nil

@@ -172,7 +172,7 @@ func (n *node) arrive(t *testing.T, id string) *minion {
 			if err != nil {
 				return
 			}
-			b, done, err := pieces.Add(msg.Data)
+			b, done, err := pieces.Add(msg)
 			if !done || err != nil {
 				continue
 			}

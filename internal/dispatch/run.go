@@ -30,7 +30,7 @@ type Run struct {
 	watchers map[*watcher]bool
 	settled  bool
 
-	sealed [][]byte // the envelope in pieces; used by send
+	sealed []byte // the envelope; used by send
 	fresh  time.Time
 }
 
@@ -366,17 +366,14 @@ func (r *Run) send(ids []salt.MinionID) {
 	if len(there) == 0 {
 		return
 	}
-	parts, err := r.seal()
+	sealed, err := r.seal()
 	if err != nil {
 		r.d.Log.Error("job not sent", "jid", r.plan.Start.JID, "err", err)
 		return // those that did not get it are given up as silent
 	}
 	for _, id := range there {
-		subject := bus.JobSubject(id)
-		for _, part := range parts {
-			if err := r.d.Conn.Publish(subject, part); err != nil {
-				r.d.Log.Error("job not sent", "jid", r.plan.Start.JID, "minion", id, "err", err)
-			}
+		if err := rpc.Publish(r.d.Conn, bus.JobSubject(id), sealed, r.d.Fleet.Framed(id)); err != nil {
+			r.d.Log.Error("job not sent", "jid", r.plan.Start.JID, "minion", id, "err", err)
 		}
 	}
 }
@@ -392,7 +389,7 @@ func (r *Run) away(id salt.MinionID, text string) {
 
 // seal signs the envelope, again when it is no longer fresh: a minion has the whole time of
 // expiry to begin the job, but not longer than the job may wait.
-func (r *Run) seal() ([][]byte, error) {
+func (r *Run) seal() ([]byte, error) {
 	now := r.d.Now()
 	if r.sealed != nil && now.Before(r.fresh) {
 		return r.sealed, nil
@@ -403,6 +400,6 @@ func (r *Run) seal() ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.sealed, r.fresh = rpc.Parts(sealed), now.Add(expiry/2)
+	r.sealed, r.fresh = sealed, now.Add(expiry/2)
 	return r.sealed, nil
 }

@@ -88,12 +88,11 @@ func (l *listener) sendRest(ctx context.Context, text []byte) error {
 }
 
 func (l *listener) sendParts(ctx context.Context, text []byte) error {
-	buf := make([]byte, rpc.HeadBytes, rpc.HeadBytes+rpc.MaxPart)
 	for {
 		rest := text[l.half.sent:]
 		part := rest[:min(len(rest), rpc.MaxPart)]
 		more := len(part) < len(rest)
-		if err := l.req.SendPart(ctx, append(buf, part...), more); err != nil {
+		if err := l.req.SendPart(ctx, part, more); err != nil {
 			return err
 		}
 		if l.half.sent += len(part); !more {

@@ -107,7 +107,7 @@ type listener struct {
 }
 
 func (r *Bus) listener(req *rpc.Request, who eventacl.Principal) (*listener, error) {
-	l := &listener{events: r, req: req, who: who, started: time.Now(), marked: time.Now(), buf: make([]byte, rpc.HeadBytes)}
+	l := &listener{events: r, req: req, who: who, started: time.Now(), marked: time.Now()}
 	if err := req.Decode(&l.q); err != nil {
 		return nil, err
 	}
@@ -566,15 +566,15 @@ func (l *listener) sendLong(ctx context.Context, text []byte, of line) error {
 }
 
 func (l *listener) flush(ctx context.Context) error {
-	if len(l.buf) == rpc.HeadBytes {
+	if len(l.buf) == 0 {
 		return nil
 	}
 	if err := l.others.hold(ctx); err != nil {
 		return err
 	}
 	defer l.others.letGo()
-	err := l.req.SendBody(ctx, l.buf)
-	l.buf = l.buf[:rpc.HeadBytes]
+	err := l.req.SendRaw(ctx, l.buf)
+	l.buf = l.buf[:0]
 	return err
 }
 

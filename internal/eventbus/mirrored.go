@@ -179,7 +179,7 @@ func (l *listener) known(list []*journal.Mirror) error {
 
 func (m *mirrored) part(of *journal.Mirror, number int) (*part, error) {
 	l := m.of
-	own := &listener{events: l.events, req: l.req, who: l.who, q: l.q, audit: l.audit, buf: make([]byte, rpc.HeadBytes)}
+	own := &listener{events: l.events, req: l.req, who: l.who, q: l.q, audit: l.audit}
 	var err error
 	if own.match, err = event.NewMatcher(l.q.Match, l.q.Tags); err == nil {
 		own.senders, err = event.NewMatcher(event.Fnmatch, l.q.Senders)
@@ -374,8 +374,8 @@ func (m *mirrored) give(ctx context.Context, p *part, e journal.Text) error {
 		p.l.half = &half{seq: e.Seq}
 		return p.l.sendParts(ctx, append(event.AppendMirrored(make([]byte, 0, len(e.Body)+mirroredBytes), e.Body, p.mirror.Name, e.Seq), '\n'))
 	}
-	p.l.buf = append(event.AppendMirrored(p.l.buf[:rpc.HeadBytes], e.Body, p.mirror.Name, e.Seq), '\n')
-	return p.l.req.SendBody(ctx, p.l.buf)
+	p.l.buf = append(event.AppendMirrored(p.l.buf[:0], e.Body, p.mirror.Name, e.Seq), '\n')
+	return p.l.req.SendRaw(ctx, p.l.buf)
 }
 
 // progress tells the caller how far the part is.

@@ -6,13 +6,12 @@ import (
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/rpc"
 )
 
 // TestTextsOfAMirrorAreLookedAt: what is not an event on one line is skipped before it is asked
 // whether the listener wants it, and its reader goes on behind it.
 func TestTextsOfAMirrorAreLookedAt(t *testing.T) {
-	l := &listener{q: protocol.Listen{}, buf: make([]byte, rpc.HeadBytes)}
+	l := &listener{q: protocol.Listen{}}
 	var err error
 	if l.match, err = event.NewMatcher(event.Fnmatch, []string{"nobody/hears"}); err != nil {
 		t.Fatal(err)

@@ -62,7 +62,7 @@ func (a *Arrivals) Hello(ctx context.Context, r *rpc.Request) error {
 		return fmt.Errorf("store the facts of %s: %w", id, err)
 	}
 	a.CutOlder(id, r.Inbox())
-	a.Fleet.Join(id, r.Inbox())
+	a.Fleet.Join(id, r.Inbox(), r.Framed())
 	a.Fleet.tellMembers(id, i.Key)
 	if _, alive := a.Connections.Owner(r.Inbox()); !alive {
 		a.Gone(i) // it disconnected meanwhile

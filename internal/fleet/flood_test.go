@@ -27,10 +27,10 @@ func TestReconnectsAreRateLimited(t *testing.T) {
 	const times = 1000
 	i := bus.Identity{Role: bus.RoleMinion, Name: "web1", Nonce: "n"}
 	for range times {
-		a.Fleet.Join("web1", i.Inbox())
+		a.Fleet.Join("web1", i.Inbox(), false)
 		a.Gone(i)
 	}
-	a.Fleet.Join("db1", "another")
+	a.Fleet.Join("db1", "another", false)
 	if n := strings.Count(said.String(), "minion disconnected"); n != maxLines {
 		t.Errorf("%d lines that a minion has gone, want %d", n, maxLines)
 	}

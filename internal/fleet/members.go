@@ -96,7 +96,7 @@ func placeAt(member string) string { return "member " + member }
 // Came implements cluster.Minions. The grains that a minion itself has told here count more than
 // what another member says.
 func (e *Elsewhere) Came(member string, m cluster.Minion) {
-	e.Fleet.Join(m.ID, placeAt(member))
+	e.Fleet.Join(m.ID, placeAt(member), false)
 	if m.Grains != "" && m.Grains != e.Fleet.grains.sum(m.ID) && !e.Fleet.Here(m.ID) {
 		e.mu.Lock()
 		e.due[m.ID] = due{member, m.Grains}

@@ -23,6 +23,7 @@ type Presence struct {
 	table  *journal.Table
 	mu     sync.Mutex
 	ready  map[salt.MinionID]map[string]bool // the inboxes of its connections, and other members that it is connected to
+	framed map[salt.MinionID]string          // the inbox of its connection, if that speaks protocol 1
 	seen   map[salt.MinionID]time.Time       // when a minion's last connection ended
 	joined map[salt.MinionID]bool            // joined since the last call of changes, if that is used
 	left   map[salt.MinionID]bool
@@ -31,15 +32,22 @@ type Presence struct {
 
 func newPresence() *Presence {
 	return &Presence{
-		ready: map[salt.MinionID]map[string]bool{}, seen: map[salt.MinionID]time.Time{},
+		ready: map[salt.MinionID]map[string]bool{}, framed: map[salt.MinionID]string{}, seen: map[salt.MinionID]time.Time{},
 		joined: map[salt.MinionID]bool{}, left: map[salt.MinionID]bool{},
 	}
 }
 
-// Join records that the connection with this inbox accepts jobs for id.
-func (p *Presence) Join(id salt.MinionID, inbox string) {
+// Join records that the connection with this inbox accepts jobs for id. framed means that it
+// speaks protocol 1.
+func (p *Presence) Join(id salt.MinionID, inbox string, framed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	switch {
+	case framed:
+		p.framed[id] = inbox
+	case strings.HasPrefix(inbox, inboxRoot):
+		delete(p.framed, id)
+	}
 	if p.ready[id] == nil {
 		p.ready[id] = map[string]bool{}
 		p.joined[id], p.news = true, true
@@ -55,6 +63,9 @@ func (p *Presence) Leave(id salt.MinionID, inbox string, now time.Time) bool {
 		return false
 	}
 	delete(p.ready[id], inbox)
+	if p.framed[id] == inbox {
+		delete(p.framed, id)
+	}
 	if len(p.ready[id]) > 0 {
 		return false
 	}
@@ -84,6 +95,13 @@ func (p *Presence) Here(id salt.MinionID) bool {
 		}
 	}
 	return false
+}
+
+// Framed reports whether jobs are sent to id as protocol 1 has them.
+func (p *Presence) Framed(id salt.MinionID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.framed[id] != ""
 }
 
 // Count returns how many minions are connected.

@@ -39,8 +39,8 @@ func TestLastSeenOverAKill(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.Join("web1", "a")
-	p.Join("web2", "b")
+	p.Join("web1", "a", false)
+	p.Join("web2", "b", false)
 	keep(1)
 	keep(2)
 	p.Leave("web2", "b", at(2).Add(time.Second))

@@ -54,8 +54,10 @@ func underAttack(t *testing.T) *attacked {
 	return a
 }
 
-// send publishes the pieces of a request as evil does and returns the first word of
-// the answer.
+const refusedWord = "refused: "
+
+// send publishes the pieces of a request as evil does and returns the first message of the
+// answer: with refusedWord before it if that is an error.
 func (a *attacked) send(subject string, pieces ...string) string {
 	a.t.Helper()
 	reply := a.evil.NC.NewInbox()
@@ -64,14 +66,21 @@ func (a *attacked) send(subject string, pieces ...string) string {
 		a.t.Fatal(err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	for _, p := range pieces {
-		if err := a.evil.NC.PublishRequest(subject, reply, []byte(p)); err != nil {
+	for i, p := range pieces {
+		m := &nats.Msg{Subject: subject, Reply: reply, Data: []byte(p)}
+		if i < len(pieces)-1 {
+			m.Header = nats.Header{"Salt-Part": {"more"}}
+		}
+		if err := a.evil.NC.PublishMsg(m); err != nil {
 			a.t.Fatal(err)
 		}
 	}
 	m, err := sub.NextMsg(30 * time.Second)
 	if err != nil {
 		a.t.Fatalf("no answer on %s: %v", subject, err)
+	}
+	if m.Header.Get("Nats-Service-Error") != "" {
+		return refusedWord + string(m.Data)
 	}
 	return string(m.Data)
 }
@@ -95,19 +104,19 @@ const pingAll = `{"tgt":"*","tgt_type":"glob","commands":[{"fun":"test.ping","ar
 
 func TestForgedRequests(t *testing.T) {
 	a := underAttack(t)
-	plain := fmt.Sprintf("i"+pingAll, "")
+	plain := fmt.Sprintf(pingAll, "")
 	for name, c := range map[string]struct{ subject, body, want string }{
 		"as itself":           {"salt.minion.evil.req.publish", plain, `"denied"`},
-		"an id":               {"salt.minion.evil.req.publish", fmt.Sprintf("i"+pingAll, `,"id":"web1","from":"web1","user":"root","minion":"web1"`), `"denied"`},
-		"a signed job's user": {"salt.minion.evil.req.publish", fmt.Sprintf("i"+pingAll, `,"User":"root","From":"web1","JID":"20200101000000000000"`), `"denied"`},
-		"in batches":          {"salt.minion.evil.req.publish", fmt.Sprintf("i"+pingAll, `,"batch":{"size":"1"}`), `"usage"`},
-		"for later":           {"salt.minion.evil.req.publish", fmt.Sprintf("i"+pingAll, `,"queue":3600`), `"usage"`},
-		"returner's settings": {"salt.minion.evil.req.publish", fmt.Sprintf("i"+pingAll, `,"ret":"file","ret_kwargs":{"path":"/etc/cron.d/x"}`), `"usage"`},
-		"a runner":            {"salt.minion.evil.req.run", `i{"command":{"fun":"test.arg"},"id":"web1"}`, `"denied"`},
-		"a wheel function":    {"salt.minion.evil.req.run", `i{"command":{"fun":"key.accept"},"wheel":true}`, `"denied"`},
-		"the mine of another": {"salt.minion.evil.req.mine_get", `i{"tgt":"x:*","tgt_type":"pillar","names":["a"],"id":"web1"}`, `"denied"`},
+		"an id":               {"salt.minion.evil.req.publish", fmt.Sprintf(pingAll, `,"id":"web1","from":"web1","user":"root","minion":"web1"`), `"denied"`},
+		"a signed job's user": {"salt.minion.evil.req.publish", fmt.Sprintf(pingAll, `,"User":"root","From":"web1","JID":"20200101000000000000"`), `"denied"`},
+		"in batches":          {"salt.minion.evil.req.publish", fmt.Sprintf(pingAll, `,"batch":{"size":"1"}`), `"usage"`},
+		"for later":           {"salt.minion.evil.req.publish", fmt.Sprintf(pingAll, `,"queue":3600`), `"usage"`},
+		"returner's settings": {"salt.minion.evil.req.publish", fmt.Sprintf(pingAll, `,"ret":"file","ret_kwargs":{"path":"/etc/cron.d/x"}`), `"usage"`},
+		"a runner":            {"salt.minion.evil.req.run", `{"command":{"fun":"test.arg"},"id":"web1"}`, `"denied"`},
+		"a wheel function":    {"salt.minion.evil.req.run", `{"command":{"fun":"key.accept"},"wheel":true}`, `"denied"`},
+		"the mine of another": {"salt.minion.evil.req.mine_get", `{"tgt":"x:*","tgt_type":"pillar","names":["a"],"id":"web1"}`, `"denied"`},
 	} {
-		if got := a.send(c.subject, c.body); !strings.HasPrefix(got, "x") || !strings.Contains(got, c.want) {
+		if got := a.send(c.subject, c.body); !strings.HasPrefix(got, refusedWord) || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %.200s, want %s", name, got, c.want)
 		}
 	}
@@ -138,9 +147,9 @@ func TestSubjectsOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body := []byte(fmt.Sprintf("i"+pingAll, ""))
+	body := []byte(fmt.Sprintf(pingAll, ""))
 	for _, subject := range []string{
-		"salt.minion.web1.req.publish", "salt.minion.web1.fire", "salt.minion.web1.ret.20200101000000000000", "salt.minion.web1.credit",
+		"salt.minion.web1.req.publish", "salt.minion.web1.fire", "salt.minion.web1.ret.20200101000000000000", "salt.minion.web1.credit", "salt.minion.web1.ack.1.5",
 		"salt.minion.evil.req.listen", "salt.minion.evil.req.place", "salt.minion.evil.req.login", "salt.minion.evil.req.nosuch", // of users, and of nobody
 		"salt.minion.web1.job", "salt.minion.web1.ctl", "salt.minion.evil.job", "salt.user.0.req.publish", "salt.user.0.req.run", "salt.event.salt.job",
 		"$JS.API.STREAM.NAMES", "$KV.mine.web1", "$SYS.REQ.SERVER.PING", theirs, "salt.minion.*.req.publish", "salt.minion.>",
@@ -203,21 +212,21 @@ func TestReplayedRequestsAndResultsOfOthers(t *testing.T) {
 		t.Fatalf("web1 publishes: %v, %v", got, err)
 	}
 	before := a.jobs()
-	if got := a.send("salt.minion.evil.req.publish", fmt.Sprintf("i"+pingAll, "")); !strings.Contains(got, `"denied"`) {
+	if got := a.send("salt.minion.evil.req.publish", fmt.Sprintf(pingAll, "")); !strings.Contains(got, `"denied"`) {
 		t.Errorf("the request of web1, sent by evil: %s", got)
 	}
 	nc := a.evil.NC
 	for _, reply := range []string{a.web1.NC.NewInbox(), "salt.minion.db1.job", "salt.user.0.req.run", "_INBOX.*.>", "$JS.API.STREAM.DELETE.events", ""} {
-		if err := nc.PublishMsg(&nats.Msg{Subject: "salt.minion.evil.req.publish", Reply: reply, Data: []byte(fmt.Sprintf("i"+pingAll, ""))}); err != nil && reply != "_INBOX.*.>" {
+		if err := nc.PublishMsg(&nats.Msg{Subject: "salt.minion.evil.req.publish", Reply: reply, Data: []byte(fmt.Sprintf(pingAll, ""))}); err != nil && reply != "_INBOX.*.>" {
 			t.Fatal(err)
 		}
 	}
 	jid := string(begin.JID)
 	for name, c := range map[string]struct{ subject, body, want string }{
-		"its return by evil":   {"salt.minion.evil.ret." + jid, `i{"state":"done","return":"forged"}`, `"denied"`},
-		"its return, by a run": {"salt.minion.evil.req.return", `i{"jid":"` + jid + `","command":{"fun":"test.ping"},"return":"forged"}`, `"denied"`},
-		"its return as event":  {"salt.minion.evil.fire", `i{"events":[{"tag":"salt/job/` + jid + `/ret/db1","data":{}}]}`, `"denied"`},
-		"its result, by jid":   {"salt.minion.evil.req.run", `i{"command":{"fun":"jobs.lookup_jid","arg":["` + jid + `"]}}`, `"denied"`},
+		"its return by evil":   {"salt.minion.evil.ret." + jid, `{"state":"done","return":"forged"}`, `"denied"`},
+		"its return, by a run": {"salt.minion.evil.req.return", `{"jid":"` + jid + `","command":{"fun":"test.ping"},"return":"forged"}`, `"denied"`},
+		"its return as event":  {"salt.minion.evil.fire", `{"events":[{"tag":"salt/job/` + jid + `/ret/db1","data":{}}]}`, `"denied"`},
+		"its result, by jid":   {"salt.minion.evil.req.run", `{"command":{"fun":"jobs.lookup_jid","arg":["` + jid + `"]}}`, `"denied"`},
 	} {
 		if got := a.send(c.subject, c.body); !strings.Contains(got, c.want) {
 			t.Errorf("%s: %.200s, want %s", name, got, c.want)
@@ -243,21 +252,22 @@ func TestHugeAndMalformedBodies(t *testing.T) {
 	many := strings.TrimSuffix(strings.Repeat(`{"fun":"test.ping"},`, 10_000), ",")
 	for name, c := range map[string]struct{ op, body, want string }{
 		"nothing":                {"publish", "", `"usage"`},
-		"no kind":                {"publish", "{}", `"usage"`},
-		"no JSON":                {"publish", "i\x00\xff", `"usage"`},
-		"cut off":                {"publish", `i{"tgt":"*`, `"usage"`},
+		"nothing in it":          {"publish", "{}", `"usage"`},
+		"an unknown kind":        {"publish", "i", `"usage"`},
+		"no JSON":                {"publish", "\x00\xff", `"usage"`},
+		"cut off":                {"publish", `{"tgt":"*`, `"usage"`},
 		"a list":                 {"publish", `i[]`, `"usage"`},
-		"wrong types":            {"publish", `i{"tgt":5,"commands":"test.ping"}`, `"usage"`},
-		"nested deeply":          {"publish", `i{"tgt":"*","tgt_type":"glob","commands":[{"fun":"test.echo","arg":[` + deep + `]}]}`, `"usage"`},
-		"no function":            {"publish", `i{"tgt":"*","tgt_type":"glob","commands":[]}`, `"usage"`},
-		"a function with a path": {"publish", `i{"tgt":"*","tgt_type":"glob","commands":[{"fun":"../../etc"}]}`, `"usage"`},
-		"many functions":         {"publish", `i{"tgt":"*","tgt_type":"glob","commands":[` + many + `]}`, `"denied"`},
-		"an expensive target":    {"publish", `i{"tgt":"` + strings.Repeat("(a*)*", 1000) + `b","tgt_type":"pcre","commands":[{"fun":"test.ping"}]}`, `"denied"`},
-		"a runner without name":  {"run", `i{"command":{}}`, `"usage"`},
-		"a mine of junk":         {"mine", `i{"put":[1]}`, `"usage"`},
-		"a mine nested deeply":   {"mine", `i{"put":{"a":{"data":` + deep + `}}}`, `"usage"`},
-		"letters of junk":        {"letters", `i{"letters":[{"op":"ret.x","body":{}}]}`, ``},
-		"grains of junk":         {"grains", `i{"grains":[]}`, `"usage"`},
+		"wrong types":            {"publish", `{"tgt":5,"commands":"test.ping"}`, `"usage"`},
+		"nested deeply":          {"publish", `{"tgt":"*","tgt_type":"glob","commands":[{"fun":"test.echo","arg":[` + deep + `]}]}`, `"usage"`},
+		"no function":            {"publish", `{"tgt":"*","tgt_type":"glob","commands":[]}`, `"usage"`},
+		"a function with a path": {"publish", `{"tgt":"*","tgt_type":"glob","commands":[{"fun":"../../etc"}]}`, `"usage"`},
+		"many functions":         {"publish", `{"tgt":"*","tgt_type":"glob","commands":[` + many + `]}`, `"denied"`},
+		"an expensive target":    {"publish", `{"tgt":"` + strings.Repeat("(a*)*", 1000) + `b","tgt_type":"pcre","commands":[{"fun":"test.ping"}]}`, `"denied"`},
+		"a runner without name":  {"run", `{"command":{}}`, `"usage"`},
+		"a mine of junk":         {"mine", `{"put":[1]}`, `"usage"`},
+		"a mine nested deeply":   {"mine", `{"put":{"a":{"data":` + deep + `}}}`, `"usage"`},
+		"letters of junk":        {"letters", `{"letters":[{"op":"ret.x","body":{}}]}`, ``},
+		"grains of junk":         {"grains", `{"grains":[]}`, `"usage"`},
 	} {
 		if got := a.send("salt.minion.evil.req."+c.op, c.body); !strings.Contains(got, c.want) {
 			t.Errorf("%s: %.200s, want %s", name, got, c.want)
@@ -297,7 +307,7 @@ func TestFloodOfOneMinion(t *testing.T) {
 	began := time.Now()
 	go func() {
 		defer close(over)
-		body := []byte(fmt.Sprintf("i"+pingAll, ""))
+		body := []byte(fmt.Sprintf(pingAll, ""))
 		inbox := a.evil.NC.NewInbox()
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
@@ -348,7 +358,7 @@ func TestDearTargets(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = sub.Unsubscribe() })
 		for n := range count {
-			if err := nc.PublishRequest("salt.minion."+from+".req.publish", inbox+"dear"+strconv.Itoa(n), []byte("i"+dear)); err != nil {
+			if err := nc.PublishRequest("salt.minion."+from+".req.publish", inbox+"dear"+strconv.Itoa(n), []byte(dear)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -411,11 +421,11 @@ func TestAKeyWithoutRightsAsksOnce(t *testing.T) {
 		return string(m.Data)
 	}
 	for range 3 {
-		if got := ask(`i{}`); !strings.Contains(got, `"busy"`) {
+		if got := ask(`{}`); !strings.Contains(got, `"busy"`) {
 			t.Errorf("one more question: %.200s, want it refused", got)
 		}
 	}
-	if got := ask(`i{"version":"` + strings.Repeat("x", 2000) + `"}`); !strings.Contains(got, `"usage"`) {
+	if got := ask(`{"version":"` + strings.Repeat("x", 2000) + `"}`); !strings.Contains(got, `"usage"`) {
 		t.Errorf("a large question: %.200s, want it refused", got)
 	}
 	store, err := pki.OpenExistingStore(w.cfg.PKIDir)
@@ -433,8 +443,8 @@ func TestAKeyWithoutRightsAsksOnce(t *testing.T) {
 // What one minion says of itself fills neither the memory nor the log.
 func TestFloodOfGrainsAndHellos(t *testing.T) {
 	a := underAttack(t)
-	bomb := `i{"grains":{"x":[` + strings.TrimSuffix(strings.Repeat(`{"":0},`, 30_000), ",") + `]}}`
-	large := `i{"grains":{"x":"` + strings.Repeat("x", 300<<10) + `"}}`
+	bomb := `{"grains":{"x":[` + strings.TrimSuffix(strings.Repeat(`{"":0},`, 30_000), ",") + `]}}`
+	large := `{"grains":{"x":"` + strings.Repeat("x", 300<<10) + `"}}`
 	for _, body := range []string{bomb, large} {
 		for _, op := range []string{"hello", "grains"} {
 			if got := a.pieces("salt.minion.evil.req."+op, body); !strings.Contains(got, `"usage"`) || !strings.Contains(got, "the limits are 262144 and 10000") {
@@ -442,15 +452,15 @@ func TestFloodOfGrainsAndHellos(t *testing.T) {
 			}
 		}
 	}
-	fits := `i{"grains":{"id":"evil","x":[` + strings.TrimSuffix(strings.Repeat(`{"":0},`, 4000), ",") + `]}}`
-	if got := a.pieces("salt.minion.evil.req.grains", fits); strings.HasPrefix(got, "x") {
+	fits := `{"grains":{"id":"evil","x":[` + strings.TrimSuffix(strings.Repeat(`{"":0},`, 4000), ",") + `]}}`
+	if got := a.pieces("salt.minion.evil.req.grains", fits); strings.HasPrefix(got, refusedWord) {
 		t.Errorf("grains within the limits: %.200s", got)
 	}
 	if _, got, err := publish(t, a.user(), ping("id:evil", "grain")); err != nil || len(got) != 1 {
 		t.Errorf("they are not found: %v, %v", got, err)
 	}
 	for range 200 {
-		if got := a.send("salt.minion.evil.req.hello", `i{"grains":{"id":"evil"},"version":"`+strings.Repeat("v", 1000)+`"}`); strings.HasPrefix(got, "x") {
+		if got := a.send("salt.minion.evil.req.hello", `{"grains":{"id":"evil"},"version":"`+strings.Repeat("v", 1000)+`"}`); strings.HasPrefix(got, refusedWord) {
 			t.Fatalf("hello: %.200s", got)
 		}
 	}
@@ -475,8 +485,8 @@ func (a *attacked) pieces(subject, body string) string {
 	const most = 500 << 10
 	var list []string
 	for len(body) > most {
-		list = append(list, "p"+body[1:most])
-		body = body[:1] + body[most:]
+		list = append(list, body[:most])
+		body = body[most:]
 	}
 	return a.send(subject, append(list, body)...)
 }

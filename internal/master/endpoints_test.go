@@ -30,7 +30,7 @@ func TestOperationsOfOtherRoles(t *testing.T) {
 	}
 	for _, op := range ops {
 		subject := bus.RequestSubject(bus.RoleMinion, "evil", op)
-		if err := a.evil.NC.PublishMsg(&nats.Msg{Subject: subject, Reply: heard.Subject, Data: []byte("i{}")}); err != nil {
+		if err := a.evil.NC.PublishMsg(&nats.Msg{Subject: subject, Reply: heard.Subject, Data: []byte("{}")}); err != nil {
 			t.Fatal(err)
 		}
 		expectViolation(t, a, "Publish", subject)

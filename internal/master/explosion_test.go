@@ -69,13 +69,13 @@ func TestJobsLeaveNothingInTheServer(t *testing.T) {
 func TestAnOldVersionOpensNothing(t *testing.T) {
 	a := underAttack(t)
 	for _, version := range []string{`"0.0.1"`, `"2014.1.0"`, `""`, `null`, `"9999"`} {
-		if got := a.send("salt.minion.evil.req.hello", `i{"version":`+version+`,"grains":{}}`); strings.HasPrefix(got, "x") {
+		if got := a.send("salt.minion.evil.req.hello", `{"version":`+version+`,"grains":{}}`); strings.HasPrefix(got, refusedWord) {
 			t.Errorf("hello of version %s: %.200s", version, got)
 		}
 		for _, c := range []struct{ subject, body string }{
-			{"salt.minion.evil.req.publish", `i` + strings.Replace(pingAll, "%s", `,"version":`+version, 1)},
-			{"salt.minion.evil.fire", `i{"version":` + version + `,"events":[{"tag":"salt/job/20260101000000000000/ret/web1","data":{}}]}`},
-			{"salt.minion.evil.ret.20260101000000000000", `i{"version":` + version + `,"id":"web1","state":"done","return":1}`},
+			{"salt.minion.evil.req.publish", strings.Replace(pingAll, "%s", `,"version":`+version, 1)},
+			{"salt.minion.evil.fire", `{"version":` + version + `,"events":[{"tag":"salt/job/20260101000000000000/ret/web1","data":{}}]}`},
+			{"salt.minion.evil.ret.20260101000000000000", `{"version":` + version + `,"id":"web1","state":"done","return":1}`},
 		} {
 			if got := a.send(c.subject, c.body); !strings.Contains(got, `"denied"`) {
 				t.Errorf("version %s on %s: %.200s, want a refusal", version, c.subject, got)

@@ -111,9 +111,15 @@ func logger(t *testing.T) *slog.Logger {
 // offerKey connects as a minion with this key.
 func (w *world) offerKey(id salt.MinionID, key *pki.PrivateKey, grains map[string]string) (*upstream.Connection, error) {
 	w.t.Helper()
+	return w.knockAs(id, key, grains, upstream.Spoken("test"))
+}
+
+// knockAs is knock with another protocol.
+func (w *world) knockAs(id salt.MinionID, key *pki.PrivateKey, grains map[string]string, speaks upstream.Protocol) (*upstream.Connection, error) {
+	w.t.Helper()
 	l, err := upstream.Connect(w.t.Context(), upstream.Options{
 		Address: w.m.Addr().String(), ID: id, Key: key, PinFile: filepath.Join(w.t.TempDir(), "minion_master.pub"), Version: "test",
-		Timeout: 10 * time.Second, PingInterval: 10 * time.Second, Log: logger(w.t), AutosignGrains: grains,
+		Timeout: 10 * time.Second, PingInterval: 10 * time.Second, Log: logger(w.t), AutosignGrains: grains, Speaks: speaks,
 	})
 	if err == nil {
 		w.t.Cleanup(l.Close)
@@ -152,13 +158,19 @@ func (w *world) minion(id salt.MinionID, answer func(*job.Envelope) *job.Report)
 func (w *world) connect(id salt.MinionID, key *pki.PrivateKey, answer func(*job.Envelope) *job.Report) *upstream.Connection {
 	w.t.Helper()
 	l, err := w.offerKey(id, key, nil)
+	return w.attend(id, l, err, answer)
+}
+
+// attend answers the jobs of a connected minion.
+func (w *world) attend(id salt.MinionID, l *upstream.Connection, err error, answer func(*job.Envelope) *job.Report) *upstream.Connection {
+	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	if !l.Ready() {
 		w.t.Fatalf("the key of %s is %s", id, l.State())
 	}
-	var asm rpc.Assembler
+	asm := rpc.Assembler{Framed: l.Framed()}
 	sub, err := l.NC.SubscribeSync(bus.JobSubject(id))
 	if err != nil {
 		w.t.Fatal(err)
@@ -172,7 +184,7 @@ func (w *world) connect(id salt.MinionID, key *pki.PrivateKey, answer func(*job.
 			if err != nil {
 				return // its connection has ended
 			}
-			body, done, err := asm.Add(m.Data)
+			body, done, err := asm.Add(m)
 			if err != nil || !done {
 				continue
 			}

@@ -6,8 +6,40 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/upstream"
 )
+
+// TestProtocolOne: a minion that has not been upgraded yet works with this master: it gets jobs,
+// also long ones, its returns arrive, and it hears refusals.
+func TestProtocolOne(t *testing.T) {
+	w := start(t, "auto_accept: True\n")
+	old := upstream.Protocol{Newest: 1, Oldest: 1, Version: "0.2.0"}
+	c, err := w.knockAs("old", key(t), nil, old)
+	l := w.attend("old", c, err, pong)
+	if !l.Framed() {
+		t.Fatal("it speaks the present protocol")
+	}
+	hello(t, l)
+	now := w.minion("now", pong)
+	if now.Framed() {
+		t.Error("a minion of this version speaks protocol 1")
+	}
+	long := ping("*", "glob")
+	long.Commands[0].Args = []any{strings.Repeat("x", 2*rpc.MaxPart)}
+	short := ping("*", "glob")
+	short.Timeout, long.Timeout = 60, 60
+	for name, q := range map[string]protocol.Publish{"a short job": short, "one in pieces": long} {
+		if _, got, err := publish(t, w.user(), q); err != nil || got["old"].State != job.Done || got["now"].State != job.Done {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	if err := l.Ask(t.Context(), protocol.OpRun, protocol.Run{Command: job.Command{Function: "manage.up"}}, nil); rpc.CodeOf(err) != rpc.Denied {
+		t.Errorf("what it may not: %v", err)
+	}
+}
 
 // TestProtocolsThatDoNotFit connects minions of other times: each side names both
 // versions, and what is to be upgraded.

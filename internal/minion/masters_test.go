@@ -313,7 +313,7 @@ func (m *system) send(t *testing.T, e job.Envelope) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Broker.Conn().Publish(bus.JobSubject("web1"), rpc.Parts(sealed)[0]); err != nil {
+	if err := rpc.Publish(m.Broker.Conn(), bus.JobSubject("web1"), sealed, false); err != nil {
 		t.Fatal(err)
 	}
 }

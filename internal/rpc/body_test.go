@@ -122,7 +122,7 @@ func TestFloodEndsItsConnection(t *testing.T) {
 	flood, other := b.As(t, bus.RoleMinion, "web1"), b.As(t, bus.RoleMinion, "web2")
 	subject, inbox := bus.RequestSubject(bus.RoleMinion, "web1", "ok"), flood.Self.Inbox()
 	for n := range 400 {
-		if err := flood.PublishRequest(subject, inbox+"."+strconv.Itoa(n), []byte("i{}")); err != nil {
+		if err := flood.PublishRequest(subject, inbox+"."+strconv.Itoa(n), []byte("{}")); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"encoding"
 	"encoding/json"
@@ -31,12 +32,13 @@ var ErrRefused = errors.New("the daemon refused the connection")
 
 // Conn is a client's connection to a daemon. Its methods may be called concurrently.
 type Conn struct {
-	NC    *nats.Conn
-	self  bus.Identity
-	inbox string
-	next  atomic.Uint64
-	entry *entry   // of a guest
-	asked *answers // nil if each request has a subscription for its answer
+	NC     *nats.Conn
+	self   bus.Identity
+	inbox  string
+	next   atomic.Uint64
+	entry  *entry   // of a guest
+	framed bool     // it speaks protocol 1, see UseFrames
+	asked  *answers // nil if each request has a subscription for its answer
 
 	hears   bool     // it handles errors of the server, see HearComplaints
 	waiting sync.Map // if so: subjects of requests without an answer yet, by *Stream
@@ -164,11 +166,13 @@ func (c *Conn) send(op string, in any, reply string) error {
 	if err != nil {
 		return err
 	}
-	if c.plain() {
-		return c.sendPlain(subject, reply, body[HeadBytes:])
-	}
-	return cut(frameItem, body, func(b []byte) error {
-		if err := c.NC.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: b}); err != nil { // PublishMsg copies b
+	return eachPiece(kindItem, body, func(k kind, piece []byte) error {
+		m := newMessage(subject, k, piece)
+		if c.framed {
+			m = frame(subject, k, piece)
+		}
+		m.Reply = reply
+		if err := c.NC.PublishMsg(m); err != nil {
 			return lost(err)
 		}
 		return nil
@@ -182,19 +186,15 @@ func (c *Conn) subject(op string) string {
 	return bus.RequestSubject(c.self.Role, c.self.Name, op)
 }
 
-// encode writes the body of a request after the space for its head: JSON, unless in has its own
-// format.
+// encode writes the body of a request: JSON, unless in has its own format.
 func encode(in any) ([]byte, error) {
-	head := make([]byte, HeadBytes)
 	switch in := in.(type) {
 	case encoding.BinaryAppender:
-		return in.AppendBinary(head)
+		return in.AppendBinary(nil)
 	case encoding.BinaryMarshaler:
-		b, err := in.MarshalBinary()
-		return append(head, b...), err
+		return in.MarshalBinary()
 	}
-	b, err := json.Marshal(in)
-	return append(head, b...), err
+	return json.Marshal(in)
 }
 
 // Tell sends a request for op and does not wait for an answer.
@@ -264,8 +264,9 @@ type Stream struct {
 	sub       source
 	reply     string
 	asm       Assembler
-	taken     int64 // bytes read from the stream
-	announced int64 // bytes read that the sender knows of
+	read      bool  // something of the answer
+	taken     int64 // bytes read, with protocol 1
+	announced int64 // bytes read that the sender knows of, with protocol 1
 	ended     bool
 
 	first  context.Context // ends if the server refuses the request; nil once there is an answer
@@ -312,21 +313,20 @@ func (s *Stream) Next(ctx context.Context) ([]byte, error) {
 			s.ended = true
 			return nil, salt.WithHint(&Error{Code: Unavailable, Text: "the daemon does not serve this request"}, "")
 		}
-		kind, data, err := s.read(m)
+		k, data, err := s.take(m)
 		if err != nil {
 			return nil, err
 		}
-		s.widen(m)
-		switch kind {
-		case frameItem:
+		switch k {
+		case kindItem:
 			return data, nil
-		case frameEnd:
+		case kindEnd:
 			s.ended = true
 			if len(data) == 0 {
 				data = nil
 			}
 			return data, io.EOF
-		case frameError:
+		case kindError:
 			s.ended = true
 			return nil, decodeError(data)
 		}
@@ -369,31 +369,25 @@ func (s *Stream) Decode(ctx context.Context, v any) error {
 	return nil
 }
 
-// read parses one message.
-func (s *Stream) read(m *nats.Msg) (kind byte, data []byte, err error) {
-	var whole message
-	if s.conn.plain() {
-		kind, whole, err = s.asm.piece(plainKind(m.Header), m.Data)
-	} else {
-		kind, whole, err = s.asm.add(m.Data)
+// take takes one message, and confirms it if the sender asks for that: it has a reply subject
+// then.
+func (s *Stream) take(m *nats.Msg) (kind, []byte, error) {
+	first := !s.read
+	s.read, s.asm.Framed = true, s.conn.framed
+	if first && !s.conn.framed && len(m.Header) == 0 && bytes.HasPrefix(m.Data, []byte{frameError, '{'}) {
+		s.ended = true
+		return kindError, nil, salt.WithHint(&Error{Code: Unavailable, Text: "the daemon is of an older version, and does not understand this program"}, "restart the daemon after an upgrade; masters are upgraded before programs on other machines")
 	}
-	return kind, whole.join(), err
-}
-
-// widen acknowledges what was read, each quarter of the window.
-func (s *Stream) widen(m *nats.Msg) {
-	s.taken += cost(len(m.Data))
-	if s.taken-s.announced < Window/4 {
-		return
-	}
-	s.announced = s.taken
-	if s.conn.plain() {
+	k, whole, err := s.asm.add(m)
+	switch {
+	case err != nil:
+		return k, nil, err
+	case s.conn.framed:
+		s.reportFramed(m)
+	case m.Reply != "":
 		_ = m.Respond(nil) // Next reports a lost connection
-		return
 	}
-	subject := bus.WindowSubject(s.conn.self.Role, s.conn.self.Name)
-	body := s.reply + " " + strconv.FormatInt(s.taken, 10)
-	_ = s.conn.NC.Publish(subject, []byte(body)) // Next reports a lost connection
+	return k, whole.join(), nil
 }
 
 // Close stops listening for the answer. The daemon notices by itself.

@@ -77,9 +77,9 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
-// encodeError does not send the cause of an unexpected error: the client gets the code and a
-// general text.
-func encodeError(err error) []byte {
+// publicError is what of an error is sent. The cause of an unexpected one is not: the client gets
+// the code and a general text.
+func publicError(err error) *Error {
 	var e *Error
 	switch {
 	case errors.As(err, &e):
@@ -88,6 +88,10 @@ func encodeError(err error) []byte {
 	default:
 		e = &Error{Code: Internal, Text: "the daemon failed to do this", Hint: "its log names the cause"}
 	}
+	return e
+}
+
+func (e *Error) encode() []byte {
 	b, _ := json.Marshal(e) // three strings can always be marshalled
 	return b
 }

@@ -16,10 +16,11 @@ import (
 func FuzzRequest(f *testing.F) {
 	owner := bus.Identity{Role: bus.RoleMinion, Name: "evil", Key: strings.Repeat("a", 64), Nonce: strings.Repeat("n", 20)}
 	inbox := owner.Inbox()
-	f.Add("salt.minion.evil.req.publish", inbox+".1", []byte(`i{"tgt":"*"}`))
+	f.Add("salt.minion.evil.req.publish", inbox+".1", []byte(`{"tgt":"*"}`))
 	f.Add("salt.minion.evil.ret.20260101000000000000", inbox+".2", []byte("p{"))
+	f.Add("salt.minion.evil.ack.1.100", "", []byte{})
 	f.Add("salt.minion.evil.fire", inbox+".1.2", []byte{})
-	f.Add("salt.minion.web1.req.publish", "_INBOX.master.x.1", []byte("i{}"))
+	f.Add("salt.minion.web1.req.publish", "_INBOX.master.x.1", []byte("{}"))
 	f.Add("salt.minion.evil.credit", inbox+".1", []byte(inbox+".1 100"))
 	f.Fuzz(func(t *testing.T, subject, reply string, body []byte) {
 		s := NewServer(&nats.Conn{}, func(prefix string) (bus.Identity, bool) { return owner, prefix == inbox }, bus.MasterEndpoints, slog.New(slog.DiscardHandler))
@@ -31,14 +32,14 @@ func FuzzRequest(f *testing.F) {
 			t.Fatalf("a request on %q may be answered on %q", subject, reply)
 		}
 		m := &nats.Msg{Subject: subject, Reply: reply, Data: bytes.Clone(body)}
-		s.widen(m)
-		s.acked(m)
+		s.widenFramed(m)
+		s.confirmed(m)
 	})
 }
 
 // FuzzErrors reads the error that a daemon has sent: it is text for a terminal.
 func FuzzErrors(f *testing.F) {
-	f.Add(encodeError(Errorf(Denied, "no rule allows it")))
+	f.Add(Errorf(Denied, "no rule allows it").encode())
 	f.Add([]byte(`{"code":5}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if err := decodeError(b); err == nil || CodeOf(err) == "" {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/brinebus/brine/internal/bus"
 )
 
@@ -16,11 +14,11 @@ func TestPiecesOfAllAreBounded(t *testing.T) {
 	const piece = 512 << 10
 	s := &Server{partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}}
 	e := bus.MasterEndpoints.Find(bus.RoleMinion, "letters")
-	data := append([]byte{framePart}, make([]byte, piece)...)
-	send := func(id string, kind byte) (size int, done bool, err error) {
-		data[0] = kind
-		m := &nats.Msg{Reply: "_INBOX.minion." + id + ".1", Data: data}
-		body, done, err := s.assemble(bus.Identity{Role: bus.RoleMinion, Name: id}, e, m)
+	data := make([]byte, piece)
+	send := func(id string, k kind) (size int, done bool, err error) {
+		from, m := bus.Identity{Role: bus.RoleMinion, Name: id}, newMessage("", k, data)
+		m.Reply = "_INBOX.minion." + id + ".1"
+		body, done, err := s.assemble(from, e, s.read(from, m))
 		if n := s.heldOfAll(); n > maxHeldOfAll {
 			t.Fatalf("%d bytes are held, want at most %d", n, maxHeldOfAll)
 		}
@@ -28,22 +26,22 @@ func TestPiecesOfAllAreBounded(t *testing.T) {
 	}
 	for n := range 10 {
 		for range 60 << 20 / piece {
-			if _, _, err := send(fmt.Sprint("evil", n), framePart); err != nil {
+			if _, _, err := send(fmt.Sprint("evil", n), kindPart); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	for range 20 {
-		if _, _, err := send("web1", framePart); err != nil {
+		if _, _, err := send("web1", kindPart); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if size, done, err := send("web1", frameItem); size != 21*piece || !done || err != nil {
+	if size, done, err := send("web1", kindItem); size != 21*piece || !done || err != nil {
 		t.Errorf("a request of 10 MB beside those: %d bytes, done %v, %v", size, done, err)
 	}
 	busy := 0
 	for n := range 10 {
-		if _, _, err := send(fmt.Sprint("evil", n), frameItem); CodeOf(err) == Busy {
+		if _, _, err := send(fmt.Sprint("evil", n), kindItem); CodeOf(err) == Busy {
 			busy++
 		}
 	}

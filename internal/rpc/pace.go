@@ -117,34 +117,26 @@ func (s *Server) stray(from bus.Identity) {
 	}
 }
 
-// begun reports whether pieces of the request with this reply subject have come.
-func (s *Server) begun(reply string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.partial[reply] != nil
-}
-
 // tooFast slows down a sender beyond its rate. A machine that is far beyond it is also refused,
 // and cut if it goes on. The first piece of a long request counts for all pieces; later ones
 // are not refused, since half a message would look like junk. It counts for what it starts: a
 // job with a target of 60 KB is recorded and sent together with that target.
-func (s *Server) tooFast(from bus.Identity, e *bus.Endpoint, reply string, data []byte) error {
+func (s *Server) tooFast(from bus.Identity, e *bus.Endpoint, in incoming) error {
 	taken, cut := true, false
-	if !s.begun(reply) {
-		long, _ := weigh(len(data))
+	if !in.later {
+		long, _ := weigh(len(in.data))
 		weight := e.Check.Weight() * float64(long)
 		if unaccepted(from) {
-			weight = float64(min(1+len(data)/unacceptedSize, unacceptedMost))
+			weight = float64(min(1+len(in.data)/unacceptedSize, unacceptedMost))
 		}
 		taken, cut = s.keepPace(from, weight)
 	}
-	part := len(data) > 0 && data[0] == framePart
-	if taken || part || from.Role == bus.RoleUser || from.Role == bus.RoleClient || from.Role == bus.RoleRemote {
+	if taken || in.kind == kindPart || from.Role == bus.RoleUser || from.Role == bus.RoleClient || from.Role == bus.RoleRemote {
 		return nil
 	}
 	if cut && s.Cut != nil {
 		s.throttle.Log(s.log, slog.LevelWarn, "cut "+from.String(), maxFailed, "cutting a connection: it does not stop asking", "from", from.String(), "limit", s.paces.perSecond)
-		s.Cut(inboxOf(reply))
+		s.Cut(inboxOf(in.reply))
 	}
 	return Errorf(Busy, "too many requests: a minion may make %.0f a second", s.paces.perSecond)
 }

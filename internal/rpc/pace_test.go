@@ -82,11 +82,12 @@ func TestEveryMessageIsInThePace(t *testing.T) {
 	}{
 		{"window of a minion", "salt.minion.evil.credit", "", "_INBOX.x.y.1 5"},
 		{"window of a user", "salt.user.1000.credit", "", "junk"},
+		{"word of a minion", "salt.minion.evil.ack.1.5", "", ""},
 		{"word of a client", "salt.client.broken.ack.1.5", "", ""},
 		{"stray word of a client", "salt.client.broken.ack.zz.5", "", ""},
-		{"foreign reply of a minion", "salt.minion.evil.req.pillar", "salt.minion.web1.job", "i{}"},
+		{"foreign reply of a minion", "salt.minion.evil.req.pillar", "salt.minion.web1.job", "{}"},
 		{"foreign reply of a client", "salt.client.broken.req.fire", "salt.event.x", "{}"},
-		{"foreign reply of a key", "salt.key.0a.req.ask", "_INBOX.another.key.1", "i{}"},
+		{"foreign reply of a key", "salt.key.0a.req.ask", "_INBOX.another.key.1", "{}"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			nobody := func(string) (bus.Identity, bool) { return bus.Identity{}, false }
@@ -97,9 +98,9 @@ func TestEveryMessageIsInThePace(t *testing.T) {
 			handle := s.request
 			switch {
 			case strings.HasSuffix(c.subject, ".credit"):
-				handle = s.widen
+				handle = s.widenFramed
 			case strings.Contains(c.subject, ".ack."):
-				handle = s.acked
+				handle = s.confirmed
 			}
 			for range flood {
 				handle(&nats.Msg{Subject: c.subject, Reply: c.reply, Data: []byte(c.body)})
@@ -124,7 +125,7 @@ func TestAnUnacceptedKeyIsCut(t *testing.T) {
 		s.Cut = func(inbox string) { ended = inbox }
 		from, asked := bus.Identity{Role: bus.RoleUnaccepted, Name: "0a", Key: "0a"}, 0
 		for ; ended == "" && asked < 10*perSecond; asked++ {
-			if err := s.tooFast(from, s.endpoints.Find(from.Role, "ask"), "_INBOX.0a.nonce.1", []byte("i{}")); (err != nil) != (asked >= 2*perSecond) {
+			if err := s.tooFast(from, s.endpoints.Find(from.Role, "ask"), incoming{reply: "_INBOX.0a.nonce.1", data: []byte("{}")}); (err != nil) != (asked >= 2*perSecond) {
 				t.Fatalf("request %d: %v", asked, err)
 			}
 		}
@@ -144,7 +145,7 @@ func TestALongQuestionOfAnUnacceptedKey(t *testing.T) {
 			s.Cut = func(inbox string) { ended = inbox }
 			from := bus.Identity{Role: role, Name: "0a", Key: "0a"}
 			ask := func(size int) error {
-				return s.tooFast(from, s.endpoints.Find(bus.RoleUnaccepted, "ask"), "_INBOX.0a.nonce.1", append([]byte("i"), make([]byte, size)...))
+				return s.tooFast(from, s.endpoints.Find(bus.RoleUnaccepted, "ask"), incoming{reply: "_INBOX.0a.nonce.1", data: make([]byte, size)})
 			}
 			if err := ask(1 << 20); err != nil || ended != "" {
 				t.Errorf("%s: the first long one: %v, ended %q", role, err, ended)
@@ -168,7 +169,7 @@ func TestLongRequestsCountForMore(t *testing.T) {
 			s.Slow = func(bus.Identity, time.Duration) { pushed = true }
 			from, data := bus.Identity{Role: bus.RoleUser, Name: "1000"}, make([]byte, size)
 			for n = 0; !pushed; n++ {
-				if err := s.tooFast(from, s.endpoints.Find(from.Role, op), "_INBOX.x.1", data); err != nil {
+				if err := s.tooFast(from, s.endpoints.Find(from.Role, op), incoming{reply: "_INBOX.x.1", data: data}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,12 +38,13 @@ type Handler func(ctx context.Context, r *Request) error
 // Request is a request as received. From is the identity that the broker has verified, whatever
 // the body says.
 type Request struct {
-	From  bus.Identity
-	Op    string
-	JID   salt.JID // of a return; not checked yet
-	Body  []byte   // nil once its handler, which may go on for long, needs it no more
-	reply string
-	out   *answerer
+	From   bus.Identity
+	Op     string
+	JID    salt.JID // of a return; not checked yet
+	Body   []byte   // nil once its handler, which may go on for long, needs it no more
+	reply  string
+	out    *answerer
+	framed bool // the sender speaks protocol 1
 
 	pieces   message // the body of a long request until its turn, see join
 	endpoint *bus.Endpoint
@@ -111,31 +111,25 @@ func (r *Request) Last(ctx context.Context, v any) error {
 
 // SendRaw is Send for encoded data, which need not be JSON.
 func (r *Request) SendRaw(ctx context.Context, b []byte) error {
-	return r.send(ctx, func(f func([]byte) error) error { return eachFrame(frameItem, b, f) })
+	return r.send(ctx, func(f func(kind, []byte) error) error { return eachPiece(kindItem, b, f) })
 }
 
-// SendBody is SendRaw for data that comes after the bytes of the head, which saves a copy. It
-// overwrites body.
-func (r *Request) SendBody(ctx context.Context, body []byte) error {
-	return r.send(ctx, func(f func([]byte) error) error { return cut(frameItem, body, f) })
-}
-
-// SendPart sends a piece of one message, after the bytes of the head and at most MaxPart bytes
-// long; more means that further pieces follow. Nothing else may be sent before the last piece.
-// A piece that was not sent because ctx ended may be sent later.
-func (r *Request) SendPart(ctx context.Context, body []byte, more bool) error {
-	body[0] = frameItem
+// SendPart sends a piece of one message, of at most MaxPart bytes; more means that further
+// pieces follow. Nothing else may be sent before the last piece. A piece that was not sent
+// because ctx ended may be sent later.
+func (r *Request) SendPart(ctx context.Context, piece []byte, more bool) error {
+	k := kindItem
 	if more {
-		body[0] = framePart
+		k = kindPart
 	}
-	return r.send(ctx, func(f func([]byte) error) error { return f(body) })
+	return r.send(ctx, func(f func(kind, []byte) error) error { return f(k, piece) })
 }
 
 // Wait returns when more of the answer fits into the window; until then the receiver has not
 // read what was sent before.
 func (r *Request) Wait(ctx context.Context) error { return r.out.wait(ctx, r.out.open) }
 
-func (r *Request) send(ctx context.Context, each func(func([]byte) error) error) error {
+func (r *Request) send(ctx context.Context, each func(func(kind, []byte) error) error) error {
 	if !r.decided.Load() {
 		return errUndecided
 	}
@@ -183,7 +177,7 @@ type Server struct {
 	mu       sync.Mutex
 	streams  map[string]*answerer            // by reply subject
 	of       map[string]map[string]*answerer // those by inbox, and then by reply subject
-	plain    map[string]*answerer            // those to clients, by number
+	byNumber map[uint64]*answerer            // likewise, by number
 	numbers  uint64                          // numbers used so far
 	asking   map[string]int                  // requests under way, by principal
 	partial  map[string]*partial             // incomplete requests, by reply subject
@@ -210,7 +204,7 @@ type Owner func(inbox string) (bus.Identity, bool)
 func NewServer(nc *nats.Conn, owner Owner, endpoints bus.Endpoints, log *slog.Logger) *Server {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Server{
-		Stall: stallTimeout, nc: nc, owner: owner, endpoints: endpoints, log: log, handlers: map[string]Handler{}, batches: map[string]*batches{}, streams: map[string]*answerer{}, of: map[string]map[string]*answerer{}, plain: map[string]*answerer{},
+		Stall: stallTimeout, nc: nc, owner: owner, endpoints: endpoints, log: log, handlers: map[string]Handler{}, batches: map[string]*batches{}, streams: map[string]*answerer{}, of: map[string]map[string]*answerer{}, byNumber: map[uint64]*answerer{},
 		asking: map[string]int{}, partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}, built: newEstimates(), shares: map[string]*share{}, paces: paces{perSecond: defaultPace}, ctx: ctx, stop: stop,
 	}
 }
@@ -253,12 +247,12 @@ func (s *Server) Start() error {
 	}
 	s.serveBatches()
 	for _, subject := range bus.WindowSubjects {
-		if err := s.subscribe(subject, s.widen); err != nil {
+		if err := s.subscribe(subject, s.widenFramed); err != nil {
 			return err
 		}
 	}
 	for _, subject := range bus.AckSubjects {
-		if err := s.subscribe(subject, s.acked); err != nil {
+		if err := s.subscribe(subject, s.confirmed); err != nil {
 			return err
 		}
 	}
@@ -332,25 +326,52 @@ func (s *Server) request(m *nats.Msg) {
 	if from.Role == bus.RoleMinion {
 		from.Role = owner.Role // salt-call counts as its minion, and may do less
 	}
+	in := s.read(from, m)
 	endpoint := s.endpoints.Find(from.Role, op)
 	if endpoint == nil {
 		s.stray(from)
-		s.reject(from, op, m.Reply, Errorf(NotFound, "there is no request %q for a %s", op, from.Role))
+		s.reject(from, op, in.reply, in.framed, Errorf(NotFound, "there is no request %q for a %s", op, from.Role))
 		return
 	}
-	if err := s.tooFast(from, endpoint, m.Reply, m.Data); err != nil {
-		s.reject(from, op, m.Reply, err)
+	if err := s.tooFast(from, endpoint, in); err != nil {
+		s.reject(from, op, in.reply, in.framed, err)
 		return
 	}
-	body, done, err := s.assemble(from, endpoint, m)
+	body, done, err := s.assemble(from, endpoint, in)
 	switch {
 	case err != nil && CodeOf(err) == Busy:
-		s.reject(from, op, m.Reply, err)
+		s.reject(from, op, in.reply, in.framed, err)
 	case err != nil:
-		s.reject(from, op, m.Reply, Errorf(Usage, "request %s: %v", op, err))
+		s.reject(from, op, in.reply, in.framed, Errorf(Usage, "request %s: %v", op, err))
 	case done:
-		s.dispatch(&Request{From: from, Op: op, JID: jid, pieces: body, reply: m.Reply, endpoint: endpoint})
+		s.dispatch(&Request{From: from, Op: op, JID: jid, pieces: body, reply: m.Reply, framed: in.framed, endpoint: endpoint})
 	}
+}
+
+// incoming is a message of a request.
+type incoming struct {
+	reply  string
+	kind   kind // kindPart or kindItem
+	data   []byte
+	framed bool
+	err    error // it cannot be read
+	later  bool  // pieces of this request have come before
+}
+
+// read reads the headers of a message. All pieces of a request have the form of the first.
+func (s *Server) read(from bus.Identity, m *nats.Msg) incoming {
+	in := incoming{reply: m.Reply, data: m.Data, framed: from.Role != bus.RoleClient && isFramed(m)}
+	s.mu.Lock()
+	if p := s.partial[m.Reply]; p != nil {
+		in.later, in.framed = true, p.Framed
+	}
+	s.mu.Unlock()
+	if in.framed {
+		in.kind, in.data, in.err = unframe(m.Data)
+	} else if m.Header.Get(headerPart) != "" {
+		in.kind = kindPart
+	}
+	return in
 }
 
 // partial is a request whose last piece has not come.
@@ -361,38 +382,40 @@ type partial struct {
 
 // assemble assembles a request of several pieces. The memory for a principal's incomplete
 // requests is limited. A key that is not accepted has none: its question fits into one piece.
-func (s *Server) assemble(from bus.Identity, e *bus.Endpoint, m *nats.Msg) (body message, done bool, err error) {
-	part := len(m.Data) > 0 && m.Data[0] == framePart
-	switch {
-	case from.Role == bus.RoleClient && len(m.Data) > e.Body, unaccepted(from) && part:
+func (s *Server) assemble(from bus.Identity, e *bus.Endpoint, in incoming) (body message, done bool, err error) {
+	part := in.kind == kindPart
+	if unaccepted(from) && part {
 		return nil, false, fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, e.Body)
-	case from.Role == bus.RoleClient:
-		return message{m.Data}, true, nil // plain, and never in pieces
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.partial[m.Reply]
-	if p == nil {
-		if !part {
-			whole := Assembler{Limit: s.limit(from, e)}
-			_, body, err = whole.add(m.Data)
-			return body, true, err
-		}
-		if p, err = s.begin(principal(from), m.Reply, e); err != nil {
+	p := s.partial[in.reply]
+	switch {
+	case in.err != nil && p != nil:
+		s.dropPartial(in.reply)
+		return nil, false, in.err
+	case in.err != nil:
+		return nil, false, in.err
+	case p == nil && !part:
+		whole := Assembler{Limit: s.limit(from, e)}
+		_, body, err = whole.piece(in.kind, in.data)
+		return body, true, err
+	case p == nil:
+		if p, err = s.begin(principal(from), in, e); err != nil {
 			return nil, false, err
 		}
 	}
-	if s.held[p.principal]+len(m.Data) > maxHeld {
+	if s.held[p.principal]+len(in.data) > maxHeld {
 		s.release(p)
 		p.drop(Errorf(Busy, "too many requests that are not complete: they hold %d bytes", maxHeld))
 	}
-	s.relieve(p, len(m.Data))
+	s.relieve(p, len(in.data))
 	before := p.size
-	kind, body, err := p.add(m.Data)
-	done = kind != framePart
+	k, body, err := p.piece(in.kind, in.data)
+	done = k != kindPart
 	s.held[p.principal] += p.size - before
 	if done || err != nil {
-		s.dropPartial(m.Reply)
+		s.dropPartial(in.reply)
 	}
 	return body, done, err
 }
@@ -430,13 +453,13 @@ func (s *Server) limit(from bus.Identity, e *bus.Endpoint) int {
 }
 
 // begin registers a request that comes in pieces.
-func (s *Server) begin(principal, reply string, e *bus.Endpoint) (*partial, error) {
-	if s.halves[inboxOf(reply)] >= maxPartial {
+func (s *Server) begin(principal string, in incoming, e *bus.Endpoint) (*partial, error) {
+	if s.halves[inboxOf(in.reply)] >= maxPartial {
 		return nil, Errorf(Busy, "too many requests that are not complete: the limit is %d", maxPartial)
 	}
-	p := &partial{Assembler{Limit: e.Body}, principal}
-	s.partial[reply] = p
-	s.halves[inboxOf(reply)]++
+	p := &partial{Assembler{Limit: e.Body, Framed: in.framed}, principal}
+	s.partial[in.reply] = p
+	s.halves[inboxOf(in.reply)]++
 	return p, nil
 }
 
@@ -467,12 +490,15 @@ func inboxOf(reply string) string {
 func (s *Server) dispatch(r *Request) {
 	h := s.handlers[r.endpoint.Handler]
 	if h == nil {
-		s.reject(r.From, r.Op, r.reply, Errorf(NotFound, "nothing serves the request %q", r.Op))
+		s.reject(r.From, r.Op, r.reply, r.framed, Errorf(NotFound, "nothing serves the request %q", r.Op))
 		return
 	}
 	principal := s.quota(r.From)
 	ctx, cancel := context.WithCancel(s.ctx)
-	out := &answerer{nc: s.nc, reply: r.reply, principal: principal, limit: s.Stall, cancel: cancel, acked: make(chan struct{}, 1)}
+	out := &answerer{nc: s.nc, from: r.From, reply: r.reply, framed: r.framed, principal: principal, every: confirmEvery, limit: s.Stall, cancel: cancel, acked: make(chan struct{}, 1)}
+	if r.From.Role == bus.RoleClient {
+		out.every = 0
+	}
 	r.out, r.reserve = out, func(cost int) error { return s.reserve(ctx, principal, cost) }
 	b, inBatch := booked{r, ctx, principal, r.pieces.size()}, false
 	if b.size <= MaxPart {
@@ -486,14 +512,13 @@ func (s *Server) dispatch(r *Request) {
 		s.under += b.size
 		s.enter(out)
 		out.share = s.shareOf(r.From, principal)
-		s.number(r.From, out)
 		s.wg.Add(1)
 		inBatch = s.batches[r.endpoint.Handler].add(b)
 	}
 	s.mu.Unlock()
 	if busy != nil {
 		cancel()
-		s.reject(r.From, r.Op, r.reply, busy)
+		s.reject(r.From, r.Op, r.reply, r.framed, busy)
 		return
 	}
 	if !inBatch {
@@ -546,10 +571,13 @@ func (s *Server) enter(out *answerer) {
 	if s.of[inbox] == nil {
 		s.of[inbox] = map[string]*answerer{}
 	}
-	s.streams[out.reply], s.of[inbox][out.reply] = out, out
+	s.numbers++
+	out.number = s.numbers
+	s.streams[out.reply], s.of[inbox][out.reply], s.byNumber[out.number] = out, out, out
 }
 
 func (s *Server) leave(reply string) {
+	delete(s.byNumber, s.streams[reply].number)
 	delete(s.streams, reply)
 	inbox := inboxOf(reply)
 	if delete(s.of[inbox], reply); len(s.of[inbox]) == 0 {
@@ -580,7 +608,6 @@ func (s *Server) finish(principal, reply string, size int, cancel context.Cancel
 	defer s.mu.Unlock()
 	s.streams[reply].leave()
 	s.dropShare(principal)
-	delete(s.plain, s.streams[reply].plain)
 	s.leave(reply)
 	if s.asking[principal]--; s.asking[principal] <= 0 {
 		delete(s.asking, principal)
@@ -593,11 +620,11 @@ func (s *Server) finish(principal, reply string, size int, cancel context.Cancel
 
 // reject refuses a request before any handler. Mistakes of people at a terminal are not logged,
 // only returned to them.
-func (s *Server) reject(from bus.Identity, op, reply string, err error) {
+func (s *Server) reject(from bus.Identity, op, reply string, framed bool, err error) {
 	if from.Role != bus.RoleUser {
 		s.tell(from, op, err)
 	}
-	s.publish(op, refusal(from.Role, reply, err))
+	s.publish(op, refusal(reply, framed, err))
 }
 
 // tell logs now and then that a request was refused: a sender of nonsense, or of too much,
@@ -637,7 +664,7 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) *nats.Msg {
 	}()
 	if ctx.Err() != nil && s.ctx.Err() == nil {
 		if r.out.stalled.Load() { // it gets this when it reads again
-			return refusal(r.From.Role, r.reply, Errorf(Unavailable, "the answer was not read for %s", s.Stall))
+			return refusal(r.reply, r.framed, Errorf(Unavailable, "the answer was not read for %s", s.Stall))
 		}
 		return nil
 	}
@@ -651,9 +678,9 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) *nats.Msg {
 		if CodeOf(err) == Usage && r.From.Role != bus.RoleUser {
 			s.tell(r.From, r.Op, err)
 		}
-		return refusal(r.From.Role, r.reply, err)
+		return refusal(r.reply, r.framed, err)
 	}
-	return r.out.message(frame(frameEnd, r.out.last))
+	return r.out.message(kindEnd, r.out.last)
 }
 
 // publish sends the message that ends an answer, unless it is nil.
@@ -694,31 +721,29 @@ func (s *Server) quota(i bus.Identity) string {
 func principal(i bus.Identity) string { return i.Role.Kind() + ":" + i.Name }
 
 // refusal is the message that refuses a request; nil if nobody waits for it.
-func refusal(role bus.Role, reply string, err error) *nats.Msg {
-	if reply == "" {
+func refusal(reply string, framed bool, err error) *nats.Msg {
+	switch {
+	case reply == "":
 		return nil
+	case framed:
+		return frame(reply, kindError, publicError(err).encode())
 	}
-	m := &nats.Msg{Subject: reply, Data: frame(frameError, encodeError(err))}
-	if role == bus.RoleClient {
-		m = plainMessage(m)
-	}
-	return m
+	return newError(reply, err)
 }
 
-// widen handles an acknowledgement by a principal: "reply total".
-func (s *Server) widen(m *nats.Msg) {
-	from, _, ok := bus.Sender(m.Subject)
+// confirmed handles the confirmation of a message, and so of all before it.
+func (s *Server) confirmed(m *nats.Msg) {
+	from, rest, ok := bus.Sender(m.Subject)
 	s.keepPace(from, windowWeight)
-	reply, total, split := strings.Cut(string(m.Data), " ")
-	n, err := strconv.ParseInt(total, 10, 64)
-	if _, own := s.ownInbox(from, reply); !own || !ok || !split || err != nil {
+	number, total, read := bus.Confirmed(rest)
+	if !ok || !read {
 		return
 	}
 	s.mu.Lock()
-	out := s.streams[reply]
+	out := s.byNumber[number]
 	s.mu.Unlock()
-	if out != nil {
-		out.widen(n)
+	if out != nil && principal(out.from) == principal(from) {
+		out.widen(total)
 	}
 }
 
@@ -748,8 +773,10 @@ type answerer struct {
 	nc        *nats.Conn
 	reply     string
 	principal string
-	plain     string        // for a client: the number of the answer; otherwise empty
-	client    string        // its name
+	framed    bool          // it speaks protocol 1
+	number    uint64        // of the answer
+	from      bus.Identity  // who asked, and confirms its messages
+	every     int64         // of how many bytes a confirmation is asked for; 0 is of each message
 	limit     time.Duration // how long the principal may read nothing
 	last      []byte        // sent together with the end
 	stalled   atomic.Bool   // it read nothing for longer
@@ -758,21 +785,54 @@ type answerer struct {
 
 	mu    sync.Mutex // keeps the pieces of one message together
 	share *share     // what is under way to the principal; nil means no limit but the window
-	count sync.Mutex // guards the two below
+	count sync.Mutex // guards the three below
 	sent  int64
+	asked int64 // up to where a confirmation was asked for
 	taken int64
 }
 
+// confirmEvery is of how many bytes of an answer our own programs are asked for a confirmation:
+// it costs a message.
+const confirmEvery = Window / 4
+
 // send sends the pieces that each passes to it.
-func (o *answerer) send(ctx context.Context, each func(func([]byte) error) error) error {
+func (o *answerer) send(ctx context.Context, each func(func(kind, []byte) error) error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return each(func(b []byte) error {
-		if err := o.wait(ctx, func() bool { return o.reserve(len(b)) }); err != nil {
+	return each(func(k kind, b []byte) error {
+		n := len(b)
+		if o.framed {
+			n += frameBytes
+		}
+		if err := o.wait(ctx, func() bool { return o.reserve(n) }); err != nil {
 			return err
 		}
-		return o.nc.PublishMsg(o.message(b)) // it copies b
+		return o.nc.PublishMsg(o.message(k, b)) // it copies b
 	})
+}
+
+// message makes a message of the answer.
+func (o *answerer) message(k kind, b []byte) *nats.Msg {
+	if o.framed {
+		return frame(o.reply, k, b)
+	}
+	m := newMessage(o.reply, k, b)
+	if k == kindItem || k == kindPart {
+		m.Reply = o.confirmation()
+	}
+	return m
+}
+
+// confirmation returns the reply subject of the next message, on which its receiver confirms
+// it; "" if no confirmation is wanted.
+func (o *answerer) confirmation() string {
+	o.count.Lock()
+	defer o.count.Unlock()
+	if o.sent-o.asked < o.every {
+		return ""
+	}
+	o.asked = o.sent
+	return bus.AckSubject(o.from.Role, o.from.Name, o.number, o.sent)
 }
 
 // wait returns when free reports that the window is open, or when ctx has ended. It does not

@@ -40,7 +40,7 @@ func TestUnreadAnswersOfOnePrincipalAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range answers {
-			if err := deaf.PublishRequest(bus.RequestSubject(bus.RoleMinion, "deaf", "long"), deaf.NewInbox(), []byte("i{}")); err != nil {
+			if err := deaf.PublishRequest(bus.RequestSubject(bus.RoleMinion, "deaf", "long"), deaf.NewInbox(), []byte("{}")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -88,7 +88,7 @@ func TestUsersOfOneProgramHaveTheirOwnLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 5 {
-		if err := deaf.PublishRequest(bus.RequestSubject(bus.RoleMinion, "door", "long"), deaf.NewInbox(), []byte("i{}")); err != nil {
+		if err := deaf.PublishRequest(bus.RequestSubject(bus.RoleMinion, "door", "long"), deaf.NewInbox(), []byte("{}")); err != nil {
 			t.Fatal(err)
 		}
 	}

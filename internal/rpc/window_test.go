@@ -34,15 +34,20 @@ func TestWindowBoundsTheNumberOfMessages(t *testing.T) {
 func TestAClientCannotAcknowledgeForAnother(t *testing.T) {
 	s := NewServer(nil, func(string) (bus.Identity, bool) { return bus.Identity{}, false }, bus.MasterEndpoints, slog.New(slog.DiscardHandler))
 	out := &answerer{sent: 10, acked: make(chan struct{}, 1)}
-	s.number(bus.Identity{Role: bus.RoleClient, Name: "dash"}, out)
+	out.from, out.reply = bus.Identity{Role: bus.RoleClient, Name: "dash"}, "_INBOX.a.b.1"
+	s.enter(out)
+	ack := func(role bus.Role, name string, sent int64) string {
+		return bus.AckSubject(role, name, out.number, sent)
+	}
 	for _, c := range []struct {
 		subject string
 		taken   int64
 	}{
-		{"salt.client.broken.ack." + out.plain + ".5", 0}, {bus.AckSubject("dash", out.plain, 11), 0},
-		{bus.AckSubject("dash", out.plain, -1), 0}, {bus.AckSubject("dash", out.plain, 5), 5}, {bus.AckSubject("dash", out.plain, 4), 5},
+		{ack(bus.RoleClient, "broken", 5), 0}, {ack(bus.RoleMinion, "dash", 5), 0}, {ack(bus.RoleClient, "dash", 11), 0},
+		{ack(bus.RoleClient, "dash", -1), 0}, {bus.AckSubject(bus.RoleClient, "dash", out.number+1, 5), 0}, {"salt.client.dash.ack.z", 0},
+		{ack(bus.RoleClient, "dash", 5), 5}, {ack(bus.RoleClient, "dash", 4), 5},
 	} {
-		if s.acked(&nats.Msg{Subject: c.subject}); out.taken != c.taken {
+		if s.confirmed(&nats.Msg{Subject: c.subject}); out.taken != c.taken {
 			t.Errorf("after %s %d are taken, want %d", c.subject, out.taken, c.taken)
 		}
 	}

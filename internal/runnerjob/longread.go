@@ -60,7 +60,7 @@ func (l *longRead) send(ctx context.Context, r *rpc.Request, body []byte) error 
 	l.read()
 	within, end := l.giveWay(ctx)
 	defer end()
-	err := r.SendBody(within, body)
+	err := r.SendRaw(within, body)
 	if err != nil && errors.Is(context.Cause(within), errSlow) {
 		return rpc.Errorf(rpc.Unavailable, "the answer of %d bytes was not taken within %s, and others wait to read such ones: ask again", len(body), l.turn)
 	}

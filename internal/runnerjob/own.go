@@ -35,7 +35,7 @@ func (s *Server) runOwn(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	if out.Error != "" && out.Hint == "" {
 		out.Hint = "you are shown only what is your own: " + p.Own()
 	}
-	body, err := out.AppendBinary(make([]byte, rpc.HeadBytes))
+	body, err := out.AppendBinary(nil)
 	if err != nil {
 		return err
 	}

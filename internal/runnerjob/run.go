@@ -86,7 +86,7 @@ func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	}
 	defer long.sent()
 	res := s.runOne(ctx, who, jid, q, p.Reach(), long)
-	body, err := runResult(res, q.Wheel).AppendBinary(make([]byte, rpc.HeadBytes))
+	body, err := runResult(res, q.Wheel).AppendBinary(nil)
 	shown := runner.Shown(q.Command.Function, res.Return)
 	if int64(len(body)) > s.MaxEventSize {
 		// The caller of the runner has it. In the journal, repeated reads of large data would

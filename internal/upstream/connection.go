@@ -167,6 +167,9 @@ func connectOver(ctx context.Context, o Options, conn net.Conn) (*Connection, er
 	if !o.Caller {
 		l.AsksOften()
 	}
+	if framed(o.Speaks, hand.other) {
+		l.UseFrames()
+	}
 	if err := l.confirm(ctx, hand); err != nil {
 		l.Close()
 		return nil, err

@@ -51,9 +51,9 @@ func (u *Uplink) greetMaster(ctx context.Context, l *Connection, name string) (*
 // known, and the daemon does not know the session.
 func (s *Session) prepare(ctx context.Context) error {
 	all := s.Up.all
-	var asm rpc.Assembler
+	asm := rpc.Assembler{Framed: s.Framed()}
 	sub, err := s.NC.Subscribe(bus.JobSubject(all.Config.ID), func(msg *nats.Msg) {
-		body, done, err := asm.Add(msg.Data)
+		body, done, err := asm.Add(msg)
 		if err != nil {
 			all.Log.Error("unreadable job", "err", err)
 		} else if done && s.wait() {

@@ -19,10 +19,12 @@ import (
 var ProtocolOID = asn1.ObjectIdentifier{2, 25, 1298494721, 2}
 
 // The protocol between master and minion. newest is increased with each change that the other
-// side must know about; oldest, when older ones are no longer supported.
+// side must know about; oldest, when older ones are no longer supported. With protocol 2 the kind
+// of a message is in its headers (package rpc has both forms).
 const (
-	newestProtocol = 1
-	oldestProtocol = 1
+	newestProtocol  = 2
+	oldestProtocol  = 1
+	headersProtocol = 2
 )
 
 // Protocol is the protocol of one side, and the version of its program. The zero value is
@@ -35,6 +37,11 @@ type Protocol struct {
 // Spoken is the protocol of this program, with the given version.
 func Spoken(version string) Protocol {
 	return Protocol{newestProtocol, oldestProtocol, version}
+}
+
+// framed reports whether two sides speak protocol 1 with each other.
+func framed(one, other Protocol) bool {
+	return min(one.Newest, other.Newest) < headersProtocol
 }
 
 // Extension returns the certificate extension.

@@ -162,7 +162,8 @@ type handshake struct {
 	basis   basis
 	refusal error
 	speaks  Protocol
-	unfit   error // the master has another protocol; the handshake goes on, so that it learns the same about us
+	other   Protocol // of the master
+	unfit   error    // the master has another protocol; the handshake goes on, so that it learns the same about us
 }
 
 func newHandshake(o Options) (*handshake, error) {
@@ -204,7 +205,7 @@ func (h *handshake) verify(s tls.ConnectionState) error {
 		if err == nil {
 			err = agree(other, h.speaks)
 		}
-		h.unfit = err
+		h.other, h.unfit = other, err
 	}
 	return h.refusal
 }

@@ -138,8 +138,8 @@ func impostors(a *attack) {
 
 // junk sends what is not a request.
 func junk(a *attack) {
-	bodies := [][]byte{{}, []byte("i"), []byte("\x00\xff"), []byte(`i{"tgt":`), []byte("p" + strings.Repeat("x", 100)), []byte("e{}"), []byte("x{}"), []byte("i[[[[[[["), []byte("i\x1e{}\n{"), bytes.Repeat([]byte("i"), 1000)}
-	subjects := []string{".fire", ".credit", ".ret.20260101000000000000"}
+	bodies := [][]byte{{}, []byte("i"), []byte("\x00\xff"), []byte(`i{"tgt":`), []byte("p" + strings.Repeat("x", 100)), []byte("e{}"), []byte("x{}"), []byte("i[[[[[[["), []byte("i\x1e{}\n{"), bytes.Repeat([]byte("i"), 1000), []byte(`{"tgt":`), []byte("[[[[[["), []byte("\x1e{}\n{")}
+	subjects := []string{".fire", ".credit", ".ack.1.5", ".ret.20260101000000000000"}
 	for _, op := range a.Ops {
 		subjects = append(subjects, ".req."+op)
 	}
@@ -169,7 +169,7 @@ func strayMessages(dial func(*attack) (*wire, error), subject string) func(*atta
 func foreignReplies(a *attack) {
 	a.flood(a.asMinion, a.Count, true, func(w *wire, i int) error {
 		reply := []string{"salt.minion.web1.job", "salt.event.x", "_INBOX.minion.web1.1"}[i%3]
-		return w.publish(w.root+".req."+a.Ops[i%len(a.Ops)], reply, []byte("i{}"))
+		return w.publish(w.root+".req."+a.Ops[i%len(a.Ops)], reply, []byte("{}"))
 	})
 }
 
@@ -182,7 +182,7 @@ func foreignQuestions(a *attack) {
 			k := newKey(fmt.Sprintf("reflector%d", n))
 			dial := func() (*wire, error) { return dialKey(a.address(), address(n, keys), k) }
 			a.flood(dial, a.Count/keys, true, func(w *wire, _ int) error {
-				return w.publish("salt.key."+k.token()+".req.ask", "salt.minion.web1.job", []byte("i"), []byte(question))
+				return w.publish("salt.key."+k.token()+".req.ask", "salt.minion.web1.job", []byte(question))
 			})
 		})
 	}
@@ -194,12 +194,14 @@ func endless(dial func(*attack) (*wire, error)) func(*attack) {
 	return func(a *attack) {
 		piece := []byte(strings.Repeat("x", 512<<10))
 		a.flood(func() (*wire, error) { return dial(a) }, a.Count, false, func(w *wire, i int) error {
-			kind := "p"
-			if i%16 == 15 {
-				kind = "i"
+			reply, subject := fmt.Sprintf("%s.%d", w.inbox, i/16), w.root+".req."+a.Ops[i/16%len(a.Ops)]
+			switch {
+			case i%16 == 15:
+				return w.publish(subject, reply, piece)
+			case i/16%2 == 1: // with protocol 1
+				return w.publish(subject, reply, []byte("p"), piece)
 			}
-			reply := fmt.Sprintf("%s.%d", w.inbox, i/16)
-			return w.publish(w.root+".req."+a.Ops[i/16%len(a.Ops)], reply, []byte(kind), piece)
+			return w.publishPart(subject, reply, piece)
 		})
 	}
 }
@@ -320,7 +322,7 @@ func bigReturns(a *attack) {
 			if err != nil {
 				return err
 			}
-			if subject == reply && len(answer) > 0 && answer[0] == 'x' {
+			if subject == reply && strings.Contains(w.head, "Nats-Service-Error") {
 				return errors.New(string(answer))
 			}
 			if subject == reply {
@@ -428,7 +430,7 @@ func unacceptedBombs(a *attack) {
 	body := bomb("autosign_grains", 1_000_000)
 	dial := func() (*wire, error) { return dialKey(a.address(), "127.66.6.8", k) }
 	a.flood(dial, a.Count, true, func(w *wire, _ int) error {
-		return w.publish("salt.key."+k.token()+".req.ask", w.reply(), []byte("i"), body)
+		return w.publish("salt.key."+k.token()+".req.ask", w.reply(), body)
 	})
 }
 

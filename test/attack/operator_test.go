@@ -23,7 +23,6 @@ const (
 type operator struct {
 	*wire
 	v      *victim
-	taken  int      // of the answer under way
 	events []string // tags of those that were acknowledged
 	jobs   []string // ids of those whose return came
 	failed int
@@ -61,23 +60,25 @@ func (o *operator) request(op string, body any, each func([]byte) error) error {
 	}
 	defer func() { _ = o.SetReadDeadline(time.Time{}) }()
 	var have []byte
-	for o.taken = 0; ; {
+	for {
 		_ = o.SetReadDeadline(time.Now().Add(askTime))
 		subject, data, err := o.message()
 		if err != nil {
 			return err
 		}
-		if subject != reply || len(data) == 0 {
+		if subject != reply {
 			continue // of a request that was given up
 		}
-		if err := o.acknowledge(reply, len(data)); err != nil {
-			return err
+		if o.confirm != "" {
+			if err := errors.Join(o.publish(o.confirm, ""), o.w.Flush()); err != nil {
+				return err
+			}
 		}
-		have = append(have, data[1:]...)
-		switch data[0] {
-		case 'p':
+		have = append(have, data...)
+		switch {
+		case strings.Contains(o.head, "Salt-Part"):
 			continue
-		case 'x':
+		case strings.Contains(o.head, "Nats-Service-Error"):
 			return errors.New(string(have))
 		}
 		if len(have) > 0 {
@@ -85,24 +86,11 @@ func (o *operator) request(op string, body any, each func([]byte) error) error {
 				return err
 			}
 		}
-		if data[0] == 'e' {
+		if strings.Contains(o.head, "Salt-End") {
 			return nil
 		}
 		have = nil
 	}
-}
-
-// acknowledge says how much of an answer it has taken.
-func (o *operator) acknowledge(reply string, n int) error {
-	const every = 1 << 20
-	before := o.taken / every
-	if o.taken += max(n, 4<<10); o.taken/every == before {
-		return nil
-	}
-	if err := o.publish(o.root+".credit", "", fmt.Appendf(nil, "%s %d", reply, o.taken)); err != nil {
-		return err
-	}
-	return o.w.Flush()
 }
 
 // command is what publish and run take.

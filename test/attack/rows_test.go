@@ -44,7 +44,7 @@ var rows = []row{
 	},
 	{
 		name: "windows of a minion", attacker: "a minion", tries: "%d messages that widen the window of an answer that there is not",
-		short: 20_000, full: 252_000, again: true, attack: strayMessages((*attack).asMinion, ".credit"),
+		short: 20_000, full: 252_000, again: true, attack: strayMessages((*attack).asMinion, ".ack.1.4096"),
 	},
 	{
 		name: "windows of a user", attacker: "a user without rights", tries: "%d messages that widen the window of an answer that there is not", user: "nobody",

@@ -96,6 +96,8 @@ type wire struct {
 	inbox string // its private prefix
 	root  string // of the subjects on which it asks
 	next  int
+
+	head, confirm string // of the latest message: its headers, and where it is to be confirmed
 }
 
 const wireTime = 15 * time.Second // for what a server must do at once
@@ -216,6 +218,18 @@ func (w *wire) publish(subject, reply string, body ...[]byte) error {
 	}
 	_ = w.SetWriteDeadline(time.Now().Add(wireTime))
 	fmt.Fprintf(w.w, "PUB %s %s %d\r\n", subject, reply, n)
+	return w.write(body)
+}
+
+// publishPart is publish for a piece of a message that goes on in the next one.
+func (w *wire) publishPart(subject, reply string, body []byte) error {
+	const head = "NATS/1.0\r\nSalt-Part: more\r\n\r\n"
+	_ = w.SetWriteDeadline(time.Now().Add(wireTime))
+	fmt.Fprintf(w.w, "HPUB %s %s %d %d\r\n%s", subject, reply, len(head), len(head)+len(body), head)
+	return w.write([][]byte{body})
+}
+
+func (w *wire) write(body [][]byte) error {
 	for _, b := range body {
 		if _, err := w.w.Write(b); err != nil {
 			return err
@@ -229,12 +243,12 @@ func (w *wire) publish(subject, reply string, body ...[]byte) error {
 func (w *wire) ask(subject, reply string, body []byte) error {
 	const piece = 512 << 10
 	for len(body) > piece {
-		if err := w.publish(subject, reply, []byte("p"), body[:piece]); err != nil {
+		if err := w.publishPart(subject, reply, body[:piece]); err != nil {
 			return err
 		}
 		body = body[piece:]
 	}
-	return w.publish(subject, reply, []byte("i"), body)
+	return w.publish(subject, reply, body)
 }
 
 // errNobody is the answer of a server behind which nobody serves.
@@ -275,6 +289,10 @@ func (w *wire) payload(words []string) (string, []byte, error) {
 		return "", nil, err
 	}
 	b = b[:size]
+	w.head, w.confirm = "", ""
+	if len(words) == 5 && words[0] == "MSG" || len(words) == 6 {
+		w.confirm = words[3]
+	}
 	if words[0] == "MSG" {
 		return words[1], b, nil
 	}
@@ -285,6 +303,7 @@ func (w *wire) payload(words []string) (string, []byte, error) {
 	if strings.Contains(string(b[:head]), " 503") {
 		return words[1], nil, errNobody
 	}
+	w.head = string(b[:head])
 	return words[1], b[head:], nil
 }
 

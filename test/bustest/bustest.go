@@ -28,6 +28,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/socket"
+	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/test/deadline"
 )
 
@@ -50,7 +51,7 @@ type Bus struct {
 var Endpoints = func() bus.Endpoints {
 	list := slices.Clone(bus.MasterEndpoints)
 	for _, op := range []string{"count", "echo", "flood", "last", "long", "never", "ok", "panic", "refused", "wait"} {
-		for _, role := range []bus.Role{bus.RoleMinion, bus.RoleUser} {
+		for _, role := range []bus.Role{bus.RoleMinion, bus.RoleUser, bus.RoleClient} {
 			list = append(list, bus.Endpoint{Op: op, Roles: []bus.Role{role}, Check: bus.Own, Body: 64 << 20, Handler: Probe(role, op), Why: "a test of the bus"})
 		}
 	}
@@ -90,7 +91,11 @@ func open(o broker.Options, key *pki.PrivateKey, path string) (*Bus, error) {
 		Key: key, Log: o.Log, Socket: path, Gone: make(chan bus.Identity, 1000),
 		accepted: map[salt.MinionID]pki.PublicKey{}, remote: map[string]string{},
 	}
-	certificate, err := b.Key.Certificate("salt-master")
+	speaks, err := upstream.Spoken("test").Extension()
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := b.Key.Certificate("salt-master", speaks)
 	if err != nil {
 		return nil, err
 	}

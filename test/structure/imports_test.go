@@ -129,7 +129,7 @@ var layers = []layer{
 	{"test/bench/fleet", "bus function job outbox peer pki protocol rpc salt upstream value", "simulated minions: the very packages of a minion's daemon, without its machine"},
 	{"test/bench/line", "", "the cost of a line over a socket"},
 	{"test/bench/measure", "test/bench", "starts the measurement"},
-	{"test/bustest", "broker bus member pki rpc salt socket test/deadline", "starts a real broker for the tests of others"},
+	{"test/bustest", "broker bus member pki rpc salt socket test/deadline upstream", "starts a real broker for the tests of others, which announces the protocol of a master"},
 	{"test/capture", "", "keeps what programs and loggers write, for the tests of others"},
 	{"test/chaos", "test/netlab test/port", "treats the programs badly from outside, on hosts whose cables can be pulled; it has none of their code"},
 	{"test/dbtest", "test/port", "starts real databases for the tests of others"},

@@ -188,7 +188,7 @@ func (m *simulated) connect() error {
 	m.link.Store(l)
 	var asm rpc.Assembler
 	_, err = l.NC.Subscribe(bus.JobSubject(m.opts.ID), func(msg *nats.Msg) {
-		if body, done, err := asm.Add(msg.Data); err == nil && done {
+		if body, done, err := asm.Add(msg); err == nil && done {
 			m.onJob(body)
 		}
 	})
