@@ -368,7 +368,7 @@ func TestReturnsOfAMemberThatIsGone(t *testing.T) {
 	letter := outbox.Batch{Messages: []outbox.Message{{Epoch: "e", N: 1, Op: "ret." + string(jid), Body: report}}}
 	for range 2 {
 		var answer outbox.Delivered
-		if err := web2.conn.Ask(t.Context(), "letters", letter, &answer); err != nil || len(answer.Messages) != 1 || answer.Messages[0].Refused != nil {
+		if err := web2.conn.Ask(t.Context(), "messages", letter, &answer); err != nil || len(answer.Messages) != 1 || answer.Messages[0].Refused != nil {
 			t.Errorf("%+v, %v", answer, err)
 		}
 	}
@@ -402,7 +402,7 @@ func TestReturnsFromAnOutboxReachTheOwner(t *testing.T) {
 	}
 	for range 2 {
 		letter := outbox.Batch{Messages: []outbox.Message{{Epoch: "e", N: 1, Op: "ret." + string(jid), Body: report}}}
-		if err := moved.conn.Ask(t.Context(), "letters", letter, nil); err != nil {
+		if err := moved.conn.Ask(t.Context(), "messages", letter, nil); err != nil {
 			t.Error(err)
 		}
 	}

@@ -266,6 +266,7 @@ func TestHugeAndMalformedBodies(t *testing.T) {
 		"a runner without name":  {"run", `{"command":{}}`, `"usage"`},
 		"a mine of junk":         {"mine", `{"put":[1]}`, `"usage"`},
 		"a mine nested deeply":   {"mine", `{"put":{"a":{"data":` + deep + `}}}`, `"usage"`},
+		"messages of junk":       {"messages", `{"messages":[{"op":"ret.x","body":{}}]}`, ``},
 		"letters of junk":        {"letters", `{"letters":[{"op":"ret.x","body":{}}]}`, ``},
 		"grains of junk":         {"grains", `{"grains":[]}`, `"usage"`},
 	} {

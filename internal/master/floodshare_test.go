@@ -141,7 +141,7 @@ func TestFloodsOfAClient(t *testing.T) {
 	if m, code := request(t, nc, subject+"run", `{"command":{"fun":"manage.up"}}`); code != "denied" {
 		t.Errorf("a runner without a rule: %q %s", code, m.Data)
 	}
-	for _, op := range []string{"hello", "grains", "letters", "mine", "stat", "purge"} {
+	for _, op := range []string{"hello", "grains", "messages", "mine", "stat", "purge"} {
 		if err := nc.PublishRequest(subject+op, nc.NewInbox(), []byte(`{}`)); err != nil {
 			t.Fatal(err)
 		}

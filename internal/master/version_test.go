@@ -1,12 +1,14 @@
 package master_test
 
 import (
+	"encoding/json"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/upstream"
@@ -35,6 +37,11 @@ func TestProtocolOne(t *testing.T) {
 		if _, got, err := publish(t, w.user(), q); err != nil || got["old"].State != job.Done || got["now"].State != job.Done {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
+	}
+	waiting := outbox.Batch{Messages: []outbox.Message{{Epoch: "e", N: 1, Op: protocol.OpFire, Body: json.RawMessage(`{"events":[{"tag":"old/1","data":1}]}`)}}}
+	var told struct{ Letters []outbox.Delivery }
+	if err := l.Ask(t.Context(), "letters", waiting, &told); err != nil || len(told.Letters) != 1 || told.Letters[0].Refused != nil {
+		t.Errorf("its outbox: %+v, %v", told, err)
 	}
 	if err := l.Ask(t.Context(), protocol.OpRun, protocol.Run{Command: job.Command{Function: "manage.up"}}, nil); rpc.CodeOf(err) != rpc.Denied {
 		t.Errorf("what it may not: %v", err)

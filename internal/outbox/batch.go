@@ -33,7 +33,7 @@ func (r *Receiver) DeliverEach(ctx context.Context, requests []*rpc.Request) []e
 			continue
 		}
 		if errs[i] = err; err == nil {
-			errs[i] = requests[i].Last(ctx, Delivered{Messages: d.outcome()})
+			errs[i] = requests[i].Last(ctx, answer(requests[i].Op, d.outcome()))
 		}
 		d.from.end()
 	}

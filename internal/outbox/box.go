@@ -39,6 +39,8 @@ import (
 type Master interface {
 	Ask(ctx context.Context, op string, body, answer any) error
 	Call(op string, body any) (*rpc.Stream, error)
+	// Framed reports whether the master speaks protocol 1.
+	Framed() bool
 	// Gone is closed when the connection has ended.
 	Gone() <-chan struct{}
 }

@@ -168,7 +168,11 @@ func (b *Box) deliver(ctx context.Context, master Master, batch []queued) ([]Del
 	ctx, cancel := context.WithTimeout(ctx, answerTime+time.Duration(size/slowest)*time.Second)
 	defer cancel()
 	var d Delivered
-	err = master.Ask(ctx, OpDeliver, q, &d)
+	op := OpDeliver
+	if master.Framed() {
+		op = opLetters
+	}
+	err = master.Ask(ctx, op, q, &d)
 	var refused *rpc.Error
 	if errors.As(err, &refused) && refused.Permanent() && len(batch) == 1 {
 		return []Delivery{{Refused: refused}}, nil // the request itself is refused, for example as too large
@@ -176,10 +180,11 @@ func (b *Box) deliver(ctx context.Context, master Master, batch []queued) ([]Del
 	if err != nil {
 		return nil, err
 	}
-	if len(d.Messages) == 0 || len(d.Messages) > len(batch) {
-		return nil, fmt.Errorf("the master's answer tells of %d messages, it was sent %d", len(d.Messages), len(batch))
+	list := append(d.Messages, d.Letters...)
+	if len(list) == 0 || len(list) > len(batch) {
+		return nil, fmt.Errorf("the master's answer tells of %d messages, it was sent %d", len(list), len(batch))
 	}
-	return d.Messages, nil
+	return list, nil
 }
 
 // capacityTime limits the wait until the master accepts a large batch: those of others come

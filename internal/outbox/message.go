@@ -12,7 +12,10 @@ import (
 )
 
 // OpDeliver delivers the messages waiting in a minion's outbox: Batch → Delivered.
-const OpDeliver = "letters"
+const OpDeliver = "messages"
+
+// opLetters is OpDeliver with protocol 1.
+const opLetters = "letters"
 
 // OpCapacity asks for capacity for a large batch: Capacity → Capacity, as soon as the master
 // has it. The capacity is reserved until the minion's next batch is stored.
@@ -38,7 +41,7 @@ const OpRefused = "refused"
 
 // Batch is messages of a minion in the order in which they were made.
 type Batch struct {
-	Messages []Message `json:"letters"`
+	Messages []Message `json:"messages"`
 }
 
 // Message is one request that has waited: a return, an event, or what salt-call ran. Epoch and
@@ -103,7 +106,10 @@ func (q *Batch) UnmarshalBinary(b []byte) error {
 		if err := rpc.CheckBuilt(b); err != nil {
 			return err
 		}
-		return json.Unmarshal(b, q)
+		document := struct{ Messages, Letters []Message }{} // letters with protocol 1
+		err := json.Unmarshal(b, &document)
+		q.Messages = append(document.Messages, document.Letters...)
+		return err
 	}
 	for rest := b[1:]; len(rest) > 0; {
 		if len(q.Messages) == MaxBatch {
@@ -126,7 +132,16 @@ func (q *Batch) UnmarshalBinary(b []byte) error {
 // Delivered holds the outcomes of a batch, in the order of its messages. If there are fewer
 // than messages, the others must be sent again.
 type Delivered struct {
-	Messages []Delivery `json:"letters"`
+	Messages []Delivery `json:"messages,omitempty"`
+	Letters  []Delivery `json:"letters,omitempty"` // in their place with protocol 1
+}
+
+// answer is the answer to a request.
+func answer(op string, list []Delivery) Delivered {
+	if op == opLetters {
+		return Delivered{Letters: list}
+	}
+	return Delivered{Messages: list}
 }
 
 // Delivery is the outcome of one message: it is stored, or finally refused.

@@ -48,6 +48,7 @@ func FuzzBatchBody(f *testing.F) {
 	f.Add([]byte("\x1e{\"size\":-1}\n{}"))
 	f.Add([]byte("\x1e{\"size\":9223372036854775807}\n{}"))
 	f.Add([]byte(`{"letters":[]}`))
+	f.Add([]byte(`{"messages":[]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var got, back Batch
 		if got.UnmarshalBinary(b) != nil {

@@ -96,7 +96,7 @@ func (r *Receiver) Deliver(ctx context.Context, req *rpc.Request) error {
 	if err != nil {
 		r.refusals.Log(r.Log, slog.LevelError, "rest of "+string(id), 1, "not all messages from a minion's outbox are stored", "minion", id, "err", err)
 	}
-	return req.Last(ctx, Delivered{Messages: deliveries})
+	return req.Last(ctx, answer(req.Op, deliveries))
 }
 
 // incoming is a message on its way into the journal.

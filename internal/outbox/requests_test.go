@@ -61,19 +61,28 @@ func (f *failing) Sync(stream string) error {
 }
 
 // taking is a master that takes all, and knows what it has by its number.
-type taking struct{ took map[string]int }
+type taking struct {
+	took   map[string]int
+	framed bool // it speaks protocol 1
+}
 
 func (m *taking) Call(string, any) (*rpc.Stream, error) {
 	return nil, errors.New("it is not asked for")
 }
+func (m *taking) Framed() bool          { return m.framed }
 func (m *taking) Gone() <-chan struct{} { return nil }
 
-func (m *taking) Ask(_ context.Context, _ string, body, answer any) error {
-	batch := body.(Batch).Messages
+func (m *taking) Ask(_ context.Context, op string, body, answer any) error {
+	batch, told := body.(Batch).Messages, answer.(*Delivered)
+	if m.framed != (op == opLetters) {
+		return rpc.Errorf(rpc.NotFound, "there is no request %q", op)
+	}
 	for _, k := range batch {
 		m.took[fmt.Sprint(k.Epoch, k.N)]++
 	}
-	answer.(*Delivered).Messages = make([]Delivery, len(batch))
+	if told.Messages = make([]Delivery, len(batch)); m.framed {
+		told.Messages, told.Letters = nil, told.Messages
+	}
 	return nil
 }
 
@@ -95,11 +104,26 @@ func openBox(t *testing.T, dir string, m Master) (b *Box, store *failing, stop f
 	return b, store, stop
 }
 
+// TestAMasterOfProtocolOne: the request had another name.
+func TestAMasterOfProtocolOne(t *testing.T) {
+	t.Parallel()
+	for _, framed := range []bool{false, true} {
+		master := &taking{took: map[string]int{}, framed: framed}
+		b, _, _ := openBox(t, t.TempDir(), master)
+		if err := b.Put(t.Context(), Outgoing{Op: protocol.OpFire, Body: json.RawMessage(`{}`), Events: 1, ID: "0/x"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.turn(t.Context()); err != nil || len(master.took) != 1 {
+			t.Errorf("protocol 1 %v: %v, took %v", framed, err, master.took)
+		}
+	}
+}
+
 // A message whose sender was informed that it may not be stored, but that was delivered, is
 // recognised when it is sent again, whatever has happened to the store meanwhile.
 func TestADeliveredMessageIsNotSentTwice(t *testing.T) {
 	t.Parallel()
-	dir, master := t.TempDir(), &taking{map[string]int{}}
+	dir, master := t.TempDir(), &taking{took: map[string]int{}}
 	b, store, stop := openBox(t, dir, master)
 	out := Outgoing{Op: protocol.OpFire, Body: json.RawMessage(`{}`), Events: 1, ID: "0/x"}
 	next := out

@@ -13,7 +13,7 @@ import (
 func TestPiecesOfAllAreBounded(t *testing.T) {
 	const piece = 512 << 10
 	s := &Server{partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}}
-	e := bus.MasterEndpoints.Find(bus.RoleMinion, "letters")
+	e := bus.MasterEndpoints.Find(bus.RoleMinion, "messages")
 	data := make([]byte, piece)
 	send := func(id string, k kind) (size int, done bool, err error) {
 		from, m := bus.Identity{Role: bus.RoleMinion, Name: id}, newMessage("", k, data)

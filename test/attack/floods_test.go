@@ -377,7 +377,7 @@ func bomb(field string, size int) []byte {
 // bombs sends them to every operation.
 func bombs(dial func(*attack) (*wire, error), prefix string) func(*attack) {
 	return func(a *attack) {
-		fields := []string{"commands", "events", "grains", "letters", "put", "names", "command", "jobs", "tags", "x"}
+		fields := []string{"commands", "events", "grains", "messages", "put", "names", "command", "jobs", "tags", "x"}
 		whole := map[string][]byte{}
 		for _, f := range fields {
 			whole[f] = bomb(f, 60_000_000)
@@ -406,8 +406,8 @@ func fieldOf(op, other string) string {
 		return "events"
 	case "hello", "grains":
 		return "grains"
-	case "letters":
-		return "letters"
+	case "messages":
+		return "messages"
 	case "mine":
 		return "put"
 	case "run":
