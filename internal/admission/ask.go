@@ -25,6 +25,10 @@ func (a *Admission) Ask(ctx context.Context, r *rpc.Request) error {
 	if !ok {
 		return nil // the connection has ended already
 	}
+	certificate, proof, err := a.prove(q.Challenge, r.Inbox())
+	if err != nil {
+		return err
+	}
 	changes, stop, first := a.waiting.Wait(salt.MinionID(i.Name), r.Inbox())
 	if !first {
 		return rpc.Errorf(rpc.Busy, "this connection has asked already")
@@ -37,7 +41,8 @@ func (a *Admission) Ask(ctx context.Context, r *rpc.Request) error {
 			return err
 		}
 		if state != last {
-			answer := protocol.AskAnswer{State: state, Reconnect: i.Role == bus.RoleUnaccepted, Version: a.Version}
+			answer := protocol.AskAnswer{State: state, Reconnect: i.Role == bus.RoleUnaccepted, Version: a.Version, Certificate: certificate, Proof: proof}
+			certificate, proof = nil, nil
 			if err := r.Send(ctx, answer); err != nil {
 				return err
 			}
@@ -49,6 +54,17 @@ func (a *Admission) Ask(ctx context.Context, r *rpc.Request) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// prove answers the challenge of a peer that has not seen the master's key in TLS.
+func (a *Admission) prove(challenge []byte, inbox string) (certificate, proof []byte, err error) {
+	switch {
+	case len(challenge) == 0:
+		return nil, nil, nil
+	case a.Prove == nil || len(challenge) != protocol.ChallengeSize:
+		return nil, nil, rpc.Errorf(rpc.Usage, "this master answers no challenge here, or the challenge does not have %d bytes", protocol.ChallengeSize)
+	}
+	return a.Prove(protocol.ProofText(challenge, inbox))
 }
 
 // stateOf returns the present state of a connection's key.

@@ -29,9 +29,9 @@ func TestEveryRoleOnEverySubject(t *testing.T) {
 			victim := b.As(t, bus.RoleMinion, "victim")
 			c := b.As(t, role, "web1.example")
 			subjects := probes(c.Self, victim.Self)
-			tryPublish(t, b, c, subjects)
-			trySubscribe(t, b, c, subjects, "")
-			trySubscribe(t, b, c, subjects, "workers")
+			tryPublish(t, b.Conn(), rights, c, subjects)
+			trySubscribe(t, b.Conn(), rights, c, subjects, "")
+			trySubscribe(t, b.Conn(), rights, c, subjects, "workers")
 		})
 	}
 }
@@ -48,9 +48,9 @@ func TestForeignIDWithOwnKey(t *testing.T) {
 	defer c.Close()
 	c.Self.Role = bus.RoleUnaccepted
 	subjects := probes(c.Self, victim.Self)
-	tryPublish(t, b, c, subjects)
-	trySubscribe(t, b, c, subjects, "")
-	trySubscribe(t, b, c, subjects, "workers")
+	tryPublish(t, b.Conn(), rights, c, subjects)
+	trySubscribe(t, b.Conn(), rights, c, subjects, "")
+	trySubscribe(t, b.Conn(), rights, c, subjects, "workers")
 }
 
 // rights are those of the bus that the tests start.
@@ -130,6 +130,10 @@ func covers(allowed, asked string) bool {
 }
 
 func allowed(i bus.Identity, verb bus.Verb, subject string) bool {
+	return allowedBy(rights, i, verb, subject)
+}
+
+func allowedBy(rights bus.Rights, i bus.Identity, verb bus.Verb, subject string) bool {
 	return slices.ContainsFunc(rights.Allowed(i, verb), func(p string) bool { return covers(p, subject) })
 }
 
@@ -164,14 +168,14 @@ func complaints(t *testing.T, c *bustest.Client) map[string]bool {
 	}
 }
 
-func tryPublish(t *testing.T, b *bustest.Bus, c *bustest.Client, subjects []string) {
+func tryPublish(t *testing.T, all *nats.Conn, rights bus.Rights, c *bustest.Client, subjects []string) {
 	t.Helper()
-	heard, err := b.Conn().SubscribeSync(">")
+	heard, err := all.SubscribeSync(">")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer heard.Unsubscribe() //nolint:errcheck
-	if err := b.Conn().Flush(); err != nil {
+	if err := all.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	mark := "from " + c.Self.Nonce
@@ -182,19 +186,19 @@ func tryPublish(t *testing.T, b *bustest.Bus, c *bustest.Client, subjects []stri
 	}
 	refused := complaints(t, c)
 	arrived := map[string]bool{}
-	for _, m := range drain(t, b.Conn(), heard) {
+	for _, m := range drain(t, all, heard) {
 		if string(m.Data) == mark {
 			arrived[m.Subject] = true
 		}
 	}
 	for _, s := range subjects {
-		if may := allowed(c.Self, bus.Publish, s); may == refused["publish "+s] || may != arrived[s] {
+		if may := allowedBy(rights, c.Self, bus.Publish, s); may == refused["publish "+s] || may != arrived[s] {
 			t.Errorf("%s publishes %s: allowed %v, refused %v, arrived %v", c.Self.Role, s, may, refused["publish "+s], arrived[s])
 		}
 	}
 }
 
-func trySubscribe(t *testing.T, b *bustest.Bus, c *bustest.Client, subjects []string, queue string) {
+func trySubscribe(t *testing.T, all *nats.Conn, rights bus.Rights, c *bustest.Client, subjects []string, queue string) {
 	t.Helper()
 	got := make(chan *nats.Msg, 10_000)
 	for _, s := range subjects {
@@ -206,11 +210,11 @@ func trySubscribe(t *testing.T, b *bustest.Bus, c *bustest.Client, subjects []st
 	}
 	refused := complaints(t, c)
 	for _, s := range subjects {
-		if may := allowed(c.Self, bus.Subscribe, s); may == refused["subscription "+s] {
+		if may := allowedBy(rights, c.Self, bus.Subscribe, s); may == refused["subscription "+s] {
 			t.Errorf("%s subscribes to %s (queue %q): allowed %v, refused %v", c.Self.Role, s, queue, may, !may)
 		}
 	}
-	speakEverywhere(t, b, subjects)
+	speakEverywhere(t, all, subjects)
 	if err := c.Flush(); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +223,7 @@ func trySubscribe(t *testing.T, b *bustest.Bus, c *bustest.Client, subjects []st
 		heard[(<-got).Subject] = true
 	}
 	for s := range heard {
-		if !allowed(c.Self, bus.Subscribe, s) {
+		if !allowedBy(rights, c.Self, bus.Subscribe, s) {
 			t.Errorf("%s heard a message on %s (queue %q)", c.Self.Role, s, queue)
 		}
 	}
@@ -229,17 +233,17 @@ func trySubscribe(t *testing.T, b *bustest.Bus, c *bustest.Client, subjects []st
 }
 
 // speakEverywhere has the daemon say something on every subject that is one.
-func speakEverywhere(t *testing.T, b *bustest.Bus, subjects []string) {
+func speakEverywhere(t *testing.T, all *nats.Conn, subjects []string) {
 	t.Helper()
 	for _, s := range subjects {
 		if strings.HasPrefix(s, "$") || strings.ContainsAny(s, "*>") {
 			continue
 		}
-		if err := b.Conn().Publish(s, []byte("secret")); err != nil {
+		if err := all.Publish(s, []byte("secret")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := b.Conn().Flush(); err != nil {
+	if err := all.Flush(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -201,6 +202,46 @@ func (e Endpoints) Find(role Role, op string) *Endpoint {
 		}
 	}
 	return nil
+}
+
+// Of returns what these roles may request; other roles are left out of the rows.
+func (e Endpoints) Of(roles ...Role) Endpoints {
+	var list Endpoints
+	for _, row := range e {
+		row.Roles = slices.DeleteFunc(slices.Clone(row.Roles), func(r Role) bool { return !slices.Contains(roles, r) })
+		if len(row.Roles) > 0 {
+			list = append(list, row)
+		}
+	}
+	return list
+}
+
+// Subjects returns the subjects that a daemon with these endpoints subscribes to: for requests,
+// and for the confirmations of both forms of answers.
+func (e Endpoints) Subjects() (requests, windows, acks []string) {
+	kinds := map[string]bool{}
+	for _, row := range e {
+		for _, r := range row.Roles {
+			kinds[r.Kind()] = true
+		}
+		if row.Op == OpAsk {
+			kinds[RoleUnaccepted.Kind()] = true // whatever the role, the subject is that of the key
+		}
+	}
+	of := func(all []string) (list []string) {
+		for _, s := range all {
+			switch kind := strings.Split(s, ".")[1]; {
+			case kinds[kind]:
+				list = append(list, s)
+			case kind == "*":
+				for _, k := range slices.Sorted(maps.Keys(kinds)) {
+					list = append(list, strings.Replace(s, "*", k, 1))
+				}
+			}
+		}
+		return list
+	}
+	return of(RequestSubjects), of(WindowSubjects), of(AckSubjects)
 }
 
 // Rights returns the rights on subjects: one for each operation of each role, and those without

@@ -134,7 +134,7 @@ func CheckNonce(s string) error {
 	return nil
 }
 
-// The subjects that the daemon subscribes to for its clients.
+// The subjects that a daemon subscribes to for its clients, see Endpoints.Subjects.
 var (
 	RequestSubjects = []string{"salt.user.*.req.*", "salt.minion.*.req.*", "salt.minion.*.ret.*", "salt.minion.*.fire", "salt.client.*.req.*", "salt.key.*.req.*", "salt.guest.*.req.*", "salt.remote.*.req.*"}
 	WindowSubjects  = []string{"salt.user.*.credit", "salt.minion.*.credit", "salt.remote.*.credit"} // of protocol 1
@@ -142,6 +142,9 @@ var (
 )
 
 // The subjects of one minion.
+
+// AnyJob are the subjects of the jobs of all minions.
+const AnyJob = "salt.minion.*.job"
 
 // JobSubject is the subject of the minion's jobs.
 func JobSubject(id salt.MinionID) string { return minionSubject(id, "job") }

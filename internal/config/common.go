@@ -76,6 +76,15 @@ type Common struct {
 	MetricsPublic bool `yaml:"metrics_public"`
 	// Further directories with modules.
 	ModuleDirs []string `yaml:"module_dirs" is:"below root"`
+	// A file with the certificates of the authorities of nats_servers. Their names are checked,
+	// too.
+	NATSCA string `yaml:"nats_ca" is:"below root"`
+	// The SHA-256 fingerprints of the certificates of nats_servers. One of nats_finger and
+	// nats_ca is needed; with both, a certificate must satisfy both.
+	NATSFinger []string `yaml:"nats_finger" is:"texts"`
+	// NATS servers of others, each as host:port, through which minions and masters reach each
+	// other, instead of the master's own port. Empty means that the master's own is used.
+	NATSServers []string `yaml:"nats_servers" is:"texts"`
 	// Accept every key. On the minion: accept any key of a master, without storing it in place
 	// of a pinned one. For laboratories only.
 	OpenMode bool `yaml:"open_mode"`

@@ -70,8 +70,10 @@ func (o Options) InspectMaster() (*Master, []Notice, error) {
 		m.KeepJobs = m.KeepJobHours
 	}
 	m.root()
-	if err := m.check(); err != nil {
-		l.wrong(err)
+	for _, err := range []error{m.check(), m.checkNATS()} {
+		if err != nil {
+			l.wrong(err)
+		}
 	}
 	return m, l.notices, Join(l.errs...)
 }
@@ -102,7 +104,7 @@ func (o Options) InspectMinion() (*Minion, []Notice, error) {
 		return nil, l.notices, err
 	}
 	m.root()
-	for _, err := range []error{m.check(), m.checkMasters()} {
+	for _, err := range []error{m.check(), m.checkMasters(), m.checkNATS()} {
 		if err != nil {
 			l.wrong(err)
 		}

@@ -164,6 +164,10 @@ type Master struct {
 	MineGet Located `yaml:"mine_get"`
 	// The most files that the daemon may have open.
 	MaxOpenFiles int `yaml:"max_open_files" is:"256..1073741824" default:"100000"`
+	// The file with the secret from which the keys of this master for nats_servers are made. It
+	// is made if it is missing; masters that take over from each other share it. Empty means
+	// master_nats.seed in pki_dir.
+	NATSCreds string `yaml:"nats_creds" is:"below root"`
 	// The clients of salt-api that are enabled: local, local_async, local_batch, local_subset,
 	// runner, runner_async, wheel, wheel_async.
 	NetapiClients []string `yaml:"netapi_enable_clients"`

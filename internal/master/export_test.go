@@ -31,3 +31,6 @@ func (m *Master) Stored(t *testing.T) (streams []string, consumers int) {
 
 // CutEnded cuts the remote users whose login does not hold any more, as is done now and then.
 func (m *Master) CutEnded(ctx context.Context) { m.admission.CutEnded(ctx) }
+
+// MinionEndpoints are what can be requested through NATS servers.
+var MinionEndpoints = minionEndpoints

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
@@ -82,7 +81,8 @@ type Master struct {
 	every     time.Duration     // between two self-checks
 	latency   dispatch.Latency
 	mirror    mirroring
-	undo      []func() // closes what New has opened, in order
+	external  *external // nil without nats_servers
+	undo      []func()  // closes what New has opened, in order
 	ctx       context.Context
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup
@@ -176,7 +176,7 @@ func (m *Master) openBroker() error {
 		Link:         m.mirror.member.Links(m.cfg),
 		Endpoints:    bus.MasterEndpoints,
 		Name:         "salt-master",
-		Listen:       net.JoinHostPort(m.cfg.Interface, strconv.Itoa(m.cfg.RetPort)),
+		Listen:       m.listens(),
 		TLS:          &tls.Config{GetCertificate: certificate, VerifyConnection: m.admission.CheckVersion},
 		StoreDir:     m.storeDir(),
 		Sync:         broker.SyncOf(m.cfg.JournalSync),
@@ -192,7 +192,10 @@ func (m *Master) openBroker() error {
 		return err
 	}
 	m.undo = append(m.undo, m.broker.Stop)
-	m.keys.Here = m.broker.Holds
+	if err := m.openExternal(certificate); err != nil {
+		return err
+	}
+	m.keys.Here = m.connections().Holds
 	return nil
 }
 
@@ -285,33 +288,40 @@ func (m *Master) retention() time.Duration {
 // gone is called by the broker for every connection that has ended.
 func (m *Master) gone(i bus.Identity) {
 	m.server.Gone(i.Inbox())
+	if m.external != nil {
+		m.external.server.Gone(i.Inbox())
+	}
 	m.authz.Logins.Ended(i.Inbox())
 	m.arrivals.Gone(i)
 }
 
 func (m *Master) openServer() error {
 	a := m.admission
-	a.Connections, a.Audit, a.Events, a.Minions, a.Jobs = m.broker, m.auditLog, m.events, m.fleet, m.dispatch
+	a.Connections, a.Audit, a.Events, a.Minions, a.Jobs = m.connections(), m.auditLog, m.events, m.fleet, m.dispatch
 	a.Logins = m.authz.Logins
 	m.authz.Logins.Came = func(inbox string) bool { _, here := m.broker.Owner(inbox); return here }
 	a.Local = func(ctx context.Context, i bus.Identity) audit.Who { return m.authz.Local(ctx, i).Who() }
 	m.undo = append(m.undo, a.Wait)
 	m.arrivals = &fleet.Arrivals{
-		Fleet: m.fleet, Connections: m.broker, CutOlder: a.CutOlder, Jobs: m.dispatch, Now: m.dispatch.Now, Version: m.version, Log: m.log,
+		Fleet: m.fleet, Connections: m.connections(), CutOlder: a.CutOlder, Jobs: m.dispatch, Now: m.dispatch.Now, Version: m.version, Log: m.log,
 	}
 	m.server = rpc.NewServer(m.broker.Conn(), m.broker.Owner, bus.MasterEndpoints, m.log)
 	m.server.Room = daemon.MakeRoom
 	m.server.Cut, m.server.CutKey, m.server.Slow, m.server.Authorize = m.admission.Cut, m.broker.CutUnaccepted, m.broker.Slow, m.authz.Authorize
 	m.server.Quota = m.authz.Logins.Quota
 	m.server.GrainsCount = m.keys.GrainsCount
-	m.register()
+	m.register(m.server, bus.MasterEndpoints)
+	m.registerEvents(m.server)
 	if err := m.server.Served(); err != nil {
+		return err
+	}
+	if err := m.openExternalServer(); err != nil {
 		return err
 	}
 	return m.broker.ServeLocal(filepath.Join(m.cfg.SockDir, SocketName))
 }
 
-// Addr is the listen address for minions.
+// Addr is the listen address for minions, nil with nats_servers.
 func (m *Master) Addr() net.Addr { return m.broker.Addr() }
 
 // Run serves until ctx ends, then stops everything. When it returns, nothing of the master is
@@ -352,6 +362,7 @@ func (m *Master) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.admission.WatchLogins(m.ctx) })
 	m.wg.Go(func() { m.outboxes.Keep(m.ctx) })
 	m.runMirror()
+	m.runExternal()
 	hangups, stop := daemon.Hangups()
 	defer stop()
 	remove, err := daemon.PIDFile(m.cfg.PIDFile)
@@ -361,7 +372,7 @@ func (m *Master) Run(ctx context.Context) error {
 	m.undo = append(m.undo, remove)
 	m.tellOldKeys()
 	m.auditLog.Note(audit.Entry{Kind: audit.OfLog, Verdict: audit.Noted, Fun: "master.start", Reason: "version " + m.version})
-	m.log.Info("the master is ready", "address", m.Addr().String(), "fingerprint", m.key.Public().SHA256(), "version", m.version)
+	m.log.Info("the master is ready", "address", m.reached(), "fingerprint", m.key.Public().SHA256(), "version", m.version)
 	if m.cfg.OpenMode {
 		m.log.Warn("open_mode is on: every key that connects is accepted, and replaces the one that its id had")
 	}
@@ -383,6 +394,7 @@ func (m *Master) close() {
 	if m.server != nil {
 		m.server.Stop()
 	}
+	m.external.stop()
 	m.wg.Wait()
 	for i := len(m.undo) - 1; i >= 0; i-- {
 		m.undo[i]()

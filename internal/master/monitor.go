@@ -34,7 +34,7 @@ type Figures struct {
 
 // Figures returns the metrics.
 func (w *Monitor) Figures(ctx context.Context) Figures {
-	f := Figures{Broker: w.m.broker.Figures(), Bus: w.m.events.Figures(ctx), Keys: w.m.keys.Count(), Connected: w.m.fleet.Presence.Count()}
+	f := Figures{Broker: w.m.connections().figures(), Bus: w.m.events.Figures(ctx), Keys: w.m.keys.Count(), Connected: w.m.fleet.Presence.Count()}
 	f.Jobs, f.Waiting = w.m.dispatch.UnderWay()
 	f.Allowed, f.Refused = w.m.auditLog.Decisions()
 	return f

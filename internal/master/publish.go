@@ -11,7 +11,7 @@ import (
 
 func (m *Master) openDispatch() (err error) {
 	m.dispatch, err = dispatch.Open(m.ctx, dispatch.Options{
-		Journal: m.journal, Fleet: m.fleet, Keys: m.keys, Events: m.events, Audit: m.authz, Conn: m.broker.Conn(), Key: m.key.PrivateKey,
+		Journal: m.journal, Fleet: m.fleet, Keys: m.keys, Events: m.events, Audit: m.authz, Conn: m.connections(), Key: m.key.PrivateKey,
 		Known: m.authz.Tables.Known, Retention: m.retention(), Durable: m.durable, Log: m.log, Latency: m.latency,
 	})
 	m.undo = append(m.undo, m.dispatch.Wait)
@@ -24,7 +24,7 @@ func (m *Master) openDispatch() (err error) {
 func (m *Master) openRunners() {
 	h := &m.host
 	h.Accepted, h.Presence, h.Facts, h.Cache = m.keys, m.fleet, m.fleet, m.fleet
-	h.Settings, h.Journal, h.Reactor, h.Files = m.settings, store{m}, m.reactor, m.files.Files
+	h.Settings, h.Journal, h.Reactor, h.Files, h.NATS = m.settings, store{m}, m.reactor, m.files.Files, servers{m}
 	h.MasterKey, h.Version, h.Log = m.key.Public(), m.version, m.log
 	m.runners = runnerjob.New(m.ctx, runnerjob.Options{
 		Host:  m.host,

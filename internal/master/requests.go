@@ -1,14 +1,17 @@
 package master
 
 import (
+	"slices"
+
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// register registers the handler of each request, see bus.MasterEndpoints: without a row there,
-// a request is not served.
-func (m *Master) register() {
-	s, jobs := m.server, dispatch.NewRequests(m.dispatch, m.authz)
+// register registers the handler of each of these requests, which are among those of
+// bus.MasterEndpoints: without a row there, a request is not served.
+func (m *Master) register(s *rpc.Server, served bus.Endpoints) {
+	jobs := dispatch.NewRequests(m.dispatch, m.authz)
 	for name, h := range map[string]rpc.Handler{
 		"ask":         m.admission.Ask, // for the holder of any key
 		"changeMine":  m.fleet.ChangeMine,
@@ -33,9 +36,15 @@ func (m *Master) register() {
 		"run":         m.runners.Run,
 		"sendFile":    m.files.Send,
 	} {
-		s.Handle(name, h)
+		if slices.ContainsFunc(served, func(e bus.Endpoint) bool { return e.Handler == name }) {
+			s.Handle(name, h)
+		}
 	}
 	s.HandleBatches("deliver", m.outboxes.DeliverEach)
+}
+
+// registerEvents registers the handlers of programs that fire and listen.
+func (m *Master) registerEvents(s *rpc.Server) {
 	m.events.SetWhile(m.authz.WhileOnBus)
 	m.events.SetWords(m.runners.Words)
 	m.events.RegisterClients(s, m.authz.OnBus)

@@ -12,13 +12,14 @@ import (
 	"github.com/brinebus/brine/internal/executor"
 	"github.com/brinebus/brine/internal/host"
 	"github.com/brinebus/brine/internal/scheduler"
+	"github.com/brinebus/brine/internal/upstream"
 )
 
 // Check parses what a configuration contains for other packages, and returns all mistakes in
 // it. It starts nothing and touches no data.
 func Check(cfg *config.Minion) error {
 	_, grants := eventacl.Parse(cfg.EventACL)
-	return config.Mistake(errors.Join(grants, scheduler.Check(cfg.Schedule), beacon.Check(cfg.Beacons), executor.CheckMine(cfg.MineFunctions)))
+	return config.Mistake(errors.Join(grants, scheduler.Check(cfg.Schedule), beacon.Check(cfg.Beacons), executor.CheckMine(cfg.MineFunctions), upstream.CheckServers(cfg)))
 }
 
 // Lint returns warnings about a valid configuration.

@@ -96,6 +96,18 @@ type ProfileData struct {
 type Ask struct {
 	AutosignGrains map[string]string `json:"autosign_grains,omitempty"`
 	Version        string            `json:"version"`
+	// Challenge asks for a proof of the master's key, where TLS does not end at the master:
+	// ChallengeSize random bytes.
+	Challenge []byte `json:"challenge,omitempty"`
+}
+
+// ChallengeSize is the size of a challenge in bytes.
+const ChallengeSize = 32
+
+// ProofText is what a master signs for a challenge on the connection with this inbox. Nothing
+// else that a master signs begins like it.
+func ProofText(challenge []byte, inbox string) []byte {
+	return append([]byte("brine: this is the master of the connection "+inbox+" with the challenge "), challenge...)
 }
 
 // KeyState is the state of the client's key.
@@ -122,6 +134,11 @@ type AskAnswer struct {
 	State     KeyState `json:"state"`
 	Reconnect bool     `json:"reconnect,omitempty"` // this connection does not have the rights of that state; a new one will
 	Version   string   `json:"version"`
+
+	// For a challenge, in the first answer: the certificate of the master, as in a TLS
+	// handshake, and its signature of ProofText.
+	Certificate []byte `json:"certificate,omitempty"`
+	Proof       []byte `json:"proof,omitempty"`
 }
 
 // Hello announces a minion with its grains.

@@ -40,6 +40,7 @@ type Conn struct {
 	framed bool     // it speaks protocol 1, see UseFrames
 	asked  *answers // nil if each request has a subscription for its answer
 
+	numbers bool     // see Numbers
 	hears   bool     // it handles errors of the server, see HearComplaints
 	waiting sync.Map // if so: subjects of requests without an answer yet, by *Stream
 }
@@ -166,10 +167,14 @@ func (c *Conn) send(op string, in any, reply string) error {
 	if err != nil {
 		return err
 	}
+	n := 0
 	return eachPiece(kindItem, body, func(k kind, piece []byte) error {
 		m := newMessage(subject, k, piece)
 		if c.framed {
 			m = frame(subject, k, piece)
+		}
+		if n++; c.numbers && (n > 1 || k == kindPart) {
+			m = numbered(m, n)
 		}
 		m.Reply = reply
 		if err := c.NC.PublishMsg(m); err != nil {
@@ -265,6 +270,7 @@ type Stream struct {
 	reply     string
 	asm       Assembler
 	read      bool  // something of the answer
+	number    int   // of the latest message, where they have numbers
 	taken     int64 // bytes read, with protocol 1
 	announced int64 // bytes read that the sender knows of, with protocol 1
 	ended     bool
@@ -313,6 +319,11 @@ func (s *Stream) Next(ctx context.Context) ([]byte, error) {
 			s.ended = true
 			return nil, salt.WithHint(&Error{Code: Unavailable, Text: "the daemon does not serve this request"}, "")
 		}
+		if !follows(m, s.number) {
+			s.ended = true
+			return nil, fmt.Errorf("%w: a part of the answer did not arrive", ErrLost)
+		}
+		s.number++
 		k, data, err := s.take(m)
 		if err != nil {
 			return nil, err

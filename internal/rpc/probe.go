@@ -5,8 +5,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-
-	"github.com/brinebus/brine/internal/bus"
 )
 
 // probeToken takes the place of the sender's name in the subjects of probes. It is not a valid
@@ -17,7 +15,8 @@ const probeToken = "%"
 // all have arrived: then everything sent before has been handled, too. looked is how many
 // messages were handled since the previous probe. There is one probe at a time.
 func (s *Server) Probe(back func(looked int)) error {
-	all := slices.Concat(bus.RequestSubjects, bus.WindowSubjects, bus.AckSubjects)
+	requests, windows, acks := s.endpoints.Subjects()
+	all := slices.Concat(requests, windows, acks)
 	s.probes.begin(len(all), back)
 	for _, subject := range all {
 		if err := s.nc.Publish(strings.ReplaceAll(subject, "*", probeToken), nil); err != nil {

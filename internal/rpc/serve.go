@@ -154,6 +154,12 @@ type Server struct {
 	// Pace is how many requests a machine may send in a second; 0 is the default. It is set
 	// before Start.
 	Pace int
+	// Pending limits the bytes that wait in each subscription, where no broker of ours limits
+	// them before; 0 is no limit. What is beyond it is dropped, and whoever has the connection
+	// must end those of its peers. It is set before Start.
+	Pending int
+	// Numbers has the messages of answers numbered, see headerNumber. It is set before Start.
+	Numbers bool
 	// GrainsCount reports whether grains can cause a key to be accepted now, so that the
 	// question about a key may include some; nil means no. It is set before Start.
 	GrainsCount func() bool
@@ -240,21 +246,25 @@ func (s *Server) Start() error {
 	if s.Pace > 0 {
 		s.paces.perSecond = float64(s.Pace)
 	}
-	for _, subject := range bus.RequestSubjects {
+	requests, windows, acks := s.endpoints.Subjects()
+	for _, subject := range requests {
 		if err := s.subscribe(subject, s.request); err != nil {
 			return err
 		}
 	}
 	s.serveBatches()
-	for _, subject := range bus.WindowSubjects {
+	for _, subject := range windows {
 		if err := s.subscribe(subject, s.widenFramed); err != nil {
 			return err
 		}
 	}
-	for _, subject := range bus.AckSubjects {
+	for _, subject := range acks {
 		if err := s.subscribe(subject, s.confirmed); err != nil {
 			return err
 		}
+	}
+	if s.nc.IsReconnecting() {
+		return nil // there is no connection yet; the subscriptions are made with it
 	}
 	return s.nc.Flush()
 }
@@ -272,6 +282,9 @@ func (s *Server) subscribe(subject string, cb nats.MsgHandler) error {
 		return err
 	}
 	s.subs = append(s.subs, sub)
+	if s.Pending > 0 {
+		return sub.SetPendingLimits(-1, s.Pending)
+	}
 	// Nothing is dropped here: messages of others would be lost because of one that sends too
 	// much. The broker limits what each may have under way, by what Probe reports.
 	return sub.SetPendingLimits(-1, -1)
@@ -354,13 +367,14 @@ type incoming struct {
 	kind   kind // kindPart or kindItem
 	data   []byte
 	framed bool
+	number int   // of the piece, 0 for none
 	err    error // it cannot be read
 	later  bool  // pieces of this request have come before
 }
 
 // read reads the headers of a message. All pieces of a request have the form of the first.
 func (s *Server) read(from bus.Identity, m *nats.Msg) incoming {
-	in := incoming{reply: m.Reply, data: m.Data, framed: from.Role != bus.RoleClient && isFramed(m)}
+	in := incoming{reply: m.Reply, data: m.Data, number: numberOf(m), framed: from.Role != bus.RoleClient && isFramed(m)}
 	s.mu.Lock()
 	if p := s.partial[m.Reply]; p != nil {
 		in.later, in.framed = true, p.Framed
@@ -378,6 +392,7 @@ func (s *Server) read(from bus.Identity, m *nats.Msg) incoming {
 type partial struct {
 	Assembler
 	principal string
+	number    int // of the latest piece, where they have numbers
 }
 
 // assemble assembles a request of several pieces. The memory for a principal's incomplete
@@ -396,6 +411,8 @@ func (s *Server) assemble(from bus.Identity, e *bus.Endpoint, in incoming) (body
 		return nil, false, in.err
 	case in.err != nil:
 		return nil, false, in.err
+	case p == nil && !comesNext(in.number, 0):
+		return nil, false, errGap
 	case p == nil && !part:
 		whole := Assembler{Limit: s.limit(from, e)}
 		_, body, err = whole.piece(in.kind, in.data)
@@ -409,6 +426,11 @@ func (s *Server) assemble(from bus.Identity, e *bus.Endpoint, in incoming) (body
 		s.release(p)
 		p.drop(Errorf(Busy, "too many requests that are not complete: they hold %d bytes", maxHeld))
 	}
+	if !comesNext(in.number, p.number) {
+		s.release(p)
+		p.drop(errGap)
+	}
+	p.number++
 	s.relieve(p, len(in.data))
 	before := p.size
 	k, body, err := p.piece(in.kind, in.data)
@@ -457,7 +479,7 @@ func (s *Server) begin(principal string, in incoming, e *bus.Endpoint) (*partial
 	if s.halves[inboxOf(in.reply)] >= maxPartial {
 		return nil, Errorf(Busy, "too many requests that are not complete: the limit is %d", maxPartial)
 	}
-	p := &partial{Assembler{Limit: e.Body, Framed: in.framed}, principal}
+	p := &partial{Assembler: Assembler{Limit: e.Body, Framed: in.framed}, principal: principal}
 	s.partial[in.reply] = p
 	s.halves[inboxOf(in.reply)]++
 	return p, nil
@@ -495,7 +517,7 @@ func (s *Server) dispatch(r *Request) {
 	}
 	principal := s.quota(r.From)
 	ctx, cancel := context.WithCancel(s.ctx)
-	out := &answerer{nc: s.nc, from: r.From, reply: r.reply, framed: r.framed, principal: principal, every: confirmEvery, limit: s.Stall, cancel: cancel, acked: make(chan struct{}, 1)}
+	out := &answerer{nc: s.nc, from: r.From, reply: r.reply, framed: r.framed, numbers: s.Numbers, principal: principal, every: confirmEvery, limit: s.Stall, cancel: cancel, acked: make(chan struct{}, 1)}
 	if r.From.Role == bus.RoleClient {
 		out.every = 0
 	}
@@ -783,12 +805,14 @@ type answerer struct {
 	cancel    context.CancelFunc
 	acked     chan struct{} // signals an acknowledgement
 
-	mu    sync.Mutex // keeps the pieces of one message together
-	share *share     // what is under way to the principal; nil means no limit but the window
-	count sync.Mutex // guards the three below
-	sent  int64
-	asked int64 // up to where a confirmation was asked for
-	taken int64
+	mu      sync.Mutex // keeps the pieces of one message together
+	share   *share     // what is under way to the principal; nil means no limit but the window
+	numbers bool       // messages have numbers
+	count   sync.Mutex // guards those below
+	n       int        // messages so far, where they have numbers
+	sent    int64
+	asked   int64 // up to where a confirmation was asked for
+	taken   int64
 }
 
 // confirmEvery is of how many bytes of an answer our own programs are asked for a confirmation:
@@ -817,6 +841,12 @@ func (o *answerer) message(k kind, b []byte) *nats.Msg {
 		return frame(o.reply, k, b)
 	}
 	m := newMessage(o.reply, k, b)
+	if o.numbers {
+		o.count.Lock()
+		o.n++
+		m = numbered(m, o.n)
+		o.count.Unlock()
+	}
 	if k == kindItem || k == kindPart {
 		m.Reply = o.confirmation()
 	}

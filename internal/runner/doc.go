@@ -26,6 +26,7 @@ type Host struct {
 	EventSender
 	Facts
 	Journal
+	NATS
 	Presence
 	Publisher
 	Reactor
@@ -79,6 +80,7 @@ func Table(h *Host) function.Table {
 		journalModule(h),
 		manageModule(h),
 		mineModule(h),
+		natsModule(h),
 		networkModule(h),
 		pillarModule(h),
 		reactorModule(h),

@@ -53,6 +53,11 @@ type Journal interface {
 	Verify(ctx context.Context) (JournalReport, error) // checks its files
 }
 
+// NATS is what NATS servers that others run need to know.
+type NATS interface {
+	ServerConfig() (string, error) // for their configuration; public keys only
+}
+
 // Presence reports which minions are connected.
 type Presence interface {
 	Connected(id salt.MinionID) (connected bool, lastSeen time.Time) // a zero time means never

@@ -34,6 +34,7 @@ func FromConfig(cfg *config.Minion, key *pki.PrivateKey, name string, log *slog.
 			VerifyFile: filepath.Join(cfg.PKIDir, cfg.MasterSignKeyName+".pub"), SHA1: cfg.SigningAlgorithm == "PKCS1v15-SHA1",
 		},
 	}
+	o.Servers = Servers{Addresses: cfg.NATSServers, Trust: pki.ServerPins{Fingers: cfg.NATSFinger, CAFile: cfg.NATSCA}}
 	if cfg.MasterAliveInterval > 0 {
 		o.PingInterval = cfg.MasterAliveInterval * 2 / 3 // a loss is noticed after two pings, which leaves time for the next master
 	}

@@ -42,10 +42,11 @@ type Options struct {
 	Source         string // local address of the connection; "" leaves it to the system
 	ID             salt.MinionID
 	Key            *pki.PrivateKey
-	PinFile        string // file of the master's pinned key: minion_master.pub; those of other masters are beside it
-	LatestFile     string // second file for a signed key; "" for none
-	Trust          Trust  // which master keys are trusted
-	Caller         bool   // salt-call: no jobs
+	PinFile        string  // file of the master's pinned key: minion_master.pub; those of other masters are beside it
+	LatestFile     string  // second file for a signed key; "" for none
+	Trust          Trust   // which master keys are trusted
+	Servers        Servers // through which the master is reached, instead of directly
+	Caller         bool    // salt-call: no jobs
 	AutosignGrains map[string]string
 	Version        string
 	Speaks         Protocol      // protocol to announce; the zero value is the real one
@@ -77,6 +78,9 @@ func Connect(ctx context.Context, o Options) (*Connection, error) {
 	}
 	if o.Trust.Verify && o.Trust.VerifyErr != nil {
 		return nil, o.Trust.VerifyErr // whichever master it is
+	}
+	if o.Servers.used() {
+		return throughServers(ctx, o)
 	}
 	addresses, err := resolve(ctx, o)
 	if err != nil {
@@ -136,19 +140,15 @@ func connectOver(ctx context.Context, o Options, conn net.Conn) (*Connection, er
 		self.Role, name = bus.RoleCaller, "salt-call"
 	}
 	closed := make(chan struct{})
-	nc, err := nats.Connect("nats://"+o.Address,
-		nats.SetCustomDialer(dial), nats.SkipHostLookup(), nats.Timeout(o.Timeout),
-		nats.Secure(&tls.Config{
-			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate},
-			// Names and dates in certificates do not count: verify compares the key.
-			InsecureSkipVerify: true, VerifyConnection: hand.verify, //nolint:gosec
-		}),
-		nats.UserInfo(self.Nonce, ""), nats.Name(name), nats.CustomInboxPrefix(self.Inbox()), nats.IgnoreDiscoveredServers(), nats.SyncQueueLen(rpc.QueueLen),
+	nc, err := nats.Connect("nats://"+o.Address, append(o.login(self, certificate, hand),
+		nats.SetCustomDialer(dial), nats.SkipHostLookup(), nats.Timeout(o.Timeout), nats.Name(name), nats.CustomInboxPrefix(self.Inbox()), nats.IgnoreDiscoveredServers(), nats.SyncQueueLen(rpc.QueueLen),
 		nats.NoReconnect(), nats.PingInterval(o.PingInterval), nats.MaxPingsOutstanding(1),
-		nats.ClosedHandler(func(*nats.Conn) { close(closed) }), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
 	if err != nil {
 		conn.Close()
 		switch {
+		case o.Servers.used() && ctx.Err() == nil:
+			return nil, hand.serverError(err)
 		case hand.refusal != nil:
 			return nil, hand.refusal
 		case hand.unfit != nil:
@@ -164,10 +164,13 @@ func connectOver(ctx context.Context, o Options, conn net.Conn) (*Connection, er
 	}
 	l := &Connection{Conn: rpc.NewConn(nc, self), Master: hand.shown, Closed: closed, opts: o}
 	l.HearComplaints(func(err error) { o.Log.Debug("connection to the master", "master", o.Name, "err", err) })
+	if o.Servers.used() {
+		l.Numbers()
+	}
 	if !o.Caller {
 		l.AsksOften()
 	}
-	if framed(o.Speaks, hand.other) {
+	if !o.Servers.used() && framed(o.Speaks, hand.other) { // both ends of servers between are newer
 		l.UseFrames()
 	}
 	if err := l.confirm(ctx, hand); err != nil {
@@ -186,27 +189,31 @@ func (o Options) certificate() (tls.Certificate, error) {
 }
 
 // confirm asks about the minion's key, and pins the master's key once there is an answer. The
-// handshake has proved that key, but a server that sends only a greeting is not a master, and
-// its key must not be pinned.
+// handshake, or the answer, has proved that key, but a server that sends only a greeting is not
+// a master, and its key must not be pinned.
 func (l *Connection) confirm(ctx context.Context, h *handshake) error {
 	ctx, cancel := context.WithTimeout(ctx, l.opts.Timeout)
 	defer cancel()
-	answered := l.ask(ctx, l.opts.AutosignGrains)
+	answered := l.ask(ctx, h, l.opts.AutosignGrains)
 	if rpc.CodeOf(answered) == rpc.Usage && len(l.opts.AutosignGrains) > 0 { // this master accepts no grains in the question
-		answered = l.ask(ctx, nil)
+		answered = l.ask(ctx, h, nil)
 	}
 	if answered != nil && !isRefusal(answered) {
 		return answered
+	}
+	if h.basis == refused {
+		return answered // the answer has not proved a key that is trusted
 	}
 	return errors.Join(h.pin(), answered)
 }
 
 // ask asks for the state of the minion's key, and reads the first answer.
-func (l *Connection) ask(ctx context.Context, grains map[string]string) (err error) {
-	if l.asking, err = l.Call(protocol.OpAsk, protocol.Ask{AutosignGrains: grains, Version: l.opts.Version}); err != nil {
+func (l *Connection) ask(ctx context.Context, h *handshake, grains map[string]string) (err error) {
+	challenge := l.opts.challenge()
+	if l.asking, err = l.Call(protocol.OpAsk, protocol.Ask{AutosignGrains: grains, Version: l.opts.Version, Challenge: challenge}); err != nil {
 		return err
 	}
-	return l.next(ctx)
+	return l.next(ctx, func(a protocol.AskAnswer) error { return l.checkProof(h, challenge, a) })
 }
 
 // Ready reports whether the connection has the rights of an accepted minion.
@@ -222,18 +229,26 @@ func (l *Connection) State() protocol.KeyState { return l.answer.State }
 // one if the connection ended.
 func (l *Connection) Wait(ctx context.Context) error {
 	for l.answer.State != protocol.KeyAccepted {
-		if err := l.next(ctx); err != nil {
+		if err := l.next(ctx, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// next reads one message about the state of the key.
-func (l *Connection) next(ctx context.Context) error {
-	if err := l.asking.Decode(ctx, &l.answer); err != nil {
+// next reads one message about the state of the key. check is called with it before anything
+// of it counts; nil checks nothing.
+func (l *Connection) next(ctx context.Context, check func(protocol.AskAnswer) error) error {
+	var answer protocol.AskAnswer
+	if err := l.asking.Decode(ctx, &answer); err != nil {
 		return fmt.Errorf("ask the master at %s whether the key is accepted: %w", l.opts.Name, err)
 	}
+	if check != nil {
+		if err := check(answer); err != nil {
+			return err
+		}
+	}
+	l.answer = answer
 	fingerprint := l.opts.Key.Public().SHA256()
 	switch l.answer.State {
 	case protocol.KeyRejected:

@@ -161,6 +161,7 @@ type handshake struct {
 	sig     []byte
 	basis   basis
 	refusal error
+	server  bool // a NATS server between has shown a trusted certificate
 	speaks  Protocol
 	other   Protocol // of the master
 	unfit   error    // the master has another protocol; the handshake goes on, so that it learns the same about us

@@ -36,7 +36,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		o := config.Options{ConfigDir: serve.Dir(env, opts), Overrides: serve.Overrides(opts), CheckOwner: true, Strict: true}
 		cfg, notices, err := o.InspectMaster()
 		if cfg != nil {
-			err = config.Mistake(config.Join(err, settings.Check(cfg), config.Mistake(monitor.Check(&cfg.Common)), config.Mistake(mirror.Check(cfg, notices))))
+			err = config.Mistake(config.Join(err, settings.Check(cfg), config.Mistake(monitor.Check(&cfg.Common)), config.Mistake(mirror.Check(cfg, notices)), config.Mistake(master.CheckNATS(cfg))))
 		}
 		return cfg, notices, err
 	}

@@ -1,0 +1,122 @@
+package broker
+
+import (
+	"crypto/hkdf"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/nats-io/nkeys"
+
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Credentials are the keys with which the masters of one system use NATS servers that others
+// run. All are derived from the one seed in the file: each user has a key of its own, so that
+// each may do only its part, and the servers know public keys only.
+type Credentials struct {
+	traffic  nkeys.KeyPair // the user that talks with minions
+	answerer nkeys.KeyPair // the user that answers who may connect
+	watcher  nkeys.KeyPair // the user of the system account
+	issuer   nkeys.KeyPair // signs what minions may do
+	curve    nkeys.KeyPair // opens the requests of the servers
+}
+
+// EnsureCredentials reads the file with the seed, and makes one if there is none.
+func EnsureCredentials(file string) (*Credentials, error) {
+	c, err := ReadCredentials(file)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return c, err
+	}
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return nil, err
+	}
+	seed, err := pair.Seed()
+	if err != nil {
+		return nil, err
+	}
+	if err := atomicfile.Write(file, append(seed, '\n'), 0o600); err != nil {
+		return nil, fmt.Errorf("make nats_creds: %w", err)
+	}
+	return ReadCredentials(file)
+}
+
+// CheckExternal returns an error if one of these files cannot be used. An empty caFile, and a
+// missing file of credentials, which would be made, are no mistakes.
+func CheckExternal(caFile, credentials string) error {
+	var errs []error
+	if caFile != "" {
+		_, err := pki.ServerPins{CAFile: caFile}.TLS()
+		errs = append(errs, err)
+	}
+	if _, err := ReadCredentials(credentials); !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// ReadCredentials reads the file with the seed. One that others may read is refused.
+func ReadCredentials(file string) (*Credentials, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, fmt.Errorf("nats_creds: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, salt.WithHint(fmt.Errorf("nats_creds: %s may be read by others: its mode is %o", file, info.Mode().Perm()), "chmod 600 "+file)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("nats_creds: %w", err)
+	}
+	prefix, raw, err := nkeys.DecodeSeed([]byte(strings.TrimSpace(string(text))))
+	if err != nil || prefix != nkeys.PrefixByteUser {
+		return nil, salt.WithHint(fmt.Errorf("nats_creds: there is no seed of a user in %s", file), "copy the file of another master of the system, or remove it: a new one is made then, which the servers must be told")
+	}
+	return deriveCredentials(raw)
+}
+
+// deriveCredentials derives each key from the seed and its own purpose.
+func deriveCredentials(seed []byte) (*Credentials, error) {
+	c := new(Credentials)
+	for _, k := range []struct {
+		purpose string
+		kind    nkeys.PrefixByte
+		to      *nkeys.KeyPair
+	}{
+		{"traffic", nkeys.PrefixByteUser, &c.traffic}, {"answerer", nkeys.PrefixByteUser, &c.answerer}, {"watcher", nkeys.PrefixByteUser, &c.watcher},
+		{"issuer", nkeys.PrefixByteAccount, &c.issuer}, {"curve", nkeys.PrefixByteCurve, &c.curve},
+	} {
+		raw, err := hkdf.Key(sha256.New, seed, nil, "brine nats "+k.purpose, 32)
+		if err != nil {
+			return nil, err
+		}
+		text, err := nkeys.EncodeSeed(k.kind, raw)
+		if err != nil {
+			return nil, err
+		}
+		if k.kind == nkeys.PrefixByteCurve {
+			*k.to, err = nkeys.FromCurveSeed(text)
+		} else {
+			*k.to, err = nkeys.FromSeed(text)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// public returns the public half of a key, which Credentials always have.
+func public(k nkeys.KeyPair) string {
+	p, err := k.PublicKey()
+	if err != nil {
+		return "" // the server knows no user of that name
+	}
+	return p
+}

@@ -1,0 +1,359 @@
+package broker
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/pki"
+)
+
+// ExternalOptions are for NATS servers that others run. All but Version, and one of Fingers and CAFile, are required.
+type ExternalOptions struct {
+	Servers     []string // host:port
+	Fingers     []string // SHA-256 of the certificates that are trusted, see pki.ServerPins
+	CAFile      string   // authorities of these certificates; one of the two is required
+	Credentials *Credentials
+	Name        string
+	// Admit says who a peer is, as for a Broker. Peer.TLS has the certificate that the peer has
+	// sent and proved to have the key of; it is not that of the connection to the server.
+	Admit func(Peer) bus.Identity
+	// Version refuses peers without a common protocol; nil refuses none.
+	Version   func(tls.ConnectionState) error
+	Gone      func(bus.Identity) // called after the end of every connection that was admitted
+	Endpoints bus.Endpoints      // the requests that peers may send
+	Log       *slog.Logger
+}
+
+// External is the bus on NATS servers that others run: minions connect there instead of to the
+// daemon, which is a client itself. The servers ask it about each connection. It takes part
+// with three users: one in the account of the minions, one that answers the servers, and one
+// that sees and ends the connections of that account.
+//
+// What counts is what this process has admitted. A connection that it does not know, for
+// example of its predecessor, is ended and has to be made again.
+type External struct {
+	opts   ExternalOptions
+	tls    *tls.Config
+	rights bus.Rights
+	log    *slog.Logger
+
+	traffic, answerer, watcher *nats.Conn
+
+	throttle logging.Throttle
+	turns    chan struct{} // of requests that are answered at once
+	look     chan struct{} // connections are to be compared with those of the servers
+	gone     chan struct{} // signals that ended is not empty
+	stop     chan struct{}
+	stopping sync.Once
+	wg       sync.WaitGroup
+
+	mu      sync.Mutex
+	serving bool
+	in      map[place]*guest
+	inboxes map[string]place
+	perKey  map[string]int
+	servers map[string]time.Time // by id: when each was last heard of
+	ended   []bus.Identity
+}
+
+// place is where a connection is: the id of a server, and its number there.
+type place struct {
+	server string
+	cid    uint64
+}
+
+// guest is a connection that was admitted.
+type guest struct {
+	bus.Identity
+	since time.Time
+}
+
+// Limits of what is done for servers that others run.
+const (
+	// maxAnswering requests of servers are answered at once, and maxAsked wait. The servers give
+	// up those that wait for longer than their timeout.
+	maxAnswering = 16
+	maxAsked     = 4096
+	// maxExternalPending is how much may wait in this process between the connection and the
+	// server of requests, which normally takes microseconds.
+	maxExternalPending = 256 << 20
+	externalTimeout    = 5 * time.Second // for each step of a connection, and each request to a server
+	externalPing       = 5 * time.Second
+	externalWait       = 500 * time.Millisecond // between two attempts to connect
+)
+
+// NewExternal begins to connect, and goes on in the background until Close. Nothing is admitted
+// before Serve.
+func NewExternal(o ExternalOptions) (*External, error) {
+	if err := o.Endpoints.Fault(); err != nil {
+		return nil, err
+	}
+	x := &External{
+		opts: o, rights: o.Endpoints.Rights(), log: o.Log.With("part", "nats"), turns: make(chan struct{}, maxAnswering), look: make(chan struct{}, 1),
+		gone: make(chan struct{}, 1), stop: make(chan struct{}), in: map[place]*guest{}, inboxes: map[string]place{}, perKey: map[string]int{}, servers: map[string]time.Time{},
+	}
+	var err error
+	if x.tls, err = (pki.ServerPins{Fingers: o.Fingers, CAFile: o.CAFile}).TLS(); err != nil {
+		return nil, err
+	}
+	c := o.Credentials
+	for _, k := range []struct {
+		name string
+		key  nkeys.KeyPair
+		to   **nats.Conn
+	}{{"minions", c.traffic, &x.traffic}, {"logins", c.answerer, &x.answerer}, {"system", c.watcher, &x.watcher}} {
+		nc, err := x.connect(k.name, k.key)
+		if err != nil {
+			x.Close()
+			return nil, fmt.Errorf("connect to nats_servers: %w", err)
+		}
+		*k.to = nc
+	}
+	return x, nil
+}
+
+// connect makes one connection, which is made again for ever. Nothing is kept for a time without
+// a connection: it could be half of a message.
+func (x *External) connect(what string, key nkeys.KeyPair) (*nats.Conn, error) {
+	var urls string
+	for _, s := range x.opts.Servers {
+		if urls != "" {
+			urls += ","
+		}
+		urls += "tls://" + s
+	}
+	changed := func(text string) nats.ConnHandler {
+		return func(nc *nats.Conn) { x.log.Info(text, "as", what, "server", nc.ConnectedAddr()); x.wake() }
+	}
+	return nats.Connect(urls, nats.Secure(x.tls), nats.Nkey(public(key), key.Sign), nats.Name(x.opts.Name+" "+what),
+		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(externalWait), nats.ReconnectJitter(externalWait, externalWait), nats.ReconnectBufSize(-1),
+		nats.IgnoreAuthErrorAbort(), nats.IgnoreDiscoveredServers(), nats.Timeout(externalTimeout), nats.PingInterval(externalPing), nats.MaxPingsOutstanding(1),
+		nats.CustomInboxPrefix("_INBOX.master"),
+		nats.ConnectHandler(changed("connected to a NATS server")), nats.ReconnectHandler(changed("connected to a NATS server again")),
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			if nc.IsClosed() {
+				return
+			}
+			x.log.Warn("the connection to the NATS servers was lost", "as", what, "err", err)
+			if what == "minions" {
+				x.dropAll() // what was under way may be lost in part, so it must begin anew
+			}
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { x.failed(what, sub, err) }))
+}
+
+// failed handles an error of a connection that goes on.
+func (x *External) failed(what string, sub *nats.Subscription, err error) {
+	subject := ""
+	if sub != nil {
+		subject = sub.Subject
+	}
+	x.throttle.Log(x.log, slog.LevelError, "failed "+what, 10, "the connection to the NATS servers", "as", what, "subject", subject, "err", err)
+	if errors.Is(err, nats.ErrSlowConsumer) && what == "minions" {
+		x.dropAll() // messages were dropped, perhaps pieces of larger ones
+		x.wake()
+	}
+}
+
+// Conn is the connection in the account of the minions.
+func (x *External) Conn() *nats.Conn { return x.traffic }
+
+// Pending is the limit for what waits in a subscription of Conn.
+func (x *External) Pending() int { return maxExternalPending }
+
+// Serve admits connections until ctx ends, whenever no other master does. begin is called once,
+// before the first one is admitted.
+func (x *External) Serve(ctx context.Context, begin func() error) error {
+	x.wg.Go(x.tellGone)
+	for begun := false; x.await(ctx); begun = true {
+		if !begun {
+			if err := begin(); err != nil {
+				return err
+			}
+		}
+		if err := x.work(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// subscribe hears the questions of the servers, and what becomes of connections.
+func (x *External) subscribe(claim string) (subs []*nats.Subscription, err error) {
+	for _, s := range []struct {
+		nc      *nats.Conn
+		subject string
+		f       nats.MsgHandler
+	}{
+		{x.traffic, workSubject, func(m *nats.Msg) { _ = m.Respond([]byte(claim)) }}, // fails without a connection
+		{x.watcher, "$SYS.ACCOUNT." + ExternalAccount + ".DISCONNECT", x.disconnected},
+		{x.watcher, "$SYS.SERVER.*.STATSZ", x.alive},
+		{x.answerer, authSubject, x.asked},
+	} {
+		sub, err := s.nc.Subscribe(s.subject, s.f)
+		if err == nil {
+			subs = append(subs, sub)
+			err = sub.SetPendingLimits(maxAsked, -1)
+		}
+		if err != nil {
+			return subs, fmt.Errorf("serve through NATS servers: %w", err)
+		}
+	}
+	x.wake()
+	return subs, nil
+}
+
+// Close ends the connections. Minions stay connected to the servers until another master, or
+// this one again, ends their connections; they can do nothing meanwhile.
+func (x *External) Close() {
+	x.stopping.Do(func() { close(x.stop) })
+	for _, nc := range []*nats.Conn{x.answerer, x.traffic, x.watcher} {
+		if nc != nil {
+			nc.Close()
+		}
+	}
+	x.wg.Wait()
+}
+
+// wake has the connections compared with those of the servers now.
+func (x *External) wake() {
+	select {
+	case x.look <- struct{}{}:
+	default:
+	}
+}
+
+// Owner returns the identity of the living connection with this inbox prefix.
+func (x *External) Owner(inbox string) (bus.Identity, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p, ok := x.inboxes[inbox]
+	if !ok {
+		return bus.Identity{}, false
+	}
+	return x.in[p].Identity, true
+}
+
+// Holds reports whether a connection with this key exists.
+func (x *External) Holds(token string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.perKey[token] > 0
+}
+
+// ConnectionsOf calls f for every admitted connection that matches, with a function that cuts
+// it; nil matches all. match is called under a lock.
+func (x *External) ConnectionsOf(match func(bus.Identity) bool, f func(i bus.Identity, cut func())) {
+	found := map[place]bus.Identity{}
+	x.mu.Lock()
+	for p, g := range x.in {
+		if match == nil || match(g.Identity) {
+			found[p] = g.Identity
+		}
+	}
+	x.mu.Unlock()
+	for p, i := range found {
+		f(i, func() { x.cut(p) })
+	}
+}
+
+// CutUnaccepted ends the connections of a key that is not accepted.
+func (x *External) CutUnaccepted(key string) {
+	match := func(i bus.Identity) bool { return i.Role == bus.RoleUnaccepted && i.Key == key }
+	x.ConnectionsOf(match, func(_ bus.Identity, cut func()) { cut() })
+}
+
+// Figures adds the connections to those of a broker.
+func (x *External) Figures(f Figures) Figures {
+	x.ConnectionsOf(nil, func(i bus.Identity, _ func()) { f.Connections[i.Role]++ })
+	return f
+}
+
+// enter registers a connection, before the server is told that it may go on.
+func (x *External) enter(p place, i bus.Identity) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	_, again := x.in[p]
+	_, taken := x.inboxes[i.Inbox()]
+	switch {
+	case !x.serving || !x.traffic.IsConnected() || !x.watcher.IsConnected():
+		return errors.New("the master is not connected to the servers in all its parts")
+	case again:
+		return errors.New("a second CONNECT")
+	case taken:
+		return errors.New("its inbox belongs to another connection")
+	case x.perKey[i.Key] >= MaxPerKey:
+		return fmt.Errorf("its key has %d connections already", MaxPerKey)
+	}
+	x.in[p] = &guest{i, time.Now()}
+	x.inboxes[i.Inbox()] = p
+	x.perKey[i.Key]++
+	if _, known := x.servers[p.server]; !known {
+		x.servers[p.server] = time.Now()
+		x.wake()
+	}
+	return nil
+}
+
+// leave forgets connections, and has Gone called for each that was known.
+func (x *External) leave(places ...place) {
+	x.mu.Lock()
+	for _, p := range places {
+		g, ok := x.in[p]
+		if !ok {
+			continue
+		}
+		delete(x.in, p)
+		delete(x.inboxes, g.Inbox())
+		if x.perKey[g.Key]--; x.perKey[g.Key] <= 0 {
+			delete(x.perKey, g.Key)
+		}
+		x.ended = append(x.ended, g.Identity)
+	}
+	x.mu.Unlock()
+	select {
+	case x.gone <- struct{}{}:
+	default:
+	}
+}
+
+// dropAll forgets every connection. Their ends follow when the servers are compared with what
+// is known.
+func (x *External) dropAll() {
+	x.mu.Lock()
+	var all []place
+	for p := range x.in {
+		all = append(all, p)
+	}
+	x.mu.Unlock()
+	x.leave(all...)
+}
+
+// tellGone calls Gone for connections that have ended.
+func (x *External) tellGone() {
+	for {
+		select {
+		case <-x.gone:
+		case <-x.stop:
+			return
+		}
+		x.mu.Lock()
+		ended := x.ended
+		x.ended = nil
+		x.mu.Unlock()
+		for _, i := range ended {
+			x.log.Debug("connection ended", "peer", i.String())
+			x.opts.Gone(i)
+		}
+	}
+}

@@ -1,0 +1,389 @@
+package broker_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/natslab"
+)
+
+// externals are the endpoints through servers of others.
+var externals = bus.MasterEndpoints.Of(bus.RoleMinion, bus.RoleCaller, bus.RoleUnaccepted)
+
+// abroad is a bus on a real NATS server.
+type abroad struct {
+	*broker.External
+	t    *testing.T
+	lab  *natslab.Cluster
+	tls  *tls.Config
+	gone chan bus.Identity
+
+	mu       sync.Mutex
+	accepted map[salt.MinionID]pki.PublicKey
+}
+
+func goAbroad(t *testing.T, change func(config string) string) *abroad {
+	t.Helper()
+	a := &abroad{t: t, lab: natslab.New(t, 1), gone: make(chan bus.Identity, 1000), accepted: map[salt.MinionID]pki.PublicKey{}}
+	var err error
+	if a.tls, err = (pki.ServerPins{Fingers: []string{a.lab.Finger}}).TLS(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := broker.EnsureCredentials(filepath.Join(t.TempDir(), "seed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := broker.ExternalConfig(c, externals)
+	if change != nil {
+		config = change(config)
+	}
+	a.lab.Start(config)
+	a.External, err = broker.NewExternal(broker.ExternalOptions{
+		Servers: a.lab.Addresses(), Fingers: []string{a.lab.Finger}, Credentials: c, Name: "test", Admit: a.admit, Gone: func(i bus.Identity) { a.gone <- i }, Endpoints: externals, Log: bustest.Log(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	begun := make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Serve(ctx, func() error { close(begun); return nil }) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(time.Minute):
+			t.Error("Serve does not end")
+		}
+	})
+	select {
+	case <-begun:
+	case <-time.After(time.Minute):
+		t.Fatal("it does not begin")
+	}
+	return a
+}
+
+func (a *abroad) accept(id salt.MinionID, key *pki.PrivateKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.accepted[id] = key.Public()
+}
+
+// admit judges keys as a master does.
+func (a *abroad) admit(p broker.Peer) bus.Identity {
+	id, err := salt.ParseMinionID(p.TLS.PeerCertificates[0].Subject.CommonName)
+	if err != nil {
+		return bus.Identity{}
+	}
+	key, err := pki.PublicFromCertificate(p.TLS.PeerCertificates[0])
+	if err != nil {
+		return bus.Identity{}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := bus.Identity{Role: bus.RoleUnaccepted, Name: string(id), Key: bus.KeyToken(key.Key()), Source: p.Remote}
+	if a.accepted[id].Equal(key) {
+		i.Role = bus.RoleMinion
+		if p.Caller {
+			i.Role = bus.RoleCaller
+		}
+	}
+	return i
+}
+
+// peer is what somebody says of themselves.
+type peer struct {
+	id    string
+	key   *pki.PrivateKey           // of the certificate
+	nkey  *pki.PrivateKey           // the one shown and signed with; key if nil
+	sign  func(nonce []byte) []byte // another signature
+	nonce string                    // of the inbox
+	more  []nats.Option
+}
+
+func (a *abroad) dial(p peer) (*bustest.Client, error) {
+	a.t.Helper()
+	if p.nkey == nil {
+		p.nkey = p.key
+	}
+	if p.nonce == "" {
+		p.nonce = bus.NewNonce()
+	}
+	cert, err := p.key.Certificate(p.id)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	opts := []nats.Option{nats.Secure(a.tls), nats.UserInfo(p.nonce, ""), nats.Token(base64.RawStdEncoding.EncodeToString(cert.Certificate[0])), nats.NoReconnect(), nats.Timeout(10 * time.Second)}
+	if raw, ok := p.nkey.Public().Key().(ed25519.PublicKey); ok {
+		name, err := nkeys.Encode(nkeys.PrefixByteUser, raw)
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		opts = append(opts, nats.Nkey(string(name), func(nonce []byte) ([]byte, error) {
+			if p.sign != nil {
+				return p.sign(nonce), nil
+			}
+			return p.nkey.Sign(nonce)
+		}))
+	}
+	c := &bustest.Client{Self: bus.Identity{Role: bus.RoleMinion, Name: p.id, Key: bus.KeyToken(p.key.Public().Key()), Nonce: p.nonce}, Violations: make(chan error, 10_000)}
+	opts = append(opts, nats.CustomInboxPrefix(c.Self.Inbox()), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if errors.Is(err, nats.ErrPermissionViolation) {
+			c.Violations <- err
+		}
+	}))
+	c.Conn, err = nats.Connect("tls://"+a.lab.Servers[0].Address, append(opts, p.more...)...)
+	if err == nil {
+		a.t.Cleanup(c.Close)
+	}
+	return c, err
+}
+
+// as connects as a role.
+func (a *abroad) as(role bus.Role, id string) *bustest.Client {
+	a.t.Helper()
+	p := peer{id: id, key: bustest.Key(a.t)}
+	if role != bus.RoleUnaccepted {
+		a.accept(salt.MinionID(id), p.key)
+	}
+	if role == bus.RoleCaller {
+		p.more = append(p.more, nats.Name("salt-call"))
+	}
+	c, err := a.dial(p)
+	if err != nil {
+		a.t.Fatalf("connect as %s: %v", role, err)
+	}
+	c.Self.Role = role
+	return c
+}
+
+// The rights on a server of others are those of the one table, as on our own.
+func TestEveryRoleOnEverySubjectOfAForeignServer(t *testing.T) {
+	t.Parallel()
+	a := goAbroad(t, func(config string) string { // the master's user may do everything, so that the test can, too
+		return regexp.MustCompile(`(users: \[\n *\{nkey: "[^"]*"), permissions: .*\}\}`).ReplaceAllString(config, "$1}")
+	})
+	rights, spy := externals.Rights(), a.Again(t)
+	victim := a.as(bus.RoleMinion, "victim")
+	for _, role := range []bus.Role{bus.RoleMinion, bus.RoleCaller, bus.RoleUnaccepted} {
+		t.Run(string(role), func(t *testing.T) {
+			c := a.as(role, "web1.example")
+			subjects := append(probes(c.Self, victim.Self), "salt.master.work", "_INBOX.master.kicked", "$SYS.REQ.USER.AUTH", "$SYS._INBOX.>", "$SYS._INBOX.x",
+				"$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.SERVER.x.KICK", "$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.REQ.ACCOUNT.BRINE.CONNZ", "$SYS.ACCOUNT.BRINE.CONNECT", "$SYS.ACCOUNT.BRINE.DISCONNECT")
+			tryPublish(t, spy, rights, c, subjects)
+			trySubscribe(t, spy, rights, c, subjects, "")
+			trySubscribe(t, spy, rights, c, subjects, "workers")
+		})
+	}
+}
+
+// Nobody is let in by a key that they do not have, or without proof that they are there now.
+func TestForeignServerLetsNobodyElseIn(t *testing.T) {
+	t.Parallel()
+	a := goAbroad(t, nil)
+	web1 := bustest.Key(t)
+	a.accept("web1", web1)
+	rsa, err := pki.Generate(pki.RSA, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var old []byte
+	ok, err := a.dial(peer{id: "web1", key: web1, sign: func(nonce []byte) []byte {
+		old, _ = web1.Sign(nonce)
+		return old
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range map[string]peer{
+		"a signature of another connection":   {id: "web1", key: web1, sign: func([]byte) []byte { return old }},
+		"a signature by another key":          {id: "web1", key: web1, sign: func(n []byte) []byte { s, _ := bustest.Key(t).Sign(n); return s }},
+		"no signature":                        {id: "web1", key: web1, sign: func([]byte) []byte { return nil }},
+		"another nkey than the certificate's": {id: "web1", key: web1, nkey: bustest.Key(t)},
+		"no nkey":                             {id: "web1", key: rsa},
+		"an RSA key beside an nkey":           {id: "web1", key: rsa, nkey: bustest.Key(t)},
+		"the inbox of another connection":     {id: "web1", key: web1, nonce: ok.Self.Nonce},
+		"an inbox of wildcards":               {id: "web1", key: web1, nonce: "*"},
+		"a name that is no id":                {id: "*", key: web1},
+		"no certificate":                      {id: "web1", key: web1, more: []nats.Option{nats.Token("")}},
+		"rubbish as certificate":              {id: "web1", key: web1, more: []nats.Option{nats.Token("AAAA")}},
+		"a password beside":                   {id: "web1", key: web1, more: []nats.Option{nats.UserInfo("master", "x")}},
+	} {
+		if c, err := a.dial(p); err == nil {
+			t.Errorf("%s: let in as %v", name, c.Self)
+		}
+	}
+	if _, err := nats.Connect("tls://"+a.lab.Servers[0].Address, nats.Secure(a.tls), nats.NoReconnect()); err == nil {
+		t.Error("somebody without anything is let in")
+	}
+	for _, name := range a.Names() { // the master's own users, whose public keys are no secret
+		_, err := nats.Connect("tls://"+a.lab.Servers[0].Address, nats.Secure(a.tls), nats.NoReconnect(), nats.Nkey(name, func(n []byte) ([]byte, error) { return web1.Sign(n) }))
+		if err == nil {
+			t.Errorf("somebody is let in as %s without its key", name)
+		}
+	}
+	if c, err := a.dial(peer{id: "web1", key: web1}); err != nil {
+		t.Errorf("the right one is not let in: %v", err)
+	} else if i, here := a.Owner(c.Self.Inbox()); !here || i.Role != bus.RoleMinion || i.Name != "web1" {
+		t.Errorf("the right one is %v, %v", i, here)
+	}
+}
+
+// The users of the master have no more rights than they use, since each is in the configuration
+// of servers that others run.
+func TestMastersUsersOnAForeignServer(t *testing.T) {
+	t.Parallel()
+	a := goAbroad(t, nil)
+	for n, nc := range a.AgainAll(t) {
+		refused := make(chan error, 100)
+		nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err })
+		for _, subject := range []string{"other", "$JS.API.INFO", "$SYS.REQ.SERVER.PING.VARZ", "$SYS.REQ.SERVER.x.RELOAD", "$SYS.REQ.ACCOUNT.x.CLAIMS.UPDATE", "salt.user.0.req.publish", "salt.minion.web1.req.hello"} {
+			if err := nc.Publish(subject, nil); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-refused:
+			case <-time.After(10 * time.Second):
+				t.Errorf("user %d may publish to %s", n, subject)
+			}
+		}
+		for _, subject := range []string{">", "$SYS.>", "salt.>", "_INBOX.>"} {
+			if _, err := nc.SubscribeSync(subject); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-refused:
+			case <-time.After(10 * time.Second):
+				t.Errorf("user %d may subscribe to %s", n, subject)
+			}
+		}
+	}
+}
+
+// A key has so many connections, and no more.
+func TestForeignServerLimitsConnectionsOfAKey(t *testing.T) {
+	t.Parallel()
+	a := goAbroad(t, nil)
+	key := bustest.Key(t)
+	a.accept("web1", key)
+	for n := range broker.MaxPerKey {
+		if _, err := a.dial(peer{id: "web1", key: key}); err != nil {
+			t.Fatalf("connection %d: %v", n, err)
+		}
+	}
+	if _, err := a.dial(peer{id: "web1", key: key}); err == nil {
+		t.Error("there is no limit")
+	}
+}
+
+// A server that does not encrypt its questions is not answered, so nobody gets in there.
+func TestForeignServerMustEncryptItsQuestions(t *testing.T) {
+	t.Parallel()
+	a := goAbroad(t, func(config string) string {
+		lines := strings.Split(config, "\n")
+		return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(strings.TrimSpace(l), "xkey:") }), "\n")
+	})
+	key := bustest.Key(t)
+	a.accept("web1", key)
+	if _, err := a.dial(peer{id: "web1", key: key}); err == nil {
+		t.Error("a minion is let in by a question that everybody on the way could read")
+	}
+}
+
+// cut ends the connection and nobody else's.
+func TestForeignServerCuts(t *testing.T) {
+	t.Parallel()
+	a := goAbroad(t, nil)
+	one, other := a.as(bus.RoleMinion, "web1"), a.as(bus.RoleMinion, "web2")
+	closed := make(chan struct{})
+	one.SetClosedHandler(func(*nats.Conn) { close(closed) })
+	began := time.Now()
+	a.ConnectionsOf(func(i bus.Identity) bool { return i.Name == "web1" }, func(_ bus.Identity, cut func()) { cut() })
+	if _, here := a.Owner(one.Self.Inbox()); here {
+		t.Error("it still counts")
+	}
+	select {
+	case <-closed:
+		t.Logf("it ended after %s", time.Since(began))
+	case <-time.After(5 * time.Second):
+		t.Error("the server has not ended it")
+	}
+	if i := <-a.gone; i.Name != "web1" {
+		t.Errorf("%v is gone", i)
+	}
+	if _, here := a.Owner(other.Self.Inbox()); !here || !other.IsConnected() {
+		t.Error("the other one was cut, too")
+	}
+}
+
+// Whoever is gone is known to be, and whoever this process has not admitted is ended.
+func TestForeignServerIsComparedWithWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	a := goAbroad(t, nil)
+	one, other := a.as(bus.RoleMinion, "web1"), a.as(bus.RoleMinion, "web2")
+	one.Close()
+	select {
+	case i := <-a.gone:
+		if i.Name != "web1" {
+			t.Errorf("%v is gone", i)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("nobody has noticed")
+	}
+	closed := make(chan struct{})
+	other.SetClosedHandler(func(*nats.Conn) { close(closed) })
+	a.Forget()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Error("a connection that nobody knows lasts")
+	}
+}
+
+// A server that was killed tells nobody; whoever was there is gone after seconds.
+func TestForeignServerKilled(t *testing.T) {
+	t.Parallel()
+	a := goAbroad(t, nil)
+	a.as(bus.RoleMinion, "web1")
+	a.lab.Servers[0].Kill()
+	select {
+	case <-a.gone:
+	case <-time.After(20 * time.Second):
+		t.Fatal("nobody has noticed")
+	}
+	a.lab.Servers[0].Start()
+	key := bustest.Key(t)
+	a.accept("web2", key)
+	for end := time.Now().Add(time.Minute); ; {
+		if c, err := a.dial(peer{id: "web2", key: key}); err == nil {
+			c.Close()
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("nobody is let in after the server has come back")
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package config
+
+import (
+	"cmp"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// checkNATS checks the settings of NATS servers that others run.
+func (c *Common) checkNATS() error {
+	if len(c.NATSServers) == 0 {
+		return nil
+	}
+	for _, s := range c.NATSServers {
+		if err := checkServer(s); err != nil {
+			return c.natsError("nats_servers", err, "name each server with its port for clients, as nats1.example.com:4222")
+		}
+	}
+	if len(c.NATSFinger) == 0 && c.NATSCA == "" {
+		return c.natsError("nats_servers", errors.New("neither nats_finger nor nats_ca is set: anybody could pretend to be these servers"),
+			"set nats_finger to what 'openssl x509 -noout -fingerprint -sha256 -in CERTIFICATE' prints for each server, without the words before the digits")
+	}
+	for _, f := range c.NATSFinger {
+		if b, err := hex.DecodeString(strings.ReplaceAll(f, ":", "")); err != nil || len(b) != 32 {
+			return c.natsError("nats_finger", fmt.Errorf("%q is not a SHA-256 fingerprint", f), "write its 64 hexadecimal digits, with or without colons")
+		}
+	}
+	return nil
+}
+
+func checkServer(s string) error {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil || host == "" || strings.ContainsAny(host, " \t/@,") {
+		return fmt.Errorf("%q is not a host:port", s)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("%q has no port from 1 to 65535", s)
+	}
+	return nil
+}
+
+func (c *Common) natsError(key string, err error, hint string) error {
+	return &Error{File: c.ConfigFile, Key: key, Err: salt.WithHint(err, hint)}
+}
+
+// NATSSeed is the file with the secret for nats_servers.
+func (m *Master) NATSSeed() string {
+	return cmp.Or(m.NATSCreds, filepath.Join(m.PKIDir, "master_nats.seed"))
+}
+
+// checkNATS checks what only a master has beside them.
+func (m *Master) checkNATS() error {
+	if err := m.Common.checkNATS(); err != nil || len(m.NATSServers) == 0 {
+		return err
+	}
+	if m.RemoteLogin {
+		return m.natsError("remote_login", errors.New("users of other machines reach a master by its own port, which it does not open with nats_servers"),
+			"leave one of the two settings out; salt-api on the machine of the master works with both")
+	}
+	return nil
+}
+
+// checkNATS checks what only a minion has beside them.
+func (m *Minion) checkNATS() error {
+	if err := m.Common.checkNATS(); err != nil || len(m.NATSServers) == 0 {
+		return err
+	}
+	if m.MasterIsList && len(m.Master) > 1 {
+		return m.natsError("nats_servers", errors.New("with nats_servers, master is one name: whichever master is at work there answers to it"),
+			"name one master; masters that take over from each other share master_sign")
+	}
+	return nil
+}
