@@ -1,6 +1,6 @@
-// Package acl decides who may do what: rules in, a question in, an answer out.
-// It does no I/O, starts nothing and knows nobody: that the principal is who the
-// question says was verified before, by the kernel, a key or a password.
+// Package acl decides who may do what: it takes rules and a question, and returns an answer. It
+// does no I/O, starts no goroutines and does not authenticate: the kernel, a key or a password
+// has verified before that the principal is who the question says.
 //
 // One engine serves all the access settings of the master:
 //
@@ -28,13 +28,13 @@
 //	peer_run:
 //	  web1: [manage.up, {jobs.lookup_jid: {args: ['\d{20}']}}, {'@wheel': [key.list]}]
 //
-// A pattern is a regular expression of Python and is compared with the whole
-// text: test.ping does not allow test.ping_all. It is compiled when the rules
-// are read; what does not compile, or is not understood, is an error with its
-// place, and then no rule of the file holds. A condition on arguments covers all
-// of them: an argument that it does not list is refused. A rule with a target
-// must cover every minion that the target asked for can mean, whoever is there, and
-// every function of a compound command must be allowed. Whatever no rule allows is denied.
+// A pattern is a regular expression of Python that must match the whole text: test.ping does
+// not allow test.ping_all. It is compiled when the rules are read. A rule that does not
+// compile, or is not understood, is an error with its file and line, and then no rule of the
+// file applies. A condition on arguments covers all of them: an argument that it does not list
+// is refused. A rule with a target must cover every minion that the requested target can match,
+// whichever minions exist, and every function of a compound command must be allowed. What no
+// rule allows is denied.
 package acl
 
 import (

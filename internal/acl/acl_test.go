@@ -12,8 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/target"
 )
 
-// hosts are the minions of these tests: what is said before the colon has the
-// role behind it; nothing is known of blank.
+// hosts are the minions of these tests with their roles; the grains of blank are not known.
 var hosts = fleet{
 	{ID: "web1", Grains: map[string]any{"role": "web"}}, {ID: "web2", Grains: map[string]any{"role": "web"}},
 	{ID: "db1", Grains: map[string]any{"role": "db"}}, {ID: "blank"},
@@ -38,7 +37,7 @@ func parse(t testing.TB, text string) (*Rules, error) {
 	return Parse(configOf(&doc))
 }
 
-// configOf takes the settings out of a document, whatever it is.
+// configOf takes the settings from a document of any kind.
 func configOf(doc *yaml.Node) Config {
 	c := Config{Nodegroups: map[string]any{"webs": "web*"}}
 	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
@@ -67,8 +66,7 @@ func configOf(doc *yaml.Node) Config {
 	return c
 }
 
-// ask makes a question of words: the functions, separated by commas, and the
-// minions.
+// ask makes a question from text: the functions, separated by commas, and the minions.
 func ask(s Subject, functions string, minions ...salt.MinionID) Question {
 	q := Question{Subject: s, Minions: minions, Fleet: hosts, Functions: tables{}}
 	for f := range strings.SplitSeq(functions, ",") {
@@ -134,7 +132,7 @@ func TestDecide(t *testing.T) {
 	for name, c := range map[string]struct {
 		q     Question
 		allow bool
-		say   string // within the rule or the reason
+		say   string // must occur in the rule or in the reason
 	}{
 		"everything":                       {ask(local("thatch"), "cmd.run", "web1", "db1", "blank"), true, "publisher_acl: thatch: .*"},
 		"no rule":                          {ask(local("nobody"), "test.ping", "web1"), false, "publisher_acl has no rule for nobody"},
@@ -233,8 +231,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// A nil *Rules and one without settings refuse everybody but operators.
-// Who is on the blacklist is barred by whatever name they log in.
+// A nil *Rules, and one without settings, refuse everybody but operators. A user on the
+// blacklist is barred under any name that they log in with.
 func TestBarredByTheirUnixName(t *testing.T) {
 	r := rules(t, "external_auth: {file: {steve: [.*]}}\npublisher_acl_blacklist: {users: [eve]}\n")
 	for unix, allow := range map[string]bool{"eve": false, "bob": true} {
@@ -256,7 +254,7 @@ func TestNoRules(t *testing.T) {
 	}
 }
 
-// Minions may not publish what publishes, nor probe the pillar of others.
+// Minions may not use functions that publish, nor find out the pillar of others.
 func TestPeerLimits(t *testing.T) {
 	r := rules(t, "peer: {web1: [.*]}")
 	web1 := Subject{Kind: Peer, Name: "web1"}
@@ -368,7 +366,7 @@ func TestSudo(t *testing.T) {
 	}
 }
 
-// The runners of the audit log are for those whose rule names them.
+// The runners of the audit log are only for those whose rule names them.
 func TestAuditRunners(t *testing.T) {
 	const text = `
 external_auth:
@@ -401,7 +399,7 @@ peer_run:
 func TestMistakes(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
-		want string // of the error
+		want string // the text of the error
 		hint string
 	}{
 		"no mapping":           {"publisher_acl: [fred]", "master:1:16: publisher_acl: publisher_acl is a mapping, but this is a list", ""},
@@ -461,7 +459,7 @@ func TestManyMistakes(t *testing.T) {
 	}
 }
 
-// Functions are written as users are: exact, as a glob, or as a regular expression.
+// A function can be written like a user: as it is, as a glob, or as a regular expression.
 func TestFunctionForms(t *testing.T) {
 	for pattern, c := range map[string]struct{ yes, no string }{
 		"test.p*":           {"test.ping test.p test.pp", "test.xp xtest.ping"},
@@ -486,7 +484,7 @@ func TestFunctionForms(t *testing.T) {
 	}
 }
 
-// A rule for what there is not is told: it was meant otherwise.
+// A rule for an unknown function gives a warning: it is probably a mistake.
 func TestLintOfUnknownRunners(t *testing.T) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte("publisher_acl: {fred: ['@runer', '@jobs', '@mine', {'@runner': [mange.up, 'jobs.*']}]}\npeer_run: {web1: [manage.up, manage.upp]}"), &doc); err != nil {
@@ -515,7 +513,7 @@ func TestLintOfUnknownRunners(t *testing.T) {
 	}
 }
 
-// One text is a list of one for peers, where Salt takes it so.
+// For peers, a single text is a list of one, where Salt accepts it.
 func TestLonePeer(t *testing.T) {
 	r := rules(t, "peer: {web1: test.ping, web2: [{db1: mysql.status}]}")
 	web1, web2 := Subject{Kind: Peer, Name: "web1"}, Subject{Kind: Peer, Name: "web2"}
@@ -575,7 +573,8 @@ func TestPermissive(t *testing.T) {
 	}
 }
 
-// A pattern that takes too long refuses, once and not for each rule.
+// A pattern that takes too long refuses the request at once, and is not tried again for each
+// rule.
 func TestExpensive(t *testing.T) {
 	r := rules(t, `publisher_acl: {fred: [{'*': [{x.y: {args: ['(?=a)(a+)+b']}}, {x.y: {args: ['(?=a)(a+)+c']}}, {x.y: {args: ['.*']}}]}]}`)
 	q := ask(local("fred"), "x.y", "web1")
@@ -628,7 +627,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzStarts holds the shortcut to what it cuts short.
+// FuzzStarts compares the shortcut with the full match.
 func FuzzStarts(f *testing.F) {
 	f.Add("admin|man*_?", "admin")
 	f.Add("[!a]b", "cb")

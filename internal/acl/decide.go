@@ -129,9 +129,9 @@ func (r *Rules) barred(q *Question, s *Subject) (Decision, bool) {
 func (r *Rules) barredUser(q *Question, s *Subject) (*barred, error) {
 	names := append([]string{s.Name}, s.Unix...)
 	if q.Subject.Operator && q.Subject.Sudo != "" {
-		names[0] = "sudo_" + q.Subject.Sudo // as in Salt, and in its users' patterns
+		names[0] = "sudo_" + q.Subject.Sudo // as in Salt, whose users have such patterns
 		if !s.Operator {
-			names = append(names, s.Name) // a user who counts under their own name is barred by it, too
+			names = append(names, s.Name) // the blacklist also applies to users with sudo under their own name
 		}
 	}
 	for _, name := range names {
@@ -255,8 +255,8 @@ type judge struct {
 	reading Reading // of the present command
 
 	near nearness // how far the nearest rule matches the command
-	rule *rule    // that one
-	why  string   // what did not fit
+	rule *rule    // the nearest rule
+	why  string   // why it did not match
 	out  []salt.MinionID
 }
 

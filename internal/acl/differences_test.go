@@ -9,8 +9,8 @@ import (
 	"github.com/brinebus/brine/test/documented"
 )
 
-// byReason lists the cases of a file, as their numbers, under the reason for
-// which Brine answers them differently.
+// byReason lists cases of a file by their numbers, under the reason why Brine answers them
+// differently.
 type byReason map[string]string
 
 func (b byReason) cases(file string) map[string]string {
@@ -63,7 +63,7 @@ var peerOther = byReason{
 	"a timeout that is not a number is told as a mistake in the arguments":                "0237 0239",
 }
 
-// TestDifferencesAreDocumented: what people are not told of is not a difference but a mistake.
+// TestDifferencesAreDocumented: a difference that the documents do not mention is a mistake.
 func TestDifferencesAreDocumented(t *testing.T) {
 	for _, list := range []byReason{aclDifferences, peerDifferences, peerOther} {
 		documented.Differences(t, slices.Collect(maps.Keys(list))...)

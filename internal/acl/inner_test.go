@@ -9,9 +9,8 @@ import (
 	"github.com/brinebus/brine/internal/target"
 )
 
-// tables is a small world of functions: run.here and run.both run others, as
-// test.cross_test and a compound function would; push.to publishes; store.run runs
-// what is kept somewhere.
+// tables is a small set of functions: run.here and run.both run others, as test.cross_test and
+// a compound function do; push.to publishes; store.run runs something stored elsewhere.
 type tables struct{}
 
 func (tables) Read(s Scope, c salt.Command) Reading {
@@ -157,7 +156,7 @@ func TestInner(t *testing.T) {
 	}
 }
 
-// A command may hold only so many others, however they are nested.
+// The number of commands inside a command is limited, however they are nested.
 func TestInnerIsBounded(t *testing.T) {
 	args := []any{}
 	for range maxInner + 1 {
@@ -169,7 +168,7 @@ func TestInnerIsBounded(t *testing.T) {
 	}
 }
 
-// Without tables nothing is known of a function, and nothing but its name grants it.
+// Without tables nothing is known about a function, and only a rule with its name grants it.
 func TestUnknownFunctions(t *testing.T) {
 	q := call(local("fred"), "web1", "test.ping")
 	q.Functions = nil

@@ -22,7 +22,7 @@ func (p *parser) lintFunction(a at, base rule) {
 	switch {
 	case text == "":
 		p.warn(a, true, "an empty pattern matches no function")
-	case slices.Contains(base.scopes, Mine): // named as their owners please
+	case slices.Contains(base.scopes, Mine): // their owners choose the names
 	case strings.HasPrefix(text, "@"):
 		p.warn(a, true, "%s belongs directly below the user, not below a target", text)
 	case base.module != "":

@@ -10,7 +10,7 @@ import (
 	"github.com/brinebus/brine/internal/target"
 )
 
-// about asks for a target as it is written.
+// about asks for a target by its text.
 func about(t testing.TB, s Subject, function, expr string, minions fleet) Question {
 	t.Helper()
 	parsed, err := target.Parse(expr, target.Compound, target.Options{Nodegroups: map[string]any{"guess": "I@pass:h*", "webs": "web*"}})
@@ -33,8 +33,8 @@ peer:
   web2: [.*]
 `
 
-// What is answered does not depend on minions outside the rules of who asks: not on
-// their ids, grains or pillar, nor on whether there are any.
+// The answer does not depend on minions outside the principal's rules: not on their ids, grains
+// or pillar, nor on whether they exist.
 func TestNoAnswerDependsOnOthers(t *testing.T) {
 	r := rules(t, oracle)
 	web1 := target.Facts{ID: "web1", Grains: map[string]any{"role": "web"}, Pillar: map[string]any{"tier": "web"}}
@@ -91,14 +91,14 @@ func TestPillarTargets(t *testing.T) {
 		{local("fred"), "test.ping", "db1 and I@pass:h*", false},
 		{local("fred"), "test.ping", "web1 and not I@pass:h*", false},
 		{local("fred"), "test.ping", "N@guess and web1", false},
-		{local("fred"), "disk.usage", "I@tier:web", true}, // the words of the rule
+		{local("fred"), "disk.usage", "I@tier:web", true}, // the pillar words that the rule itself has
 		{local("fred"), "disk.usage", "I@tier:w*", false},
 		{local("fred"), "disk.usage", "I@tier:web and J@tier:w.*", false},
 		{local("fred"), "disk.usage", "web* and I@tier:web", true},
 		{local("deployer"), "test.ping", "web* and I@role:w*", true},
 		{local("deployer"), "test.ping", "web* and J@role:w.*", true},
 		{local("deployer"), "test.ping", "web* and I|@role|web", true},
-		{local("deployer"), "test.ping", "I@role:w*", false}, // not of the others
+		{local("deployer"), "test.ping", "I@role:w*", false}, // not those of other rules
 		{local("deployer"), "test.ping", "web* and I@roles:w*", false},
 		{local("deployer"), "test.ping", "web* and I@r*:w*", false},
 		{local("deployer"), "test.ping", "web* and I@*:w*", false},
@@ -131,7 +131,7 @@ func TestPillarTargets(t *testing.T) {
 	}
 }
 
-// The targets of the rules that allowed it come with the answer.
+// The decision has the targets of the rules that allowed it.
 func TestWithinOfADecision(t *testing.T) {
 	r := rules(t, oracle)
 	d := r.Decide(about(t, local("fred"), "test.ping", "web1", hosts))

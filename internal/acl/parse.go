@@ -26,7 +26,7 @@ type Config struct {
 	// Runners and Wheel are the functions of the master, so that a rule for an unknown one is
 	// reported. nil if they are not known.
 	Runners, Wheel []salt.Function
-	Added          []string // modules of the site's own runners, whose functions are not known
+	Added          []string // modules of the site's own runners, whose functions are unknown
 }
 
 // Rules are the compiled access settings. Many goroutines may use them at once; a nil *Rules
@@ -40,8 +40,8 @@ type Rules struct {
 	warnings                      []Warning
 }
 
-// Parse compiles the rules. After a mistake there are no rules: the error has an
-// Error for each, twenty at most.
+// Parse compiles the rules. After a mistake it returns no rules, and an error that wraps an
+// Error for each mistake, at most twenty.
 func Parse(c Config) (*Rules, error) {
 	p := &parser{added: c.Added, known: map[Scope][]salt.Function{Runner: c.Runners, Wheel: c.Wheel}, targets: targets{opt: target.Options{Nodegroups: c.Nodegroups}, seen: map[string]*target.Target{}}}
 	r := &Rules{permissive: c.PermissiveACL, sudo: c.SudoACL}
@@ -91,7 +91,7 @@ func (r *Rules) LocalUsers() []string {
 // Backends returns the names below external_auth, sorted.
 func (r *Rules) Backends() []string { return sortedKeys(r.external) }
 
-// section reads a mapping from somebody to rules.
+// section reads a mapping from users, groups or minions to rules.
 func (p *parser) section(a at, who func(at) who, rules func(at) []rule) section {
 	var sec section
 	for key, v := range p.pairs(a, a.path[len(a.path)-1]) {
@@ -126,8 +126,8 @@ func (p *parser) groupWho(key at, group string) who {
 	return who{text: key.Value, group: group}
 }
 
-// externalWho reads a key below a backend of external_auth. Names are compared
-// as they are: Salt's manual shows patterns here, its code never matches them.
+// externalWho reads a key below a backend of external_auth. Names are compared as they are:
+// Salt's manual shows patterns here, but its code never matches them.
 func (p *parser) externalWho(key at) who {
 	text := key.Value
 	if group, ok := groupOf(text); ok {
@@ -176,7 +176,7 @@ func (p *parser) external(a at, permissive bool) map[string]section {
 	return out
 }
 
-// isOption tells whether a key below a backend configures the backend.
+// isOption reports whether a key below a backend configures the backend.
 func isOption(backend, key string) bool {
 	return strings.HasPrefix(key, "^") || backend == "pki" && key == "ca_file"
 }
@@ -243,8 +243,8 @@ func (p *parser) peerGrants(a at) []rule {
 	})
 }
 
-// list reads a list of rules. An item is the text of one, or a mapping with one
-// key; a value without a node says that the item was text.
+// list reads a list of rules. An item is the text of a rule, or a mapping with one key. read
+// gets a value without a node if the item was text.
 func (p *parser) list(a at, read func(key at, value at) []rule) []rule {
 	var rules []rule
 	empty := true
@@ -288,8 +288,8 @@ func (p *parser) targeted(key at, functions at) []rule {
 	return p.functions(functions, rule{scopes: []Scope{Minions}, target: t})
 }
 
-// special reads @runner, @wheel and the name of a module, which means runners
-// and wheel functions of that name alike.
+// special reads @runner, @wheel, or @ and the name of a module, which covers the runners and
+// the wheel functions of that module.
 func (p *parser) special(key at, functions at) []rule {
 	base := rule{}
 	switch marked := key.Value[1:]; marked {
@@ -314,8 +314,8 @@ func (p *parser) special(key at, functions at) []rule {
 	return p.functions(functions, base)
 }
 
-// runnerGrants reads the rules of peer_run: functions of runners, and below @wheel
-// wheel functions, which a minion has by no other rule.
+// runnerGrants reads the rules of peer_run: functions of runners and, below @wheel, wheel
+// functions, which no other rule grants to a minion.
 func (p *parser) runnerGrants(a at) []rule {
 	return p.each(a, func(item at) []rule {
 		if item.isText() && strings.HasPrefix(item.Value, "@") {
@@ -332,8 +332,8 @@ func (p *parser) runnerGrants(a at) []rule {
 
 func isWheel(key string) bool { return key == "@wheel" || key == "@wheels" }
 
-// functions reads a list of functions, each with or without conditions. What
-// they have in common is in base.
+// functions reads a list of functions, each with or without conditions. base has what they
+// share.
 func (p *parser) functions(a at, base rule) []rule {
 	return p.each(a, func(item at) []rule { return p.item(item, base) })
 }
@@ -400,8 +400,8 @@ func isCondition(a at) bool {
 	return len(a.Content) > 0
 }
 
-// conditions reads what stands below a function: one condition or a list of
-// alternatives. It returns none only after a mistake.
+// conditions reads the value of a function: one condition or a list of alternatives. It returns
+// none only after a mistake.
 func (p *parser) conditions(a at) []condition {
 	if a.Kind == yaml.MappingNode {
 		return []condition{p.condition(a)}

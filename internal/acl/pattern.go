@@ -8,11 +8,11 @@ import (
 	"github.com/brinebus/brine/internal/target/pyre"
 )
 
-// pattern is a regular expression that is compared with a whole text.
+// pattern is a regular expression that must match a whole text.
 type pattern struct {
 	text   string
 	re     *pyre.Regexp
-	starts []string // each match begins with one of these; nil: not known
+	starts []string // each match begins with one of these; nil if not known
 }
 
 func newPattern(text string) (*pattern, error) {
@@ -23,7 +23,7 @@ func newPattern(text string) (*pattern, error) {
 	return &pattern{text: text, re: re, starts: starts(text)}, nil
 }
 
-// match fails when the answer was not found within the bounds of package pyre.
+// match returns an error if there was no answer within the limits of package pyre.
 func (p *pattern) match(s string) (bool, error) {
 	if !begins(s, p.starts) {
 		return false, nil
@@ -31,8 +31,8 @@ func (p *pattern) match(s string) (bool, error) {
 	return p.re.Match(s)
 }
 
-// begins tells whether s begins with one of starts. It spares the engine most
-// of the rules of a long list.
+// begins reports whether s begins with one of starts. It saves running the engine for most
+// rules of a long list.
 func begins(s string, starts []string) bool {
 	for _, start := range starts {
 		if strings.HasPrefix(s, start) {
@@ -42,8 +42,8 @@ func begins(s string, starts []string) bool {
 	return starts == nil
 }
 
-// starts returns texts of which one begins whatever the expression matches, read
-// as a regular expression or as a glob; nil when that is not plain to see.
+// starts returns texts, one of which begins every match of the expression, read as a regular
+// expression or as a glob; nil if that cannot be seen easily.
 func starts(expr string) []string {
 	if strings.Contains(expr, "|") && strings.ContainsAny(expr, `([\`) || strings.Contains(expr, "(?") {
 		return nil
@@ -65,7 +65,7 @@ func starts(expr string) []string {
 	return out
 }
 
-// isPlain tells whether r stands for itself in globs and regular expressions.
+// isPlain reports whether r matches only itself in globs and regular expressions.
 func isPlain(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_'
 }
@@ -74,15 +74,15 @@ func isPlain(r rune) bool {
 // whichever fits.
 type name struct {
 	text   string
-	glob   *pyre.Regexp // nil when the text has no wildcard
-	re     *pyre.Regexp // nil when the text is only a glob
+	glob   *pyre.Regexp // nil if the text has no wildcard
+	re     *pyre.Regexp // nil if the text is only a glob
 	starts []string
 	exact  bool // only the text itself matches
 }
 
-// newFunction reads a pattern of functions: exact, a glob or a regular expression. It
-// must be right as the latter, which is what a mistake in one is looked for by: *.ping
-// would be every function of the name for one reader and nothing for another.
+// newFunction reads a pattern of functions: a name, a glob or a regular expression. It must be
+// a valid regular expression: otherwise *.ping would mean every function of that name as a
+// glob, and nothing as a regular expression.
 func newFunction(text string) (*name, error) {
 	re, err := pyre.CompileFull(text)
 	if err != nil {
@@ -98,9 +98,9 @@ func newFunction(text string) (*name, error) {
 // newName reads a pattern of names.
 func newName(text string) (*name, error) { return compileName(text, false) }
 
-// newBarred reads a pattern of what is refused. It errs to the other side: of
-// a|b, Salt anchors the beginning of a and the end of b, so that root|eve refuses
-// rootx too, and whoever relies on that must not get more here.
+// newBarred reads a pattern of the blacklist. In doubt it matches more: in a|b, Salt anchors
+// only the beginning of a and the end of b, so root|eve also refuses rootx. Users may rely on
+// that, so Brine refuses it too.
 func newBarred(text string) (*name, error) { return compileName(text, true) }
 
 func compileName(text string, loose bool) (*name, error) {
@@ -113,7 +113,7 @@ func compileName(text string, loose bool) (*name, error) {
 	}
 	re, err := pyre.CompileFull(text)
 	if err == nil {
-		// As Salt reads it; where that fails the expression is none.
+		// Anchored as in Salt; if that does not compile, there is no expression.
 		var saltRe *pyre.Regexp
 		saltRe, err = pyre.Compile(`\A` + text + `\Z`)
 		if loose {
@@ -129,7 +129,7 @@ func compileName(text string, loose bool) (*name, error) {
 	return n, nil
 }
 
-// reason takes the compiler's repetition of the pattern off its error.
+// reason removes the pattern from the compiler's error, which repeats it.
 func reason(err error) error {
 	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
 		err = next
@@ -137,13 +137,13 @@ func reason(err error) error {
 	return err
 }
 
-// bracketsClose tells whether every bracket of a glob has its end.
+// bracketsClose reports whether every bracket of a glob is closed.
 func bracketsClose(glob string) bool {
 	i := strings.LastIndexByte(glob, '[')
 	return strings.IndexByte(glob[min(i+2, len(glob)):], ']') >= 0
 }
 
-// isExact tells whether the pattern matches nothing but itself.
+// isExact reports whether the pattern matches nothing but its own text.
 func isExact(text string) bool {
 	return strings.IndexFunc(text, func(r rune) bool { return !isPlain(r) && r != '-' }) < 0
 }
@@ -166,9 +166,8 @@ func (n *name) match(s string) (bool, error) {
 	return false, nil
 }
 
-// globToRegexp writes a shell pattern as a regular expression: star and question
-// mark stand for every character, [!x] for all but x, and an open bracket that
-// is never closed for itself.
+// globToRegexp writes a shell pattern as a regular expression: star and question mark match any
+// character, [!x] matches any but x, and an open bracket that is never closed matches itself.
 func globToRegexp(glob string) string {
 	var b strings.Builder
 	b.WriteString("(?s)")
@@ -192,7 +191,7 @@ func globToRegexp(glob string) string {
 	return b.String()
 }
 
-// globSet writes the set that begins after a bracket, and how many bytes it took.
+// globSet translates the set that begins after a bracket, and returns how many bytes it read.
 func globSet(s string) (set string, n int) {
 	negated := strings.HasPrefix(s, "!")
 	from := 0

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A decision among a thousand rules takes less than 50 microseconds. The best of many counts:
-// what else the machine has to do makes one slower and none faster.
+// A decision among a thousand rules takes less than 50 microseconds. The best of many runs
+// counts: other load on the machine can only make a run slower.
 func TestDecisionsAreQuick(t *testing.T) {
 	for name, f := range slowest(t) {
 		if allowed := f() == Allow; allowed != strings.HasPrefix(name, "rules of") {

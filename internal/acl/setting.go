@@ -12,15 +12,15 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Setting is one access setting as package config hands it on: scalars,
-// sequences and mappings, aliases resolved. Without a Node it is not set.
+// Setting is one access setting as package config returns it: scalars, sequences and mappings,
+// with aliases resolved. Without a Node it is not set.
 type Setting struct {
 	Key  string // its name: publisher_acl
 	Node *yaml.Node
-	File func(*yaml.Node) string // the file of a node below Node; nil knows none
+	File func(*yaml.Node) string // the file of a node below Node; nil if it is not known
 }
 
-// ParseSetting reads a setting from YAML without aliases; places are in file.
+// ParseSetting reads a setting from YAML without aliases. Errors name file as its file.
 func ParseSetting(key, text, file string) (Setting, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
@@ -32,7 +32,7 @@ func ParseSetting(key, text, file string) (Setting, error) {
 	return Setting{Key: key, Node: doc.Content[0], File: func(*yaml.Node) string { return file }}, nil
 }
 
-// Error is a mistake in a setting, with its place.
+// Error is a mistake in a setting, with its file and line.
 type Error struct {
 	File         string
 	Line, Column int
@@ -40,25 +40,25 @@ type Error struct {
 	Err          error
 }
 
-// Error returns the mistake with its place in front.
+// Error returns the mistake, with file and line in front.
 func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s: %v", e.File, e.Line, e.Column, e.Key, e.Err)
 }
 
-// Unwrap returns the mistake without its place.
+// Unwrap returns the mistake without file and line.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Warning is something that is understood and most likely not meant.
+// Warning is something that is valid but probably not meant.
 type Warning struct {
 	Where  string // file:line
 	Column int
 	Key    string // the path of keys: publisher_acl: fred: web*
 	Text   string
-	// Dead is set where the thing can never have an effect.
+	// Dead is set if the rule can never have an effect.
 	Dead bool
 }
 
-// maxErrors is how many mistakes are told at once.
+// maxErrors is how many mistakes are reported at once.
 const maxErrors = 20
 
 // at is a node with the path of keys that leads to it.
@@ -91,8 +91,8 @@ func (a at) where() string { return fmt.Sprintf("%s:%d", a.fileName(), a.Line) }
 
 func (a at) key() string { return strings.Join(a.path, ": ") }
 
-// isText tells whether the node is a scalar that Salt, too, reads as text: not a
-// number, a date aside, nor one of the words of YAML 1.1 for yes, no and nothing.
+// isText reports whether the node is a scalar that Salt also reads as text: not a number (a
+// date counts as text), and not one of the words of YAML 1.1 for true, false and null.
 func (a at) isText() bool {
 	if a.Kind != yaml.ScalarNode {
 		return false
@@ -125,13 +125,13 @@ func (a at) shape() string {
 	return "something else"
 }
 
-// parser reads settings and gathers what is wrong with them.
+// parser reads settings and collects the mistakes in them.
 type parser struct {
 	targets  targets
 	errs     []error
 	more     int // mistakes beyond maxErrors
 	warnings []Warning
-	known    map[Scope][]salt.Function // the functions that there are, by what runs them
+	known    map[Scope][]salt.Function // the functions that exist, by what runs them
 	added    []string
 	lone     bool // a single text is a list of one
 }
@@ -144,8 +144,7 @@ func (p *parser) fail(a at, err error) {
 	p.errs = append(p.errs, &Error{File: a.fileName(), Line: a.Line, Column: a.Column, Key: a.key(), Err: err})
 }
 
-// warn notes what is understood and most likely not meant; dead things have no
-// effect at all.
+// warn records what is valid but probably not meant. dead means that it has no effect at all.
 func (p *parser) warn(a at, dead bool, format string, args ...any) {
 	p.warnings = append(p.warnings, Warning{Where: a.where(), Column: a.Column, Key: a.key(), Text: fmt.Sprintf(format, args...), Dead: dead})
 }
@@ -157,8 +156,8 @@ func (p *parser) err() error {
 	return errors.Join(p.errs...)
 }
 
-// pairs walks over the keys and values of a mapping. A node of another kind is a mistake, what says
-// what should be there; a key that is not text is one too and skipped.
+// pairs iterates over the keys and values of a mapping. A node of another kind is a mistake;
+// what says what is expected instead. A key that is not text is also a mistake and is skipped.
 func (p *parser) pairs(a at, what string) iter.Seq2[at, at] {
 	return func(yield func(at, at) bool) {
 		if a.Kind != yaml.MappingNode {
@@ -178,7 +177,7 @@ func (p *parser) pairs(a at, what string) iter.Seq2[at, at] {
 	}
 }
 
-// items walks over a list. A node of another kind is a mistake.
+// items iterates over a list. A node of another kind is a mistake.
 func (p *parser) items(a at, what string) iter.Seq[at] {
 	return func(yield func(at) bool) {
 		if p.lone && a.isText() {
@@ -197,7 +196,7 @@ func (p *parser) items(a at, what string) iter.Seq[at] {
 	}
 }
 
-// single returns the one pair of a mapping of a list.
+// single returns the one pair of a mapping that is an item of a list.
 func (p *parser) single(a at) (key at, value at, ok bool) {
 	if len(a.Content) != 2 {
 		p.fail(a, errNotSingle(a))

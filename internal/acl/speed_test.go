@@ -8,8 +8,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// slowest are questions among a thousand rules, each about what the last of them allows, or
-// none of them does.
+// slowest returns questions among a thousand rules, which only the last rule allows, or none.
 func slowest(tb testing.TB) map[string]func() Verdict {
 	var one, many, peers strings.Builder
 	one.WriteString("publisher_acl:\n  fred:\n")
@@ -36,7 +35,7 @@ func slowest(tb testing.TB) map[string]func() Verdict {
 	}
 }
 
-// crossing is the question with its function inside another one.
+// crossing returns the question with its function inside another one.
 func crossing(q Question) Question {
 	c := q.Commands[0]
 	q.Functions = tables{}

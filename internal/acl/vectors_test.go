@@ -18,7 +18,7 @@ import (
 	"github.com/brinebus/brine/test/documented"
 )
 
-// saltCases are cases answered by Salt 3006; the files describe themselves.
+// saltCases are cases with the answers of Salt 3006; the files describe their format.
 type saltCases struct {
 	Minions []struct {
 		ID     salt.MinionID
@@ -69,7 +69,7 @@ func loadCases(t testing.TB, file string) *saltCases {
 
 func (c *saltCases) groups() map[string]any { return c.Nodegroups.V.(map[string]any) }
 
-// setting makes a setting of JSON, which is YAML too.
+// setting makes a setting from JSON, which is also YAML.
 func setting(t testing.TB, key string, v json.RawMessage) Setting {
 	t.Helper()
 	return yamlSetting(t, key, string(v))
@@ -122,7 +122,7 @@ type aclCase struct {
 	}
 }
 
-// allowed tells whether Salt lets it pass; an error does not.
+// allowed reports whether Salt allows it; an error is a refusal.
 func (c *aclCase) allowed() bool {
 	switch v := c.Verdict.V.(type) {
 	case bool:
@@ -133,8 +133,8 @@ func (c *aclCase) allowed() bool {
 	return false
 }
 
-// commands are the functions of the case with their arguments: fun is text, or a
-// list beside which arg is a list of lists.
+// commands returns the functions of the case with their arguments: fun is text, or a list; then
+// arg is a list of lists.
 func commands(fun, arg any) []salt.Command {
 	funs, ok := fun.([]any)
 	if !ok {
@@ -168,8 +168,7 @@ func command(fun, arg any) salt.Command {
 	return c
 }
 
-// resolve finds the minions as the master does. A target that cannot be
-// understood has none.
+// resolve finds the minions as the master does. A target that cannot be parsed has none.
 func (c *saltCases) resolve(tgt any, kind string) (*target.Target, []salt.MinionID) {
 	expr, _ := tgt.(string)
 	if list, ok := tgt.([]any); ok {
@@ -208,8 +207,8 @@ type tally struct {
 
 func newTally(known map[string]string) *tally { return &tally{known: known, unseen: maps.Clone(known)} }
 
-// check compares one answer. That Brine is not laxer is looked at by itself,
-// whatever the list says.
+// check compares one answer. That Brine never allows more than Salt is checked separately,
+// whatever the list of differences says.
 func (ta *tally) check(t *testing.T, id string, got, salt bool, what any) {
 	t.Helper()
 	reason, known := ta.known[id]
@@ -264,7 +263,7 @@ func TestSaltACLCases(t *testing.T) {
 	ta.finish(t, "access rules")
 }
 
-// notAsked is why a case does not apply to Brine, "" for one that is.
+// notAsked returns why a case does not apply to Brine, "" if it does.
 func notAsked(c *aclCase) string {
 	switch {
 	case c.Kind == "check_whitelist_blacklist", c.Kind == "user_is_whitelisted":
@@ -275,16 +274,16 @@ func notAsked(c *aclCase) string {
 	return ""
 }
 
-// inOwnName is why somebody who is allowed to do it themselves does what Salt refuses them in
-// the name of another user.
+// inOwnName is the reason for cases in which a user does in their own name what Salt refuses
+// them in the name of another user.
 const inOwnName = "a request in the name of another user cannot be made: the kernel names who asks"
 
-// asOther says whether the user who asks names another one.
+// asOther reports whether the request names another user.
 func (c *aclCase) asOther() bool {
 	return c.Kind == "publish" && c.Kwargs.Eauth == "" && c.KeyOf != nil && *c.KeyOf != "root" && *c.KeyOf != c.User
 }
 
-// answer asks the question of a case. The third result is false for a kind that nobody knows.
+// answer asks the question of a case. The third result is false for an unknown kind.
 func (all *saltCases) answer(t *testing.T, c *aclCase) (got, want, ok bool) {
 	t.Helper()
 	switch c.Kind {
@@ -315,7 +314,7 @@ func (all *saltCases) nameMatch(c *aclCase) bool {
 	return ok && err == nil
 }
 
-// functionMatch compares a pattern with functions; of a list, all must match.
+// functionMatch compares a pattern with functions; if they are a list, all must match.
 func functionMatch(c *aclCase) bool {
 	text, ok := c.Regex.(string)
 	re, err := newFunction(text)
@@ -336,8 +335,8 @@ func functionMatch(c *aclCase) bool {
 	return len(funs) > 0
 }
 
-// blacklisted turns the question around, so that "not laxer" has its meaning: is
-// the user, or are all of the functions, free of the blacklist?
+// blacklisted inverts the question, so that "allowed" means: neither the user nor any of the
+// functions is on the blacklist.
 func (all *saltCases) blacklisted(t *testing.T, c *aclCase) (got, want, ok bool) {
 	r, err := Parse(Config{PublisherACLBlacklist: setting(t, "publisher_acl_blacklist", c.Blacklist)})
 	_, isError := c.Verdict.V.(map[string]any)
@@ -367,7 +366,7 @@ func (all *saltCases) authCheck(t *testing.T, c *aclCase) (got, want, ok bool) {
 		return false, c.allowed(), true
 	}
 	q := all.question(Subject{Kind: Local, Name: "fred"}, c.Tgt.V, c.TgtType, commands(c.Fun.V, c.Arg.V))
-	// A target with a mistake is told as such, nothing is published.
+	// A mistake in the target is reported, and nothing is published.
 	return r.Decide(q).Verdict == Allow && q.Target != nil, c.allowed(), true
 }
 
@@ -390,7 +389,7 @@ func (all *saltCases) specCheck(t *testing.T, c *aclCase) (got, want, ok bool) {
 	return d.Verdict == Allow, c.allowed(), true
 }
 
-// ruleList asks which rules somebody gets. Fewer than in Salt are stricter.
+// ruleList asks which rules a user gets. Fewer than in Salt is stricter.
 func (all *saltCases) ruleList(t *testing.T, c *aclCase) (got, want, ok bool) {
 	s := Subject{Kind: Local, Name: c.User}
 	cfg := Config{PublisherACL: setting(t, "publisher_acl", c.ACL), PermissiveACL: c.Permisive}
@@ -418,11 +417,11 @@ func (all *saltCases) ruleList(t *testing.T, c *aclCase) (got, want, ok bool) {
 			t.Errorf("%s: Brine applies the rule %s and Salt does not", c.ID, text)
 		}
 	}
-	// Equal lists agree; a shorter one is a refusal of what Salt allows.
+	// Equal lists agree; a shorter one refuses what Salt allows.
 	return slices.Equal(slices.Sorted(slices.Values(ours)), slices.Sorted(slices.Values(theirs))), true, true
 }
 
-// functionTexts flattens a list of rules to its patterns of functions.
+// functionTexts returns the patterns of functions in a list of rules.
 func functionTexts(v any) []string {
 	var out []string
 	list, _ := v.([]any)
@@ -439,8 +438,8 @@ func functionTexts(v any) []string {
 	return out
 }
 
-// publish asks as the user whose credential is shown. A request in the name of
-// somebody else cannot be made to Brine: the kernel names the user.
+// publish asks as the user whose credential is used. Brine has no requests in the name of
+// another user: the kernel names the user.
 func (all *saltCases) publish(t *testing.T, c *aclCase) (got, want, ok bool) {
 	r, err := Parse(Config{
 		PublisherACL: setting(t, "publisher_acl", c.Config.ACL), PublisherACLBlacklist: setting(t, "publisher_acl_blacklist", c.Config.Blacklist),
@@ -463,7 +462,7 @@ func (all *saltCases) publish(t *testing.T, c *aclCase) (got, want, ok bool) {
 	case *c.KeyOf == c.User:
 		s = Subject{Kind: Local, Name: c.User}
 	default:
-		s = Subject{Kind: Local, Name: *c.KeyOf} // whatever a request says: the kernel names who asks
+		s = Subject{Kind: Local, Name: *c.KeyOf} // whatever the request says: the kernel names the user
 	}
 	q := all.question(s, c.Tgt.V, c.TgtType, commands(c.Fun.V, c.Arg.V))
 	got = r.Decide(q).Verdict == Allow && len(q.Minions) > 0
@@ -534,10 +533,10 @@ func (all *saltCases) peer(t *testing.T, c *peerCase) bool {
 	if d := r.Decide(q); d.Verdict != Allow {
 		return false
 	}
-	return q.Target != nil || c.Kind == "peer_run" // a mistake in the target is told, nothing is published
+	return q.Target != nil || c.Kind == "peer_run" // a mistake in the target is reported, and nothing is published
 }
 
-// peerCommand reads words k=v as keyword arguments, as publish.publish does.
+// peerCommand reads arguments of the form k=v as keyword arguments, as publish.publish does.
 func peerCommand(t *testing.T, c *peerCase) salt.Command {
 	t.Helper()
 	cmd := command(c.Load.Fun, c.Load.Arg.V)

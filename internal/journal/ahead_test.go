@@ -12,9 +12,9 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// TestReadersThatWaitHoldLittle: readers of one principal whose callers wait have a bounded
-// part of the journal in memory together, whichever way they read, and all read to the end
-// when the wait is over. Somebody else reads meanwhile.
+// TestReadersThatWaitHoldLittle: readers of one principal whose callers wait hold a bounded
+// part of the journal in memory together, in every way of reading, and all read to the end once
+// the callers go on. Meanwhile another principal can read.
 func TestReadersThatWaitHoldLittle(t *testing.T) {
 	const readers, events, size = 40, 60, 200 << 10
 	j := open(t, startStore(t, t.TempDir()))
@@ -24,7 +24,7 @@ func TestReadersThatWaitHoldLittle(t *testing.T) {
 		}
 	}
 	before := inUse()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // which is a hang: half a gigabyte is read
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // half a gigabyte is read; longer means that it hangs
 	defer cancel()
 	goOn := make(chan struct{})
 	var wait, ended sync.WaitGroup

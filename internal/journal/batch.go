@@ -205,8 +205,8 @@ func (w *batchWriter) sendLong(l pieces, p *Pending, last bool) error {
 	return w.journal.writer.put(l.message(l.count-1), l.flight(l.count-1), p, last)
 }
 
-// errBroken means that the journal was reconciled while a long event was incomplete: its name
-// is no longer among those being stored.
+// errBroken means that a long event was incomplete when the journal was reconciled: its name is
+// no longer among those being stored.
 var errBroken = fmt.Errorf("%w: what is stored was found out meanwhile", ErrStore)
 
 // giveWay releases the order of the writer until the piece one is stored.

@@ -23,8 +23,8 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// numbered is a batch of n events of which the one in the middle is long. They are all
-// alike but for their numbers; after is called behind each that is on its way.
+// numbered is a batch of n events that differ only in their numbers; the one in the middle is
+// long. after is called after each event is sent.
 func numbered(name string, n int, after func(sent int)) journal.Batch {
 	return journal.Batch{Name: name, Count: n, Drafts: func(yield func(journal.Draft) bool) {
 		for i := range n {
@@ -83,13 +83,12 @@ func batchTags(name string, n int) []string {
 	return list
 }
 
-// cutEnv makes the test binary a writer of a batch that kills itself within it: "DIR
-// EVENTS".
+// cutEnv makes the test binary write a batch and kill itself in the middle: "DIR EVENTS".
 const cutEnv = "JOURNAL_TEST_CUT"
 
 const batchSize = 12
 
-// cut stores an event without a name, and begins the batch until that many of its events
+// cut stores an event without a name, and then sends the batch until that many of its events
 // are stored.
 func cut(dir string, events int) error {
 	b, err := broker.Start(storeOptions(dir, slog.New(slog.DiscardHandler)))
@@ -133,8 +132,9 @@ func killWithin(t *testing.T, dir string, events int) {
 	}
 }
 
-// Of a batch that a kill cut in two, and in three, what is missing is stored when it comes
-// again, whatever was stored meanwhile; and nothing when it comes once more.
+// When a batch that was interrupted by a kill, once or twice, is sent again, only what is
+// missing is stored, whatever was stored in between; when it is sent once more, nothing is
+// stored.
 func TestBatchIsStoredOnceOverKills(t *testing.T) {
 	t.Parallel()
 	for _, cuts := range [][]int{{1}, {5}, {6}, {7}, {11}, {12}, {1, 2}, {4, 9}, {6, 7}, {7, 12}} {
@@ -160,7 +160,7 @@ func TestBatchIsStoredOnceOverKills(t *testing.T) {
 	}
 }
 
-// The names are told as they were given, whatever lies between.
+// Names returns the names as they were given, whatever is stored between them.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	j := open(t, bustest.StartStore(t).Broker)
@@ -181,8 +181,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What a batch lacks is found out when the store has refused a part of it, as it does
-// where no more messages fit.
+// When the store has refused a part of a batch, for example because no more messages fit, the
+// missing part is found out.
 func TestBatchThatWasRefusedInPartIsCompleted(t *testing.T) {
 	t.Parallel()
 	b := bustest.StartStore(t).Broker
@@ -216,7 +216,7 @@ func TestBatchThatWasRefusedInPartIsCompleted(t *testing.T) {
 	wantTags(t, j, append(append([]string{"b"}, names[:3]...), "c", names[3], names[4])...)
 }
 
-// A second batch of a name waits for the first, which is under way.
+// A second batch with the same name waits for the first one, which is being stored.
 func TestRepetitionOfABatchUnderWay(t *testing.T) {
 	t.Parallel()
 	j := open(t, bustest.StartStore(t).Broker)
@@ -237,8 +237,8 @@ func TestRepetitionOfABatchUnderWay(t *testing.T) {
 	wantTags(t, j, names...)
 }
 
-// A flood of names of one sender does not touch those of another, nor the latest of its
-// own.
+// A flood of names of one sender removes neither the names of another sender nor its own latest
+// ones.
 func TestFloodOfNames(t *testing.T) {
 	t.Parallel()
 	j := open(t, bustest.StartStore(t).Broker)
@@ -261,7 +261,7 @@ func TestFloodOfNames(t *testing.T) {
 	}
 }
 
-// older is a journal as an older daemon made it. put stores a message.
+// older is a journal as an older version of the daemon made it. put stores a message.
 func older(t *testing.T) (b *broker.Broker, put func(tag string, data []byte, h nats.Header)) {
 	t.Helper()
 	b = bustest.StartStore(t).Broker
@@ -281,7 +281,8 @@ func older(t *testing.T) (b *broker.Broker, put func(tag string, data []byte, h 
 	}
 }
 
-// An older daemon gave each event an id of its own, by which JetStream knew it.
+// In an older version each event had its own message id, by which JetStream detected
+// duplicates.
 func TestBatchOfAnOlderDaemon(t *testing.T) {
 	t.Parallel()
 	b, put := older(t)
@@ -294,7 +295,7 @@ func TestBatchOfAnOlderDaemon(t *testing.T) {
 	wantTags(t, j, names...)
 }
 
-// The pieces of its long events had no mark, and their header another name.
+// In an older version the pieces of long events had no mark, and another header.
 func TestLongEventOfAnOlderDaemon(t *testing.T) {
 	t.Parallel()
 	b, put := older(t)

@@ -18,7 +18,7 @@ func newFence(s jetstream.Stream, prefix string) *fence {
 	return &fence{
 		prefix: prefix,
 		last: func(ctx context.Context) (uint64, error) {
-			info, err := s.Info(ctx) // which only the leader answers
+			info, err := s.Info(ctx) // only the leader answers this
 			if err != nil {
 				return 0, err
 			}
@@ -34,9 +34,9 @@ const (
 	completePause = 25 * time.Millisecond
 )
 
-// complete makes a consumer that has all that is stored. With copies the server puts it at any
-// member with one, also at one that has just come back and lacks the newest messages: then it
-// is made again.
+// complete makes a consumer that has everything that is stored. With copies, the server may
+// place it at any member with a copy, even one that has just returned and lacks the newest
+// messages; then another consumer is made.
 func (j *source) complete(ctx context.Context, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
 	for n := 0; ; n++ {
 		c, err := j.consumer(ctx, cfg)
@@ -70,14 +70,14 @@ func has(stream, consumer *jetstream.ClusterInfo) bool {
 	return false
 }
 
-// Times of keepLead.
+// Intervals of keepLead.
 const (
 	leadFirst = 2 * time.Second // after the start
 	leadEvery = 10 * time.Second
 )
 
-// keepLead makes this member the leader of its own journal, where it has all of it: then what it
-// stores and reads takes one way less.
+// keepLead makes this member the leader of its own journal if it has all of it, which saves a
+// network round trip when it stores and reads.
 func (j *Journal) keepLead(server string) {
 	pause := time.NewTimer(leadFirst)
 	defer pause.Stop()
@@ -97,7 +97,7 @@ func (j *Journal) keepLead(server string) {
 }
 
 // Lead makes the member with this name the leader of the journal's stream, if it has all of it.
-// Writers wait for a moment.
+// Writers wait until that is done.
 func (j *Journal) Lead(ctx context.Context, server string) error {
 	info, err := j.stream.Info(ctx)
 	if err != nil || info.Cluster == nil || info.Cluster.Leader == server {
@@ -130,8 +130,8 @@ func (j *Journal) Leader(ctx context.Context) (string, error) {
 	return info.Cluster.Leader, nil
 }
 
-// Peers returns the journals of the other members of a cluster, for reading: also of those that
-// do not run. own is the name of the journal of this member.
+// Peers returns the journals of the other members of a cluster, for reading, including those of
+// members that are not running. own is the name of the journal of this member.
 func Peers(ctx context.Context, nc *nats.Conn, own string, delays Delays) (list []*Mirror, err error) {
 	js, err := jetstream.New(nc)
 	if err != nil {

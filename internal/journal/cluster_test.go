@@ -42,7 +42,7 @@ func openMember(t testing.TB, m *bustest.Member, change ...func(*journal.Options
 	return j
 }
 
-// inTime is a context for what must not hang.
+// inTime returns a context for operations that must not hang.
 func inTime(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -50,8 +50,9 @@ func inTime(t testing.TB) context.Context {
 	return ctx
 }
 
-// TestEachMemberHasAJournal: each writes its own, all read all of them, also that of a member
-// that does not run, and as one; tables are shared, and the queue is each one's own.
+// TestEachMemberHasAJournal: each member writes its own journal; all members read all journals,
+// one by one and merged, including that of a member that is not running; tables are shared, and
+// queues are not.
 func TestEachMemberHasAJournal(t *testing.T) {
 	t.Parallel()
 	s := startMembers(t)
@@ -161,8 +162,8 @@ func queues(t *testing.T, s *bustest.System, journals []*journal.Journal) {
 	}
 }
 
-// load writes from several senders until stop, each event again under the same name until it is
-// stored; the function it returns checks what the journal has.
+// load writes from several senders until stop, and repeats each event under the same name until
+// it is stored; the function that it returns checks the content of the journal.
 type load struct {
 	t       *testing.T
 	stop    atomic.Bool
@@ -205,7 +206,7 @@ func (l *load) one(j *journal.Journal, name string) {
 		if !errors.Is(err, journal.ErrStore) {
 			l.t.Errorf("%s: %v", name, err)
 		}
-		time.Sleep(20 * time.Millisecond) // as a sender does that was refused
+		time.Sleep(20 * time.Millisecond) // as a sender does after a refusal
 	}
 	l.t.Errorf("%s was not stored within two minutes", name)
 	l.stop.Store(true)
@@ -223,8 +224,8 @@ func (l *load) grows() {
 	bustest.Until(l.t, "more is stored", func() bool { return count() > before+20 })
 }
 
-// check ends the load: everything acknowledged is stored at its sequence, nothing twice, each
-// sender's in order.
+// check ends the load: every acknowledged event is stored at its sequence, none twice, and the
+// events of each sender are in order.
 func (l *load) check(j *journal.Journal) {
 	l.t.Helper()
 	l.stop.Store(true)
@@ -254,9 +255,9 @@ func (l *load) check(j *journal.Journal) {
 	l.t.Logf("%d acknowledged, %d refused, %d lost, the longest wait was %s", len(l.acked), l.refused, lost, l.longest)
 }
 
-// TestNothingIsLostOverElections: the leader of a journal is another member, which is killed
-// under load, comes back, hands over, and is cut off: the writer loses no event, stores none
-// twice, keeps each sender's order, and waits for nobody forever.
+// TestNothingIsLostOverElections: under load, another member leads the journal, is killed,
+// comes back, hands over and is cut off. The writer loses no event, stores none twice, keeps
+// each sender's order, and no wait is endless.
 func TestNothingIsLostOverElections(t *testing.T) {
 	t.Parallel()
 	s := startMembers(t)
@@ -298,8 +299,8 @@ func leadBy(t *testing.T, j *journal.Journal, name string) {
 	})
 }
 
-// TestAMemberThatIsKilledLosesNothing: the writer itself is killed and started on what is left
-// of its files; its journal has all that was acknowledged, and it goes on.
+// TestAMemberThatIsKilledLosesNothing: the writer itself is killed and started again on its
+// files; its journal has everything that was acknowledged, and it continues.
 func TestAMemberThatIsKilledLosesNothing(t *testing.T) {
 	t.Parallel()
 	s := startMembers(t)
@@ -336,8 +337,8 @@ func TestAMemberThatIsKilledLosesNothing(t *testing.T) {
 	}
 }
 
-// TestAMemberAloneRefusesToWrite: with both others away it says so within two seconds, of which
-// one is for a busy machine, and it writes again by itself when one is back.
+// TestAMemberAloneRefusesToWrite: without the two others it returns an error within two seconds
+// (one of them is for a busy machine), and it writes again by itself when one of them is back.
 func TestAMemberAloneRefusesToWrite(t *testing.T) {
 	t.Parallel()
 	s := startMembers(t)
@@ -378,8 +379,8 @@ func TestAMemberAloneRefusesToWrite(t *testing.T) {
 	}
 }
 
-// TestTheFirstEventAfterOpenIsAnswered: the leader changes right behind the opening, and what
-// was sent to the one before has no answer.
+// TestTheFirstEventAfterOpenIsAnswered: the leader changes immediately after Open, and what was
+// sent to the old leader gets no answer.
 func TestTheFirstEventAfterOpenIsAnswered(t *testing.T) {
 	t.Parallel()
 	s := startMembers(t)
@@ -404,8 +405,8 @@ func TestTheFirstEventAfterOpenIsAnswered(t *testing.T) {
 	}
 }
 
-// TestACopyThatIsCutOffAnswersNothing: a decision must not rest on what a member had before it
-// was cut off, a key that is refused since for example.
+// TestACopyThatIsCutOffAnswersNothing: a decision must not be based on the state of a member
+// before it was cut off, for example if a key was rejected since then.
 func TestACopyThatIsCutOffAnswersNothing(t *testing.T) {
 	t.Parallel()
 	s := startMembers(t)
@@ -431,7 +432,8 @@ func TestACopyThatIsCutOffAnswersNothing(t *testing.T) {
 		defer cancel()
 		return tables[0].Put(ctx, "web1", []byte("refused")) == nil
 	})
-	// Its server may have led the table: it notices within ten seconds that nobody follows it.
+	// Its server may have been the leader of the table: it notices within ten seconds that it
+	// has no followers.
 	bustest.Until(t, "the member that is cut off does not answer", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -39,7 +39,7 @@ func fill(t *testing.T, j *journal.Journal, count int) {
 	}
 }
 
-// killed copies a store that is open, as a kill leaves it behind.
+// killed copies a store that is open, as a kill leaves it.
 func killed(t *testing.T, dir string) string {
 	t.Helper()
 	to := t.TempDir()
@@ -79,8 +79,9 @@ func sequences(t *testing.T, j *journal.Journal) map[uint64]bool {
 	return have
 }
 
-// A damaged record loses only itself: all readable records behind it are there after the start,
-// the loss is reported with its sequence and the times around it, and a copy of the block is kept.
+// Damage of one record loses only that record: all readable records after it are there after
+// the start, the loss is reported with its sequence and the times around it, and a copy of the
+// block is kept.
 func TestDamageOfOneRecordLosesThatRecordOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -118,8 +119,8 @@ func TestDamageOfOneRecordLosesThatRecordOnly(t *testing.T) {
 	}
 }
 
-// A sequence that was shown is not given out again when the end of the journal is gone,
-// by a power cut or damage; after a mere kill, which loses nothing, they go on.
+// A sequence that readers have seen is not used again when the end of the journal is lost, by a
+// power cut or damage; after a kill, which loses nothing, the sequences continue.
 func TestSequencesAreNotGivenOutAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -188,7 +189,7 @@ func TestSequencesAreNotGivenOutAgain(t *testing.T) {
 	}
 }
 
-// A journal that lost its end after an orderly stop goes on behind it, too.
+// A journal that lost its end after an orderly stop also continues after the lost sequences.
 func TestShortenedAfterAnOrderlyStop(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -18,8 +18,8 @@ func storeEach(t *testing.T, j *journal.Journal, batches ...journal.Batch) {
 	}
 }
 
-// Batches of several names are stored with one word for all. Each keeps its own name: what
-// of them comes again, alone or with others, in this process or the next, is not stored.
+// Batches with several names are stored with one acknowledgement for all. Each keeps its own
+// name: a repetition, alone or with others, in this process or the next, is not stored.
 func TestBatchesOfManyNames(t *testing.T) {
 	dir := t.TempDir()
 	b := startStore(t, dir)
@@ -42,7 +42,7 @@ func TestBatchesOfManyNames(t *testing.T) {
 	again(open(t, startStore(t, dir)))
 }
 
-// Who asks for the same again while it is being stored is told when it is.
+// A caller that repeats a batch while it is being stored waits until it is stored.
 func TestBatchesUnderWay(t *testing.T) {
 	j := open(t, startStore(t, t.TempDir()))
 	batches := func() []journal.Batch {

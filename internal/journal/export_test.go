@@ -1,4 +1,4 @@
 package journal
 
-// Doubt says that what was sent may not be stored.
+// Doubt marks messages that were sent as possibly not stored.
 func (j *Journal) Doubt() { j.writer.doubt() }

@@ -14,15 +14,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// fence makes a writer exact whose stream has copies on several members. Between the writer and
-// the stream there may be an election: messages before it are lost or stored, without an
-// answer, while later ones are stored.
+// fence lets a writer know exactly what is stored, if its stream has copies on several members.
+// There may be an election between the writer and the stream: messages sent before it are lost,
+// or are stored without an answer, while later ones are stored.
 //
-// Only this writer writes to the stream. So each message says after which sequence it comes, and
-// the server stores it there or refuses it: what is stored is always the beginning of what was
-// sent. What has no answer after a while is sent again with the same sequence, as often as
-// needed: one of the copies is stored, the others are refused. Which messages are stored, the
-// leader's last sequence tells.
+// Only this writer writes to the stream. So each message names the sequence that it must
+// follow, and the server stores it there or refuses it: what is stored is always the beginning
+// of what was sent. A message that gets no answer is sent again with the same sequence, as
+// often as needed: one of the copies is stored, the others are refused. The leader's last
+// sequence shows which messages are stored.
 type fence struct {
 	prefix string // of the subjects of the stream, instead of plainPrefix; "" changes none
 	last   func(context.Context) (uint64, error)
@@ -30,21 +30,21 @@ type fence struct {
 	doubt  chan struct{} // signals a refusal
 
 	line       sync.Mutex // held while a message gets its number and is sent, or all are sent again
-	generation int        // how often they were; guarded by line and the writer
+	generation int        // how often they were sent again; guarded by line and the writer
 	settling   sync.Mutex // held while messages are reported as stored
 
 	// Guarded by the writer.
 	window []*nats.Msg // under way: the first one has the number tap.n+1
-	moved  time.Time   // when one was last stored, or there was none
+	moved  time.Time   // when one was last stored, or the window was last empty
 	asked  time.Time   // when they were last sent again
 }
 
-// Times of a fence.
+// Timeouts of a fence.
 const (
 	guardEvery = 100 * time.Millisecond
 	// lateTime is how long a message may have no answer until it is sent again.
 	lateTime = time.Second
-	// againTime is the shortest pause between two times.
+	// againTime is the shortest time between two repetitions.
 	againTime = 250 * time.Millisecond
 	// lastTime is how long the leader may take to answer.
 	lastTime = 2 * time.Second
@@ -58,7 +58,7 @@ const plainPrefix = "salt."
 
 var errElection = errors.New("the members of the cluster have stored nothing for too long: they have no leader, or it is not reached")
 
-// begin is for the first message: the stream ends with the sequence last.
+// beginFence prepares f for the first message: the stream ends with the sequence last.
 func (w *writer) beginFence(f *fence, last uint64) {
 	f.doubt, f.moved = make(chan struct{}, 1), time.Now()
 	w.fence = f
@@ -69,10 +69,11 @@ func (w *writer) beginFence(f *fence, last uint64) {
 	go w.guard() // ends with the connection
 }
 
-// fenced gives a message its place; the caller holds the writer and line.
+// fenced gives a message the sequence that it must follow; the caller holds the writer and
+// line.
 func (f *fence) fenced(m *nats.Msg, after uint64) *nats.Msg {
 	if m.Header.Get(partHeader) != "" {
-		m.Data = bytes.Clone(m.Data) // the next piece is in the same buffer
+		m.Data = bytes.Clone(m.Data) // the buffer is used again for the next piece
 	}
 	if m.Header == nil {
 		m.Header = nats.Header{}
@@ -88,7 +89,7 @@ func (f *fence) fenced(m *nats.Msg, after uint64) *nats.Msg {
 	return m
 }
 
-// sendFenced is one for a writer with a fence.
+// sendFenced sends a message for a writer with a fence.
 func (w *writer) sendFenced(m *nats.Msg, in inFlight, p *Pending, last bool) error {
 	w.fence.line.Lock()
 	defer w.fence.line.Unlock()
@@ -99,7 +100,7 @@ func (w *writer) sendFenced(m *nats.Msg, in inFlight, p *Pending, last bool) err
 	return w.nc.PublishMsg(m)
 }
 
-// reply is where the answer for message n goes.
+// reply is the subject for the answer to message n.
 func (w *writer) reply(n uint64) string {
 	text := w.inbox + strconv.FormatUint(n, 36)
 	if w.fence != nil {
@@ -108,7 +109,7 @@ func (w *writer) reply(n uint64) string {
 	return text
 }
 
-// numberIn reads it.
+// numberIn parses such a subject.
 func (w *writer) numberIn(subject string) (n uint64, generation int, err error) {
 	text, behind, fenced := strings.Cut(strings.TrimPrefix(subject, w.inbox), "-")
 	if fenced {
@@ -120,8 +121,8 @@ func (w *writer) numberIn(subject string) (n uint64, generation int, err error) 
 	return n, generation, err
 }
 
-// answerFenced handles an acknowledgement, or a refusal. A refusal says only that the messages
-// under way must be looked at.
+// answerFenced handles an acknowledgement or a refusal. A refusal only shows that the messages
+// under way must be checked.
 func (w *writer) answerFenced(m *nats.Msg) {
 	n, generation, err := w.numberIn(m.Subject)
 	if err != nil {
@@ -146,7 +147,7 @@ func (w *writer) answerFenced(m *nats.Msg) {
 	}
 }
 
-// confirm reports that the message n, and all before it, are stored: n with the sequence seq.
+// confirm reports that message n, with the sequence seq, and all messages before it are stored.
 func (w *writer) confirm(n, seq uint64) {
 	f := w.fence
 	f.settling.Lock()
@@ -190,7 +191,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// guard looks after messages without an answer.
+// guard checks for messages without an answer.
 func (w *writer) guard() {
 	tick := time.NewTicker(guardEvery)
 	defer tick.Stop()
@@ -211,7 +212,7 @@ func (w *writer) guard() {
 	}
 }
 
-// overdue returns for how long nothing was stored of what is under way, and whether to send it
+// overdue returns for how long nothing of what is under way was stored, and whether to send it
 // again.
 func (w *writer) overdue(refused bool) (waited time.Duration, due bool) {
 	w.mu.Lock()
@@ -242,14 +243,14 @@ func (w *writer) resend() {
 	if err != nil {
 		return // there is no leader yet
 	}
-	f.settling.Lock() // nothing is reported while the messages are numbered anew
+	f.settling.Lock() // nothing is reported while the messages are renumbered
 	defer f.settling.Unlock()
 	w.mu.Lock()
 	f.generation++
 	f.asked = time.Now()
 	again := make([]*nats.Msg, len(f.window))
 	for i, m := range f.window {
-		c := *m // the connection may still write the one before
+		c := *m // the connection may still be writing the previous one
 		c.Header = nats.Header{}
 		for key, value := range m.Header {
 			c.Header[key] = value
@@ -269,7 +270,8 @@ func (w *writer) resend() {
 	}
 }
 
-// catchUp takes what the leader has as stored: the stream ends with the sequence last.
+// catchUp treats everything as stored that the leader has: the stream ends with the sequence
+// last.
 func (w *writer) catchUp(ctx context.Context, last uint64) error {
 	f := w.fence
 	w.mu.Lock()
@@ -289,7 +291,7 @@ func (w *writer) catchUp(ctx context.Context, last uint64) error {
 		w.confirm(n+k, seq+k)
 		return nil
 	}
-	// Somebody else has written, or this process before it was killed: its last messages were
+	// Another process has written, or this one before it was killed: its last messages were
 	// stored after the stream was opened.
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -299,7 +301,7 @@ func (w *writer) catchUp(ctx context.Context, last uint64) error {
 	return nil
 }
 
-// settled returns when everything that was sent is stored.
+// settled waits until everything that was sent is stored.
 func (w *writer) settled(ctx context.Context) error {
 	tick := time.NewTicker(guardEvery / 10)
 	defer tick.Stop()
@@ -320,7 +322,7 @@ func (w *writer) settled(ctx context.Context) error {
 	}
 }
 
-// patient is the Store of a writer with a fence: it fails also when nothing is stored for too
+// patient is the Store of a writer with a fence: it also fails if nothing is stored for too
 // long.
 type patient struct {
 	Store
@@ -351,7 +353,7 @@ func (p *patient) Err() error {
 	return p.cause
 }
 
-// look notes for how long nothing was stored.
+// look records for how long nothing was stored.
 func (p *patient) look(waited time.Duration) {
 	err := p.Store.Err()
 	if err == nil && waited > electionTime {
@@ -369,14 +371,14 @@ func (p *patient) look(waited time.Duration) {
 	}
 }
 
-// moved notes that something was stored.
+// moved records that something was stored.
 func (p *patient) moved() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.logged = false
 }
 
-// fail sets the cause; nil ends it. The caller holds the lock.
+// fail sets the cause; nil clears it. The caller holds the lock.
 func (p *patient) fail(err error) {
 	switch {
 	case err != nil && p.cause == nil:

@@ -188,7 +188,7 @@ type watcher struct {
 	count   atomic.Uint64 // messages that were read
 	last    atomic.Uint64 // the server's number of the latest
 	waiting atomic.Bool   // for the next one; otherwise the reader handles one
-	empty   atomic.Bool   // it was ended because nothing is left
+	empty   atomic.Bool   // it was ended because there is nothing left
 	late    atomic.Bool   // or because the store does not send what is left
 	end     func()
 }

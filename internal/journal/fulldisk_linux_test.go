@@ -16,8 +16,8 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 )
 
-// TestAMirrorOnAFullDisk: the mirror that cannot be written stops no reader of what it has, and
-// when there is room, and it was opened again, it has all.
+// TestAMirrorOnAFullDisk: a mirror that cannot be written can still be read, and once there is
+// space and it is opened again, it receives the rest.
 func TestAMirrorOnAFullDisk(t *testing.T) {
 	disk := smallDisk(t)
 	a := startOwner(t, t.TempDir(), "m1-a", "127.0.0.1:0")
@@ -68,7 +68,7 @@ func smallDisk(t *testing.T) string {
 	return disk
 }
 
-// fullDisk starts a broker on a disk that make has written to and that is full then.
+// fullDisk starts a broker on a disk that make has written to and that is then filled.
 func fullDisk(t *testing.T, make func(b *broker.Broker, disk string)) (free func()) {
 	disk := smallDisk(t)
 	b := startStore(t, filepath.Join(disk, "store"))
@@ -82,9 +82,9 @@ func fullDisk(t *testing.T, make func(b *broker.Broker, disk string)) (free func
 	}
 }
 
-// TestRemovalsOnAFullDisk: of messages in the middle of a block the server writes down that they
-// are gone. Where the disk takes a part of that and not the rest it would wait for a lock of its own
-// for ever, and leave everybody without an answer.
+// TestRemovalsOnAFullDisk: the server records the removal of messages in the middle of a block.
+// If the disk had space for only a part of that record, the server would wait for its own lock
+// forever and answer nobody.
 func TestRemovalsOnAFullDisk(t *testing.T) {
 	soon := func(t *testing.T) context.Context {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -142,8 +142,8 @@ func TestRemovalsOnAFullDisk(t *testing.T) {
 	})
 }
 
-// splits says whether a full disk would take a part of so many bytes more in the newest block of a
-// stream, and not the rest.
+// splits reports whether a full disk has space for only a part of that many more bytes in the
+// newest block of a stream.
 func splits(t *testing.T, disk, stream string, bytes int64) bool {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(disk, "store/jetstream/*/streams", stream, "msgs/*.blk"))
@@ -158,7 +158,7 @@ func splits(t *testing.T, disk, stream string, bytes int64) bool {
 	return left > 0 && left < bytes
 }
 
-// fillDisk writes until the disk is full.
+// fillDisk writes until there is no space left.
 func fillDisk(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// FuzzNames reads a file of names as a kill, or a broken disk, may have left it.
+// FuzzNames reads a file of names as a kill or a damaged disk may have left it.
 func FuzzNames(f *testing.F) {
 	f.Add(appendChunk(nil, 7, time.UnixMilli(1), []named{{sender: "minion:web1"}, {sender: "minion:web1"}, {sender: "user:0"}}))
 	f.Add([]byte{})

@@ -9,11 +9,11 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// huge takes many pieces, more than may be under way.
+// huge is a size that takes more pieces than may be under way.
 const huge = 5 << 20
 
-// begunLong is a journal on whose disk nothing arrives until it is let go, and where a long
-// event is being stored.
+// begunLong is a journal that is storing a long event; syncs to its disk wait until the test
+// releases them.
 type begunLong struct {
 	*journal.Journal
 	release func()
@@ -48,7 +48,7 @@ func beginLong(t *testing.T, name string) *begunLong {
 		l.end <- err
 	}()
 	deadline.Receive(t, disk.begun, "begun")
-	for last := uint64(0); last < 3; { // as many pieces as may be under way, and no more come
+	for last := uint64(0); last < 3; { // as many pieces as may be under way, and no more
 		if last, err = j.Last(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func beginLong(t *testing.T, name string) *begunLong {
 	return l
 }
 
-// While a long event is stored others are stored too, and wait for a few of its pieces only. A
+// While a long event is stored, others are stored too, and wait for only a few of its pieces. A
 // reader that begins in the middle gets it, and a repetition of any of them is recognised.
 func TestOtherEventsAreStoredDuringALongOne(t *testing.T) {
 	t.Parallel()
@@ -86,7 +86,7 @@ func TestOtherEventsAreStoredDuringALongOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, from := range []uint64{5, last} { // as who has taken what came before
+	for _, from := range []uint64{5, last} { // as a reader that has read what came before
 		var got []journal.Text
 		if err := j.Replay(t.Context(), from, last, func(x journal.Text) error { got = append(got, x); return nil }); err != nil {
 			t.Fatal(err)
@@ -102,8 +102,8 @@ func TestOtherEventsAreStoredDuringALongOne(t *testing.T) {
 	}
 }
 
-// Where what is stored is found out while a long event is not whole, the event fails: who
-// sends it again has it stored once.
+// If the journal is reconciled while a long event is incomplete, storing the event fails; when
+// it is sent again, it is stored once.
 func TestLongEventsThatAreBroken(t *testing.T) {
 	t.Parallel()
 	j := beginLong(t, "web1/long")

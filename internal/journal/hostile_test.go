@@ -16,9 +16,9 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 )
 
-// TestHostileQuestionsToALink: who has the key of a member asks for anything but its own
-// messages, and gets no consumer by it: neither one that sends to others, nor one that it can
-// slow or stop the journal with. The good question after them is answered.
+// TestHostileQuestionsToALink: a client with the key of a member that requests anything but its
+// own messages gets no consumer: neither one that delivers to others, nor one that slows or
+// blocks the journal. A valid request after these is answered.
 func TestHostileQuestionsToALink(t *testing.T) {
 	a := startOwner(t, t.TempDir(), "m1-a", "127.0.0.1:0")
 	addTo(t, a.journal, "one")
@@ -79,9 +79,9 @@ func TestHostileQuestionsToALink(t *testing.T) {
 	}
 }
 
-// A journal that jumps ahead and back, with messages of any size, under any subject and with any
-// header, is mirrored correctly: each sequence once, ascending, and readers get what follows the
-// invalid messages.
+// A journal whose sequences jump forward and back, with messages of any size, subject and
+// header, is mirrored correctly: each sequence once, ascending, and readers get what follows
+// the invalid messages.
 func TestAMirrorOfAHostileOwner(t *testing.T) {
 	a := startOwner(t, t.TempDir(), "m1-a", "127.0.0.1:0")
 	addTo(t, a.journal, "first")
@@ -104,7 +104,7 @@ func TestAMirrorOfAHostileOwner(t *testing.T) {
 	for _, part := range []string{"x 0 99999999", "a 1 2", "-1 -1 -1", "", "a 0 0"} {
 		say("salt.event.rubbish", nats.Header{"Part": {part}, "Salt-Part": {part}, "Nats-Sequence": {"3"}, "Nats-Stream": {"AUDIT"}}, event("part"))
 	}
-	// again is another journal under the same name, as who restores an old copy has it.
+	// again is another journal with the same name, as after an old copy was restored.
 	again := func(first uint64, subjects ...string) {
 		t.Helper()
 		if err := js.DeleteStream(t.Context(), journal.Stream); err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// late notes what the store was said to be late with.
+// late records which questions were reported as unanswered.
 type late struct {
 	sound
 	waited []time.Duration
@@ -17,9 +17,9 @@ type late struct {
 
 func (l *late) Late(_ string, waited time.Duration) { l.waited = append(l.waited, waited) }
 
-// TestWhatIsNotAnsweredIsAskedAgain: what was asked while the store was opened again does
-// not wait for all the time that its caller has. An answer that takes long comes before it is
-// asked for again, at some time, and each attempt without one is told.
+// TestWhatIsNotAnsweredIsAskedAgain: a question that got no answer because the store was being
+// opened does not use up all of its caller's time. A slow answer arrives within one of the
+// longer attempts, and each attempt without an answer is reported.
 func TestWhatIsNotAnsweredIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancelCause(t.Context())

@@ -20,20 +20,20 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// maxPart is how much of an event is stored in one message; a longer one is
-// stored in several and read as one.
+// maxPart is how much of an event is stored in one message, in bytes; a longer event is stored
+// in several messages and read as one.
 const maxPart = 512 << 10
 
 // partHeader marks the pieces of a long event: id/number/count. Each piece begins with
-// partMark, as no event does, for readers that get no headers. Those of an older daemon have
-// another header, and no mark.
+// partMark, which no event begins with, for readers that get no headers. Pieces of an older
+// version of the daemon have another header and no mark.
 const (
 	partHeader    = "Salt-Piece"
 	partMark      = 'p'
 	oldPartHeader = "Salt-Part"
 )
 
-// piece returns what the header of a message says about it as a piece, "" if it is none, and
+// piece returns the header of a message that is a piece of a long event, "" if it is not, and
 // its data without the mark.
 func piece(h nats.Header, data []byte) (part string, text []byte) {
 	if part = h.Get(partHeader); part != "" {

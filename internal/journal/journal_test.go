@@ -50,7 +50,7 @@ func open(t testing.TB, b *broker.Broker) *journal.Journal {
 	return j
 }
 
-// filled returns an event whose data is n bytes of one letter.
+// filled returns an event whose data is one letter n times.
 func filled(tag, letter string, n int) event.Event {
 	return event.Event{Tag: tag, Data: json.RawMessage(`"` + strings.Repeat(letter, n) + `"`), From: "web1"}
 }
@@ -66,7 +66,7 @@ func readAll(t testing.TB, j *journal.Journal, q journal.Query) []event.Event {
 	return list
 }
 
-// show writes events as tag:letter×length, which is enough to tell them apart.
+// show writes events as tag:letter×length, to compare them.
 func show(list []event.Event) string {
 	var s []string
 	for _, e := range list {
@@ -80,7 +80,7 @@ func show(list []event.Event) string {
 	return strings.Join(s, " ")
 }
 
-// limit bounds the waits of a test that fails.
+// limit bounds the waits of a failing test.
 const limit = time.Minute
 
 // Sizes of events that are stored in three and in two pieces.
@@ -98,7 +98,7 @@ func TestLongEventsSideBySide(t *testing.T) {
 		wg.Go(func() {
 			for n := range each {
 				e := filled(fmt.Sprintf("long/%d/%d", w, n), string(rune('a'+w)), long+w)
-				// Ids that are alike but for where their slash stands.
+				// Ids that differ only in where their slash is.
 				id := strings.Repeat("x", w) + "/" + strings.Repeat("x", writers-w) + "/" + strconv.Itoa(n)
 				if _, err := j.Append(t.Context(), e, id); err != nil {
 					t.Error(err)
@@ -171,8 +171,8 @@ func TestReadingFromTheMiddle(t *testing.T) {
 	}
 }
 
-// Pieces without an end, or of nonsense, are skipped: they are what a daemon
-// leaves that dies while it stores.
+// Incomplete or invalid pieces are skipped: a daemon that is killed while it stores leaves them
+// behind.
 func TestOrphansAreNeverRead(t *testing.T) {
 	t.Parallel()
 	b := bustest.StartStore(t).Broker
@@ -194,7 +194,7 @@ func TestOrphansAreNeverRead(t *testing.T) {
 	if _, err := j.Append(t.Context(), filled("ok", "k", 1), ""); err != nil {
 		t.Fatal(err)
 	}
-	// The same id once more, from its beginning.
+	// The same id again, from its beginning.
 	if _, err := j.Append(t.Context(), filled("again", "g", mega), "x"); err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestRepetitionsAreNotStored(t *testing.T) {
 	}
 }
 
-// What is appended once Open has returned is heard, whatever happened before.
+// Follow gets everything that is appended after Open has returned, whatever happened before.
 func TestFollowFromOpen(t *testing.T) {
 	t.Parallel()
 	j := open(t, bustest.StartStore(t).Broker)
@@ -303,7 +303,7 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A reader that does not follow ends, though events come as fast as it reads.
+// A reader that does not follow ends even if events are stored as fast as it reads.
 func TestReadEndsUnderLoad(t *testing.T) {
 	t.Parallel()
 	j := open(t, bustest.StartStore(t).Broker)
@@ -325,7 +325,7 @@ func TestReadEndsUnderLoad(t *testing.T) {
 	}
 }
 
-// What a reader was to get may be discarded before it does.
+// Events may be discarded before a reader gets them.
 func TestReadEndsWhenTheRestIsDiscarded(t *testing.T) {
 	t.Parallel()
 	b := bustest.StartStore(t).Broker
@@ -359,7 +359,7 @@ func TestReadEndsWhenTheRestIsDiscarded(t *testing.T) {
 	}
 }
 
-// An append that is under way when the store closes ends, with an error.
+// An append that is under way when the store closes returns an error.
 func TestAppendEndsWithTheStore(t *testing.T) {
 	t.Parallel()
 	b := startStore(t, t.TempDir())
@@ -398,8 +398,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// write appends numbered events, each told on stdout once it is acknowledged,
-// until the process is killed.
+// write appends numbered events, and prints each one once it is acknowledged, until the process
+// is killed.
 func write(dir string) int {
 	b, err := broker.Start(storeOptions(dir, slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -421,7 +421,7 @@ func write(dir string) int {
 	return 1
 }
 
-// What was acknowledged before a kill -9 is there after it, whole and in order.
+// Events that were acknowledged before a kill -9 are there after it, complete and in order.
 func TestKilledWriterLosesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -504,7 +504,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Who has read leaves nothing behind in the store: thousands of short readers must not
+// A reader leaves nothing behind in the store when it ends: thousands of short readers would
 // add up.
 func TestReadersLeaveNothing(t *testing.T) {
 	t.Parallel()

@@ -17,10 +17,10 @@ import (
 	"github.com/brinebus/brine/internal/logging"
 )
 
-// Link lets other masters mirror the journal. It answers the one request of a mirror, for
-// messages from a sequence on, and decides itself what they are sent, and how: their servers
-// send the settings of a consumer, which could ask for nearly anything, including delivery to
-// any subject.
+// Link lets other masters mirror the journal. It answers the one request that a mirror sends,
+// for messages from a sequence on, and chooses itself which consumer sends them: the requests
+// contain the settings of a consumer, which could ask for nearly anything, including delivery
+// to any subject.
 type Link struct {
 	own      string     // name of the own journal
 	nc       *nats.Conn // the daemon's connection to the journal
@@ -49,7 +49,7 @@ func (j *Journal) NewLink(own string, links *nats.Conn, log *slog.Logger) (*Link
 // Close ends it.
 func (l *Link) Close() { l.links.Close() }
 
-// wanted is the part of a mirror's request that counts.
+// wanted is the part of a mirror's request that Link uses.
 type wanted struct {
 	Config struct {
 		Deliver string `json:"deliver_subject"`
@@ -57,8 +57,8 @@ type wanted struct {
 	} `json:"config"`
 }
 
-// create makes the consumer of a mirror. The subject names the reader, since the server lets it
-// publish to no other.
+// create makes the consumer of a mirror. The reader's name is in the subject: the server lets a
+// reader publish only to its own subject.
 func (l *Link) create(stream string, m *nats.Msg) {
 	to := bus.Link{Owner: l.own, Reader: strings.Split(m.Subject, ".")[2]}
 	answer, err := l.answer(stream, to, m)
@@ -112,8 +112,8 @@ func (l *Link) answer(stream string, to bus.Link, m *nats.Msg) (*nats.Msg, error
 	return &nats.Msg{Header: got.Header, Data: got.Data}, nil
 }
 
-// warnOfACopy logs if a mirror has more than this journal: it would take nothing until the
-// journal has as much again, and nobody would notice.
+// warnOfACopy logs if a mirror has more messages than this journal: it would not mirror
+// anything until the journal has as many again, and nobody would notice.
 func (l *Link) warnOfACopy(stream string, to bus.Link, start uint64) error {
 	got, err := l.nc.Request(jetstream.DefaultAPIPrefix+"STREAM.INFO."+stream, nil, apiTime)
 	if err != nil {

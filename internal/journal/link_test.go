@@ -23,8 +23,8 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 )
 
-// linkTLS is that of a master whose journal has this name. Who is one is not looked at
-// here: package member has the rule.
+// linkTLS is the TLS configuration of a master whose journal has this name. It does not check
+// who is a member: package member has the rule.
 func linkTLS(t testing.TB, name string) *tls.Config {
 	t.Helper()
 	key, err := pki.Generate(pki.Ed25519, 0)
@@ -112,7 +112,7 @@ func heard(t testing.TB, m *journal.Mirror, to uint64) (list []string) {
 	defer cancel()
 	end := fmt.Errorf("all are there")
 	err := m.Follow(ctx, 1, func(e journal.Text) error {
-		head, _ := event.HeadOf(e.Body) // one that is none has no tag
+		head, _ := event.HeadOf(e.Body) // data that is not an event has no tag
 		list = append(list, fmt.Sprint(e.Seq, head.Tag))
 		if e.Seq >= to {
 			return end
@@ -125,7 +125,7 @@ func heard(t testing.TB, m *journal.Mirror, to uint64) (list []string) {
 	return list
 }
 
-// waitFor asks until it is so; what does not come is a hang.
+// waitFor waits until is returns true, for a bounded time.
 func waitFor(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -137,8 +137,8 @@ func waitFor(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// TestAMirrorHasWhatTheJournalHas: what was there before the link, more of it than is sent
-// without the mirror's word how far it is, events of several messages, and what comes later.
+// TestAMirrorHasWhatTheJournalHas: what was stored before the link (more than is sent before
+// the mirror must acknowledge), events of several messages, and what is stored later.
 func TestAMirrorHasWhatTheJournalHas(t *testing.T) {
 	a := startOwner(t, t.TempDir(), "m1-a", "127.0.0.1:0")
 	addTo(t, a.journal, "first")
@@ -160,14 +160,14 @@ func TestAMirrorHasWhatTheJournalHas(t *testing.T) {
 	if got := heard(t, m, last); !slices.Equal(got, want) || len(want) != 42 {
 		t.Errorf("the mirror has %v, the journal %v", got, want)
 	}
-	var counted int // by the other way of reading, without a consumer
+	var counted int // read by count, without a consumer
 	if err := m.Replay(t.Context(), 1, last, func(journal.Text) error { counted++; return nil }); err != nil || counted != 42 {
 		t.Errorf("read %d events, %v", counted, err)
 	}
 }
 
-// TestAMirrorGoesOn: the owner ends, what was mirrored is there meanwhile, and when it is
-// back the mirror has what it lacked, at the same sequences, as soon as it was opened again.
+// TestAMirrorGoesOn: while the owner is down, what was mirrored can be read; when it is back
+// and the mirror is opened again, the mirror receives the rest, with the same sequences.
 func TestAMirrorGoesOn(t *testing.T) {
 	dir := t.TempDir()
 	a := startOwner(t, dir, "m1-a", "127.0.0.1:0")
@@ -191,7 +191,8 @@ func TestAMirrorGoesOn(t *testing.T) {
 	}
 }
 
-// TestAMirrorOfMoreThanThereIs: who puts back a copy of a journal that was mirrored is told.
+// TestAMirrorOfMoreThanThereIs: restoring an old copy of a journal that was mirrored gives a
+// warning.
 func TestAMirrorOfMoreThanThereIs(t *testing.T) {
 	reported, line := io.Pipe()
 	defer reported.Close()
@@ -222,8 +223,8 @@ func TestAMirrorOfMoreThanThereIs(t *testing.T) {
 	}
 }
 
-// TestDecisionsAreReserved: the sequences of what the other master mirrors are reserved before they
-// are given out.
+// TestDecisionsAreReserved: sequences of the table that the other master mirrors are reserved
+// before they are used.
 func TestDecisionsAreReserved(t *testing.T) {
 	b := startStore(t, t.TempDir())
 	var last uint64
@@ -237,7 +238,7 @@ func TestDecisionsAreReserved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	for range 2 { // the second time it goes on
+	for range 2 { // the second time it continues
 		table, err := j.Decisions(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -272,7 +273,7 @@ func TestOwnerOfAnOlderVersionSendsNoDecisions(t *testing.T) {
 		return is
 	}
 	answered()
-	heard(t, m, 1) // which was asked for before
+	heard(t, m, 1) // it was requested before the question about decisions
 	if answered() {
 		t.Error("there are decisions of an owner that has none")
 	}
@@ -285,7 +286,7 @@ func TestOwnerOfAnOlderVersionSendsNoDecisions(t *testing.T) {
 	waitFor(t, "that there are", answered)
 }
 
-// TestAJournalHasAName: a journal keeps its name, and no other one has it.
+// TestAJournalHasAName: a journal keeps its name, and no other journal has the same.
 func TestAJournalHasAName(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	name, err := journal.Name(dir)

@@ -16,7 +16,7 @@ type Order struct {
 	mu    sync.Mutex
 	at    []string      // the stamp of the latest event of each reader
 	ended []bool        // it has read everything; no reader waits for it
-	moved chan struct{} // closed when one of them goes on
+	moved chan struct{} // closed when a reader moves on
 }
 
 // NewOrder is for that many readers, numbered from 0.
@@ -60,7 +60,7 @@ func (o *Order) Turn(ctx context.Context, reader int, stamp string, flush func(c
 	return nil
 }
 
-// End tells that the reader is done: no reader waits for it any more, nor it for others.
+// End marks the reader as done: no reader waits for it any more, and it waits for no others.
 func (o *Order) End(reader int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -71,7 +71,7 @@ func (o *Order) End(reader int) {
 }
 
 // passes reports whether the reader, once it is at stamp, must wait for another one, or another
-// one has waited for it.
+// one waits for it.
 func (o *Order) passes(reader int, stamp string) bool {
 	for i, ended := range o.ended {
 		if i != reader && !ended && o.at[i] <= stamp {
@@ -103,8 +103,8 @@ type All struct {
 	Log     *slog.Logger
 }
 
-// Read is like that of a journal, for queries that do not follow. Sequences are those of each
-// journal, so FromSeq applies to the own one only; the mirrors are read from the start.
+// Read is like Journal.Read, for queries that do not follow. Each journal has its own
+// sequences, so FromSeq applies only to the own one; the mirrors are read from the start.
 func (a All) Read(ctx context.Context, q Query, f func(event.Event) error) error {
 	mirrors := a.Mirrors()
 	if len(mirrors) == 0 {
@@ -133,7 +133,7 @@ func (a All) Read(ctx context.Context, q Query, f func(event.Event) error) error
 			case err == nil:
 			case i == 0 || m.refused.Load() || ctx.Err() != nil:
 				cancel(err)
-			default: // the own journal is read nevertheless
+			default: // the own journal can be read without the mirrors
 				a.Log.Warn("the mirror of another master's journal cannot be read", "mirror", mirrors[i-1].Name, "err", err)
 			}
 		})

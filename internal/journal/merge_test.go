@@ -13,8 +13,8 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// TestAllJournalsAreReadByTime: two journals with turns between them, and events without a
-// stamp, which stay behind the one before them.
+// TestAllJournalsAreReadByTime: two journals whose events alternate, and events without a
+// stamp, which stay after the one before them.
 func TestAllJournalsAreReadByTime(t *testing.T) {
 	a := startOwner(t, t.TempDir(), "m1-a", "127.0.0.1:0")
 	own := open(t, startStore(t, t.TempDir()))
@@ -74,7 +74,7 @@ func only(list []string, kind string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(tag string) bool { return tag[:3] != kind[:3] })
 }
 
-// TestOrderEnds: who waits for a reader that never comes ends with the context.
+// TestOrderEnds: waiting for a reader that never comes ends with the context.
 func TestOrderEnds(t *testing.T) {
 	o := journal.NewOrder(2)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -15,7 +15,7 @@ import (
 // about keys and tokens.
 const decisions = "decisions"
 
-// Decisions opens that table of this master. As in the journal, its sequences are never used
+// Decisions opens that table of this master. Like the journal's, its sequences are never used
 // twice, whatever is lost: a mirror would ignore an entry with a sequence that it already has.
 func (j *Journal) Decisions(ctx context.Context) (*Table, error) {
 	t, err := j.Table(ctx, decisions)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// However a file of names is cut off or damaged, what is before that is known, and
-// nothing else.
+// However a file of names is truncated or damaged, the names before the damage are read, and no
+// others.
 func TestNameLogOverDamage(t *testing.T) {
 	t.Parallel()
 	created := time.Unix(17, 0)

@@ -14,8 +14,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// What is remembered of one sender takes a bounded part of the memory, however many
-// names it gives, and nothing is forgotten of others.
+// The names of one sender take a bounded amount of memory, however many it sends, and the names
+// of other senders are not forgotten.
 func TestFloodOfNamesIsBounded(t *testing.T) { // not parallel: it looks at the heap
 	n, now, begin := newNames(), time.Now(), heap()
 	n.put("web1/first", 3, 7, now)
@@ -33,8 +33,8 @@ func TestFloodOfNamesIsBounded(t *testing.T) { // not parallel: it looks at the 
 	}
 }
 
-// A name is remembered for the promised time, and who is not heard of any more costs
-// nothing.
+// A name is remembered for the promised time, and a sender that has become inactive uses no
+// memory.
 func TestNamesAreForgotten(t *testing.T) {
 	t.Parallel()
 	n, begin := newNames(), time.Now()
@@ -53,7 +53,7 @@ func TestNamesAreForgotten(t *testing.T) {
 	}
 }
 
-// The names of a lost batch are not remembered as stored.
+// The names of a lost batch do not count as stored.
 func TestNamesOfALostBatchAreForgotten(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ have, want reach }{
@@ -69,8 +69,8 @@ func TestNamesOfALostBatchAreForgotten(t *testing.T) {
 	}
 }
 
-// When the journal could not be read to its end after a failed write, the next attempt begins where
-// that one began; otherwise repetitions would be stored.
+// If the journal could not be read to its end after a failed write, the next attempt begins
+// where that one began; otherwise duplicates would be stored.
 func TestReadingResumesAfterAFailedWrite(t *testing.T) {
 	n := newNames()
 	n.begin("web1/a", flight{from: 7})

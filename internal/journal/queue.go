@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Queue is a durable queue: a message stays, in order, until it is removed from the head. It
+// Queue is a durable queue: messages stay, in order, until they are removed from the head. It
 // has no limits of its own, since its user must count what is dropped. Its methods may be
 // called concurrently.
 type Queue struct {
@@ -45,8 +45,8 @@ func OpenQueue(ctx context.Context, nc *nats.Conn, name string, store Store) (*Q
 	return openQueue(ctx, nc, name, store, 0)
 }
 
-// Queue opens a queue of this member alone, with as many copies as its journal. Ids are not for
-// such queues.
+// Queue opens a queue of this member alone, with as many copies as its journal. It does not
+// support message ids.
 func (j *Journal) Queue(ctx context.Context, name string, store Store) (*Queue, error) {
 	if j.copies > 0 {
 		name += "_" + j.member

@@ -169,7 +169,7 @@ func TestQueueRefusesALargeBody(t *testing.T) {
 	}
 }
 
-// Many put at once; what each of them puts keeps its order.
+// Several goroutines put messages at once; each one's messages keep their order.
 func TestQueueConcurrentPuts(t *testing.T) {
 	t.Parallel()
 	q := openQueue(t, bustest.StartStore(t).Broker)

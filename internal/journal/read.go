@@ -187,7 +187,7 @@ func (c *Cursor) each(ctx context.Context, f func(event.Event) error) error {
 var errEnd = errors.New("nothing is left")
 
 // readAhead is how many messages a cursor has requested and not read yet, at most. For long
-// messages it is much less, see Reader.
+// messages the limit is much lower, see Reader.
 const readAhead = 500
 
 // idle is how long nothing may come until a reader that does not follow checks whether the rest

@@ -37,7 +37,7 @@ func (j *source) Replay(ctx context.Context, from, to uint64, f func(Text) error
 // missing, and each message's sequence is known. Where some are missing, or are pieces of a
 // long event, whose headers are needed, a consumer reads on.
 func (r Reader) Replay(ctx context.Context, from, to uint64, f func(Text) error) error {
-	if !r.journal.stream.CachedInfo().Config.AllowDirect { // which reading by count is
+	if !r.journal.stream.CachedInfo().Config.AllowDirect { // reading by count needs direct access
 		if from > to {
 			return nil
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// replayed is what Replay tells, as sequence:tag:length, with the length of the data.
+// replayed returns what Replay reads, as sequence:tag:length, with the length of the data.
 func replayed(t testing.TB, j *journal.Journal, from, to uint64) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -36,8 +36,8 @@ func replayed(t testing.TB, j *journal.Journal, from, to uint64) []string {
 	return got
 }
 
-// TestReplay: every event of the sequences that are asked for comes once, in order and
-// with its own sequence, whatever has been removed between them, and however large they are.
+// TestReplay: every event in the requested range is read once, in order and with its own
+// sequence, whatever has been removed in between, and however large the events are.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	const many = 1600
@@ -45,7 +45,7 @@ func TestReplay(t *testing.T) {
 		size    func(n int) int // of the data of event n, from 1; nil is a few bytes
 		ids     bool
 		removed func(n int) bool
-		counted bool // no consumer is needed
+		counted bool // no consumer may be used
 	}{
 		"small":                {counted: true},
 		"with names":           {ids: true, counted: true},
@@ -121,8 +121,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayEnds: a reader that fails, or is not wanted any more, ends it, and so does
-// the removal of what is still to come.
+// TestReplayEnds: it ends when the callback fails, when the context ends, and when the
+// remaining events are removed.
 func TestReplayEnds(t *testing.T) {
 	t.Parallel()
 	b := bustest.StartStore(t).Broker

@@ -16,7 +16,7 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// bounded opens a journal with a limit, which is tended until the test, or its store, ends.
+// bounded opens a journal with a limit, and runs Tend until the test, or its store, ends.
 func bounded(t *testing.T, b *broker.Broker, limit int64) (j *journal.Journal, end func()) {
 	t.Helper()
 	j, err := journal.Open(t.Context(), b.Conn(), journal.Options{MaxBytes: limit})
@@ -34,7 +34,7 @@ func bounded(t *testing.T, b *broker.Broker, limit int64) (j *journal.Journal, e
 	return j, end
 }
 
-// returned is what the master stores of a return of a minion.
+// returned is the event that the master stores for a return of a minion.
 func returned(n int, minion string, size int) event.Event {
 	return event.Event{Tag: fmt.Sprintf("salt/job/2026010112000%07d/ret/%s", n, minion), Data: json.RawMessage(`"` + strings.Repeat("r", size) + `"`)}
 }
@@ -46,7 +46,7 @@ func appendTo(t *testing.T, j *journal.Journal, e event.Event) {
 	}
 }
 
-// flood stores about this many bytes in events of 200 KB, as one sender.
+// flood stores about that many bytes in events of 200 KB, as one sender.
 func flood(t *testing.T, j *journal.Journal, from string, total int) {
 	t.Helper()
 	const size = 200 << 10
@@ -110,8 +110,8 @@ func TestAFloodEvictsNothingOfOthers(t *testing.T) {
 	}
 }
 
-// What will be dropped is told before: the warning lies in the journal before what came
-// when it was full, and its figures show it.
+// The warning is stored before events are dropped: it precedes in the journal what was stored
+// when it was full, and its figures are right.
 func TestAWarningComesBeforeEventsAreDropped(t *testing.T) {
 	b := startStore(t, t.TempDir())
 	j, _ := bounded(t, b, 8*mib)
@@ -169,7 +169,7 @@ func TestReturnsHaveAShareOfTheirOwn(t *testing.T) {
 	}
 }
 
-// A user who starts jobs with large arguments has a share, too.
+// A user who starts jobs with large arguments also has a share.
 func TestJobsOfOneUserHaveAShare(t *testing.T) {
 	b := startStore(t, t.TempDir())
 	j, _ := bounded(t, b, 16*mib)
@@ -205,7 +205,7 @@ func TestEventsAboutAUserCountForThatUser(t *testing.T) {
 		appendTo(t, j, filled("app/1", "a", 1000))
 		for n := range 100 {
 			user, text := "evil", strings.Repeat("x", 200<<10)
-			if n%2 == 0 { // others are told of by the same tag, between
+			if n%2 == 0 { // between them are events of other users with the same tag
 				user, text = "fred", ""
 			}
 			p, err := tell(j, n, user, text)
@@ -228,7 +228,7 @@ func TestEventsAboutAUserCountForThatUser(t *testing.T) {
 	}
 }
 
-// What is whose is known again after a start.
+// The owners are known again after a start.
 func TestSharesOverAStart(t *testing.T) {
 	dir := t.TempDir()
 	b := startStore(t, dir)
@@ -246,7 +246,8 @@ func TestSharesOverAStart(t *testing.T) {
 	}
 }
 
-// A journal that an older daemon has filled is read on, and kept within its limit.
+// A journal that an older version of the daemon has filled can be read, and is kept within its
+// limit.
 func TestAnOlderFullJournal(t *testing.T) {
 	dir := t.TempDir()
 	b := startStore(t, dir)

@@ -29,8 +29,8 @@ func appendNamed(t *testing.T, j *journal.Journal, name string) uint64 {
 	return seq
 }
 
-// A repetition is recognised after a start by what was written along, not by reading the
-// journal: it is so when the journal has the event no more.
+// After a start, duplicates are recognised from the file of names, not by reading the journal:
+// this works even if the event has been removed from the journal.
 func TestNamesAreNotReadFromTheJournal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -52,7 +52,7 @@ func TestNamesAreNotReadFromTheJournal(t *testing.T) {
 	}
 }
 
-// What was not written to the file, or is damaged there, is read from the journal.
+// Names that were not written to the file, or are damaged in it, are read from the journal.
 func TestNamesOverALostFile(t *testing.T) {
 	t.Parallel()
 	for _, damage := range []string{"killed", "torn", "gone", "of another journal"} {
@@ -104,7 +104,7 @@ func TestNamesOverALostFile(t *testing.T) {
 	}
 }
 
-// The end of a journal that went with the power is not believed to be there.
+// Names in the file after the end of the journal, which a power cut has removed, are ignored.
 func TestNamesAheadOfTheJournal(t *testing.T) {
 	t.Parallel()
 	dir, old := t.TempDir(), t.TempDir()
@@ -150,8 +150,8 @@ func waitFile(t *testing.T, path string) []byte {
 	return nil
 }
 
-// A stream that is as it is to be is not written again at a start, for which the server would
-// read a block of it into memory; one whose limits were changed is.
+// A start does not update a stream whose settings are right, since the server would read a
+// block of it into memory; it updates one whose limits were changed.
 func TestAStartUpdatesOnlyWhatWasChanged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

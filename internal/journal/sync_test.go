@@ -13,7 +13,7 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// slowDisk is the store of a broker, whose syncs wait until they are let go.
+// slowDisk is the store of a broker whose syncs wait until the test releases them.
 type slowDisk struct {
 	journal.Store
 	syncs atomic.Int64
@@ -29,8 +29,8 @@ func (s *slowDisk) Sync(string) error {
 	return <-s.goOn
 }
 
-// With journal_sync: always nobody is told that an event is stored, nor shown it, before
-// it is on the disk; all that come while one sync runs share the next.
+// With journal_sync: always no event is acknowledged or sent to readers before it is on the
+// disk; all events that arrive during a sync share the next one.
 func TestOneSyncForAllThatArrivedMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := startStore(t, t.TempDir())
@@ -58,7 +58,7 @@ func TestOneSyncForAllThatArrivedMeanwhile(t *testing.T) {
 	for range many - 1 {
 		store()
 	}
-	for { // all are with the server
+	for { // until the server has all of them
 		if last, err := j.Last(t.Context()); err != nil {
 			t.Fatal(err)
 		} else if last == many {
@@ -84,7 +84,7 @@ func TestOneSyncForAllThatArrivedMeanwhile(t *testing.T) {
 	}
 }
 
-// An event whose sync fails is not told as stored.
+// An event whose sync fails is not acknowledged.
 func TestAFailedSyncIsReported(t *testing.T) {
 	t.Parallel()
 	b := startStore(t, t.TempDir())
@@ -104,8 +104,8 @@ func TestAFailedSyncIsReported(t *testing.T) {
 	}
 }
 
-// The real store, over many blocks and a purge of them: what Flush and a synced append
-// say is true of the newest block.
+// With the real store, over many blocks and a purge of them: Flush and a synced append are
+// right about the newest block.
 func TestSyncOverBlocks(t *testing.T) {
 	t.Parallel()
 	o := storeOptions(t.TempDir(), quiet())

@@ -177,7 +177,7 @@ func (t *Table) Delete(ctx context.Context, key string) error {
 	return t.store.Sync(t.stream())
 }
 
-// room is for what a delete marker removes.
+// room makes sure that the disk has room for the record of what a delete marker removes.
 func (t *Table) room() error {
 	if err := t.store.Room(t.stream(), 1); err != nil {
 		return fmt.Errorf("%w: %w", ErrStore, err)

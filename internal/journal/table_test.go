@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// broken is a store that turns out not to be writable.
+// broken is a store that cannot be written.
 type broken struct {
 	Store
 	failed chan struct{}
@@ -24,8 +24,8 @@ func (b *broken) Err() error {
 	}
 }
 
-// Who writes a table does not wait for an answer that the server does not give, since the
-// store cannot be written: a daemon could not stop as long.
+// A write to a table returns when the store cannot be written, instead of waiting for the
+// server's answer, which never comes: otherwise the daemon could not stop.
 func TestATableOfAStoreThatCannotBeWritten(t *testing.T) {
 	store := &broken{failed: make(chan struct{})}
 	table := &Table{store: store}

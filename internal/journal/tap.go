@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// Tap calls f with the events that are stored after it returns, in order, and those that were
-// stored together at once, until stop. from is the sequence after which that begins. A Text
-// without a body means that events up to its sequence that f did not get must be read from the
-// journal. f must be quick; when stop returns, f is no longer running. Only one tap can be open
-// at a time.
+// Tap calls f with the events that are stored after Tap returns, in order; events that are
+// stored together come in one call. It ends with stop. from is the sequence after which the
+// events begin. A Text without a body means that f did not get some events up to its sequence,
+// and the caller must read them from the journal. f must be quick; when stop returns, f is no
+// longer running. Only one tap can be open at a time.
 func (j *Journal) Tap(f func([]Text)) (from uint64, stop func()) {
 	t, mu := &j.writer.tap, &j.writer.mu
 	t.calling.Lock()
@@ -37,7 +37,7 @@ type tap struct {
 	f      func([]Text) // guarded by the writer, as are the next fields
 	flight []inFlight
 	n, seq uint64 // number and sequence of the latest message known to be stored
-	lost   bool   // it is not known whether what was sent after it is stored
+	lost   bool   // it is unknown whether messages after it are stored
 }
 
 func (t *tap) begin(last uint64) { t.seq = last }

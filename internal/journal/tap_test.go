@@ -14,7 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 )
 
-// tapped collects what a tap tells.
+// tapped collects the events of a tap.
 type tapped struct {
 	mu       sync.Mutex
 	reported []string
@@ -54,8 +54,8 @@ func batchOf(name string, tags ...string) journal.Batch {
 	}}
 }
 
-// TestTap: what is stored is told with its sequences, in order; where sequences cannot be
-// told, what to read is.
+// TestTap: events that are stored arrive with their sequences, in order; where the sequences
+// are unknown, the tap says what to read from the journal.
 func TestTap(t *testing.T) {
 	j := open(t, startStore(t, t.TempDir()))
 	batch := func(id string, tags ...string) {
@@ -77,9 +77,9 @@ func TestTap(t *testing.T) {
 	batch("", "a")
 	batch("x", "b", "c")
 	c.want(t, "2 a, 3 b, 4 c")
-	batch("x", "b", "c") // a repetition
+	batch("x", "b", "c") // a duplicate
 	c.want(t, "")
-	batch("x", "b", "c", "d") // of a part
+	batch("x", "b", "c", "d") // a part of it is a duplicate
 	c.want(t, "5 d")
 	batch("", "e")
 	c.want(t, "6 e")
@@ -98,8 +98,8 @@ func TestTap(t *testing.T) {
 	}
 }
 
-// TestALongEventIsNotCopied: of what is long, a return of 60 MB say, the journal makes no copy
-// for the store, nor one for those who listen: what it takes is what the server does.
+// TestALongEventIsNotCopied: the journal copies a long event, for example a return of 60 MB,
+// neither for the store nor for listeners; only the server allocates memory for it.
 func TestALongEventIsNotCopied(t *testing.T) {
 	const size = 16 << 20
 	j := open(t, startStore(t, t.TempDir()))

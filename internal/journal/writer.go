@@ -25,7 +25,7 @@ type Store interface {
 	// Failed returns a channel that is closed while the store cannot be written. Once it can
 	// again, Failed returns another one.
 	Failed() <-chan struct{}
-	// Err is why it cannot be written; nil if it can.
+	// Err returns why it cannot be written; nil if it can.
 	Err() error
 	// Sync returns when everything acknowledged for the stream is on the disk, if Waits is
 	// true; otherwise it only makes sure that this happens soon.
@@ -33,13 +33,14 @@ type Store interface {
 	Waits() bool
 	// Soon makes sure that it is on the disk within about a second.
 	Soon(stream string)
-	// Room sees to it that the disk has room for what is written when so many messages are
-	// removed from the stream; ENOSPC is wrapped where it has not.
+	// Room makes sure that the disk has room for what the server writes when that many messages
+	// are removed from the stream; otherwise the error wraps ENOSPC.
 	Room(stream string, messages uint64) error
 	Delays
 }
 
-// Delays is told which question to the store was not answered for so long, and is asked again.
+// Delays is informed of each question to the store that got no answer for that long and is
+// asked again.
 type Delays interface {
 	Late(what string, waited time.Duration)
 }
@@ -156,7 +157,7 @@ type Pending struct {
 	again  bool // the last message was a duplicate
 	err    error
 
-	names   *names     // told, when it is stored, that these batches are; may be nil
+	names   *names     // informed when these batches are stored; may be nil
 	batches []namedEnd // stored by it
 	repeats []known    // batches stored before it, or being stored
 }
