@@ -24,9 +24,9 @@ func NewOrder(readers int) *Order {
 	return &Order{at: make([]string, readers), ended: make([]bool, readers), moved: make(chan struct{})}
 }
 
-// Turn returns when the reader may hand out an event with this stamp: no other reader may still
-// have an older one. An event without a stamp comes with the one before it. flush hands out
-// what the reader has kept back before another reader may pass it; nil if there is nothing.
+// Turn waits until the reader may return an event with this stamp: until no other reader can
+// still have an older one. An event without a stamp belongs to the one before it. flush returns
+// what the reader has kept back, before another reader may pass it; nil if there is nothing.
 func (o *Order) Turn(ctx context.Context, reader int, stamp string, flush func(context.Context) error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
