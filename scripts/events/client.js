@@ -53,15 +53,15 @@ async function * answers (nc, subject, question) {
   const answer = `${nc.options.inboxPrefix}.answer`
   const messages = nc.subscribe(answer)
   nc.publish(subject, JSON.stringify(question), { reply: answer })
-  let text = ''
+  let pieces = []
   for await (const m of messages) {
     check(m)
     if (m.headers?.get('Salt-End')) return
-    text += m.string()
+    pieces.push(m.data) // bytes: a piece may end within a character
     m.respond() // it was taken: without this the master stops after some thousand
     if (m.headers?.get('Salt-Part')) continue // the next message goes on with this one
-    yield JSON.parse(text)
-    text = ''
+    yield JSON.parse(Buffer.concat(pieces).toString())
+    pieces = []
   }
   throw await nc.closed() ?? new Error('the connection has ended')
 }
