@@ -12,8 +12,8 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// A setting is one field with tags and nothing else; its comment becomes its text in
-// doc/configuration.md.
+// A setting is one field with tags and nothing else; its comment becomes the text of the
+// setting in doc/configuration.md.
 //
 //	yaml     the key
 //	is       what the value may be, beyond the type of the field; see below
@@ -33,8 +33,8 @@ import (
 //	master type, masters   of those two settings alone
 //	below root      a path that root_dir is put before; of a list, before relative ones
 //
-// A range may be open at its end. Types speak for themselves: a *bool or *int may be
-// left to the program, a Located is parsed by another package.
+// A range may be open at its end. A field without such a tag accepts any value of its type; a
+// *bool or *int may be left to the program, and a Located is parsed by another package.
 
 // bind returns the settings of the struct that to points to, sorted by key, and fills in their
 // defaults. A tag that is not understood is a bug and panics, so at the start of every test.
@@ -109,7 +109,7 @@ func kindOf(to any, rule string, of any) kind {
 	return plainKind(to)
 }
 
-// plainKind is the kind of a field without a rule: its type says all.
+// plainKind returns the kind of a field without a rule, by its type.
 func plainKind(to any) kind {
 	switch to := to.(type) {
 	case *bool:
@@ -134,7 +134,7 @@ var textKinds = map[string]func(*string) kind{"": text, "path": path, "file": fi
 // listKinds are those of lists.
 var listKinds = map[string]func(*[]string) kind{"": list, "modules": modules, "texts": texts, "commas": commaList}
 
-// units are those of bare numbers.
+// units are the units of bare numbers.
 var units = map[string]time.Duration{"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour}
 
 func numberKind(to any, rule string) kind {

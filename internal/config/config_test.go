@@ -18,7 +18,7 @@ import (
 	differences "github.com/brinebus/brine/test/documented"
 )
 
-// write puts files, named relative to a new directory, and returns it.
+// write creates files, named relative to a new directory, and returns the directory.
 func write(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -40,7 +40,7 @@ func master(t testing.TB, text string) (*Master, []Notice, error) {
 	return LoadMaster(write(t, map[string]string{"master": text}))
 }
 
-// minion loads a minion's configuration of one file, which need not have an id.
+// minion loads a minion's configuration of one file, which may lack an id.
 func minion(t testing.TB, text string) (*Minion, []Notice, error) {
 	t.Helper()
 	return Options{ConfigDir: write(t, map[string]string{"minion": text}), Lookup: hostNamed("web1")}.Minion()
@@ -429,7 +429,7 @@ func TestMasters(t *testing.T) {
 		count.Count(differences.Refusal(!differs, err == nil, c.Verdict["exit"] == nil))
 		for key, want := range c.Verdict {
 			if err != nil || want == nil || key == "master_shuffle" {
-				continue // null is the default, which the next look-up would not show
+				continue // null is the default, which the next test would not show
 			}
 			if got, _ := m.Lookup(key); fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("%s: %q: %s = %v, want %v", c.ID, lines, key, got, want)
@@ -442,8 +442,8 @@ func TestMasters(t *testing.T) {
 	count.Stands(t, "settings of masters")
 }
 
-// masterDifferences are the cases where Salt warns, or does not even that, and
-// goes on with a value that it cannot use; here they are errors.
+// masterDifferences are the cases in which Salt at most warns, and continues with a value that
+// it cannot use; here they are errors.
 var masterDifferences = map[string]string{
 	"master_failover-0012": "a map is not the name of a master",
 	"master_failover-0024": "no such master_type; Salt notices when it connects",
@@ -482,8 +482,8 @@ func benchmark(b *testing.B, text string) {
 	}
 }
 
-// TestOnlyMaster: a name that no master can have is told where it stands; among others it is
-// one that is not there.
+// TestOnlyMaster: a name that no master can have is an error with file and line if it is the
+// only one; in a list it is a master that cannot be reached.
 func TestOnlyMaster(t *testing.T) {
 	for lines, want := range map[string]string{
 		"master: tcp://a:4506": "is a URL", "master: 'a b'": "has a blank in it", "master: 'a:x'": "no port from 1 to 65535", "master: 'a:'": "no port",

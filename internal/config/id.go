@@ -46,7 +46,7 @@ func (l Lookup) withDefaults() Lookup {
 }
 
 // resolveID gives m its id: from the configuration, from the cache file beside it, or from the
-// host. Only in the last case it calls the functions of o.Lookup and writes the cache file.
+// host. Only in the last case does it call the functions of o.Lookup and write the cache file.
 func (m *Minion) resolveID(o Options) ([]Notice, error) {
 	var notices []Notice
 	id, cache := string(m.ID), filepath.Join(m.ConfigDir, "minion_id")
@@ -179,10 +179,10 @@ func loopbackNames(l Lookup) []string {
 	return names
 }
 
-// firstAddress returns an address of this host that others can see, IPv4 before
-// IPv6, "" for none.
+// firstAddress returns an address of this host that others can reach, IPv4 before IPv6; "" for
+// none.
 func firstAddress(l Lookup) string {
-	addresses, _ := l.Addresses() // a host that cannot say has none
+	addresses, _ := l.Addresses() // a host that cannot list its addresses has none
 	v6 := ""
 	for _, a := range addresses {
 		network, ok := a.(*net.IPNet)

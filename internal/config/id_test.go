@@ -13,7 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// hostNamed returns a Lookup of a host that knows nothing but its name.
+// hostNamed returns a Lookup of a host that knows only its name.
 func hostNamed(name string) Lookup {
 	return Lookup{
 		Hostname:  func() (string, error) { return name, nil },

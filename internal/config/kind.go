@@ -125,8 +125,8 @@ func count(to **int, low, high int) kind {
 	}}
 }
 
-// duration is a time from low to high: a number of units, or text such as 90s,
-// 1h30m, 7d. A negative low admits Salt's -1, which means "not set".
+// duration is a time from low to high: a number of units, or text such as 90s, 1h30m, 7d. A
+// negative low allows Salt's -1, which means "not set".
 func duration(to *time.Duration, unit, low, high time.Duration) kind {
 	parse := func(n *yaml.Node) (time.Duration, error) {
 		s, err := parseText(n)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Each setting of a daemon that is another one when the file is read again is named: as one
-// that is taken, or as one that needs a restart. None is skipped in silence.
+// Each setting of a daemon that has changed when the file is read again is named: as one that
+// takes effect, or as one that needs a restart. None is skipped silently.
 func TestEachChangedSettingIsNamed(t *testing.T) {
 	m, _, err := master(t, "")
 	if err != nil {

@@ -7,9 +7,8 @@ import (
 	"github.com/brinebus/brine/internal/yamlfile"
 )
 
-// parse reads one configuration file from its text. The settings come in the
-// order of the file, without aliases, merge keys and duplicates. An empty text
-// has no settings.
+// parse reads one configuration file from its text. The settings come in the order of the file,
+// without aliases, merge keys and duplicates. An empty text has no settings.
 func parse(file string, text []byte) ([]entry, error) {
 	root, err := yamlfile.Parse(file, text)
 	if err != nil || root == nil {

@@ -97,8 +97,8 @@ func TestForeignOwner(t *testing.T) {
 	}
 }
 
-// TestUnreadable uses a symbolic link that the kernel refuses to follow where
-// the test is run by root, to whom every file is readable.
+// TestUnreadable uses a symbolic link that the kernel refuses to follow if the test runs as
+// root, who can read every file.
 func TestUnreadable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		err := fileError("/x", &fs.PathError{Op: "open", Path: "/x", Err: syscall.EACCES})

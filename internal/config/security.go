@@ -13,8 +13,8 @@ import (
 	"github.com/brinebus/brine/internal/yamlfile"
 )
 
-// Some settings must not get lost. With one letter wrong, or replaced by a later file, a
-// blacklist would be gone while everything else looks right.
+// Some settings must not get lost. If a letter is wrong, or a later file replaces one of them,
+// a blacklist would be gone while everything else looks right.
 
 // denying are the settings that refuse something. They are added up over all files.
 var denying = []string{"disable_modules", "disable_returners", "grains_blacklist", "publisher_acl_blacklist"}

@@ -13,7 +13,7 @@ import (
 	"github.com/brinebus/brine/test/order"
 )
 
-// strict reads a master's configuration as its daemon does.
+// strict reads a master's configuration as the daemon does.
 func strict(t *testing.T, files map[string]string) (*Master, error) {
 	t.Helper()
 	m, _, err := Options{ConfigDir: write(t, files), Strict: true}.Master()
@@ -49,7 +49,7 @@ func TestRefusalsAddUp(t *testing.T) {
 	}
 }
 
-// A word left out, or two words exchanged, is treated as a typing mistake in one letter is.
+// A word left out, or two words exchanged, counts as a misspelling like a wrong letter.
 func TestMisspelledSecuritySettingsByWords(t *testing.T) {
 	keys := append(NewMaster().Keys(), NewMinion().Keys()...)
 	for key, want := range map[string]string{
@@ -65,7 +65,7 @@ func TestMisspelledSecuritySettingsByWords(t *testing.T) {
 	}
 }
 
-// Files whose rules would be missed are missed; a pattern may match none.
+// A missing file with rules is an error; a pattern may match no file.
 func TestMissingIncludes(t *testing.T) {
 	for text, ok := range map[string]bool{"include: more.conf": false, "include: [more.conf, 'x/*.conf']": false, "include: 'x/*.conf'": true, "include: ''": true} {
 		_, err := strict(t, map[string]string{"master": "timeout: 1\n" + text + "\n"})
@@ -83,7 +83,7 @@ func TestMissingIncludes(t *testing.T) {
 	}
 }
 
-// What names no module, and so closes nothing, is a mistake.
+// An entry that names no module, and so disables nothing, is an error.
 func TestModulesByName(t *testing.T) {
 	for _, text := range []string{"disable_modules: [cmd.run]", "disable_modules: cmd.*", "disable_modules: ['cmd*']", "disable_modules: 'cmd, file'", "whitelist_modules: [test.*]"} {
 		_, _, err := Options{ConfigDir: write(t, map[string]string{"minion": "id: a\n" + text + "\n"}), Strict: true}.Minion()
@@ -139,7 +139,7 @@ func TestNearlySecurity(t *testing.T) {
 	}
 }
 
-// Every setting that is said to be one of security is one.
+// Every name in the lists of security settings is a setting.
 func TestGuardsAreSettings(t *testing.T) {
 	keys := append(NewMaster().Keys(), NewMinion().Keys()...)
 	for _, list := range [][]string{denying, allowing, guarding} {

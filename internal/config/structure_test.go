@@ -78,8 +78,8 @@ func TestSettingsAreBoundOnce(t *testing.T) {
 	order.Check(t, "saltKeys", saltKeys)
 }
 
-// uncomment returns an example file with its commented defaults in force: lines
-// that begin with #key: and what is indented by two blanks below them.
+// uncomment returns an example file with its commented defaults in force: lines that begin with
+// #key:, and the lines below them that are indented by two spaces.
 func uncomment(text string) (string, []string) {
 	var out, keys []string
 	block := false
@@ -98,11 +98,11 @@ func uncomment(text string) (string, []string) {
 	return strings.Join(out, "\n"), keys
 }
 
-// examples is where the example files lie.
+// examples is the directory of the example files.
 const examples = "../../packaging/etc/salt"
 
-// complete adds the settings that an example file lacks, each with its comment and its
-// default, behind the one whose name is most like it.
+// complete adds the settings that an example file lacks, each with its comment and its default,
+// after the setting with the most similar name.
 func complete(t *testing.T, text, daemon string, c *Common) string {
 	docs := settingTables(t)
 	own := map[string]string{"master": "Master", "minion": "Minion"}[daemon]
@@ -126,11 +126,11 @@ func complete(t *testing.T, text, daemon string, c *Common) string {
 	return text
 }
 
-// hidden are settings that the examples do not show: what is found out, and what is kept for
-// old files.
+// hidden reports whether the examples leave out a setting: the id is found out, and keep_jobs
+// is only for old files.
 func hidden(key string) bool { return key == "id" || key == "keep_jobs" }
 
-// common is how many bytes two names begin with together.
+// common returns how many bytes at the beginning of two names are equal.
 func common(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -219,8 +219,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// sameDefault compares what a file shows with a default, where nothing, an
-// empty list and an empty map are alike.
+// sameDefault compares the value in a file with a default; nothing, an empty list and an empty
+// map are equal.
 func sameDefault(a, b any) bool {
 	empty := func(v any) bool {
 		r := reflect.ValueOf(v)
@@ -231,7 +231,7 @@ func sameDefault(a, b any) bool {
 
 const docFile = "../../doc/configuration.md"
 
-// docMark divides what people write from what is made of the source.
+// docMark separates the text written by people from the text generated from the source.
 const docMark = "<!-- Below this line: go test ./internal/config -update -->\n"
 
 func TestDoc(t *testing.T) {
@@ -281,7 +281,7 @@ func reference(t *testing.T) string {
 	return b.String()
 }
 
-// markdown shows a default in a table.
+// markdown formats a default for a table.
 func markdown(v any) string {
 	switch v := v.(type) {
 	case nil:

@@ -23,10 +23,10 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// The benchmarks do the same work over Brine's bus, as salt-event does it, and
-// over a bare NATS server with the library's own client on loopback TCP, in turns
-// within one run. What they print as "ratio" is Brine's rate by the bare one: 1 is
-// as fast. On a busy machine the ratio is what to look at.
+// The benchmarks do the same work over Brine's bus, as salt-event does it, and over a plain
+// NATS server with the library's own client on loopback TCP, in turns within one run. "ratio"
+// is Brine's rate divided by the other one: 1 means equally fast. On a busy machine only the
+// ratio is meaningful.
 //
 //	go test ./internal/eventbus -run xxx -bench . -benchtime 3x
 
@@ -73,7 +73,7 @@ func (x *bare) dial() *nats.Conn {
 	return nc
 }
 
-// publish stores n messages and waits for the last word of each batch.
+// publish stores n messages and waits for the last acknowledgement of each batch.
 func (x *bare) publish(n int, body []byte) {
 	for range n / batchSize {
 		acks := make([]jetstream.PubAckFuture, batchSize)
@@ -93,7 +93,7 @@ func (x *bare) publish(n int, body []byte) {
 	}
 }
 
-// consume takes n messages from the sequence from on and returns when it stands.
+// consume reads n messages from the sequence from on. It returns when the consumer is ready.
 func (x *bare) consume(nc *nats.Conn, from uint64, n int) (done chan struct{}) {
 	x.b.Helper()
 	js, err := jetstream.New(nc)
@@ -182,7 +182,7 @@ func (h *hearing) hear(n int) (done chan struct{}) {
 	return done
 }
 
-// pair measures ours and theirs in turns and reports the rates and their ratio.
+// pair measures ours and theirs in turns, and reports the rates and their ratio.
 func pair(b *testing.B, n int, ours, theirs func()) {
 	b.Helper()
 	var mine, other time.Duration
@@ -236,8 +236,8 @@ func BenchmarkFireToListen(b *testing.B) {
 	}
 }
 
-// BenchmarkFireToListenBareNATS compares with a publisher and a subscriber of a
-// bare server that stores nothing, what Brine stores, and what it does not.
+// BenchmarkFireToListenBareNATS compares with a publisher and a subscriber of a plain server
+// that stores nothing: both events that Brine stores, and events that it does not.
 func BenchmarkFireToListenBareNATS(b *testing.B) {
 	for name, live := range map[string]bool{"stored": false, "not stored": true} {
 		for _, size := range sizes {
@@ -246,7 +246,7 @@ func BenchmarkFireToListenBareNATS(b *testing.B) {
 				c, data := w.dial(), payload(size)
 				h := w.mustListen(w.dial(), protocol.Listen{Tags: []string{"bench/"}, Live: live})
 				pub, sub := x.dial(), x.dial()
-				const n = 10 * batchSize // what is not stored may be that far ahead of a listener
+				const n = 10 * batchSize // events that are not stored may be that far ahead of a listener
 				pair(b, n, func() {
 					done := h.hear(n)
 					w.batches(c, n, data, live)

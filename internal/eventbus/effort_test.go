@@ -11,8 +11,9 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// TestCostlyPatternsHaveABudget: a listener whose pattern takes long over each tag is
-// stopped with the reason, the next one of the same user sooner, and nobody else is.
+// TestCostlyPatternsHaveABudget: a listener whose pattern takes long for each tag is ended with
+// that reason; the next listener of the same user is ended earlier, and those of other users
+// are not.
 func TestCostlyPatternsHaveABudget(t *testing.T) {
 	w := start(t)
 	c := w.dial()
@@ -25,7 +26,7 @@ func TestCostlyPatternsHaveABudget(t *testing.T) {
 	for range 2 {
 		begun := time.Now()
 		h := w.mustListen(w.dial(), q)
-		// On a machine with much to do, one tag may take longer than one is given.
+		// On a busy machine, one tag may take longer than its limit.
 		if _, err := h.next(); rpc.CodeOf(err) != rpc.Usage || !strings.Contains(err.Error(), "a listener has 1s") && !strings.Contains(err.Error(), "took too long") {
 			t.Fatalf("a costly listener: %v after %s", err, time.Since(begun))
 		}
@@ -37,7 +38,7 @@ func TestCostlyPatternsHaveABudget(t *testing.T) {
 	}
 }
 
-// TestEffort: a budget is used up, and comes back with time.
+// TestEffort: a budget is used up, and refilled with time.
 func TestEffort(t *testing.T) {
 	var e effort
 	now := time.Now()

@@ -30,14 +30,13 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// world is an event bus behind a real broker. Whoever connects is the user that as
-// says.
+// world is an event bus behind a real broker. Each connection is the user that as has set.
 type world struct {
 	t      testing.TB
 	bus    *bustest.Bus
 	events *Bus
-	user   *atomic.Pointer[string] // nil within is the operator
-	after  *atomic.Pointer[func()] // what happens once when the next who asks was looked at
+	user   *atomic.Pointer[string] // a nil pointer inside is the operator
+	after  *atomic.Pointer[func()] // runs once after the next principal was checked
 }
 
 const limit = 4 << 20 // bytes of an event
@@ -72,8 +71,7 @@ func startWith(t testing.TB, set func(*rpc.Server)) *world {
 	return w
 }
 
-// as makes everybody who asks from now on the ordinary user of this name, "" the
-// operator.
+// as makes every later request one of the ordinary user with this name; "" is the operator.
 func (w *world) as(name string) {
 	if name == "" {
 		w.user.Store(nil)
@@ -92,14 +90,14 @@ func (w *world) dial() *rpc.Conn {
 	return c
 }
 
-// bounded is a context that no test needs for long.
+// bounded returns a context that is longer than any test needs.
 func (w *world) bounded() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	w.t.Cleanup(cancel)
 	return ctx
 }
 
-// await looks until ok, which is to stay so once it is.
+// await waits until ok returns true; ok must stay true from then on.
 func (w *world) await(what string, ok func() bool) {
 	w.t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
@@ -109,7 +107,7 @@ func (w *world) await(what string, ok func() bool) {
 	}
 }
 
-// listeners is how many are served.
+// listeners returns how many listeners are served.
 func (w *world) listeners() int {
 	w.events.mu.Lock()
 	defer w.events.mu.Unlock()
@@ -286,7 +284,7 @@ func TestPassingEventsAreMarked(t *testing.T) {
 	}
 }
 
-// oddTags are tags that a careless bus would take for something else.
+// oddTags returns tags that a careless implementation would misread.
 func oddTags() []string {
 	return []string{
 		"a b", " ", "a.b", "*", ">", "a/*/b", "a//b", "/", "//", "a/", "/a", ".", "..", "a/../b", "ü/日本", "%", "%2F", "$JS.API",
@@ -311,8 +309,8 @@ func TestTagsAreCarriedExactlyOrRefused(t *testing.T) {
 	}
 }
 
-// FuzzTag fires any text as a tag: it is heard exactly, or refused. What is no
-// UTF-8 cannot travel in JSON; CheckTag, which every tool asks first, refuses it.
+// FuzzTag fires any text as a tag: listeners get exactly that tag, or it is refused. Text that
+// is not UTF-8 cannot be sent in JSON; CheckTag, which every tool calls first, refuses it.
 func FuzzTag(f *testing.F) {
 	for _, tag := range append(oddTags(), "", "\xff", "a\nb") {
 		f.Add(tag)
@@ -380,8 +378,8 @@ func TestRepetitionIsNotStoredTwice(t *testing.T) {
 	}
 }
 
-// An input that is cut into other batches the second time is known all the same: only what is
-// missing is stored.
+// If an input is divided into other batches the second time, duplicates are still recognised:
+// only what is missing is stored.
 func TestRepetitionOfASeries(t *testing.T) {
 	w := start(t)
 	c := w.dial()
@@ -407,8 +405,8 @@ func TestRepetitionOfASeries(t *testing.T) {
 	}
 }
 
-// TestLongEventsInPieces lets listeners begin in the middle of events that are
-// stored in several messages: whose end lies behind the beginning is heard.
+// TestLongEventsInPieces starts listeners in the middle of events that are stored in several
+// messages: they get an event whose last message is after their start.
 func TestLongEventsInPieces(t *testing.T) {
 	w := start(t)
 	c := w.dial()
@@ -433,9 +431,9 @@ func TestLongEventsInPieces(t *testing.T) {
 	}
 }
 
-// TestSlowListenerLosesNothing lets one listener take nothing while more is fired
-// than its window and the daemon's hold. The other one hears everything
-// meanwhile, and so does the slow one afterwards.
+// TestSlowListenerLosesNothing: one listener reads nothing while more is fired than its window
+// and the daemon's hold. The other listener gets everything meanwhile, and the slow one
+// afterwards.
 func TestSlowListenerLosesNothing(t *testing.T) {
 	w := start(t)
 	slow, quick, firer := w.dial(), w.dial(), w.dial()
@@ -459,9 +457,9 @@ func TestSlowListenerLosesNothing(t *testing.T) {
 	}
 }
 
-// TestAStalledListenerIsInformed lets a listener take nothing for longer than the
-// daemon waits, in the middle of a long event: it hears everything up to there,
-// and then that it should come back.
+// TestAStalledListenerIsInformed: a listener reads nothing for longer than the daemon waits, in
+// the middle of a long event. It gets everything up to there, and then the error that it should
+// reconnect.
 func TestAStalledListenerIsInformed(t *testing.T) {
 	w := startWith(t, func(s *rpc.Server) { s.Stall = 50 * time.Millisecond })
 	c, firer := w.dial(), w.dial()
@@ -513,7 +511,7 @@ func TestPositions(t *testing.T) {
 		t.Errorf("two hold one position: %v", err)
 	}
 	c.Close()
-	h = w.mustListen(other, protocol.Listen{Durable: "d", FromSeq: last}) // which counts for a new one only
+	h = w.mustListen(other, protocol.Listen{Durable: "d", FromSeq: last}) // FromSeq applies only to a new position
 	h.wantTag("b")
 	h.wantTag("c")
 	if err := confirm(other, last); err != nil {
@@ -529,8 +527,8 @@ func TestPositions(t *testing.T) {
 	}
 }
 
-// Who comes back may confirm before the listener has begun: that is for later, and moves
-// nothing.
+// A listener that reconnects may confirm before it has begun: the confirmation is for later and
+// changes nothing yet.
 func TestAConfirmationBeforeTheListenerHasBegun(t *testing.T) {
 	w := start(t)
 	c := w.dial()
@@ -560,8 +558,9 @@ func TestListenerComesBackAheadOfItsPosition(t *testing.T) {
 	h.wantTag("b") // a was written, if not confirmed
 }
 
-// A position that is behind the end of the journal is of another one, which has been restored,
-// say: who comes back with it hears everything, and misses nothing in silence.
+// A position after the end of the journal belongs to another journal, for example one that was
+// restored: a listener with such a position gets every event, or a message about what it
+// missed.
 func TestAPositionBehindTheEndPassesNothingOver(t *testing.T) {
 	w := start(t)
 	last := w.mustFire(w.dial(), "a", "b")
@@ -617,7 +616,7 @@ func TestPurge(t *testing.T) {
 	if _, err := w.fire(c, event.Item{Tag: "a/long", Data: long}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.fire(c, event.Item{Tag: "salt/audit/x"}); rpc.CodeOf(err) != rpc.Denied { // not even root
+	if _, err := w.fire(c, event.Item{Tag: "salt/audit/x"}); rpc.CodeOf(err) != rpc.Denied { // not even for root
 		t.Errorf("an event of the audit log: %v, want a refusal", err)
 	}
 	w.mustFire(c, "b/2")
@@ -755,7 +754,7 @@ func TestPositionsOfOneUserAreBounded(t *testing.T) {
 	w.mustListen(c, protocol.Listen{Durable: "more", UntilEnd: true})
 }
 
-// left waits until nobody holds the position.
+// left waits until no listener holds the position.
 func (w *world) left(name string) {
 	for {
 		w.events.positions.mu.Lock()
@@ -819,8 +818,8 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// Dead letters lie outside of the limit of the journal: a user with one right cannot fill
-// the disk by them, nor the room of others.
+// Dead letters are not part of the limit of the journal: a user with a single permission can
+// neither fill the disk with them, nor the space of others.
 func TestDeadLettersAreBounded(t *testing.T) {
 	w := start(t)
 	w.grant("fred: {listen: app/*}")
@@ -847,10 +846,10 @@ func TestDeadLettersAreBounded(t *testing.T) {
 			whole++
 		}
 	})
-	if err != nil || sum > 16<<20 || whole < 15 { // not the constant: that of all users would hold too
+	if err != nil || sum > 16<<20 || whole < 15 { // the number, not the constant: the limit for all users would pass, too
 		t.Errorf("%d bytes are kept, %d events whole, want 16 MiB at most: %v", sum, whole, err)
 	}
-	// The reactor has room of its own, and a sender a share of it.
+	// The reactor has its own space, and each sender a share of it.
 	for seq := range uint64(40) {
 		l := &protocol.DeadLetter{Name: "deploy", Seq: seq + 1, Tag: "app/x", From: "eve", Event: json.RawMessage(`"` + strings.Repeat("x", 800<<10) + `"`)}
 		if err := w.events.dead.Add(t.Context(), l); err != nil {
@@ -870,9 +869,9 @@ func TestDeadLettersAreBounded(t *testing.T) {
 	}
 }
 
-// Many users, each within its own bound, cannot fill the disk by dead letters together, nor
-// take the room of the reactor. Those of the others are in the books only: they would be
-// 128 MiB.
+// Many users, each within their own limit, cannot fill the disk with dead letters together, nor
+// the space of the reactor. The letters of the others are only counted here, not stored: they
+// would take 128 MiB.
 func TestDeadLettersOfAllAreBounded(t *testing.T) {
 	w := start(t)
 	w.grant("fred: {listen: app/*}")
@@ -886,7 +885,7 @@ func TestDeadLettersOfAllAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	dead := w.events.dead
-	others := func(size int) { // but for what fred has, and 32 KiB
+	others := func(size int) { // except for those of fred, and 32 KiB
 		dead.mu.Lock()
 		defer dead.mu.Unlock()
 		for n := range 8 {
@@ -914,8 +913,8 @@ func TestDeadLettersOfAllAreBounded(t *testing.T) {
 	}
 }
 
-// The bound on bytes alone would let a user keep a hundred thousand letters, and each that is added
-// looks at all. Most of these are in the books only.
+// With a limit on bytes alone a user could keep a hundred thousand letters, and each addition
+// looks at all of them. Most of these are only counted here, not stored.
 func TestDeadLettersOfOneUserAreCounted(t *testing.T) {
 	w := start(t)
 	w.grant("fred: {listen: app/*}")
@@ -930,7 +929,7 @@ func TestDeadLettersOfOneUserAreCounted(t *testing.T) {
 	dead := w.events.dead
 	dead.mu.Lock()
 	for _, p := range maps.Clone(dead.known) {
-		for p.seq = 2; p.seq < 10_000; p.seq++ { // not the constant: the limit is in the document, too
+		for p.seq = 2; p.seq < 10_000; p.seq++ { // the number, not the constant: the limit is also documented
 			dead.known[letterKey(p.owner, p.name, p.seq)] = p
 		}
 	}
@@ -969,8 +968,8 @@ func TestStat(t *testing.T) {
 	}
 }
 
-// A sender whose events no handler can do drops its own oldest letters, and takes
-// nobody else's room.
+// A sender whose events no handler can handle replaces its own oldest dead letters, and takes
+// no space of others.
 func TestDeadLettersOfOneSender(t *testing.T) {
 	w := start(t)
 	for i := range uint64(maxOfSender) {

@@ -7,7 +7,7 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 )
 
-// Figures are the metrics of a moment.
+// Figures are the metrics at one moment.
 type Figures struct {
 	Journal   event.Extent
 	Taken     map[string]uint64 // events since the start, by the kind of sender

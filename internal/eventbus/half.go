@@ -10,7 +10,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// half is a long event that a listener has received in part.
+// half is a long event that has been sent to a listener only in part.
 type half struct {
 	seq  uint64
 	live bool          // it is not stored: it cannot be read again

@@ -29,9 +29,10 @@ func (w *world) fireLive(c *rpc.Conn, tags ...string) error {
 	return err
 }
 
-// TestLiveEventsAreHeardAndNotStored: who asked for them hears them at once, between
-// those that are stored and in the order in which one sender fired them, with the
-// verified sender and without a sequence. Nobody reads them later, nor with a position.
+// TestLiveEventsAreHeardAndNotStored: listeners that request such events get them at once,
+// between stored events and in the order in which one sender fired them, with the verified
+// sender and without a sequence. They cannot be read later, and a listener with a position does
+// not get them.
 func TestLiveEventsAreHeardAndNotStored(t *testing.T) {
 	w := start(t)
 	c := w.dial()
@@ -71,8 +72,8 @@ func TestLiveEventsAreHeardAndNotStored(t *testing.T) {
 	}
 }
 
-// TestLiveEventsNeedTheSameGrants: whether or not an event is stored, the same rules
-// say who fires and who hears it, and the same limits hold.
+// TestLiveEventsNeedTheSameGrants: the same rules say who may fire and receive an event, and
+// the same limits apply, whether or not it is stored.
 func TestLiveEventsNeedTheSameGrants(t *testing.T) {
 	w := start(t)
 	c := w.dial()
@@ -106,8 +107,8 @@ func TestLiveEventsNeedTheSameGrants(t *testing.T) {
 	ears.wantTag("heard/2")
 }
 
-// TestLiveEventsOfASlowListener lets one take nothing while many go by: it costs a
-// bounded amount, is told how many it has missed, and gets what is stored.
+// TestLiveEventsOfASlowListener: a listener reads nothing while many events pass. It uses a
+// bounded amount of memory, is informed how many it has missed, and gets what is stored.
 func TestLiveEventsOfASlowListener(t *testing.T) {
 	w := start(t)
 	c := w.dial()
@@ -135,7 +136,7 @@ func TestLiveEventsOfASlowListener(t *testing.T) {
 		}
 		heard++
 	}
-	w.mustFire(c, "end") // the word on what was missed stands between the two
+	w.mustFire(c, "end") // the message about missed events comes between the two
 	h.wantTag("end")
 	if missed == 0 || heard+missed != batches*each {
 		t.Errorf("%d of %d heard, %d missed", heard, batches*each, missed)
@@ -184,7 +185,7 @@ func TestTailKeepsTheOrder(t *testing.T) {
 		}
 	}
 	end, _, _ := x.seat(4)
-	x.take([]journal.Text{{Seq: 7}}) // what is to be read from the journal
+	x.take([]journal.Text{{Seq: 7}}) // this must be read from the journal
 	if got := tags(end); !slices.Equal(got, []string{"left"}) {
 		t.Errorf("who had seen all does not read what is in the journal only: %q", got)
 	}
@@ -200,8 +201,8 @@ func TestTailKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// TestDiscardedWhileItWasSlow: a listener that falls behind what the journal keeps is
-// told how many events it did not get.
+// TestDiscardedWhileItWasSlow: a listener that falls behind what the journal keeps is informed
+// how many events it did not get.
 func TestDiscardedWhileItWasSlow(t *testing.T) {
 	w := start(t)
 	c := w.dial()
@@ -230,7 +231,7 @@ func TestDiscardedWhileItWasSlow(t *testing.T) {
 		}
 		last = e.Seq
 	}
-	w.mustFire(c, "n") // the word on what was lost stands between the two
+	w.mustFire(c, "n") // the message about lost events comes between the two
 	h.wantTag("n")
 	if lost == 0 || heard+lost != batches*each {
 		t.Errorf("%d of %d heard, %d lost", heard, batches*each, lost)

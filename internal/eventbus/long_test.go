@@ -13,10 +13,10 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// TestListenersOfLongEventsHoldLittle: listeners that take nothing of long events have one or
-// two of those in memory together, whether they hear them as they come or read them back.
-// Root, who listens too, gets all of them meanwhile, and an event that is not long goes to
-// whoever has nothing else to take.
+// TestListenersOfLongEventsHoldLittle: listeners that do not read long events hold one or two
+// of them in memory together, whether the events are new or read from the journal. Meanwhile
+// root, who also listens, gets all of them, and listeners that are not in a long event get
+// shorter ones.
 func TestListenersOfLongEventsHoldLittle(t *testing.T) {
 	const listeners, events, size = 12, 2, 3 * rpc.Window // more than may be under way to one of them
 	w := startWith(t, func(s *rpc.Server) { s.Stall = time.Hour })
@@ -50,15 +50,15 @@ func TestListenersOfLongEventsHoldLittle(t *testing.T) {
 	w.mustFire(root, "n/end")
 	late.wantTag("n/end")
 	hears.wantTag("n/end")
-	// The window, a turn or two, and what is on the way to those who have it.
+	// The window, a turn or two, and what is under way to the listeners with a turn.
 	if held := inUse() - before; held > 6*size {
 		t.Errorf("%d listeners that take nothing of events of %d MiB hold %d MiB", listeners, size>>20, held>>20)
 	}
 }
 
-// A listener that does not read a long event releases its turn to another principal that waits. It
-// gets the whole event all the same when it reads at last, and the events after it, whether live
-// or from the journal.
+// A listener that does not read a long event releases its turn to another principal that waits.
+// When it reads at last, it still gets the whole event and the events after it, whether live or
+// from the journal.
 func TestASlowListenerReleasesItsTurn(t *testing.T) {
 	const size = rpc.Window * 3 / 2 // more than may be under way
 	w := startWith(t, func(s *rpc.Server) { s.Stall = time.Hour })
@@ -82,7 +82,8 @@ func TestASlowListenerReleasesItsTurn(t *testing.T) {
 	defer busy()
 	turn := func() {
 		t.Helper()
-		// Whoever takes nothing keeps theirs while nobody waits for one: this asks for none.
+		// A listener that reads nothing keeps its turn while no other waits for one: this does
+		// not request one.
 		w.await("the listener has its turn", func() bool { return w.events.long.Held() == 2 })
 		end, err := w.events.long.Acquire(w.bounded(), "user:3")
 		if err != nil {
@@ -119,7 +120,7 @@ func (h *hearing) wantLong(text string) {
 	}
 }
 
-// inUse is how many bytes of the heap are reachable.
+// inUse returns how many bytes of the heap are reachable.
 func inUse() int64 {
 	runtime.GC()
 	var m runtime.MemStats

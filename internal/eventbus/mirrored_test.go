@@ -8,8 +8,8 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 )
 
-// TestTextsOfAMirrorAreLookedAt: what is not an event on one line is skipped before it is asked
-// whether the listener wants it, and its reader goes on behind it.
+// TestTextsOfAMirrorAreLookedAt: a message that is not an event on one line is skipped before
+// anything checks whether the listener wants it, and its reader continues after it.
 func TestTextsOfAMirrorAreLookedAt(t *testing.T) {
 	l := &listener{q: protocol.Listen{}}
 	var err error

@@ -7,8 +7,8 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// TestRulesChangeWhileAListenerBegins: who was looked at by rules that are no longer in force
-// when their listener is at work is asked again. Operators go on.
+// TestRulesChangeWhileAListenerBegins: a listener that was checked by rules that have changed
+// when it starts is checked again. Operators continue.
 func TestRulesChangeWhileAListenerBegins(t *testing.T) {
 	w := start(t)
 	root, c := w.dial(), w.dial()

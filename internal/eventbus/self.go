@@ -29,8 +29,9 @@ func (r *Bus) Self(socket string, store journal.Store) *Self {
 }
 
 // Check goes the whole way once, from the socket through the broker and a handler to the
-// journal and back. Now and then, and at once after a failure, it also checks that the journal
-// can be written. A full disk is not reported here: the daemon reports it itself, and waits.
+// journal and back. From time to time, and at once after a failure, it also checks that the
+// journal can be written. It does not report a full disk: the daemon reports that itself, and
+// waits.
 func (s *Self) Check(ctx context.Context) error {
 	err := s.ask(ctx)
 	if err == nil && s.write <= 0 && s.store.Err() == nil {
@@ -49,8 +50,8 @@ func (s *Self) Check(ctx context.Context) error {
 	return err
 }
 
-// Healthy returns what is wrong with a daemon that runs and does not serve, a full disk
-// included.
+// Healthy returns what is wrong with a daemon that runs but does not serve, including a full
+// disk.
 func (s *Self) Healthy(ctx context.Context) error {
 	if err := s.store.Err(); err != nil {
 		return err
@@ -59,7 +60,6 @@ func (s *Self) Healthy(ctx context.Context) error {
 }
 
 // ask asks for the end of the journal. The connection is kept, so that a check needs no new
-// descriptors.
 // descriptors.
 func (s *Self) ask(ctx context.Context) error {
 	if s.conn == nil {

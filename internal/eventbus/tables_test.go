@@ -8,8 +8,8 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// TestATableIsOpenedWhole: who asks goes away, and the table is there: the server would have
-// gone on with it, and where the daemon stops meanwhile have left its files open.
+// TestATableIsOpenedWhole: the table is opened even if the caller has gone: the server would go
+// on creating it, and if the daemon stopped meanwhile, would leave its files open.
 func TestATableIsOpenedWhole(t *testing.T) {
 	j, err := journal.Open(t.Context(), bustest.StartStore(t).Conn(), journal.Options{})
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// TestAReturnHasTwoTags: who listens to the bare id of a job hears its returns under it, and
-// each of them once whatever they ask for. Nobody hears by it what they may not hear.
+// TestAReturnHasTwoTags: a listener for the bare id of a job gets its returns under that id,
+// each of them once, whatever else it listens to. The second tag gives nobody what they may not
+// receive.
 func TestAReturnHasTwoTags(t *testing.T) {
 	const jid, own = "20261123113457506828", "salt/job/20261123113457506828/ret/web1"
 	w := start(t)
