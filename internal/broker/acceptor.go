@@ -33,7 +33,7 @@ const (
 	acceptPause = 10 * time.Millisecond
 )
 
-// acceptor accepts the connections of the network, as many as there is room for, and hands them
+// acceptor accepts connections from the network, as many as there is room for, and passes them
 // to the server.
 type acceptor struct {
 	listener net.Listener
@@ -44,7 +44,7 @@ type acceptor struct {
 	turns    *turns
 	meter    *meter
 	limits   descriptors
-	members  bool // of a cluster come in here: the daemon is ready only when they are there
+	members  bool // members of a cluster connect here: the daemon is ready only when they are connected
 	wg       sync.WaitGroup
 
 	mu         sync.Mutex
@@ -78,8 +78,8 @@ func (p *acceptor) accept() {
 	}
 }
 
-// stumbled handles an accept that failed, as a rule for lack of descriptors: half-open
-// connections that are silent are closed.
+// stumbled handles a failed accept, usually for lack of descriptors: it closes half-open
+// connections that are silent.
 func (p *acceptor) stumbled(err error) {
 	p.throttle.Log(p.log, slog.LevelError, "accept", 1, "connections cannot be taken for the moment", "err", err)
 	p.mu.Lock()
@@ -130,15 +130,15 @@ func (p *acceptor) take(a *arrival) (victim *arrival, taken bool) {
 	return victim, taken
 }
 
-// turnedAway ends a connection for which there is no room. It logs that once a minute, from
-// however many hosts they come.
+// turnedAway ends a connection for which there is no room. It logs that once a minute, however
+// many hosts are involved.
 func (p *acceptor) turnedAway(a *arrival) {
 	a.drop()
 	p.throttle.Log(p.log, slog.LevelWarn, "full", 1, "connections are turned away: too many that have not proven who they are", "host", a.host, "half_open", p.limits.halfOpen)
 }
 
-// letIn makes a half-open connection an authenticated one. With strange, its key is not
-// accepted: it stays counted, and may have to give way to one of another host.
+// letIn makes a half-open connection an authenticated one. strange means that its key is not
+// accepted: then it stays counted, and may have to give way to a connection of another host.
 func (p *acceptor) letIn(a *arrival, strange bool) bool {
 	p.mu.Lock()
 	p.halfOpen.remove(a)

@@ -30,12 +30,12 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// TestHandover looks whether the server's functions that handover.go names still are those
-// that they are called as, since the linker compares names only.
+// TestHandover checks that the server's functions that handover.go names still have the
+// expected signatures, since the linker compares only names.
 func TestHandover(t *testing.T) {
 	pc := runtime.FuncForPC(reflect.ValueOf(server.NewServer).Pointer())
 	file, _ := pc.FileLine(pc.Entry())
-	if _, err := os.Stat(file); err != nil { // with -trimpath it is a name of the module
+	if _, err := os.Stat(file); err != nil { // with -trimpath it is a path inside the module
 		cache, err := os.UserHomeDir()
 		if err != nil {
 			t.Fatal(err)
@@ -73,7 +73,7 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// startTLS starts a broker on a port of loopback.
+// startTLS starts a broker on a loopback port.
 func startTLS(t *testing.T, o Options) *Broker {
 	t.Helper()
 	key, err := pki.Generate(pki.Ed25519, 0)
@@ -94,14 +94,14 @@ func startTLS(t *testing.T, o Options) *Broker {
 	return b
 }
 
-// set changes the bounds of a broker that nobody has connected to.
+// set changes the limits of a broker that has no connections yet.
 func set(b *Broker, f func(*acceptor)) {
 	b.auth.acceptor.mu.Lock()
 	defer b.auth.acceptor.mu.Unlock()
 	f(b.auth.acceptor)
 }
 
-// admitAs is a judgement for all.
+// admitAs returns an Admit that gives every peer this role.
 func admitAs(role bus.Role) func(Peer) bus.Identity {
 	var n atomic.Int64
 	return func(Peer) bus.Identity {
@@ -123,8 +123,8 @@ func login(b *Broker, from string, wait time.Duration) (*nats.Conn, error) {
 		nats.UserInfo(bus.NewNonce(), ""), nats.NoReconnect(), nats.Timeout(wait), nats.SetCustomDialer(&net.Dialer{LocalAddr: local(from), Timeout: wait}))
 }
 
-// comesIn connects as a minion does, which tries again when it is turned away, and says
-// how long that took.
+// comesIn connects as a minion does, which tries again after a refusal, and returns how long
+// that took.
 func comesIn(t *testing.T, b *Broker, from string) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -143,7 +143,7 @@ func comesIn(t *testing.T, b *Broker, from string) time.Duration {
 
 func local(address string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(address)} }
 
-// openConns opens n connections that say nothing, in turn from the addresses.
+// openConns opens n connections that send nothing, alternately from the addresses.
 func openConns(t *testing.T, b *Broker, n int, from ...string) []net.Conn {
 	t.Helper()
 	return openConnsAt(t, b.Addr().String(), n, from...)
@@ -155,7 +155,7 @@ func openConnsAt(t *testing.T, address string, n int, from ...string) []net.Conn
 	for i := range n {
 		d := net.Dialer{LocalAddr: local(from[i%len(from)]), Timeout: 5 * time.Second}
 		c, err := d.Dial("tcp", address)
-		if errors.Is(err, syscall.ECONNRESET) { // it was ended before it had begun
+		if errors.Is(err, syscall.ECONNRESET) { // it was closed before the handshake
 			c, _ = net.Pipe()
 			c.Close()
 			conns = append(conns, c)
@@ -170,8 +170,8 @@ func openConnsAt(t *testing.T, address string, n int, from ...string) []net.Conn
 	return conns
 }
 
-// closed waits until the other side has ended so many of the connections, and returns how many
-// it has: fewer when it does not end them.
+// closed waits until the other side has closed want of the connections, and returns how many it
+// has closed: fewer if it does not close them in time.
 func closed(conns []net.Conn, want int) int {
 	ended := make(chan bool, len(conns))
 	readUntil(conns, time.Now().Add(time.Minute))
@@ -187,7 +187,7 @@ func closed(conns []net.Conn, want int) int {
 			continue
 		}
 		if n++; n == want {
-			readUntil(conns, time.Now()) // the others need not
+			readUntil(conns, time.Now()) // the others may stay open
 		}
 	}
 	return n
@@ -199,8 +199,8 @@ func readUntil(conns []net.Conn, deadline time.Time) {
 	}
 }
 
-// Connections that say nothing have a bound in all and by host, and are in nobody's way
-// who says something, from another address or from the same.
+// Connections that send nothing are limited in all and by host. They do not block connections
+// that send something, from another address or from the same one.
 func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 	b := startTLS(t, Options{Admit: admitAs(bus.RoleMinion)})
 	set(b, func(p *acceptor) { p.halfOpen = newQuota(64, 32) })
@@ -223,8 +223,8 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// What the limit on open files leaves for the network is all that it takes, and who was
-// let in is not pushed out.
+// The network uses only the descriptors that the limit on open files leaves for it, and
+// connections that are authenticated are not closed for others.
 func TestConnectionsLeaveDescriptorsFree(t *testing.T) {
 	b := startTLS(t, Options{Admit: admitAs(bus.RoleMinion)})
 	set(b, func(p *acceptor) { p.limits.connections = 20 })
@@ -246,7 +246,8 @@ func TestConnectionsLeaveDescriptorsFree(t *testing.T) {
 	}
 }
 
-// Who waits for its key to be accepted gives way to those of hosts with fewer.
+// A connection that waits for its key to be accepted gives way to connections of hosts with
+// fewer of them.
 func TestUnacceptedKeysAreBounded(t *testing.T) {
 	b := startTLS(t, Options{Admit: admitAs(bus.RoleUnaccepted)})
 	set(b, func(p *acceptor) { p.unaccepted = newQuota(8, 6) })
@@ -278,8 +279,8 @@ func TestUnacceptedKeysAreBounded(t *testing.T) {
 	}
 }
 
-// Connections that die while they are judged are not counted afterwards, with a key
-// that is accepted or with none.
+// Connections that end during authentication are not counted afterwards, whether or not their
+// key is accepted.
 func TestConnectionsThatDieWhileTheyAreJudged(t *testing.T) {
 	for _, role := range []bus.Role{bus.RoleMinion, bus.RoleUnaccepted} {
 		t.Run(string(role), func(t *testing.T) {
@@ -294,7 +295,7 @@ func TestConnectionsThatDieWhileTheyAreJudged(t *testing.T) {
 			set(b, func(p *acceptor) { p.turns = newTurns(places) })
 			for range places {
 				go func() {
-					if nc, err := login(b, "127.0.0.2", 3*time.Second); err == nil { // it gives up
+					if nc, err := login(b, "127.0.0.2", 3*time.Second); err == nil { // it has a time limit
 						nc.Close()
 					}
 				}()
@@ -323,7 +324,7 @@ func TestConnectionsThatDieWhileTheyAreJudged(t *testing.T) {
 	}
 }
 
-// Before the daemon is ready those who connect wait in the kernel, and are served then.
+// Before the daemon is ready, connections wait in the kernel, and are served afterwards.
 func TestConnectionsWaitUntilItIsReady(t *testing.T) {
 	ready := make(chan struct{})
 	b := startTLS(t, Options{Admit: admitAs(bus.RoleMinion), Ready: ready})
@@ -347,7 +348,7 @@ func TestConnectionsWaitUntilItIsReady(t *testing.T) {
 	}
 }
 
-// The next turn is another host's, however many of one are waiting.
+// The next turn goes to another host, however many connections of the first host wait.
 func TestTurnsAreSharedByHost(t *testing.T) {
 	turns := newTurns(1)
 	if !turns.take("eve", nil) {
@@ -406,7 +407,7 @@ func TestShareOfOpenFiles(t *testing.T) {
 	}
 }
 
-// A limit on open files that may be raised is raised, and what it allows is said.
+// If the limit on open files may be raised, it is, and the log says what it allows.
 func TestOpenFilesAreRaised(t *testing.T) { // not parallel: the limit is that of the process
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// Each role tries each subject, its own and somebody else's, as a publisher, a
-// subscriber and a member of a queue. The table decides, and what it does not
-// allow is refused and reaches nobody.
+// Each role tries each subject, its own and that of another identity, as a publisher, a
+// subscriber and a member of a queue group. The table decides: what it does not allow is
+// refused and reaches nobody.
 func TestEveryRoleOnEverySubject(t *testing.T) {
 	t.Parallel()
 	for _, role := range []bus.Role{bus.RoleMinion, bus.RoleCaller, bus.RoleClient, bus.RoleRemote, bus.RoleGuest, bus.RoleUnaccepted, bus.RoleUser} {
@@ -53,12 +53,12 @@ func TestForeignIDWithOwnKey(t *testing.T) {
 	trySubscribe(t, b.Conn(), rights, c, subjects, "workers")
 }
 
-// rights are those of the bus that the tests start.
+// rights are the rights on the bus that the tests start.
 var rights = bustest.Endpoints.Rights()
 
-// probes are all subjects of the table for the identity itself, for a victim and
-// for mixtures of both, with and without their wildcards, and what the server and
-// the journal use.
+// probes returns all subjects of the table for the identity itself, for a victim and for
+// mixtures of both, with and without their wildcards, and the subjects of the server and the
+// journal.
 func probes(self, victim bus.Identity) []string {
 	list := []string{
 		">", "*.>", "*", "salt.>", "salt.*.*.*", "salt.minion.>", "salt.minion.*.job", "salt.minion.*.req.*", "salt.user.>", "salt.key.>",
@@ -94,7 +94,7 @@ func probes(self, victim bus.Identity) []string {
 	return slices.Compact(list)
 }
 
-// fill puts an identity into a pattern without asking whether it may.
+// fill replaces the placeholders of a pattern by an identity, whether or not it has the right.
 func fill(pattern string, i bus.Identity) string {
 	name := strings.TrimPrefix(strings.TrimSuffix(bus.JobSubject(salt.MinionID(i.Name)), ".job"), "salt.minion.")
 	key := i.Key
@@ -112,7 +112,7 @@ func concrete(pattern string) string {
 	return strings.NewReplacer("*", "x", ">", "x").Replace(pattern)
 }
 
-// covers says whether every subject of the second pattern is one of the first.
+// covers reports whether every subject of the second pattern also matches the first.
 func covers(allowed, asked string) bool {
 	a, s := strings.Split(allowed, "."), strings.Split(asked, ".")
 	for i, token := range a {
@@ -139,8 +139,8 @@ func allowedBy(rights bus.Rights, i bus.Identity, verb bus.Verb, subject string)
 
 var quoted = regexp.MustCompile(`(?i)for (publish|subscription) to "([^"]*)"`)
 
-// complaints returns what the server has refused since the last call, by verb and
-// subject: all of it, since the refusal of a last forbidden word is awaited.
+// complaints returns what the server has refused since the last call, by verb and subject. It
+// waits for the refusal of one last subject, so none is missing.
 func complaints(t *testing.T, c *bustest.Client) map[string]bool {
 	t.Helper()
 	sentinel := "forbidden." + bus.NewNonce()
@@ -232,7 +232,7 @@ func trySubscribe(t *testing.T, all *nats.Conn, rights bus.Rights, c *bustest.Cl
 	}
 }
 
-// speakEverywhere has the daemon say something on every subject that is one.
+// speakEverywhere makes the daemon publish on every valid subject.
 func speakEverywhere(t *testing.T, all *nats.Conn, subjects []string) {
 	t.Helper()
 	for _, s := range subjects {
@@ -248,7 +248,7 @@ func speakEverywhere(t *testing.T, all *nats.Conn, subjects []string) {
 	}
 }
 
-// drain returns what a subscription has received by the time of a round trip.
+// drain returns what a subscription has received up to the end of a round trip.
 func drain(t *testing.T, nc *nats.Conn, sub *nats.Subscription) []*nats.Msg {
 	t.Helper()
 	if err := nc.Flush(); err != nil {
@@ -271,7 +271,7 @@ func drain(t *testing.T, nc *nats.Conn, sub *nats.Subscription) []*nats.Msg {
 	}
 }
 
-// The matrix above must be able to fail: it knows what the table means.
+// TestCovers checks the function that the test of all roles and subjects relies on.
 func TestCovers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

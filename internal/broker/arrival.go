@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// lifetime is what is counted for a connection while it lives: it is entered before its end or
-// never.
+// lifetime is what is counted for a connection while it is open: a connection is entered before
+// it ends, or never.
 type lifetime struct {
 	mu      sync.Mutex
 	ended   bool
@@ -20,8 +20,8 @@ type lifetime struct {
 	share atomic.Pointer[flow] // of the bytes under way to the daemon, once entered
 }
 
-// metered reads for a connection from its peer, when its share allows it. Until then, what the
-// peer sends waits in the kernel, and then on the peer's side.
+// metered reads from the peer of a connection when its share allows it. Until then, what the
+// peer sends waits in the kernel, and then at the peer.
 func (t *lifetime) metered(m *meter, gone <-chan struct{}, from io.Reader, b []byte) (int, error) {
 	s := t.share.Load()
 	if s == nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// limit bounds the waits of a test that fails.
+// limit bounds the waits of a failing test.
 const limit = time.Minute
 
 func TestLoginsWithoutAPrivateInboxAreRefused(t *testing.T) {
@@ -59,7 +59,7 @@ func TestLoginsWithoutAPrivateInboxAreRefused(t *testing.T) {
 	t.Cleanup(func() { expectNobody(t, b) })
 }
 
-// clearUser takes away the nonce that Dial puts in where the case is to have none.
+// clearUser removes the nonce that Dial sets, for cases without one.
 func clearUser(name string) nats.Option {
 	return func(o *nats.Options) error {
 		if name == "no user at all" || name == "token" {
@@ -69,7 +69,7 @@ func clearUser(name string) nats.Option {
 	}
 }
 
-// expectNobody fails when somebody is let in: what is refused leaves no trace.
+// expectNobody fails if anybody is connected: a refused connection must leave nothing behind.
 func expectNobody(t *testing.T, b *bustest.Bus) {
 	b.Connections(func(i bus.Identity, _ func()) { t.Errorf("%s is connected", i) })
 }
@@ -114,7 +114,7 @@ func TestTransportsThatAreRefused(t *testing.T) {
 	} else {
 		c.Close()
 	}
-	t.Run("a session resumed", func(t *testing.T) { // whoever has what is left of one needs no key
+	t.Run("a session resumed", func(t *testing.T) { // resuming a session would need no key
 		certificate, err := key.Certificate("web1")
 		if err != nil {
 			t.Fatal(err)
@@ -136,7 +136,7 @@ func TestTransportsThatAreRefused(t *testing.T) {
 	})
 }
 
-// A certificate is public; only the key behind it is a proof.
+// A certificate is public; only its private key proves an identity.
 func TestCopiedCertificate(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
@@ -165,7 +165,7 @@ func TestAnInboxHasOneConnection(t *testing.T) {
 	if _, err := b.Dial(bustest.Claim{ID: "web1", Key: key, Nonce: nonce}); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("a second connection with the nonce of a living one: %v", err)
 	}
-	second := dial(t, b, bustest.Claim{ID: "web2", Key: thief, Nonce: nonce}) // its inbox is another
+	second := dial(t, b, bustest.Claim{ID: "web2", Key: thief, Nonce: nonce}) // another inbox
 	heard, err := second.SubscribeSync(first.Self.Inbox() + ".>")
 	if err != nil {
 		t.Fatal(err)
@@ -193,7 +193,7 @@ func TestAnInboxHasOneConnection(t *testing.T) {
 	}
 	first.Close()
 	awaitGone(t, b)
-	dial(t, b, bustest.Claim{ID: "web1", Key: key, Nonce: nonce}) // free again
+	dial(t, b, bustest.Claim{ID: "web1", Key: key, Nonce: nonce}) // the limit is free again
 }
 
 func dial(t *testing.T, b *bustest.Bus, c bustest.Claim, more ...nats.Option) *bustest.Client {
@@ -229,14 +229,14 @@ func TestOneKeyHasSoManyConnections(t *testing.T) {
 	if _, err := b.Dial(claim); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("connection %d: %v", broker.MaxPerKey+1, err)
 	}
-	b.As(t, bus.RoleMinion, "web2") // another key is not in the way
+	b.As(t, bus.RoleMinion, "web2") // another key is not affected
 	all[0].Close()
 	awaitGone(t, b)
 	dial(t, b, claim)
 }
 
-// Each of these is admitted by its key and then refused by the server itself.
-// None may leave a ghost that counts against the key.
+// Each of these is admitted by its key and then refused by the server itself. None may stay
+// counted for the key.
 func TestRefusedAfterAdmissionLeavesNoGhost(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
@@ -262,8 +262,8 @@ func TestRefusedAfterAdmissionLeavesNoGhost(t *testing.T) {
 	dial(t, b, claim)
 }
 
-// The server would take a second CONNECT as a change of mind: with another inbox
-// each, one connection could fill the books.
+// The server would accept a second CONNECT: with another inbox in each, one connection could
+// use up the memory for registered connections.
 func TestSecondConnectEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
@@ -318,7 +318,8 @@ func TestProtocolLimits(t *testing.T) {
 	}
 }
 
-// The port takes clients only, whatever a peer says it is before its CONNECT.
+// The port accepts only clients, whatever a peer sends before or in its CONNECT to appear as
+// another kind.
 func TestOtherKindsOfPeersAreRefused(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
@@ -357,7 +358,7 @@ func serve(t *testing.T, b *bustest.Bus, called chan<- bus.Identity) {
 	}
 }
 
-// The daemon may publish anywhere, so it must not be made to answer anywhere.
+// The daemon may publish anywhere, so nobody may be able to make it answer anywhere.
 func TestAnswersGoToThePrincipalOnly(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
@@ -386,7 +387,7 @@ func TestAnswersGoToThePrincipalOnly(t *testing.T) {
 			}
 		}
 	}
-	ask(t, rpc.NewConn(c.Conn, c.Self)) // the right way, and behind all of the others
+	ask(t, rpc.NewConn(c.Conn, c.Self)) // the right way, after all of the others
 	if from := deadline.Receive(t, called, "called"); from.Name != "web1" || len(called) > 0 {
 		t.Errorf("%d more requests were served, one of %s", len(called), from)
 	}
@@ -397,7 +398,7 @@ func TestAnswersGoToThePrincipalOnly(t *testing.T) {
 	}
 }
 
-// ask asks the one thing that serve answers.
+// ask sends the request that serve answers.
 func ask(t *testing.T, c *rpc.Conn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -407,7 +408,7 @@ func ask(t *testing.T, c *rpc.Conn) {
 	}
 }
 
-// What a message says of its sender, in headers or body, is nothing.
+// What a message says about its sender, in headers or body, has no effect.
 func TestHeadersOfAPeerHaveNoEffect(t *testing.T) {
 	t.Parallel()
 	b := bustest.StartStore(t)
@@ -454,8 +455,8 @@ func TestHeadersOfAPeerHaveNoEffect(t *testing.T) {
 	}
 }
 
-// The server can be asked by a header to report the way of a message to a
-// subject; it must not be one that the principal may not speak on.
+// A header can make the server report the route of a message to a subject; it must not be one
+// on which the principal may not publish.
 func TestTraceReportsGoNowhere(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
@@ -530,7 +531,7 @@ func TestFloodOfRequestsIsBusyForItsPrincipalOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case <-entered: // the end of the connection freed its place
+	case <-entered: // the end of the connection made room
 	case <-ctx.Done():
 		t.Error("the requests of a connection that ended still count")
 	}
@@ -543,7 +544,7 @@ func accepted(t *testing.T, b *bustest.Bus, id string) *pki.PrivateKey {
 	return key
 }
 
-// Requests whose end never comes are bounded, and gone with their connection.
+// Incomplete requests are limited, and removed with their connection.
 func TestUnfinishedRequests(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
@@ -569,7 +570,7 @@ func TestUnfinishedRequests(t *testing.T) {
 	if err != nil || !strings.Contains(string(m.Data), `"busy"`) {
 		t.Fatalf("the seventeenth: %v, %v; want busy", m, err)
 	}
-	ask(t, rpc.NewConn(c.Conn, c.Self)) // a whole one is served all the same
+	ask(t, rpc.NewConn(c.Conn, c.Self)) // a complete one is still served
 	drain(t, c.Conn, answers)
 	if err := c.PublishRequest("salt.minion.web1.req.echo", c.Self.Inbox()+".half0", []byte("1]")); err != nil {
 		t.Fatal(err)
@@ -579,7 +580,7 @@ func TestUnfinishedRequests(t *testing.T) {
 	}
 }
 
-// The only question of an unaccepted key has one piece.
+// The only request of an unaccepted key has one piece.
 func TestUnacceptedKeysHoldNothing(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
@@ -607,8 +608,8 @@ func TestUnacceptedKeysHoldNothing(t *testing.T) {
 	}
 }
 
-// The local socket speaks for the kernel: nothing that a process writes into its
-// CONNECT makes it somebody else.
+// On the local socket the kernel names the user: nothing that a process writes into its CONNECT
+// gives it another identity.
 func TestLocalConnectCarriesNoCredentials(t *testing.T) {
 	t.Parallel()
 	b := bustest.StartStore(t)
@@ -812,7 +813,7 @@ func TestNothingRunsAfterStop(t *testing.T) {
 	}
 	defer local.Close()
 	ask(t, local)
-	b.RawLocal(t) // connects and says nothing
+	b.RawLocal(t) // connects and sends nothing
 	b.RawTCP(t)
 	b.As(t, bus.RoleUnaccepted, "web2")
 }

@@ -28,8 +28,8 @@ type authenticator struct {
 	acceptor    *acceptor // nil without a listener
 	rights      bus.Rights
 	meter       *meter
-	link        *link   // nil where no other master mirrors the journal
-	routes      *routes // nil where it is no member of a cluster
+	link        *link   // nil if no other master mirrors the journal
+	routes      *routes // nil if it is not a member of a cluster
 
 	mu       sync.Mutex
 	local    map[string]*localClient // one-time secrets of connections through the local socket
@@ -46,10 +46,10 @@ type localClient struct {
 	lifetime
 	conn   net.Conn
 	secret string // once it is expected
-	claim  string // the uid that the process believes to have, in digits
+	claim  string // the uid that the process claims to have, in digits
 }
 
-// misnamed says why a peer cannot be served: the kernel names another user than the peer
+// misnamed returns why a peer cannot be served: the kernel names another user than the peer
 // claims, or cannot name one here.
 func (v *localClient) misnamed() error {
 	claim, err := strconv.ParseUint(v.claim, 10, 32)
@@ -86,7 +86,7 @@ func (g *authenticator) acceptors() (list []*acceptor) {
 	return list
 }
 
-// Check implements server.Authentication. What no branch allows is refused.
+// Check implements server.Authentication. It refuses whatever no branch allows.
 func (g *authenticator) Check(c server.ClientAuthentication) bool {
 	o := c.GetOpts()
 	if c.Kind() == server.LEAF && g.link != nil {
@@ -141,7 +141,7 @@ func (g *authenticator) admit(c server.ClientAuthentication, o *server.ClientOpt
 	i := g.opts.Admit(p)
 	i.Nonce = o.Username
 	if i.Role == bus.RoleNobody || i.Role == bus.RoleMaster {
-		return bus.Identity{}, false // whoever decided has logged the reason
+		return bus.Identity{}, false // the code that refused it has logged the reason
 	}
 	if err := g.enter(c.GetID(), i, p.Host, t); err != nil {
 		g.refused(i.String(), "peer", i.String(), "remote", p.Remote, "err", err)
@@ -153,8 +153,8 @@ func (g *authenticator) admit(c server.ClientAuthentication, o *server.ClientOpt
 // maxRefused is how many refused peers are logged in a minute.
 const maxRefused = 50
 
-// refused logs that a connection was refused: for each peer now and then, and at most
-// maxRefused in a minute.
+// refused logs that a connection was refused: occasionally for each peer, and at most
+// maxRefused times in a minute.
 func (g *authenticator) refused(who string, args ...any) {
 	if g.throttle.First(who, time.Now()) {
 		g.throttleAll.Log(g.log, slog.LevelWarn, "", maxRefused, "connection refused", args...)
@@ -175,8 +175,8 @@ func (g *authenticator) register(c server.ClientAuthentication, i bus.Identity) 
 	return true
 }
 
-// permissions translates the table. The server takes an empty list of allowed subjects for
-// "everything", so where the table has nothing, all is denied.
+// permissions translates the table. The server treats an empty list of allowed subjects as
+// "everything", so if the table has nothing, everything is denied.
 func permissions(rights bus.Rights, i bus.Identity) *server.Permissions {
 	return &server.Permissions{
 		Publish:   subjects(rights.Allowed(i, bus.Publish)),
@@ -191,9 +191,9 @@ func subjects(allow []string) *server.SubjectPermission {
 	return &server.SubjectPermission{Allow: allow}
 }
 
-// expect announces a local peer and returns the secret that its connection must present, once.
-// The caller withdraws it when the connection has ended. With a timeout it could expire before
-// a busy daemon has checked it, which would look like a refusal.
+// expect registers a local peer and returns the secret that its connection must present, once.
+// The caller withdraws it when the connection has ended. It has no timeout: the secret could
+// expire before a busy daemon has checked it, which would look like a refusal.
 func (g *authenticator) expect(v *localClient) string {
 	s := secret()
 	g.mu.Lock()

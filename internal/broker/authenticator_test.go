@@ -12,8 +12,8 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// The secret that stands for the kernel's word is good for one connection, and
-// for none after its time.
+// The secret that represents the kernel's word for a local user is valid for one connection,
+// and not after that connection has ended.
 func TestLocalSecretIsGoodOnce(t *testing.T) {
 	t.Parallel()
 	b, _, _ := startLocal(t, "")
@@ -23,7 +23,7 @@ func TestLocalSecretIsGoodOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		go fmt.Fprintf(c, "CONNECT {\"user\":%q,\"pass\":%q}\r\nPING\r\n", user, pass) // a pipe: both ends must move
+		go fmt.Fprintf(c, "CONNECT {\"user\":%q,\"pass\":%q}\r\nPING\r\n", user, pass) // a pipe: both ends must be read
 		for r := bufio.NewScanner(c); r.Scan(); {
 			if r.Text() == "PONG" {
 				return true
@@ -74,7 +74,7 @@ func TestOneUserHasSoManyConnections(t *testing.T) {
 	}
 }
 
-// However many keys a remote user comes with: they have so many connections.
+// The number of connections of a remote user is limited, whatever number of keys they use.
 func TestOneLoginHasSoManyConnections(t *testing.T) {
 	t.Parallel()
 	g := newAuthenticator(Options{})
@@ -99,8 +99,8 @@ func TestOneLoginHasSoManyConnections(t *testing.T) {
 	}
 }
 
-// A connection that ends while it is judged is booked nowhere afterwards, in whatever
-// order its end and the judgement come.
+// A connection that ends during authentication is not registered afterwards, in whatever order
+// its end and the decision come.
 func TestNothingOutlivesItsConnection(t *testing.T) {
 	t.Parallel()
 	g := newAuthenticator(Options{})
@@ -110,7 +110,7 @@ func TestNothingOutlivesItsConnection(t *testing.T) {
 		judged := make(chan struct{})
 		go func() {
 			defer close(judged)
-			_ = g.enter(cid, i, "", &tie) // refused where the end came first
+			_ = g.enter(cid, i, "", &tie) // an error if it ended first
 		}()
 		if id, entered := tie.end(); entered {
 			g.leave(id)
@@ -122,7 +122,7 @@ func TestNothingOutlivesItsConnection(t *testing.T) {
 	}
 }
 
-// What no row allows is denied, although the server takes an empty list of allowed subjects as
+// What no row allows is denied, although the server treats an empty list of allowed subjects as
 // permission for all.
 func TestAnEmptyPermissionListDeniesAll(t *testing.T) {
 	for _, i := range []bus.Identity{{}, {Role: "operator", Name: "x"}, {Role: bus.RoleMinion}, {Role: bus.RoleUser}, {Role: bus.RoleUnaccepted}} {

@@ -115,8 +115,8 @@ type Options struct {
 
 // Broker is a running embedded server.
 type Broker struct {
-	Links   *Links   // nil where nobody may mirror the journal
-	Cluster *Cluster // nil where it is alone
+	Links   *Links   // nil if nobody may mirror the journal
+	Cluster *Cluster // nil if it is not in a cluster
 
 	opts     Options
 	server   *server.Server

@@ -31,11 +31,11 @@ type ClusterOptions struct {
 	Advertise   string          // host:port where the others reach this one, if it is not Listen
 }
 
-// maxMembers is the largest number of members. Each message is stored by three to five of
-// them, and each of the others is one more that must hear of each subscription.
+// maxMembers is the largest number of members. Each message is stored by three to five of them,
+// and each of the others also has to learn of each subscription.
 const maxMembers = 9
 
-// check looks for mistakes in what the operator has set.
+// check looks for mistakes in the configured values.
 func (o *ClusterOptions) check() error {
 	card := o.Rule.Card
 	if err := bus.CheckJournalName(card.Cluster); err != nil {
@@ -67,14 +67,14 @@ const (
 	// maxRoutes is how many connections one member may have: the one in use, one from each side
 	// while both dial, and earlier ones whose end was not noticed yet.
 	maxRoutes = 4
-	// routePing and routePings end a route whose other end is gone without a word after some
+	// routePing and routePings end a route whose other end has disappeared silently, after about
 	// ten seconds.
 	routePing  = 3 * time.Second
 	routePings = 2
 )
 
-// options adds the cluster to the options of the server. Nothing of it makes the server listen
-// or dial: routes does both.
+// options adds the cluster to the options of the server. They do not make the server listen or
+// dial: routes does both.
 func (r *routes) options(so *server.Options) {
 	_, port, _ := net.SplitHostPort(r.acceptor.listener.Addr().String())
 	so.ServerName = r.opts.Rule.Card.Name
@@ -86,16 +86,16 @@ func (r *routes) options(so *server.Options) {
 	so.Cluster.Port, _ = strconv.Atoi(port)
 	so.CustomRouterAuthentication = r
 	so.SyncAlways, so.SyncInterval = r.sync == SyncAlways, syncEvery
-	// The server counts these: it takes half of them for the first election of a leader. The
-	// names exist nowhere, so it never dials them.
+	// The server counts these: it needs half of them for the first election of a leader. The
+	// names do not exist, so it never dials them.
 	for i := range r.opts.Peers {
 		so.Routes = append(so.Routes, &url.URL{Scheme: "nats-route", Host: fmt.Sprintf("member-%d.invalid:1", i)})
 	}
 }
 
-// startServer starts a server that is a member. A server with a cluster waits in its start for
-// a listener of its own, which it does not have here; so it starts as one without a cluster,
-// and is told of it before it opens its store.
+// startServer starts a server that is a member. At its start, a server with a cluster waits for
+// a listener of its own, which it does not have here; so it starts without a cluster, and is
+// given the cluster before it opens its store.
 func (r *routes) startServer(s *server.Server, so *server.Options) error {
 	alone := so.Clone()
 	alone.Cluster.Port, alone.JetStream = 0, false
@@ -114,19 +114,19 @@ func (r *routes) startServer(s *server.Server, so *server.Options) error {
 	return nil
 }
 
-// Cluster is what a broker knows of the cluster that it is a member of.
+// Cluster is what a broker knows about the cluster that it is a member of.
 type Cluster struct {
 	b *Broker
 	r *routes
 }
 
-// Peer states.
+// PeerState is the state of one configured address.
 type PeerState struct {
 	Address string // as it is configured
 	Self    bool   // it is this member
-	Name    string // of the member that was last met there, "" if none was
+	Name    string // of the member last connected at that address, "" if there was none
 	Linked  bool   // there is a route to that member
-	Err     error  // why there is none
+	Err     error  // why there is no route
 }
 
 // Addr is the listen address for routes.
@@ -168,16 +168,16 @@ func newRoutes(o Options, refused func(who string, args ...any)) (*routes, error
 	return r, r.listen()
 }
 
-// Routes is how many other members the server exchanges messages with. A route counts a moment
-// later than its member: the server has to hear of it from the other end.
+// Routes returns with how many other members the server exchanges messages. A route counts
+// slightly later than its member: the server has to be informed by the other end.
 func (c *Cluster) Routes() int { return c.r.server.NumRoutes() }
 
 // errLeaderless is why nothing can be stored although most members are linked.
 var errLeaderless = errors.New("the members of the cluster have no leader")
 
-// Leader returns when the members have a leader, so that streams and tables can be opened. A new
-// cluster takes some seconds; after a kill of the leader it takes up to eleven. It waits until
-// ctx ends, and then says what is missing.
+// Leader waits until the members have a leader, so that streams and tables can be opened. A new
+// cluster needs some seconds; after a kill of the leader it takes up to eleven. If ctx ends
+// first, the error says what is missing.
 func (c *Cluster) Leader(ctx context.Context) error {
 	for {
 		once, cancel := context.WithTimeout(ctx, leaderAsk)
@@ -204,7 +204,7 @@ func (c *Cluster) leaderless() error {
 	return errLeaderless
 }
 
-// minority is why this member alone cannot decide anything; nil if it reaches most others.
+// minority returns why this member alone cannot decide anything; nil if it reaches most others.
 func (r *routes) minority() error {
 	linked, all := r.server.NumRoutes(), len(r.opts.Peers)
 	if 2*(linked+1) > all {

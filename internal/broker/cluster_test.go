@@ -23,8 +23,8 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// TestThreeMastersFormACluster: each has a route to each other one, also after all of them have
-// dialled at once, and a request from one is answered on another.
+// TestThreeMastersFormACluster: each member has a route to each other one, also after all of
+// them have dialled at once, and a request from one is answered by another.
 func TestThreeMastersFormACluster(t *testing.T) {
 	t.Parallel()
 	s := bustest.StartSystem(t, 3)
@@ -49,7 +49,7 @@ func TestThreeMastersFormACluster(t *testing.T) {
 	answers(t, s.Members[0].Bus, s.Members[2].Bus, bus.MembersSubject("question"))
 }
 
-// answers has the daemon of one broker answer the daemon of another.
+// answers makes the daemon of one broker answer the daemon of another.
 func answers(t *testing.T, to, by *bustest.Bus, subject string) {
 	t.Helper()
 	sub, err := by.Conn().Subscribe(subject, func(m *nats.Msg) { _ = m.Respond([]byte("answer")) })
@@ -63,7 +63,8 @@ func answers(t *testing.T, to, by *bustest.Bus, subject string) {
 	})
 }
 
-// TestAMemberThatComesBackIsLinkedAgain: it stops in good order and starts at the same address.
+// TestAMemberThatComesBackIsLinkedAgain: a member stops normally and starts at the same
+// address.
 func TestAMemberThatComesBackIsLinkedAgain(t *testing.T) {
 	t.Parallel()
 	s := bustest.StartSystem(t, 3)
@@ -76,13 +77,13 @@ func TestAMemberThatComesBackIsLinkedAgain(t *testing.T) {
 	answers(t, s.Members[0].Bus, m.Bus, bus.MembersSubject("again"))
 }
 
-// TestARemovedMemberIsCut: within a second, by those that read the list, and told of on both
-// sides; it does not come in again.
+// TestARemovedMemberIsCut: the members that read the list cut it within a second, both sides
+// log that, and it cannot connect again.
 func TestARemovedMemberIsCut(t *testing.T) {
 	t.Parallel()
 	logs := &lines{}
 	s := bustest.NewSystem(t, 3)
-	// Its own list is not that of the others, as it is with a stolen key.
+	// Its own list does not name it as removed, as with a stolen key.
 	stolen := s.Members[2]
 	stolen.Change = func(o *broker.Options) {
 		o.Cluster.Rule.Removed = nil
@@ -95,7 +96,7 @@ func TestARemovedMemberIsCut(t *testing.T) {
 	bustest.Until(t, "it is cut", func() bool {
 		return s.Members[0].Cluster.Routes() == 1 && s.Members[1].Cluster.Routes() == 1 && stolen.Cluster.Routes() == 0
 	})
-	if took := time.Since(begun); took > 2*time.Second { // of which one is for a busy machine
+	if took := time.Since(begun); took > 2*time.Second { // one of these seconds is for a busy machine
 		t.Errorf("it was cut after %s", took)
 	}
 	bustest.Until(t, "it says why it has no routes", func() bool { return strings.Contains(logs.String(), "it refuses this member") })
@@ -122,7 +123,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// stranger is what somebody shows at the port of routes.
+// stranger is a peer that is not a member, with what it presents at the port of routes.
 type stranger struct {
 	name string
 	conf *tls.Config // nil speaks no TLS
@@ -165,8 +166,8 @@ func strangers(t *testing.T, s *bustest.System) []stranger {
 	}
 }
 
-// TestUnknownKeysGetNoRoute: whatever somebody shows who is no member, they hear nothing but the
-// end of the connection, get no route, and the member's log says why.
+// TestUnknownKeysGetNoRoute: a peer that is not a member gets nothing but the end of the
+// connection and no route, whatever it presents, and the member's log says why.
 func TestUnknownKeysGetNoRoute(t *testing.T) {
 	t.Parallel()
 	for _, who := range strangers(t, bustest.NewSystem(t, 2)) {
@@ -195,7 +196,8 @@ func TestUnknownKeysGetNoRoute(t *testing.T) {
 	}
 }
 
-// knock says what a member says at the port of routes, and returns what it hears until the end.
+// knock sends what a member sends first at the port of routes, and returns what it receives
+// until the end.
 func knock(t *testing.T, address string, conf *tls.Config) []byte {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", address, 10*time.Second)
@@ -203,7 +205,7 @@ func knock(t *testing.T, address string, conf *tls.Config) []byte {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(time.Minute)) // which is a hang
+	_ = c.SetDeadline(time.Now().Add(time.Minute)) // longer means that it hangs
 	if conf != nil {
 		c = tls.Client(c, conf)
 	}
@@ -217,8 +219,8 @@ func knock(t *testing.T, address string, conf *tls.Config) []byte {
 	return heard
 }
 
-// TestAnOutsiderSaysWhyItIsNoMember: whoever has other keys than the cluster has the reason in
-// their own log, too.
+// TestAnOutsiderSaysWhyItIsNoMember: a broker with other keys than the cluster also logs the
+// reason itself.
 func TestAnOutsiderSaysWhyItIsNoMember(t *testing.T) {
 	t.Parallel()
 	s := bustest.StartSystem(t, 2)
@@ -247,8 +249,8 @@ func TestAnOutsiderSaysWhyItIsNoMember(t *testing.T) {
 	}
 }
 
-// TestAPortOfClientsIsNoMember: a port for minions that is named as that of a member is told
-// apart and left alone, instead of being tried over and over.
+// TestAPortOfClientsIsNoMember: if the port for minions is configured as that of a member, it
+// is recognised and left alone, instead of being dialled again and again.
 func TestAPortOfClientsIsNoMember(t *testing.T) {
 	t.Parallel()
 	clients, err := net.Listen("tcp", "127.0.0.1:0")
@@ -259,7 +261,7 @@ func TestAPortOfClientsIsNoMember(t *testing.T) {
 	target := bustest.Start(t)
 	var mu sync.Mutex
 	tries := 0
-	go func() { // passes connections on, and counts them
+	go func() { // forwards connections and counts them
 		for {
 			c, err := clients.Accept()
 			if err != nil {
@@ -302,8 +304,8 @@ func TestAPortOfClientsIsNoMember(t *testing.T) {
 	}
 }
 
-// TestAMemberComesInThroughAFlood: connections to the port of routes that say nothing have a
-// bound, and the other members find a place beside them.
+// TestAMemberComesInThroughAFlood: connections to the port of routes that send nothing are
+// limited, and the other members can still connect.
 func TestAMemberComesInThroughAFlood(t *testing.T) {
 	t.Parallel()
 	s := bustest.NewSystem(t, 3)
@@ -313,7 +315,7 @@ func TestAMemberComesInThroughAFlood(t *testing.T) {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: 10 * time.Second}
 		c, err := d.Dial("tcp", s.Peers[0])
 		if err != nil {
-			continue // it was ended before it had begun
+			continue // it was closed before the handshake
 		}
 		defer c.Close()
 		open = append(open, c)
@@ -341,9 +343,9 @@ func TestAMemberComesInThroughAFlood(t *testing.T) {
 	}
 }
 
-// TestNoClientReachesAnotherMember: each role tries each subject on one member while the daemon of
-// another one listens to all, and to what clients may use: nothing comes, not even what the table
-// allows, since each member answers its own clients.
+// TestNoClientReachesAnotherMember: each role tries each subject on one member while the daemon
+// of another member listens to all subjects that clients may use, and to all others. Nothing
+// arrives, not even what the table allows, since each member answers its own clients.
 func TestNoClientReachesAnotherMember(t *testing.T) {
 	t.Parallel()
 	s := bustest.StartSystem(t, 3)
@@ -385,8 +387,8 @@ func TestNoClientReachesAnotherMember(t *testing.T) {
 	}
 }
 
-// TestWhatIsLocalStaysLocal: subscriptions to subjects that are local are not heard of by other
-// members, so a request is answered where it was sent, or nowhere.
+// TestWhatIsLocalStaysLocal: other members do not learn of subscriptions to local subjects, so
+// a request is answered where it was sent, or not at all.
 func TestWhatIsLocalStaysLocal(t *testing.T) {
 	t.Parallel()
 	s := bustest.NewSystem(t, 2)
@@ -398,7 +400,7 @@ func TestWhatIsLocalStaysLocal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	answers(t, a, b, bus.MembersSubject("known")) // by now subscriptions before it are known, too
+	answers(t, a, b, bus.MembersSubject("known")) // earlier subscriptions are known by now, too
 	if m, err := a.Conn().Request("local.question", nil, time.Second); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("a local request got %v, %v", m, err)
 	}

@@ -2,7 +2,7 @@ package broker
 
 import "github.com/brinebus/brine/internal/bus"
 
-// Figures are the metrics of a moment.
+// Figures are the metrics at one moment.
 type Figures struct {
 	Connections   map[bus.Role]int
 	SlowConsumers int64 // that were cut since the start

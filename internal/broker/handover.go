@@ -36,8 +36,8 @@ func serveRoute(s *server.Server, c net.Conn, peer *url.URL, kind server.RouteTy
 // gossipDisabled keeps the server from telling other members of this route: they have a list.
 const gossipDisabled = 1
 
-// introduceRoutes sets what the server sends first over routes, before it starts: it makes that
-// up only where it has its own listener for them.
+// introduceRoutes sets, before the server starts, the INFO that it sends first over routes: the
+// server prepares that only if it has its own listener for them.
 func introduceRoutes(s *server.Server, so *server.Options, advertise string) error {
 	host, text, err := net.SplitHostPort(advertise)
 	if err != nil {
@@ -63,8 +63,8 @@ func introduceRoutes(s *server.Server, so *server.Options, advertise string) err
 	return nil
 }
 
-// introduceLinks sets what the server sends first to those who dial a link, before it starts:
-// the server makes that up itself only where it has its own listener for them.
+// introduceLinks sets, before the server starts, the INFO that it sends first over links: the
+// server prepares that only if it has its own listener for them.
 func introduceLinks(s *server.Server) error {
 	f := reflect.ValueOf(s).Elem().FieldByName("leafNodeInfo")
 	if !f.IsValid() || f.Type() != reflect.TypeFor[server.Info]() {

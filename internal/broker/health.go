@@ -15,13 +15,13 @@ import (
 	"github.com/brinebus/brine/internal/logging"
 )
 
-// Health reports whether the store can be written. Once a write has failed, on a full disk for
-// example, the server's store takes nothing any more and does not answer writers; it says so
-// only in its log. The broker opens the store again when there is space again.
+// Health reports whether the store can be written. After a failed write, for example on a full
+// disk, the server's store accepts nothing more and does not answer writers; only its log says
+// so. The broker opens the store again when there is space again.
 type Health struct {
 	mu      sync.Mutex
 	cause   error
-	again   bool          // a write has failed since the store was closed to be opened again
+	again   bool          // a write has failed since the store was closed for reopening
 	failed  chan struct{} // closed while there is a cause
 	alarm   chan struct{} // wakes heal
 	stopped chan struct{}
@@ -35,10 +35,10 @@ type Health struct {
 	dirty  map[string]struct{} // streams to be synced soon; guarded by mu
 	soon   chan struct{}       // signals that dirty is not empty
 
-	// clustered is for a member of a cluster. Its server syncs the files itself and repairs
-	// them from the copies of others, and this store cannot be closed and opened again: it is
-	// a member of groups that go on meanwhile. After a write that failed the daemon ends, and
-	// the others go on without it.
+	// clustered is true for a member of a cluster. Its server syncs the files itself and repairs
+	// them from the copies of others. This store cannot be closed and opened again: it is a
+	// member of groups that continue meanwhile. After a failed write the daemon ends, and the
+	// others continue without it.
 	clustered bool
 	ends      func(error)
 }
@@ -55,7 +55,7 @@ func (h *Health) Failed() <-chan struct{} {
 	return h.failed
 }
 
-// Err is why the store cannot be written; nil if it can.
+// Err returns why the store cannot be written; nil if it can.
 func (h *Health) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,7 +95,7 @@ func (h *Health) fail(text string) {
 	}
 	h.cause = cause
 	close(h.failed)
-	h.alarm <- struct{}{} // heal takes it before it can be well again
+	h.alarm <- struct{}{} // heal reads this before the store can be well again
 }
 
 // Sync implements journal.Store.
@@ -107,8 +107,8 @@ func (h *Health) Sync(stream string) error {
 	return nil
 }
 
-// Flush returns when everything acknowledged for the stream is on the disk, also where writers
-// do not wait for that.
+// Flush returns when everything acknowledged for the stream is on the disk, even if writers do
+// not wait for that.
 func (h *Health) Flush(stream string) error {
 	if h.waits || h.clustered {
 		return nil // it is on the disk already, or in the memory of most members
@@ -116,7 +116,8 @@ func (h *Health) Flush(stream string) error {
 	return h.sync(stream)
 }
 
-// majority notes whether this member reaches enough others to store anything; err says why not.
+// majority records whether this member reaches enough others to store anything; err is the
+// reason if not.
 func (h *Health) majority(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -216,7 +217,8 @@ func (d *delays) Late(what string, waited time.Duration) {
 	d.throttle.Log(d.log, slog.LevelWarn, what, maxDelays, "the store of this daemon does not answer: it is asked again", "question", what, "waited", waited.Round(time.Millisecond))
 }
 
-// closed notes that no store is open: log lines heard before were about the one that is closed.
+// closed records that no store is open: earlier log lines were about the store that is closed
+// now.
 func (h *Health) closed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -224,8 +226,8 @@ func (h *Health) closed() {
 	h.room.Forget()
 }
 
-// well notes that the store is open, unless a write to it has failed already: the server would
-// take nothing for that stream any more, and might not log it a second time.
+// well records that the store is open, unless a write to it has already failed: the server
+// would accept nothing more for that stream, and might not log it a second time.
 func (h *Health) well() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -239,10 +241,10 @@ func (h *Health) well() bool {
 func (h *Health) stop() { h.end.Do(func() { close(h.stopped) }) }
 
 const (
-	// healEvery is how often the broker tries whether there is space again.
+	// healEvery is how often the broker checks whether there is space again.
 	healEvery = time.Second
-	// healPause is how long the store stays closed at least. By then whoever writes a batch has
-	// noticed that a part of it was refused, and sends no more of it.
+	// healPause is the shortest time for which the store stays closed. By then a writer in the
+	// middle of a batch has noticed that a part of it was refused, and sends no more of it.
 	healPause = 250 * time.Millisecond
 	// stuckTime is how long one attempt may take. A server that needs longer holds a lock
 	// forever and answers no question about its store any more.
@@ -316,7 +318,7 @@ func spare() error {
 	return nil
 }
 
-// streams is how many streams the store has.
+// streams returns how many streams the store has.
 func (b *Broker) streams() int { return b.auth.account.JetStreamUsage().Streams }
 
 // reopen opens the store again if the disk takes data. It fails unless that many streams came

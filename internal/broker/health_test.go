@@ -35,8 +35,7 @@ func stored(t *testing.T) (b *Broker, dir string, there func() bool) {
 	}
 }
 
-// Without descriptors the store is not opened again until there are some; then it is
-// whole.
+// Without free descriptors the store is not reopened until there are some; then it is complete.
 func TestStoreIsReopenedWhenThereAreDescriptors(t *testing.T) {
 	b, _, there := stored(t)
 	var limit syscall.Rlimit
@@ -68,7 +67,7 @@ func TestStoreIsReopenedWhenThereAreDescriptors(t *testing.T) {
 	until(t, "the store is well", func() bool { return b.health.Err() == nil && there() })
 }
 
-// A store that came back with a stream less is opened again until it is whole.
+// A store that was reopened with a stream missing is reopened again until it is complete.
 func TestStoreThatCameBackInPartIsNotWell(t *testing.T) {
 	b, dir, there := stored(t)
 	found, err := filepath.Glob(filepath.Join(dir, "jetstream/*/streams/EVENTS"))
@@ -96,17 +95,17 @@ func TestStoreThatCameBackInPartIsNotWell(t *testing.T) {
 	}
 }
 
-// A write that fails while the store is opened again is not forgotten by it: that stream
-// would leave its writers without an answer.
+// A write that fails while the store is being reopened is not forgotten: otherwise that stream
+// would never answer its writers.
 func TestAFailureWhileTheStoreIsOpened(t *testing.T) {
 	h := newHealth(Options{StoreDir: t.TempDir()})
 	full := "Filestore [AUDIT] Critical write error: write 1.blk: " + syscall.ENOSPC.Error()
 	failed := h.Failed()
 	h.heard(full)
 	deadline.Receive(t, h.alarm, "alarm")
-	h.heard(full) // of another stream, before all are closed
+	h.heard(full) // from another stream, before all are closed
 	h.closed()
-	h.heard(full) // of one that has just been opened
+	h.heard(full) // from a stream that was just opened
 	if h.well() || h.Err() == nil {
 		t.Error("the store is taken for well, and one of its streams takes nothing")
 	}
@@ -119,11 +118,11 @@ func TestAFailureWhileTheStoreIsOpened(t *testing.T) {
 	}
 }
 
-// After a failed sync nothing passes for synced until the store was opened again: what was
-// not synced is written once more then, and what cannot be read is told.
+// After a failed sync nothing counts as synced until the store was reopened: then what was not
+// synced is written again, and what cannot be read is reported.
 func TestAFailedSyncLastsUntilTheStoreIsReopened(t *testing.T) {
 	b, dir, there := stored(t)
-	b.health.stop() // what is done about it is done here
+	b.health.stop() // this test does itself what the broker would do
 	js, err := b.Conn().JetStream()
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +137,7 @@ func TestAFailedSyncLastsUntilTheStoreIsReopened(t *testing.T) {
 		t.Fatal(found, err)
 	}
 	aside := filepath.Join(t.TempDir(), "1.blk")
-	if err := errors.Join(os.Rename(found[0], aside), os.Symlink(os.DevNull, found[0])); err != nil { // which cannot be synced
+	if err := errors.Join(os.Rename(found[0], aside), os.Symlink(os.DevNull, found[0])); err != nil { // this cannot be synced
 		t.Fatal(err)
 	}
 	if err := b.health.Flush("EVENTS"); err == nil {
@@ -173,17 +172,17 @@ func TestAFailedSyncLastsUntilTheStoreIsReopened(t *testing.T) {
 	}
 }
 
-// A daemon that ends after a failed sync, before it has opened the store again, leaves that to
-// the next one: the kernel says of these blocks that they are on the disk.
+// If a daemon ends after a failed sync, before it has reopened the store, the next start does
+// that: according to the kernel these blocks are on the disk.
 func TestAFailedSyncIsKnownToTheNextStart(t *testing.T) {
 	b, dir, _ := stored(t)
-	b.health.stop() // it ends before anything is done about it
+	b.health.stop() // the daemon ends before anything is done
 	found, err := filepath.Glob(filepath.Join(dir, "jetstream/*/streams/EVENTS/msgs/1.blk"))
 	if err != nil || len(found) != 1 {
 		t.Fatal(found, err)
 	}
 	aside := filepath.Join(t.TempDir(), "1.blk")
-	if err := errors.Join(os.Rename(found[0], aside), os.Symlink(os.DevNull, found[0])); err != nil { // which cannot be synced
+	if err := errors.Join(os.Rename(found[0], aside), os.Symlink(os.DevNull, found[0])); err != nil { // this cannot be synced
 		t.Fatal(err)
 	}
 	if err := b.health.Flush("EVENTS"); err == nil {

@@ -15,8 +15,8 @@ import (
 )
 
 // loop is the daemon's connection to the server in its own process. What the daemon writes can
-// be held back while the store is opened again: a question that meets a half-closed store is
-// never answered, or answered that there is no store. Only the daemon may ask such questions.
+// be held back while the store is reopened: a request that reaches a half-closed store is never
+// answered, or answered that there is no store. Only the daemon may send such requests.
 type loop struct {
 	turn chan struct{} // its holder may write, or hold back what others write
 	end  chan struct{} // closed when either side is closed
@@ -178,12 +178,12 @@ func (l *loop) fence(ctx context.Context, written uint64) error {
 	}
 }
 
-// pongTime is how long a server may take to read an answer to its ping. One that reads nothing
-// has its turn given back to whoever waits for it, among them who wants to end.
+// pongTime is how long a server may take to read an answer to its ping. If it reads nothing,
+// the turn is released for others, among them a caller that closes the connection.
 const pongTime = time.Second
 
-// answerPings keeps the server from taking a held loop for dead: the answers of the client
-// library are kept with everything else. An answer to no ping does no harm.
+// answerPings prevents the server from treating a held loop as dead: the answers of the client
+// library are held back with everything else. An extra answer does no harm.
 func (d *loopDaemon) answerPings(stop <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -209,18 +209,19 @@ func (d *loopDaemon) answerPings(stop <-chan struct{}) {
 	}
 }
 
-// pong answers a ping; the caller holds the turn. What a server has begun to read it gets whole.
+// pong answers a ping; the caller holds the turn. If the server has begun to read the answer,
+// it gets all of it.
 func (d *loopDaemon) pong() {
 	rest := []byte("PONG\r\n")
 	_ = d.SetWriteDeadline(time.Now().Add(pongTime)) // an error means that the connection has ended
 	n, err := d.pass(rest)
 	_ = d.SetWriteDeadline(time.Time{})
 	if n > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
-		_, _ = d.pass(rest[n:]) // likewise
+		_, _ = d.pass(rest[n:]) // as above
 	}
 }
 
-// release passes on what was kept.
+// release sends what was held back.
 func (d *loopDaemon) release() {
 	l := d.loop
 	select {

@@ -23,9 +23,9 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// Each question about the store that is asked while it is closed and opened again, many
-// times, is answered, and nothing of the server is looked at while it is replaced: the
-// race detector has the last word.
+// Every request about the store that is sent while it is closed and reopened, many times, is
+// answered; and nothing in the server is read while it is replaced, which the race detector
+// checks.
 func TestQuestionsWhileTheStoreIsReopened(t *testing.T) {
 	t.Parallel()
 	b, _, _ := stored(t)
@@ -119,8 +119,8 @@ func allow(err, wanted error) error {
 	return err
 }
 
-// What is written while a loop is held comes after it was let go, in order, with answers
-// to pings before it; what was written before is handled when hold returns.
+// What is written while a loop is held arrives after it is released, in order, with answers to
+// pings before it; what was written before has been handled when hold returns.
 func TestHold(t *testing.T) {
 	t.Parallel()
 	daemon, server := newLoop().ends()
@@ -136,7 +136,7 @@ func TestHold(t *testing.T) {
 				return
 			}
 			got <- string(b[:n])
-			<-next // it is handled
+			<-next // it has been handled
 		}
 	}()
 	write := func(s string) {
@@ -145,7 +145,7 @@ func TestHold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	defer time.AfterFunc(deadline.Time, func() { daemon.Close() }).Stop() // a write that nobody reads
+	defer time.AfterFunc(deadline.Time, func() { daemon.Close() }).Stop() // ends a write that nobody reads
 	write("before")
 	if _, err := daemon.hold(expired()); !errors.Is(err, context.Canceled) {
 		t.Errorf("what was written is not handled, and hold says %v", err)
@@ -179,7 +179,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// The end of a connection ends whoever waits for it.
+// When a connection ends, nobody waits for it any longer.
 func TestHoldEnds(t *testing.T) {
 	t.Parallel()
 	daemon, _ := newLoop().ends()
@@ -206,8 +206,7 @@ func TestHoldEnds(t *testing.T) {
 	}
 }
 
-// A server that reads nothing keeps nobody for ever who wants to let go of the loop, or to
-// end it.
+// A server that reads nothing does not block releasing or closing the loop forever.
 func TestHoldWithAServerThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	daemon, _ := newLoop().ends()
@@ -219,7 +218,7 @@ func TestHoldWithAServerThatDoesNotRead(t *testing.T) {
 	}
 	busy := time.NewTicker(time.Millisecond)
 	defer busy.Stop()
-	for len(daemon.loop.turn) == 0 { // an answer to a ping comes to be under way, and nobody reads it
+	for len(daemon.loop.turn) == 0 { // until an answer to a ping is under way, which nobody reads
 		select {
 		case <-busy.C:
 		case <-daemon.loop.end:
@@ -245,7 +244,7 @@ func expired() context.Context {
 	return ctx
 }
 
-// lossy is a way to the server on which questions get lost.
+// lossy is a connection to the server on which requests are lost.
 type lossy struct {
 	server *server.Server
 	lose   func([]byte) bool
@@ -269,7 +268,7 @@ func (c *lossyConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// impatient is a store that hands on what it is late with.
+// impatient is a store that reports unanswered questions.
 type impatient struct {
 	journal.Store
 	late chan string
@@ -277,7 +276,7 @@ type impatient struct {
 
 func (i impatient) Late(what string, _ time.Duration) { i.late <- what }
 
-// dialLossy connects to the server on a way on which questions get lost.
+// dialLossy connects to the server by a connection on which requests are lost.
 func dialLossy(t *testing.T, b *Broker, lose func([]byte) bool) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect("nats://self", nats.InProcessServer(lossy{b.server, lose}), nats.UserInfo(b.auth.daemon, ""), nats.SkipHostLookup(), nats.NoReconnect(), nats.CustomInboxPrefix("_INBOX.master"))
@@ -288,8 +287,8 @@ func dialLossy(t *testing.T, b *Broker, lose func([]byte) bool) *nats.Conn {
 	return nc
 }
 
-// Whatever the daemon asks its store is asked again where the answer is missing, and the log
-// has it.
+// Every request of the daemon to its store is repeated if the answer is missing, and that is
+// logged.
 func TestEachQuestionIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	b, _, _ := startLocal(t, t.TempDir())
@@ -298,7 +297,7 @@ func TestEachQuestionIsAskedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		name, question string // what is in it
+		name, question string // a part of the request
 		ask            func(context.Context, *journal.Journal, *journal.Table, *journal.Queue) error
 	}{
 		{"write a table", "$KV.facts.b ", func(ctx context.Context, _ *journal.Journal, t *journal.Table, _ *journal.Queue) error {
@@ -341,7 +340,7 @@ func TestEachQuestionIsAskedAgain(t *testing.T) {
 			nc := dialLossy(t, b, func(text []byte) bool { return bytes.Contains(text, []byte(c.question)) && left.Add(-1) >= 0 })
 			store := impatient{b.Store(), make(chan string, 64)}
 			j, table, queue := openAll(t, nc, store)
-			for len(store.late) > 0 { // on a slow machine
+			for len(store.late) > 0 { // on a slow machine there may be more
 				<-store.late
 			}
 			left.Store(1)
@@ -403,8 +402,8 @@ func openAll(t *testing.T, nc *nats.Conn, store journal.Store) (*journal.Journal
 	return j, table, queue
 }
 
-// Names of batches are learned at a start from a store that is slow to answer, too: what is sent
-// again is not stored again.
+// A start also learns names of batches from a store that is slow to answer: duplicates are not
+// stored again.
 func TestNamesFromASlowStore(t *testing.T) {
 	t.Parallel()
 	b, _, _ := startLocal(t, t.TempDir())
@@ -443,9 +442,9 @@ func (f *failing) Sync(stream string) error {
 	return f.Store.Sync(stream)
 }
 
-// Who sends an event again of which nobody knows whether it is stored waits until the store has said
-// so, and all other writers with them. Where the store says nothing they are not held for ever, and
-// when it answers again the event is stored once.
+// A duplicate of an event that may be stored waits until the store has answered, and all other
+// writers wait with it. If the store does not answer, they do not wait forever, and when it
+// answers again the event is stored once.
 func TestWritersWaitForAMuteStoreForABoundedTime(t *testing.T) {
 	t.Parallel()
 	b, _, _ := startLocal(t, t.TempDir())
@@ -467,7 +466,7 @@ func TestWritersWaitForAMuteStoreForABoundedTime(t *testing.T) {
 	go func() {
 		_, err := j.Append(t.Context(), anEvent(t), "web1/x")
 		ended <- err
-		_, err = j.Append(t.Context(), anEvent(t), "") // of which nothing has to be known
+		_, err = j.Append(t.Context(), anEvent(t), "") // no name has to be looked up for it
 		ended <- err
 	}()
 	if err := deadline.Receive(t, ended, "the end of the wait for the store"); !errors.Is(err, context.DeadlineExceeded) {
@@ -482,13 +481,13 @@ func TestWritersWaitForAMuteStoreForABoundedTime(t *testing.T) {
 	}
 }
 
-// A start whose question to its own store has no answer, as on a machine that has far too much
-// to do, asks again and says so. A signal ends it at once.
+// A start that gets no answer from its own store, as on an overloaded machine, asks again and
+// logs that. A signal ends it at once.
 func TestAStartInsistsOnAnAnswer(t *testing.T) {
 	t.Parallel()
 	b, _, _ := startLocal(t, t.TempDir())
 	lost := make(chan struct{}, 64)
-	var left atomic.Int64 // how many questions about tables are to get lost
+	var left atomic.Int64 // how many requests about tables are lost
 	nc := dialLossy(t, b, func(text []byte) bool {
 		if !bytes.Contains(text, []byte("KV_")) || left.Add(-1) < 0 {
 			return false
@@ -526,8 +525,8 @@ func TestAStartInsistsOnAnAnswer(t *testing.T) {
 	}
 }
 
-// A store that is not opened again ends the daemon, which is started anew, instead of holding
-// everybody for ever.
+// If a store cannot be reopened, the daemon ends and is started again, instead of blocking
+// everybody forever.
 func TestAStuckStoreEndsTheDaemon(t *testing.T) {
 	t.Parallel()
 	b, _, _ := startLocal(t, t.TempDir())

@@ -25,8 +25,8 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// streamsUnderTest are as ours are: bounded, unbounded, a table, a queue. Those with a
-// limit have blocks of 32 kB.
+// streamsUnderTest are streams like ours: with and without a limit, a table, a queue. Those
+// with a limit have blocks of 32 kB.
 func streamsUnderTest() []*nats.StreamConfig {
 	return []*nats.StreamConfig{
 		{Name: "EVENTS", Subjects: []string{"e.>"}, MaxBytes: 120_000},
@@ -36,7 +36,7 @@ func streamsUnderTest() []*nats.StreamConfig {
 	}
 }
 
-// history does to the streams what the daemons do, at random, for so many steps.
+// history does random operations of the daemons on the streams, for that many steps.
 func history(js nats.JetStreamContext, r *rand.Rand, steps int) error {
 	for _, c := range streamsUnderTest() {
 		if _, err := js.AddStream(c); err != nil {
@@ -67,7 +67,7 @@ func history(js nats.JetStreamContext, r *rand.Rand, steps int) error {
 			err = js.PurgeStream("KV_T", &nats.StreamPurgeRequest{Subject: fmt.Sprintf("$KV.T.%d", r.IntN(200))})
 		}
 		var refused *nats.APIError
-		if err != nil && !errors.As(err, &refused) { // what is to be deleted may be gone
+		if err != nil && !errors.As(err, &refused) { // a message to be deleted may be gone
 			return err
 		}
 	}
@@ -82,14 +82,14 @@ func put(js nats.JetStreamContext, subject string, size int, last *uint64) error
 	return err
 }
 
-// content is what a server says of a stream.
+// content is what a server reports about a stream.
 type content struct {
 	State    nats.StreamState
 	Messages map[uint64]string
 }
 
-// openBare opens a store with the server alone and returns what is in it, and what the
-// server warned of.
+// openBare opens a store with only the server, and returns its content and the server's
+// warnings.
 func openBare(t *testing.T, dir string) (map[string]content, string) {
 	t.Helper()
 	a := server.NewAccount(account)
@@ -144,7 +144,7 @@ func contents(t *testing.T, js nats.JetStreamContext) map[string]content {
 	return out
 }
 
-// warnings is a log of what the server warns of.
+// warnings collects the server's warnings.
 type warnings struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -161,7 +161,7 @@ func (w *warnings) Noticef(string, ...any)         {}
 func (w *warnings) Debugf(string, ...any)          {}
 func (w *warnings) Tracef(string, ...any)          {}
 
-// copyOf copies a store as it lies on the disk.
+// copyOf copies a store as it is on the disk.
 func copyOf(t *testing.T, dir string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "s")
@@ -171,7 +171,7 @@ func copyOf(t *testing.T, dir string) string {
 	return to
 }
 
-// withoutIndex takes away the index, so that the server reads all blocks.
+// withoutIndex removes the index, so that the server reads all blocks.
 func withoutIndex(t *testing.T, dir string) {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(dir, "jetstream/*/streams/*/msgs/index.db"))
@@ -211,8 +211,8 @@ func sameAsRead(t *testing.T, dir string) *blockfile.Report {
 	return r
 }
 
-// emptyBlocks returns the streams with a block that was begun when the server was killed, and has
-// nothing yet. No index describes them: the server reads their blocks.
+// emptyBlocks returns the streams with a block that was empty when the server was killed. No
+// index describes them: the server reads their blocks.
 func emptyBlocks(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	blocks, err := filepath.Glob(filepath.Join(dir, "jetstream/*/streams/*/msgs/*.blk"))
@@ -230,7 +230,7 @@ func emptyBlocks(t *testing.T, dir string) map[string]bool {
 	return empty
 }
 
-// The helper of the tests below: it works on a store until it is killed.
+// A helper process of the tests below: it works on a store until it is killed.
 func TestWorkOnAStore(t *testing.T) {
 	dir := os.Getenv("WORK_ON_STORE")
 	if dir == "" {
@@ -260,8 +260,8 @@ func TestWorkOnAStore(t *testing.T) {
 	t.Fatal(history(js, rand.New(rand.NewPCG(seed, 1)), 1<<30))
 }
 
-// workUntilKilled lets another process work on the store, and kills it a while after so
-// many summaries of blocks are there.
+// workUntilKilled starts another process that works on the store, and kills it some time after
+// that many summaries of blocks exist.
 func workUntilKilled(t *testing.T, dir string, seed uint64, stream string, summaries int) {
 	t.Helper()
 	c := exec.Command(os.Args[0], "-test.run=^TestWorkOnAStore$")
@@ -292,8 +292,8 @@ func workUntilKilled(t *testing.T, dir string, seed uint64, stream string, summa
 	_ = c.Wait() // it was killed
 }
 
-// After a kill at any moment the index that is written from what is known of old blocks, and
-// from the new ones, is what the server finds when it reads everything.
+// After a kill at any moment, the index that is written from the summaries of old blocks and
+// from the new blocks is the same as what the server finds when it reads everything.
 func TestIndexAfterKills(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -312,9 +312,9 @@ func TestIndexAfterKills(t *testing.T) {
 	}
 }
 
-// What is known of blocks is believed only of the very files that it was made of: a byte
-// that was changed in an old one is told, summaries and indexes that are damaged, torn or
-// of another block cost only time, and so does another boot.
+// A summary counts only for exactly the files that it was made from: a changed byte in an old
+// block is reported; damaged, incomplete or foreign summaries and indexes only cost time, and
+// so does another boot.
 func TestIndexOverDamage(t *testing.T) {
 	t.Parallel()
 	kept := func(t *testing.T, dir string) []string {
@@ -388,7 +388,7 @@ func TestIndexOverDamage(t *testing.T) {
 		})
 	}
 	t.Run("an old block", func(t *testing.T) {
-		workUntilKilled(t, dir, 2, "WIDE", 3) // the damage above has taken what was known
+		workUntilKilled(t, dir, 2, "WIDE", 3) // the damage above has removed the summaries
 		old := filepath.Join(dir, "jetstream", account, "streams", "WIDE", "msgs", filepath.Base(known(t, dir, "WIDE"))+".blk")
 		change(t, old, flip)
 		_, r, err := blockfile.Recover(dir)

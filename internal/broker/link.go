@@ -19,9 +19,10 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// linkAccount is the account of links: only other masters and the daemon are in it. From the
-// clients' account the messages of the journal are exported to it, on subjects that no client
-// may publish or subscribe to. The other way goes only how far a reader has come.
+// linkAccount is the account of links, which contains only other masters and the daemon. The
+// messages of the journal are exported to it from the clients' account, on subjects that no
+// client may publish or subscribe to. In the other direction only the position of a reader is
+// sent.
 const linkAccount = "LINK"
 
 // LinkOptions are for a broker whose journal other masters may mirror.
@@ -71,9 +72,9 @@ func newLink(o *LinkOptions) *link {
 	return &link{opts: *o, secret: secret(), in: map[uint64]*incoming{}}
 }
 
-// options adds links to the options of the server. TLS comes before anything else, so whoever
-// is not a master of this system learns nothing. The server gets no port for links, since it
-// would accept anybody. A remote that is never dialled tells it that there are links.
+// options adds links to the options of the server. TLS comes before anything else, so a peer
+// that is not a master of this system learns nothing. The server gets no port for links, since
+// it would accept every peer. A remote that is never dialled tells it that there are links.
 func (l *link) options(so *server.Options) {
 	so.LeafNode = server.LeafNodeOpts{
 		TLSConfig: l.opts.TLS, TLSHandshakeFirst: true, TLSTimeout: authTimeout.Seconds(), AuthTimeout: authTimeout.Seconds(),

@@ -45,13 +45,13 @@ func startLinked(t *testing.T) *Broker {
 	return b
 }
 
-// stolen is a server of an attacker who has the key of a member, and does what it likes.
+// stolen is a server of an attacker who has the key of a member and ignores all rules.
 func stolen(t *testing.T, b *Broker, journal string) (*server.Server, *nats.Conn) {
 	t.Helper()
 	return dials(t, b, journal, 0)
 }
 
-// stolenOnce is one that does not dial again.
+// stolenOnce is like stolen, but does not dial again.
 func stolenOnce(t *testing.T, b *Broker, journal string) (*server.Server, *nats.Conn) {
 	t.Helper()
 	return dials(t, b, journal, time.Hour)
@@ -108,8 +108,8 @@ func TestTheOtherMasterConnectsDuringAFlood(t *testing.T) {
 	}
 }
 
-// TestOneMasterHasFewLinks: who has the key of a member cannot fill the port with links; the
-// newest stay, since the older ones may be those whose end nobody has noticed.
+// TestOneMasterHasFewLinks: the key of a member is not enough to fill the port with links; the
+// newest links stay, since the older ones may have ended unnoticed.
 func TestOneMasterHasFewLinks(t *testing.T) {
 	b := startLinked(t)
 	var servers []*server.Server
@@ -133,7 +133,7 @@ func TestOneMasterHasFewLinks(t *testing.T) {
 	})
 }
 
-// subjectsOfClients are of every kind that there is on the bus.
+// subjectsOfClients returns subjects of every kind on the bus.
 func subjectsOfClients() []string {
 	return []string{
 		"salt.minion.web1.job", "salt.minion.web1.ctl", "salt.minion.web1.ret.20260101000000000000", "salt.minion.web1.fire", "salt.minion.web1.req.publish",
@@ -144,9 +144,9 @@ func subjectsOfClients() []string {
 	}
 }
 
-// TestNoSubjectOfClientsCrossesALink walks the subjects of the bus from an attacker's server
-// that has come in over the port of links: nothing that it publishes arrives among the
-// clients, nor among the links, and of what goes on there it hears nothing.
+// TestNoSubjectOfClientsCrossesALink tries the subjects of the bus from an attacker's server
+// that has connected to the port of links: nothing that it publishes reaches clients or other
+// links, and it receives nothing of theirs.
 func TestNoSubjectOfClientsCrossesALink(t *testing.T) {
 	b := startLinked(t)
 	s, evil := stolen(t, b, "m2")
@@ -177,8 +177,8 @@ func TestNoSubjectOfClientsCrossesALink(t *testing.T) {
 		}
 	}
 	linked(t, s)
-	// What may pass comes before and after the walk, each way: each side knows of the interest of
-	// the other then, and the rest was not on its way any more.
+	// Permitted messages are sent before and after the others, each way: by then each side knows
+	// the subscriptions of the other, and the others are no longer under way.
 	own := bus.Link{Owner: "m1", Reader: "m2"}
 	pass := func(word string) {
 		crosses(t, came, "links "+own.Create(bus.JournalStream)+" "+word, func() error { return evil.Publish(own.Create(bus.JournalStream), []byte(word)) })
@@ -191,7 +191,7 @@ func TestNoSubjectOfClientsCrossesALink(t *testing.T) {
 		}
 		for _, nc := range []*nats.Conn{b.Conn(), links} {
 			if subject == "JOURNAL.m1.m2.DELIVER.M.x" {
-				continue // which is what it is for
+				continue // this is permitted
 			}
 			if err := nc.Publish(subject, []byte("out")); err != nil {
 				t.Fatal(err)
@@ -208,7 +208,7 @@ func TestNoSubjectOfClientsCrossesALink(t *testing.T) {
 	}
 }
 
-// crosses publishes until the word comes.
+// crosses publishes until the message arrives.
 func crosses(t *testing.T, from chan string, word string, publish func() error) {
 	t.Helper()
 	var rest []string

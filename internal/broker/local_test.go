@@ -150,7 +150,7 @@ func TestJournalKeepsEventsOverARestart(t *testing.T) {
 	b, j := start()
 	for i, data := range []json.RawMessage{json.RawMessage(`1`), long, json.RawMessage(`2`)} {
 		e := event.Event{Tag: "mytag/x", Data: data, From: "web1"}
-		for range 2 { // the second is a repetition
+		for range 2 { // the second is a duplicate
 			if _, err := j.Append(ctx, e, "web1/"+strconv.Itoa(i)); err != nil {
 				t.Fatal(err)
 			}

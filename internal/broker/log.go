@@ -9,9 +9,9 @@ import (
 	"github.com/brinebus/brine/internal/logging"
 )
 
-// serverLog passes the server's log on to ours. What it calls fatal ends the start, not the
-// process. Lines about a store that cannot be written go to health, since the server reports
-// them nowhere else.
+// serverLog passes the server's log on to ours. What the server calls fatal ends the start, not
+// the process. Lines about a store that cannot be written also go to health, since the server
+// reports them nowhere else.
 type serverLog struct {
 	log    *slog.Logger
 	fatal  chan string
@@ -22,7 +22,7 @@ type serverLog struct {
 	all      logging.Throttle // of lines about all connections together
 }
 
-// Limits of what peers may write into the log in a minute, by trying what they may not do or by
+// Limits of the log lines in a minute that peers can cause by trying forbidden operations or by
 // not speaking TLS.
 const (
 	maxViolations = 10 // lines of one connection
@@ -31,8 +31,8 @@ const (
 	maxOthers     = 20 // lines of other kinds, of all connections
 )
 
-// Errorf passes errors on as warnings, since most are about peers. The next line tells how many
-// were left out in a minute.
+// Errorf logs errors as warnings, since most are about peers. The next line says how many were
+// left out in a minute.
 func (l *serverLog) Errorf(f string, a ...any) {
 	text := fmt.Sprintf(f, a...)
 	l.health.heard(text)
@@ -71,7 +71,7 @@ func (l *serverLog) Noticef(f string, a ...any) { l.log.Debug(fmt.Sprintf(f, a..
 func (l *serverLog) Debugf(f string, a ...any)  { l.log.Debug(fmt.Sprintf(f, a...)) }
 func (l *serverLog) Tracef(f string, a ...any)  {}
 
-// Warnf passes warnings on, except those that every start of ours would cause.
+// Warnf logs warnings, except those that each of our starts would cause.
 func (l *serverLog) Warnf(f string, a ...any) {
 	text := fmt.Sprintf(f, a...)
 	if strings.Contains(text, "JetStream is enabled but") {
@@ -79,7 +79,7 @@ func (l *serverLog) Warnf(f string, a ...any) {
 	}
 	for _, known := range []string{"Waiting for routing to be established", "failed to be ready for connections", "Metalayer blocking snapshot"} {
 		if strings.Contains(text, known) {
-			l.log.Debug(text) // routes logs which members are not reached; the server has no listener, which it misses
+			l.log.Debug(text) // routes logs which members are not reached; the server expects a listener, which it does not have
 			return
 		}
 	}

@@ -18,8 +18,9 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// Connections that try what they may not, or speak no TLS, fill no log: a few lines
-// of each, or of all of them, are told in a minute, and how many others there were.
+// Connections that try forbidden operations, or do not speak TLS, do not fill the log: a few
+// lines for each connection, and for all together, are logged in a minute, with the number of
+// others.
 func TestConnectionsFillNoLog(t *testing.T) {
 	var text bytes.Buffer
 	l := &serverLog{log: slog.New(slog.NewTextHandler(&text, nil)), health: newHealth(Options{})}
@@ -49,8 +50,8 @@ func TestConnectionsFillNoLog(t *testing.T) {
 	}
 }
 
-// TestAFloodIsOneLine: connections that are turned away for lack of room, and those that
-// cannot be taken for lack of descriptors, are one line a minute, from however many hosts.
+// TestAFloodIsOneLine: connections that are refused for lack of room, or cannot be accepted for
+// lack of descriptors, cause one line a minute, however many hosts there are.
 func TestAFloodIsOneLine(t *testing.T) {
 	var text bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&text, nil))
@@ -68,7 +69,7 @@ func TestAFloodIsOneLine(t *testing.T) {
 	}
 }
 
-// Who is turned away again and again is told of once a minute, from whichever port.
+// A peer that is refused again and again is logged once a minute, whatever its port.
 func TestRefusedConnectionsFillNoLog(t *testing.T) {
 	var text bytes.Buffer
 	g := &authenticator{log: slog.New(slog.NewTextHandler(&text, nil))}
@@ -81,8 +82,8 @@ func TestRefusedConnectionsFillNoLog(t *testing.T) {
 	}
 }
 
-// A reader that has more on its way than it has room for reads again what it missed: nothing
-// is lost, so it is not an error.
+// A reader that gets more than its buffer holds reads again what it missed: nothing is lost, so
+// it is not an error.
 func TestAReaderThatIsBehindIsNoError(t *testing.T) {
 	var text bytes.Buffer
 	heard := make(chan struct{}, 1)
@@ -106,7 +107,7 @@ func TestAReaderThatIsBehindIsNoError(t *testing.T) {
 	}
 }
 
-// signalling tells when a message that begins like that is logged.
+// signalling signals when a message with this beginning is logged.
 type signalling struct {
 	slog.Handler
 	begin string

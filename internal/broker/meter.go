@@ -223,7 +223,8 @@ func (m *meter) begin() {
 	m.flight, m.was, m.now = true, m.now, 0
 }
 
-// end is called when the probe has come back; looked is how many messages were handled.
+// end is called when the probe has come back; looked is how many messages were handled since
+// the last one.
 func (m *meter) end(looked int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

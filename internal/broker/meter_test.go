@@ -19,7 +19,7 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// Who has their share under way waits for a probe, and nobody else does.
+// An identity that has used up its share waits for a probe, and others do not.
 func TestSharesOfWhatIsUnderWay(t *testing.T) {
 	m := newMeter()
 	m.on = true
@@ -36,7 +36,7 @@ func TestSharesOfWhatIsUnderWay(t *testing.T) {
 	done := make(chan struct{})
 	go func() { m.wait(flood, nil); close(done) }()
 	m.begin()
-	m.took(flood, 1) // behind the probe
+	m.took(flood, 1) // after the probe
 	m.wait(other, nil)
 	select {
 	case <-done:
@@ -56,10 +56,10 @@ func TestSharesOfWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-// Those who have no accepted key share with those of their host, whatever their keys.
+// Peers without an accepted key share with all such peers of their host, whatever their keys.
 func TestShareOfUnacceptedKeys(t *testing.T) {
 	m := newMeter()
-	m.on, m.most = true, maxShare // as large messages make it
+	m.on, m.most = true, maxShare // as with large messages
 	one := m.join(bus.Identity{Role: bus.RoleUnaccepted, Name: "a", Key: "1"}, "10.0.0.1")
 	if m.join(bus.Identity{Role: bus.RoleUnaccepted, Name: "b", Key: "2"}, "10.0.0.1") != one || m.join(bus.Identity{Role: bus.RoleUnaccepted, Name: "c", Key: "3"}, "10.0.0.2") == one {
 		t.Error("unaccepted keys of one host do not share, or those of two do")
@@ -70,10 +70,10 @@ func TestShareOfUnacceptedKeys(t *testing.T) {
 	}
 }
 
-// Where much is under way in all, each may have a small part only.
+// If much is under way in all, each identity may have only a small part.
 func TestManyWithAShareEach(t *testing.T) {
 	m := newMeter()
-	m.on, m.most = true, maxShare // as large messages make it
+	m.on, m.most = true, maxShare // as with large messages
 	for n := range maxUnderWay / (maxShare / 2) {
 		m.took(m.join(bus.Identity{Role: bus.RoleMinion, Name: fmt.Sprint("m", n)}, ""), maxShare/2)
 	}
@@ -84,7 +84,7 @@ func TestManyWithAShareEach(t *testing.T) {
 	}
 }
 
-// Small messages of one identity are no longer queue for others than large ones.
+// Others do not wait longer behind small messages of one identity than behind large ones.
 func TestSharesFollowTheSizeOfMessages(t *testing.T) {
 	m := newMeter()
 	m.on = true
@@ -120,7 +120,7 @@ func TestSharesFollowTheSizeOfMessages(t *testing.T) {
 	}
 }
 
-// Who is pushed back is not read from for a moment, and nobody else waits.
+// Slow stops reading from one identity for a moment, and others do not wait.
 func TestPushBack(t *testing.T) {
 	m := newMeter()
 	evil := bus.Identity{Role: bus.RoleMinion, Name: "evil"}
@@ -133,11 +133,11 @@ func TestPushBack(t *testing.T) {
 	}
 }
 
-// One key that is not accepted does not make the others of its host wait, with which it shares.
-// Guests are paced by their host, all of them.
+// One key that is not accepted does not slow the others of its host, with which it shares.
+// Guests are slowed together, by host.
 func TestPushBackOfThoseWithoutAKey(t *testing.T) {
 	m := newMeter()
-	for _, host := range []string{"", "10.0.0.1"} { // a message does not say from which it came
+	for _, host := range []string{"", "10.0.0.1"} { // a message does not say which host it came from
 		evil := bus.Identity{Role: bus.RoleUnaccepted, Name: "1", Key: "1"}
 		shared := m.join(evil, host)
 		if m.slow(evil, time.Hour); !shared.rest.IsZero() {
@@ -151,7 +151,7 @@ func TestPushBackOfThoseWithoutAKey(t *testing.T) {
 	}
 }
 
-// A peer that waits is let go at its end.
+// Waiting for a share ends with the connection.
 func TestAWaitEndsWithTheConnection(t *testing.T) {
 	m := newMeter()
 	m.on = true
@@ -172,8 +172,8 @@ func startQuiet(t *testing.T, log *slog.Logger) *Broker {
 	return b
 }
 
-// The daemon's own connection may leave more unread than any other: it is there before the
-// limit of the others is.
+// The daemon's own connection may leave more unread than others: it is made before their limit
+// is set.
 func TestTheDaemonIsNoSlowReaderOfItself(t *testing.T) {
 	o := Options{Name: "test", Log: slog.New(slog.DiscardHandler)}
 	g := newAuthenticator(o)
@@ -209,7 +209,7 @@ func TestTheDaemonIsNoSlowReaderOfItself(t *testing.T) {
 	}
 }
 
-// unread is a connection that subscribes to a flood and reads nothing of it.
+// unread is a connection that subscribes to a flood and reads none of it.
 func unread(t *testing.T, b *Broker) net.Conn {
 	t.Helper()
 	c, err := b.server.InProcessConn()
@@ -232,8 +232,8 @@ func unread(t *testing.T, b *Broker) net.Conn {
 	return c
 }
 
-// What an inner part's death looks like from outside: a word in the log, and an error for
-// the daemon to end with.
+// If the daemon's own connection is lost, that is logged, and Failed returns an error, with
+// which the daemon ends.
 func TestALostInternalConnectionIsReported(t *testing.T) {
 	b := startQuiet(t, slog.New(slog.DiscardHandler))
 	cid, err := b.Conn().GetClientID()
@@ -253,7 +253,7 @@ func TestALostInternalConnectionIsReported(t *testing.T) {
 	}
 }
 
-// One that ends as it should is not a failure.
+// A normal stop is not a failure.
 func TestStopIsNoFailure(t *testing.T) {
 	b := startQuiet(t, slog.New(slog.DiscardHandler))
 	b.Meter(func(back func(int)) error { back(0); return nil })
@@ -265,8 +265,8 @@ func TestStopIsNoFailure(t *testing.T) {
 	}
 }
 
-// Of a local user who floods nothing more is read than the share, while the daemon does
-// not come to look at it; then the rest.
+// From a local user who sends a flood, no more than the share is read until the daemon has
+// handled some of it; then the rest.
 func TestAFloodWaitsOnItsOwnConnection(t *testing.T) {
 	b, srv, path := startLocal(t, "")
 	if err := srv.Start(); err != nil {
@@ -308,7 +308,7 @@ func TestAFloodWaitsOnItsOwnConnection(t *testing.T) {
 		}
 	}()
 	until(t, "the flood waits", func() bool { b.meter.mu.Lock(); defer b.meter.mu.Unlock(); return b.meter.waiting > 0 })
-	// Beside the share there is what the kernel, a pipe and a buffer hold.
+	// In addition to the share there is what the kernel, a pipe and a buffer hold.
 	if n := sent.Load(); n > maxShare+4<<20 {
 		t.Errorf("the flood got rid of %d bytes, its share is %d", n, maxShare)
 	}
@@ -331,6 +331,6 @@ func until(t *testing.T, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within a minute: %s", what)
 		}
-		time.Sleep(time.Millisecond) // a pause between looks; nothing depends on its length
+		time.Sleep(time.Millisecond) // a pause between checks; nothing depends on its length
 	}
 }

@@ -17,7 +17,7 @@ import (
 // mirrorAccount is the account of a mirror's server that has a store.
 const mirrorAccount = "MIRROR"
 
-// mirrorDomain is its JetStream domain: over the link it tells it apart from that of the
+// mirrorDomain is its JetStream domain, which over the link distinguishes it from that of the
 // journal's owner.
 const mirrorDomain = "mirror"
 
@@ -29,9 +29,9 @@ type MirrorOptions struct {
 	Log      *slog.Logger
 }
 
-// Mirror is a second server, for the mirror of another master's journal: its store is separate,
-// so its disk, failures and pauses do not touch the own journal. No client connects to it. It
-// dials the other master, again and again.
+// Mirror is a second server, for the mirror of another master's journal. Its store is separate,
+// so its disk, failures and pauses do not affect the own journal. No client connects to it. It
+// dials the other master until it is connected.
 type Mirror struct {
 	opts    MirrorOptions
 	server  *server.Server
@@ -131,9 +131,9 @@ func (m *Mirror) Cut() {
 	}
 }
 
-// Reopen closes and opens the store, after which it asks the other master at once for what it
-// lacks. Without that it would wait for longer and longer. A store that could not be written
-// can be written again after it.
+// Reopen closes and reopens the store. Afterwards the mirror immediately requests from the
+// other master what it lacks; without that it would wait longer and longer. It also makes a
+// store writable again that could not be written.
 func (m *Mirror) Reopen() error {
 	m.reopens.Lock()
 	defer m.reopens.Unlock()

@@ -17,9 +17,9 @@ func newQuota(most, ofHost int) *quota {
 	return &quota{most: most, ofHost: ofHost, hosts: map[string]*list.List{}}
 }
 
-// add adds a. If that is one too many, victim is the connection that must leave for it: one of
-// its own host for which gives is true, or one of the host that has the most. If none may
-// leave, a is not added.
+// add adds a. If that is one too many, victim is the connection that must give way to it: one
+// of the same host for which gives is true, or one of the host with the most. If none may be
+// removed, a is not added.
 func (c *quota) add(a *arrival, gives func(*arrival) bool) (victim *arrival, taken bool) {
 	own := c.count(a.host)
 	switch {
@@ -70,7 +70,7 @@ func (c *quota) remove(a *arrival) {
 	c.n--
 }
 
-// oldest is the oldest connection of a host for which gives is true, nil without one.
+// oldest returns the oldest connection of a host for which gives is true, nil if there is none.
 func (c *quota) oldest(host string, gives func(*arrival) bool) *arrival {
 	l := c.hosts[host]
 	if l == nil {
@@ -84,9 +84,9 @@ func (c *quota) oldest(host string, gives func(*arrival) bool) *arrival {
 	return nil
 }
 
-// surplus is the connection that leaves for a host that has own connections: of the host with
-// the most, one for which gives is true, or its oldest if it has more than its share; otherwise
-// one of another host for which gives is true.
+// surplus returns the connection that gives way to a host with own connections: of the host
+// with the most, one for which gives is true, or its oldest if it has more than its share;
+// otherwise one of another host for which gives is true.
 func (c *quota) surplus(own int, gives func(*arrival) bool) *arrival {
 	most, heaviest := 0, ""
 	for host, l := range c.hosts {

@@ -23,9 +23,9 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// routes are the connections of a member to the others. It listens and dials itself, and hands
-// the server connections of which only the handshake is left: the server's own listener has no
-// bounds, and its dialler tries a port that does not speak its protocol thousands of times a
+// routes are the connections of a member to the others. It listens and dials itself, and passes
+// the server connections on which only the handshake remains: the server's own listener has no
+// limits, and its dialler tries a port that does not speak its protocol thousands of times a
 // second.
 type routes struct {
 	opts     ClusterOptions
@@ -33,9 +33,9 @@ type routes struct {
 	refused  func(who string, args ...any)
 	server   *server.Server
 	sync     Sync
-	majority func(error) // told whether enough members are reached
+	majority func(error) // informed whether enough members are reached
 	acceptor *acceptor
-	throttle logging.Throttle // of what is wrong with a peer
+	throttle logging.Throttle // of errors about a peer
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 
@@ -95,7 +95,8 @@ func (e *routeEnd) RemoteAddr() net.Addr {
 	return e.Conn.RemoteAddr()
 }
 
-// Read implements net.Conn. It keeps what a port says first that may not be one of members.
+// Read implements net.Conn. It keeps the first bytes of a port that may not be that of a
+// member.
 func (e *routeEnd) Read(b []byte) (int, error) {
 	n, err := e.Conn.Read(b)
 	if missing := headSize - len(e.head); e.arrival == nil && missing > 0 {
@@ -131,13 +132,13 @@ func (r *routes) forget(e *routeEnd) {
 	}
 }
 
-// change wakes who waits for a change of live. The caller holds the lock.
+// change wakes those that wait for a change of live. The caller holds the lock.
 func (r *routes) change() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
-// serve hands an accepted connection to the server.
+// serve passes an accepted connection to the server.
 func (r *routes) serve(a *arrival) {
 	e := &routeEnd{Conn: a, arrival: a, routes: r, gone: make(chan struct{})}
 	r.mu.Lock()
@@ -146,8 +147,8 @@ func (r *routes) serve(a *arrival) {
 	serveRoute(r.server, e, nil, server.Implicit, gossipDisabled, "")
 }
 
-// tls is the configuration for both directions. TLS comes before anything else, so whoever is
-// no member learns nothing.
+// tls returns the configuration for both directions. TLS comes before anything else, so a peer
+// that is not a member learns nothing.
 func (r *routes) tls() *tls.Config {
 	base := &tls.Config{
 		Certificates: []tls.Certificate{r.opts.Certificate}, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert,
@@ -167,8 +168,8 @@ func (r *routes) tls() *tls.Config {
 		one.VerifyConnection = func(s tls.ConnectionState) error { return r.judge(e, s) }
 		return one, nil
 	}
-	// The server dials, too: whatever address another member names as that of a further one.
-	// Such a connection asks for that name, and ends here.
+	// The server also dials by itself any address that another member reports for a further
+	// member. Such a connection asks for that name, and is ended here.
 	both.VerifyConnection = func(s tls.ConnectionState) error {
 		e := r.dialledAs(s.ServerName)
 		if e == nil {
@@ -185,7 +186,7 @@ func (r *routes) dialledAs(name string) *routeEnd {
 	return r.dialled[name]
 }
 
-// meetsItself reports whether a connection that comes in is one that went out from here.
+// meetsItself reports whether an incoming connection was dialled by this member itself.
 func (r *routes) meetsItself(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -197,7 +198,7 @@ func (r *routes) meetsItself(name string) bool {
 	return true
 }
 
-// judge decides about the other end, in the handshake.
+// judge decides about the other end during the handshake.
 func (r *routes) judge(e *routeEnd, s tls.ConnectionState) error {
 	var shown *x509.Certificate
 	if len(s.PeerCertificates) > 0 {
@@ -223,8 +224,8 @@ func (r *routes) judge(e *routeEnd, s tls.ConnectionState) error {
 	return err
 }
 
-// take makes it a route of a member. If that has too many, its oldest one is returned, to be
-// closed. The caller holds the lock.
+// take makes it a route of a member. If the member has too many, it returns the oldest one, to
+// be closed. The caller holds the lock.
 func (r *routes) take(e *routeEnd, m member.Member, shown *x509.Certificate) (oldest *routeEnd) {
 	r.n++
 	e.member, e.certificate, e.judged, e.number = m, shown, true, r.n
@@ -247,7 +248,7 @@ func (r *routes) take(e *routeEnd, m member.Member, shown *x509.Certificate) (ol
 	return oldest
 }
 
-// Check implements server.Authentication, for routes that come in.
+// Check implements server.Authentication, for incoming routes.
 func (r *routes) Check(c server.ClientAuthentication) bool {
 	if c.Kind() != server.ROUTER {
 		return false
@@ -262,11 +263,11 @@ func (r *routes) Check(c server.ClientAuthentication) bool {
 	return first && r.acceptor.letIn(e.arrival, false)
 }
 
-// cutEvery is how often the list of removed members is read: a removed member has its routes
-// for that time.
+// cutEvery is how often the list of removed members is read: a removed member keeps its routes
+// for up to that time.
 const cutEvery = 250 * time.Millisecond
 
-// watch cuts removed members, and tells when the others are not reached. A route that only
+// watch cuts removed members, and reports when the others are not reached. A route that only
 // changes its connection is missing for a moment.
 func (r *routes) watch(ctx context.Context) {
 	missed := 0

@@ -17,21 +17,20 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Times of the dialler of routes.
+// Pauses and limits of dialling routes.
 const (
 	dialTimeout = 2 * time.Second
-	// A member that is away is dialled again after these pauses. When it comes back it dials,
-	// too.
+	// A member that is down is dialled again after these pauses. When it is back, it also dials.
 	dialFirst   = 50 * time.Millisecond
 	dialLongest = 2 * time.Second
-	// refusedLongest is the longest pause after a refusal, and after what is not a port of
-	// members: somebody has to change something.
+	// refusedLongest is the longest pause after a refusal, or if the port is not one of members:
+	// somebody has to change something first.
 	refusedFirst   = time.Second
 	refusedLongest = 30 * time.Second
 	// selfPause is for the own address, which may become that of another member.
 	selfPause = 5 * time.Minute
-	// brief is for how long a route lasts at most that the other end has refused: it says that
-	// after this end has finished its handshake.
+	// brief is the longest time that a route lasts if the other end refuses it: the refusal
+	// arrives after this end has finished its handshake.
 	brief = 3 * time.Second
 )
 
@@ -41,7 +40,7 @@ var errNotThere = errors.New("not reached")
 // keep keeps a route to the member at this address.
 func (r *routes) keep(ctx context.Context, peer string) {
 	var pauses backoff.Pauses
-	var known pki.PublicKey // of the member that was met there
+	var known pki.PublicKey // of the member that was last connected there
 	for ctx.Err() == nil {
 		if !r.waitUnlinked(ctx, known) {
 			return
@@ -64,15 +63,15 @@ func (r *routes) keep(ctx context.Context, peer string) {
 		default:
 			pause = pauses.Next(refusedFirst, refusedLongest)
 		}
-		// If both ends dial at once and each prefers the other's connection, none is left: they
-		// must not do so again at the same time.
+		// If both ends dial at once and each prefers the other's connection, none remains: they
+		// must not dial again at the same time.
 		if !backoff.Sleep(ctx, pause+rand.N(pause)) {
 			return
 		}
 	}
 }
 
-// waitUnlinked waits while there is a route to this member; it is false if ctx ends.
+// waitUnlinked waits while there is a route to this member; it returns false if ctx ends.
 func (r *routes) waitUnlinked(ctx context.Context, key pki.PublicKey) bool {
 	for !key.IsZero() {
 		linked, changed := r.linked(key)
@@ -88,8 +87,8 @@ func (r *routes) waitUnlinked(ctx context.Context, key pki.PublicKey) bool {
 	return ctx.Err() == nil
 }
 
-// dial makes a route and returns after its end, with the key of the member that was there. It
-// returns an error if there was none.
+// dial makes a route and returns after its end, with the key of the member there. It returns an
+// error if there was none.
 func (r *routes) dial(ctx context.Context, peer string) (pki.PublicKey, error) {
 	d := net.Dialer{Timeout: dialTimeout, KeepAlive: -1}
 	c, err := d.DialContext(ctx, "tcp", peer)
@@ -103,7 +102,7 @@ func (r *routes) dial(ctx context.Context, peer string) (pki.PublicKey, error) {
 	stop := context.AfterFunc(ctx, func() { e.Close() })
 	defer stop()
 	begun := time.Now()
-	// The server dials nobody again whose address it does not have as one of its routes.
+	// The server does not dial an address again that it does not have as one of its routes.
 	handed := serveRoute(r.server, e, &url.URL{Scheme: "nats-route", Host: net.JoinHostPort(e.name, "1")}, server.Explicit, gossipDisabled, "") != nil
 	if !handed {
 		e.Close()
@@ -120,7 +119,7 @@ func (r *routes) dial(ctx context.Context, peer string) (pki.PublicKey, error) {
 	return key, salt.WithHint(fmt.Errorf("%.80q ended the connection after the handshake: it refuses this member, or it stops", name), "its log says why; is the key of this member in its list of removed ones?")
 }
 
-// reason says why a handshake failed.
+// reason returns why a handshake failed.
 func (r *routes) reason(e *routeEnd) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,7 +140,7 @@ const (
 	recordHandshake = 22
 )
 
-// met notes who is at an address.
+// met records which member is at an address.
 func (r *routes) met(peer string, e *routeEnd) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +148,7 @@ func (r *routes) met(peer string, e *routeEnd) {
 	p.Name, p.Self, p.Err = e.member.Name, false, nil
 }
 
-// note notes and logs why there is no route to an address.
+// note records and logs why there is no route to an address.
 func (r *routes) note(peer string, err error) {
 	self := errors.Is(err, errSelf)
 	r.mu.Lock()

@@ -24,7 +24,7 @@ import (
 )
 
 // routed is one of several servers with routes between them, each with the accounts, the
-// authenticator and the server of requests of a master.
+// authenticator and the request handlers of a master.
 type routed struct {
 	name     string
 	server   *server.Server
@@ -37,7 +37,7 @@ type routed struct {
 // routeEndpoints are for minions and users.
 var routeEndpoints = bus.Endpoints{{Op: "who", Roles: []bus.Role{bus.RoleMinion, bus.RoleUser}, Check: bus.Own, Body: 1 << 20, Handler: "who"}}
 
-// routePeers says who a connection is, by the uid that it has.
+// routePeer returns the identity of a connection, by its uid.
 func routePeer(p Peer) bus.Identity {
 	switch p.Local.UID {
 	case 1:
@@ -49,12 +49,12 @@ func routePeer(p Peer) bus.Identity {
 }
 
 // startRouted starts members with routes to each other. A name that begins with "evil" is a
-// member whose server limits nothing.
-// They are not run in parallel, since ports that are chosen before they are used may be taken.
+// member whose server has no limits. These tests do not run in parallel: another process may
+// take a port between its choice and its use.
 func startRouted(t *testing.T, names ...string) []*routed {
 	t.Helper()
 	var all []*routed
-	var routes []*url.URL // a store with copies does not open without a member named
+	var routes []*url.URL // a store with copies does not open unless at least one member is named
 	for range names {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -135,7 +135,7 @@ func (m *routed) client(t *testing.T, uid uint32) (*nats.Conn, bus.Identity) {
 	return m.dial(t, nats.UserInfo(i.Nonce, secret), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})), i // refusals are expected
 }
 
-// heard collects what comes to a subscription.
+// heard collects the messages of a subscription.
 func heard(t *testing.T, nc *nats.Conn, subject string) chan *nats.Msg {
 	t.Helper()
 	came := make(chan *nats.Msg, 100_000)
@@ -153,8 +153,8 @@ func flush(t *testing.T, nc *nats.Conn) {
 	}
 }
 
-// settled waits until what members have sent before has arrived everywhere: routes keep the
-// order, so a message of each member to each other one comes last.
+// settled waits until everything that the members have sent has arrived everywhere: routes keep
+// the order, so a message from each member to each other one arrives last.
 func settled(t *testing.T, all []*routed) {
 	t.Helper()
 	subject := bus.MembersSubject("settled." + bus.NewNonce())
@@ -224,7 +224,7 @@ func TestOneMemberAnswers(t *testing.T) {
 	}
 }
 
-// routeMessages is how many messages came in over the routes of a member.
+// routeMessages returns how many messages arrived over the routes of a member.
 func routeMessages(t *testing.T, m *routed) (n int64) {
 	t.Helper()
 	z, err := m.server.Routez(&server.RoutezOptions{})
@@ -237,8 +237,8 @@ func routeMessages(t *testing.T, m *routed) (n int64) {
 	return n
 }
 
-// TestAFloodStaysAtItsMember: whatever a minion or a user sends, to subjects that they may use and
-// to others, the routes carry none of it.
+// TestAFloodStaysAtItsMember: whatever a minion or a user sends, to permitted subjects and to
+// others, the routes carry none of it.
 func TestAFloodStaysAtItsMember(t *testing.T) {
 	const flood = 20_000
 	all := startRouted(t, "a", "b", "c")
@@ -265,7 +265,7 @@ func TestAFloodStaysAtItsMember(t *testing.T) {
 }
 
 // TestAMemberHearsNothingOfOthers: a member whose own server has no limits subscribes to
-// everything. It hears no request, answer or job of another member, and so learns no inbox.
+// everything. It receives no request, answer or job of another member, and so learns no inbox.
 func TestAMemberHearsNothingOfOthers(t *testing.T) {
 	all := startRouted(t, "a", "b", "evil")
 	evil := all[2]
@@ -297,7 +297,7 @@ func TestAMemberHearsNothingOfOthers(t *testing.T) {
 			}
 		}
 	}
-	// What it publishes itself reaches no handler of the others, with a stolen inbox, too.
+	// What it publishes itself reaches no handler of the others, even with a stolen inbox.
 	for range 100 {
 		if err := evil.daemon.PublishRequest("salt.minion.web1.req.who", self.Inbox()+".999", []byte(`i{}`)); err != nil {
 			t.Fatal(err)
@@ -318,8 +318,8 @@ func TestAMemberHearsNothingOfOthers(t *testing.T) {
 	}
 }
 
-// TestNoClientIsInTheSpaceOfMembers walks roles over the subjects of members, at the same and at
-// another server.
+// TestNoClientIsInTheSpaceOfMembers tries the subjects of members with several roles, at the
+// same server and at another one.
 func TestNoClientIsInTheSpaceOfMembers(t *testing.T) {
 	all := startRouted(t, "a", "b")
 	var came []chan *nats.Msg
@@ -359,8 +359,8 @@ func TestNoClientIsInTheSpaceOfMembers(t *testing.T) {
 	}
 }
 
-// TestTheStoreWorksOverRoutes: what the routes keep back is nothing that a store with three
-// copies needs, also when its leader is gone.
+// TestTheStoreWorksOverRoutes: the limits of routes do not block anything that a store with
+// three copies needs, even after its leader is lost.
 func TestTheStoreWorksOverRoutes(t *testing.T) {
 	all := startRouted(t, "a", "b", "c")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

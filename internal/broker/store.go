@@ -50,10 +50,10 @@ func (b *Broker) renewStore() error {
 	return nil
 }
 
-// losses are what was found to be lost while the store was opened again.
+// losses are the losses found when the store was reopened.
 type losses struct {
 	mu         sync.Mutex
-	found      func([]blockfile.Lost) // is called with them
+	found      func([]blockfile.Lost) // called with them
 	unreported []blockfile.Lost
 }
 
@@ -70,7 +70,7 @@ func (l *losses) watch(found func([]blockfile.Lost)) {
 }
 
 // tell calls found with them, in a goroutine of wg. found writes to the journal, so the store
-// must be in order.
+// must be open.
 func (l *losses) tell(wg *sync.WaitGroup) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,14 +88,14 @@ func (b *Broker) tellLost(lost []blockfile.Lost) {
 	}
 }
 
-// Pauses of the check of a store that was closed cleanly; it must not slow down others.
+// Pauses while a store that was closed cleanly is checked; the check must not slow down others.
 const (
 	checkAfter = 10 * time.Second
 	checkPause = 100 * time.Millisecond // between two blocks, of 8 MiB
 )
 
-// watchStore checks all of an open store once, since a reader that meets damage makes the
-// server cut off the block there.
+// watchStore checks all of an open store once: if a reader meets damage, the server truncates
+// the block there.
 func (b *Broker) watchStore(found func([]blockfile.Lost)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -231,7 +231,7 @@ func (b *Broker) Reserve(stream string, seq uint64) error {
 	return err
 }
 
-// SyncOf is the meaning of the setting journal_sync.
+// SyncOf returns the Sync for a value of the setting journal_sync.
 func SyncOf(setting string) Sync {
 	if setting == "always" {
 		return SyncAlways
