@@ -1,5 +1,5 @@
-# Completion of Brine's programs for bash. The programs know the words: see '--complete'
-# in doc/operating.md. They print none that bash would not take as it stands.
+# Completion of Brine's programs for bash. The programs print the words: see '--complete'
+# in doc/operating.md. They print no word that bash would have to quote.
 _salt_complete() {
 	local line=${COMP_LINE:0:COMP_POINT} breaks=${COMP_WORDBREAKS//[^:=@]/} word start=
 	local -a typed
@@ -9,7 +9,7 @@ _salt_complete() {
 	while ((${#typed[@]} > 1)) && [[ ${typed[0]} != "$1" ]]; do typed=("${typed[@]:1}"); done
 	word=${typed[${#typed[@]} - 1]}
 	mapfile -t COMPREPLY < <("$1" --complete "${typed[@]:1}" 2>/dev/null)
-	# What stands before a character at which bash breaks words is not for it to replace.
+	# bash does not replace the part before a character at which it breaks words.
 	[[ -z $breaks || $word != *["$breaks"]* ]] || start=${word%"${word##*["$breaks"]}"}
 	COMPREPLY=("${COMPREPLY[@]#"$start"}")
 }

@@ -1,5 +1,5 @@
-# Completion of Brine's programs for fish. The programs know the words: see '--complete' in
-# doc/operating.md. Where they know none there are files.
+# Completion of Brine's programs for fish. The programs print the words: see '--complete' in
+# doc/operating.md. If they print none, file names are completed.
 function __salt_complete
     set -l typed (commandline -opc)
     set -l found ($typed[1] --complete $typed[2..-1] (commandline -ct | string collect --allow-empty) 2>/dev/null)
