@@ -15,7 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// still makes a side whose Run is not at work: what it does is done by round.
+// still makes a side whose Run is not started: round does its work.
 func still(t *testing.T, name, other string) *side {
 	t.Helper()
 	s := newSide(t, name)
@@ -25,7 +25,7 @@ func still(t *testing.T, name, other string) *side {
 	return s
 }
 
-// tells is an entry of the other master.
+// tells handles an entry of the other master.
 func (s *side) tells(from, key string, e entry) {
 	s.t.Helper()
 	if e.N == 0 {
@@ -38,7 +38,7 @@ func (s *side) tells(from, key string, e entry) {
 	s.follower.hear(from, key, value)
 }
 
-// round does what there is to be done.
+// round applies everything that is due.
 func (s *side) round() {
 	s.t.Helper()
 	_, keys := s.follower.next()
@@ -51,9 +51,10 @@ func named(id string, key pki.PublicKey) string {
 	return keyOf(pki.Name{ID: salt.MinionID(id), Finger: key.SHA256()})
 }
 
-// TestAFloodOfDecisions: the other master, or those who bring it keys that its rules accept or
-// reject, decide about any number of things that are not here. What is remembered, stored and made
-// into files is bounded, the log says so, and what is here can still be refused.
+// TestAFloodOfDecisions: the other master, or people who bring it keys that its rules accept or
+// reject, decide about any number of things that this master does not have. What is remembered,
+// stored and written to files is limited, the log says so, and what this master has can still
+// be refused.
 func TestAFloodOfDecisions(t *testing.T) {
 	b := still(t, "b", "a")
 	tokens, err := b.journal.Table(t.Context(), "tokens")
@@ -109,8 +110,8 @@ func TestAFloodOfDecisions(t *testing.T) {
 	}
 }
 
-// TestLiftsAreBounded: the other master accepts and refuses the same key in turns. It is refused in
-// the end, and not let in for ever.
+// TestLiftsAreBounded: the other master alternately accepts and refuses the same key. In the
+// end it is refused, and it is not accepted again and again.
 func TestLiftsAreBounded(t *testing.T) {
 	b := still(t, "b", "a")
 	b.follower.most = 5
@@ -139,11 +140,11 @@ func TestLiftsAreBounded(t *testing.T) {
 	}
 }
 
-// TestOldRefusalsAreForgotten: of those that nothing stands for the oldest, and not while the other
-// master accepts what was refused, or may do so.
+// TestOldRefusalsAreForgotten: of the refusals without a key in the store, the oldest are
+// forgotten, but not while the other master accepts the key or may do so.
 func TestOldRefusalsAreForgotten(t *testing.T) {
 	b := still(t, "b", "a")
-	b.follower.most = 8 // of which half are kept
+	b.follower.most = 8 // half of them are kept
 	key := newKey(t).Public()
 	for i := range 10 {
 		if err := b.follower.decide(t.Context(), named(fmt.Sprint("m", i), key), agreement{}, entry{Decision: Decision{Act: Delete}}); err != nil {
@@ -171,16 +172,16 @@ func TestOldRefusalsAreForgotten(t *testing.T) {
 		t.Errorf("it is %s", got)
 	}
 	b.follower.most = 0
-	b.follower.Ended() // whether it accepts m1 is not known now
+	b.follower.Ended() // whether it accepts m1 is unknown now
 	b.follower.agreed[named("m9", key)] = agreement{Act: Delete, Of: "a"}
 	b.follower.prune(t.Context())
-	if n, first := left(); n != 2 || !first { // of both it is known that the other one has accepted them once
+	if n, first := left(); n != 2 || !first { // the other master is known to have accepted both once
 		t.Errorf("%d are left, that of m0 is: %v", n, first)
 	}
 }
 
-// TestAnEndedAcceptanceIsWithdrawn: one master deletes what both have accepted, and forgets in time that
-// it has; the acceptance of the other one does not come back for that.
+// TestAnEndedAcceptanceIsWithdrawn: one master deletes what both have accepted, and forgets
+// that some time later; the acceptance of the other master does not take effect again.
 func TestAnEndedAcceptanceIsWithdrawn(t *testing.T) {
 	a, b := newSide(t, "a"), newSide(t, "b")
 	key := newKey(t).Public()
@@ -194,7 +195,7 @@ func TestAnEndedAcceptanceIsWithdrawn(t *testing.T) {
 	a.does(Delete, "web1", key)
 	b.comes("web1", key, pki.Unknown)
 	b.decided("web1", key, Withdrawn)
-	// Each hears what the other one does next after what it did before.
+	// Each master gets the later decisions of the other one after the earlier ones.
 	b.does(Reject, "fence", key)
 	a.comes("fence", key, pki.Rejected)
 	a.stop()
@@ -210,8 +211,8 @@ func TestAnEndedAcceptanceIsWithdrawn(t *testing.T) {
 	}
 }
 
-// TestARemovedMasterIsNotFollowed: what it has decided before and could not be done yet is not done
-// later either, and nothing more is heard of it.
+// TestARemovedMasterIsNotFollowed: earlier decisions that could not be applied yet are not
+// applied later either, and further ones are ignored.
 func TestARemovedMasterIsNotFollowed(t *testing.T) {
 	b := still(t, "b", "a")
 	mine, eves := newKey(t).Public(), newKey(t).Public()
@@ -236,8 +237,8 @@ type fullTable struct{ Table }
 
 func (fullTable) Keep(context.Context, string, []byte) error { return errors.New("no space left") }
 
-// TestRefusalsOnAFullDisk: nothing can be put down, and what the other master refuses is refused all
-// the same; what was accepted here in knowledge of its refusal stays.
+// TestRefusalsOnAFullDisk: nothing can be stored, and refusals of the other master are applied
+// nevertheless; an acceptance here that was made with knowledge of a refusal stays.
 func TestRefusalsOnAFullDisk(t *testing.T) {
 	b := still(t, "b", "a")
 	key := newKey(t).Public()
@@ -258,8 +259,8 @@ func TestRefusalsOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestWhatWasRevokedStaysRevoked: the other master has put back a copy of its journal, in which the token
-// is still good, or issues it anew.
+// TestWhatWasRevokedStaysRevoked: the other master has restored an old copy of its journal, in
+// which the token is still valid, or issues it again.
 func TestWhatWasRevokedStaysRevoked(t *testing.T) {
 	b := still(t, "b", "a")
 	tokens, err := b.journal.Table(t.Context(), "tokens")
@@ -297,7 +298,7 @@ func TestWhatWasRevokedStaysRevoked(t *testing.T) {
 	}
 }
 
-// flaky is a mirror that cannot be read at first, as on a machine that has far too much to do.
+// flaky is a mirror that cannot be read at first, as on an overloaded machine.
 type flaky struct {
 	reads int
 	key   string
@@ -313,7 +314,7 @@ func (f *flaky) Watch(ctx context.Context, hear func(string, []byte)) error {
 	return ctx.Err()
 }
 
-// TestAMirrorThatCannotBeReadIsReadAgain: nobody else notices, since the link stands.
+// TestAMirrorThatCannotBeReadIsReadAgain: nothing else would cause that, since the link is up.
 func TestAMirrorThatCannotBeReadIsReadAgain(t *testing.T) {
 	b := newSide(t, "b")
 	key := newKey(t).Public()

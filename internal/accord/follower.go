@@ -64,8 +64,8 @@ type agreement struct {
 	Act  Act    `json:"act"`
 	Of   string `json:"of,omitempty"`
 	Upto uint64 `json:"upto,omitempty"`
-	// Next is the N of the refusal of the other master that is being applied: after a stop in
-	// between, it tells that refusal from one that was made here.
+	// Next is the N of the refusal of the other master that is being applied: if the daemon
+	// stops in between, Next distinguishes that refusal from one that was made here.
 	Next  uint64 `json:"next,omitempty"`
 	Until int64  `json:"until,omitempty"` // when a token expires, in seconds
 	At    int64  `json:"at,omitempty"`    // since when, in seconds: the oldest are forgotten first
@@ -279,7 +279,7 @@ func (l *Follower) room(key string, size int) bool {
 	return known || ours || agreed || len(l.theirs) < l.most && l.heard-old.size+size <= maxHeard
 }
 
-// drop forgets the other master's decision about one thing. The caller holds mu.
+// drop forgets the other master's decision about one key or token. The caller holds mu.
 func (l *Follower) drop(key string) {
 	l.heard -= l.theirs[key].size
 	delete(l.theirs, key)
@@ -342,7 +342,8 @@ func (l *Follower) Run(ctx context.Context) {
 	}
 }
 
-// retry has failed changes checked again, and reads missed entries again if there is room now.
+// retry marks failed changes to be checked again, and reads missed entries again if there is
+// room now.
 func (l *Follower) retry(all bool) {
 	l.due.mark(l.failed...)
 	l.failed = nil
@@ -356,7 +357,7 @@ func (l *Follower) retry(all bool) {
 	}
 }
 
-// next returns what is to be done.
+// next returns what has to be done.
 func (l *Follower) next() (follow func(context.Context), keys []string) {
 	marked, all := l.due.take()
 	keys = slices.Collect(maps.Keys(marked))
@@ -406,7 +407,7 @@ func (l *Follower) stored() (keys []string) {
 	return keys
 }
 
-// resolve handles one thing.
+// resolve handles one key or token.
 func (l *Follower) resolve(ctx context.Context, key string) {
 	var err error
 	if name, ok := nameOf(key); ok {
@@ -426,12 +427,12 @@ func (l *Follower) resolve(ctx context.Context, key string) {
 // maxComplaints is for how many things of one kind an error is logged in a minute.
 const maxComplaints = 5
 
-// complain logs one.
+// complain logs an error, within that limit.
 func (l *Follower) complain(kind, what string, err error, args ...any) {
 	l.throttle.Log(l.opts.Log, slog.LevelWarn, kind, maxComplaints, what, append(args, "err", err)...)
 }
 
-// at returns what is known about one thing.
+// at returns what is known about one key or token.
 func (l *Follower) at(key string) (own, other Side, base agreement, e entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

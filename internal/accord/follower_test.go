@@ -33,7 +33,7 @@ func newKey(t *testing.T) *pki.PrivateKey {
 	return key
 }
 
-// side is one of two masters: its journal, its key store and what both have decided.
+// side is one of two masters: its journal, its key store and the decisions of both.
 type side struct {
 	t        *testing.T
 	name     string
@@ -54,7 +54,7 @@ func linkTLS(t *testing.T, name string) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true}
 }
 
-// newSide makes a master that has not met the other one.
+// newSide makes a master that has no contact with the other one yet.
 func newSide(t *testing.T, name string) *side {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -89,7 +89,7 @@ func newSide(t *testing.T, name string) *side {
 	return &side{t: t, name: name, keys: keys, journal: j, broker: b}
 }
 
-// start begins to keep what is in force.
+// start starts to apply decisions.
 func (s *side) start(accepts bool) {
 	s.t.Helper()
 	own, err := s.journal.Decisions(s.t.Context())
@@ -111,7 +111,7 @@ func (s *side) start(accepts bool) {
 	s.t.Cleanup(s.stop)
 }
 
-// follow makes the side hear what the other one decides.
+// follow makes the side read the decisions of the other one.
 func (s *side) follow(other *side) {
 	s.t.Helper()
 	m, err := broker.StartMirror(s.t.Context(), broker.MirrorOptions{Peer: other.broker.Links.Addr(), TLS: linkTLS(s.t, s.name), StoreDir: s.t.TempDir(), Log: slog.New(slog.DiscardHandler)})
@@ -137,7 +137,8 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// does is what somebody of this master does with a key, whether or not it was seen here.
+// does applies an act of a person at this master to a key, whether or not the key was seen
+// here.
 func (s *side) does(act Act, id string, key pki.PublicKey) {
 	s.t.Helper()
 	e := s.entry(id, key)
@@ -182,7 +183,7 @@ func (s *side) comes(id string, key pki.PublicKey, want pki.State) {
 	until(s.t, fmt.Sprintf("%s is %s at %s", id, want, s.name), func() bool { return s.entry(id, key).State == want })
 }
 
-// decided waits until what was done here is put down as a decision.
+// decided waits until an act at this master is stored as a decision.
 func (s *side) decided(id string, key pki.PublicKey, act Act) {
 	s.t.Helper()
 	name := keyOf(pki.Name{ID: salt.MinionID(id), Finger: key.SHA256()})
@@ -192,8 +193,8 @@ func (s *side) decided(id string, key pki.PublicKey, act Act) {
 	})
 }
 
-// TestTwoMastersAgree: what was decided while they did not know of each other, and what is
-// decided then. The bodies of the rows are what one or the other has done.
+// TestTwoMastersAgree: decisions from before the first contact, and later ones. The bodies of
+// the rows are the acts at one or the other master.
 func TestTwoMastersAgree(t *testing.T) {
 	a, b := newSide(t, "a"), newSide(t, "b")
 	key, second := newKey(t).Public(), newKey(t).Public()
@@ -219,7 +220,7 @@ func TestTwoMastersAgree(t *testing.T) {
 			b.does(act, row.id, key)
 		}
 	}
-	// Before they meet one of them has also deleted what the other one has accepted.
+	// Before the first contact, one of them has also deleted what the other one has accepted.
 	a.start(true)
 	b.start(true)
 	for _, s := range []*side{a, b} {
@@ -241,7 +242,7 @@ func TestTwoMastersAgree(t *testing.T) {
 	b.comes("deleted", key, none)
 	a.comes("deleted", key, none)
 
-	// What is done in knowledge of the other one counts, wherever it is done.
+	// A decision made with knowledge of the other one counts, at whichever master it is made.
 	a.does(Accept, "web1", key)
 	b.comes("web1", key, pki.Accepted)
 	b.does(Delete, "web1", key)
@@ -253,7 +254,7 @@ func TestTwoMastersAgree(t *testing.T) {
 	b.does(Accept, "web1", key)
 	a.comes("web1", key, pki.Accepted)
 
-	// The key that each has accepted for an id stays until somebody deletes it.
+	// If each has accepted another key for an id, each keeps its own until somebody deletes it.
 	if a.entry("two-keys", key).State != pki.Accepted || b.entry("two-keys", second).State != pki.Accepted {
 		t.Error("a pinned key has given way to one of the other master")
 	}
@@ -264,7 +265,7 @@ func TestTwoMastersAgree(t *testing.T) {
 		t.Errorf("another key of the same id is %s", got)
 	}
 
-	// One of them was away, and somebody has decided there while its daemon was not at work.
+	// One of them was down, and a person has decided there while its daemon was not running.
 	b.stop()
 	b.does(Delete, "accepted", key)
 	a.does(Reject, "accepted-by-b", key)
@@ -274,8 +275,8 @@ func TestTwoMastersAgree(t *testing.T) {
 	b.comes("accepted-by-b", key, pki.Rejected)
 }
 
-// TestRefusalsAlone: a master that does not accept what the other one accepts takes its
-// refusals, and none of its acceptances, not even of what was refused before.
+// TestRefusalsAlone: a master that does not accept the other one's acceptances applies its
+// refusals, and none of its acceptances, not even of keys that it refused before.
 func TestRefusalsAlone(t *testing.T) {
 	a, b := newSide(t, "a"), newSide(t, "b")
 	key := newKey(t).Public()
@@ -293,11 +294,12 @@ func TestRefusalsAlone(t *testing.T) {
 	a.decided("new", key, Accept)
 	b.does(Reject, "kept", key)
 	a.comes("kept", key, pki.Rejected)
-	a.does(Delete, "kept", key) // after which a rule of the other one might accept it
+	a.does(Delete, "kept", key) // after that, a rule of the other one might accept it
 	a.decided("kept", key, Delete)
 	a.does(Reject, "web1", key)
 	b.comes("web1", key, pki.Rejected)
-	// What came before the fences was looked at in the same round as the first or earlier.
+	// What was sent before the fences was handled in the same round as the first fence, or
+	// earlier.
 	for _, fence := range []string{"fence1", "fence2"} {
 		a.does(Reject, fence, key)
 		b.comes(fence, key, pki.Rejected)
@@ -312,7 +314,7 @@ func TestRefusalsAlone(t *testing.T) {
 	}
 }
 
-// TestFalseDecisions: entries of who has the other master's key and writes what they like.
+// TestFalseDecisions: entries of an attacker who has the other master's key.
 func TestFalseDecisions(t *testing.T) {
 	b := newSide(t, "b")
 	mine, eves, barred := newKey(t).Public(), newKey(t).Public(), newKey(t).Public()
@@ -324,7 +326,7 @@ func TestFalseDecisions(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.decided("refused", eves, Reject)
-	b.stop() // what is heard is looked at below
+	b.stop() // the test handles what is received itself
 	shared := b.follower.Tokens(tokens)
 	shared.Foreign = func(value []byte) ([]byte, error) { return value, nil }
 	b.follower.Follow("a", nil)
@@ -335,7 +337,7 @@ func TestFalseDecisions(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.follower.hear("a", key, value)
-		b.follower.hear("c", "key "+eves.SHA256()+" from-elsewhere", value) // which is not followed
+		b.follower.hear("c", "key "+eves.SHA256()+" from-elsewhere", value) // this journal is not followed
 	}
 	accept := Decision{Act: Accept, N: 1}
 	hear(keyOf(pki.Name{ID: "taken", Finger: eves.SHA256()}), entry{Decision: accept, Key: text(eves)})
@@ -375,8 +377,8 @@ func TestFalseDecisions(t *testing.T) {
 	}
 }
 
-// TestTokensOfTwoMasters: a token of one is stored at the other, once; who revokes it revokes it
-// at both; and one that was forgotten at one of them only is forgotten there.
+// TestTokensOfTwoMasters: a token of one is stored at the other, once; revoking it at one
+// revokes it at both; and one that was forgotten at only one of them is forgotten only there.
 func TestTokensOfTwoMasters(t *testing.T) {
 	a, b := newSide(t, "a"), newSide(t, "b")
 	stores := map[*side]*Tokens{}
@@ -435,7 +437,7 @@ func TestTokensOfTwoMasters(t *testing.T) {
 	there(b, "fence", true)
 	there(b, "three", false)
 	there(a, "three", true)
-	if err := stores[a].Put(t.Context(), "clock", []byte("now")); err != nil { // which is not a token
+	if err := stores[a].Put(t.Context(), "clock", []byte("now")); err != nil { // this is not a token
 		t.Fatal(err)
 	}
 }

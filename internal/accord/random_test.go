@@ -11,8 +11,8 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 )
 
-// half is one of two masters in a random history: what is delivered to it, and when its rounds
-// take place, is chosen at random.
+// half is one of two masters in a random history: what it receives, and when its rounds take
+// place, is random.
 type half struct {
 	*side
 	heard map[string][]byte // the mirror of the other one's table, as delivered so far
@@ -27,8 +27,8 @@ type refusal struct {
 	lifted               bool // by an acceptance that was made with knowledge of it
 }
 
-// history is a random sequence of what people do at two masters, of what the masters hear of
-// each other, and of restarts.
+// history is a random sequence of acts of people at two masters, of deliveries between the
+// masters, and of restarts.
 type history struct {
 	t        *testing.T
 	random   *rand.Rand
@@ -52,7 +52,7 @@ func (h *history) tell(format string, args ...any) {
 
 func (h *history) name(id string) string { return named(id, h.keys[id]) }
 
-// acts is what a person does with a key.
+// acts applies an act of a person to a key.
 func (h *history) acts(at *half, act Act, id string) {
 	present := at.entry(id, h.keys[id]).State != pki.Unknown
 	if act == Delete && !present {
@@ -76,9 +76,9 @@ func (h *history) round(at *half) {
 	h.rounds(at, at.round)
 }
 
-// rounds does something that ends with a whole round.
+// rounds runs do, which ends with a whole round.
 func (h *history) rounds(at *half, do func()) {
-	same := map[string]bool{} // what was done and undone since the latest round is no decision
+	same := map[string]bool{} // an act that was undone since the latest round is not a decision
 	for _, id := range h.ids {
 		same[h.name(id)] = h.state(at, id) == at.was[id]
 	}
@@ -127,7 +127,7 @@ func (h *history) deliver(to *half, probability float64) {
 	}
 }
 
-// restart is a stop of any kind, after so many writes of the round under way: only the tables
+// restart is a stop of any kind, after that many writes of the current round: only the tables
 // and the key store are left.
 func (h *history) restart(at *half, writes int) {
 	h.tell("%s: restart after %d writes", at.name, writes)
@@ -149,7 +149,7 @@ func (h *history) restart(at *half, writes int) {
 	})
 }
 
-// killing is a table that can be written so many times.
+// killing is a table that can be written only that many times.
 type killing struct {
 	Table
 	left *int
@@ -200,7 +200,7 @@ func (h *history) fail(format string, args ...any) {
 
 func (h *history) state(at *half, id string) Act { return stateOf(at.entry(id, h.keys[id])) }
 
-// settle lets each hear everything until nothing changes any more.
+// settle delivers everything to both until nothing changes any more.
 func (h *history) settle() {
 	h.t.Helper()
 	h.tell("both hear everything")
@@ -220,7 +220,7 @@ func (h *history) settle() {
 	h.fail("the two masters never come to rest")
 }
 
-// check compares both masters, and what is accepted with what was refused.
+// check compares both masters, and the accepted keys with the refusals.
 func (h *history) check() {
 	h.t.Helper()
 	for _, id := range h.ids {
@@ -236,9 +236,10 @@ func (h *history) check() {
 	}
 }
 
-// TestRandomHistories: whatever people do at two masters, in whatever order these hear of each
-// other, however often they restart: once both have heard everything they have the same keys, no
-// refusal is lifted by anybody who did not know it, and the next decision counts on both.
+// TestRandomHistories: whatever people do at two masters, in whatever order the masters learn
+// of it, and however often they restart: once both have received everything they have the same
+// keys, a refusal is lifted only by an act that was made with knowledge of it, and the next
+// decision counts on both.
 func TestRandomHistories(t *testing.T) {
 	t.Parallel()
 	const histories, steps = 40, 60

@@ -47,10 +47,10 @@ type Side struct {
 }
 
 // Counts returns the decision in force: the one that was made with knowledge of the other one;
-// otherwise, since neither is later, the one that refuses more.
+// if both or neither were, the one that refuses more.
 //
-// A decision that claims knowledge of one that does not exist is not trusted in that. So a
-// master cannot overrule future decisions of the other one.
+// The claim to know a decision that does not exist is ignored. So a master cannot overrule
+// future decisions of the other one.
 func Counts(own, other Side) Decision {
 	switch {
 	case other.Act.weight() == 0:

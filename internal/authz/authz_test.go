@@ -81,10 +81,11 @@ func setting(t *testing.T, key string) acl.Setting {
 	return s
 }
 
-// Numbers of users that no machine has an account of: rules name them by their number.
+// Uids without an account on any machine: rules name them by number.
 const granted, other = "4001", "4002"
 
-// authorizer is one with these rules, an audit log in a real store, and two minions.
+// authorizer makes an Authorizer with these rules, an audit log in a real store, and two
+// minions.
 func authorizer(t *testing.T, o Options) *Authorizer {
 	t.Helper()
 	dir := t.TempDir()
@@ -121,8 +122,8 @@ func ping(tgt string) protocol.Publish {
 	return protocol.Publish{Target: tgt, TargetType: string(target.Glob), Commands: []job.Command{{Function: "test.ping"}}}
 }
 
-// A principal with a rule may do what it allows and no more, and all others nothing, whoever they
-// claim to be.
+// A principal with a rule may do what it allows and no more, and all others may do nothing,
+// whoever they claim to be.
 func TestRulesAllowOnlyTheirPrincipals(t *testing.T) {
 	a := authorizer(t, Options{})
 	ctx := t.Context()
@@ -171,7 +172,7 @@ func TestRulesAllowOnlyTheirPrincipals(t *testing.T) {
 		denied[name+", manage.up"] = run(who, "manage.up")
 		tag := "some/tag"
 		if who.Minion() != "" {
-			tag = "salt/minion/web1/start" // of another, and all else is its own
+			tag = "salt/minion/web1/start" // tags of another minion are refused, all others are its own
 		}
 		denied[name+", an event"] = fire(who, tag)
 		denied[name+", a job of somebody"] = a.Follow(ctx, who, "20260102030405060708", false).Err()
@@ -190,7 +191,7 @@ func TestRulesAllowOnlyTheirPrincipals(t *testing.T) {
 	}
 }
 
-// TestTheZeroValuesRefuse: what nobody has decided allows nothing.
+// TestTheZeroValuesRefuse: without a decision nothing is allowed.
 func TestTheZeroValuesRefuse(t *testing.T) {
 	if new(Permission).Err() == nil {
 		t.Error("a permission that nobody has given allows something")
@@ -203,7 +204,7 @@ func TestTheZeroValuesRefuse(t *testing.T) {
 	}
 }
 
-// TestChecksOfRequests: what needs nothing but who sends it.
+// TestChecksOfRequests: checks for which only the sender matters.
 func TestChecksOfRequests(t *testing.T) {
 	off, on := authorizer(t, Options{}), authorizer(t, Options{FileRecv: true, KeyRevoke: true})
 	minion := bus.Identity{Role: bus.RoleMinion, Name: "web1", Key: "k", Nonce: "n"}
@@ -221,7 +222,7 @@ func TestChecksOfRequests(t *testing.T) {
 		{on, minion, bus.FileRecv, true},
 		{off, minion, bus.KeyRevoke, false},
 		{on, minion, bus.KeyRevoke, true},
-		{on, user("0"), bus.Own, false}, // it is decided elsewhere
+		{on, user("0"), bus.Own, false}, // another check decides
 		{on, user("0"), bus.Published, false},
 		{on, user("0"), "", false},
 		{on, user("0"), "anything", false},
@@ -233,13 +234,13 @@ func TestChecksOfRequests(t *testing.T) {
 	}
 }
 
-// TestWhoStartedAJob: the name that a job has is not enough.
+// TestWhoStartedAJob: the name in a job does not identify a user sufficiently.
 func TestWhoStartedAJob(t *testing.T) {
 	fred := Principal{name: "fred", subject: acl.Subject{Kind: acl.Local, Name: "fred"}}
 	ended, ldap, sudo, root := fred, fred, fred, fred
 	ended.refused = errors.New("it has ended")
 	ldap.subject.Backend = "ldap"
-	sudo.name, sudo.subject.Name = "sudo_fred", "sudo_fred" // an account of this name
+	sudo.name, sudo.subject.Name = "sudo_fred", "sudo_fred" // an account with this name
 	root.name, root.subject = "sudo_fred", acl.Subject{Kind: acl.Local, Name: "root", Operator: true, Sudo: "fred"}
 	for name, c := range map[string]struct {
 		who           Principal

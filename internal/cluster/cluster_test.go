@@ -17,7 +17,7 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// heard are the minions of other members, as one member hears of them.
+// heard collects the minions of other members, as one member is informed of them.
 type heard struct {
 	mu  sync.Mutex
 	all map[string]cluster.Minion // by member and id
@@ -48,7 +48,7 @@ func (h *heard) has(place string) (cluster.Minion, bool) {
 	return m, ok
 }
 
-// member is one end, over the bus of one of several real brokers.
+// member is one Exchange, over the bus of one of several real brokers.
 type member struct {
 	*cluster.Exchange
 	*heard
@@ -97,8 +97,8 @@ func minion(id string) cluster.Minion {
 	return cluster.Minion{ID: salt.MinionID(id), Key: strings.Repeat("a", 64)}
 }
 
-// TestEachMemberKnowsWhereMinionsAre, also of a member that comes later, that was started anew,
-// or that is gone.
+// TestEachMemberKnowsWhereMinionsAre, also of a member that starts later, is restarted, or is
+// killed.
 func TestEachMemberKnowsWhereMinionsAre(t *testing.T) {
 	all := beginAll(t, 3)
 	const many = 300
@@ -123,14 +123,14 @@ func TestEachMemberKnowsWhereMinionsAre(t *testing.T) {
 	if all[1].count() != many*2/3-1 {
 		t.Errorf("m2 knows %d", all[1].count())
 	}
-	// A member is killed: its connection ends without a word.
+	// A member is killed: its connection ends without a message.
 	began := time.Now()
 	all[2].bus.Stop()
 	bustest.Until(t, "the minions of m3 are gone", func() bool { _, ok := all[0].Where("web2"); return !ok && all[0].count() == many/3 })
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("that took %s", took)
 	}
-	// It comes back, and hears of all that happened meanwhile.
+	// It comes back, and receives all changes since then.
 	all[1].Joined(minion("late"))
 	all[2].bus.Start(t)
 	again := begin(t, all[2].bus)
@@ -143,7 +143,7 @@ func TestEachMemberKnowsWhereMinionsAre(t *testing.T) {
 	}
 }
 
-// TestAMemberThatStopsTellsIt: its minions are gone at once, not when it has been silent.
+// TestAMemberThatStopsTellsIt: its minions are removed at once, not after a time of silence.
 func TestAMemberThatStopsTellsIt(t *testing.T) {
 	all := beginAll(t, 2)
 	all[0].Joined(minion("web1"))
@@ -159,7 +159,7 @@ func TestAMemberThatStopsTellsIt(t *testing.T) {
 	}
 }
 
-// TestWhatWasLostIsAskedFor: after a gap in what a member says its whole list is asked for.
+// TestWhatWasLostIsAskedFor: after a gap in a member's messages its whole list is requested.
 func TestWhatWasLostIsAskedFor(t *testing.T) {
 	all := beginAll(t, 2)
 	for i := range 10 {
@@ -178,7 +178,8 @@ func TestWhatWasLostIsAskedFor(t *testing.T) {
 	if err := json.Unmarshal(m.Data, &last); err != nil {
 		t.Fatal(err)
 	}
-	// A change far ahead, as if those before it were lost: a minion that is not there.
+	// A change with a much higher number, as if earlier ones were lost: a minion that does not
+	// exist.
 	last["n"], last["came"] = 1000, minion("ghost")
 	b, _ := json.Marshal(last)
 	if err := all[0].bus.Conn().Publish(bus.MemberSubject("m2", "presence")+".m1", b); err != nil {
@@ -232,8 +233,8 @@ func TestMembersAskEachOther(t *testing.T) {
 	}
 }
 
-// TestHostileMembers: what is no message, names that are none, and crowds of members that do not
-// exist change nothing and cost little.
+// TestHostileMembers: invalid messages, invalid names, and many members that do not exist
+// change nothing and cost little.
 func TestHostileMembers(t *testing.T) {
 	all := beginAll(t, 2)
 	all[0].Joined(minion("web1"))

@@ -1,8 +1,8 @@
-// Package cluster is what the masters of a cluster tell each other: which of them is there, which
-// minions are connected to which, and requests from one to another. It does not know what the
-// requests are about, and keeps nothing on disk.
+// Package cluster carries the messages between the masters of a cluster: which members are
+// running, which minions are connected to which member, and requests from one member to
+// another. It does not know what the requests are about, and stores nothing on disk.
 //
-// Messages go over the routes between the servers of the members, on subjects that no client may
-// use (bus.MemberRoot). Whoever has a route is trusted as a member: which member has sent a
-// message is what the message says.
+// Messages go over the routes between the servers of the members, on subjects that no client
+// may use (bus.MemberRoot). Every server with a route is trusted as a member: the sender of a
+// message is the member that the message names.
 package cluster

@@ -19,29 +19,29 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Limits of what a member does for the others.
+// Limits of what a member does for other members.
 const (
 	maxUnderWay = 1024             // requests at a time
 	maxBody     = bus.LargeBody    // bytes of one request
 	maxAnswer   = 900 << 10        // bytes of an answer, which is one message
 	askTime     = 30 * time.Second // for a request without a deadline of its own
 	handleTime  = 2 * time.Minute
-	maxPartial  = 256 // requests whose last piece is missing
+	maxPartial  = 256 // incomplete requests
 )
 
-// ErrGone means that a member is not there, or has gone before it has answered.
+// ErrGone means that a member is not running, or has stopped before it answered.
 var ErrGone = errors.New("this member of the cluster is gone")
 
-// Handler answers a request of another member. What it returns is the answer; an rpc.Error is
-// told as it is.
+// Handler answers a request of the member from. It returns the answer; the sender gets an
+// rpc.Error unchanged.
 type Handler func(ctx context.Context, from string, body []byte) (answer any, err error)
 
-// Minions hears which minions are connected to other members. Calls come one after the other.
+// Minions is informed which minions are connected to other members, by one call at a time.
 type Minions interface {
-	// Came is called when a minion is connected to a member, and again when what is known of it
-	// has changed.
+	// Came is called when a minion has connected to a member, and again when its key or grains
+	// have changed.
 	Came(member string, m Minion)
-	// Went is called when it is not connected to that member any more.
+	// Went is called when it is no longer connected to that member.
 	Went(member string, id salt.MinionID)
 }
 
@@ -61,10 +61,10 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Exchange is one member's end of what members tell each other.
+// Exchange is one member's end of the messages between members.
 type Exchange struct {
 	opts     Options
-	run      string // of this start: a member that was restarted has forgotten everything
+	run      string // a random text for this start: after a restart, a member has forgotten everything
 	handlers map[string]Handler
 	throttle logging.Throttle
 	ctx      context.Context
@@ -76,10 +76,10 @@ type Exchange struct {
 	partialMu sync.Mutex
 	partial   map[string]*rpc.Assembler // of requests, by their reply subjects
 
-	turn sync.Mutex // held while Minions is told, so that it hears everything in order
+	turn sync.Mutex // held while Minions is called, so that the calls are in order
 
 	mu    sync.Mutex // guards the next fields; never held while others are called
-	n     uint64     // changes of here so far
+	n     uint64     // number of changes at this member so far
 	here  map[salt.MinionID]Minion
 	peers map[string]*peer
 	where map[salt.MinionID]map[string]bool // the members that a minion is connected to
@@ -102,10 +102,11 @@ func (x *Exchange) Handle(kind string, h func(ctx context.Context, from string, 
 	x.handlers[kind] = h
 }
 
-// IsGone reports whether a request has failed since the member is not there, or has gone.
+// IsGone reports whether a request has failed because the member is not running, or has
+// stopped.
 func (x *Exchange) IsGone(err error) bool { return errors.Is(err, ErrGone) }
 
-// Start begins to exchange.
+// Start subscribes and starts the heartbeats.
 func (x *Exchange) Start() error {
 	for _, subject := range []string{bus.MemberSubject(x.opts.Name, ">"), bus.MembersSubject(">")} {
 		sub, err := x.opts.Conn.Subscribe(subject, x.receive)
@@ -121,10 +122,11 @@ func (x *Exchange) Start() error {
 	return x.opts.Conn.Flush()
 }
 
-// Stop tells the others that this member goes, and ends. When it returns, nothing of it runs.
+// Stop informs the others that this member stops, and ends. When it returns, nothing of it
+// runs.
 func (x *Exchange) Stop() {
 	for _, sub := range x.subs {
-		_ = sub.Unsubscribe() // it fails only if the connection is gone
+		_ = sub.Unsubscribe() // this fails only if the connection has ended
 	}
 	x.stop()
 	x.wg.Wait()
@@ -132,10 +134,10 @@ func (x *Exchange) Stop() {
 	_ = x.opts.Conn.FlushTimeout(time.Second) // the others notice the end in any case
 }
 
-// subject is that of a message of this member.
+// subject returns the subject of a message of this member.
 func (x *Exchange) subject(root string) string { return root + "." + event.Escape(x.opts.Name) }
 
-// receive takes a message of another member: salt.member.<to>.<kind>.<from>.
+// receive handles a message of another member: salt.member.<to>.<kind>.<from>.
 func (x *Exchange) receive(m *nats.Msg) {
 	parts := strings.Split(m.Subject, ".")
 	if len(parts) != 5 {
@@ -195,7 +197,7 @@ func (x *Exchange) assemble(m *nats.Msg) (body []byte, done bool, err error) {
 		delete(x.partial, m.Reply)
 	case x.partial[m.Reply] == nil:
 		if len(x.partial) >= maxPartial {
-			clear(x.partial) // of members that went in the middle; the others ask again
+			clear(x.partial) // of members that stopped in the middle; the others send their requests again
 		}
 		x.partial[m.Reply] = a
 	}
@@ -235,8 +237,8 @@ func (x *Exchange) answer(to string, v any, err error) {
 	}
 }
 
-// Ask asks a member, and waits for its answer. If the member is not there, or goes, the error is
-// ErrGone: in the second case the request may have been carried out.
+// Ask sends a request to a member, and waits for its answer. If the member is not running, or
+// stops, the error is ErrGone: in the second case the request may have been carried out.
 func (x *Exchange) Ask(ctx context.Context, to, kind string, body, answer any) error {
 	gone := x.gone(to)
 	if gone == nil {
@@ -283,7 +285,7 @@ func (x *Exchange) request(ctx context.Context, subject string, body []byte) ([]
 	if err != nil {
 		return nil, err
 	}
-	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is gone
+	defer sub.Unsubscribe() //nolint:errcheck // this fails only if the connection has ended
 	if err := rpc.PublishRequest(x.opts.Conn, subject, inbox, body); err != nil {
 		return nil, err
 	}

@@ -20,16 +20,16 @@ const kindPresence = "presence"
 
 const (
 	usualHeartbeat = 500 * time.Millisecond
-	// silentHeartbeats is after how many heartbeats that have not come a member is gone, with its
-	// minions.
+	// silentHeartbeats is how many heartbeats in a row may be missing before a member, with its
+	// minions, counts as gone.
 	silentHeartbeats = 5
-	// relist is how many heartbeats pass before a list is asked for again.
+	// relist is how many heartbeats pass before a list is requested again.
 	relist = 4
 	// maxMembers limits the members that are remembered; there are three to five.
 	maxMembers = 16
 )
 
-// presence is what a member says about itself: a heartbeat, or a change of its minions, or all
+// presence is a message of a member about itself: a heartbeat, a change of its minions, or all
 // of them.
 type presence struct {
 	Run  string        `json:"run"`
@@ -38,7 +38,7 @@ type presence struct {
 	Went salt.MinionID `json:"went,omitempty"` // a change
 	All  []Minion      `json:"all,omitempty"`
 	Full bool          `json:"full,omitempty"` // All is complete
-	List bool          `json:"list,omitempty"` // it asks for the list of whom it is sent to
+	List bool          `json:"list,omitempty"` // it requests the list of the receiver
 	Bye  bool          `json:"bye,omitempty"`  // it stops
 }
 
@@ -47,7 +47,7 @@ type peer struct {
 	run     string
 	n       uint64 // the latest change that is known
 	synced  bool   // its list is complete
-	behind  uint64 // the changes that its last heartbeat has told
+	behind  uint64 // the number of changes according to its last heartbeat
 	asked   time.Time
 	heard   time.Time
 	minions map[salt.MinionID]Minion
@@ -56,8 +56,8 @@ type peer struct {
 	cancel  context.CancelFunc
 }
 
-// Joined tells the others that a minion is connected here, or that its key or grains are others
-// than before.
+// Joined informs the others that a minion is connected here, or that its key or grains have
+// changed.
 func (x *Exchange) Joined(m Minion) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -69,7 +69,7 @@ func (x *Exchange) Joined(m Minion) {
 	x.tellPeers(presence{Run: x.run, N: x.n, Came: &m})
 }
 
-// Left tells the others that a minion is not connected here any more.
+// Left informs the others that a minion is no longer connected here.
 func (x *Exchange) Left(id salt.MinionID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -93,14 +93,14 @@ func (x *Exchange) Where(id salt.MinionID) (member string, ok bool) {
 	return member, member != ""
 }
 
-// Others returns the other members that are there, sorted.
+// Others returns the other members that are running, sorted.
 func (x *Exchange) Others() []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Sorted(maps.Keys(x.peers))
 }
 
-// gone returns a context that ends when the member is gone, nil if it is not there.
+// gone returns a context that ends when the member is gone, nil if it is not running.
 func (x *Exchange) gone(member string) context.Context {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -110,8 +110,8 @@ func (x *Exchange) gone(member string) context.Context {
 	return nil
 }
 
-// tellPeers tells each other member. The caller holds mu, so that the others hear of changes in
-// their order.
+// tellPeers sends a message to each other member. The caller holds mu, so that the others
+// receive changes in order.
 func (x *Exchange) tellPeers(p presence) {
 	for name := range x.peers {
 		x.say(bus.MemberSubject(name, kindPresence), p)
@@ -128,7 +128,7 @@ func (x *Exchange) say(to string, p presence) {
 	}
 }
 
-// heartbeat sends heartbeats, and looks for members that send none.
+// heartbeat sends heartbeats, and checks for members that send none.
 func (x *Exchange) heartbeat() {
 	tick := time.NewTicker(x.opts.Heartbeat)
 	defer tick.Stop()
@@ -190,7 +190,7 @@ func (x *Exchange) leave(member string, id salt.MinionID) {
 	}
 }
 
-// hear takes what a member says about itself.
+// hear handles a message of a member about itself.
 func (x *Exchange) hear(from string, m *nats.Msg) {
 	x.turn.Lock()
 	defer x.turn.Unlock()
@@ -223,7 +223,7 @@ func (x *Exchange) hear(from string, m *nats.Msg) {
 	}
 }
 
-// peer returns what is known of a member, which is new perhaps; nil if there are too many.
+// peer returns what is known of a member, creating it if it is new; nil if there are too many.
 func (x *Exchange) peer(name string) *peer {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -240,13 +240,13 @@ func (x *Exchange) peer(name string) *peer {
 	return p
 }
 
-// learn takes a message of a member, and returns what has changed.
+// learn applies a message of a member, and returns what has changed.
 func (x *Exchange) learn(from string, p *peer, said presence) (came []Minion, went []salt.MinionID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := time.Now()
 	p.heard = now
-	if p.run != said.Run { // it was started anew: its minions have to come again
+	if p.run != said.Run { // it was restarted: its minions are reported again
 		for id := range p.minions {
 			x.leave(from, id)
 			went = append(went, id)
@@ -284,7 +284,7 @@ func (x *Exchange) learn(from string, p *peer, said presence) (came []Minion, we
 			went = append(went, said.Went)
 		}
 	case said.Came != nil || said.Went != "":
-		p.synced = p.synced && said.N <= p.n // one was lost
+		p.synced = p.synced && said.N <= p.n // a change was lost
 	default: // a heartbeat may overtake the changes before it, once
 		if p.synced && p.n < p.behind {
 			p.synced = false

@@ -27,7 +27,7 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// TestAttacks: what people try from outside who may not.
+// TestAttacks: what attackers without permission try from outside.
 func TestAttacks(t *testing.T) {
 	s := start(t)
 	s.write("gui/static/a.css", "a {}\n")
@@ -222,7 +222,7 @@ func TestAttacks(t *testing.T) {
 		for range 100 {
 			listen(t, url+"/events", "X-Auth-Token", admin)
 		}
-		for range 10 { // these read nothing at all
+		for range 10 { // these do not read anything
 			c, err := net.Dial("tcp", a)
 			if err != nil {
 				t.Fatal(err)
@@ -270,7 +270,7 @@ func TestAttacks(t *testing.T) {
 		for _, test := range []struct {
 			kind, who string
 			refused   []request
-			alone     bool // others are served
+			alone     bool // others are still served
 		}{
 			{"request", "127.0.0.1/32", all, false}, {"request", "", all, false}, {"login", "127.0.0.1/32", login, true}, {"login", "", login, true},
 			{"work", "file:admin", work, true}, {"work", "", work, false}, {"stream", "file:admin", streams, true}, {"stream", "", streams, true},
@@ -321,7 +321,7 @@ func TestAttacks(t *testing.T) {
 	})
 }
 
-// raw sends bytes as they are and returns the first line and the rest of the answer.
+// raw sends bytes unchanged, and returns the first line and the rest of the answer.
 func raw(t *testing.T, address, text string) (line, rest string) {
 	t.Helper()
 	c, err := net.Dial("tcp", address)

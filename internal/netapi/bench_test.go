@@ -25,7 +25,7 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// runPing logs in; what it returns runs test.ping on web1 by POST /run.
+// runPing logs in; the function that it returns runs test.ping on web1 by POST /run.
 func runPing(b *testing.B, s *system) (ask func()) {
 	a := s.api("A", open)
 	_, body := post(b, "http://"+a+"/token", "", `{"username":"admin","password":"adminpw","eauth":"file"}`)
@@ -38,9 +38,9 @@ func runPing(b *testing.B, s *system) (ask func()) {
 	}
 }
 
-// BenchmarkInTurns asks salt-api, the bare handlers and the tool salt in turns, so that the load of the machine
-// meets all of them alike. It tells the median of each in milliseconds, and those of the ratios of salt-api to the
-// others.
+// BenchmarkInTurns sends requests to salt-api, to the plain handlers and by the tool salt in
+// turns, so that the load of the machine affects all of them alike. It reports the median of
+// each in milliseconds, and the medians of the ratios of salt-api to the others.
 func BenchmarkInTurns(b *testing.B) {
 	s := start(b)
 	names := []string{"run", "bare", "kept", "tool"}
@@ -73,18 +73,19 @@ func median(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// BenchmarkBare is a request to a bare HTTP handler, which asks a NATS server, whose responder
-// answers at once: three processes as with salt-api, the master and the minion, and TLS between
-// the last two.
+// BenchmarkBare is a request to a plain HTTP handler that sends a request to a NATS server,
+// whose responder answers at once: three processes like salt-api, the master and the minion,
+// with TLS between the last two.
 func BenchmarkBare(b *testing.B) { bare(b, "respond", "job.one", "/job.one") }
 
-// BenchmarkBareSigned is the same where the server does what a job is at least: it stores the
+// BenchmarkBareSigned is the same with the least that the server does for a job: it stores the
 // request, signs it, and stores the answer of the responder, which has checked the signature.
 func BenchmarkBareSigned(b *testing.B) { bare(b, "check", "signed.0", "/signed") }
 
-// BenchmarkBareKept is the same where the server does all that a job does: what was asked is judged by nobody, but on
-// the disk twice before the responder has it, which notes it in a file and sends a receipt, and receipt and answer are
-// stored before whoever asked is told.
+// BenchmarkBareKept is the same with all that the server does for a job, except for the check
+// of permissions: the request is on the disk twice before the responder gets it; the responder
+// records it in a file and sends a receipt; receipt and answer are stored before the caller
+// gets them.
 func BenchmarkBareKept(b *testing.B) { bare(b, "keep", "signed.kept", "/kept") }
 
 func bare(b *testing.B, responder, subject, path string) {
@@ -95,7 +96,8 @@ func bare(b *testing.B, responder, subject, path string) {
 	}
 }
 
-// startBare starts a server, a responder and the handler; what it returns asks that.
+// startBare starts a server, a responder and the handler; the function that it returns sends a
+// request.
 func startBare(b *testing.B, responder, subject, path string) (ask func()) {
 	build(b)
 	dir := b.TempDir()
@@ -131,7 +133,7 @@ func startBare(b *testing.B, responder, subject, path string) (ask func()) {
 	}
 }
 
-// BenchmarkTool is the same by the tool salt, a process each time.
+// BenchmarkTool is the same with the tool salt, one process for each request.
 func BenchmarkTool(b *testing.B) {
 	s := start(b)
 	b.ResetTimer()
@@ -150,8 +152,8 @@ func BenchmarkLogin(b *testing.B) {
 	}
 }
 
-// BenchmarkStreams opens 1,000 event streams of four logins and tells the memory that
-// salt-api has with them. It is for -benchtime 1x.
+// BenchmarkStreams opens 1,000 event streams of four logins, and reports the memory of salt-api
+// with them. It is for -benchtime 1x.
 func BenchmarkStreams(b *testing.B) {
 	s := start(b)
 	a := s.api("A", open)

@@ -20,7 +20,7 @@ import (
 	"github.com/brinebus/brine/client"
 )
 
-// watched tells when the server closes its end.
+// watched signals when the server closes its end.
 type watched struct {
 	net.Conn
 	closed chan struct{}
@@ -38,7 +38,7 @@ func (w *watched) Close() error {
 
 func newPipes() *pipes { return &pipes{make(chan net.Conn), make(chan struct{})} }
 
-// dial connects; closed is closed when the server gives the connection up.
+// dial connects; closed is closed when the server closes the connection.
 func (p *pipes) dial() (c net.Conn, closed <-chan struct{}) {
 	c, theirs := net.Pipe()
 	w := &watched{theirs, make(chan struct{})}
@@ -46,7 +46,7 @@ func (p *pipes) dial() (c net.Conn, closed <-chan struct{}) {
 	return c, w.closed
 }
 
-// unreachable are options of a server whose master is away.
+// unreachable returns options of a server whose master is not reachable.
 func unreachable() Options {
 	return Options{Dial: func(context.Context) (*client.Conn, error) { return nil, errors.New("away") }, Log: slog.New(slog.DiscardHandler), MaxBody: 1 << 20, AppPath: "/app", Sessions: true}
 }
@@ -87,7 +87,7 @@ func TestSlowHTTPClientsAreDisconnected(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					io.Copy(io.Discard, res.Body) //nolint:errcheck // what matters is when it ends
+					io.Copy(io.Discard, res.Body) //nolint:errcheck // only the end matters
 				}
 				began := time.Now()
 				select {
@@ -109,14 +109,15 @@ func TestSlowHTTPClientsAreDisconnected(t *testing.T) {
 	}
 }
 
-// TestAStreamIsNotWrittenForEver: a piece of a stream that nobody takes is given up.
+// TestAStreamIsNotWrittenForEver: writing a piece of a stream that the client does not read
+// ends.
 func TestAStreamIsNotWrittenForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, gave := newPipes(), make(chan time.Duration, 1)
 		hs := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			a := answer{w: &recorder{ResponseWriter: w}}
 			a.streamHeader()
-			time.Sleep(time.Hour) // a stream that stood for long has no less time for a piece
+			time.Sleep(time.Hour) // a piece has the same time limit even after a long pause of the stream
 			began := time.Now()
 			for a.push(make([]byte, 4<<10)) == nil {
 			}
@@ -134,8 +135,8 @@ func TestAStreamIsNotWrittenForEver(t *testing.T) {
 	})
 }
 
-// A reader of events that reads nothing is disconnected by number and by bytes, and the others go
-// on.
+// A stream that is not read is ended by the number and by the bytes of waiting events, and the
+// other streams continue.
 func TestSlowReadersOfEventsAreDisconnected(t *testing.T) {
 	for name, test := range map[string]struct{ size, fit int }{"small events": {10, maxWaiting}, "large events": {1 << 20, maxWaitingBytes >> 20}} {
 		t.Run(name, func(t *testing.T) {
@@ -166,8 +167,8 @@ func TestSlowReadersOfEventsAreDisconnected(t *testing.T) {
 	}
 }
 
-// TestLimitsOfOneAndOfAll: what is under way is bounded for each who has it and for all, what
-// has ended makes room, and a network of IPv6 is one address.
+// TestLimitsOfOneAndOfAll: requests under way are limited for each login or address and in all,
+// requests that have ended make room, and an IPv6 network counts as one address.
 func TestLimitsOfOneAndOfAll(t *testing.T) {
 	l := newLimits(0)
 	var leaves []func()
@@ -199,8 +200,8 @@ func TestLimitsOfOneAndOfAll(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreBounded: a connection that is too much is closed before a word is read, and
-// the next is taken when one has ended.
+// TestConnectionsAreBounded: a connection beyond the limit is closed before anything is read,
+// and the next one is accepted when one has ended.
 func TestConnectionsAreBounded(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -231,7 +232,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		_ = c.SetReadDeadline(time.Now().Add(time.Minute)) // of one that is taken nothing can be read
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute)) // nothing can be read from an accepted one
 		return c
 	}
 	dial()
@@ -240,7 +241,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Error("one too many is taken")
 	}
 	first.Close()
-	first.Close() // it counts once
+	first.Close() // closing it twice counts once
 	dial()
 	(<-accepted).Close()
 	set("connection", maxConns)
@@ -250,8 +251,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSessionsAndConnectionsToTheMasterAreBounded: more are refused, and one that nobody uses
-// makes room.
+// TestSessionsAndConnectionsToTheMasterAreBounded: those beyond the limit are refused, and an
+// unused one makes room.
 func TestSessionsAndConnectionsToTheMasterAreBounded(t *testing.T) {
 	p := newPool(func(context.Context) (*client.Conn, error) { return nil, errors.New("away") })
 	refused := func(want string) {

@@ -16,7 +16,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// browser is a Chromium without a window, driven by its own protocol.
+// browser is a Chromium without a window, controlled by its own protocol.
 type browser struct {
 	t       testing.TB
 	ctx     context.Context
@@ -26,7 +26,7 @@ type browser struct {
 	mu       sync.Mutex
 	next     int
 	waiting  map[int]chan json.RawMessage
-	problems []string // exceptions and complaints of the page
+	problems []string // exceptions and errors of the page
 }
 
 // browse starts the browser; without one the test is skipped.
@@ -111,7 +111,7 @@ func (b *browser) read() {
 	}
 }
 
-// call asks the browser for something.
+// call sends a request to the browser.
 func (b *browser) call(method string, params map[string]any, out any) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -173,7 +173,7 @@ func (b *browser) wait(what, expression string) {
 	}
 }
 
-// shoot keeps a picture of the page where BRINE_SCREENSHOTS names a directory.
+// shoot saves a picture of the page if BRINE_SCREENSHOTS names a directory.
 func (b *browser) shoot(name string) {
 	b.t.Helper()
 	dir := os.Getenv("BRINE_SCREENSHOTS")

@@ -22,7 +22,7 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// recorded is a request with what Salt has answered.
+// recorded is a request with the answer of Salt.
 type recorded struct {
 	ID, What, Config, Match, Class string
 	Request                        struct {
@@ -39,8 +39,8 @@ type recorded struct {
 	Volatile, Unordered []string
 }
 
-// answersOtherwise are the cases of the contract that are answered in another way, each with its
-// reason; doc/api.md has them.
+// answersOtherwise are the cases of the contract that get another answer than from Salt, each
+// with its reason; doc/api.md lists them.
 var answersOtherwise = map[string]string{
 	"low-badargs":        "the words of a mistake in arguments are those of the function here, not of Python",
 	"low-arg-list":       "functions do not get the keywords __pub_*",
@@ -53,8 +53,8 @@ var answersOtherwise = map[string]string{
 	"low-state":          "there are no states: the function is not available",
 }
 
-// quirks are the accidents of Salt that are answered in another way, by what Salt does: doc/api.md
-// has the rows.
+// quirks are the accidental properties of Salt's answers that are different here, by what Salt
+// does; doc/api.md lists them.
 var quirks = map[string]string{
 	"app-html-events":           "`/events` as HTML ends in 500 where there is an `app`",
 	"big-B":                     tooLarge,
@@ -182,7 +182,7 @@ func (w *world) fill(text string) string {
 	})
 }
 
-// send sends a recorded request as it is, over a connection of its own.
+// send sends a recorded request unchanged, over a connection of its own.
 func (w *world) send(c *recorded) (*http.Response, string) {
 	w.t.Helper()
 	conn, err := net.Dial("tcp", w.address[c.Config])
@@ -215,7 +215,7 @@ func (w *world) send(c *recorded) (*http.Response, string) {
 	return res, string(text)
 }
 
-// TestContract sends what Salt was sent and compares the answers.
+// TestContract sends the requests that Salt got, and compares the answers.
 func TestContract(t *testing.T) {
 	var file struct{ Cases []recorded }
 	b, err := os.ReadFile("testdata/api.json")
@@ -234,7 +234,7 @@ func TestContract(t *testing.T) {
 	for i := range file.Cases {
 		c := &file.Cases[i]
 		if strings.HasPrefix(c.ID, "sse-") || strings.HasPrefix(c.ID, "ws-") {
-			continue // TestStreams has them
+			continue // TestStreams tests these
 		}
 		t.Run(c.ID, func(t *testing.T) {
 			w.t = t
@@ -271,7 +271,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// trial notes what a comparison complains of.
+// trial collects the errors of a comparison.
 type trial struct {
 	testing.TB
 	said []string
@@ -285,7 +285,7 @@ func (t *trial) Errorf(f string, args ...any) { t.said = append(t.said, fmt.Spri
 func (t *trial) Fatal(args ...any)            { t.Error(args...); runtime.Goexit() }
 func (t *trial) Fatalf(f string, args ...any) { t.Errorf(f, args...); runtime.Goexit() }
 
-// differs is in what an answer is not the recorded one.
+// differs returns how an answer differs from the recorded one.
 func (c *recorded) differs(t *testing.T, res *http.Response, body string) []string {
 	try := &trial{TB: t}
 	done := make(chan struct{})
@@ -297,7 +297,7 @@ func (c *recorded) differs(t *testing.T, res *http.Response, body string) []stri
 	return try.said
 }
 
-// compared are the headers that clients look at.
+// compared are the headers that clients use.
 var compared = []string{"Content-Type", "Access-Control-Allow-Origin", "Access-Control-Allow-Methods", "Access-Control-Allow-Headers", "Access-Control-Max-Age"}
 
 func (c *recorded) compare(t testing.TB, res *http.Response, body string) {
@@ -340,7 +340,7 @@ func (c *recorded) compare(t testing.TB, res *http.Response, body string) {
 	}
 }
 
-// sameType compares without the charset, which is said or left to the standard.
+// sameType compares without the charset, which may be named or left to the standard.
 func sameType(a, b string) bool {
 	a, _, _ = strings.Cut(a, ";")
 	b, _, _ = strings.Cut(b, ";")
@@ -360,7 +360,7 @@ func plain(t testing.TB, v any) any {
 	return out
 }
 
-// What differs from one installation to the next.
+// Values that differ between installations.
 var (
 	versions     = regexp.MustCompile(`"[0-9]+\.[0-9]+\.[0-9]+(-[a-z0-9.]+)?(\+[0-9a-f]{12})?(\.modified)?"`)
 	fingerprints = regexp.MustCompile(`"[0-9a-f]{2}(:[0-9a-f]{2}){31}"`)
@@ -372,7 +372,7 @@ var (
 	unescape    = strings.NewReplacer("&#39;", "'", "&#34;", `"`, "&lt;", "<", "&gt;", ">", "&amp;", "&")
 )
 
-// data is an answer as the recording has it.
+// data returns an answer in the form of the recording.
 func (c *recorded) data(t testing.TB, body string) any {
 	t.Helper()
 	var v any

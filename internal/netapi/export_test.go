@@ -1,7 +1,7 @@
 package netapi
 
-// Occupy takes what somebody may have under way of a kind, and with "" what all together may. It
-// returns what gives it back.
+// Occupy uses up the limit of one kind, of the login or address who or, with "", of all
+// together. The function that it returns releases it.
 func (s *Server) Occupy(kind, who string) (leave func()) {
 	key := kind
 	if who != "" {

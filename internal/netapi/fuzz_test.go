@@ -34,13 +34,13 @@ func bare(t testing.TB) *Server {
 	return s
 }
 
-// asked is a request on its way through s, and what is written to its sender.
+// asked returns a request that s is handling, and the response to it.
 func asked(s *Server, hr *http.Request) (*request, *httptest.ResponseRecorder) {
 	w := httptest.NewRecorder()
 	return &request{Request: hr, answer: answer{w: &recorder{ResponseWriter: w}}, principal: principal{s: s, address: netip.IPv6Loopback()}, route: &route{}}, w
 }
 
-// isProblem fails where an error does not say that the request is at fault.
+// isProblem fails if an error does not say that the request is at fault.
 func isProblem(t *testing.T, err error) {
 	t.Helper()
 	var f *failure
@@ -49,8 +49,8 @@ func isProblem(t *testing.T, err error) {
 	}
 }
 
-// FuzzBody reads any body as each kind that there is, and the chunks in it: what is read can be passed
-// on, and names what there is.
+// FuzzBody reads any body as each kind, and the chunks in it: what is accepted can be passed
+// on, and names an existing client.
 func FuzzBody(f *testing.F) {
 	const job = `[{"client":"local","tgt":["web1","db1"],"tgt_type":"list","fun":["test.ping","test.arg"],"arg":[[],["a=b",1.5]],"timeout":"5","batch":"10%","metadata":{"a":null}}]`
 	for _, kind := range []string{"application/json", "text/plain;charset=utf-8", "application/x-yaml", "application/x-www-form-urlencoded", ""} {
@@ -87,7 +87,7 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// TestYAMLMakesNothing: what a body says of its types makes data or is refused.
+// TestYAMLMakesNothing: type tags in a body give plain data or are refused.
 func TestYAMLMakesNothing(t *testing.T) {
 	s := bare(t)
 	defer s.Close()
@@ -135,8 +135,8 @@ func checkChunk(t *testing.T, c chunk) {
 	}
 }
 
-// FuzzHTTP answers whatever an HTTP server may be sent, before anybody has logged in: nothing that
-// changes something succeeds.
+// FuzzHTTP sends anything to an HTTP server without a login: no request that changes something
+// succeeds.
 func FuzzHTTP(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: x\r\nAccept: text/html;q=x, */*;q=0.1\r\n\r\n"))
 	f.Add([]byte("POST /run HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n[{\"cl\r\n0\r\n\r\n"))
@@ -161,7 +161,7 @@ func FuzzHTTP(f *testing.F) {
 	})
 }
 
-// FuzzListen reads what a stream is asked for by: a position is behind what the reader has.
+// FuzzListen reads the query of a stream: the position is after what the reader already has.
 func FuzzListen(f *testing.F) {
 	f.Add("tag=salt/job/&since=90s", "")
 	f.Add("durable=x&last_event_id=7", "")
@@ -193,7 +193,7 @@ func FuzzListen(f *testing.F) {
 	})
 }
 
-// FuzzEvents writes an event into a stream, as the master tells it: it stays one event there.
+// FuzzEvents writes an event of the master into a stream: it stays exactly one event there.
 func FuzzEvents(f *testing.F) {
 	f.Add("salt/job/1/ret/web1", []byte(`{"id":"web1","x":"\n\ndata: y"}`), uint64(1))
 	f.Add("a\r\n\r\ndata: {}", []byte("{\n\"a\":\r\n1}"), uint64(0))

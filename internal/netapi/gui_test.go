@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// guiRules are what SaltGUI needs beside @runner and @wheel: what reads settings or pillar
-// is granted by name.
+// guiRules are what SaltGUI needs in addition to @runner and @wheel: functions that read
+// settings or pillar are granted by name.
 const guiRules = ", {'@wheel': [config.values]}, pillar.items, pillar.obfuscate"
 
-// TestSaltGUI drives SaltGUI, as its authors deliver it, in a browser: from login to logout,
-// over each of its pages. BRINE_SALTGUI names the directory in which its index.html is.
+// TestSaltGUI controls an unchanged SaltGUI in a browser: from login to logout, over each of
+// its pages. BRINE_SALTGUI names the directory of its index.html.
 func TestSaltGUI(t *testing.T) {
 	from := os.Getenv("BRINE_SALTGUI")
 	if from == "" {
@@ -86,7 +86,7 @@ func TestSaltGUI(t *testing.T) {
 	}
 }
 
-// command types a command into the box for them and runs it.
+// command types a command into the command box and runs it.
 func (b *browser) command(target, command string) {
 	b.t.Helper()
 	b.eval("document.querySelector('#button-manual-run').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
@@ -96,7 +96,7 @@ func (b *browser) command(target, command string) {
 	b.wait("the answer", "document.querySelector('#popup-output').innerText.length > 0 && !document.querySelector('#popup-output').innerText.startsWith('loading')")
 }
 
-// close closes the box for commands.
+// close closes the command box.
 func (b *browser) close() {
 	b.t.Helper()
 	b.eval("document.querySelector('#cmd-close-button').click()")

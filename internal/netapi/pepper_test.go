@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// TestPepper runs pepper, as its authors deliver it. BRINE_PEPPER names the directory of its
-// sources.
+// TestPepper runs an unchanged pepper. BRINE_PEPPER names the directory of its sources.
 func TestPepper(t *testing.T) {
 	from := os.Getenv("BRINE_PEPPER")
 	if from == "" {

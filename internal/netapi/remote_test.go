@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestFromAnotherMachine: salt-api reaches the master over TLS with credentials that may
-// nothing themselves, and serves as it does at home, with the addresses of those who ask.
-// When the credentials are revoked nobody is served any more.
+// TestFromAnotherMachine: salt-api reaches the master over TLS with credentials that have no
+// rights themselves, and serves as it does on the master's machine, with the addresses of its
+// clients. When the credentials are revoked, nobody is served any longer.
 func TestFromAnotherMachine(t *testing.T) {
 	s := start(t)
 	door := filepath.Join(s.root, "door")

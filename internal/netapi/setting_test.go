@@ -30,11 +30,12 @@ import (
 // issuer signs certificates.
 type issuer struct {
 	t    testing.TB
-	cert *x509.Certificate // nil for one that signs itself
+	cert *x509.Certificate // nil if it signs itself
 	key  *ecdsa.PrivateKey
 }
 
-// issue makes a certificate for the addresses of these tests, or one that may sign others.
+// issue makes a certificate for the addresses of these tests; signs means that it may sign
+// others.
 func (i *issuer) issue(name string, signs bool) *issuer {
 	i.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -75,7 +76,7 @@ func (i *issuer) keyPEM() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 }
 
-// site is one salt-api as a client sees it that trusts certificates of root.
+// site is one salt-api, as seen by a client that trusts certificates of root.
 type site struct {
 	t      testing.TB
 	url    string
@@ -149,7 +150,7 @@ func (s *site) login() (session string) {
 	return res.Header.Get("X-Auth-Token")
 }
 
-// fails runs salt-api, which is to end with that code, and returns what it says.
+// fails runs salt-api, which must exit with that code, and returns its output.
 func (s *system) fails(code int, settings string) string {
 	s.t.Helper()
 	s.write("etc-bad/master", fmt.Sprintf("root_dir: %s\n", s.root)+settings)
@@ -163,8 +164,8 @@ func (s *system) fails(code int, settings string) string {
 	return string(out)
 }
 
-// TestSettingsHaveTheirEffect: each setting of rest_cherrypy changes what a client sees, over
-// real TLS. What is about connections to the master needs no minion.
+// TestSettingsHaveTheirEffect: each setting of rest_cherrypy changes what a client gets, over
+// real TLS. Settings about connections to the master need no minion.
 func TestSettingsHaveTheirEffect(t *testing.T) {
 	s := startMaster(t)
 	root := (&issuer{t: t}).issue("root", true)
@@ -181,8 +182,8 @@ func TestSettingsHaveTheirEffect(t *testing.T) {
 		other   = "https://other.example"
 	)
 	const direct2 = "rest_cherrypy:\n  port: <port>\n  ssl_crt: direct.crt\n  ssl_key: direct.key\n"
-	// The first has what it must have, the second everything else, the third no TLS, and the
-	// fourth lets nobody in.
+	// The first has only what is required, the second everything else, the third no TLS, and the
+	// fourth refuses everybody.
 	plain := newSite(t, "https://"+s.api("plain", clients+direct2), root)
 	full := newSite(t, "https://"+s.apiAt("127.0.0.2", "full", clients+strings.ReplaceAll(direct2, "direct", "below")+`  host: 127.0.0.2
   ssl_chain: between.crt
@@ -347,7 +348,7 @@ func TestSettingsHaveTheirEffect(t *testing.T) {
 		},
 		"api_acl": func(t *testing.T) {
 			full.want("who may not come from here", http.StatusUnauthorized, "/login", otherLogin)
-			const jobs = `{"client":"runner","fun":"jobs.list_jobs","eauth":"file","username":"jobsuser","password":"jobspw"}` // which they may
+			const jobs = `{"client":"runner","fun":"jobs.list_jobs","eauth":"file","username":"jobsuser","password":"jobspw"}` // this user may do that
 			full.want("nor without a session", http.StatusUnauthorized, "/run", jobs)
 			plain.want("a run without the setting", http.StatusOK, "/run", jobs)
 			const pepper = `{"username":"pepper","password":"pepper","eauth":"sharedsecret"}`
@@ -359,7 +360,7 @@ func TestSettingsHaveTheirEffect(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(effects)) {
 		t.Run(name, effects[name])
 	}
-	// Those without an effect are told of at the start; root_prefix is refused but for "/".
+	// Those without an effect are logged at the start; root_prefix is refused unless it is "/".
 	none := []string{"collect_stats", "debug", "log.access_file", "log.error_file", "log_access_file", "log_error_file", "root_prefix", "socket_queue_size", "thread_pool"}
 	said := s.fails(64, "rest_cherrypy: {nosuch: 1}\n")
 	list := regexp.MustCompile(`there are ([a-z_., ]+)`).FindStringSubmatch(said)
@@ -379,11 +380,11 @@ type account struct {
 	uid, gid int
 }
 
-// newAccount makes a Unix user without any right, for the time of a test.
+// newAccount makes a Unix user without any rights, until the test ends.
 func newAccount(t *testing.T, number int) *account {
 	t.Helper()
 	name := fmt.Sprintf("brapi%dx%d", os.Getpid(), number)
-	manage := func(args ...string) error { // other tests may hold the lock of the files of users
+	manage := func(args ...string) error { // others may hold the lock of the user database
 		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 		for end := time.Now().Add(time.Minute); err != nil && strings.Contains(string(out), "lock") && time.Now().Before(end); {
 			out, err = exec.Command(args[0], args[1:]...).CombinedOutput()
@@ -413,13 +414,13 @@ func newAccount(t *testing.T, number int) *account {
 	return &account{name, uid, gid}
 }
 
-// command runs a program as the user, who can get no more rights than that.
+// command runs a program as the user; it cannot gain more rights.
 func (a *account) command(args ...string) *exec.Cmd {
 	return exec.Command("setpriv", append([]string{"--reuid", strconv.Itoa(a.uid), "--regid", strconv.Itoa(a.gid), "--clear-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all"}, args...)...)
 }
 
-// TestAsAUserOfItsOwn: salt-api runs as a Unix user without any right. The master believes it
-// which address somebody comes from if api_user names it, and no other user.
+// TestAsAUserOfItsOwn: salt-api runs as a Unix user without any rights. The master accepts
+// addresses of clients from it if api_user names that user, and from no other user.
 func TestAsAUserOfItsOwn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: only root can act as another user")

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// pipes is a listener whose connections are within the process, so that their time can be that of a test.
+// pipes is a listener whose connections are inside the process, so that a test can control
+// their time.
 type pipes struct {
 	taken  chan net.Conn
 	closed chan struct{}
@@ -39,8 +40,9 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// TestASlowBodyEnds: whoever announces a body and lets it come slowly, or not at all, holds a connection for
-// twenty seconds, whatever is asked for and whether or not it is refused before.
+// TestASlowBodyEnds: a client that announces a body and sends it slowly, or not at all, holds a
+// connection for twenty seconds, whatever the request is and whether or not it is refused
+// before.
 func TestASlowBodyEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		head   string // and a byte each second
@@ -97,7 +99,7 @@ func TestASlowBodyEnds(t *testing.T) {
 	}
 }
 
-// trickle sends text, and then a byte each second until the other end has gone.
+// trickle sends text, and then a byte each second until the other end closes.
 func trickle(c net.Conn, text string) {
 	for part := range strings.SplitSeq(text, "") {
 		if _, err := io.WriteString(c, part); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// open is the settings of a server for whom everything is allowed.
+// open are the settings of a server on which everything is allowed.
 const open = "netapi_enable_clients: [local, local_async, local_batch, local_subset, runner, runner_async, wheel, wheel_async]\n" +
 	"rest_cherrypy:\n  port: <port>\n  host: 127.0.0.1\n  disable_ssl: true\n"
 
@@ -24,7 +24,7 @@ type stream struct {
 	lines chan string // closed at its end
 }
 
-// listen opens an event stream and waits until it stands.
+// listen opens an event stream and waits until it is open.
 func listen(t testing.TB, url string, headers ...string) *stream {
 	t.Helper()
 	s := tryListen(t, url, headers...)
@@ -115,7 +115,7 @@ func (s *stream) ends(within time.Duration) {
 	}
 }
 
-// TestStreams: events are heard as Salt's clients do.
+// TestStreams: events are received as Salt's clients expect them.
 func TestStreams(t *testing.T) {
 	s := start(t)
 	a := s.api("A", open)
@@ -146,7 +146,7 @@ func TestStreams(t *testing.T) {
 				t.Errorf("Content-Type is %q", got)
 			}
 			hook("sse/one")
-			st.until("^tag: salt/netapi/hook/sse/one$") // what the system has begun with may come before
+			st.until("^tag: salt/netapi/hook/sse/one$") // events from the start of the system may come before it
 			data := st.next()
 			for _, want := range []string{`data: {"data": {`, `"body":"{\"a\":1}"`, `"post":{"a":1}`, `"Remote-Addr":"127.0.0.1"`, `"tag": "salt/netapi/hook/sse/one"}`} {
 				if !strings.Contains(data, want) {
@@ -228,7 +228,7 @@ func TestStreams(t *testing.T) {
 				t.Fatal(err)
 			}
 			stop := make(chan struct{})
-			go func() { // until it hears something: that it stands is not said
+			go func() { // until it receives one: the protocol does not say when it has begun
 				for {
 					select {
 					case <-stop:

@@ -63,15 +63,15 @@ type system struct {
 	t    testing.TB
 	root string
 	port int
-	user *account // as whom salt-api runs; nil is who runs the test
+	user *account // the user that salt-api runs as; nil is the one that runs the test
 	pids map[string]int
 }
 
-// users is the file of external_auth.
+// users is the user file of external_auth.
 const users = "admin:adminpw\nlimited:limitedpw\njobsuser:jobspw\nshorty:shortpw\nother:otherpw\n"
 
-// masterConf is what the recorded configuration becomes: what Salt grants by @runner and
-// @wheel to everything, and what every login hears there, is granted here by name.
+// masterConf is the recorded configuration for Brine: what Salt grants by @runner and @wheel
+// for everything, and the events that every login gets there, are granted here by name.
 const masterConf = `root_dir: %[1]s
 interface: 127.0.0.1
 ret_port: %[2]d
@@ -109,7 +109,7 @@ func start(t testing.TB) *system {
 	return startWith(t, "")
 }
 
-// startWith grants admin more; keys are then not accepted by themselves.
+// startWith grants admin more; keys are then not accepted automatically.
 func startWith(t testing.TB, more string) *system {
 	t.Helper()
 	s := prepare(t)
@@ -133,7 +133,7 @@ func startWith(t testing.TB, more string) *system {
 	return s
 }
 
-// prepare makes the folder of a system of which nothing runs yet.
+// prepare makes the directory of a system without starting anything.
 func prepare(t testing.TB) *system {
 	t.Helper()
 	build(t)
@@ -148,7 +148,8 @@ func prepare(t testing.TB) *system {
 	return s
 }
 
-// startMaster runs the master alone; of its configuration each text that is named is another one.
+// startMaster starts the master alone, with each old text of its configuration replaced by the
+// new one.
 func startMaster(t testing.TB, oldnew ...string) *system {
 	t.Helper()
 	s := prepare(t)
@@ -172,11 +173,11 @@ func (s *system) api(name, settings string) string {
 	return s.apiAt("127.0.0.1", name, settings)
 }
 
-// apiAt is api where it listens at that address.
+// apiAt is api with the address to listen on.
 func (s *system) apiAt(host, name, settings string) string {
 	s.t.Helper()
 	n := port.Free(s.t)
-	if s.user != nil { // it keeps its files where it may
+	if s.user != nil { // its files are where it may write
 		if err := errors.Join(os.MkdirAll(filepath.Join(s.root, "own"), 0o755), os.Chown(filepath.Join(s.root, "own"), s.user.uid, s.user.gid)); err != nil {
 			s.t.Fatal(err)
 		}
@@ -218,7 +219,7 @@ func (s *system) there(name string) bool {
 	return err == nil
 }
 
-// run starts a program that ends with the test.
+// run starts a program; it is ended with the test.
 func (s *system) run(program, dir, name string) *exec.Cmd {
 	s.t.Helper()
 	out, err := os.Create(filepath.Join(s.root, name+".out"))

@@ -1,4 +1,4 @@
-// Package authztest makes decisions for tests of what comes after them.
+// Package authztest makes decisions for tests of code that needs one.
 package authztest
 
 import (
@@ -6,8 +6,8 @@ import (
 	"github.com/brinebus/brine/internal/authz/internal/seal"
 )
 
-// Allow is to allow what the check is for.
+// Allow returns a decision that allows what the check is for.
 func Allow(check string) decision.Decision { return seal.Allow(check) }
 
-// Refuse is a refusal, with what the principal is told.
+// Refuse returns a refusal with the error for the principal.
 func Refuse(err error) decision.Decision { return seal.Refuse(err) }

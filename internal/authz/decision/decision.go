@@ -1,5 +1,5 @@
-// Package decision is what a server wants before it answers. It makes none that allows:
-// that is for authz and the packages below it.
+// Package decision has the decision that a server needs before it answers a request. It makes
+// none that allows what a rule is about: authz and the packages below it do.
 package decision
 
 import (
@@ -12,8 +12,8 @@ type Decision = seal.Decision
 // ErrUndecided is the refusal of the zero value.
 var ErrUndecided = seal.ErrUndecided
 
-// Own is for what is about the sender itself, whom the broker has verified. It answers
-// no request of which the table of endpoints says anything else.
+// Own allows a request about the sender itself, whom the broker has verified. It does not
+// answer a request for which the table of endpoints names another check.
 func Own() Decision { return seal.Allow(own) }
 
 // own is bus.Own.

@@ -8,8 +8,9 @@ import (
 	"github.com/brinebus/brine/internal/eauth"
 )
 
-// TestLoginsOfConnections: a login is of one connection, a challenge is answered once, and what
-// a guest is promised ends with them unless it has come.
+// TestLoginsOfConnections: a login belongs to one connection, a challenge can be used once, and
+// the connection promised to a guest is forgotten when the guest's own connection ends, unless
+// it has come.
 func TestLoginsOfConnections(t *testing.T) {
 	var l sessions
 	grant := &eauth.Grant{Backend: "pam"}

@@ -7,7 +7,7 @@ import (
 	"github.com/brinebus/brine/internal/runner"
 )
 
-// principal is who asks for tokens.
+// principal is the sender of requests for tokens.
 type principal struct {
 	name     string
 	operator bool
@@ -18,7 +18,8 @@ func (a principal) Name() string    { return a.name }
 func (a principal) Operator() bool  { return a.operator }
 func (a principal) Login() *Session { return a.login }
 
-// TestTokensOfOthers: who has a login makes tokens of that, and without one nobody but operators.
+// TestTokensOfOthers: a principal with a login makes tokens for that login; without one only
+// operators can.
 func TestTokensOfOthers(t *testing.T) {
 	grant := &eauth.Grant{Backend: "pam", Account: eauth.Account{Name: "fred"}}
 	fred := principal{"fred", false, &Session{Grant: grant}}

@@ -1,5 +1,5 @@
-// Package seal has the decision that lets a request be answered. Packages below authz
-// alone can import it, so that nothing else in the program can make one that allows.
+// Package seal has the decision that lets a request be answered. Only authz and the packages
+// below it can import it, so no other part of the program can make a decision that allows.
 package seal
 
 import "errors"
@@ -13,10 +13,10 @@ type Decision struct {
 // ErrUndecided is the refusal of the zero value.
 var ErrUndecided = errors.New("nobody has decided to allow it")
 
-// Allow is to allow what the check is for, and nothing else.
+// Allow returns a decision that allows what the check is for, and nothing else.
 func Allow(check string) Decision { return Decision{check: check} }
 
-// Refuse is a refusal, with what the principal is told.
+// Refuse returns a refusal with the error for the principal.
 func Refuse(err error) Decision {
 	if err == nil {
 		err = ErrUndecided
@@ -24,7 +24,7 @@ func Refuse(err error) Decision {
 	return Decision{refusal: err}
 }
 
-// Err is the refusal, nil where the decision allows.
+// Err returns the refusal, nil if the decision allows.
 func (d Decision) Err() error {
 	if d.check == "" && d.refusal == nil {
 		return ErrUndecided
@@ -32,6 +32,6 @@ func (d Decision) Err() error {
 	return d.refusal
 }
 
-// Allows says whether the decision was made by that check, and allows. One about
-// something else does not.
+// Allows reports whether the decision allows and was made by that check. A decision of another
+// check does not count.
 func (d Decision) Allows(check string) bool { return d.Err() == nil && d.check == check }
