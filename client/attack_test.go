@@ -10,8 +10,8 @@ import (
 	"github.com/brinebus/brine/client"
 )
 
-// TestSecretsAreNotPrinted: a password or a token is in no error, and in nothing that a program prints of
-// a login, whichever way it prints it.
+// TestSecretsAreNotPrinted: no error contains a password or a token, and printing a login in
+// any format shows neither.
 func TestSecretsAreNotPrinted(t *testing.T) {
 	const secret = "s3cretword"
 	login := client.Login{Backend: "sharedsecret", User: "ada", Password: secret, Token: secret}
@@ -42,8 +42,8 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	}
 }
 
-// TestOneMasterIsTrusted: what says which master it must be is said once, and an address that is none of the
-// network is not reached over it.
+// TestOneMasterIsTrusted: it is an error to say twice which master is meant, and an address
+// that is not a network address is not connected to over TLS.
 func TestOneMasterIsTrusted(t *testing.T) {
 	other := strings.Repeat("00:", 31) + "00"
 	if _, err := client.Connect(t.Context(), "tls://127.0.0.1:"+port, client.Credentials(credentials), client.Fingerprint(other)); !errors.Is(err, client.ErrUsage) {

@@ -77,7 +77,7 @@ func TestPublishAndFollow(t *testing.T) {
 	}
 }
 
-// Each failure is known by errors.Is, and every call ends with its context.
+// Each failure is recognised by errors.Is, and every call ends with its context.
 func TestErrors(t *testing.T) {
 	c := connect(t, socket)
 	run := func(target client.Target, cmd client.Command) error {
@@ -118,7 +118,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A login has its own rights and no others, not those of root whose connection it was.
+// A login has only its own rights, not those of root, who made the connection.
 func TestLogin(t *testing.T) {
 	c := connect(t, socket)
 	if _, err := c.Login(t.Context(), client.Login{Backend: "sharedsecret", User: "ada", Password: "wr0ngword"}); !errors.Is(err, client.ErrDenied) || strings.Contains(err.Error()+client.Hint(err), "wr0ngword") {
@@ -182,7 +182,7 @@ func TestRunnersAndKeys(t *testing.T) {
 	}
 }
 
-// fired are events with the numbers from 0 to n.
+// fired returns events with the numbers from 0 to n.
 func fired(tag string, n int, pad string) []client.Event {
 	var list []client.Event
 	for i := range n {
@@ -232,7 +232,7 @@ func TestDurableListener(t *testing.T) {
 				return c, l
 			}
 			c.Close()
-			if !errors.Is(err, client.ErrBusy) { // the daemon may not have seen that the one before is gone
+			if !errors.Is(err, client.ErrBusy) { // the daemon may not know yet that the previous one has ended
 				t.Fatal(err)
 			}
 		}
@@ -264,8 +264,8 @@ func TestDurableListener(t *testing.T) {
 	hear(1, true)
 }
 
-// Over TLS, with the credentials of a client: what they may do, and no more. The answer is
-// many times what may be under way, and one event is longer than a message.
+// Over TLS, a client may do what its credentials permit, and no more. The answer is many times
+// longer than what may be under way, and one event is longer than a message.
 func TestOverTLS(t *testing.T) {
 	c := connect(t, "", client.Credentials(credentials))
 	if _, err := c.Fire(t.Context(), client.Event{Tag: "other"}); !errors.Is(err, client.ErrDenied) {
@@ -301,7 +301,8 @@ func TestOverTLS(t *testing.T) {
 	}
 }
 
-// Nobody but the master of the credentials is talked to, and nobody without them is let in.
+// With credentials, only their master is accepted; without them, the master refuses the
+// connection.
 func TestNotTheMaster(t *testing.T) {
 	wrong := filepath.Join(t.TempDir(), "dash")
 	if err := os.CopyFS(wrong, os.DirFS(credentials)); err != nil {
@@ -356,7 +357,7 @@ func TestNextEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// makeCredentials makes a client of its own for a test, which revoke ends.
+// makeCredentials makes separate credentials for a test; revoke revokes them.
 func makeCredentials(t *testing.T, name string) (dir string, revoke func()) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), name)
@@ -370,8 +371,8 @@ func makeCredentials(t *testing.T, name string) (dir string, revoke func()) {
 	}
 }
 
-// What a client may run stands under its name below external_auth: nothing else is for it,
-// no rule for users of the machine of that name either.
+// What a client may run is granted under its name below external_auth: no other rule applies to
+// it, in particular none for a user of the machine with that name.
 func TestJobsOverTLS(t *testing.T) {
 	dash := connect(t, "", client.Credentials(credentials))
 	if got := returns(t, dash, client.Glob("web1"), client.Call("test.ping")); len(got) != 1 || got[0].Value != true {
@@ -415,8 +416,8 @@ func TestJobsOverTLS(t *testing.T) {
 	}
 }
 
-// Over the network as at home: the connection of a login has the rights of the login, and
-// no longer those of its credentials.
+// Over the network as on the master's machine, a connection with a login has the rights of the
+// login, and no longer those of its credentials.
 func TestLoginOverTLS(t *testing.T) {
 	dir, _ := makeCredentials(t, "laptop")
 	c := connect(t, "", client.Credentials(dir))
@@ -444,8 +445,7 @@ func TestLoginOverTLS(t *testing.T) {
 	}
 }
 
-// What is told as it happens ends when the credentials are revoked, and when the token of
-// the login is.
+// Streams end when the credentials are revoked, and when the token of the login is.
 func TestRevokedEndsStreams(t *testing.T) {
 	dir, revoke := makeCredentials(t, "gone2")
 	c := connect(t, "", client.Credentials(dir))
@@ -483,7 +483,7 @@ func TestRevokedEndsStreams(t *testing.T) {
 	}
 }
 
-// tokenIDs are those of auth.list_tokens.
+// tokenIDs returns the ids in the result of auth.list_tokens.
 func tokenIDs(v any) iter.Seq[string] {
 	list, _ := v.([]any)
 	return func(yield func(string) bool) {
@@ -496,8 +496,8 @@ func tokenIDs(v any) iter.Seq[string] {
 	}
 }
 
-// An event that a program passes on undecoded is as the daemon wrote it, and moves the position of
-// the listener as a decoded event does.
+// An event that a program passes on undecoded is exactly as the daemon wrote it, and changes
+// the position of the listener like a decoded event.
 func TestRawEventsMoveThePosition(t *testing.T) {
 	c := connect(t, socket)
 	seq, err := c.Fire(t.Context(), client.Event{Tag: "raw/1", Data: []byte(`{"b":1,"a":2}`)}, client.Event{Tag: "other"}, client.Event{Tag: "raw/2", Data: []byte(`"text"`)})
@@ -550,7 +550,7 @@ func TestRawEventsMoveThePosition(t *testing.T) {
 	}
 }
 
-// Addresses of the same master are the same, and what is none is not an address.
+// Different forms of the address of one master give the same address; invalid ones are errors.
 func TestAddresses(t *testing.T) {
 	for text, want := range map[string]string{"salt": "tls://salt:4506", "tls://salt:1/": "tls://salt:1", "http://salt": "", "": ""} {
 		got, err := client.ParseAddress(text)

@@ -10,31 +10,32 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// Conn is a connection to a daemon. It does not come back by itself when it was lost.
+// Conn is a connection to a daemon. A lost connection is not restored.
 type Conn struct{ rpc *rpc.Conn }
 
-// Option is a choice that [Connect] takes.
+// Option is an option of [Connect].
 type Option func(*options)
 
 type options struct{ credentials, fingerprint, sudo string }
 
 // Credentials names the directory that 'salt-event creds' has written, for connections over
-// TLS. The master is known by its key: ca.pem there.
+// TLS. Only a server with the key in ca.pem of that directory is accepted.
 func Credentials(dir string) Option { return func(o *options) { o.credentials = dir } }
 
-// Fingerprint is that of the master's key, as 'salt-key -F master' shows it, for connections over
-// TLS without credentials. Such a connection is good for [Conn.Login] alone, and then that
-// user's.
+// Fingerprint is the fingerprint of the master's key, as 'salt-key -F master' shows it, for
+// connections over TLS without credentials. On such a connection the first request must be
+// [Conn.Login]; then it is the connection of that user.
 func Fingerprint(fingerprint string) Option {
 	return func(o *options) { o.fingerprint = fingerprint }
 }
 
-// Sudo names the user who had sudo start this process. A daemon believes it of its operators, and
-// the audit log has the name: tools take it from SUDO_USER.
+// Sudo names the user who has started this process by sudo; tools take it from SUDO_USER. A
+// daemon accepts it only from operators, and records the name in the audit log.
 func Sudo(user string) Option { return func(o *options) { o.sudo = user } }
 
-// ServerFingerprint asks the server at tls://HOST:PORT for its key and returns that one's
-// fingerprint. Whether it is that of the master somebody who knows must say.
+// ServerFingerprint returns the fingerprint of the key of the server at tls://HOST:PORT. It
+// does not verify that the server is the master: compare the fingerprint with that of the
+// master's key.
 func ServerFingerprint(ctx context.Context, address string) (string, error) {
 	url, err := ParseAddress(address)
 	if err != nil {
@@ -49,8 +50,8 @@ func ServerFingerprint(ctx context.Context, address string) (string, error) {
 	}, func(string) {})
 }
 
-// ParseAddress returns the address of a master as tls://HOST:PORT, by which programs can compare addresses: the
-// scheme and the port may be left out of text.
+// ParseAddress returns the address of a master as tls://HOST:PORT, so that programs can compare
+// addresses. text may omit the scheme and the port.
 func ParseAddress(text string) (string, error) {
 	url, err := rpc.MasterURL(text)
 	if err != nil {
@@ -59,8 +60,8 @@ func ParseAddress(text string) (string, error) {
 	return url, nil
 }
 
-// Connect connects to the daemon at address: the path of a Unix socket, or tls://HOST:PORT
-// with [Credentials] or a [Fingerprint]. An empty address is the one that the credentials name.
+// Connect connects to the daemon at address: the path of a Unix socket, or tls://HOST:PORT with
+// [Credentials] or a [Fingerprint]. An empty address means the one in the credentials.
 func Connect(ctx context.Context, address string, opts ...Option) (*Conn, error) {
 	if err := contextual(ctx); err != nil {
 		return nil, err
@@ -76,8 +77,8 @@ func Connect(ctx context.Context, address string, opts ...Option) (*Conn, error)
 	return &Conn{conn}, nil
 }
 
-// bounded does what the library below bounds by times of its own, and returns when ctx ends;
-// what comes later is dropped.
+// bounded runs do, which has timeouts of its own, and returns at the latest when ctx ends; drop
+// gets a later result.
 func bounded[T any](ctx context.Context, do func() (T, error), drop func(T)) (none T, err error) {
 	type result struct {
 		made T
@@ -101,10 +102,10 @@ func bounded[T any](ctx context.Context, do func() (T, error), drop func(T)) (no
 	}
 }
 
-// Close ends the connection, and everything that goes on over it.
+// Close ends the connection, with everything that is in progress on it.
 func (c *Conn) Close() { c.rpc.Close() }
 
-// IsClosed says whether the connection has ended, by [Conn.Close] or because it was lost.
+// IsClosed reports whether the connection has ended, by [Conn.Close] or because it was lost.
 func (c *Conn) IsClosed() bool { return c.rpc.NC.IsClosed() }
 
 func dial(address string, o options) (*rpc.Conn, error) {

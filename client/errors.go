@@ -15,17 +15,17 @@ var (
 	ErrUsage       = errors.New("the request makes no sense")
 	ErrNoMatch     = errors.New("the target means no minion")
 	ErrNotFound    = errors.New("there is no such thing")
-	ErrBusy        = errors.New("too much at once") // the same may be asked again later
+	ErrBusy        = errors.New("too much at once") // the same request may succeed later
 	ErrUnavailable = errors.New("not available now")
-	ErrFailed      = errors.New("failed") // a runner, or the daemon itself: its log names the cause
-	// ErrLost is about a connection that has ended. Whether the daemon did what was asked for is
-	// not known.
+	ErrFailed      = errors.New("failed") // a runner has failed, or the daemon itself: its log has the cause
+	// ErrLost is for a connection that has ended. It is unknown whether the daemon has carried
+	// out the request.
 	ErrLost = rpc.ErrLost
-	// ErrRefused is about a connection that the daemon does not take.
+	// ErrRefused is for a connection that the daemon refuses.
 	ErrRefused = rpc.ErrRefused
-	// ErrServer is about a server that is not the master of the credentials.
+	// ErrServer is for a server that is not the master of the credentials.
 	ErrServer = rpc.ErrServerKey
-	// ErrNobody is about a socket behind which no daemon listens.
+	// ErrNobody is for a socket on which no daemon listens.
 	ErrNobody = socket.ErrNobody
 )
 
@@ -34,7 +34,7 @@ var kinds = map[rpc.Code]error{
 	rpc.Busy: ErrBusy, rpc.Unavailable: ErrUnavailable, rpc.Internal: ErrFailed,
 }
 
-// failure is an error of a daemon together with its kind.
+// failure is an error of a daemon with its kind.
 type failure struct {
 	error
 	kind error
@@ -42,7 +42,7 @@ type failure struct {
 
 func (f failure) Unwrap() []error { return []error{f.error, f.kind} }
 
-// known gives an error of a daemon its kind; others stay as they are.
+// known adds the kind to an error of a daemon; other errors are returned unchanged.
 func known(err error) error {
 	var refused *rpc.Error
 	if err == nil || !errors.As(err, &refused) {
@@ -51,13 +51,14 @@ func known(err error) error {
 	return failure{err, kinds[refused.Code]}
 }
 
-// Hint returns what the reader of err can do about it, one sentence, or "".
+// Hint returns one sentence about what the user can do about err, "" if there is none.
 func Hint(err error) string { return salt.Hint(err) }
 
-// Unsure says whether what was asked for may be done, or a part of it, although err is what came of it.
+// Unsure reports whether the request, or a part of it, may have been carried out although it
+// failed with err.
 func Unsure(err error) bool { return rpc.Unsure(err) }
 
-// contextual returns why ctx ended, or nil.
+// contextual returns the cause if ctx has ended, otherwise nil.
 func contextual(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -20,28 +20,29 @@ import (
 // Event is one event of the bus.
 type Event struct {
 	Tag  string
-	Data json.RawMessage // what has no data has an empty object
-	From string          // the sender as the daemon has verified it: a minion's id, "user:NAME", "" for the daemon itself
-	Seq  uint64          // its sequence number in the journal; 0 where it is not stored
-	// Journal is the name of another master's journal, of which Seq is, see ListenOptions.Mirrors.
+	Data json.RawMessage // an empty object if the event has no data
+	From string          // the sender as verified by the daemon: the id of a minion, "user:NAME", "" for the daemon itself
+	Seq  uint64          // its sequence number in the journal; 0 if it is not stored
+	// Journal is the name of the other master's journal that Seq belongs to, see
+	// ListenOptions.Mirrors.
 	Journal string
 }
 
-// FireOptions change how events are fired. The zero value is usual.
+// FireOptions change how events are fired. The zero value has the defaults.
 type FireOptions struct {
-	// ID names what is fired: the same events, fired again within ten minutes by the same user
-	// under the same name, are not stored twice.
+	// ID names the request: the same events, fired again within ten minutes by the same user
+	// under the same ID, are not stored twice.
 	ID string
-	// First is for a long input that is fired in several batches under one ID: the number, from
-	// 0, that the first event of this one has in it. However it is cut when it is fired again,
-	// nothing of it is stored twice.
+	// First is for a long input that is fired in several batches with one ID: the number of the
+	// first event of this batch in the input, from 0. Nothing is stored twice even if the input
+	// is fired again in other batches.
 	First int
-	// Live hands the events to who listens at this moment, and stores them nowhere.
+	// Live sends the events only to present listeners, without storing them.
 	Live bool
 }
 
-// Fire stores events, all of them or none, and returns the sequence number of the last.
-// Those of Tag and Data are taken.
+// Fire stores events, all of them or none, and returns the sequence number of the last one. It
+// uses only their Tag and Data.
 func (c *Conn) Fire(ctx context.Context, events ...Event) (seq uint64, err error) {
 	return c.FireWith(ctx, FireOptions{}, events...)
 }
@@ -57,8 +58,9 @@ func (c *Conn) FireWith(ctx context.Context, o FireOptions, events ...Event) (se
 	return done.Seq, known(err)
 }
 
-// request names this one request of count events, for a bus that knows the names of requests alone: that of a minion,
-// for several events. Cut in another way the same events are another request.
+// request returns the name of a request with count events, for a bus that only recognises
+// duplicates of whole requests: that of a minion, for several events. The same events in other
+// batches are other requests.
 func (o FireOptions) request(count int) string {
 	if o.ID == "" {
 		return ""
@@ -67,40 +69,40 @@ func (o FireOptions) request(count int) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// ListenOptions say which events are to be heard, and from where on. The zero value is all
-// that this user may hear, from now on.
+// ListenOptions select events, and where to begin. The zero value is everything that this user
+// may receive, from now on.
 type ListenOptions struct {
-	Tags    []string  // prefixes, or what Match makes of them
+	Tags    []string  // prefixes, or patterns as Match says
 	Match   string    // startswith (also for ""), endswith, find, regex, fnmatch
-	From    []string  // shell patterns for the sender
-	Since   time.Time // begin with what is stored since then
-	FromSeq uint64    // or with this sequence number
-	// UntilEnd ends behind what is stored now.
+	From    []string  // shell patterns for senders
+	Since   time.Time // begin with events stored since then
+	FromSeq uint64    // or begin with this sequence number
+	// UntilEnd ends after what is stored now.
 	UntilEnd bool
-	// Durable names a position that the daemon keeps: a later listener of that name begins
-	// behind what was confirmed. One listener at a time may hold it, until its connection is
+	// Durable names a position that the daemon stores: a later listener with that name begins
+	// after what was confirmed. One listener at a time may use it, until its connection is
 	// closed.
 	Durable string
-	// Live asks for events that are not stored, too.
+	// Live also requests events that are not stored.
 	Live bool
-	// Resume says of FromSeq, or At, that everything before it is done, whatever was confirmed of
-	// Durable: it is for who comes back after [ErrLost].
+	// Resume means that everything before FromSeq, or At, is handled, whatever was confirmed for
+	// Durable. It is for reconnecting after [ErrLost].
 	Resume bool
-	// Mirrors asks for the events of other masters, too, whose journals are mirrored here.
+	// Mirrors also requests the events of other masters whose journals are mirrored by this one.
 	Mirrors bool
-	// At begins with these positions in several journals, as [Listener.Positions] and
-	// [Conn.End] write them.
+	// At begins after these positions in several journals, as returned by [Listener.Positions]
+	// and [Conn.End].
 	At string
 }
 
-// Listener hears events. Make it with [Conn.Listen].
+// Listener receives events. [Conn.Listen] makes it.
 type Listener struct {
 	conn    *Conn
 	stream  *rpc.Stream
 	durable string
 	mirrors bool
 	live    bool
-	at      event.Position // how far it is in the journals of others
+	at      event.Position // its positions in the journals of other masters
 	lines   [][]byte
 	passed  uint64
 	end     uint64
@@ -111,7 +113,8 @@ type Listener struct {
 	ended   bool
 }
 
-// Listen returns when the listener stands: what is fired from then on is heard.
+// Listen returns when the listener is registered: it receives everything that is fired
+// afterwards.
 func (c *Conn) Listen(ctx context.Context, o ListenOptions) (*Listener, error) {
 	q := protocol.Listen{
 		Tags: o.Tags, Match: event.MatchType(o.Match), Senders: o.From, Since: o.Since, FromSeq: o.FromSeq,
@@ -123,7 +126,7 @@ func (c *Conn) Listen(ctx context.Context, o ListenOptions) (*Listener, error) {
 			return nil, failure{err, ErrUsage}
 		}
 		for name := range q.At {
-			q.At[name]++ // behind what was heard
+			q.At[name]++ // after what was received
 		}
 	}
 	stream, err := c.rpc.Call(protocol.OpListen, q)
@@ -149,7 +152,7 @@ func newListener(c *Conn, stream *rpc.Stream, o ListenOptions, ready protocol.Re
 	return l
 }
 
-// Next waits for the next event. It returns io.EOF at the end that UntilEnd asked for.
+// Next waits for the next event. With UntilEnd it returns io.EOF at the end.
 func (l *Listener) Next(ctx context.Context) (Event, error) {
 	for {
 		for len(l.lines) > 0 {
@@ -169,9 +172,10 @@ func (l *Listener) Next(ctx context.Context) (Event, error) {
 	}
 }
 
-// NextLines waits for what comes next, and takes no event apart: each is one document of JSON on one line, with tag,
-// from, data, seq, and master for that of another journal, as the daemon has written it. It is for who hands many
-// events on, and takes the place of [Listener.Next]. There may be none, where it is the position that has moved.
+// NextLines waits for events without decoding them: each is one JSON document on one line as
+// written by the daemon, with tag, from, data, seq, and for an event of another journal master.
+// It is for programs that pass many events on. Use it instead of [Listener.Next]. It returns no
+// lines if only the position has changed.
 func (l *Listener) NextLines(ctx context.Context) ([][]byte, error) {
 	if len(l.lines) == 0 {
 		if err := l.receive(ctx); err != nil {
@@ -205,7 +209,7 @@ func (l *Listener) receive(ctx context.Context) error {
 	return nil
 }
 
-// pass moves on behind one line, and says whether that is an event.
+// pass moves the position past one line, and reports whether that is an event.
 func (l *Listener) pass(line []byte) (is bool, err error) {
 	if bytes.HasPrefix(line, []byte(`{"passed":`)) {
 		return false, l.progress(line)
@@ -225,7 +229,7 @@ func (l *Listener) pass(line []byte) (is bool, err error) {
 	return true, nil
 }
 
-// progress reads a word on where the listener stands.
+// progress reads a message about the position of the listener.
 func (l *Listener) progress(line []byte) error {
 	var m protocol.Progress
 	if err := json.Unmarshal(line, &m); err != nil {
@@ -241,7 +245,7 @@ func (l *Listener) progress(line []byte) error {
 	return nil
 }
 
-// read reads the event of a line.
+// read decodes the event of a line.
 func (l *Listener) read(line []byte) (Event, error) {
 	var got event.Event
 	if err := json.Unmarshal(line, &got); err != nil {
@@ -254,7 +258,7 @@ func (l *Listener) read(line []byte) (Event, error) {
 	return e, nil
 }
 
-// All are the events as they come. An error is the last thing that comes.
+// All returns the events as they arrive. An error is the last element.
 func (l *Listener) All(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for {
@@ -269,12 +273,12 @@ func (l *Listener) All(ctx context.Context) iter.Seq2[Event, error] {
 	}
 }
 
-// Position is the sequence number up to which everything was handed out, or does not match:
-// with FromSeq one above it, another listener goes on here.
+// Position is the sequence number up to which every matching event was returned. A listener
+// with FromSeq one higher continues there.
 func (l *Listener) Position() uint64 { return l.passed }
 
-// Positions are those in the journals of other masters, as one text for ListenOptions.At; "" for
-// none.
+// Positions are the positions in the journals of other masters, as text for ListenOptions.At;
+// "" if there are none.
 func (l *Listener) Positions() string {
 	if len(l.at) == 0 {
 		return ""
@@ -282,36 +286,38 @@ func (l *Listener) Positions() string {
 	return l.at.String()
 }
 
-// Limits are the only tags that this user may hear, as shell patterns; none means no limit.
+// Limits are the only tags that this user may receive, as shell patterns; none means no limit.
 func (l *Listener) Limits() []string { return l.limits }
 
-// Lost is how many events, at most, went by without being heard: removed from the journal
-// before they could be sent, or not stored and sent while too little was taken.
+// Lost is how many events, at most, the listener has missed: removed from the journal before
+// they could be sent, or not stored and sent while the listener read too slowly.
 func (l *Listener) Lost() uint64 { return l.lost }
 
-// Missed is how many of those that were lost were never stored.
+// Missed is how many of the lost events were never stored.
 func (l *Listener) Missed() uint64 { return l.missed }
 
 // End is the sequence number of the newest event when the listener began.
 func (l *Listener) End() uint64 { return l.end }
 
-// Ahead is the position of a durable listener that comes back to a journal which ends before
-// it, put back from a copy, say; 0 is none. It hears all that the journal has from its start.
+// Ahead is the position of a durable listener that reconnects to a journal that ends before it,
+// for example after an old copy was restored; 0 if there is none. Such a listener gets
+// everything in the journal from its start.
 func (l *Listener) Ahead() uint64 { return l.ahead }
 
-// Confirm says that everything up to seq is done; it returns when that is stored. It is for
-// listeners that are durable.
+// Confirm records that everything up to seq is handled, and returns when that is stored. It is
+// for durable listeners.
 func (l *Listener) Confirm(ctx context.Context, seq uint64) error {
 	return l.conn.Confirm(ctx, l.durable, seq, "")
 }
 
-// ConfirmAll says that everything that was handed out is done, in all journals.
+// ConfirmAll records that everything that was returned is handled, in all journals.
 func (l *Listener) ConfirmAll(ctx context.Context) error {
 	return l.conn.Confirm(ctx, l.durable, l.passed, l.Positions())
 }
 
-// Confirm is [Listener.Confirm] for who confirms beside the listener, in a goroutine of its own: for a durable listener
-// of this connection, and at says the same for the journals of other masters, as [Listener.Positions] writes it.
+// Confirm is [Listener.Confirm] for programs that confirm in another goroutine than that of the
+// listener. durable is a durable listener of this connection; at are the positions in the
+// journals of other masters, as returned by [Listener.Positions].
 func (c *Conn) Confirm(ctx context.Context, durable string, seq uint64, at string) error {
 	q := protocol.Confirm{Durable: durable, Seq: seq}
 	if at != "" {

@@ -8,7 +8,7 @@ import (
 	"github.com/brinebus/brine/client"
 )
 
-// Each return comes as soon as its minion has it.
+// Each return arrives as soon as its minion has finished.
 func Example() {
 	ctx := context.Background()
 	conn, err := client.Connect(ctx, socket) // for example /var/run/salt/master/master.sock
@@ -91,7 +91,8 @@ func ExampleCredentials() {
 	// Output: dash/hello client:dash <nil>
 }
 
-// A program remembers where the journal ends, does what will fire an event, and misses nothing.
+// A program remembers the end of the journal, does something that fires an event, and misses
+// nothing.
 func ExampleConn_End() {
 	ctx := context.Background()
 	conn, err := client.Connect(ctx, socket)
@@ -122,7 +123,7 @@ func ExampleConn_End() {
 	// Output: backup/done <nil>
 }
 
-// What a command writes is told while it runs.
+// The output of a command is reported while it runs.
 func ExampleJob_Updates() {
 	ctx := context.Background()
 	conn, err := client.Connect(ctx, socket)

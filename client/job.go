@@ -17,15 +17,15 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Command is one function with its arguments: nil, bool, string, numbers, and slices and
-// maps with texts as keys, of these.
+// Command is one function with its arguments: nil, bool, string, numbers, and slices and maps
+// of these, with strings as keys.
 type Command struct {
 	Function string
 	Args     []any
 	Kwargs   map[string]any
 }
 
-// Call is a [Command] with positional arguments.
+// Call returns a [Command] with positional arguments.
 func Call(function string, args ...any) Command { return Command{Function: function, Args: args} }
 
 func (c Command) wire() (job.Command, error) {
@@ -49,40 +49,39 @@ func (c Command) wire() (job.Command, error) {
 	return out, nil
 }
 
-// Target says which minions are meant: an expression, and its type, in the words of Salt:
-// glob (also for ""), list, pcre, grain, grain_pcre, pillar, pillar_pcre, nodegroup, ipcidr,
-// compound.
+// Target selects minions: an expression, and its type by Salt's name: glob (the default, also
+// for ""), list, pcre, grain, grain_pcre, pillar, pillar_pcre, nodegroup, ipcidr, compound.
 type Target struct {
 	Expr      string
 	Type      string
-	Delimiter string // between the levels of a grain or pillar target; ":" for ""
+	Delimiter string // between the levels of a grain or pillar target; "" means ":"
 }
 
-// Glob is the target of the minions whose ids match a shell pattern.
+// Glob returns the target of the minions whose ids match a shell pattern.
 func Glob(pattern string) Target { return Target{Expr: pattern} }
 
-// RunOptions change how a job is run. The zero value is usual.
+// RunOptions change how a job is run. The zero value has the defaults.
 type RunOptions struct {
-	Timeout  time.Duration // give up minions that say nothing for so long; 0 is 5 seconds
-	Batch    string        // run on "N" or "N%" of the minions at a time
-	Subset   int           // run on so many of the minions, at random
-	Queue    time.Duration // leave the job for minions that are away, for so long
-	Metadata any           // for the events of the job
-	Output   bool          // hear what commands write while they run, by [Job.Updates]
-	Detach   bool          // leave the job to the master: no returns come, see [Conn.Follow]
+	Timeout  time.Duration // how long a minion may be silent; 0 is 5 seconds
+	Batch    string        // run on at most "N" or "N%" of the minions at a time
+	Subset   int           // run on that many of the minions, chosen at random
+	Queue    time.Duration // how long the job waits for minions that are not connected
+	Metadata any           // added to the events of the job
+	Output   bool          // report what commands write while they run, by [Job.Updates]
+	Detach   bool          // return when the master has the job: no returns come, see [Conn.Follow]
 
-	BatchWait    time.Duration // until the place in a batch of one that has ended is taken again
-	BatchMaxFail string        // "N" or "N%" of the minions may fail, then no further one begins
-	SafeLimit    int           // of more minions than these,
-	SafeSize     int           // so many run at a time where Batch is ""
+	BatchWait    time.Duration // pause before a minion of a batch is replaced by the next one
+	BatchMaxFail string        // if more than "N" or "N%" of the minions fail, no further one begins
+	SafeLimit    int           // if there are more minions than this,
+	SafeSize     int           // at most that many run at a time, unless Batch is set
 
-	Returners      string         // where minions put their returns besides, with commas
-	ReturnTag      string         // the tag for the returner master_bus
-	ReturnerConfig string         // another set of the returners' settings
-	ReturnerKwargs map[string]any // single ones of them
+	Returners      string         // further returners for minions to use, separated by commas
+	ReturnTag      string         // the tag of the returner master_bus
+	ReturnerConfig string         // the name of an alternative configuration of the returners
+	ReturnerKwargs map[string]any // single settings of the returners
 }
 
-// last are the options that count; without any they are the usual ones.
+// last returns the options that count: the last ones given, or the zero value.
 func last[T any](opts []T) (o T) {
 	if len(opts) > 0 {
 		o = opts[len(opts)-1]
@@ -90,7 +89,7 @@ func last[T any](opts []T) (o T) {
 	return o
 }
 
-// put sets what the options say.
+// put adds the options to a request.
 func (o RunOptions) put(q *protocol.Publish) (err error) {
 	q.Timeout, q.Queue, q.Subset, q.Follow = job.Seconds(o.Timeout.Seconds()), job.Seconds(o.Queue.Seconds()), o.Subset, o.Output
 	q.Async = o.Detach
@@ -108,29 +107,29 @@ func (o RunOptions) put(q *protocol.Publish) (err error) {
 	return nil
 }
 
-// Job is a job that was started. The master goes on with it whatever becomes of the Job.
+// Job is a job that was started. The master continues it whatever happens to the Job.
 type Job struct {
 	ID      string   // its jid
-	Minions []string // those that the target means
-	Missing []string // named by a list, but not known
+	Minions []string // that the target matches
+	Missing []string // named by a list target, but unknown
 
 	conn   *Conn
 	stream *rpc.Stream
 	lines  [][]byte
 }
 
-// Run starts a job. Its returns come by [Job.Returns].
+// Run starts a job. [Job.Returns] returns its returns.
 func (c *Conn) Run(ctx context.Context, t Target, cmd Command, opts ...RunOptions) (*Job, error) {
 	return c.publish(ctx, t, []Command{cmd}, opts, func(*protocol.Publish) {})
 }
 
-// RunAll starts a job of several commands, which each minion runs one after the other. What it
-// returns is a map by function.
+// RunAll starts a job of several commands, which each minion runs one after the other. The
+// value of a return is a map by function.
 func (c *Conn) RunAll(ctx context.Context, t Target, cmds []Command, opts ...RunOptions) (*Job, error) {
 	return c.publish(ctx, t, cmds, opts, func(q *protocol.Publish) { q.Compound = true })
 }
 
-// Publish starts a job and leaves it to the master. It returns its jid, for [Conn.Follow].
+// Publish starts a job without waiting for returns. It returns the jid, for [Conn.Follow].
 func (c *Conn) Publish(ctx context.Context, t Target, cmd Command, opts ...RunOptions) (jid string, err error) {
 	j, err := c.publish(ctx, t, []Command{cmd}, opts, func(q *protocol.Publish) { q.Async = true })
 	if err != nil {
@@ -140,8 +139,8 @@ func (c *Conn) Publish(ctx context.Context, t Target, cmd Command, opts ...RunOp
 	return j.ID, nil
 }
 
-// Preview returns the minions that a job would be for. It is judged as the job would be, and
-// nothing runs. Without commands it is judged by the target alone.
+// Preview returns the minions that a job would be sent to, without running anything. It is
+// permitted if the job is. Without commands only the permission for the target is checked.
 func (c *Conn) Preview(ctx context.Context, t Target, cmds []Command, opts ...RunOptions) ([]string, error) {
 	j, err := c.publish(ctx, t, cmds, opts, func(q *protocol.Publish) { q.Preview, q.Async = true, false })
 	if err != nil {
@@ -151,7 +150,8 @@ func (c *Conn) Preview(ctx context.Context, t Target, cmds []Command, opts ...Ru
 	return j.Minions, nil
 }
 
-// Follow watches a job that was started before, from its beginning.
+// Follow returns a job that was started before, with its returns and updates from the
+// beginning.
 func (c *Conn) Follow(ctx context.Context, jid string) (*Job, error) {
 	id, err := salt.ParseJID(jid)
 	if err != nil {
@@ -176,7 +176,7 @@ func (c *Conn) publish(ctx context.Context, t Target, cmds []Command, opts []Run
 	return c.job(ctx, protocol.OpPublish, q)
 }
 
-// job asks for a job and reads how it begins.
+// job sends a request for a job and reads the start of the answer.
 func (c *Conn) job(ctx context.Context, op string, q any) (*Job, error) {
 	stream, err := c.rpc.Call(op, q)
 	if err != nil {
@@ -198,58 +198,58 @@ func texts(ids []salt.MinionID) []string {
 	return out
 }
 
-// Status says how a job has ended on a minion.
+// Status is the state of a job on a minion.
 type Status string
 
-// How a job ends. With Done, Failed and Killed the minion has returned something.
+// Final states. With Done, Failed and Killed the minion has returned something.
 const (
 	Done         Status = Status(job.Done)
 	Failed       Status = Status(job.Failed)
 	Killed       Status = Status(job.Killed)
-	Refused      Status = Status(job.Refused)      // the minion would not run it, and says why
-	Expired      Status = Status(job.Expired)      // it came too late
+	Refused      Status = Status(job.Refused)      // the minion refused to run it; Text has the reason
+	Expired      Status = Status(job.Expired)      // it reached the minion too late
 	Cancelled    Status = Status(job.Cancelled)    // it was never sent
-	NotTargeted  Status = Status(job.NotTargeted)  // by its live facts the target does not mean it
-	NotConnected Status = Status(job.NotConnected) // it was away
-	Silent       Status = Status(job.Silent)       // it is connected, and said nothing in time
+	NotTargeted  Status = Status(job.NotTargeted)  // according to its present facts the target does not match it
+	NotConnected Status = Status(job.NotConnected) // it was not connected
+	Silent       Status = Status(job.Silent)       // it is connected, but has not answered in time
 )
 
-// Where a job stands on a minion before that, in an [Update].
+// States before that, in an [Update].
 const (
 	Queued       Status = Status(job.Queued)       // not sent yet
 	Received     Status = Status(job.Received)     // the minion has it
-	Running      Status = Status(job.Running)      // it works on it
-	Disconnected Status = Status(job.Disconnected) // it was lost meanwhile, and may come back
+	Running      Status = Status(job.Running)      // the minion runs it
+	Disconnected Status = Status(job.Disconnected) // its connection was lost, and may come back
 )
 
-// Return is how a job has ended on one minion.
+// Return is the result of a job on one minion.
 type Return struct {
 	Minion  string
 	Status  Status
 	Value   any    // what the function returned
 	Retcode int    // of the function
-	Text    string // why, where the minion did not return
-	// Outputter is what the function would have its value shown by, one of those of 'salt --out'; "" is
-	// the usual one.
+	Text    string // why the minion did not return, if so
+	// Outputter is how the function wants its value to be shown, a value of 'salt --out'; "" is
+	// the default.
 	Outputter string
-	// Each is how each function of [Conn.RunAll] has ended, by name; there is no Retcode then.
+	// Each is the result of each function of [Conn.RunAll], by name; there is no Retcode then.
 	Each map[string]Outcome
 }
 
-// Outcome is how one of several functions has ended.
+// Outcome is the result of one of several functions.
 type Outcome struct {
 	Retcode int
 	OK      bool
 }
 
-// OK says whether the function has succeeded.
+// OK reports whether the function has succeeded.
 func (r Return) OK() bool { return r.Status == Done }
 
-// Returned says whether the minion has returned something, whatever that is.
+// Returned reports whether the minion has returned something, be it a failure.
 func (r Return) Returned() bool { return job.State(r.Status).Returned() }
 
-// Returns are those of the job as they arrive, one for each minion, to the end of the job. An
-// error is the last thing that comes.
+// Returns returns the returns of the job as they arrive, one for each minion, until the end of
+// the job. An error is the last element.
 func (j *Job) Returns(ctx context.Context) iter.Seq2[Return, error] {
 	return func(yield func(Return, error) bool) {
 		for u, err := range j.updates(ctx) {
@@ -260,27 +260,27 @@ func (j *Job) Returns(ctx context.Context) iter.Seq2[Return, error] {
 	}
 }
 
-// Update is a step of a job on one minion: a receipt, what a command has written, or the return.
-// Of a batch it may be that minions begin now; then Minion is "".
+// Update is a step of a job on one minion: a receipt, output of a command, or the return. In a
+// batch it may report that minions begin now; then Minion is "".
 type Update struct {
-	Return          // with a Status that says where it stands, and a Value if it has returned
-	Output []Output // what a command has written since the last one, see RunOptions.Output
-	// OutputEnd says that no more of it comes, and that nothing was left out.
+	Return          // Status is the present state; Value is set if the minion has returned
+	Output []Output // written by a command since the previous Update, see RunOptions.Output
+	// OutputEnd means that no more output follows, and that nothing was left out.
 	OutputEnd bool
 	Begun     []string
 }
 
-// Final says whether this was the last of its minion.
+// Final reports whether this is the last Update of its minion.
 func (u Update) Final() bool { return job.State(u.Status).Final() && u.Minion != "" }
 
-// Output is what a command has written: some lines, the last of which may have no end.
+// Output is output of a command: some lines, the last of which may be incomplete.
 type Output struct {
-	Error bool   // to its standard error
-	Text  string // as it was written; it need not be UTF-8
+	Error bool   // written to its standard error
+	Text  string // as written; it need not be UTF-8
 }
 
-// Updates are the steps of the job as they happen, to its end. It takes the place of
-// [Job.Returns]. An error is the last thing that comes.
+// Updates returns the steps of the job as they happen, until its end. Use it instead of
+// [Job.Returns]. An error is the last element.
 func (j *Job) Updates(ctx context.Context) iter.Seq2[Update, error] {
 	return func(yield func(Update, error) bool) {
 		for u, err := range j.updates(ctx) {
@@ -296,9 +296,10 @@ func (j *Job) Updates(ctx context.Context) iter.Seq2[Update, error] {
 	}
 }
 
-// Lines are the steps of the job as the daemon has written them, each one document of JSON on one line with id, state,
-// return and what else there is: for who passes them on, or wants the members of what was returned in the order in
-// which the minion has them. They take the place of [Job.Updates]. An error is the last thing that comes.
+// Lines returns the steps of the job as written by the daemon, each one JSON document on one
+// line with id, state, return and other members. It is for programs that pass them on, or need
+// the members of returned maps in the minion's order. Use it instead of [Job.Updates]. An error
+// is the last element.
 func (j *Job) Lines(ctx context.Context) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		defer j.Close()
@@ -314,7 +315,7 @@ func (j *Job) Lines(ctx context.Context) iter.Seq2[[]byte, error] {
 	}
 }
 
-// updates are those of the daemon, and an error if they end by one.
+// updates returns the updates of the daemon, and the error that ends them, if any.
 func (j *Job) updates(ctx context.Context) iter.Seq2[job.Update, error] {
 	return func(yield func(job.Update, error) bool) {
 		for line, err := range j.Lines(ctx) {
@@ -350,7 +351,8 @@ func returned(u job.Update) Return {
 	return Return{Minion: string(u.ID), Status: Status(u.State), Value: u.Return.V, Retcode: int(code), Text: u.Text, Outputter: u.Out, Each: outcomes(u)}
 }
 
-// outcomes are those of compound commands, nil for a function alone.
+// outcomes returns the results of the functions of a compound command, nil for a single
+// function.
 func outcomes(u job.Update) map[string]Outcome {
 	codes, _ := u.Retcode.V.(map[string]any)
 	successes, _ := u.Success.V.(map[string]any)
@@ -369,5 +371,5 @@ func outcomes(u job.Update) map[string]Outcome {
 	return each
 }
 
-// Close ends the interest in the job, which goes on. It may be called more than once.
+// Close stops receiving; the job continues. It may be called more than once.
 func (j *Job) Close() { j.stream.Close() }

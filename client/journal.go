@@ -11,9 +11,9 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 )
 
-// End returns the sequence number of the newest event, and where other masters' journals are
-// mirrored the positions in all of them, for ListenOptions.At: who listens from behind it misses
-// nothing that is fired from now on.
+// End returns the sequence number of the newest event and, if other masters' journals are
+// mirrored, the positions in all journals as text for ListenOptions.At. A listener that begins
+// after them misses nothing that is fired from now on.
 func (c *Conn) End(ctx context.Context) (seq uint64, at string, err error) {
 	var p protocol.End
 	if err := c.rpc.Ask(ctx, protocol.OpEnd, nil, &p); err != nil {
@@ -25,34 +25,35 @@ func (c *Conn) End(ctx context.Context) (seq uint64, at string, err error) {
 	return p.Seq, at, nil
 }
 
-// DeadLetter is an event that a handler failed on until its retries were used up.
+// DeadLetter is an event whose handler has failed at every attempt.
 type DeadLetter struct {
 	Name     string          `json:"name"` // of the handler
 	Seq      uint64          `json:"seq"`  // of the event
 	Tag      string          `json:"tag"`
 	From     string          `json:"from,omitempty"`
-	Event    json.RawMessage `json:"event,omitempty"` // the whole event; nil where it is too large to be kept twice
-	Command  []string        `json:"command"`         // the handler's
+	Event    json.RawMessage `json:"event,omitempty"` // the whole event; nil if it is too large to be stored twice
+	Command  []string        `json:"command"`         // of the handler
 	Attempts int             `json:"attempts"`
-	Reason   string          `json:"reason"`           // how the last attempt ended
-	Stderr   string          `json:"stderr,omitempty"` // the end of what it printed
+	Reason   string          `json:"reason"`           // the result of the last attempt
+	Stderr   string          `json:"stderr,omitempty"` // the end of its error output
 	Time     time.Time       `json:"time"`
 }
 
-// KeepDeadLetter keeps a dead letter for this user. One with the name and the sequence number of
-// another takes its place.
+// KeepDeadLetter stores a dead letter of this user. It replaces one with the same name and
+// sequence number.
 func (c *Conn) KeepDeadLetter(ctx context.Context, l DeadLetter) error {
 	letter := protocol.DeadLetter(l)
 	return known(c.rpc.Ask(ctx, protocol.OpDead, protocol.Dead{Do: protocol.DeadPut, Letter: &letter}, nil))
 }
 
-// DeadLetters returns those of this user: of a handler, or of all for ""; with one sequence number,
-// or all for 0.
+// DeadLetters returns the dead letters of this user: those of a handler, or of all handlers if
+// name is "", and of those the one with the sequence number seq, or all if it is 0.
 func (c *Conn) DeadLetters(ctx context.Context, name string, seq uint64) ([]DeadLetter, error) {
 	return c.deadLetters(ctx, protocol.Dead{Do: protocol.DeadList, Name: name, Seq: seq})
 }
 
-// DropDeadLetters forgets dead letters of this user, and returns them.
+// DropDeadLetters deletes dead letters of this user, chosen as for DeadLetters, and returns
+// them.
 func (c *Conn) DropDeadLetters(ctx context.Context, name string, seq uint64) ([]DeadLetter, error) {
 	return c.deadLetters(ctx, protocol.Dead{Do: protocol.DeadDrop, Name: name, Seq: seq})
 }
@@ -76,53 +77,53 @@ func (c *Conn) deadLetters(ctx context.Context, q protocol.Dead) (list []DeadLet
 	}
 }
 
-// PurgeOptions say which events are to go: those of which all that is set holds. The zero value is
-// all events.
+// PurgeOptions select the events to remove: an event must match everything that is set. The
+// zero value selects all events.
 type PurgeOptions struct {
-	Before uint64    // with a smaller sequence number
-	Until  time.Time // older
-	Tags   []string  // prefixes, or what Match makes of them
+	Before uint64    // events with a smaller sequence number
+	Until  time.Time // events that are older
+	Tags   []string  // prefixes, or patterns as Match says
 	Match  string    // as in ListenOptions
 }
 
-// Purge removes events from the journal, and returns how many. It is for operators.
+// Purge removes events from the journal, and returns how many. Only operators may use it.
 func (c *Conn) Purge(ctx context.Context, o PurgeOptions) (count uint64, err error) {
 	var done protocol.Purged
 	err = c.rpc.Ask(ctx, protocol.OpPurge, protocol.Purge{Before: o.Before, Until: o.Until, Tags: o.Tags, Match: event.MatchType(o.Match)}, &done)
 	return done.Count, known(err)
 }
 
-// ForgetPosition forgets the position of a durable listener: one's own, or, for operators, that of
-// a user.
+// ForgetPosition deletes the position of a durable listener: of this user or, for operators, of
+// the named user.
 func (c *Conn) ForgetPosition(ctx context.Context, durable, user string) error {
 	return known(c.rpc.Ask(ctx, protocol.OpPurge, protocol.Purge{Durable: durable, User: user}, nil))
 }
 
-// Stat is the state of the bus. As JSON it is what 'salt-event stat --format json' prints.
+// Stat is the state of the bus. Its JSON is what 'salt-event stat --format json' prints.
 type Stat struct {
 	Journal   JournalStat    `json:"journal"`
-	Fired     uint64         `json:"fired"`     // events by programs since the daemon started
-	Sent      uint64         `json:"sent"`      // to listeners
-	Started   time.Time      `json:"started"`   // the daemon
-	MaxEvent  int64          `json:"max_event"` // bytes of the data of an event
+	Fired     uint64         `json:"fired"`     // events fired by programs since the daemon started
+	Sent      uint64         `json:"sent"`      // events sent to listeners
+	Started   time.Time      `json:"started"`   // when the daemon started
+	MaxEvent  int64          `json:"max_event"` // the largest data of an event, in bytes
 	Listeners []ListenerStat `json:"listeners"`
 	Positions []PositionStat `json:"positions"`
-	Dead      int            `json:"dead"` // dead letters
+	Dead      int            `json:"dead"` // number of dead letters
 	Mirrors   []MirrorStat   `json:"mirrors,omitempty"`
 }
 
-// JournalStat is what the journal holds.
+// JournalStat describes the journal.
 type JournalStat struct {
-	First, Last    uint64 // sequence numbers of the oldest and of the newest event; First is Last+1 in an empty one
-	Count, Bytes   uint64 // messages: a long event takes several
-	Dropped        uint64 // messages that went by size since the daemon began
+	First, Last    uint64 // sequence numbers of the oldest and the newest event; First is Last+1 in an empty journal
+	Count, Bytes   uint64 // messages and their bytes: a long event takes several messages
+	Dropped        uint64 // messages removed because of size since the daemon started
 	Oldest, Newest time.Time
-	Limit          int64         // bytes; 0 is none
-	MaxAge         time.Duration // 0 is none
-	Readers        int           // how many read in it at this moment
+	Limit          int64         // bytes; 0 means no limit
+	MaxAge         time.Duration // 0 means no limit
+	Readers        int           // present readers
 }
 
-// MarshalJSON implements json.Marshaler. MaxAge is in seconds.
+// MarshalJSON implements json.Marshaler. MaxAge is written in seconds.
 func (j JournalStat) MarshalJSON() ([]byte, error) {
 	return json.Marshal(event.Extent{
 		First: j.First, Last: j.Last, Count: j.Count, Bytes: j.Bytes, Dropped: j.Dropped, Oldest: j.Oldest, Newest: j.Newest,
@@ -148,33 +149,33 @@ type ListenerStat struct {
 	User    string    `json:"user"`
 	Durable string    `json:"durable,omitempty"`
 	Tags    []string  `json:"tags,omitempty"`
-	Next    uint64    `json:"next"`   // the sequence number that it comes to next
-	Behind  uint64    `json:"behind"` // events
+	Next    uint64    `json:"next"`   // the sequence number that it looks at next
+	Behind  uint64    `json:"behind"` // how many events it is behind
 	Sent    uint64    `json:"sent"`
 	Started time.Time `json:"started"`
 }
 
-// PositionStat is one position that is kept.
+// PositionStat is one stored position.
 type PositionStat struct {
 	User   string    `json:"user"`
 	UID    int       `json:"uid"` // -1 for a client
 	Name   string    `json:"name"`
-	Seq    uint64    `json:"seq"` // everything up to here is done
+	Seq    uint64    `json:"seq"` // everything up to this sequence number is handled
 	Behind uint64    `json:"behind"`
-	Held   bool      `json:"held"` // a listener works on it
+	Held   bool      `json:"held"` // a listener uses it now
 	Time   time.Time `json:"time"` // of the last confirmation
 }
 
 // MirrorStat is the mirror of another master's journal.
 type MirrorStat struct {
 	Master string `json:"master"` // the name of the journal
-	Linked bool   `json:"linked"` // the other master is there
-	Last   uint64 `json:"last"`   // the newest event that is here
-	Lag    uint64 `json:"lag"`    // messages that are not here yet, as far as is known
+	Linked bool   `json:"linked"` // the other master is connected
+	Last   uint64 `json:"last"`   // the newest event in the mirror
+	Lag    uint64 `json:"lag"`    // messages that are not mirrored yet, as far as known
 	Bytes  uint64 `json:"bytes"`
 }
 
-// Stat describes the bus. It is for operators.
+// Stat returns the state of the bus. Only operators may use it.
 func (c *Conn) Stat(ctx context.Context) (s Stat, err error) {
 	err = c.rpc.Ask(ctx, protocol.OpStat, nil, &s)
 	return s, known(err)

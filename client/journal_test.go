@@ -11,7 +11,7 @@ import (
 	"github.com/brinebus/brine/client"
 )
 
-// What an operator does with the journal, and what is theirs alone.
+// Operators may manage the journal, and others may not.
 func TestJournal(t *testing.T) {
 	c := connect(t, socket)
 	id := rand.Text()
@@ -30,7 +30,7 @@ func TestJournal(t *testing.T) {
 	if err != nil || s.Journal.Last < last || s.MaxEvent != 1<<20 || s.Started.IsZero() {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if _, err := c.Fire(t.Context(), fired("journal/y", 1, "")...); err != nil { // the newest event always stays
+	if _, err := c.Fire(t.Context(), fired("journal/y", 1, "")...); err != nil { // the newest event is never removed
 		t.Fatal(err)
 	}
 	n, err := c.Purge(t.Context(), client.PurgeOptions{Tags: []string{"journal/x"}})
@@ -41,7 +41,7 @@ func TestJournal(t *testing.T) {
 		t.Errorf("a position that is none: %v", err)
 	}
 	dash := connect(t, "", client.Credentials(credentials))
-	if _, err := dash.Stat(t.Context()); !errors.Is(err, client.ErrNotFound) { // the bus has no such request for a client
+	if _, err := dash.Stat(t.Context()); !errors.Is(err, client.ErrNotFound) { // the bus does not offer this request to a client
 		t.Errorf("a client looks at the state of the bus: %v", err)
 	}
 	if _, err := dash.Purge(t.Context(), client.PurgeOptions{}); !errors.Is(err, client.ErrNotFound) {
@@ -49,7 +49,7 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// Dead letters belong to one user, whichever way this user connects.
+// Dead letters belong to one user, in whatever way this user connects.
 func TestDeadLetters(t *testing.T) {
 	dash := connect(t, "", client.Credentials(credentials))
 	seq, err := dash.Fire(t.Context(), fired("dash/dead", 1, "")...)
@@ -79,7 +79,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// A job of several commands, what it writes meanwhile, and one that is only asked about.
+// A job of several commands, its output while it runs, and a preview.
 func TestJobsInMoreWays(t *testing.T) {
 	c := connect(t, socket)
 	minions, err := c.Preview(t.Context(), client.Target{Expr: "id#w*", Type: "grain", Delimiter: "#"}, []client.Command{client.Call("test.ping")})

@@ -2,12 +2,12 @@ package client
 
 import "context"
 
-// Keys are the ids of the minions whose keys the master has, by what it makes of them.
+// Keys are the ids of the minions whose keys the master has, by the state of the key.
 type Keys struct {
 	Accepted, Pending, Rejected, Denied []string
 }
 
-// Keys lists the keys of minions. It is for who may run the wheel function key.list_all.
+// Keys lists the keys of minions. It needs the permission for the wheel function key.list_all.
 func (c *Conn) Keys(ctx context.Context) (Keys, error) {
 	v, err := c.Wheel(ctx, Call("key.list_all"))
 	if err != nil {
@@ -27,7 +27,7 @@ func (c *Conn) RejectKey(ctx context.Context, match string) ([]string, error) {
 	return c.key(ctx, "key.reject", "minions_rejected", match)
 }
 
-// DeleteKey forgets the keys whose ids match, whatever their state. Their connections end.
+// DeleteKey deletes the keys whose ids match, whatever their state, and ends their connections.
 func (c *Conn) DeleteKey(ctx context.Context, match string) error {
 	_, err := c.Wheel(ctx, Call("key.delete", match))
 	return err

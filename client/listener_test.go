@@ -8,8 +8,8 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 )
 
-// TestPassing: where a listener stands follows from the lines alone, whether or not somebody takes events apart; and
-// what the daemon must not send moves nothing.
+// TestPassing: the position of a listener follows from the lines alone, whether or not events
+// are decoded; lines that the daemon must not send do not change it.
 func TestPassing(t *testing.T) {
 	l := &Listener{mirrors: true, at: event.Position{}}
 	for _, test := range []struct {
@@ -22,7 +22,7 @@ func TestPassing(t *testing.T) {
 		{`{"tag":"a","data":{},"seq":7}`, true, 7, "", 0, 0},
 		{`{"tag":"a","data":{"seq":99},"master":"m2-b","seq":3}`, true, 7, "m2-b:3", 0, 0},
 		{`{"passed":12,"lost":2}`, false, 12, "m2-b:3", 2, 0},
-		{`{"passed":5,"missed":4}`, false, 12, "m2-b:3", 6, 4}, // never back
+		{`{"passed":5,"missed":4}`, false, 12, "m2-b:3", 6, 4}, // it never goes back
 		{`{"passed":8,"master":"m2-b"}`, false, 12, "m2-b:8", 6, 4},
 	} {
 		is, err := l.pass([]byte(test.line))
@@ -41,7 +41,8 @@ func TestPassing(t *testing.T) {
 	}
 }
 
-// TestAheadOfTheJournal: who was further than the journal is goes on where the daemon has begun.
+// TestAheadOfTheJournal: a listener whose position is after the end of the journal continues
+// where the daemon has begun.
 func TestAheadOfTheJournal(t *testing.T) {
 	l := newListener(nil, nil, ListenOptions{}, protocol.Ready{Ready: true, Start: 1, Last: 40, Ahead: 97})
 	if l.Position() != 0 || l.End() != 40 || l.Ahead() != 97 {
@@ -49,7 +50,8 @@ func TestAheadOfTheJournal(t *testing.T) {
 	}
 }
 
-// TestNamesOfRequests: the same events cut in the same way are one request, and those of no name are none.
+// TestNamesOfRequests: the same events in the same batches are one request; those without a
+// name are none.
 func TestNamesOfRequests(t *testing.T) {
 	name := FireOptions{ID: "x"}.request(3)
 	for why, other := range map[string]string{
@@ -67,7 +69,7 @@ func TestNamesOfRequests(t *testing.T) {
 	}
 }
 
-// TestUnsure: only what says so leaves open whether something was done.
+// TestUnsure: only errors that say so leave open whether something was done.
 func TestUnsure(t *testing.T) {
 	if !Unsure(ErrLost) || Unsure(errors.New("other")) || Unsure(nil) || Unsure(ErrDenied) {
 		t.Error("it is taken for unsure, or not, by the wrong errors")

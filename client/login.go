@@ -10,41 +10,43 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// Login is who somebody is for external_auth, and the proof: a password or a token. Backend
-// and User may be empty with a token.
+// Login names a user of external_auth, with a proof: a password, a token, or a certificate.
+// Backend and User may be empty with a token.
 type Login struct {
 	Backend  string // file, ldap, pam, sharedsecret
 	User     string
 	Password string
 	Token    string
 
-	// Certificate, in PEM, and its Key are the proof for the backend pki. The key goes nowhere.
+	// Certificate, in PEM, and its Key are the proof for the backend pki. The key is not sent.
 	Certificate []byte
 	Key         crypto.Signer
 
-	MakeToken bool          // ask for a token, for later logins
-	Expire    time.Duration // of that token; 0 is as the master has it
-	// ExpireIfAllowed takes the usual life for a token where the user may not choose that of Expire.
+	MakeToken bool          // request a token for later logins
+	Expire    time.Duration // life of that token; 0 means the master's default
+	// ExpireIfAllowed uses the default life of a token if the user may not choose that of
+	// Expire.
 	ExpireIfAllowed bool
-	// Address is that of whom a program logs in. The master believes it of operators and of those
-	// that its api_user names: guesses are counted for it, and the audit log has it.
+	// Address is the address of the user whom a program logs in. The master accepts it from
+	// operators and from the users in api_user: it limits failed logins by this address, and
+	// records it in the audit log.
 	Address string
 }
 
-// Session is a login that was taken.
+// Session is a successful login.
 type Session struct {
 	Backend string
 	User    string
 	Groups  []string
-	Token   string    // if one was asked for
-	Issued  time.Time // when that was made
+	Token   string    // if one was requested
+	Issued  time.Time // when the token was made
 	Expires time.Time // of the token, or of the login
-	Rules   []any     // those of external_auth for the user, as they are written there: texts, then maps
+	Rules   []any     // the rules of external_auth for the user, as in the configuration: strings, then maps
 }
 
-// Login makes the connection that of a user of external_auth. What it asks for from then on
-// is theirs, and no longer that of whoever has connected. On a connection with [Fingerprint] it
-// comes before everything else, and nothing else goes on meanwhile.
+// Login makes the connection that of a user of external_auth. From then on its requests have
+// the rights of this user, and no longer those of the user who connected. On a connection with
+// [Fingerprint] it must be the first request, and no other request may be in progress.
 func (c *Conn) Login(ctx context.Context, l Login) (Session, error) {
 	q := protocol.Login{
 		Backend: l.Backend, User: l.User, Password: l.Password, Token: l.Token, Certificate: l.Certificate,
@@ -71,7 +73,7 @@ func (c *Conn) Login(ctx context.Context, l Login) (Session, error) {
 	return Session{Backend: in.Backend, User: in.User, Groups: in.Groups, Token: in.Token, Issued: in.Issued, Expires: in.Expires, Rules: rules}, nil
 }
 
-// enter leaves a connection as it is, but that of a guest, which becomes the user's.
+// enter replaces the connection of a guest by that of the user. Other connections stay.
 func (c *Conn) enter(ctx context.Context, backend, user string) error {
 	if c.rpc.Next() == "" {
 		return nil
@@ -84,7 +86,7 @@ func (c *Conn) enter(ctx context.Context, backend, user string) error {
 	return err
 }
 
-// String leaves out what proves who somebody is: whatever prints a Login tells no secret.
+// String leaves out the proof, so that printing a Login shows no secret.
 func (l Login) String() string { return "login of " + l.Backend + ":" + l.User }
 
 // GoString is String.
@@ -96,8 +98,8 @@ func (s Session) String() string { return "session of " + s.Backend + ":" + s.Us
 // GoString is String.
 func (s Session) GoString() string { return s.String() }
 
-// RevokeToken has the master forget a token, and those that were made with it: what it was good for ends
-// within seconds. On a connection that was logged in, everybody may do so with their own tokens.
+// RevokeToken revokes a token, and those that were made with it: their connections lose its
+// rights within seconds. On a connection with a login, users may revoke their own tokens.
 func (c *Conn) RevokeToken(ctx context.Context, token string) error {
 	_, err := c.Runner(ctx, Call("auth.del_token", protocol.TokenID(token)))
 	return err

@@ -22,8 +22,8 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// The one real master of these tests and examples, with one minion, web1: its socket, its
-// port, its directory, and the credentials that salt-event creds has made for "dash".
+// The one real master of these tests and examples, with one minion, web1: its socket, its port,
+// its directory, and the credentials for "dash" made by salt-event creds.
 var socket, port, root, credentials string
 
 const settings = `
@@ -52,7 +52,7 @@ func run(m *testing.M) int {
 		return fail(err)
 	}
 	defer os.RemoveAll(dir)
-	ctx, cancel := context.WithTimeout(context.Background(), deadline.Most) // whoever waits for the daemons then fails
+	ctx, cancel := context.WithTimeout(context.Background(), deadline.Most) // then waiting for the daemons fails
 	ended := make(chan error, 2)
 	started := 0
 	defer func() {
@@ -107,7 +107,7 @@ func newMaster(ctx context.Context, dir string) (serve func(context.Context) err
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg.RetPort = 0 // any free one; a file cannot say that
+	cfg.RetPort = 0 // any free port, which a file cannot request
 	m, err := master.New(ctx, master.Options{Config: cfg, Version: "test", Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		return nil, nil, err
@@ -140,7 +140,7 @@ func write(path, text string) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// waitForMinion hears the event of its start, also where that was before.
+// waitForMinion waits for the event of its start, even if that was stored before.
 func waitForMinion(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -26,7 +26,7 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// fingerprint is that of the master's key.
+// fingerprint returns the fingerprint of the master's key.
 func fingerprint(t *testing.T) string {
 	t.Helper()
 	key, err := pki.LoadPublic(filepath.Join(root, "etc/salt/pki/master/master.pub"))
@@ -74,7 +74,7 @@ func TestRemote(t *testing.T) {
 	}
 }
 
-// Nobody gets anything without a login, and a login that fails gives nothing.
+// Without a login nothing is permitted, and a failed login grants nothing.
 func TestRemoteWithoutLogin(t *testing.T) {
 	c := remote(t)
 	check := func(when string) {
@@ -110,7 +110,7 @@ func TestRemoteWithoutLogin(t *testing.T) {
 	}
 }
 
-// A master with another key is not logged in to.
+// There is no login to a master with another key.
 func TestRemoteWrongKey(t *testing.T) {
 	other, err := pki.Generate(pki.Ed25519, 0)
 	if err != nil {
@@ -124,7 +124,8 @@ func TestRemoteWrongKey(t *testing.T) {
 	}
 }
 
-// A token that is revoked ends what its user hears, and what they ask for next is refused.
+// When a token is revoked, the event streams of its user end, and their next requests are
+// refused.
 func TestRemoteTokenRevoked(t *testing.T) {
 	first := remote(t)
 	l := ada
@@ -159,7 +160,7 @@ func TestRemoteTokenRevoked(t *testing.T) {
 	}
 }
 
-// tokenOf is the id of the one token of the user.
+// tokenOf returns the id of the only token of the user.
 func tokenOf(t *testing.T, c *client.Conn) string {
 	t.Helper()
 	list, err := c.Runner(t.Context(), client.Call("auth.list_tokens"))
@@ -174,7 +175,7 @@ func tokenOf(t *testing.T, c *client.Conn) string {
 	return fmt.Sprint(one["id"])
 }
 
-// guest connects below the package, as an attacker would, and collects complaints.
+// guest connects below this package, as an attacker would, and collects permission errors.
 func guest(t *testing.T, key *pki.PrivateKey, nonce string, more ...nats.Option) (*nats.Conn, bus.Identity, chan error) {
 	t.Helper()
 	certificate, err := key.Certificate(bus.GuestCertificate)
@@ -193,8 +194,8 @@ func guest(t *testing.T, key *pki.PrivateKey, nonce string, more ...nats.Option)
 	return nc, self, complaints
 }
 
-// The subjects of a user, of another key and of all guests are closed to a guest, and a
-// connection is not a user's by having its key alone.
+// A guest has no access to the subjects of a user, of another key and of all guests, and the
+// key of a user's connection alone does not make a connection that user's.
 func TestRemoteAttacks(t *testing.T) {
 	key, err := pki.Generate(pki.Ed25519, 0)
 	if err != nil {
@@ -206,7 +207,7 @@ func TestRemoteAttacks(t *testing.T) {
 	if err != nil || !strings.Contains(string(m.Data), `"ada"`) {
 		t.Fatalf("the login: %v, %s", err, m.Data)
 	}
-	again, _, other := guest(t, key, bus.NewNonce()) // with the key of the login, and not its nonce
+	again, _, other := guest(t, key, bus.NewNonce()) // with the key of the login, but not its nonce
 	subjects := []string{
 		bus.RequestSubject(bus.RoleRemote, bus.LoginName("sharedsecret", "ada"), "publish"), bus.RequestSubject(bus.RoleUser, "0", "publish"),
 		bus.RequestSubject(bus.RoleGuest, self.Key, "publish"), bus.RequestSubject(bus.RoleGuest, strings.Repeat("0", 64), "login"),
@@ -231,8 +232,8 @@ func TestRemoteAttacks(t *testing.T) {
 	}
 }
 
-// Who guesses from another machine is slowed down by the address, whatever keys they make; who
-// comes from elsewhere does not notice.
+// Guesses from another machine are slowed down by address, whatever keys are used; other
+// addresses are not affected.
 func TestRemoteGuesses(t *testing.T) {
 	guess := func(from string, n int) (busy int) {
 		key, err := pki.Generate(pki.Ed25519, 0)
@@ -256,9 +257,9 @@ func TestRemoteGuesses(t *testing.T) {
 		}
 		return busy
 	}
-	network := fmt.Sprintf("127.%d.%d.", 1+rand.IntN(250), rand.IntN(250)) // what it is refused for lasts
+	network := fmt.Sprintf("127.%d.%d.", 1+rand.IntN(250), rand.IntN(250)) // the limit for this network stays
 	busy := 0
-	for range 5 { // each with a key of its own, and fewer guesses than would be refused alone
+	for range 5 { // each with its own key, and fewer guesses than the limit for one
 		busy += guess(network+"2", 6)
 	}
 	if busy == 0 {
@@ -272,7 +273,7 @@ func TestRemoteGuesses(t *testing.T) {
 	}
 }
 
-// tool runs salt as somebody on another machine would, with this home directory.
+// tool runs salt as on another machine, with this home directory.
 func tool(t *testing.T, home, typed string, tty bool, words ...string) (code int, output string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -281,8 +282,8 @@ func tool(t *testing.T, home, typed string, tty bool, words ...string) (code int
 	return saltcmd.Run(t.Context(), env), out.String()
 }
 
-// On a terminal a login shows the fingerprint of the master's key, and nothing is sent or kept
-// unless a person says that it is the right one.
+// On a terminal a login shows the fingerprint of the master's key, and nothing is sent or
+// stored unless the user confirms it.
 func TestLoginAsksAboutTheKey(t *testing.T) {
 	home := t.TempDir()
 	file := filepath.Join(home, ".config/salt/cli")

@@ -16,48 +16,49 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// RunnerOptions change how a runner is run. The zero value is usual.
+// RunnerOptions change how a runner is run. The zero value has the defaults.
 type RunnerOptions struct {
-	Timeout time.Duration // for runners that wait for minions; 0 is as the master has it
-	// Begun is told what the runner is at the master as soon as it begins; nil is nobody.
+	Timeout time.Duration // for runners that wait for minions; 0 means the master's default
+	// Begun is called with the runner's job as soon as it begins; it may be nil.
 	Begun func(RunnerJob)
-	// Detach leaves it to the master, as [Conn.StartRunner] does: nothing is returned.
+	// Detach returns when the runner has begun, without its result, like [Conn.StartRunner].
 	Detach bool
 }
 
-// RunnerJob is a runner that goes on at the master: its jid, and the tag of its events.
+// RunnerJob is a runner that runs on the master: its jid, and the tag of its events.
 type RunnerJob struct{ ID, Tag string }
 
-// Runner runs a runner on the master and returns what that returns. One that has failed is a [RunnerError].
+// Runner runs a runner on the master and returns its result. If it fails, the error is a
+// [RunnerError].
 func (c *Conn) Runner(ctx context.Context, cmd Command, opts ...RunnerOptions) (any, error) {
 	return c.run(ctx, cmd, protocol.Run{}, opts)
 }
 
-// Wheel runs a wheel function of the master.
+// Wheel runs a wheel function of the master and returns its result.
 func (c *Conn) Wheel(ctx context.Context, cmd Command, opts ...RunnerOptions) (any, error) {
 	return c.run(ctx, cmd, protocol.Run{Wheel: true}, opts)
 }
 
-// StartRunner starts a runner and leaves it to the master.
+// StartRunner starts a runner without waiting for its result.
 func (c *Conn) StartRunner(ctx context.Context, cmd Command, opts ...RunnerOptions) (RunnerJob, error) {
 	return c.start(ctx, cmd, protocol.Run{Async: true}, opts)
 }
 
-// StartWheel starts a wheel function and leaves it to the master.
+// StartWheel starts a wheel function without waiting for its result.
 func (c *Conn) StartWheel(ctx context.Context, cmd Command, opts ...RunnerOptions) (RunnerJob, error) {
 	return c.start(ctx, cmd, protocol.Run{Async: true, Wheel: true}, opts)
 }
 
-// Result is what a runner or a wheel function has returned, not taken apart: the members of its maps have the order in
-// which they were made.
+// Result is the result of a runner or a wheel function, not decoded: the members of its maps
+// are in their original order.
 type Result struct {
 	JSON      json.RawMessage
 	Success   bool
 	Retcode   int
-	Outputter string // what it would have its value shown by, one of those of 'salt --out'; "" is the usual one
+	Outputter string // how the function wants its value to be shown, a value of 'salt --out'; "" is the default
 }
 
-// Value is what was returned, as [Conn.Runner] returns it.
+// Value decodes the result, to what [Conn.Runner] returns.
 func (r Result) Value() (any, error) {
 	v, err := value.Decode(r.JSON)
 	if err != nil {
@@ -66,23 +67,24 @@ func (r Result) Value() (any, error) {
 	return v, err
 }
 
-// RunnerResult is [Conn.Runner] for who prints what was returned or passes it on. One that has returned and says that it
-// did not succeed is not an error here.
+// RunnerResult is [Conn.Runner] for programs that print the result or pass it on. It returns no
+// error for a runner that has returned a result with success false.
 func (c *Conn) RunnerResult(ctx context.Context, cmd Command, opts ...RunnerOptions) (Result, error) {
 	return c.result(ctx, cmd, protocol.Run{}, opts)
 }
 
-// WheelResult is the same of a wheel function.
+// WheelResult is the same for a wheel function.
 func (c *Conn) WheelResult(ctx context.Context, cmd Command, opts ...RunnerOptions) (Result, error) {
 	return c.result(ctx, cmd, protocol.Run{Wheel: true}, opts)
 }
 
-// PreviewRunner says whether a runner may be run so, by its error, and runs nothing.
+// PreviewRunner returns the error that running this runner would be refused with, nil if it is
+// permitted. It runs nothing.
 func (c *Conn) PreviewRunner(ctx context.Context, cmd Command, opts ...RunnerOptions) error {
 	return c.preview(ctx, cmd, protocol.Run{Preview: true}, opts)
 }
 
-// PreviewWheel says whether a wheel function may be run so, and runs nothing.
+// PreviewWheel is the same for a wheel function.
 func (c *Conn) PreviewWheel(ctx context.Context, cmd Command, opts ...RunnerOptions) error {
 	return c.preview(ctx, cmd, protocol.Run{Preview: true, Wheel: true}, opts)
 }
@@ -95,12 +97,12 @@ func (c *Conn) preview(ctx context.Context, cmd Command, q protocol.Run, opts []
 	return known(c.rpc.Ask(ctx, protocol.OpRun, q, nil))
 }
 
-// put sets what the options say.
+// put adds the options to a request.
 func (o RunnerOptions) put(q *protocol.Run) {
 	q.Timeout, q.Async = job.Seconds(o.Timeout.Seconds()), q.Async || o.Detach
 }
 
-// begin asks for a runner and reads how it begins.
+// begin sends a request for a runner and reads the start of the answer.
 func (c *Conn) begin(ctx context.Context, cmd Command, q protocol.Run, opts []RunnerOptions) (*rpc.Stream, RunnerJob, error) {
 	var err error
 	if q.Command, err = cmd.wire(); err != nil {
@@ -113,7 +115,7 @@ func (c *Conn) begin(ctx context.Context, cmd Command, q protocol.Run, opts []Ru
 		return nil, RunnerJob{}, known(err)
 	}
 	var start protocol.RunStart
-	if err := stream.Decode(ctx, &start); err != nil && !(q.Async && errors.Is(err, io.EOF)) { // it may be all that comes
+	if err := stream.Decode(ctx, &start); err != nil && !(q.Async && errors.Is(err, io.EOF)) { // there may be no further message
 		stream.Close()
 		return nil, RunnerJob{}, known(err)
 	}
@@ -144,7 +146,7 @@ func (c *Conn) run(ctx context.Context, cmd Command, q protocol.Run, opts []Runn
 	return v, cmp.Or(err, unread)
 }
 
-// rawResult is protocol.RunResult with what was returned as it stands.
+// rawResult is protocol.RunResult with the result not decoded.
 type rawResult struct {
 	protocol.RunResult
 	Return json.RawMessage `json:"return"`
@@ -173,21 +175,21 @@ func (c *Conn) result(ctx context.Context, cmd Command, q protocol.Run, opts []R
 	return out, nil
 }
 
-// RunnerError is the error of a runner or wheel function that has failed: [ErrFailed] for errors.Is, or
-// [ErrDenied] where it was refused something on the way.
+// RunnerError is the error of a runner or wheel function that has failed. For errors.Is it is
+// [ErrFailed], or [ErrDenied] if the function itself was refused something.
 type RunnerError struct {
 	Function string
-	Reason   string // "" where the function has returned something and says that it did not succeed
+	Reason   string // "" if the function has returned a result with success false
 	because  []error
 }
 
 // Error implements error.
 func (e *RunnerError) Error() string { return e.because[0].Error() }
 
-// Unwrap is for errors.Is.
+// Unwrap returns the kinds of the error, for errors.Is.
 func (e *RunnerError) Unwrap() []error { return e.because }
 
-// runError is why a runner has failed, nil where it has not.
+// runError returns why a runner has failed, nil if it has not.
 func runError(function string, res protocol.RunResult) error {
 	kind := ErrFailed
 	if res.Retcode == protocol.RunRefused {
