@@ -17,7 +17,7 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// stored is a dispatcher over a real store, and what ends it.
+// stored returns a dispatcher over a real store, and the function that ends it.
 func stored(t *testing.T) (*Dispatcher, context.CancelFunc) {
 	t.Helper()
 	j, err := journal.Open(t.Context(), bustest.StartStore(t).Conn(), journal.Options{})
@@ -34,7 +34,7 @@ func stored(t *testing.T) (*Dispatcher, context.CancelFunc) {
 	return d, cancel
 }
 
-// written is the events of a master, without its listeners.
+// written is the Events of a master, without listeners.
 type written struct{ *journal.Journal }
 
 func (w written) AnnounceFor(string, string, any) {}
@@ -77,7 +77,8 @@ func (d *Dispatcher) store(t *testing.T, tag string, data map[string]any) {
 	}
 }
 
-// The plans of jobs that have ended go, in time, when there are many, and at the end of the daemon; others stay.
+// Plans of jobs that have ended are deleted after a time, when there are many, and when the
+// daemon ends; other plans stay.
 func TestPlansOfEndedJobsGo(t *testing.T) {
 	t.Parallel()
 	d, stop := stored(t)
@@ -86,7 +87,7 @@ func TestPlansOfEndedJobsGo(t *testing.T) {
 		d.planOf(t, jid(i))
 	}
 	for i := range maxEnded {
-		d.dropSoon(jid(i)) // the last one has them deleted before it is time
+		d.dropSoon(jid(i)) // with the last one they are deleted before the time
 	}
 	deadline.Call(t, d.wg.Wait, "wg")
 	if left := d.planned(t); len(left) != 2 {
@@ -100,8 +101,8 @@ func TestPlansOfEndedJobsGo(t *testing.T) {
 	}
 }
 
-// What a kill leaves of the plans of ended jobs is deleted by the next start, which carries on those only of
-// which something is expected.
+// Plans of ended jobs that a kill has left are deleted by the next start, which continues only
+// jobs with minions that have not finished.
 func TestAPlanThatAKillHasLeft(t *testing.T) {
 	t.Parallel()
 	d, stop := stored(t)

@@ -18,36 +18,37 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Members are the other masters of a cluster. A job belongs to the master that was asked for it,
-// its owner, which follows it and stores its returns. Minions at other members get it from
-// those, which sign it: a minion believes its own master only, and the time for the expiry is
-// that master's. What minions say about it is passed to the owner.
+// Members are the other masters of a cluster. A job belongs to its owner, the master that got
+// the request, which follows it and stores its returns. Minions at other members get it from
+// their member, which signs it: a minion trusts only the key of its own master, whose clock
+// also determines the expiry. Their messages about the job are passed to the owner.
 type Members interface {
 	// Where returns the other member that a minion is connected to.
 	Where(id salt.MinionID) (member string, ok bool)
-	// Others returns the other members that are there.
+	// Others returns the other members that are running.
 	Others() []string
-	// Ask asks a member. IsGone reports of the error whether the member is not there, or has gone.
+	// Ask sends a request to a member. IsGone reports whether its error means that the member is
+	// not running, or has stopped.
 	Ask(ctx context.Context, member, kind string, body, answer any) error
 	IsGone(error) bool
 }
 
-// MaxMembers is how many members may have numbers, see Options. The ids of their jobs are
-// different by it.
+// MaxMembers is how many members may have numbers, see Options. The numbers make the ids of
+// their jobs different.
 const MaxMembers = 16
 
-// relay is what a Dispatcher does with and for the other members.
+// relay is the part of a Dispatcher that exchanges requests with other members.
 type relay struct{ *Dispatcher }
 
 // The requests of members.
 const (
-	kindJob     = "job"     // give a job to minions
-	kindSaid    = "said"    // take what a minion says about a job
-	kindJobOf   = "jobof"   // what is known of a job that a minion names
+	kindJob     = "job"     // send a job to minions
+	kindSaid    = "said"    // handle a minion's message about a job
+	kindJobOf   = "jobof"   // what is known about a job named by a minion
 	kindAwaited = "awaited" // which jobs of a minion are not finished
 )
 
-// ServeMembers registers what the other members ask for.
+// ServeMembers registers the handlers for requests of other members.
 func ServeMembers(of *Dispatcher, handle func(kind string, h func(ctx context.Context, from string, body []byte) (any, error))) {
 	d := relay{of}
 	handle(kindJob, d.runFor)
@@ -56,7 +57,7 @@ func ServeMembers(of *Dispatcher, handle func(kind string, h func(ctx context.Co
 	handle(kindAwaited, d.answerAwaited)
 }
 
-// Times for questions to other members.
+// Timeouts of requests to other members.
 const (
 	handTime = 15 * time.Second // a job must reach its minions
 	// awaitedTime is short, since a minion waits for the answer to its hello.
@@ -64,19 +65,19 @@ const (
 	jobOfTime   = 5 * time.Second
 )
 
-// handed is a job for minions of another member.
+// handed is a request to send a job to minions of another member.
 type handed struct {
-	Envelope job.Envelope    `json:"envelope"` // not signed, and without an expiry
+	Envelope job.Envelope    `json:"envelope"` // not signed, and without expiry
 	Minions  []salt.MinionID `json:"minions"`
 }
 
-// absent is the answer: those that are not connected there.
+// absent is the answer: the minions that are not connected there.
 type absent struct {
 	Minions []salt.MinionID `json:"minions,omitempty"`
 }
 
-// handOn hands the job to the members that minions are connected to, and returns those that are
-// connected here.
+// handOn sends the job to the members that minions are connected to, and returns the minions
+// that are connected here.
 func (r *Run) handOn(ids []salt.MinionID) (here []salt.MinionID) {
 	if r.d.Members == nil {
 		return ids
@@ -97,8 +98,8 @@ func (r *Run) handOn(ids []salt.MinionID) (here []salt.MinionID) {
 	return here
 }
 
-// handTo hands the job to a member. Minions that it does not reach count as disconnected: they
-// are asked when they connect again.
+// handTo sends the job to a member. Minions that it does not reach count as disconnected: they
+// are asked about the job when they reconnect.
 func (r *Run) handTo(member string, ids []salt.MinionID) {
 	ctx, cancel := context.WithTimeout(r.d.ctx, handTime)
 	defer cancel()
@@ -114,7 +115,7 @@ func (r *Run) handTo(member string, ids []salt.MinionID) {
 	}
 }
 
-// runFor gives a job of another member to minions that are connected here.
+// runFor sends a job of another member to minions that are connected here.
 func (d relay) runFor(_ context.Context, owner string, body []byte) (any, error) {
 	if err := rpc.CheckBuilt(body); err != nil {
 		return nil, err
@@ -158,8 +159,9 @@ func (d relay) runFor(_ context.Context, owner string, body []byte) (any, error)
 	return not, nil
 }
 
-// noteElsewhere records that a job of another member was given to minions here. One that is known
-// as that of somebody else is refused: otherwise a member could take the returns of others.
+// noteElsewhere records that a job of another member was sent to minions here. It refuses a job
+// that is known as that of a third member: otherwise a member could divert the returns of
+// others.
 func (j *jobs) noteElsewhere(jid salt.JID, k *Job, ids []salt.MinionID) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -182,7 +184,7 @@ func (j *jobs) noteElsewhere(jid salt.JID, k *Job, ids []salt.MinionID) error {
 	return nil
 }
 
-// passOn passes what a minion says about a job to the owner of the job, and returns when the
+// passOn passes a minion's message about a job to the owner of the job, and returns when the
 // owner has handled it. A return for an owner that is gone is stored here.
 func (d relay) passOn(ctx context.Context, k *Job, s said, rep job.Report) error {
 	err := d.tell(ctx, k, s)
@@ -219,7 +221,7 @@ func (d relay) readElsewhere(ctx context.Context, k *Job, s said, rep job.Report
 	case !d.isGone(err):
 		return r, err
 	case !rep.State.Returned():
-		return r, nil // nobody is left to be told
+		return r, nil // the owner is gone, so nobody is informed
 	}
 	d.noteOrphan(k, s)
 	e, err := returnEvent(s.Minion, s.JID, k, rep)
@@ -230,7 +232,7 @@ func (d relay) readElsewhere(ctx context.Context, k *Job, s said, rep job.Report
 	return r, nil
 }
 
-// saidElsewhere handles what a minion at another member says about a job of this master.
+// saidElsewhere handles the message of a minion at another member about a job of this master.
 func (d relay) saidElsewhere(ctx context.Context, member string, body []byte) (any, error) {
 	if err := rpc.CheckBuilt(body); err != nil {
 		return nil, err
@@ -251,7 +253,7 @@ func (d relay) saidElsewhere(ctx context.Context, member string, body []byte) (a
 	if err != nil {
 		return nil, err
 	}
-	if k == nil || k.owner != "" { // never on to a third member
+	if k == nil || k.owner != "" { // it is never passed to a third member
 		return nil, rpc.Errorf(rpc.Denied, "job %s was not sent by this master", s.JID)
 	}
 	if rep.State.Returned() {
@@ -262,8 +264,8 @@ func (d relay) saidElsewhere(ctx context.Context, member string, body []byte) (a
 	return nil, d.said(ctx, s, rep)
 }
 
-// hasReturn reports whether the return of a job that is over is stored already: what is passed on
-// may come again much later, when its name in the journal is forgotten.
+// hasReturn reports whether the return of a finished job is already stored: a message that was
+// passed on may be repeated much later, when the journal has forgotten its name.
 func (d relay) hasReturn(ctx context.Context, k *Job, s said) (found bool, err error) {
 	if d.jobs.running(s.JID) != nil || !d.jobs.isFor(k, s.Minion) {
 		return false, nil
@@ -275,7 +277,7 @@ func (d relay) hasReturn(ctx context.Context, k *Job, s said) (found bool, err e
 	return found, err
 }
 
-// origin is the question for a job that a minion names, and what its owner knows of it.
+// origin is a request about a job that a minion names, and the owner's answer.
 type origin struct {
 	JID      salt.JID      `json:"jid"`
 	Minion   salt.MinionID `json:"minion"`
@@ -311,18 +313,18 @@ func (j *jobs) describe(q origin, k *Job) origin {
 	return q
 }
 
-// noteOrigin records what a member has said of a job of its own.
+// noteOrigin records a member's answer about a job of its own.
 func (j *jobs) noteOrigin(member string, jid salt.JID, id salt.MinionID, o origin) error {
 	k := &Job{fun: o.Fun.V, args: o.Args.V, User: o.User, Backend: o.Backend, metadata: o.Metadata.V, owner: member}
 	return j.noteElsewhere(jid, k, []salt.MinionID{id})
 }
 
-// maxUnknown is how often in a minute the others are asked because of jobs that a minion names
-// and that nobody has sent: what one minion makes up must not load all members.
+// maxUnknown is how often in a minute the other members are asked about unknown jobs that one
+// minion names: invented job ids must not load all members.
 const maxUnknown = 10
 
-// lookupFor is Lookup for a job that a minion names: it may be that of another member, which is
-// asked.
+// lookupFor is Lookup for a job that a minion names. It asks the other members if the job may
+// be one of theirs.
 func (d relay) lookupFor(ctx context.Context, id salt.MinionID, jid salt.JID) (*Job, error) {
 	k, err := d.Lookup(ctx, jid)
 	if d.Members == nil || err != nil || k != nil && (k.owner == "" || d.jobs.isFor(k, id)) {
@@ -354,7 +356,7 @@ func (d relay) lookupFor(ctx context.Context, id salt.MinionID, jid salt.JID) (*
 	return k, nil
 }
 
-// answerAwaited answers which jobs of this master a minion has not finished.
+// answerAwaited returns the jobs of this master that a minion has not finished.
 func (d relay) answerAwaited(_ context.Context, _ string, body []byte) (any, error) {
 	var id salt.MinionID
 	if err := json.Unmarshal(body, &id); err != nil {
@@ -370,7 +372,7 @@ func (d relay) answerAwaited(_ context.Context, _ string, body []byte) (any, err
 }
 
 // awaitedElsewhere asks the other members. One that does not answer in time asks about its jobs
-// when the minion connects the next time.
+// when the minion connects again.
 func (d relay) awaitedElsewhere(id salt.MinionID) (all []salt.JID) {
 	if d.Members == nil {
 		return nil

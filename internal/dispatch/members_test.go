@@ -26,8 +26,8 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// node is what of a master has to do with jobs, on a real broker that is a member of a cluster. Its
-// journal is on a broker of its own.
+// node is the part of a master that handles jobs, on a real broker that is a member of a
+// cluster. Its journal is on a separate broker.
 type node struct {
 	*Dispatcher
 	bus      *bustest.Member
@@ -55,7 +55,7 @@ func (r *refusals) NoteReturn(id salt.MinionID, _ salt.JID, _ string) bool {
 	return true
 }
 
-// anyKeys implements Keys and fleet.Keys: who is connected is accepted.
+// anyKeys implements Keys and fleet.Keys: the key of every connected minion is accepted.
 type anyKeys struct{}
 
 func (anyKeys) Tokens(ids []salt.MinionID) map[salt.MinionID]string {
@@ -135,7 +135,7 @@ func startNode(t *testing.T, m *bustest.Member, number int) *node {
 	return n
 }
 
-// startNodes starts members that know each other.
+// startNodes starts members of one cluster.
 func startNodes(t *testing.T, count int) []*node {
 	t.Helper()
 	var all []*node
@@ -148,12 +148,12 @@ func startNodes(t *testing.T, count int) []*node {
 	return all
 }
 
-// minion is a connected minion that takes jobs.
+// minion is a connected minion that receives jobs.
 type minion struct {
 	*bustest.Client
 	conn *rpc.Conn
 	jobs chan *job.Envelope
-	asks []salt.JID // that it was asked about
+	asks []salt.JID // jobs that it was asked about
 }
 
 // arrive connects a minion to a member, with its grains.
@@ -176,7 +176,7 @@ func (n *node) arrive(t *testing.T, id string) *minion {
 			if !done || err != nil {
 				continue
 			}
-			e, err := job.Open(b, n.bus.Key.Public(), time.Now()) // as every minion: signed by its own master
+			e, err := job.Open(b, n.bus.Key.Public(), time.Now()) // as every minion does: its own master has signed it
 			if err != nil {
 				t.Error(err)
 				continue
@@ -242,7 +242,7 @@ func (n *node) begin(t *testing.T, q protocol.Publish, ids ...salt.MinionID) (*R
 	return r, w
 }
 
-// states collects what a watcher hears until no more is expected: the last state of each minion.
+// states reads a watcher until no more is expected, and returns the last state of each minion.
 func states(t *testing.T, w *watcher) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -285,8 +285,8 @@ func (n *node) know(t *testing.T, ids ...salt.MinionID) {
 	}
 }
 
-// TestAJobReachesMinionsOfAllMembers: from any member, with receipts, live output and returns,
-// which its owner alone stores.
+// TestAJobReachesMinionsOfAllMembers: a job that any member starts reaches the minions of all,
+// with receipts, live output and returns, which only its owner stores.
 func TestAJobReachesMinionsOfAllMembers(t *testing.T) {
 	all := startNodes(t, 3)
 	ids := []salt.MinionID{"web1", "web2", "web3"}
@@ -325,7 +325,7 @@ func TestAJobReachesMinionsOfAllMembers(t *testing.T) {
 			if err := m.says(t, jid, done("by "+string(ids[k]))); err != nil {
 				t.Error(err)
 			}
-			if err := m.says(t, jid, done("again")); err != nil { // its answer was lost
+			if err := m.says(t, jid, done("again")); err != nil { // as if the answer was lost
 				t.Error(err)
 			}
 		}
@@ -341,8 +341,8 @@ func TestAJobReachesMinionsOfAllMembers(t *testing.T) {
 	}
 }
 
-// TestReturnsOfAMemberThatIsGone: minions go on, and their returns are stored by the member that
-// they are connected to, once, whether they come directly or from an outbox.
+// TestReturnsOfAMemberThatIsGone: minions continue, and the member that they are connected to
+// stores their returns, once, whether they come directly or from an outbox.
 func TestReturnsOfAMemberThatIsGone(t *testing.T) {
 	all := startNodes(t, 3)
 	web1, web2 := all[1].arrive(t, "web1"), all[2].arrive(t, "web2")
@@ -352,7 +352,7 @@ func TestReturnsOfAMemberThatIsGone(t *testing.T) {
 	web1.got(t)
 	web2.got(t)
 	all[0].stop()
-	all[0].bus.Stop() // without a word to the others
+	all[0].bus.Stop() // without informing the others
 	for _, n := range all[1:] {
 		bustest.Until(t, "m1 is gone", func() bool { return len(n.exchange.Others()) == 1 })
 	}
@@ -375,14 +375,14 @@ func TestReturnsOfAMemberThatIsGone(t *testing.T) {
 	if a, b := all[1].returns(t, jid), all[2].returns(t, jid); a["web1"] != 1 || len(a) != 1 || b["web2"] != 1 || len(b) != 1 {
 		t.Errorf("stored at m2: %v, at m3: %v", a, b)
 	}
-	// Output for a caller who is gone ends, so that the minion sends no more.
+	// There is an error for output if the caller is gone, so that the minion sends no more.
 	if err := web1.says(t, jid, job.Report{State: job.Running, Output: []job.Output{{Text: value.Value{V: "x"}}}}); rpc.CodeOf(err) != rpc.NotFound {
 		t.Errorf("output for nobody: %v", err)
 	}
 }
 
-// TestReturnsFromAnOutboxReachTheOwner: also at a member that has not given the job to the minion,
-// which has moved there meanwhile.
+// TestReturnsFromAnOutboxReachTheOwner, even from a member that has not sent the job to the
+// minion, which has moved there since.
 func TestReturnsFromAnOutboxReachTheOwner(t *testing.T) {
 	all := startNodes(t, 3)
 	web1 := all[1].arrive(t, "web1")
@@ -416,7 +416,7 @@ func TestReturnsFromAnOutboxReachTheOwner(t *testing.T) {
 	}
 }
 
-// TestAReturnThatComesMuchLaterIsNotStoredAgain: the journal has forgotten its name.
+// TestAReturnThatComesMuchLaterIsNotStoredAgain, even if the journal has forgotten its name.
 func TestAReturnThatComesMuchLaterIsNotStoredAgain(t *testing.T) {
 	all := startNodes(t, 2)
 	p := plan{Start: job.Start{JID: all[0].NextJID(), Minions: []salt.MinionID{"web1", "web2"}}, Envelope: job.Envelope{Commands: []job.Command{{Function: "test.ping"}}, User: "root"}}
@@ -445,14 +445,14 @@ func TestAReturnThatComesMuchLaterIsNotStoredAgain(t *testing.T) {
 	}
 }
 
-// TestAJobThatDidNotArriveIsSentAgain to where the minion is now.
+// TestAJobThatDidNotArriveIsSentAgain, to the member that the minion is connected to now.
 func TestAJobThatDidNotArriveIsSentAgain(t *testing.T) {
 	all := startNodes(t, 3)
 	web1 := all[1].arrive(t, "web1")
 	all[0].know(t, "web1")
 	run, w := all[0].begin(t, protocol.Publish{}, "web1")
 	jid := run.plan.Start.JID
-	web1.got(t) // and is lost with its machine
+	web1.got(t) // the job is lost with this machine
 	web1.Close()
 	bustest.Until(t, "m1 knows that it is gone", func() bool { there, _ := all[0].fleet.Connected("web1"); return !there })
 	moved := all[2].arrive(t, "web1")
@@ -474,8 +474,8 @@ func TestAJobThatDidNotArriveIsSentAgain(t *testing.T) {
 	}
 }
 
-// TestMinionsOfAMemberThatIsGoneAreDisconnected: nobody waits for them longer than for those
-// of this master.
+// TestMinionsOfAMemberThatIsGoneAreDisconnected: they are waited for no longer than those of
+// this master.
 func TestMinionsOfAMemberThatIsGoneAreDisconnected(t *testing.T) {
 	all := startNodes(t, 2)
 	web1 := all[1].arrive(t, "web1")
@@ -491,8 +491,8 @@ func TestMinionsOfAMemberThatIsGoneAreDisconnected(t *testing.T) {
 	_ = w
 }
 
-// TestHostileMinionsAndMembers: a minion of one member returns nothing for a job of another member
-// that it was not sent, and a member takes no job of another one.
+// TestHostileMinionsAndMembers: a minion of one member cannot return anything for a job of
+// another member that it was not sent, and a member cannot take over a job of another one.
 func TestHostileMinionsAndMembers(t *testing.T) {
 	all := startNodes(t, 3)
 	web1, evil := all[1].arrive(t, "web1"), all[2].arrive(t, "evil")
@@ -503,7 +503,7 @@ func TestHostileMinionsAndMembers(t *testing.T) {
 	if err := evil.says(t, jid, done("forged")); rpc.CodeOf(err) != rpc.Denied {
 		t.Errorf("a return of a minion that was not sent the job: %v", err)
 	}
-	// Its member even passes it on: the owner refuses.
+	// Even if its member passes it on, the owner refuses it.
 	forged, _ := json.Marshal(done("forged"))
 	for _, id := range []salt.MinionID{"evil", "../evil", ""} {
 		err := all[2].exchange.Ask(t.Context(), "m1", kindSaid, said{Minion: id, JID: jid, Report: forged}, nil)
@@ -511,13 +511,13 @@ func TestHostileMinionsAndMembers(t *testing.T) {
 			t.Errorf("m3 passes on a return of %q: %v", id, err)
 		}
 	}
-	// A third member says that the job is its own: its returns go to the owner nevertheless.
+	// A third member claims the job as its own: its returns go to the owner nevertheless.
 	thief := handed{run.plan.Envelope, []salt.MinionID{"web1"}}
 	if err := all[2].exchange.Ask(t.Context(), "m2", kindJob, thief, nil); rpc.CodeOf(err) != rpc.Denied {
 		t.Errorf("m3 takes a job of m1: %v", err)
 	}
 	if err := all[2].exchange.Ask(t.Context(), "m1", kindJob, handed{run.plan.Envelope, []salt.MinionID{"web1"}}, nil); err != nil {
-		t.Errorf("a job for a minion that is not there: %v", err) // it says who is absent
+		t.Errorf("a job for a minion that is not there: %v", err) // the answer lists the absent ones
 	}
 	for _, body := range []any{nil, 1, "x", []int{}, map[string]any{"envelope": map[string]any{"jid": "x"}, "minions": []string{"web1"}}, map[string]any{"minions": []string{"web1"}}} {
 		for _, kind := range []string{kindJob, kindSaid, kindJobOf} {
@@ -532,7 +532,7 @@ func TestHostileMinionsAndMembers(t *testing.T) {
 	if got := states(t, w); got != "web1=done(true)" {
 		t.Errorf("%s", got)
 	}
-	// What a minion makes up does not load the others without end.
+	// Invented job ids of a minion cause only a limited load on the others.
 	busy := 0
 	for i := range 3 * maxUnknown {
 		err := evil.says(t, salt.JID(fmt.Sprintf("202001010000000%05d", i)), done("made up"))

@@ -60,8 +60,9 @@ func (d *Dispatcher) publish(ctx context.Context, req *rpc.Request, q protocol.P
 	return w.batches(ctx, func(list []update) error { return d.send(ctx, req, q.Lines, list) })
 }
 
-// after returns send, which waits until started is closed or the caller has gone: the first that a
-// caller hears of a job is its start, and a quick command on a near minion writes before it is sent.
+// after returns send, but it waits until started is closed or the caller is gone: the first
+// message to a caller must be the start of the job, and a quick command on a near minion may
+// write output before that is sent.
 func after(started <-chan struct{}, caller context.Context, send func(context.Context, job.Update) error) func(context.Context, job.Update) error {
 	return func(ctx context.Context, u job.Update) error {
 		select {
@@ -152,7 +153,7 @@ func (d *Dispatcher) Prepare(ctx context.Context, q protocol.Publish, who authz.
 	}
 	p.Envelope.Reach = may.Reach()
 	err = d.Audit.Book(ctx, may, p.Start.JID, func() error {
-		// In this order a job that is known continues after a kill at any time.
+		// With this order a known job continues after a kill at any time.
 		if err := d.storePlan(ctx, &p, batch); err != nil {
 			return err
 		}

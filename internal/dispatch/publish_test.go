@@ -8,9 +8,9 @@ import (
 	"github.com/brinebus/brine/internal/job"
 )
 
-// The output of a command that is quicker than the answer to the caller waits for the start of the
-// job, which the caller takes the first message for; it does not wait for a caller who has gone, nor
-// longer than the minion does.
+// Output of a command that is quicker than the answer to the caller waits for the start of the
+// job, which must be the caller's first message. It does not wait for a caller that is gone,
+// nor longer than the minion does.
 func TestOutputComesAfterTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		started := make(chan struct{})

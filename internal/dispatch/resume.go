@@ -50,10 +50,10 @@ func (d *Dispatcher) dropPlan(jid salt.JID) (dropped bool) {
 	return err == nil
 }
 
-// The plans of jobs that have ended are deleted together, after dropAfter or when there are
-// maxEnded of them. A store that holds nothing but the plan that is deleted makes another
-// file, which for a quick job would be most of what the master does. What a kill leaves of them is
-// found to have ended at the next start.
+// The plans of ended jobs are deleted together, after dropAfter or when there are maxEnded of
+// them. If the deleted plan is the only one, the store makes another file, which for a quick
+// job would be most of the master's work. Plans that remain after a kill are recognised by the
+// next start as those of ended jobs.
 const (
 	dropAfter = time.Second
 	maxEnded  = 256
@@ -68,7 +68,7 @@ type ended struct {
 
 func newEnded() *ended { return &ended{full: make(chan struct{}, 1)} }
 
-// add returns how many there are.
+// add adds a job and returns how many there are.
 func (e *ended) add(jid salt.JID) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -76,7 +76,7 @@ func (e *ended) add(jid salt.JID) int {
 	if len(e.jids) == maxEnded {
 		select {
 		case e.full <- struct{}{}:
-		default: // of those before, which may be deleted just now
+		default: // earlier ones may be being deleted now
 		}
 	}
 	return len(e.jids)
@@ -89,8 +89,8 @@ func (e *ended) take() (jids []salt.JID) {
 	return jids
 }
 
-// dropSoon deletes the plan of a job that has ended, with those of others. It is called by what
-// Wait waits for.
+// dropSoon deletes the plan of a job that has ended, together with others. Its callers are
+// among the goroutines that Wait waits for.
 func (d *Dispatcher) dropSoon(jid salt.JID) {
 	if d.ended.add(jid) == 1 {
 		d.wg.Go(d.dropEnded)
@@ -107,7 +107,7 @@ func (d *Dispatcher) dropEnded() {
 	}
 	for _, jid := range d.ended.take() {
 		if !d.dropPlan(jid) && d.ctx.Err() != nil {
-			return // a store that hangs must not keep the daemon from its end
+			return // a store that hangs must not prevent the daemon from ending
 		}
 	}
 }

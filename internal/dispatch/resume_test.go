@@ -12,7 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 )
 
-// synced notes which streams of a store were waited for.
+// synced records for which streams of a store somebody has waited.
 type synced struct {
 	journal.Store
 	streams []string
@@ -23,8 +23,8 @@ func (s *synced) Sync(stream string) error {
 	return s.Store.Sync(stream)
 }
 
-// The plan of a plain job is on the disk before its start is, with journal_sync always: a
-// power cut between the two left a job that is known, and that nobody carries on.
+// With journal_sync always, the plan of a plain job is on the disk before its start is: after a
+// power cut between the two there would otherwise be a job that is known, but never continued.
 func TestPlansSurviveWhatJobsSurvive(t *testing.T) {
 	t.Parallel()
 	b, err := broker.Start(broker.Options{

@@ -29,7 +29,7 @@ func (d *Dispatcher) Returned(ctx context.Context, r *rpc.Request) error {
 	return relay{d}.said(ctx, said{Minion: id, Key: r.From.Key, JID: jid, Report: r.Body}, rep)
 }
 
-// said is what a minion says about a job, also as one member of a cluster passes it to another.
+// said is a minion's message about a job, also as one member of a cluster passes it to another.
 type said struct {
 	Minion salt.MinionID   `json:"minion"`
 	Key    string          `json:"key"` // the token of the key of its connection
@@ -59,8 +59,8 @@ func (d relay) said(ctx context.Context, s said, rep job.Report) error {
 	return d.keepSaid(ctx, k, s, rep)
 }
 
-// keepSaid handles what a minion says about a job that this master follows, or whose return it
-// stores for one that is gone.
+// keepSaid handles a minion's message about a job that this master follows, or whose return it
+// stores for a member that is gone.
 func (d relay) keepSaid(ctx context.Context, k *Job, s said, rep job.Report) error {
 	id, jid := s.Minion, s.JID
 	if !rep.State.Returned() {

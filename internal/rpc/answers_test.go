@@ -15,8 +15,8 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// principal is a connection that asks often, to a bus that answers "echo" with what it was
-// asked, "long" with so many bytes, and "never" not at all.
+// principal returns a connection that sends many requests, to a bus that answers "echo" with
+// the body of the request, "long" with that many bytes, and "never" not at all.
 func principal(t *testing.T) (*bustest.Bus, *rpc.Conn) {
 	t.Helper()
 	b := bustest.Start(t)
@@ -43,7 +43,7 @@ func principal(t *testing.T) (*bustest.Bus, *rpc.Conn) {
 	return b, c
 }
 
-// Many questions at once over one subscription: each gets its own answer.
+// Many requests at once over one subscription: each gets its own answer.
 func TestAsksOften(t *testing.T) {
 	_, c := principal(t)
 	var wg sync.WaitGroup
@@ -68,8 +68,8 @@ func TestAsksOften(t *testing.T) {
 	}
 }
 
-// Who keeps as many requests under way as one may, and asks again for each that has ended,
-// is never refused.
+// A principal that has as many requests under way as permitted, and sends a new one for each
+// that has ended, is never refused.
 func TestAsksAgainAtOnce(t *testing.T) {
 	_, c := principal(t)
 	var wg sync.WaitGroup
@@ -86,7 +86,7 @@ func TestAsksAgainAtOnce(t *testing.T) {
 	deadline.Call(t, wg.Wait, "wg")
 }
 
-// An answer larger than the window arrives whole.
+// An answer larger than the window arrives complete.
 func TestAskedForMuch(t *testing.T) {
 	_, c := principal(t)
 	var got string
@@ -95,8 +95,8 @@ func TestAskedForMuch(t *testing.T) {
 	}
 }
 
-// Who waits is told at once that the connection was lost, and who asks afterwards;
-// who has no more patience is not kept.
+// If the connection is lost, waiting callers get an error at once, and so do later callers; a
+// caller whose context ends does not wait any longer.
 func TestAskedInVain(t *testing.T) {
 	b, c := principal(t)
 	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -106,7 +106,7 @@ func TestAskedInVain(t *testing.T) {
 	}
 	lost := make(chan error, 1)
 	go func() { lost <- c.Ask(t.Context(), "never", nil, nil) }()
-	if err := c.Ask(t.Context(), "echo", 1, nil); err != nil { // the other question is on its way
+	if err := c.Ask(t.Context(), "echo", 1, nil); err != nil { // the other request is under way
 		t.Fatal(err)
 	}
 	b.Connections(func(_ bus.Identity, cut func()) { cut() })

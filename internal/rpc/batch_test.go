@@ -15,9 +15,9 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// inBatches is a bus that answers "echo" in batches: what begins with "alone" is left to the
-// handler, which says so, what begins with "bad" is refused, and "panic" breaks its batch.
-// sizes are those of the batches; each waits until it may begin.
+// inBatches is a bus that answers "echo" in batches: bodies that begin with "alone" are left to
+// the handler, which says so, those that begin with "bad" are refused, and "panic" makes the
+// batch handler panic. sizes receives the sizes of the batches; each batch waits for begin.
 func inBatches(t *testing.T) (b *bustest.Bus, sizes chan int, begin chan struct{}) {
 	t.Helper()
 	b = bustest.Start(t)
@@ -58,7 +58,8 @@ func dial(t *testing.T, b *bustest.Bus) *rpc.Conn {
 	return c
 }
 
-// What comes while a batch is handled is the next batch, and each gets its own answer.
+// Requests that arrive while a batch is handled form the next batch, and each gets its own
+// answer.
 func TestBatches(t *testing.T) {
 	b, sizes, begin := inBatches(t)
 	c := dial(t, b)
@@ -89,7 +90,8 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// A large request is in no batch; a batch that panics is told so, and the next one served.
+// A large request is not in a batch; the requests of a batch that panics get an error, and the
+// next batch is served.
 func TestNotEverythingIsInBatches(t *testing.T) {
 	b, _, begin := inBatches(t)
 	close(begin)
@@ -106,7 +108,7 @@ func TestNotEverythingIsInBatches(t *testing.T) {
 	}
 }
 
-// Stop waits for the batch under way, and for what waits behind it.
+// Stop waits for the current batch, and for requests that wait after it.
 func TestStopEndsBatches(t *testing.T) {
 	b, sizes, begin := inBatches(t)
 	c := dial(t, b)

@@ -14,12 +14,13 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// Both ends and the server are in this process, with TLS between them. Beside the time there is
-// the processor time of all three, which other programs on the machine change less:
+// Both ends and the server are in this process, with TLS between them. In addition to the time
+// the benchmarks report the CPU time of all three, which other programs on the machine affect
+// less:
 //
 //	go test -run X -bench . -benchmem ./internal/rpc
 
-// small is about what a return or an event has.
+// small is about the content of a return or an event.
 var small = []byte(`{"tag":"x","data":"` + string(bytes.Repeat([]byte("x"), 280)) + `"}`)
 
 func benched(b *testing.B) (*bustest.Bus, *rpc.Conn) {
@@ -48,7 +49,7 @@ func benched(b *testing.B) (*bustest.Bus, *rpc.Conn) {
 	return bus1, conn
 }
 
-// measured runs f with the clock of the processor beside that of the test.
+// measured runs f and reports its CPU time.
 func measured(b *testing.B, f func()) {
 	b.Helper()
 	b.ReportAllocs()
@@ -68,7 +69,7 @@ func processorTime(b *testing.B) int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// BenchmarkQuestion is a small question with an answer of one message.
+// BenchmarkQuestion is a small request with an answer of one message.
 func BenchmarkQuestion(b *testing.B) {
 	_, c := benched(b)
 	measured(b, func() {
@@ -81,7 +82,7 @@ func BenchmarkQuestion(b *testing.B) {
 	})
 }
 
-// BenchmarkConfirmed is a message that is only confirmed.
+// BenchmarkConfirmed is a message that is only acknowledged.
 func BenchmarkConfirmed(b *testing.B) {
 	_, c := benched(b)
 	measured(b, func() {
@@ -93,7 +94,7 @@ func BenchmarkConfirmed(b *testing.B) {
 	})
 }
 
-// BenchmarkQuestionBareNATS is BenchmarkQuestion with nothing but NATS.
+// BenchmarkQuestionBareNATS is BenchmarkQuestion with plain NATS.
 func BenchmarkQuestionBareNATS(b *testing.B) {
 	bus1, c := benched(b)
 	bus1.Server.Stop()
@@ -130,7 +131,7 @@ func BenchmarkStream(b *testing.B) {
 	})
 }
 
-// BenchmarkStreamBareNATS is BenchmarkStream with nothing but NATS, and no flow control.
+// BenchmarkStreamBareNATS is BenchmarkStream with plain NATS, without flow control.
 func BenchmarkStreamBareNATS(b *testing.B) {
 	bus1, c := benched(b)
 	sub, err := c.NC.SubscribeSync(c.NC.NewInbox())
@@ -145,7 +146,7 @@ func BenchmarkStreamBareNATS(b *testing.B) {
 	}
 	measured(b, func() {
 		for n := 0; n < b.N; {
-			batch := min(b.N-n, 1000) // as much as is under way at once
+			batch := min(b.N-n, 1000) // as many as may be under way at once
 			for range batch {
 				if err := bus1.Conn().Publish(sub.Subject, small); err != nil {
 					b.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// The bodies of one principal's requests that are being handled are bounded together: one
-// that does not fit is told to come later, small ones and those of others are taken.
+// The bodies of one principal's requests being handled are limited together: one beyond the
+// limit is refused as Busy, while small ones and those of others are accepted.
 func TestLargeBodiesAtOnce(t *testing.T) {
 	b := bustest.Start(t)
 	entered, leave := make(chan int, 10), make(chan struct{})
@@ -65,7 +65,7 @@ func TestLargeBodiesAtOnce(t *testing.T) {
 	if _, err := first.Next(t.Context()); !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
-	for err = error(nil); ; { // the place is free a moment after the answer
+	for err = error(nil); ; { // the limit is free again shortly after the answer
 		s := call(web1, large)
 		if _, err = s.Next(t.Context()); rpc.CodeOf(err) != rpc.Busy {
 			break
@@ -76,7 +76,7 @@ func TestLargeBodiesAtOnce(t *testing.T) {
 	}
 }
 
-// A long body is put together when memory was made for it; one that its handler has given up
+// A long body is assembled after memory was freed for it; one that its handler has released
 // counts until the end of the request and no longer.
 func TestBodiesThatAreGivenUp(t *testing.T) {
 	const size = 2 << 20
@@ -109,8 +109,8 @@ func TestBodiesThatAreGivenUp(t *testing.T) {
 	}
 }
 
-// A machine that does not stop asking is told to wait, then its connection is ended;
-// nobody else's is.
+// A machine that sends too many requests is first refused as Busy, then its connection is
+// ended; others are not affected.
 func TestFloodEndsItsConnection(t *testing.T) {
 	b := bustest.Start(t)
 	cut := make(chan string, 100)

@@ -14,8 +14,8 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// 63 MiB of small maps would become gigabytes: it is refused where a handler decodes it,
-// whatever it decodes into, and no more is taken than the message itself.
+// 63 MiB of small maps would become gigabytes. A handler that decodes them gets an error,
+// whatever it decodes into, and no more memory is used than for the message itself.
 func TestABombIsNotBuilt(t *testing.T) {
 	b := bustest.Start(t)
 	var grown atomic.Uint64
@@ -50,7 +50,8 @@ func TestABombIsNotBuilt(t *testing.T) {
 	}
 }
 
-// What one identity's requests have become together is bounded, and that of others its own.
+// The decoded bodies of one identity's requests are limited together, and those of others
+// separately.
 func TestBombsAtOnce(t *testing.T) {
 	b := bustest.Start(t)
 	entered, leave := make(chan struct{}, 10), make(chan struct{})
@@ -77,7 +78,7 @@ func TestBombsAtOnce(t *testing.T) {
 	}
 	defer c.Close()
 	client := b.As(t, bus.RoleMinion, "web1")
-	large := raw("[" + strings.Repeat(`{},`, 300_000) + "0]") // more than half of what is allowed
+	large := raw("[" + strings.Repeat(`{},`, 300_000) + "0]") // more than half of the limit
 	for _, from := range []*rpc.Conn{c, rpc.NewConn(client.Conn, client.Self)} {
 		if _, err := from.Call("wait", large); err != nil {
 			t.Fatal(err)
@@ -93,7 +94,7 @@ func TestBombsAtOnce(t *testing.T) {
 	}
 }
 
-// raw is a body as it is.
+// raw is a body that is sent unchanged.
 type raw string
 
 func (r raw) MarshalBinary() ([]byte, error) { return []byte(r), nil }

@@ -10,7 +10,7 @@ func repeat(open, part, end string, n int) []byte {
 	return []byte(open + strings.Repeat(part+",", n-1) + part + end)
 }
 
-// What is small on the way and large in memory is refused before it is built.
+// A body that is small when sent and large when decoded is refused before it is decoded.
 func TestBodiesThatGrow(t *testing.T) {
 	for name, c := range map[string]struct {
 		body []byte
@@ -37,8 +37,7 @@ func TestBodiesThatGrow(t *testing.T) {
 	}
 }
 
-// The estimate looks at nothing within texts, however they are escaped: a text stands for
-// itself alone.
+// The estimate ignores the content of strings, however they are escaped.
 func FuzzEstimate(f *testing.F) {
 	for _, s := range []string{"", `"`, `\`, `\"`, `{"a":[1,2]}`, "\x00\xff"} {
 		f.Add(s)
@@ -54,6 +53,6 @@ func FuzzEstimate(f *testing.F) {
 		if cost, depth := estimate([]byte("["+string(quoted)+",{}]"), maxBuilt); cost != sliceCost+entryCost+mapCost || depth != 2 {
 			t.Errorf("behind the text %s it goes on at %d, %d deep", quoted, cost, depth)
 		}
-		estimate([]byte(s), maxBuilt) // of anything at all it returns
+		estimate([]byte(s), maxBuilt) // for any input it returns
 	})
 }

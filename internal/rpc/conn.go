@@ -42,7 +42,7 @@ type Conn struct {
 
 	numbers bool     // see Numbers
 	hears   bool     // it handles errors of the server, see HearComplaints
-	waiting sync.Map // if so: subjects of requests without an answer yet, by *Stream
+	waiting sync.Map // if so: subjects of unanswered requests, by *Stream
 }
 
 // Dial connects to the daemon at the Unix socket path. The kernel tells the daemon which user

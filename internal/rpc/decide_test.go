@@ -16,12 +16,13 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// check is the table of one request with a check.
+// check returns a table with one request, which has this check.
 func check(c bus.Check) bus.Endpoints {
 	return bus.Endpoints{{Op: "echo", Roles: []bus.Role{bus.RoleUser}, Check: c, Body: 1 << 10, Handler: "echo", Why: "a test"}}
 }
 
-// ask serves a table with one handler and returns what a user gets, who may publish it.
+// ask serves a table with one handler, and returns the answer to a user who may publish the
+// request.
 func ask(t *testing.T, table bus.Endpoints, authorize func(context.Context, *rpc.Request, bus.Check) decision.Decision, h rpc.Handler) error {
 	t.Helper()
 	b := bustest.Start(t)
@@ -54,7 +55,7 @@ func ask(t *testing.T, table bus.Endpoints, authorize func(context.Context, *rpc
 	return last
 }
 
-// A handler that forgets to ask for a permission has no answer, however it answers.
+// A handler that does not decide cannot answer, in whatever way it tries.
 func TestNothingIsAnsweredWithoutADecision(t *testing.T) {
 	for name, h := range map[string]rpc.Handler{
 		"a message":      func(ctx context.Context, r *rpc.Request) error { return r.Send(ctx, "secret") },
@@ -93,7 +94,7 @@ func TestNothingIsAnsweredWithoutADecision(t *testing.T) {
 	}
 }
 
-// What is decided by who asks is decided before the handler is called.
+// Decisions for which only the sender matters are made before the handler is called.
 func TestEarlyChecks(t *testing.T) {
 	called := false
 	h := func(ctx context.Context, r *rpc.Request) error { called = true; return r.Send(ctx, 1) }
@@ -132,8 +133,8 @@ func TestOnlyDeclaredHandlersCanBeRegistered(t *testing.T) {
 	}
 }
 
-// salt-call speaks on the subjects of its minion and may do less than it: what is for the
-// daemon alone does not reach a handler.
+// salt-call uses the subjects of its minion and has fewer rights: requests that only the daemon
+// may send do not reach a handler.
 func TestACallerIsNoMinion(t *testing.T) {
 	b := bustest.Start(t)
 	served := make(chan bus.Identity, 10)
@@ -158,8 +159,8 @@ func TestACallerIsNoMinion(t *testing.T) {
 	}
 }
 
-// A request has the size that the table has for its operation, whole and in pieces. Those of
-// a client are whole, and what a message can hold is much more than most of them may have.
+// The size of a request is limited by the table for its operation, in one message or in pieces.
+// Clients send one message, which could hold much more than most operations permit.
 func TestSizesOfRequests(t *testing.T) {
 	called := false
 	h := func(ctx context.Context, r *rpc.Request) error { called = true; return r.Send(ctx, 1) }

@@ -13,15 +13,15 @@ import (
 // change, codes do not.
 type Code string
 
-// The codes, and what the client makes of them.
+// The codes, and what they mean.
 const (
 	Denied      Code = "denied"      // not permitted
-	Usage       Code = "usage"       // the request makes no sense
-	NoMatch     Code = "no-match"    // the target matches nobody
-	NotFound    Code = "not-found"   // there is no such thing
-	Busy        Code = "busy"        // too many requests at once; later is fine
+	Usage       Code = "usage"       // the request is invalid
+	NoMatch     Code = "no-match"    // the target matches no minion
+	NotFound    Code = "not-found"   // it does not exist
+	Busy        Code = "busy"        // too many requests at once; it may succeed later
 	Unavailable Code = "unavailable" // the daemon cannot do that now
-	Internal    Code = "internal"    // a fault of ours; the daemon's log has the cause
+	Internal    Code = "internal"    // a bug or a failure of the daemon; its log has the cause
 )
 
 // Error is a failure as it is sent: a stable code, a text, and a hint if there is one.

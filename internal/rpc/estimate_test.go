@@ -9,8 +9,8 @@ import (
 	"github.com/brinebus/brine/test/deadline"
 )
 
-// The memory of all requests together is bounded: the large requests of many wait, small ones of
-// others do not, and nothing stays reserved.
+// The memory of all requests together is limited: large requests of many senders wait, small
+// ones of others do not, and nothing stays reserved.
 func TestMemoryOfAllRequestsIsBounded(t *testing.T) {
 	s := &Server{built: newEstimates()}
 	book := func(principal string, cost int) error {

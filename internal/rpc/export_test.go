@@ -1,6 +1,6 @@
 package rpc
 
-// UnderWay is how many bytes the requests hold that are being handled.
+// UnderWay returns how many bytes the requests being handled hold.
 func (s *Server) UnderWay() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,8 +11,9 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// FuzzRequest hands a server any message of a minion that the broker lets through. What it
-// takes for a request is of that minion, and its answer goes to the minion's own inbox.
+// FuzzRequest passes a server any message of a minion that the broker lets through. If the
+// server handles it as a request, it is one of that minion, and the answer goes to the minion's
+// own inbox.
 func FuzzRequest(f *testing.F) {
 	owner := bus.Identity{Role: bus.RoleMinion, Name: "evil", Key: strings.Repeat("a", 64), Nonce: strings.Repeat("n", 20)}
 	inbox := owner.Inbox()
@@ -37,7 +38,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzErrors reads the error that a daemon has sent: it is text for a terminal.
+// FuzzErrors reads any text as an error of a daemon: the result is always an error with a code.
 func FuzzErrors(f *testing.F) {
 	f.Add(Errorf(Denied, "no rule allows it").encode())
 	f.Add([]byte(`{"code":5}`))

@@ -7,9 +7,9 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// TestPiecesOfAllAreBounded: requests that never end hold a bounded part of the memory,
-// however many ask; who holds the most gives way, and a large request of somebody else is
-// put together meanwhile.
+// TestPiecesOfAllAreBounded: requests that never end hold a limited amount of memory, however
+// many senders there are. Those of the principal that holds the most are dropped, and a large
+// request of another one is assembled meanwhile.
 func TestPiecesOfAllAreBounded(t *testing.T) {
 	const piece = 512 << 10
 	s := &Server{partial: map[string]*partial{}, halves: map[string]int{}, held: map[string]int{}, bodies: map[string]int{}}
@@ -50,7 +50,7 @@ func TestPiecesOfAllAreBounded(t *testing.T) {
 	}
 }
 
-// TestBodiesOfAllAreBounded: large requests that are being handled leave room for small ones.
+// TestBodiesOfAllAreBounded: large requests being handled leave room for small ones.
 func TestBodiesOfAllAreBounded(t *testing.T) {
 	s := &Server{ctx: t.Context(), under: maxUnderOfAll - 1<<20, bodies: map[string]int{"minion:evil": 60 << 20}}
 	if err := s.busy("minion:web1", booked{Request: &Request{}, size: 8 << 20}); CodeOf(err) != Busy {

@@ -13,13 +13,13 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// forms are both forms of messages, by whether they are those of protocol 1.
+// forms are the two forms of messages, by whether they are those of protocol 1.
 var forms = map[bool]func(subject string, k kind, body []byte) *nats.Msg{
 	true:  frame,
 	false: func(subject string, k kind, body []byte) *nats.Msg { return newMessage(subject, k, bytes.Clone(body)) },
 }
 
-// sent is a connection that keeps what is published.
+// sent is a connection that records what is published.
 type sent []*nats.Msg
 
 func (s *sent) PublishMsg(m *nats.Msg) error {
@@ -60,7 +60,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// holds is what is kept of the message under way.
+// holds returns how many bytes of the current message are kept.
 func (a *Assembler) holds() int {
 	n := cap(a.small)
 	for _, b := range a.have {
@@ -69,7 +69,7 @@ func (a *Assembler) holds() int {
 	return n
 }
 
-// Pieces of all sizes keep their order, and none is written over.
+// Pieces of all sizes keep their order, and none is overwritten.
 func TestPiecesOfAnySize(t *testing.T) {
 	var a Assembler
 	var want []byte
@@ -92,8 +92,8 @@ func TestPiecesOfAnySize(t *testing.T) {
 	}
 }
 
-// A message over the limit is told once, at its end, costs no memory, and leaves
-// nothing behind that the next message could begin with.
+// A message over the limit is reported once, at its end, uses no memory, and leaves nothing
+// behind that could become part of the next message.
 func TestAssemblerLimit(t *testing.T) {
 	a := Assembler{Limit: 10}
 	for range 3 {
@@ -117,7 +117,7 @@ func TestAssemblerLimit(t *testing.T) {
 	}
 }
 
-// item is a message without headers.
+// item returns a message without headers.
 func item(text string) *nats.Msg { return newMessage("", kindItem, []byte(text)) }
 
 func TestAssemblerRefusesJunk(t *testing.T) {

@@ -7,20 +7,22 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Between a daemon's own broker and its peers nothing is lost but the whole connection. Servers
-// that others run may lose single messages, for example when they are separated for a moment.
-// There, messages that belong together are numbered from 1, so that a missing one is noticed.
+// Between a daemon's own broker and its peers only the whole connection can be lost. Servers
+// that others run may lose single messages, for example while they are disconnected from each
+// other for a moment. With these, messages that belong together are numbered from 1, so that a
+// missing one is noticed.
 const headerNumber = "Brine-N"
 
 // numbered adds the number to a message.
 func numbered(m *nats.Msg, n int) *nats.Msg {
 	own := nats.Header{headerNumber: {strconv.Itoa(n)}}
-	maps.Copy(own, m.Header) // which messages share
+	maps.Copy(own, m.Header) // messages share the original
 	m.Header = own
 	return m
 }
 
-// numberOf returns the number of a message, 0 for none. An unreadable one is never the next.
+// numberOf returns the number of a message, 0 for none. An invalid one never follows another
+// one.
 func numberOf(m *nats.Msg) int {
 	text := m.Header.Get(headerNumber)
 	if text == "" {
@@ -42,6 +44,6 @@ func comesNext(n, last int) bool { return n == 0 || n == last+1 }
 // errGap is the error of a message of which a piece is missing.
 var errGap = Errorf(Busy, "a piece of the message was lost on the way: send it again")
 
-// Numbers has requests in pieces numbered, see headerNumber. It is called before the first
-// request.
+// Numbers makes the connection number the pieces of requests, see headerNumber. It is called
+// before the first request.
 func (c *Conn) Numbers() { c.numbers = true }

@@ -14,8 +14,7 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// A message of which a piece did not arrive is never taken for a whole one, in either
-// direction.
+// A message with a missing piece is never treated as complete, in either direction.
 func TestLostPieces(t *testing.T) {
 	t.Parallel()
 	b := bustest.Start(t)
@@ -30,7 +29,7 @@ func TestLostPieces(t *testing.T) {
 	}
 	c := b.As(t, bus.RoleMinion, "web1")
 	subject, n := bus.RequestSubject(bus.RoleMinion, "web1", "echo"), 0
-	ask := func(pieces ...string) string { // each with its number and a word
+	ask := func(pieces ...string) string { // each with its number and its text
 		t.Helper()
 		n++
 		reply := c.Self.Inbox() + "." + strings.Repeat("x", n)
@@ -75,7 +74,7 @@ func TestLostPieces(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		if err := c.Flush(); err != nil { // it listens from here on
+		if err := c.Flush(); err != nil { // from here on it is subscribed
 			t.Fatal(err)
 		}
 		for _, number := range numbers {

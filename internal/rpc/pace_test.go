@@ -51,8 +51,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestPaceIsKeptBeforeAnythingIsRefused: long before a sender is refused it is not read
-// from, for as long as it is ahead.
+// TestPaceIsKeptBeforeAnythingIsRefused: long before a sender is refused, the server stops
+// reading from it for as long as it is ahead of its rate.
 func TestPaceIsKeptBeforeAnythingIsRefused(t *testing.T) {
 	p, now := paces{perSecond: 1000}, time.Unix(1_700_000_000, 0)
 	var pushed time.Duration
@@ -64,7 +64,7 @@ func TestPaceIsKeptBeforeAnythingIsRefused(t *testing.T) {
 		case n < 50 && ahead > 0:
 			t.Fatalf("after %d requests it is not heard for %s", n, ahead)
 		}
-		now = now.Add(ahead) // as a reader that keeps to it
+		now = now.Add(ahead) // as a broker that does not read until then
 		pushed += ahead
 	}
 	if least := 2900 * time.Millisecond; pushed < least {
@@ -72,9 +72,9 @@ func TestPaceIsKeptBeforeAnythingIsRefused(t *testing.T) {
 	}
 }
 
-// TestEveryMessageIsInThePace: not only requests push their sender back, so does a flood of
-// messages that open a window, of words that an answer was taken, and of requests whose answer
-// would go elsewhere. A key that is not accepted does not stay for the last.
+// TestEveryMessageIsInThePace: not only requests slow their sender down, but also floods of
+// messages that acknowledge parts of answers, and of requests whose answer would go to another
+// connection. The connection of a key that is not accepted ends after the latter.
 func TestEveryMessageIsInThePace(t *testing.T) {
 	const flood = 10 * defaultPace
 	for _, c := range []struct {
@@ -115,11 +115,11 @@ func TestEveryMessageIsInThePace(t *testing.T) {
 	}
 }
 
-// TestAnUnacceptedKeyIsCut: nothing slows it, so that its connection ends after three seconds'
-// worth of what it may ask.
+// TestAnUnacceptedKeyIsCut: nothing slows it down, so its connection ends after as many
+// requests as are permitted in three seconds.
 func TestAnUnacceptedKeyIsCut(t *testing.T) {
 	const perSecond = defaultPace / unacceptedWeight
-	synctest.Test(t, func(t *testing.T) { // where no time passes
+	synctest.Test(t, func(t *testing.T) { // no time passes in it
 		s := NewServer(nil, func(string) (bus.Identity, bool) { return bus.Identity{}, false }, bus.MasterEndpoints, slog.New(slog.DiscardHandler))
 		ended := ""
 		s.Cut = func(inbox string) { ended = inbox }
@@ -135,11 +135,11 @@ func TestAnUnacceptedKeyIsCut(t *testing.T) {
 	})
 }
 
-// TestALongQuestionOfAnUnacceptedKey: it is read once, and refused for what it is; with the second the
-// connection ends. What fits counts as one.
+// TestALongQuestionOfAnUnacceptedKey: the first one is read and refused for its length; with
+// the second one the connection ends. One within the limit counts as one request.
 func TestALongQuestionOfAnUnacceptedKey(t *testing.T) {
 	for _, role := range []bus.Role{bus.RoleUnaccepted, bus.RoleGuest} {
-		synctest.Test(t, func(t *testing.T) { // where no time passes
+		synctest.Test(t, func(t *testing.T) { // no time passes in it
 			s := NewServer(nil, func(string) (bus.Identity, bool) { return bus.Identity{}, false }, bus.MasterEndpoints, slog.New(slog.DiscardHandler))
 			ended := ""
 			s.Cut = func(inbox string) { ended = inbox }
@@ -160,10 +160,11 @@ func TestALongQuestionOfAnUnacceptedKey(t *testing.T) {
 	}
 }
 
-// TestLongRequestsCountForMore: a sender of long ones is pushed back after few of them, also where each is a job.
+// TestLongRequestsCountForMore: a sender of long requests is slowed down after few of them,
+// also if each is a job.
 func TestLongRequestsCountForMore(t *testing.T) {
 	before := func(op string, size int) (n int) {
-		synctest.Test(t, func(t *testing.T) { // where no time passes
+		synctest.Test(t, func(t *testing.T) { // no time passes in it
 			s := NewServer(nil, func(string) (bus.Identity, bool) { return bus.Identity{}, false }, bus.MasterEndpoints, slog.New(slog.DiscardHandler))
 			pushed := false
 			s.Slow = func(bus.Identity, time.Duration) { pushed = true }

@@ -41,7 +41,7 @@ type Request struct {
 	From   bus.Identity
 	Op     string
 	JID    salt.JID // of a return; not checked yet
-	Body   []byte   // nil once its handler, which may go on for long, needs it no more
+	Body   []byte   // nil once its handler, which may run for long, no longer needs it
 	reply  string
 	out    *answerer
 	framed bool // the sender speaks protocol 1
@@ -51,11 +51,11 @@ type Request struct {
 	decided  atomic.Bool // an allowing decision was made
 	built    int         // estimated memory reserved for the decoded body
 	reserve  func(cost int) error
-	waits    func() // nil for one that has no turn to give away
+	waits    func() // nil for a request without a turn to release
 }
 
-// Waits says that the handler only waits from now on, for another request of the same sender, say:
-// that is then begun without having to wait for a turn of this one.
+// Waits releases the turn of the request: from now on its handler only waits, for example for
+// another request of the same sender, which can then start.
 func (r *Request) Waits() {
 	if r.waits != nil {
 		r.waits()
@@ -154,11 +154,12 @@ type Server struct {
 	// Pace is how many requests a machine may send in a second; 0 is the default. It is set
 	// before Start.
 	Pace int
-	// Pending limits the bytes that wait in each subscription, where no broker of ours limits
-	// them before; 0 is no limit. What is beyond it is dropped, and whoever has the connection
-	// must end those of its peers. It is set before Start.
+	// Pending limits the bytes that wait in each subscription, if no broker of ours limits them
+	// before; 0 is no limit. What exceeds it is dropped, so the owner of the connection must
+	// then end the connections of its peers. It is set before Start.
 	Pending int
-	// Numbers has the messages of answers numbered, see headerNumber. It is set before Start.
+	// Numbers makes the server number the messages of answers, see headerNumber. It is set
+	// before Start.
 	Numbers bool
 	// GrainsCount reports whether grains can cause a key to be accepted now, so that the
 	// question about a key may include some; nil means no. It is set before Start.

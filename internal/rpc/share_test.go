@@ -12,15 +12,15 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// However many answers a principal leaves unread, they cost the daemon a few flow-control windows,
-// and other principals are served. When those answers end, the next ones are sent.
+// However many answers a principal does not read, they cost the daemon a few flow-control
+// windows, and other principals are served. When those answers end, the next ones are sent.
 func TestUnreadAnswersOfOnePrincipalAreBounded(t *testing.T) {
 	const answers, windows = 20, 4
 	b := bustest.Start(t)
 	piece := make([]byte, rpc.MaxPart)
 	var sent atomic.Int64
 	b.Server.Handle(bustest.Probe(bus.RoleMinion, "long"), func(ctx context.Context, r *rpc.Request) error {
-		for range 2 * rpc.Window / rpc.MaxPart { // more than may be ahead: none of it is ever sent whole
+		for range 2 * rpc.Window / rpc.MaxPart { // more than may be ahead, so it is never sent completely
 			if err := r.SendRaw(ctx, piece); err != nil {
 				return err
 			}
@@ -33,7 +33,7 @@ func TestUnreadAnswersOfOnePrincipalAreBounded(t *testing.T) {
 	if err := b.Server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for round := range 2 { // what the first had under way is given back with its connection
+	for round := range 2 { // what the first round had under way is released with its connection
 		sent.Store(0)
 		deaf := b.As(t, bus.RoleMinion, "deaf")
 		if _, err := deaf.SubscribeSync(deaf.Self.Inbox() + ".>"); err != nil {
@@ -58,8 +58,8 @@ func TestUnreadAnswersOfOnePrincipalAreBounded(t *testing.T) {
 	}
 }
 
-// A program such as salt-api asks for several users: a user who does not read their answers does
-// not hold up another one.
+// A program such as salt-api sends requests for several users: a user who does not read their
+// answers does not delay others.
 func TestUsersOfOneProgramHaveTheirOwnLimits(t *testing.T) {
 	b := bustest.Start(t)
 	piece := make([]byte, rpc.MaxPart)
@@ -100,7 +100,7 @@ func TestUsersOfOneProgramHaveTheirOwnLimits(t *testing.T) {
 	takesAll(t, hearing)
 }
 
-// hears fails unless another principal gets a whole answer.
+// hears fails unless another principal gets a complete answer.
 func hears(t *testing.T, b *bustest.Bus) {
 	t.Helper()
 	c := b.As(t, bus.RoleMinion, "web1")
@@ -109,7 +109,7 @@ func hears(t *testing.T, b *bustest.Bus) {
 	awaitGone(t, b)
 }
 
-// takesAll fails unless a long answer comes whole.
+// takesAll fails unless a long answer arrives completely.
 func takesAll(t *testing.T, c *bustest.Client) {
 	t.Helper()
 	s, err := rpc.NewConn(c.Conn, c.Self).Call("long", nil)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestOneSenderBeginsLittleAtOnce: what one sender asks for is begun a few at a time,
-// whatever others have, what only waits gives its place away, and all are begun.
+// TestOneSenderBeginsLittleAtOnce: the requests of one sender are started a few at a time,
+// whatever others do; those that only wait release their turn, and all are started in the end.
 func TestOneSenderBeginsLittleAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b begins
@@ -33,7 +33,7 @@ func TestOneSenderBeginsLittleAtOnce(t *testing.T) {
 			t.Errorf("%d were begun at once, want %d", n, maxBegun)
 		}
 		for begun.Load() < 5*maxBegun {
-			time.Sleep(beginTime) // of the bubble: the clock goes on when all wait
+			time.Sleep(beginTime) // in the bubble the clock advances when all goroutines wait
 		}
 		close(end)
 		all.Wait()
@@ -44,8 +44,8 @@ func TestOneSenderBeginsLittleAtOnce(t *testing.T) {
 	})
 }
 
-// TestLongRequestsAreBegunOneByOne: a long request takes the room of many short ones, and
-// gives it away when it only waits; what came behind it begins behind it.
+// TestLongRequestsAreBegunOneByOne: a long request counts for many short ones, and releases its
+// turn when it only waits; requests that arrived after it start after it.
 func TestLongRequestsAreBegunOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b begins
@@ -59,7 +59,7 @@ func TestLongRequestsAreBegunOneByOne(t *testing.T) {
 		b.add("minion:a", 60<<20, wait)
 		b.add("minion:a", 100, wait)
 		for _, want := range []int64{1, 2, 3} {
-			time.Sleep(maxBegun * beginTime) // to decode it may well take longer
+			time.Sleep(maxBegun * beginTime) // decoding it may take that long
 			if n := begun.Load(); n != want {
 				t.Errorf("%d are begun, want %d", n, want)
 			}
@@ -73,7 +73,7 @@ func TestLongRequestsAreBegunOneByOne(t *testing.T) {
 	})
 }
 
-// A long request begins at once when the one before it reports that it waits, as the request for
+// A long request starts at once when the previous one reports that it waits, as the request for
 // capacity does for the batch that follows it.
 func TestAWaitingRequestReleasesItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestAWaitingRequestReleasesItsTurn(t *testing.T) {
 			r := Request{waits: waits}
 			order = append(order, "capacity")
 			r.Waits()
-			r.Waits() // again does nothing
+			r.Waits() // a second call has no effect
 			<-end
 		})
 		synctest.Wait()

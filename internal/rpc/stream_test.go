@@ -11,8 +11,7 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// A long answer of small messages, more of them than the window holds, arrives
-// whole and in order.
+// A long answer of small messages, more than the window holds, arrives completely and in order.
 func TestManySmallMessages(t *testing.T) {
 	const count = 5 * rpc.QueueLen
 	b := bustest.Start(t)

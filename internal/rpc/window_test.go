@@ -9,8 +9,8 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// However small the messages are, those under way must fit into the queue of the
-// receiver, which drops what does not.
+// However small the messages are, those under way must fit into the queue of the receiver,
+// which drops the rest.
 func TestWindowBoundsTheNumberOfMessages(t *testing.T) {
 	for _, size := range []int{0, 1, 100, minCost, MaxPart} {
 		o := &answerer{acked: make(chan struct{}, 1), limit: stallTimeout}
@@ -29,8 +29,8 @@ func TestWindowBoundsTheNumberOfMessages(t *testing.T) {
 	}
 }
 
-// A client cannot acknowledge an answer to another one, which would then be sent on until that
-// one is disconnected as a slow consumer; and it cannot acknowledge more than was sent.
+// A client cannot acknowledge an answer to another client, which would then be sent on until
+// that client is disconnected as a slow consumer; and it cannot acknowledge more than was sent.
 func TestAClientCannotAcknowledgeForAnother(t *testing.T) {
 	s := NewServer(nil, func(string) (bus.Identity, bool) { return bus.Identity{}, false }, bus.MasterEndpoints, slog.New(slog.DiscardHandler))
 	out := &answerer{sent: 10, acked: make(chan struct{}, 1)}

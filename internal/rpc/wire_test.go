@@ -17,7 +17,7 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// wired is a bus that answers whatever length is asked for, and a connection of each role.
+// wired returns a bus that answers with the requested length, and a connection for each role.
 func wired(t *testing.T) (*bustest.Bus, map[bus.Role]*rpc.Conn) {
 	b := bustest.Start(t)
 	echo := func(ctx context.Context, r *rpc.Request) error {
@@ -55,7 +55,7 @@ type question struct {
 	Count int
 }
 
-// exchange asks for count messages and the last.
+// exchange requests count messages, and a last one.
 func exchange(t *testing.T, c *rpc.Conn, q question) {
 	t.Helper()
 	s, err := c.Call("echo", q)
@@ -84,9 +84,9 @@ func exchange(t *testing.T, c *rpc.Conn, q question) {
 	}
 }
 
-// TestTheWireIsReadable listens to everything: all bodies are JSON, in pieces where a header says
-// so, and any NATS tool can show them. It is the same for our own programs and for those of
-// others.
+// TestTheWireIsReadable subscribes to everything: all bodies are JSON, in pieces where a header
+// says so, and any NATS tool can show them. Our own programs and those of others use the same
+// form.
 func TestTheWireIsReadable(t *testing.T) {
 	b, conns := wired(t)
 	for role, c := range conns {
@@ -138,14 +138,14 @@ func TestTheWireIsReadable(t *testing.T) {
 	}
 }
 
-// TestConfirmations: an answer of many times the window arrives whole, with both protocols, and
-// the sender stops where nothing is confirmed.
+// TestConfirmations: an answer of many times the window arrives completely, with both
+// protocols, and the sender stops if nothing is acknowledged.
 func TestConfirmations(t *testing.T) {
 	_, conns := wired(t)
 	for role, c := range conns {
 		for _, framed := range []bool{false, true} {
 			if framed && role == bus.RoleClient {
-				continue // they never spoke protocol 1
+				continue // these never used protocol 1
 			}
 			t.Run(fmt.Sprint(role, " protocol 1 ", framed), func(t *testing.T) {
 				if framed {
@@ -162,8 +162,8 @@ func TestConfirmations(t *testing.T) {
 	}
 }
 
-// TestPiecesThatLookLikeFrames: the last piece of a long request begins with any byte. It has the
-// form of the first, whatever it looks like.
+// TestPiecesThatLookLikeFrames: the last piece of a long request may begin with any byte. It
+// has the form of the first piece.
 func TestPiecesThatLookLikeFrames(t *testing.T) {
 	_, conns := wired(t)
 	for _, fill := range []string{"i", "p", "e", "x"} {
@@ -171,7 +171,7 @@ func TestPiecesThatLookLikeFrames(t *testing.T) {
 	}
 }
 
-// TestAnOlderDaemon: a program that was upgraded before its daemon was restarted says so.
+// TestAnOlderDaemon: a program that was upgraded before its daemon was restarted reports that.
 func TestAnOlderDaemon(t *testing.T) {
 	b := bustest.Start(t)
 	if _, err := b.Conn().Subscribe("salt.user.*.req.echo", func(m *nats.Msg) {
