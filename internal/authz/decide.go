@@ -111,8 +111,8 @@ func (a *Authorizer) Run(who Principal, c job.Command, wheel, own bool) Permissi
 	return a.decide(who, acl.Question{Scope: scope, Own: own, Commands: commandsOf(c)}, "", "")
 }
 
-// Follow decides about the progress of a job: allowed are whoever started it and those who may
-// use the runner jobs.follow. Only the latter is recorded.
+// Follow decides about the progress of a job: it allows the user who started it, and users with
+// permission for the runner jobs.follow. Only the latter is recorded.
 func (a *Authorizer) Follow(ctx context.Context, who Principal, jid salt.JID, started bool) decision.Decision {
 	if started && who.refused == nil {
 		return allow(bus.Started)

@@ -518,13 +518,12 @@ func (b *Broker) tellGone() {
 	}
 }
 
-// Stop closes every connection and the store. When it returns nothing of the
-// broker runs.
+// Stop closes every connection and the store. When it returns, nothing of the broker runs.
 func (b *Broker) Stop() {
 	b.stopping.Do(func() { close(b.quit) })
 	b.health.stop()
 	for _, p := range b.auth.acceptors() {
-		if !p.members { // over those the server hands on what it leads
+		if !p.members { // the server uses those to hand over the groups that it leads
 			p.stop()
 		}
 	}

@@ -240,9 +240,9 @@ func (m *meter) end(looked int) {
 // Slow stops reading from an identity for a moment, over all its connections.
 func (b *Broker) Slow(i bus.Identity, pause time.Duration) { b.meter.slow(i, pause) }
 
-// Meter starts to hold peers to their shares. probe sends a probe the way of all requests, and
-// calls back when the daemon has handled everything before it. If a probe does not come back,
-// the daemon ends: one that hears nothing must not seem to run.
+// Meter starts to apply the limits of what peers may have under way. probe sends a probe the
+// way of all requests, and calls back when the daemon has handled everything before it. If a
+// probe does not come back, the daemon ends: one that receives nothing must not appear to run.
 func (b *Broker) Meter(probe func(back func(looked int)) error) {
 	b.meter.mu.Lock()
 	b.meter.on = true

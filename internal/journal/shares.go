@@ -570,7 +570,8 @@ func (t *tender) drop(ctx context.Context, v victim, before jetstream.StreamStat
 	return nil
 }
 
-// messages is about how many messages a victim is, and rather more: the share of what is there.
+// messages estimates how many messages a victim has, from its share of the bytes; the result is
+// rather too high.
 func (v victim) messages(there jetstream.StreamState) uint64 {
 	bytes := min(uint64(max(v.bytes, 0)), there.Bytes)
 	return min(there.Msgs, uint64(2*float64(there.Msgs)*float64(bytes)/float64(max(there.Bytes, 1)))+there.Msgs/shareOf)
