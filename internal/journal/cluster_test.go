@@ -337,10 +337,12 @@ func TestAMemberThatIsKilledLosesNothing(t *testing.T) {
 	}
 }
 
-// TestAMemberAloneRefusesToWrite: without the two others it returns an error within two seconds
-// (one of them is for a busy machine), and it writes again by itself when one of them is back.
+// TestAMemberAloneRefusesToWrite: without the two others it returns an error soon, long before
+// the wait for an election is over, and it writes again by itself when one of them is back. Without
+// load it takes less than a second; the limits here are for a busy machine.
 func TestAMemberAloneRefusesToWrite(t *testing.T) {
 	t.Parallel()
+	const soon = 10 * time.Second
 	s := startMembers(t)
 	j := openMember(t, s.Members[0])
 	table, err := j.Table(inTime(t), "grains")
@@ -354,15 +356,15 @@ func TestAMemberAloneRefusesToWrite(t *testing.T) {
 	s.Isolate(t, s.Members[2])
 	begun := time.Now()
 	_, err = j.Append(inTime(t), filled("b", "x", 10), "s/2")
-	if took := time.Since(begun); !errors.Is(err, journal.ErrStore) || !strings.Contains(err.Error(), "most members of the cluster are not reached") || took > 2*time.Second {
+	if took := time.Since(begun); !errors.Is(err, journal.ErrStore) || !strings.Contains(err.Error(), "most members of the cluster are not reached") || took > soon {
 		t.Errorf("after %s: %v", took, err)
 	}
 	begun = time.Now()
-	if _, err = j.Append(inTime(t), filled("c", "x", 10), "s/3"); !errors.Is(err, journal.ErrStore) || time.Since(begun) > time.Second {
+	if _, err = j.Append(inTime(t), filled("c", "x", 10), "s/3"); !errors.Is(err, journal.ErrStore) || time.Since(begun) > soon {
 		t.Errorf("after %s: %v", time.Since(begun), err)
 	}
 	begun = time.Now()
-	if err := table.Put(inTime(t), "k", nil); !errors.Is(err, journal.ErrStore) || time.Since(begun) > time.Second {
+	if err := table.Put(inTime(t), "k", nil); !errors.Is(err, journal.ErrStore) || time.Since(begun) > soon {
 		t.Errorf("the table, after %s: %v", time.Since(begun), err)
 	}
 	s.Rejoin(s.Members[1])

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	urcli "github.com/urfave/cli/v2"
 
@@ -134,13 +135,45 @@ func (k *kept) write(path string) error {
 // Connect connects to the master in the options, as the user in the options: over the local socket,
 // with credentials, or as a user of external_auth on another machine.
 func Connect(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, login *Login) (*brine.Conn, error) {
-	k, err := remote(env, opts)
-	if err != nil {
-		return nil, err
+	return Connector(env, opts, cfg, login)(ctx)
+}
+
+// Connector returns a function that does what Connect does, as often as needed. It stays with the
+// master of the first time, whatever 'salt login' and 'salt logout' do with the stored login meanwhile:
+// a command that reconnects must not go on at another master. The function may be called
+// concurrently.
+func Connector(env *cli.Env, opts *urcli.Context, cfg *config.Master, login *Login) func(context.Context) (*brine.Conn, error) {
+	var mu sync.Mutex
+	var first *string // the remote master of the first time, "" for the local one; guarded by mu
+	stays := func(master string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if first == nil {
+			first = &master
+		}
+		return *first
 	}
-	if k != nil {
+	return func(ctx context.Context) (*brine.Conn, error) {
+		k, err := remote(env, opts)
+		if err != nil {
+			return nil, err
+		}
+		var master string
+		if k != nil {
+			master = k.Master
+		}
+		switch stays := stays(master); {
+		case stays == "":
+			return connectHere(ctx, env, opts, cfg, login)
+		case stays != master:
+			return nil, cli.Fail(cli.NoPermission, salt.WithHint(fmt.Errorf("the login at %s was removed", stays), "salt login "+stays))
+		}
 		return k.connect(ctx, env, login)
 	}
+}
+
+// connectHere connects to the local master, or with credentials.
+func connectHere(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, login *Login) (*brine.Conn, error) {
 	conn, err := dialMaster(ctx, env, opts, cfg)
 	if err != nil {
 		return nil, err

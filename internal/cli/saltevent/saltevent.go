@@ -14,7 +14,6 @@ import (
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
-	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -142,24 +141,23 @@ func newConnector(env *cli.Env, opts *urcli.Context) connector {
 }
 
 func toMaster(env *cli.Env, opts *urcli.Context) connector {
-	configured := sync.OnceValues(func() (*config.Master, error) { return client.MasterConfig(env, opts) })
-	login := sync.OnceValues(func() (*client.Login, error) {
-		cfg, err := configured()
+	connect := sync.OnceValues(func() (connector, error) {
+		cfg, err := client.MasterConfig(env, opts)
 		if err != nil {
 			return nil, err
 		}
-		return client.NewLogin(env, opts, cfg)
+		login, err := client.NewLogin(env, opts, cfg)
+		if err != nil {
+			return nil, err
+		}
+		return client.Connector(env, opts, cfg, login), nil
 	})
 	return func(ctx context.Context) (*brine.Conn, error) {
-		cfg, err := configured()
+		dial, err := connect()
 		if err != nil {
 			return nil, err
 		}
-		who, err := login()
-		if err != nil {
-			return nil, err
-		}
-		return client.Connect(ctx, env, opts, cfg, who)
+		return dial(ctx)
 	}
 }
 
