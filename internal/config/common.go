@@ -1,13 +1,10 @@
 package config
 
 import (
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/brinebus/brine/internal/salt"
 )
 
 // Common holds the settings that the master and the minion share. The text of
@@ -65,9 +62,6 @@ type Common struct {
 	MasterSignKeyName string `yaml:"master_sign_key_name" is:"file" default:"master_sign"`
 	// The largest event; a larger one is refused with a message to its sender.
 	MaxEventSize int64 `yaml:"max_event_size" is:"1KiB..65472KiB" default:"1MiB"`
-	// The largest message of the bus. Larger returns are sent in pieces. It must exceed
-	// max_event_size by 64 KiB for the envelope, and grows with it if it is not set.
-	MaxPayload int64 `yaml:"max_payload" is:"65KiB..64MiB" default:"2MiB"`
 	// Where the daemon serves metrics for Prometheus over HTTP, at /metrics, and its health, at
 	// /healthz and /readyz: HOST:PORT of this machine, or unix:PATH. Empty serves none.
 	MetricsListen string `yaml:"metrics_listen"`
@@ -141,9 +135,6 @@ func (c *Common) bind(daemon string, own any) {
 	c.daemon, c.ConfigDir = daemon, DefaultDir
 	c.settings = slices.Concat(bind(c, daemon), bind(own, daemon))
 }
-
-// envelope is the space that a message needs beside the event in it.
-const envelope = 64 << 10
 
 // Lookup returns the value in force of a key, as data: the configured one or the default. It is
 // false for an unknown key.
@@ -234,18 +225,4 @@ func (c *Common) rootsUnder(key string, roots map[string][]string) map[string][]
 // isBelow tells whether path is root or in it; both are clean.
 func isBelow(path, root string) bool {
 	return path == root || root == "/" && filepath.IsAbs(path) || strings.HasPrefix(path, root+"/")
-}
-
-// check checks settings that depend on each other.
-func (c *Common) check() error {
-	if c.MaxEventSize+envelope <= c.MaxPayload {
-		return nil
-	}
-	if c.Raw["max_payload"] == nil {
-		c.MaxPayload = c.MaxEventSize + envelope
-		return nil
-	}
-	err := fmt.Errorf("%d leaves no room for an event of max_event_size, %d, and its envelope", c.MaxPayload, c.MaxEventSize)
-	hint := fmt.Sprintf("set max_payload to %d or more, or leave it out", c.MaxEventSize+envelope)
-	return &Error{File: c.ConfigFile, Key: "max_payload", Err: salt.WithHint(err, hint)}
 }

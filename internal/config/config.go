@@ -70,10 +70,8 @@ func (o Options) InspectMaster() (*Master, []Notice, error) {
 		m.KeepJobs = m.KeepJobHours
 	}
 	m.root()
-	for _, err := range []error{m.check(), m.checkNATS()} {
-		if err != nil {
-			l.wrong(err)
-		}
+	if err := m.checkNATS(); err != nil {
+		l.wrong(err)
 	}
 	return m, l.notices, Join(l.errs...)
 }
@@ -104,7 +102,7 @@ func (o Options) InspectMinion() (*Minion, []Notice, error) {
 		return nil, l.notices, err
 	}
 	m.root()
-	for _, err := range []error{m.check(), m.checkMasters(), m.checkNATS()} {
+	for _, err := range []error{m.checkMasters(), m.checkNATS()} {
 		if err != nil {
 			l.wrong(err)
 		}

@@ -105,7 +105,6 @@ func TestKinds(t *testing.T) {
 		"level in capitals":   {"log_level: DEBUG", func(m *Master) any { return m.LogLevel }, "debug"},
 		"a text for a list":   {"module_dirs: /a", func(m *Master) any { return m.ModuleDirs }, []string{"/a"}},
 		"number as text":      {"user: 1000", func(m *Master) any { return m.User }, "1000"},
-		"payload grows":       {"max_event_size: 4MiB", func(m *Master) any { return m.MaxPayload }, int64(4<<20 + 64<<10)},
 		"alias":               {"x: &a 25506\nret_port: *a", func(m *Master) any { return m.RetPort }, 25506},
 		"-1 for the system":   {"tcp_keepalive_idle: -1", func(m *Master) any { return m.TCPKeepaliveIdle }, -time.Second},
 	}
@@ -152,7 +151,6 @@ func TestMistakes(t *testing.T) {
 		"escaped NUL":         {"pki_dir: \"/a\\0b\"", 1, 10, "pki_dir", "control character", false},
 		"null in a list":      {"module_dirs: [a, ~]", 1, 14, "module_dirs", "entry 2: nothing stands", false},
 		"map of environments": {"file_roots: [a]", 1, 13, "file_roots", "a list stands where a map", false},
-		"payload":             {"max_payload: 1MiB", 0, 0, "max_payload", "leaves no room", true},
 		"double key":          {"user: a\ntimeout: 5\nuser: b", 3, 1, "user", "the key is there already, in line 1", false},
 		"double key below":    {"peer:\n  a: 1\n  a: 2", 3, 3, "peer.a", "the key is there already, in line 2", false},
 		"double quoted key":   {"user: a\n'user': b", 2, 1, "user", "already", false},

@@ -154,7 +154,7 @@ func TestGuardsAreSettings(t *testing.T) {
 
 func TestAllMistakesAtOnce(t *testing.T) {
 	m, err := strict(t, map[string]string{
-		"master":          "timeout: soon\nret_port: 99999\npublisher_acl_blaklist: {}\nmax_payload: 1MiB\n",
+		"master":          "timeout: soon\nret_port: 99999\npublisher_acl_blaklist: {}\nnats_servers: [a:4222]\n",
 		"master.d/a.conf": "a: [\n",
 		"master.d/b.conf": "log_level: loud\n",
 	})
