@@ -129,10 +129,6 @@ func covers(allowed, asked string) bool {
 	return len(a) == len(s)
 }
 
-func allowed(i bus.Identity, verb bus.Verb, subject string) bool {
-	return allowedBy(rights, i, verb, subject)
-}
-
 func allowedBy(rights bus.Rights, i bus.Identity, verb bus.Verb, subject string) bool {
 	return slices.ContainsFunc(rights.Allowed(i, verb), func(p string) bool { return covers(p, subject) })
 }
