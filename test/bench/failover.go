@@ -209,7 +209,7 @@ func startTwins(ctx context.Context, o Options) (*twins, error) {
 func (p *twins) startMinion(ctx context.Context) error {
 	const id = "one"
 	s := p.masters[0]
-	if err := s.configure(id, "minion", fmt.Sprintf("id: %s\nmaster: ['%s', '%s']\nmaster_type: failover\nmaster_alive_interval: %d\n",
+	if err := s.configure(id, "minion", fmt.Sprintf("id: %s\nmaster: ['%s', '%s']\nmaster_type: failover\nmaster_trust_on_first_use: each\nmaster_alive_interval: %d\n",
 		id, p.ways[0].listener.Addr(), p.ways[1].listener.Addr(), alive/time.Second)); err != nil {
 		return err
 	}
