@@ -82,6 +82,9 @@ func (l *Follower) resolveKey(ctx context.Context, key string, name pki.Name) er
 		return nil
 	}
 	counts := Counts(own, other)
+	if counts.Act.weight() == 0 {
+		return nil // the one was withdrawn, and the other is forgotten
+	}
 	if want := counts.Act.inForce(); want != now {
 		if !l.opts.Accepts && strictness(want) < strictness(now) {
 			return nil // no new key is accepted, and no refusal of this master is lifted
