@@ -106,6 +106,23 @@ type Master struct {
 	CLISummary bool `yaml:"cli_summary"`
 	// The users of publisher_acl must exist on this machine.
 	ClientACLVerify bool `yaml:"client_acl_verify" default:"true"`
+	// The host:port at which the other members of the cluster reach this one, as it stands in
+	// cluster_peers. It is needed only where that is not an address of this machine.
+	ClusterAdvertise string `yaml:"cluster_advertise"`
+	// On how many members of the cluster each event, job, key and table is stored; 0 means 3,
+	// or all members if there are only two.
+	ClusterCopies int `yaml:"cluster_copies" is:"0..5"`
+	// The name of the cluster of masters that this master is a member of; empty for a master
+	// alone.
+	ClusterID string `yaml:"cluster_id"`
+	// All members of the cluster, this one included, each as the host:port at which the others
+	// reach it. Without a port it is cluster_port.
+	ClusterPeers []string `yaml:"cluster_peers" is:"texts"`
+	// The port on which the other members of the cluster reach this one.
+	ClusterPort int `yaml:"cluster_port" is:"1..65535" default:"4520"`
+	// What a member does that reaches too few others to store anything: refuse jobs and
+	// disconnect its minions, or run and go on with the keys that it knew last.
+	ClusterWithoutQuorum string `yaml:"cluster_without_quorum" is:"one of refuse run" default:"refuse"`
 	// The module that gives users their rules; empty means the one that
 	// authenticated them.
 	EauthACLModule string `yaml:"eauth_acl_module"`

@@ -97,6 +97,21 @@ func (p *Presence) Here(id salt.MinionID) bool {
 	return false
 }
 
+// CountHere returns how many minions are connected to this master itself.
+func (p *Presence) CountHere() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, places := range p.ready {
+		for place := range places {
+			if strings.HasPrefix(place, inboxRoot) {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
 // Framed reports whether jobs are sent to id as protocol 1 has them.
 func (p *Presence) Framed(id salt.MinionID) bool {
 	p.mu.Lock()

@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -128,6 +129,22 @@ func (j *Journal) Leader(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return info.Cluster.Leader, nil
+}
+
+// Exists reports whether a member's journal of this name was made before.
+func Exists(ctx context.Context, nc *nats.Conn, name string) (bool, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return false, err
+	}
+	_, err = js.StreamNameBySubject(ctx, Options{Copies: 1, Name: name}.prefix()+">")
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for the journal of %s: %w", name, err)
+	}
+	return true, nil
 }
 
 // Peers returns the journals of the other members of a cluster, for reading, including those of

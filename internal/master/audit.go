@@ -6,17 +6,16 @@ import (
 	"path/filepath"
 
 	"github.com/brinebus/brine/internal/audit"
-	"github.com/brinebus/brine/internal/journal"
 )
 
 // openAudit opens the audit log. Its head and the key of its digests are stored with the keys
 // of the master: in another place than the journal, and as safe.
 func (m *Master) openAudit(ctx context.Context) error {
-	queue, err := journal.OpenQueue(ctx, m.broker.Conn(), "AUDIT", m.broker.Store())
+	queue, err := m.journal.Queue(ctx, "AUDIT", m.broker.Store())
 	if err != nil {
 		return err
 	}
-	position, err := m.journal.Table(ctx, "audit")
+	position, err := m.journal.OwnTable(ctx, "audit")
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ import (
 	"github.com/brinebus/brine/internal/fleet"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/keyring"
-	"github.com/brinebus/brine/internal/mirror"
+	"github.com/brinebus/brine/internal/membership"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/reactor"
 	"github.com/brinebus/brine/internal/rpc"
@@ -80,9 +80,10 @@ type Master struct {
 	start     settings.Compiled // the reloadable settings, as of the start
 	every     time.Duration     // between two self-checks
 	latency   dispatch.Latency
-	mirror    mirroring
-	external  *external // nil without nats_servers
-	undo      []func()  // closes what New has opened, in order
+	mirror    *membership.Mirror     // nil without journal_mirror
+	member    *membership.Membership // nil without a cluster
+	external  *external              // nil without nats_servers
+	undo      []func()               // closes what New has opened, in order
 	ctx       context.Context
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup
@@ -169,11 +170,15 @@ func (m *Master) openBroker() error {
 	if err != nil {
 		return err
 	}
-	if m.mirror.member, err = mirror.NewMember(m.cfg, m.key.PrivateKey, m.key.Signature, m.storeDir(), m.version, m.log); err != nil {
+	if m.member, err = membership.New(m.cfg, m.key.PrivateKey, m.key.Signature, m.version, m.log); err != nil {
+		return err
+	}
+	if m.mirror, err = membership.NewMirror(m.cfg, m.key.PrivateKey, m.key.Signature, m.storeDir(), m.version, m.log); err != nil {
 		return err
 	}
 	m.broker, err = broker.Start(broker.Options{
-		Link:         m.mirror.member.Links(m.cfg),
+		Link:         m.mirror.Links(),
+		Cluster:      m.member.Cluster(),
 		Endpoints:    bus.MasterEndpoints,
 		Name:         "salt-master",
 		Listen:       m.listens(),
@@ -201,13 +206,16 @@ func (m *Master) openBroker() error {
 
 // storeDir is the directory of the journal. Each mode of the journal has its own directory: a
 // cluster must never open one that was written by a single server.
-func (m *Master) storeDir() string { return filepath.Join(m.cfg.CacheDir, "journal") }
+func (m *Master) storeDir() string { return filepath.Join(m.cfg.CacheDir, m.member.StoreDir()) }
 
 func (m *Master) openJournal(ctx context.Context) error {
-	var err error
-	m.journal, err = journal.Open(ctx, m.broker.Conn(), journal.Options{
+	err := m.member.Join(ctx, m.broker, m.status)
+	if err != nil {
+		return err
+	}
+	m.journal, err = journal.Open(ctx, m.broker.Conn(), m.member.Journal(journal.Options{
 		MaxAge: m.retention(), MaxBytes: m.cfg.EventMaxBytes, Store: m.broker.Store(), Names: filepath.Join(m.storeDir(), "names"), Reserve: m.broker.Reserve, Lost: eventbus.Gaps(m.broker),
-	})
+	}))
 	if err != nil {
 		return err
 	}
@@ -233,7 +241,7 @@ func (m *Master) openJournal(ctx context.Context) error {
 	if err := m.openTokens(ctx); err != nil {
 		return err
 	}
-	if err := m.openMirror(ctx); err != nil {
+	if err := m.openOthers(ctx); err != nil {
 		return err
 	}
 	m.openRunners()
@@ -243,7 +251,7 @@ func (m *Master) openJournal(ctx context.Context) error {
 func (m *Master) openFleet(ctx context.Context) (err error) {
 	m.fleet, err = fleet.Open(ctx, fleet.Options{
 		Journal: m.journal, Keys: m.keys, Events: m.events, Nodegroups: func() map[string]any { return m.authz.Rules().Nodegroups() }, PillarRoots: m.cfg.PillarRoots, Log: m.log,
-		MayReadMine: m.authz.Mine, MayTarget: m.authz.MayTarget, Refused: m.authz.RefuseEntry,
+		MayReadMine: m.authz.Mine, MayTarget: m.authz.MayTarget, Refused: m.authz.RefuseEntry, Members: m.member.Fleet(),
 	})
 	m.authz.Fleet = m.fleet
 	return err
@@ -342,6 +350,9 @@ func (m *Master) Run(ctx context.Context) error {
 		return err
 	}
 	m.broker.Meter(m.server.Probe)
+	if err := m.member.Start(); err != nil {
+		return err
+	}
 	switch err := m.dispatch.Resume(journal.Starting(ctx)); {
 	case ctx.Err() != nil:
 		return nil // it was stopped before it has begun
@@ -361,7 +372,7 @@ func (m *Master) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.admission.WatchExpiry(m.ctx) })
 	m.wg.Go(func() { m.admission.WatchLogins(m.ctx) })
 	m.wg.Go(func() { m.outboxes.Keep(m.ctx) })
-	m.runMirror()
+	m.runOthers()
 	m.runExternal()
 	hangups, stop := daemon.Hangups()
 	defer stop()
@@ -395,6 +406,7 @@ func (m *Master) close() {
 		m.server.Stop()
 	}
 	m.external.stop()
+	m.member.Stop()
 	m.wg.Wait()
 	for i := len(m.undo) - 1; i >= 0; i-- {
 		m.undo[i]()

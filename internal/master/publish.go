@@ -13,6 +13,7 @@ func (m *Master) openDispatch() (err error) {
 	m.dispatch, err = dispatch.Open(m.ctx, dispatch.Options{
 		Journal: m.journal, Fleet: m.fleet, Keys: m.keys, Events: m.events, Audit: m.authz, Conn: m.connections(), Key: m.key.PrivateKey,
 		Known: m.authz.Tables.Known, Retention: m.retention(), Durable: m.durable, Log: m.log, Latency: m.latency,
+		Members: m.member.Jobs(), Number: m.member.Number(),
 	})
 	m.undo = append(m.undo, m.dispatch.Wait)
 	m.reactor = reactor.New(m.ctx, reactor.Options{Events: m.events, DeadLetters: m.events.DeadLetters(), Start: dispatch.NewRequests(m.dispatch, m.authz).React, Log: m.log})
@@ -23,7 +24,7 @@ func (m *Master) openDispatch() (err error) {
 // openRunners makes what runs runners, with the parts opened so far.
 func (m *Master) openRunners() {
 	h := &m.host
-	h.Accepted, h.Presence, h.Facts, h.Cache = m.keys, m.fleet, m.fleet, m.fleet
+	h.Accepted, h.Presence, h.Facts, h.Cache, h.Cluster = m.keys, m.fleet, m.fleet, m.fleet, m.member
 	h.Settings, h.Journal, h.Reactor, h.Files, h.NATS = m.settings, store{m}, m.reactor, m.files.Files, servers{m}
 	h.MasterKey, h.Version, h.Log = m.key.Public(), m.version, m.log
 	m.runners = runnerjob.New(m.ctx, runnerjob.Options{

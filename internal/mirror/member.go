@@ -56,19 +56,12 @@ func NewMember(cfg *config.Master, key *pki.PrivateKey, signature []byte, dir, v
 	return m, err
 }
 
-// Check finds mistakes in the settings of a mirror. notices are those of reading the
-// configuration.
-func Check(cfg *config.Master, notices []config.Notice) error {
+// Check finds mistakes in the settings of a mirror.
+func Check(cfg *config.Master) error {
 	if cfg.JournalMirror == "" {
 		return nil
 	}
-	errs := []error{check(cfg)}
-	for _, n := range notices {
-		if strings.HasPrefix(n.Key, "cluster_") {
-			errs = append(errs, salt.WithHint(fmt.Errorf("journal_mirror: two masters that mirror each other are not a cluster, but %s is set, too", n.Key), "take one of the two settings out"))
-		}
-	}
-	return errors.Join(errs...)
+	return check(cfg)
 }
 
 func check(cfg *config.Master) error {

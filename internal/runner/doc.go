@@ -22,6 +22,7 @@ type Host struct {
 	Access
 	Accepted
 	Cache
+	Cluster
 	EventReader
 	EventSender
 	Facts
@@ -70,6 +71,7 @@ func Table(h *Host) function.Table {
 		auditModule(h),
 		authModule(h),
 		cacheModule(h),
+		clusterModule(h),
 		settingsModule(h),
 		docModule(func(ctx context.Context) function.Table { return t.With(ctx, h.Custom) }, Wheel(h), h.Functions),
 		errorModule(),

@@ -28,6 +28,11 @@ type Cache interface {
 	DropPillar(id salt.MinionID)
 }
 
+// Cluster is about the masters that are one system; the error for a master alone is ErrAlone.
+type Cluster interface {
+	ClusterStatus(ctx context.Context) (ClusterStatus, error)
+}
+
 // EventReader reads the journal.
 type EventReader interface {
 	Events(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error

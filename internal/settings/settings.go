@@ -126,6 +126,9 @@ func (s *Settings) InForce() map[string]any {
 	return s.Start.InForce(&now.Common)
 }
 
+// Digest returns a checksum of the access rules in force, see config.Digest.
+func (s *Settings) Digest() string { return config.Digest(s.InForce()) }
+
 // Reload reads again what may change. A configuration with mistakes leaves the old one in
 // force, and is reported until it is corrected.
 func (s *Settings) Reload() (runner.Reloaded, error) {

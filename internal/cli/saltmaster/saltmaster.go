@@ -13,8 +13,8 @@ import (
 	"github.com/brinebus/brine/internal/cli/serve"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/master"
+	"github.com/brinebus/brine/internal/membership"
 	"github.com/brinebus/brine/internal/metrics"
-	"github.com/brinebus/brine/internal/mirror"
 	"github.com/brinebus/brine/internal/settings"
 	"github.com/brinebus/brine/internal/version"
 )
@@ -36,7 +36,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		o := config.Options{ConfigDir: serve.Dir(env, opts), Overrides: serve.Overrides(opts), CheckOwner: true, Strict: true}
 		cfg, notices, err := o.InspectMaster()
 		if cfg != nil {
-			err = config.Mistake(config.Join(err, settings.Check(cfg), config.Mistake(monitor.Check(&cfg.Common)), config.Mistake(mirror.Check(cfg, notices)), config.Mistake(master.CheckNATS(cfg))))
+			err = config.Mistake(config.Join(err, settings.Check(cfg), config.Mistake(monitor.Check(&cfg.Common)), config.Mistake(membership.CheckMirror(cfg)), config.Mistake(membership.Check(cfg)), config.Mistake(master.CheckNATS(cfg))))
 		}
 		return cfg, notices, err
 	}

@@ -1,0 +1,263 @@
+// Package membership makes a master a member of a cluster: it says which member it is, waits for
+// the others, and connects the parts of the master with them. What members tell each other is
+// carried by package cluster, what they store by package journal.
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/dispatch"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/member"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+const (
+	// fewest is how many members a cluster has at least: with two, the loss of either stops
+	// both.
+	fewest = 3
+	// usualCopies is how many copies there are of everything, unless cluster_copies says more.
+	usualCopies = 3
+	// removedName is the file in pki_dir with the keys of removed members.
+	removedName = "cluster_removed"
+	// lookupTime limits the lookup of the names in cluster_peers.
+	lookupTime = 5 * time.Second
+)
+
+// identity is which member a master is.
+type identity struct {
+	name   string
+	number int      // of this member in the sorted list
+	peers  []string // host:port of all members, sorted
+	self   string   // the one of this member
+	copies int
+}
+
+// Check finds mistakes in the settings of a member.
+func Check(cfg *config.Master) error {
+	if cfg.ClusterID == "" {
+		if len(cfg.ClusterPeers) > 0 {
+			return salt.WithHint(errors.New("cluster_peers is set, but cluster_id is not"), "give the cluster a name, the same on all members")
+		}
+		return nil
+	}
+	_, err := identify(cfg)
+	return errors.Join(err, conflicts(cfg))
+}
+
+// conflicts finds settings that a member cannot have.
+func conflicts(cfg *config.Master) error {
+	var errs []error
+	if cfg.JournalMirror != "" {
+		errs = append(errs, salt.WithHint(errors.New("journal_mirror: two masters that mirror each other are not a cluster, but cluster_id is set, too"), "take one of the two settings out"))
+	}
+	if len(cfg.NATSServers) > 0 {
+		errs = append(errs, salt.WithHint(errors.New("nats_servers: the minions of a cluster connect to its members, but cluster_id is set, too"), "take one of the two settings out"))
+	}
+	if !cfg.MasterSignPubkey {
+		errs = append(errs, salt.WithHint(errors.New("cluster_id is set, but master_sign_pubkey is not: members know each other by their signed keys"),
+			"set master_sign_pubkey: True, with the master_sign pair that all members share"))
+	}
+	if cfg.ClusterPort == cfg.RetPort {
+		errs = append(errs, salt.WithHint(fmt.Errorf("cluster_port: %d is that of minions (ret_port)", cfg.ClusterPort), "give it another one: 4520 is the usual one"))
+	}
+	return errors.Join(errs...)
+}
+
+func identify(cfg *config.Master) (identity, error) {
+	var i identity
+	for _, peer := range cfg.ClusterPeers {
+		address, err := withPort(peer, cfg.ClusterPort)
+		if err != nil {
+			return i, err
+		}
+		if slices.ContainsFunc(i.peers, func(other string) bool { return nameOf(other) == nameOf(address) }) {
+			return i, fmt.Errorf("cluster_peers: %q is named twice", peer)
+		}
+		i.peers = append(i.peers, address)
+	}
+	if len(i.peers) < fewest {
+		return i, salt.WithHint(fmt.Errorf("cluster_peers: a cluster has at least %d members, and %d are named", fewest, len(i.peers)),
+			"name all members, this one included; two masters mirror each other with journal_mirror instead")
+	}
+	if i.copies = cfg.ClusterCopies; i.copies == 0 {
+		i.copies = usualCopies
+	}
+	if i.copies > len(i.peers) {
+		return i, fmt.Errorf("cluster_copies: %d copies need as many members, and cluster_peers names %d", i.copies, len(i.peers))
+	}
+	slices.Sort(i.peers)
+	var err error
+	if i.self, err = own(cfg, i.peers); err != nil {
+		return i, err
+	}
+	i.name, i.number = nameOf(i.self), slices.Index(i.peers, i.self)
+	return i, nil
+}
+
+// withPort returns an address with a port.
+func withPort(peer string, port int) (string, error) {
+	host, text, err := net.SplitHostPort(peer)
+	if err != nil {
+		host, text = strings.Trim(peer, "[]"), strconv.Itoa(port)
+	}
+	if n, err := strconv.ParseUint(text, 10, 16); err != nil || n == 0 || host == "" || strings.ContainsAny(host, " \t/@,") {
+		return "", salt.WithHint(fmt.Errorf("cluster_peers: %q is not a host:port", peer), "name each member as in 172.16.0.10:4520")
+	}
+	return net.JoinHostPort(host, text), nil
+}
+
+// nameOf is the name of the member with this address: it becomes a part of the names of
+// streams, which have no dots.
+func nameOf(address string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' {
+			return r
+		}
+		return '_'
+	}, address)
+}
+
+// own finds this member among the peers: the one with its port and an address of this machine.
+func own(cfg *config.Master, peers []string) (string, error) {
+	if cfg.ClusterAdvertise != "" {
+		address, err := withPort(cfg.ClusterAdvertise, cfg.ClusterPort)
+		if err == nil && !slices.Contains(peers, address) {
+			err = salt.WithHint(fmt.Errorf("cluster_advertise: %q is not in cluster_peers", cfg.ClusterAdvertise), "cluster_peers names all members, this one included")
+		}
+		return address, err
+	}
+	if address := net.JoinHostPort(cfg.Interface, strconv.Itoa(cfg.ClusterPort)); slices.Contains(peers, address) {
+		return address, nil
+	}
+	var found []string
+	for _, peer := range peers {
+		host, port, _ := net.SplitHostPort(peer)
+		if port == strconv.Itoa(cfg.ClusterPort) && isLocal(host) {
+			found = append(found, peer)
+		}
+	}
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	err := fmt.Errorf("cluster_peers: none of the members has an address of this machine and port %d", cfg.ClusterPort)
+	if len(found) > 1 {
+		err = fmt.Errorf("cluster_peers: several members have addresses of this machine: %s", strings.Join(found, ", "))
+	}
+	return "", salt.WithHint(err, "set cluster_advertise to the entry of cluster_peers that is this master")
+}
+
+// isLocal reports whether a name or an address is one of this machine.
+func isLocal(host string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
+	defer cancel()
+	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	if err != nil {
+		return false // it cannot be this machine as long as nobody knows its address
+	}
+	addresses, _ := net.InterfaceAddrs()
+	for _, ip := range ips {
+		if ip.IP.IsLoopback() {
+			return true
+		}
+		for _, a := range addresses {
+			if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip.IP) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// New returns this master as a member of a cluster, nil if it is a master alone.
+func New(cfg *config.Master, key *pki.PrivateKey, signature []byte, version string, log *slog.Logger) (*Membership, error) {
+	if cfg.ClusterID == "" {
+		return nil, nil
+	}
+	if err := Check(cfg); err != nil {
+		return nil, config.Mistake(err)
+	}
+	i, err := identify(cfg)
+	if err != nil {
+		return nil, config.Mistake(err)
+	}
+	signer, err := pki.LoadPublic(filepath.Join(cfg.PKIDir, cfg.MasterSignKeyName+".pub"))
+	if err != nil {
+		return nil, err
+	}
+	removed := filepath.Join(cfg.PKIDir, removedName)
+	rule := member.Rule{
+		Card: member.NewCard(cfg.ClusterID, i.name, version), Key: key.Public(), Signer: signer,
+		Removed: func() (member.Fingerprints, error) { return member.ReadRemoved(removed) },
+	}
+	certificate, err := rule.Own(key, signature)
+	if err != nil {
+		return nil, err
+	}
+	m := &Membership{identity: i, cfg: cfg, version: version, removed: removed, key: key.Public(), log: log}
+	m.cluster = &broker.ClusterOptions{
+		Rule: rule, Certificate: certificate, Listen: net.JoinHostPort(cfg.Interface, strconv.Itoa(cfg.ClusterPort)), Peers: i.peers, Advertise: i.self,
+	}
+	return m, nil
+}
+
+// Membership is this master as a member of a cluster. The methods of nil are those of a master
+// alone.
+type Membership struct {
+	identity
+	cfg      *config.Master
+	version  string
+	removed  string // the file with removed members
+	key      pki.PublicKey
+	cluster  *broker.ClusterOptions
+	log      *slog.Logger
+	throttle logging.Throttle
+
+	links
+}
+
+// Cluster returns the options of the broker.
+func (m *Membership) Cluster() *broker.ClusterOptions {
+	if m == nil {
+		return nil
+	}
+	return m.cluster
+}
+
+// Journal adds what makes a journal that of a member.
+func (m *Membership) Journal(o journal.Options) journal.Options {
+	if m != nil {
+		o.Copies, o.Name, o.Server = m.copies, m.name, m.name
+	}
+	return o
+}
+
+// StoreDir is the directory of the journal. Each mode of the journal has its own: a member must
+// never open one that was written by a master alone.
+func (m *Membership) StoreDir() string {
+	if m == nil {
+		return "journal"
+	}
+	return "cluster"
+}
+
+// Number is this member's among at most dispatch.MaxMembers, from 0; no two have the same.
+func (m *Membership) Number() int {
+	if m == nil {
+		return 0
+	}
+	return m.number % dispatch.MaxMembers
+}

@@ -1,0 +1,86 @@
+package membership
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/brinebus/brine/internal/config"
+)
+
+// settings returns the settings of a valid member.
+func settings(change func(*config.Master)) *config.Master {
+	cfg := config.NewMaster()
+	cfg.ClusterID, cfg.MasterSignPubkey, cfg.Interface = "prod", true, "127.0.0.2"
+	cfg.ClusterPeers = []string{"127.0.0.3", "127.0.0.2", "198.51.100.7:4521"}
+	if change != nil {
+		change(cfg)
+	}
+	return cfg
+}
+
+func TestIdentify(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*config.Master)
+		want   identity
+	}{
+		"by the interface": {nil, identity{name: "127_0_0_2_4520", number: 0, self: "127.0.0.2:4520", copies: 3}},
+		"by the port": {func(c *config.Master) {
+			c.Interface, c.ClusterPort, c.ClusterPeers = "0.0.0.0", 4522, []string{"127.0.0.1:4523", "127.0.0.1:4522", "127.0.0.1:4521"}
+		}, identity{name: "127_0_0_1_4522", number: 1, self: "127.0.0.1:4522", copies: 3}},
+		"by an address of this machine": {func(c *config.Master) {
+			c.Interface, c.ClusterPeers = "0.0.0.0", []string{"198.51.100.1", "198.51.100.2", "localhost"}
+		}, identity{name: "localhost_4520", number: 2, self: "localhost:4520", copies: 3}},
+		"by cluster_advertise": {func(c *config.Master) { c.ClusterAdvertise, c.ClusterCopies = "198.51.100.7:4521", 1 },
+			identity{name: "198_51_100_7_4521", number: 2, self: "198.51.100.7:4521", copies: 1}},
+		"IPv6": {func(c *config.Master) {
+			c.ClusterPeers, c.ClusterAdvertise = []string{"[2001:db8::1]:4520", "2001:db8::2", "::1"}, "[::1]"
+		},
+			identity{name: "___1__4520", number: 2, self: "[::1]:4520", copies: 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := identify(settings(test.change))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.name != test.want.name || got.number != test.want.number || got.self != test.want.self || got.copies != test.want.copies || !slices.IsSorted(got.peers) {
+				t.Errorf("%+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*config.Master)
+		want   string // in the error; "" for none
+	}{
+		"a member":             {nil, ""},
+		"a master alone":       {func(c *config.Master) { *c = *config.NewMaster() }, ""},
+		"peers without a name": {func(c *config.Master) { c.ClusterID = "" }, "cluster_id is not"},
+		"two members":          {func(c *config.Master) { c.ClusterPeers = c.ClusterPeers[:2] }, "at least 3 members"},
+		"nobody named":         {func(c *config.Master) { c.ClusterPeers = nil }, "at least 3 members"},
+		"one twice":            {func(c *config.Master) { c.ClusterPeers[0] = "127.0.0.2:4520" }, "named twice"},
+		"not this machine": {func(c *config.Master) {
+			c.Interface, c.ClusterPeers = "0.0.0.0", []string{"198.51.100.1", "198.51.100.2", "198.51.100.3"}
+		}, "none of the members"},
+		"several of them":          {func(c *config.Master) { c.Interface = "0.0.0.0" }, "several members"},
+		"advertised elsewhere":     {func(c *config.Master) { c.ClusterAdvertise = "198.51.100.9" }, "is not in cluster_peers"},
+		"no host":                  {func(c *config.Master) { c.ClusterPeers[2] = ":4520" }, "is not a host:port"},
+		"no port":                  {func(c *config.Master) { c.ClusterPeers[2] = "a:b" }, "is not a host:port"},
+		"a list in one entry":      {func(c *config.Master) { c.ClusterPeers[2] = "a, b" }, "is not a host:port"},
+		"too many copies":          {func(c *config.Master) { c.ClusterCopies = 5 }, "5 copies need as many members"},
+		"unsigned":                 {func(c *config.Master) { c.MasterSignPubkey = false }, "master_sign_pubkey is not"},
+		"a mirror, too":            {func(c *config.Master) { c.JournalMirror = "198.51.100.1:4507" }, "journal_mirror"},
+		"NATS servers, too":        {func(c *config.Master) { c.NATSServers = []string{"198.51.100.1:4222"} }, "nats_servers"},
+		"the port of minions":      {func(c *config.Master) { c.ClusterPort = c.RetPort }, "ret_port"},
+		"names that fall together": {func(c *config.Master) { c.ClusterPeers[2] = "127.0.0_2" }, "named twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := Check(settings(test.change))
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("%v, want %q", err, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,194 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/cluster"
+	"github.com/brinebus/brine/internal/dispatch"
+	"github.com/brinebus/brine/internal/eventbus"
+	"github.com/brinebus/brine/internal/fleet"
+	"github.com/brinebus/brine/internal/journal"
+)
+
+// links are the connections of a member with the others, and with the parts of its master.
+type links struct {
+	broker    *broker.Broker
+	exchange  *cluster.Exchange
+	elsewhere *fleet.Elsewhere
+	events    *eventbus.Bus
+	own       Own // what this member says of itself
+	heard     heard
+	rules     string // the digest of the own rules at the last comparison; used by Run
+}
+
+// Own is what a member says of itself to the others.
+type Own interface {
+	// Rules returns a digest of the access rules in force.
+	Rules() string
+	// Minions returns how many minions are connected to this member.
+	Minions() int
+}
+
+const (
+	// waitTell is how often a start that waits for the other members says so.
+	waitTell = 10 * time.Second
+	// waitLook is the pause between two looks for them.
+	waitLook = 250 * time.Millisecond
+)
+
+// Join waits until enough members run to store anything, and prepares the messages between
+// them. tell is called with what is waited for. It ends with an error only when ctx ends, since
+// the other members may be started much later.
+func (m *Membership) Join(ctx context.Context, b *broker.Broker, tell func(string)) error {
+	if m == nil {
+		return nil
+	}
+	m.broker = b
+	m.elsewhere = &fleet.Elsewhere{Log: m.log}
+	m.exchange = cluster.New(cluster.Options{Name: m.name, Conn: b.Conn(), Minions: m.elsewhere, Log: m.log})
+	for {
+		once, cancel := context.WithTimeout(ctx, waitTell)
+		err := m.await(once)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		m.log.Warn("the master waits for the other members of its cluster", "cluster", m.cfg.ClusterID, "member", m.name, "err", err)
+		tell("waiting for the other members: " + err.Error())
+	}
+}
+
+// errNew is why a member waits that has not stored anything yet.
+var errNew = errors.New("the journal of this member is new, and as many members as it has copies must run once to make it")
+
+// await returns when this member can open its journal: the members have a leader, and where the
+// journal has to be made first, enough of them are there for its copies.
+func (m *Membership) await(ctx context.Context) error {
+	if err := m.broker.Cluster.Leader(ctx); err != nil {
+		return err
+	}
+	exists, err := journal.Exists(ctx, m.broker.Conn(), m.name)
+	if err != nil || exists {
+		return err
+	}
+	tick := time.NewTicker(waitLook)
+	defer tick.Stop()
+	for m.broker.Cluster.Routes()+1 < m.copies {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %d of %d do", errNew, m.broker.Cluster.Routes()+1, m.copies)
+		}
+	}
+	return nil
+}
+
+// Fleet returns what is told of the minions that are connected here; nil for a master alone.
+func (m *Membership) Fleet() fleet.Members {
+	if m == nil {
+		return nil
+	}
+	return m.exchange
+}
+
+// Jobs returns the other members, as far as jobs are concerned; nil for a master alone.
+func (m *Membership) Jobs() dispatch.Members {
+	if m == nil {
+		return nil
+	}
+	return m.exchange
+}
+
+// Parts are the parts of the master that need the other members.
+type Parts struct {
+	Fleet  *fleet.Fleet
+	Jobs   *dispatch.Dispatcher
+	Events *eventbus.Bus
+	Own    Own
+}
+
+// Attach connects the parts of the master with the other members, before Start.
+func (m *Membership) Attach(ctx context.Context, p Parts) error {
+	if m == nil {
+		return nil
+	}
+	m.elsewhere.Fleet, m.elsewhere.Jobs, m.elsewhere.Ask = p.Fleet, p.Jobs, m.exchange.Ask
+	m.elsewhere.Serve(m.exchange.Handle)
+	dispatch.ServeMembers(p.Jobs, m.exchange.Handle)
+	m.serveStatus()
+	m.own, m.events = p.Own, p.Events
+	m.events.SetMirrors(m.name, m.linked)
+	return m.addJournals(ctx)
+}
+
+// linked reports whether the member with this name is running.
+func (m *Membership) linked(name string) bool {
+	for _, other := range m.exchange.Others() {
+		if other == name {
+			return true
+		}
+	}
+	return false
+}
+
+// addJournals shows the events of the other members' journals to listeners, also of members that
+// are not running.
+func (m *Membership) addJournals(ctx context.Context) error {
+	peers, err := journal.Peers(ctx, m.broker.Conn(), m.name, m.broker.Store())
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, one := range m.events.Mirrors() {
+		known[one.Name] = true
+	}
+	for _, one := range peers {
+		if !known[one.Name] {
+			m.events.AddMirror(one)
+		}
+	}
+	return nil
+}
+
+// Start begins to talk to the other members.
+func (m *Membership) Start() error {
+	if m == nil {
+		return nil
+	}
+	return m.exchange.Start()
+}
+
+// journalsEvery is how often new journals of other members are looked for.
+const journalsEvery = 5 * time.Second
+
+// Run follows the other members until ctx ends.
+func (m *Membership) Run(ctx context.Context) {
+	tick := time.NewTicker(journalsEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if err := m.addJournals(ctx); err != nil && ctx.Err() == nil {
+			m.throttle.Log(m.log, slog.LevelWarn, "journals", 1, "the journals of the other members cannot be listed", "err", err)
+		}
+		m.compare(ctx)
+	}
+}
+
+// Grains fetches the grains of minions at other members until ctx ends.
+func (m *Membership) Grains(ctx context.Context) { m.elsewhere.Run(ctx) }
+
+// Stop tells the other members that this one stops.
+func (m *Membership) Stop() {
+	if m != nil && m.exchange != nil {
+		m.exchange.Stop()
+	}
+}

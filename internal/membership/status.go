@@ -1,0 +1,137 @@
+package membership
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/runner"
+)
+
+// kindStatus is the request for what a member says of itself.
+const kindStatus = "status"
+
+// said is what a member says of itself.
+type said struct {
+	Version string `json:"version"`
+	Rules   string `json:"rules"` // a digest of its access rules
+	Minions int    `json:"minions"`
+}
+
+// heard is what the others have said last.
+type heard struct {
+	mu sync.Mutex
+	of map[string]said
+}
+
+func (h *heard) set(name string, s said) (before said, known bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before, known = h.of[name]
+	if h.of == nil {
+		h.of = map[string]said{}
+	}
+	h.of[name] = s
+	return before, known
+}
+
+// keep forgets all members but these.
+func (h *heard) keep(names []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name := range h.of {
+		if !slices.Contains(names, name) {
+			delete(h.of, name)
+		}
+	}
+}
+
+func (m *Membership) serveStatus() {
+	m.exchange.Handle(kindStatus, func(context.Context, string, []byte) (any, error) { return m.say(), nil })
+}
+
+func (m *Membership) say() said {
+	return said{Version: m.version, Rules: m.own.Rules(), Minions: m.own.Minions()}
+}
+
+// statusTime limits the wait for the answer of a member.
+const statusTime = 2 * time.Second
+
+// ask asks all other members that run for what they say of themselves.
+func (m *Membership) ask(ctx context.Context) map[string]said {
+	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	all := map[string]said{}
+	for _, name := range m.exchange.Others() {
+		wg.Go(func() {
+			var s said
+			if err := m.exchange.Ask(ctx, name, kindStatus, nil, &s); err != nil {
+				return // its state says that it does not answer
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all[name] = s
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+// compare logs which members have other access rules or another version: what somebody may do
+// then depends on where they ask.
+func (m *Membership) compare(ctx context.Context) {
+	all, own := m.ask(ctx), m.say()
+	var names []string
+	for name, s := range all {
+		names = append(names, name)
+		before, known := m.heard.set(name, s)
+		if differs := s.Rules != own.Rules; differs != (known && before.Rules != m.rules) || !known && differs {
+			if differs {
+				m.log.Warn("the access rules of another member differ from those of this one: what somebody may do depends on where they ask", "member", name)
+			} else {
+				m.log.Info("the access rules of another member are those of this one again", "member", name)
+			}
+		}
+		if s.Version != own.Version && (!known || before.Version != s.Version) {
+			m.log.Log(ctx, slog.LevelInfo, "another member has another version", "member", name, "version", s.Version)
+		}
+	}
+	m.rules = own.Rules
+	m.heard.keep(names)
+}
+
+// ClusterStatus implements runner.Cluster.
+func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, error) {
+	if m == nil {
+		return runner.ClusterStatus{}, runner.ErrAlone
+	}
+	own, all := m.say(), m.ask(ctx)
+	linked := map[string]broker.PeerState{}
+	for _, p := range m.broker.Cluster.Peers() {
+		linked[p.Address] = p
+	}
+	status := runner.ClusterStatus{Cluster: m.cfg.ClusterID, Member: m.name, Copies: m.copies}
+	if err := m.broker.Store().Err(); err != nil {
+		status.Fault = err.Error()
+	}
+	for _, address := range m.peers {
+		one := runner.MemberStatus{Name: nameOf(address), Address: address}
+		s, answers := all[one.Name]
+		if address == m.self {
+			s, answers, one.Self = own, true, true
+		}
+		one.Running = answers
+		if answers {
+			one.Version, one.Minions, one.SameRules = s.Version, s.Minions, s.Rules == own.Rules
+		} else if p, ok := linked[address]; ok && p.Err != nil {
+			one.Fault = p.Err.Error()
+		}
+		status.Members = append(status.Members, one)
+	}
+	return status, nil
+}

@@ -1,0 +1,70 @@
+package runner
+
+import (
+	"context"
+	"errors"
+
+	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// ErrAlone is the error of functions that need a cluster, at a master alone.
+var ErrAlone = salt.WithHint(errors.New("this master is not a member of a cluster"), "doc/masters.md says how to make three masters one system")
+
+// ClusterStatus is what a member knows of its cluster.
+type ClusterStatus struct {
+	Cluster string // its name
+	Member  string // that was asked
+	Copies  int    // of each event, job, key and table
+	Fault   string // why nothing can be stored, "" if it can
+	Members []MemberStatus
+}
+
+// MemberStatus is what is known of a member.
+type MemberStatus struct {
+	Name, Address string
+	Self          bool   // it was asked
+	Running       bool   // it answers
+	Fault         string // why there is no route to it, as far as known
+	Version       string
+	Minions       int  // connected to it
+	SameRules     bool // its access rules are those of the asked member
+}
+
+// clusterModule is about the masters that are one system.
+func clusterModule(h *Host) *function.Module {
+	return &function.Module{Name: "cluster", Doc: "The masters that are one system, see cluster_id.", Functions: []function.Function{
+		{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster: which run, with which version, how many minions are connected to each, and whether their access rules are those of the asked one.",
+			Example: "salt-run cluster.status", Run: func(ctx context.Context, _ *function.Call) (any, error) {
+				s, err := h.ClusterStatus(ctx)
+				if err != nil {
+					return nil, err
+				}
+				return s.data(), nil
+			}},
+	}}
+}
+
+// data is the status as a value.
+func (s ClusterStatus) data() map[string]any {
+	members := map[string]any{}
+	for _, m := range s.Members {
+		members[m.Name] = m.data()
+	}
+	data := map[string]any{"cluster": s.Cluster, "member": s.Member, "copies": s.Copies, "stores": s.Fault == "", "members": members}
+	if s.Fault != "" {
+		data["error"] = s.Fault
+	}
+	return data
+}
+
+func (m MemberStatus) data() map[string]any {
+	data := map[string]any{"address": m.Address, "running": m.Running}
+	switch {
+	case m.Running:
+		data["version"], data["minions"], data["same_rules"] = m.Version, m.Minions, m.SameRules
+	case m.Fault != "":
+		data["error"] = m.Fault
+	}
+	return data
+}
