@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/authz"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/logging"
@@ -54,9 +55,22 @@ type Audit interface {
 	NoteReturn(id salt.MinionID, jid salt.JID, reason string) bool
 }
 
+// Journals are the own journal and those of the other members of a cluster, as one. It is
+// journal.All.
+type Journals interface {
+	// Read is like that of a journal, merged by time.
+	Read(ctx context.Context, q journal.Query, f func(event.Event) error) error
+	// First returns the first event on a subject, if there is one, and the name of its journal:
+	// "" for the own one.
+	First(ctx context.Context, subject string) (e event.Event, of string, ok bool, err error)
+}
+
 // Options are what a Dispatcher needs from its master.
 type Options struct {
-	Journal   *journal.Journal
+	Journal *journal.Journal
+	// Journals are those of all members of a cluster, also of those that do not run; nil is the
+	// own one alone. The journal of a member has its name.
+	Journals  Journals
 	Fleet     Fleet
 	Keys      Keys
 	Events    Events
@@ -103,6 +117,9 @@ const storeTime = 30 * time.Second
 
 // Open returns the jobs of a master that ends with ctx. Jobs continue only after Resume.
 func Open(ctx context.Context, o Options) (*Dispatcher, error) {
+	if o.Journals == nil {
+		o.Journals = journal.All{Own: o.Journal}
+	}
 	plans, err := o.Journal.Table(ctx, plansTable)
 	d := &Dispatcher{Options: o, plans: plans, jobs: newJobs(), ended: newEnded(), steady: job.NewSteady(time.Now()), ctx: ctx}
 	if o.Members != nil {

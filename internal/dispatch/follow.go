@@ -51,17 +51,28 @@ func (d *Dispatcher) follow(ctx context.Context, r *rpc.Request, jid salt.JID) e
 	})
 }
 
+// replayReturns sends the stored returns.
 func (d *Dispatcher) replayReturns(ctx context.Context, r *rpc.Request, jid salt.JID) error {
-	return d.Journal.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(jid, "ret")}}, func(e event.Event) error {
-		u, err := readReturn(e)
-		if err != nil {
-			return err
-		}
+	return relay{d}.stored(ctx, jid, func(u job.Update) error {
 		b, err := u.Append(nil)
 		if err != nil {
 			return err
 		}
 		return r.SendRaw(ctx, b)
+	})
+}
+
+// stored calls f for each stored return of a job. One that two members have stored, because one
+// of them took the other for gone, counts once.
+func (d relay) stored(ctx context.Context, jid salt.JID, f func(job.Update) error) error {
+	seen := map[salt.MinionID]bool{}
+	return d.Journals.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(jid, "ret")}, Whole: true}, func(e event.Event) error {
+		u, err := readReturn(e)
+		if err != nil || seen[u.ID] {
+			return err
+		}
+		seen[u.ID] = true
+		return f(u)
 	})
 }
 

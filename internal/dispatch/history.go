@@ -13,7 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// history is what the journal contains about a job.
+// history is what the journals contain about a job.
 type history struct {
 	load     load
 	states   map[salt.MinionID]job.Standing
@@ -75,11 +75,11 @@ func (h *history) standings(ids []salt.MinionID) map[salt.MinionID]job.State {
 	return all
 }
 
-// history reads what the journal contains about a job. For an unknown job the error is
-// NotFound.
+// history reads what the journals of all members contain about a job. For an unknown job the
+// error is NotFound.
 func (d *Dispatcher) history(ctx context.Context, jid salt.JID) (*history, error) {
 	h := &history{states: map[salt.MinionID]job.Standing{}, returned: map[salt.MinionID]job.State{}}
-	err := d.Journal.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(jid, "")}}, h.add)
+	err := d.Journals.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(jid, "")}, Whole: true}, h.add)
 	if err == nil && h.load.JID == "" {
 		err = rpc.Errorf(rpc.NotFound, "the journal has no job %s", jid)
 	}

@@ -25,7 +25,8 @@ type Job struct {
 	User     string
 	Backend  string // that authenticated the user; "" for a user of this machine
 	metadata any
-	owner    string                 // the member of the cluster that has sent it; "" for this master
+	owner    string                 // the member of the cluster that has it; "" for this master
+	partial  bool                   // it is known from another member, for some of its minions only
 	returned map[salt.MinionID]bool // guarded by jobs; without returns before a restart
 }
 
@@ -160,8 +161,21 @@ func (j *jobs) isFor(k *Job, id salt.MinionID) bool {
 	return k.minions[id]
 }
 
-// Lookup returns what is known of a job, from memory or the journal; nil for an unknown job.
+// Lookup returns what is known of a job, from memory or the journals of all members; nil for an
+// unknown job.
 func (d *Dispatcher) Lookup(ctx context.Context, jid salt.JID) (*Job, error) {
+	if k := d.jobs.find(jid); k != nil && !k.partial {
+		return k, nil
+	}
+	e, of, ok, err := d.Journals.First(ctx, event.JobSubject(jid, "new"))
+	if err != nil || !ok {
+		return nil, err
+	}
+	return d.jobs.load(jid, e, of)
+}
+
+// lookupOwn is Lookup for a job that this master has sent.
+func (d relay) lookupOwn(ctx context.Context, jid salt.JID) (*Job, error) {
 	if k := d.jobs.find(jid); k != nil {
 		return k, nil
 	}
@@ -169,6 +183,12 @@ func (d *Dispatcher) Lookup(ctx context.Context, jid salt.JID) (*Job, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
+	return d.jobs.load(jid, e, "")
+}
+
+// load remembers a job from the event of its start, in the journal of the member that has sent
+// it.
+func (j *jobs) load(jid salt.JID, e event.Event, owner string) (*Job, error) {
 	var load struct {
 		Minions []salt.MinionID `json:"minions"`
 		Fun     any             `json:"fun"`
@@ -180,12 +200,15 @@ func (d *Dispatcher) Lookup(ctx context.Context, jid salt.JID) (*Job, error) {
 	if err := json.Unmarshal(e.Data, &load); err != nil {
 		return nil, err
 	}
-	k := &Job{minions: make(map[salt.MinionID]bool, len(load.Minions)), fun: load.Fun, args: load.Arg, User: load.User, Backend: load.Backend, metadata: load.Meta.V}
+	k := &Job{minions: make(map[salt.MinionID]bool, len(load.Minions)), fun: load.Fun, args: load.Arg, User: load.User, Backend: load.Backend, metadata: load.Meta.V, owner: owner}
 	for _, id := range load.Minions {
 		k.minions[id] = true
 	}
-	d.jobs.mu.Lock()
-	defer d.jobs.mu.Unlock()
-	d.jobs.remember(jid, k)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if old := j.known[jid]; old != nil && old.partial {
+		k.owner, k.returned = old.owner, old.returned
+	}
+	j.remember(jid, k)
 	return k, nil
 }

@@ -175,7 +175,7 @@ func (j *jobs) noteElsewhere(jid salt.JID, k *Job, ids []salt.MinionID) error {
 		}
 		k = old
 	} else {
-		k.minions = map[salt.MinionID]bool{}
+		k.minions, k.partial = map[salt.MinionID]bool{}, true
 		j.remember(jid, k)
 	}
 	for _, id := range ids {
@@ -249,7 +249,7 @@ func (d relay) saidElsewhere(ctx context.Context, member string, body []byte) (a
 	if err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "unreadable message of a minion: %v", err)
 	}
-	k, err := d.Lookup(ctx, s.JID)
+	k, err := d.lookupOwn(ctx, s.JID)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +270,7 @@ func (d relay) hasReturn(ctx context.Context, k *Job, s said) (found bool, err e
 	if d.jobs.running(s.JID) != nil || !d.jobs.isFor(k, s.Minion) {
 		return false, nil
 	}
-	err = d.Journal.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(s.JID, "ret")}}, func(e event.Event) error {
+	err = d.Journals.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(s.JID, "ret")}, Whole: true}, func(e event.Event) error {
 		found = found || e.Tag == returnTag(s.Minion, s.JID)
 		return nil
 	})
@@ -296,7 +296,7 @@ func (d relay) answerJobOf(ctx context.Context, _ string, body []byte) (any, err
 	if _, err := salt.ParseJID(string(q.JID)); err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "%v", err)
 	}
-	k, err := d.Lookup(ctx, q.JID)
+	k, err := d.lookupOwn(ctx, q.JID)
 	if err != nil {
 		return nil, err
 	}
@@ -323,25 +323,21 @@ func (j *jobs) noteOrigin(member string, jid salt.JID, id salt.MinionID, o origi
 // minion names: invented job ids must not load all members.
 const maxUnknown = 10
 
-// lookupFor is Lookup for a job that a minion names. It asks the other members if the job may
-// be one of theirs.
+// lookupFor is Lookup for a job that a minion names. If the job may be one of another member,
+// it asks those that run, and then reads the journals of all.
 func (d relay) lookupFor(ctx context.Context, id salt.MinionID, jid salt.JID) (*Job, error) {
-	k, err := d.Lookup(ctx, jid)
-	if d.Members == nil || err != nil || k != nil && (k.owner == "" || d.jobs.isFor(k, id)) {
+	k, err := d.lookupOwn(ctx, jid)
+	if d.Members == nil || err != nil || k != nil && (!k.partial || d.jobs.isFor(k, id)) {
 		return k, err
-	}
-	others := d.Members.Others()
-	if len(others) == 0 {
-		return k, nil
 	}
 	if _, tell := d.unknown.Count(string(id), time.Now(), maxUnknown); !tell {
 		return nil, rpc.Errorf(rpc.Busy, "minion %s names too many jobs that no master has sent", id)
 	}
-	ctx, cancel := context.WithTimeout(ctx, jobOfTime)
+	asking, cancel := context.WithTimeout(ctx, jobOfTime)
 	defer cancel()
-	for _, member := range others {
+	for _, member := range d.Members.Others() {
 		found := origin{}
-		err := d.Members.Ask(ctx, member, kindJobOf, origin{JID: jid, Minion: id}, &found)
+		err := d.Members.Ask(asking, member, kindJobOf, origin{JID: jid, Minion: id}, &found)
 		switch {
 		case rpc.CodeOf(err) == rpc.NotFound, d.isGone(err):
 			continue
@@ -353,7 +349,7 @@ func (d relay) lookupFor(ctx context.Context, id salt.MinionID, jid salt.JID) (*
 		}
 		return d.jobs.find(jid), nil
 	}
-	return k, nil
+	return d.Lookup(ctx, jid)
 }
 
 // answerAwaited returns the jobs of this master that a minion has not finished.

@@ -27,7 +27,7 @@ import (
 )
 
 // node is the part of a master that handles jobs, on a real broker that is a member of a
-// cluster. Its journal is on a separate broker.
+// cluster. Its journal is on a separate broker, or that of the member itself.
 type node struct {
 	*Dispatcher
 	bus      *bustest.Member
@@ -78,6 +78,13 @@ func startNode(t *testing.T, m *bustest.Member, number int) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.Close)
+	return startNodeOver(t, m, number, j, nil)
+}
+
+// startNodeOver starts a node with these journals.
+func startNodeOver(t *testing.T, m *bustest.Member, number int, j *journal.Journal, all Journals) *node {
+	t.Helper()
+	var err error
 	n := &node{bus: m}
 	var ctx context.Context
 	ctx, n.stop = context.WithCancel(context.Background())
@@ -87,7 +94,7 @@ func startNode(t *testing.T, m *bustest.Member, number int) *node {
 		t.Fatal(err)
 	}
 	n.Dispatcher, err = Open(ctx, Options{
-		Journal: j, Fleet: n.fleet, Keys: anyKeys{}, Events: written{j}, Audit: &n.refused, Conn: m.Conn(), Key: m.Key, Durable: func() error { return nil }, Log: m.Log, Members: n.exchange,
+		Journal: j, Journals: all, Fleet: n.fleet, Keys: anyKeys{}, Events: written{j}, Audit: &n.refused, Conn: m.Conn(), Key: m.Key, Durable: func() error { return nil }, Log: m.Log, Members: n.exchange,
 		Number: number,
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -96,17 +97,43 @@ func (o *Order) tell() {
 	o.moved = make(chan struct{})
 }
 
-// All reads the own journal and mirrors of others as one. It holds one event of each in memory.
+// All reads the own journal and those of others, mirrors or the journals of the other members of
+// a cluster, as one. It holds one event of each in memory.
 type All struct {
 	Own     *Journal
-	Mirrors func() []*Mirror
+	Mirrors func() []*Mirror // nil for none
 	Log     *slog.Logger
+}
+
+func (a All) mirrors() []*Mirror {
+	if a.Mirrors == nil {
+		return nil
+	}
+	return a.Mirrors()
+}
+
+// First returns the first event on subject of the first journal that has one, or false, and the
+// name of the journal: "" for the own one. If a journal cannot be read, that is an error, since
+// it might have one.
+func (a All) First(ctx context.Context, subject string) (e event.Event, of string, ok bool, err error) {
+	if e, ok, err = a.Own.First(ctx, subject); err != nil || ok {
+		return e, "", ok, err
+	}
+	for _, m := range a.mirrors() {
+		if e, ok, err = m.First(ctx, subject); err != nil {
+			return e, "", false, fmt.Errorf("the journal of %s: %w", m.Name, err)
+		}
+		if ok {
+			return e, m.Name, true, nil
+		}
+	}
+	return e, "", false, nil
 }
 
 // Read is like Journal.Read, for queries that do not follow. Each journal has its own
 // sequences, so FromSeq applies only to the own one; the mirrors are read from the start.
 func (a All) Read(ctx context.Context, q Query, f func(event.Event) error) error {
-	mirrors := a.Mirrors()
+	mirrors := a.mirrors()
 	if len(mirrors) == 0 {
 		return a.Own.Read(ctx, q, f)
 	}
@@ -133,6 +160,8 @@ func (a All) Read(ctx context.Context, q Query, f func(event.Event) error) error
 			case err == nil:
 			case i == 0 || m.refused.Load() || ctx.Err() != nil:
 				cancel(err)
+			case q.Whole:
+				cancel(fmt.Errorf("the journal of %s: %w", mirrors[i-1].Name, err))
 			default: // the own journal can be read without the mirrors
 				a.Log.Warn("the mirror of another master's journal cannot be read", "mirror", mirrors[i-1].Name, "err", err)
 			}

@@ -49,6 +49,7 @@ type Query struct {
 	Since    time.Time // or at this time
 	New      bool      // or with new events
 	Follow   bool      // do not stop at the end of what is stored
+	Whole    bool      // of several journals as one: all must be read, and one that cannot is an error
 	bare     bool      // headers only
 	// Long, if not nil, is called before an event of several pieces is assembled, with about
 	// how many bytes it has. It may wait; an error ends the reading.

@@ -100,6 +100,8 @@ type record struct {
 	start  *load // nil for a job that a minion ran by itself
 	rets   []ret
 	states map[string]any // by minion: state, and text if there is one
+
+	returned map[salt.MinionID]bool
 }
 
 // read reads the job named by the argument jid.
@@ -112,7 +114,7 @@ func (j jobs) read(ctx context.Context, c *function.Call) (*record, error) {
 }
 
 func (j jobs) record(ctx context.Context, jid salt.JID) (*record, error) {
-	r := &record{jid: jid, states: map[string]any{}}
+	r := &record{jid: jid, states: map[string]any{}, returned: map[salt.MinionID]bool{}}
 	if err := j.Events(ctx, event.JobSubject(jid, ""), time.Time{}, r.add); err != nil {
 		return nil, err
 	}
@@ -153,7 +155,11 @@ func (r *record) add(e event.Event) error {
 		if err != nil {
 			return err
 		}
-		r.rets = append(r.rets, one)
+		// Two members of a cluster may have stored it, because one took the other for gone.
+		if !r.returned[one.ID] {
+			r.returned[one.ID] = true
+			r.rets = append(r.rets, one)
+		}
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
 
@@ -31,5 +33,19 @@ func TestLargeArgumentsAreNotBuilt(t *testing.T) {
 	one, err := readRet([]byte(`{"id":"web1","fun":"cmd.run","fun_args":` + args + `,"return":1,"retcode":0,"success":true}`))
 	if raw, is := one.FunArgs.V.(value.Raw); err != nil || !is || string(raw) != args {
 		t.Errorf("arguments of %d bytes are a %T, %v", len(args), one.FunArgs.V, err)
+	}
+}
+
+// A return that two members of a cluster have stored is one return.
+func TestAReturnThatIsStoredTwiceIsShownOnce(t *testing.T) {
+	r := &record{states: map[string]any{}, returned: map[salt.MinionID]bool{}}
+	for _, text := range []string{"first", "second"} {
+		e := event.Event{Tag: "salt/job/1/ret/web1", Data: fmt.Appendf(nil, `{"id":"web1","return":%q,"success":true}`, text)}
+		if err := r.add(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(r.rets) != 1 || r.rets[0].Return.V != "first" {
+		t.Errorf("shown: %+v", r.rets)
 	}
 }

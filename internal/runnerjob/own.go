@@ -108,20 +108,42 @@ func (s *Server) ownEvents(ctx context.Context, who authz.Principal, q journal.Q
 		return err
 	}
 	defer end()
-	own := map[string]bool{} // by the job id; the start of a job comes before its other events
-	return s.Journal.Read(ctx, q, func(e event.Event) error {
-		jid := jobOf(e.Tag)
-		if event.JobKind(e.Tag) == "new" {
-			// If two masters have assigned the same id, only a user who has started both jobs
-			// owns it.
-			mine, seen := own[jid]
-			own[jid] = startedBy(who, e) && (mine || !seen)
+	own := ownJobs{}
+	if starts, ok := startsOf(q); ok {
+		err := s.Journal.Read(ctx, starts, func(e event.Event) error { own.note(who, e); return nil })
+		if err != nil {
+			return err
 		}
-		if jid == "" || !own[jid] {
+	}
+	return s.Journal.Read(ctx, q, func(e event.Event) error {
+		if own.note(who, e); !own[jobOf(e.Tag)] {
 			return nil
 		}
 		return f(e)
 	})
+}
+
+// startsOf returns the query for the starts of the jobs of a query for all events of jobs. The
+// journal of another master may have a return from before the start, by its clock.
+func startsOf(q journal.Query) (journal.Query, bool) {
+	if len(q.Subjects) != 1 {
+		return q, false
+	}
+	job, ok := strings.CutSuffix(q.Subjects[0], ".*")
+	q.Subjects, q.Long = []string{job + ".new"}, nil
+	return q, ok
+}
+
+// ownJobs tells by the id of a job whether the principal has started it.
+type ownJobs map[string]bool
+
+// note takes in the start of a job. If two masters have assigned the same id, only a user who has
+// started both jobs owns it.
+func (o ownJobs) note(who authz.Principal, e event.Event) {
+	if jid := jobOf(e.Tag); jid != "" && event.JobKind(e.Tag) == "new" {
+		mine, seen := o[jid]
+		o[jid] = startedBy(who, e) && (mine || !seen)
+	}
 }
 
 // jobOf returns the job id in a tag, "" if there is none.
