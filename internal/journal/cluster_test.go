@@ -119,6 +119,9 @@ func tables(t *testing.T, journals []*journal.Journal) {
 		if b, err := list[(n+1)%3].Get(inTime(t), "web1"); err != nil || string(b) != text {
 			t.Fatalf("read %q after %q was written: %v", b, text, err)
 		}
+		if e, err := list[(n+2)%3].Entry(inTime(t), "web1"); err != nil || string(e.Value) != text {
+			t.Fatalf("the entry is %q after %q was written: %v", e.Value, text, err)
+		}
 	}
 	own, err := journals[0].OwnTable(inTime(t), "plans")
 	if err == nil {

@@ -21,6 +21,7 @@ type Table struct {
 	kv    jetstream.KeyValue
 	store Store
 	all   jetstream.Stream // the underlying stream
+	conn  *nats.Conn
 
 	// reserve, if not nil, records that sequences may be used; mu guards next, the next
 	// sequence, and the value up to which it was called.
@@ -39,7 +40,7 @@ const tableWindow = 2 * time.Minute
 // opens many of them: it waits longer for an answer, and a table with the right settings is not
 // updated.
 func (j *Journal) Table(ctx context.Context, name string) (*Table, error) {
-	t := &Table{name: name, store: j.writer.store}
+	t := &Table{name: name, store: j.writer.store, conn: j.js.Conn()}
 	var err error
 	t.all, err = openStream(ctx, j.js, t.store, "KV_"+name, func(c *jetstream.StreamConfig) {
 		c.Subjects, c.MaxMsgsPerSubject, c.Storage, c.Replicas, c.Duplicates = []string{"$KV." + name + ".>"}, 1, jetstream.FileStorage, 1, tableWindow
