@@ -20,6 +20,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/brinebus/brine/internal/salt"
@@ -117,10 +118,10 @@ func Parse(v any) ([]Beacon, error) {
 }
 
 // validName: the name is a part of tags.
-var validName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$`)
+var validName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$`) })
 
 func parse(name string, v any) (Beacon, error) {
-	if !validName.MatchString(name) {
+	if !validName().MatchString(name) {
 		return Beacon{}, errors.New("a name is made of letters, digits, hyphens, underscores and full stops")
 	}
 	s, err := newSettings(v)

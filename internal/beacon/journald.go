@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/brinebus/brine/internal/process"
@@ -26,7 +27,7 @@ type journald struct {
 }
 
 // fieldName matches what journalctl takes for the name of a field, not for an option or a file.
-var fieldName = regexp.MustCompile(`^_{0,2}[A-Z][A-Z0-9_]{0,62}$`)
+var fieldName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^_{0,2}[A-Z][A-Z0-9_]{0,62}$`) })
 
 func newJournald(s *settings) (Probe, error) {
 	j := &journald{services: map[string]map[string]string{}, program: "journalctl"}
@@ -37,7 +38,7 @@ func newJournald(s *settings) (Probe, error) {
 		}
 		j.services[name] = map[string]string{}
 		for field, want := range fields {
-			if !fieldName.MatchString(field) {
+			if !fieldName().MatchString(field) {
 				return nil, fmt.Errorf("services: %s: %q is not a field of the journal: they are written in capital letters", name, field)
 			}
 			j.services[name][field] = fmt.Sprint(want)

@@ -2,7 +2,7 @@ package bus
 
 import (
 	"fmt"
-	"regexp"
+	"strings"
 )
 
 // Link is a link between two masters of which one mirrors the other's journal. It has the names
@@ -55,13 +55,15 @@ const (
 	LinkDelivers = linkRoot + ".*.*.DELIVER.>"
 )
 
-var journalName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+// maxJournalName is how many bytes the name of a journal has at most.
+const maxJournalName = 64
 
 // CheckJournalName checks the name of a journal: it is a token of subjects, a part of the name
 // of a stream, and part of positions.
 func CheckJournalName(name string) error {
-	if !journalName.MatchString(name) {
-		return fmt.Errorf("%.80q is not the name of a journal: letters, digits, - and _, at most 64", name)
+	foreign := func(r rune) bool { return !isAlnum(r) && r != '-' && r != '_' }
+	if name == "" || len(name) > maxJournalName || name[0] == '-' || name[0] == '_' || strings.ContainsFunc(name, foreign) {
+		return fmt.Errorf("%.80q is not the name of a journal: letters, digits, - and _, at most %d", name, maxJournalName)
 	}
 	return nil
 }

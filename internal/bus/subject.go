@@ -125,13 +125,16 @@ func CheckNonce(s string) error {
 	if len(s) < 16 || len(s) > 64 {
 		return fmt.Errorf("connection nonce has %d characters, want 16 to 64", len(s))
 	}
-	for i := range len(s) {
-		c := s[i]
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9') {
-			return fmt.Errorf("connection nonce has the character %q", c)
+	for _, r := range s {
+		if !isAlnum(r) {
+			return fmt.Errorf("connection nonce has the character %q", r)
 		}
 	}
 	return nil
+}
+
+func isAlnum(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
 }
 
 // The subjects that a daemon subscribes to for its clients, see Endpoints.Subjects.

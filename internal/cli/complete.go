@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	urcli "github.com/urfave/cli/v2"
@@ -32,7 +33,7 @@ type Completion struct {
 
 // harmless matches text that needs no quotes in any shell. Tags and ids come from others: text
 // that could inject something into a command line is not completed.
-var harmless = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=-]+$`)
+var harmless = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=-]+$`) })
 
 // logLevels are the values of --log-level.
 var logLevels = strings.Fields("all garbage trace debug profile info warning error critical quiet")
@@ -51,7 +52,7 @@ func (e *Env) complete(ctx context.Context, spec Spec, words []string) error {
 	}
 	slices.Sort(list)
 	for _, w := range slices.Compact(list) {
-		if strings.HasPrefix(w, words[len(words)-1]) && harmless.MatchString(w) {
+		if strings.HasPrefix(w, words[len(words)-1]) && harmless().MatchString(w) {
 			fmt.Fprintln(e.Stdout, w)
 		}
 	}

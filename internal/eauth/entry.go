@@ -128,7 +128,7 @@ func (d *directory) groupSearch(dn, user string) (base, filter string) {
 		if base == "" {
 			base = c.LDAPBaseDN
 		}
-		filter = placeDN.ReplaceAllLiteralString(bracketed(c.LDAPGroupFilter), ldap.EscapeFilter(dn))
+		filter = placeDN().ReplaceAllLiteralString(bracketed(c.LDAPGroupFilter), ldap.EscapeFilter(dn))
 		return base, fill(filter, ldap.EscapeFilter(user))
 	case c.LDAPGroupOU != "":
 		base = "ou=" + ldap.EscapeDN(c.LDAPGroupOU) + "," + c.LDAPBaseDN

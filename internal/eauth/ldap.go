@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-ldap/ldap/v3"
@@ -35,12 +36,12 @@ type directory struct {
 }
 
 func newDirectory(cfg *config.Master) (Backend, error) {
-	d := &directory{cfg: cfg, filter: bracketed(cfg.LDAPFilter), direct: placeholder.MatchString(cfg.LDAPBindDN)}
+	d := &directory{cfg: cfg, filter: bracketed(cfg.LDAPFilter), direct: placeholder().MatchString(cfg.LDAPBindDN)}
 	template := d.filter
 	if d.direct && strings.Contains(cfg.LDAPBindDN, "=") {
 		template = cfg.LDAPBindDN
 	}
-	m := nameAttribute.FindStringSubmatch(template)
+	m := nameAttribute().FindStringSubmatch(template)
 	if m == nil {
 		return nil, salt.WithHint(errors.New("auth.ldap.filter compares no attribute with {{ username }}"), "as in (uid={{ username }})")
 	}
@@ -57,13 +58,17 @@ func newDirectory(cfg *config.Master) (Backend, error) {
 }
 
 var (
-	placeholder   = regexp.MustCompile(`\{\{\s*username\s*\}\}`)
-	placeDN       = regexp.MustCompile(`\{\{\s*userdn\s*\}\}`)
-	nameAttribute = regexp.MustCompile(`([A-Za-z][A-Za-z0-9-]*)\s*=\s*\{\{\s*username\s*\}\}`)
+	placeholder   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{\{\s*username\s*\}\}`) })
+	placeDN       = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{\{\s*userdn\s*\}\}`) })
+	nameAttribute = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`([A-Za-z][A-Za-z0-9-]*)\s*=\s*\{\{\s*username\s*\}\}`)
+	})
 )
 
 // fill inserts an escaped value into a template.
-func fill(template, value string) string { return placeholder.ReplaceAllLiteralString(template, value) }
+func fill(template, value string) string {
+	return placeholder().ReplaceAllLiteralString(template, value)
+}
 
 // bracketed adds the parentheses that Salt's manual omits from a filter.
 func bracketed(filter string) string {

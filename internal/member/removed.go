@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/brinebus/brine/internal/pki"
 )
@@ -22,7 +23,7 @@ func (f Fingerprints) Has(key pki.PublicKey) bool { return !key.IsZero() && f[ke
 // maxRemoved limits what is read of a list: some ten thousand keys.
 const maxRemoved = 1 << 20
 
-var wholeFingerprint = regexp.MustCompile(`^([0-9a-f]{2}:){31}[0-9a-f]{2}$`)
+var wholeFingerprint = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([0-9a-f]{2}:){31}[0-9a-f]{2}$`) })
 
 // ReadRemoved reads a list of removed keys: one fingerprint a line (SHA-256, as 'salt-key -F
 // master' shows it); the rest of a line is a comment. Empty lines and lines that begin with #
@@ -51,7 +52,7 @@ func ReadRemoved(path string) (Fingerprints, error) {
 			continue
 		}
 		finger := strings.ToLower(words[0])
-		if !wholeFingerprint.MatchString(finger) {
+		if !wholeFingerprint().MatchString(finger) {
 			return nil, fmt.Errorf("%s:%d: %.100q is not a fingerprint", path, n+1, words[0])
 		}
 		found[finger] = true

@@ -130,7 +130,7 @@ func expression(pattern string, flags any) (*regexp.Regexp, error) {
 }
 
 // reference matches a group in a replacement in Python's notation.
-var reference = regexp.MustCompile(`\\(?:g<(\w+)>|(\d{1,2}))`)
+func reference() *regexp.Regexp { return regexp.MustCompile(`\\(?:g<(\w+)>|(\d{1,2}))`) }
 
 // replacement converts Python's notation of a replacement to Go's.
 func replacement(text string, literal bool) string {
@@ -138,7 +138,7 @@ func replacement(text string, literal bool) string {
 	if literal {
 		return text
 	}
-	text = reference.ReplaceAllString(text, "$${$1$2}")
+	text = reference().ReplaceAllString(text, "$${$1$2}")
 	return strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\\`, `\`).Replace(text)
 }
 

@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"gopkg.in/yaml.v3"
 
@@ -93,14 +94,16 @@ type compiler struct {
 var errUnwritten = errors.New("a template can include only files that it names literally, below include: at the beginning of a line")
 
 var (
-	includes = regexp.MustCompile(`(?m)^include:.*(?:\n(?:[ \t#-]|\{[%#]).*|\n[ \t]*$)*`)
-	inserted = regexp.MustCompile(`(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}`)
+	includes = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)^include:.*(?:\n(?:[ \t#-]|\{[%#]).*|\n[ \t]*$)*`)
+	})
+	inserted = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}`) })
 )
 
 // includedBy returns the names that the text of a template includes literally, not through a value.
 func includedBy(text []byte) (names []string) {
-	for _, block := range includes.FindAll(text, -1) {
-		own := strings.TrimPrefix(string(inserted.ReplaceAll(block, []byte(" "))), "include:")
+	for _, block := range includes().FindAll(text, -1) {
+		own := strings.TrimPrefix(string(inserted().ReplaceAll(block, []byte(" "))), "include:")
 		names = append(names, strings.FieldsFunc(own, func(r rune) bool { return strings.ContainsRune(" \t\r\n,[]'\"", r) })...)
 	}
 	return names
@@ -281,7 +284,7 @@ func (c *compiler) parse(name, path string, text []byte) (*yaml.Node, error) {
 	if bytes.HasPrefix(first, []byte("#!")) && !slices.Contains(renderers, strings.TrimSpace(string(first))) {
 		return nil, &Error{File: path, Line: 1, Err: errors.New("only templates and YAML are read here, no other renderer")}
 	}
-	templated := marks.Match(text) && !bytes.Equal(bytes.TrimSpace(first), []byte("#!yaml"))
+	templated := marks().Match(text) && !bytes.Equal(bytes.TrimSpace(first), []byte("#!yaml"))
 	if templated {
 		rendered, err := c.render(name, path, text)
 		if err != nil {
@@ -305,7 +308,7 @@ func (c *compiler) parse(name, path string, text []byte) (*yaml.Node, error) {
 }
 
 // marks match the marks of a template in a file. A brace that begins a map is not one.
-var marks = regexp.MustCompile(`\{[{%#]`)
+var marks = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{[{%#]`) })
 
 // render renders a template to YAML.
 func (c *compiler) render(name, path string, text []byte) ([]byte, error) {

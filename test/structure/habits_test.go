@@ -91,3 +91,26 @@ func TestTestsWaitForThings(t *testing.T) {
 		})
 	}
 }
+
+// TestRegexpsAreCompiledWhenUsed: a regular expression at package level is compiled at each
+// start of each program that links the package, and stays on the heap of the daemons. One with a
+// count such as {0,63} takes 50 KB and 150,000 instructions.
+func TestRegexpsAreCompiledWhenUsed(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || strings.HasPrefix(s.pkg.ImportPath, module+"test/") {
+			continue
+		}
+		for _, d := range s.tree.Decls {
+			if _, isVar := d.(*ast.GenDecl); !isVar {
+				continue
+			}
+			ast.Inspect(d, func(n ast.Node) bool {
+				if isCall(n, "regexp", "MustCompile") {
+					t.Errorf("%s: compile it when it is used, for example in a sync.OnceValue", s.at(n))
+				}
+				_, later := n.(*ast.FuncLit)
+				return !later
+			})
+		}
+	}
+}

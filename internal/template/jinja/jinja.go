@@ -175,11 +175,12 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// The useful parts of the library's errors. The errors also quote the template, and sometimes
-// values, which must not be logged.
-var (
-	place   = regexp.MustCompile(`(?i)\bline[:=]? ?(\d+)`)
-	reasons = []*regexp.Regexp{
+// place and reasons match the useful parts of the library's errors. The errors also quote the
+// template, and sometimes values, which must not be logged.
+func place() *regexp.Regexp { return regexp.MustCompile(`(?i)\bline[:=]? ?(\d+)`) }
+
+func reasons() []*regexp.Regexp {
+	return []*regexp.Regexp{
 		regexp.MustCompile(`Unable to evaluate name "(\w{1,64})"`),
 		regexp.MustCompile(`(attribute|item|filter|test) '+([\w.-]{1,64})'+ not found`),
 		regexp.MustCompile(`salt\['[\w.-]{1,64}'\] is not callable`),
@@ -188,16 +189,16 @@ var (
 		regexp.MustCompile(`it makes more than \d+ bytes`),
 		regexp.MustCompile(`\w+\.get takes a name and a default`),
 	}
-)
+}
 
 // mistake returns an error of the library without the text that it quotes.
 func mistake(err error) error {
 	said := err.Error()
 	m := &template.Mistake{Text: "it cannot be read or evaluated as a template"}
-	if found := place.FindAllStringSubmatch(said, -1); found != nil {
+	if found := place().FindAllStringSubmatch(said, -1); found != nil {
 		m.Line, _ = strconv.Atoi(found[0][1])
 	}
-	for i, r := range reasons {
+	for i, r := range reasons() {
 		found := r.FindStringSubmatch(said)
 		if found == nil {
 			continue
