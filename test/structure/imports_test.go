@@ -80,6 +80,7 @@ var layers = []layer{
 	{"job", "atomicfile salt target value", "the progress of a job as a state machine: it is handed what happened"},
 	{"journal", "atomicfile backoff bus event logging salt value", "the one user of JetStream: appends, reads and makes room; it warns of what it drops"},
 	{"keyring", "audit bus config pki posix salt target", "the master's knowledge of keys; connections are cut, and words are said, by its master"},
+	{"lease", "backoff journal", "which member of a cluster does what only one may do, by entries of a table; what that is, is for others"},
 	{"localapi", "auth authz/decision authz/eventacl bus eventbus forwarder logging outbox peer protocol rpc salt scheduler upstream value", "answers programs of this machine: what they want is done by the parts of the daemon"},
 	{"logging", "salt", "lines for people and files"},
 	{"master", "admission audit authz broker bus config daemon dispatch eventbus fileapi fleet journal keyring membership outbox reactor rpc runner runnerjob settings", "carries what happens between the rules and the bus; never minion"},

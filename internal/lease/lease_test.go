@@ -1,0 +1,179 @@
+package lease
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// leasing is a member of a cluster that keeps a lease.
+type leasing struct {
+	*Member
+	bus  *bustest.Member
+	stop func()
+}
+
+func start(t *testing.T, s *bustest.System) (list []*leasing) {
+	t.Helper()
+	s.Leader(t)
+	for _, m := range s.Members {
+		list = append(list, begin(t, m))
+	}
+	return list
+}
+
+func begin(t *testing.T, m *bustest.Member) *leasing {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(journal.Starting(t.Context()), 2*time.Minute)
+	defer cancel()
+	j, err := journal.Open(ctx, m.Conn(), journal.Options{Store: m.Store(), Copies: 3, Name: m.Name, Server: m.Name, Names: filepath.Join(m.Dir, "names")})
+	if err != nil {
+		t.Fatal(m.Name, err)
+	}
+	t.Cleanup(j.Close)
+	table, err := j.Table(ctx, "leases")
+	if err != nil {
+		t.Fatal(m.Name, err)
+	}
+	l := &leasing{Member: New(m.Name, table, m.Log), bus: m}
+	run, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); l.Run(run) }()
+	l.stop = func() { stop(); <-done }
+	t.Cleanup(l.stop)
+	return l
+}
+
+func inTime(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// take takes a lock, as soon as it is free.
+func (l *leasing) take(t *testing.T, name string) *Lock {
+	t.Helper()
+	var lock *Lock
+	bustest.Until(t, l.bus.Name+" takes "+name, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var err error
+		lock, err = l.Acquire(ctx, name)
+		return err == nil
+	})
+	return lock
+}
+
+func (l *leasing) refused(t *testing.T, name, by string) {
+	t.Helper()
+	var held *HeldError
+	if _, err := l.Acquire(inTime(t), name); !errors.As(err, &held) || held.Holder.Member != by {
+		t.Errorf("%s takes %s, which %s holds: %v", l.bus.Name, name, by, err)
+	}
+}
+
+// TestALockHasOneHolder: nobody else gets a lock while its holder renews; a holder that is cut
+// off stops before another one gets it, and does not have it when it returns.
+func TestALockHasOneHolder(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 3)
+	list := start(t, s)
+	m1, m2, m3 := list[0], list[1], list[2]
+	lock := m1.take(t, "m1")
+	m2.refused(t, "m1", "m1")
+	m3.refused(t, "m1", "m1")
+	if by, err := m3.HolderOf(inTime(t), "m1"); by != "m1" || err != nil {
+		t.Errorf("m3 takes %q for the holder, %v", by, err)
+	}
+	begun := time.Now()
+	ended := make(chan time.Time, 1)
+	context.AfterFunc(lock.Context(), func() { ended <- time.Now() })
+	s.Isolate(t, m1.bus)
+	theirs := m2.take(t, "m1")
+	taken := time.Now()
+	select {
+	case at := <-ended:
+		t.Logf("after it was cut off, m1 stopped after %s, and m2 took over after %s", at.Sub(begun), taken.Sub(begun))
+	default:
+		t.Error("m2 has the lock, and m1 works on")
+	}
+	if took := taken.Sub(begun); took < takeAfter-renewEvery {
+		t.Errorf("m2 took over after %s", took)
+	}
+	s.Rejoin(m1.bus)
+	s.Linked(t)
+	if _, _, err := m1.Holder(inTime(t)); err != nil {
+		t.Fatal("m1 gets no lease when it is back:", err)
+	}
+	m1.refused(t, "m1", "m2")
+	lock.Release() // changes nothing
+	m3.refused(t, "m1", "m2")
+	theirs.Release()
+	m1.take(t, "m1")
+	m2.refused(t, "m1", "m1")
+}
+
+// TestALeaseOutlivesAnElection: when the member that leads the table is killed, the locks of the
+// others stay theirs, and those of the killed one become free. One that stops in good order
+// leaves its locks at once.
+func TestALeaseOutlivesAnElection(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 3)
+	list := start(t, s)
+	var locks []*Lock
+	for _, l := range list {
+		locks = append(locks, l.take(t, l.bus.Name))
+	}
+	leads := leader(t, list[0].bus)
+	var others []int
+	for i, l := range list {
+		if l.bus.Name != leads {
+			others = append(others, i)
+		}
+	}
+	a, b := list[others[0]], list[others[1]]
+	for _, l := range list {
+		if l.bus.Name == leads {
+			l.stop = func() {}
+			l.bus.Kill(t)
+		}
+	}
+	a.take(t, leads)
+	for _, i := range others {
+		if locks[i].Context().Err() != nil {
+			t.Errorf("%s has lost its lease over an election", list[i].bus.Name)
+		}
+	}
+	a.refused(t, b.bus.Name, b.bus.Name)
+	begun := time.Now()
+	b.stop()
+	a.take(t, b.bus.Name)
+	if took := time.Since(begun); took > takeAfter/2 {
+		t.Errorf("a lock of a member that has stopped was free after %s", took)
+	}
+}
+
+// leader returns the member that leads the table.
+func leader(t *testing.T, m *bustest.Member) (name string) {
+	t.Helper()
+	bustest.Until(t, "the table has a leader", func() bool {
+		var info struct {
+			Cluster struct {
+				Leader string `json:"leader"`
+			} `json:"cluster"`
+		}
+		name = ""
+		if got, err := m.Conn().Request("$JS.API.STREAM.INFO.KV_leases", nil, time.Second); err == nil && json.Unmarshal(got.Data, &info) == nil {
+			name = info.Cluster.Leader
+		}
+		return name != ""
+	})
+	return name
+}
