@@ -135,6 +135,14 @@ func (c *Cluster) Addr() string { return c.r.acceptor.listener.Addr().String() }
 // Members returns the other members to which there are routes, in order of their names.
 func (c *Cluster) Members() []member.Member { return c.r.members() }
 
+// Linked is Members, and a channel that is closed when that may have changed.
+func (c *Cluster) Linked() ([]member.Member, <-chan struct{}) {
+	c.r.mu.Lock()
+	changed := c.r.changed
+	c.r.mu.Unlock()
+	return c.r.members(), changed
+}
+
 // Peers returns the state of each configured address.
 func (c *Cluster) Peers() []PeerState { return c.r.states() }
 

@@ -47,9 +47,12 @@ type Minions interface {
 
 // Minion is a connected minion.
 type Minion struct {
-	ID     salt.MinionID `json:"id"`
-	Key    string        `json:"key"`           // the token of its key
-	Grains string        `json:"sum,omitempty"` // a checksum of its grains, "" for none
+	ID  salt.MinionID `json:"id"`
+	Key string        `json:"key"` // the token of its key
+	// Checksums of what is known of it, "" for nothing.
+	Grains string `json:"sum,omitempty"`
+	Pillar string `json:"pillar,omitempty"`
+	Mine   string `json:"mine,omitempty"`
 }
 
 // Options are what an Exchange needs. All but Heartbeat are required.
@@ -82,7 +85,8 @@ type Exchange struct {
 	n     uint64     // number of changes at this member so far
 	here  map[salt.MinionID]Minion
 	peers map[string]*peer
-	where map[salt.MinionID]map[string]bool // the members that a minion is connected to
+	where map[salt.MinionID]map[string]uint64 // the members that a minion is connected to, by when it came
+	came  uint64                              // how many have come so far
 }
 
 // New makes an Exchange. Handlers are registered before Start.
@@ -93,7 +97,7 @@ func New(o Options) *Exchange {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Exchange{
 		opts: o, run: bus.NewNonce(), handlers: map[string]Handler{}, ctx: ctx, stop: stop, places: make(chan struct{}, maxUnderWay),
-		partial: map[string]*rpc.Assembler{}, here: map[salt.MinionID]Minion{}, peers: map[string]*peer{}, where: map[salt.MinionID]map[string]bool{},
+		partial: map[string]*rpc.Assembler{}, here: map[salt.MinionID]Minion{}, peers: map[string]*peer{}, where: map[salt.MinionID]map[string]uint64{},
 	}
 }
 

@@ -81,13 +81,15 @@ func (x *Exchange) Left(id salt.MinionID) {
 	x.tellPeers(presence{Run: x.run, N: x.n, Went: id})
 }
 
-// Where returns a member that the minion is connected to, other than this one.
+// Where returns the member that the minion has connected to last, other than this one: a member
+// that was killed still counts for seconds, while its minions are elsewhere already.
 func (x *Exchange) Where(id salt.MinionID) (member string, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for name := range x.where[id] {
-		if member == "" || name < member {
-			member = name
+	latest := uint64(0)
+	for name, n := range x.where[id] {
+		if n > latest {
+			member, latest = name, n
 		}
 	}
 	return member, member != ""
@@ -160,6 +162,13 @@ func (x *Exchange) dropSilent(now time.Time) {
 		x.drop(name, "it is silent", func(p *peer) bool { return now.Sub(p.heard) > silentHeartbeats*x.opts.Heartbeat })
 		x.turn.Unlock()
 	}
+}
+
+// Unlinked drops a member that cannot be reached any more, before its silence shows that.
+func (x *Exchange) Unlinked(name string) {
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	x.drop(name, "there is no connection to it", func(*peer) bool { return true })
 }
 
 // drop forgets a member, with its minions. The caller holds turn.
@@ -305,8 +314,11 @@ func (x *Exchange) come(from string, p *peer, m Minion) bool {
 	}
 	p.minions[m.ID] = m
 	if x.where[m.ID] == nil {
-		x.where[m.ID] = map[string]bool{}
+		x.where[m.ID] = map[string]uint64{}
 	}
-	x.where[m.ID][from] = true
+	if x.where[m.ID][from] == 0 { // its key or grains may have changed since
+		x.came++
+		x.where[m.ID][from] = x.came
+	}
 	return true
 }

@@ -50,7 +50,8 @@ type grains struct {
 type fact struct {
 	grains map[string]any
 	text   *[]byte
-	sum    string // a checksum of the text
+	sum    string // a checksum of the text, for others
+	whole  [sha256.Size]byte
 }
 
 // handed is a cached decoded text.
@@ -79,9 +80,20 @@ func openGrains(ctx context.Context, j *journal.Journal) (*grains, error) {
 	return g, err
 }
 
+// learn takes over grains that another member has stored.
+func (g *grains) learn(id salt.MinionID, grains map[string]any) error {
+	b, err := value.Encode(grains)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.byID[id] = newFact(grains, b)
+	return nil
+}
+
 func newFact(grains map[string]any, text []byte) fact {
-	sum := sha256.Sum256(text)
-	f := fact{sum: hex.EncodeToString(sum[:8])}
+	f := fact{sum: checksum(text), whole: sha256.Sum256(text)}
 	if len(text) > textGrains || value.Count(text) > textGrainItems {
 		text = slices.Clone(text)
 		f.text = &text
@@ -89,6 +101,12 @@ func newFact(grains map[string]any, text []byte) fact {
 	}
 	f.grains = grains
 	return f
+}
+
+// checksum is a short one, by which members see whether they know the same.
+func checksum(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
 }
 
 // of returns the latest grains of id, nil if there are none. The map must not be changed.
@@ -107,6 +125,14 @@ func (g *grains) sum(id salt.MinionID) string {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.byID[id].sum
+}
+
+// has reports whether this is the stored text.
+func (g *grains) has(id salt.MinionID, text []byte) bool {
+	sum := sha256.Sum256(text)
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.byID[id].whole == sum
 }
 
 // read decodes a text, or returns it from the cache.
@@ -145,6 +171,9 @@ func (g *grains) store(ctx context.Context, id salt.MinionID, v any) error {
 	}
 	if err := checkGrains(b); err != nil {
 		return err
+	}
+	if g.has(id, b) {
+		return nil // most minions say the same at each hello, and a cluster may have no leader just then
 	}
 	if err := g.table.Put(ctx, string(id), b); err != nil {
 		return err

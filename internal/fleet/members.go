@@ -46,23 +46,77 @@ func (f *Fleet) tellMembers(id salt.MinionID, key string) {
 		}
 		f.announced.keys[id] = key
 	}
-	f.Members.Joined(cluster.Minion{ID: id, Key: f.announced.keys[id], Grains: f.grains.sum(id)})
+	f.Members.Joined(cluster.Minion{ID: id, Key: f.announced.keys[id], Grains: f.grains.sum(id), Pillar: f.pillars.sum(id), Mine: f.mine.sum(id)})
 }
 
-// kindGrains is the request of one member to another for the grains of a minion.
-const kindGrains = "grains"
+// kindFacts is the request of one member to another for what is known of a minion.
+const kindFacts = "facts"
 
-// AnswerGrains answers another member.
-func (f *Fleet) AnswerGrains(_ context.Context, _ string, body []byte) (any, error) {
-	var id salt.MinionID
-	if err := json.Unmarshal(body, &id); err != nil {
+// The facts of minions that members tell each other.
+const (
+	ofGrains = "grains"
+	ofPillar = "pillar"
+	ofMine   = "mine"
+)
+
+// wanted is such a request.
+type wanted struct {
+	ID   salt.MinionID `json:"id"`
+	Fact string        `json:"fact"`
+}
+
+// answerFacts answers another member.
+func (f *Fleet) answerFacts(_ context.Context, _ string, body []byte) (any, error) {
+	var q wanted
+	if err := json.Unmarshal(body, &q); err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "%v", err)
 	}
-	grains := f.Grains(id)
-	if grains == nil {
-		return nil, rpc.Errorf(rpc.NotFound, "there are no grains of %s", id)
+	switch q.Fact {
+	case ofGrains:
+		if grains := f.Grains(q.ID); grains != nil {
+			return value.Value{V: grains}, nil
+		}
+	case ofPillar:
+		if data := f.pillars.of(q.ID); data != nil {
+			return value.Value{V: data}, nil
+		}
+	case ofMine:
+		return f.mine.of(q.ID), nil
 	}
-	return value.Value{V: grains}, nil
+	return nil, rpc.Errorf(rpc.NotFound, "there are no %.20s of %s", q.Fact, q.ID)
+}
+
+// sum returns a checksum of what is known of a minion.
+func (f *Fleet) sum(id salt.MinionID, fact string) string {
+	switch fact {
+	case ofGrains:
+		return f.grains.sum(id)
+	case ofPillar:
+		return f.pillars.sum(id)
+	}
+	return f.mine.sum(id)
+}
+
+// learn takes over what another member knows of a minion. It has stored that already.
+func (f *Fleet) learn(id salt.MinionID, fact string, raw []byte) error {
+	if fact == ofMine {
+		return f.mine.learn(id, raw)
+	}
+	if fact == ofGrains {
+		if err := checkGrains(raw); err != nil {
+			return err
+		}
+	}
+	v, err := value.Decode(raw)
+	data, ok := v.(map[string]any)
+	if err != nil || !ok {
+		return rpc.Errorf(rpc.Usage, "the %s of %s are not a map: %v", fact, id, err)
+	}
+	if fact == ofPillar {
+		f.pillars.set(id, data)
+		return nil
+	}
+	return f.grains.learn(id, data)
 }
 
 // Elsewhere registers the minions that are connected to other members: they are targets as those
@@ -75,7 +129,7 @@ type Elsewhere struct {
 	Log *slog.Logger
 
 	mu   sync.Mutex
-	due  map[salt.MinionID]due // minions whose grains are not those that are stored here
+	due  map[wanted]due // what is not known here as another member knows it
 	wake chan struct{}
 }
 
@@ -86,27 +140,37 @@ type due struct {
 
 // Serve registers what other members ask for.
 func (e *Elsewhere) Serve(handle func(kind string, h func(ctx context.Context, from string, body []byte) (any, error))) {
-	e.due, e.wake = map[salt.MinionID]due{}, make(chan struct{}, 1)
-	handle(kindGrains, e.Fleet.AnswerGrains)
+	e.due, e.wake = map[wanted]due{}, make(chan struct{}, 1)
+	handle(kindFacts, e.Fleet.answerFacts)
 }
 
 // placeAt is the place of a minion that is connected to another member, among its inboxes.
 func placeAt(member string) string { return "member " + member }
 
-// Came implements cluster.Minions. The grains that a minion itself has told here count more than
-// what another member says.
+// Came implements cluster.Minions. What a minion itself has told here counts more than what
+// another member says.
 func (e *Elsewhere) Came(member string, m cluster.Minion) {
 	e.Fleet.Join(m.ID, placeAt(member), false)
-	if m.Grains != "" && m.Grains != e.Fleet.grains.sum(m.ID) && !e.Fleet.Here(m.ID) {
-		e.mu.Lock()
-		e.due[m.ID] = due{member, m.Grains}
-		e.mu.Unlock()
-		select {
-		case e.wake <- struct{}{}:
-		default:
-		}
+	if !e.Fleet.Here(m.ID) {
+		e.want(m.ID, ofGrains, due{member, m.Grains})
+		e.want(m.ID, ofPillar, due{member, m.Pillar})
+		e.want(m.ID, ofMine, due{member, m.Mine})
 	}
 	e.Jobs.Back(m.ID, m.Key)
+}
+
+// want has a fact fetched, unless it is known.
+func (e *Elsewhere) want(id salt.MinionID, fact string, d due) {
+	if d.sum == "" || d.sum == e.Fleet.sum(id, fact) {
+		return
+	}
+	e.mu.Lock()
+	e.due[wanted{id, fact}] = d
+	e.mu.Unlock()
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
 }
 
 // Went implements cluster.Minions.
@@ -116,26 +180,26 @@ func (e *Elsewhere) Went(member string, id salt.MinionID) {
 	}
 }
 
-// grainsPause is the pause before grains that could not be had are asked for again.
-const grainsPause = 5 * time.Second
+// factsPause is the pause before facts that could not be had are asked for again.
+const factsPause = 5 * time.Second
 
-// Run fetches grains from other members until ctx ends.
+// Run fetches facts of minions from other members until ctx ends.
 func (e *Elsewhere) Run(ctx context.Context) {
 	for {
 		e.mu.Lock()
 		list := e.due
-		e.due = map[salt.MinionID]due{}
+		e.due = map[wanted]due{}
 		e.mu.Unlock()
 		failed := false
-		for id, d := range list {
-			if err := e.fetch(ctx, id, d); err != nil && ctx.Err() == nil {
-				e.Log.Warn("the grains of a minion at another member are not known here", "minion", id, "member", d.member, "err", err)
-				failed = e.again(id, d, err) || failed
+		for q, d := range list {
+			if err := e.fetch(ctx, q, d); err != nil && ctx.Err() == nil {
+				e.Log.Warn("what another member knows of a minion is not known here", "minion", q.ID, "fact", q.Fact, "member", d.member, "err", err)
+				failed = e.again(q, d, err) || failed
 			}
 		}
 		var later <-chan time.Time
 		if failed {
-			later = time.After(grainsPause)
+			later = time.After(factsPause)
 		}
 		select {
 		case <-e.wake:
@@ -146,36 +210,29 @@ func (e *Elsewhere) Run(ctx context.Context) {
 	}
 }
 
-// again puts a minion back, unless the answer would be the same.
-func (e *Elsewhere) again(id salt.MinionID, d due, err error) bool {
+// again puts a fact back, unless the answer would be the same.
+func (e *Elsewhere) again(q wanted, d due, err error) bool {
 	if code := rpc.CodeOf(err); code != rpc.Internal && code != rpc.Unavailable && code != rpc.Busy {
 		return false
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, newer := e.due[id]; !newer {
-		e.due[id] = d
+	if _, newer := e.due[q]; !newer {
+		e.due[q] = d
 	}
 	return true
 }
 
-func (e *Elsewhere) fetch(ctx context.Context, id salt.MinionID, d due) error {
-	if e.Fleet.Here(id) || e.Fleet.grains.sum(id) == d.sum {
+func (e *Elsewhere) fetch(ctx context.Context, q wanted, d due) error {
+	if e.Fleet.Here(q.ID) || e.Fleet.sum(q.ID, q.Fact) == d.sum {
 		return nil
 	}
-	if connected, _ := e.Fleet.Connected(id); !connected {
+	if connected, _ := e.Fleet.Connected(q.ID); !connected {
 		return nil
 	}
 	var raw json.RawMessage
-	if err := e.Ask(ctx, d.member, kindGrains, id, &raw); err != nil {
+	if err := e.Ask(ctx, d.member, kindFacts, q, &raw); err != nil {
 		return err
 	}
-	if err := checkGrains(raw); err != nil {
-		return err
-	}
-	v, err := value.Decode(raw)
-	if err != nil {
-		return rpc.Errorf(rpc.Usage, "%v", err)
-	}
-	return e.Fleet.StoreGrains(ctx, id, v)
+	return e.Fleet.learn(q.ID, q.Fact, raw)
 }

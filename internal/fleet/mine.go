@@ -74,6 +74,52 @@ func (m *mines) of(id salt.MinionID) map[string]mineEntry {
 	return nil
 }
 
+// sum returns a checksum of the entries of id, "" if it never had any.
+func (m *mines) sum(id salt.MinionID) string {
+	m.mu.RLock()
+	own := m.byID[id]
+	m.mu.RUnlock()
+	if own == nil {
+		return ""
+	}
+	entries := m.of(id)
+	if entries == nil {
+		entries = map[string]mineEntry{} // all of them were deleted
+	}
+	b, err := json.Marshal(entries)
+	if err != nil {
+		return "" // they were unmarshalled, or are about to be marshalled for the journal
+	}
+	return checksum(b)
+}
+
+// learn takes over entries that another member has stored.
+func (m *mines) learn(id salt.MinionID, raw []byte) error {
+	if len(raw) > maxMine {
+		return rpc.Errorf(rpc.Usage, "the mine takes %d bytes of a minion, and these are %d", maxMine, len(raw))
+	}
+	var entries map[string]mineEntry
+	if err := json.Unmarshal(raw, &entries); err != nil {
+		return rpc.Errorf(rpc.Usage, "unreadable entries of the mine: %v", err)
+	}
+	own := m.own(id)
+	own.change.Lock()
+	defer own.change.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	own.entries, m.byID[id] = entries, own
+	return nil
+}
+
+// recall reads the entries of id from the table, which another member may have changed.
+func (m *mines) recall(ctx context.Context, id salt.MinionID) error {
+	b, err := m.table.Get(ctx, string(id))
+	if err != nil || b == nil {
+		return err
+	}
+	return m.learn(id, b)
+}
+
 // shown returns the entries of id, decoded; nil if there are none.
 func (m *mines) shown(id salt.MinionID) (map[string]any, error) {
 	entries := m.of(id)
@@ -198,6 +244,9 @@ func (f *Fleet) ChangeMine(ctx context.Context, r *rpc.Request) error {
 	}
 	id := salt.MinionID(r.From.Name)
 	err := f.mayKeep(id, q)
+	if err == nil && f.Members != nil {
+		err = f.mine.recall(ctx, id)
+	}
 	if err == nil {
 		err = f.mine.change(ctx, id, q)
 	}
@@ -210,6 +259,7 @@ func (f *Fleet) ChangeMine(ctx context.Context, r *rpc.Request) error {
 	if _, accepted := slices.BinarySearch(f.Keys.IDs(), id); !accepted {
 		f.Forget(context.WithoutCancel(ctx), id) // its key was deleted meanwhile
 	}
+	f.tellMembers(id, "")
 	f.Log.Debug("mine changed", "minion", id, "put", len(q.Put), "deleted", len(q.Delete), "clear", q.Clear)
 	return nil
 }

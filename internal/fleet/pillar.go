@@ -21,6 +21,7 @@ import (
 type pillars struct {
 	mu   sync.RWMutex
 	byID map[salt.MinionID]map[string]any
+	sums map[salt.MinionID]string // checksums, of those that were asked for
 }
 
 func (p *pillars) of(id salt.MinionID) map[string]any {
@@ -33,13 +34,33 @@ func (p *pillars) set(id salt.MinionID, data map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.byID == nil {
-		p.byID = map[salt.MinionID]map[string]any{}
+		p.byID, p.sums = map[salt.MinionID]map[string]any{}, map[salt.MinionID]string{}
 	}
+	delete(p.sums, id)
 	if data == nil {
 		delete(p.byID, id)
 		return
 	}
 	p.byID[id] = data
+}
+
+// sum returns a checksum of the pillar of id, "" if there is none. It is made when it is asked
+// for first: only members of a cluster ask.
+func (p *pillars) sum(id salt.MinionID) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	data := p.byID[id]
+	if data == nil {
+		return ""
+	}
+	if p.sums[id] == "" {
+		b, err := value.Encode(data)
+		if err != nil {
+			return ""
+		}
+		p.sums[id] = checksum(b)
+	}
+	return p.sums[id]
 }
 
 // SendPillar compiles the pillar of the minion that sends the request and answers with it, or
@@ -53,6 +74,7 @@ func (f *Fleet) SendPillar(ctx context.Context, r *rpc.Request) error {
 		return r.Send(ctx, protocol.Pillar{Errors: []string{pillar.Shown(err)}})
 	}
 	f.pillars.set(id, data)
+	f.tellMembers(id, "")
 	return r.Send(ctx, protocol.Pillar{Data: value.Value{V: data}})
 }
 

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -77,8 +80,9 @@ const (
 	leadEvery = 10 * time.Second
 )
 
-// keepLead makes this member the leader of its own journal if it has all of it, which saves a
-// network round trip when it stores and reads.
+// keepLead makes this member the leader of what it alone writes, if it has all of it: that saves
+// a network round trip for each message, and when another member dies nothing here waits until
+// the others have elected a leader.
 func (j *Journal) keepLead(server string) {
 	pause := time.NewTimer(leadFirst)
 	defer pause.Stop()
@@ -90,17 +94,44 @@ func (j *Journal) keepLead(server string) {
 		case <-j.stop:
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), apiTime)
-		_ = j.Lead(ctx, server) // tried again later
-		cancel()
+		for _, s := range append(j.led.all(), j.stream) {
+			ctx, cancel := context.WithTimeout(context.Background(), apiTime)
+			_ = j.lead(ctx, s, server) // tried again later
+			cancel()
+		}
 		pause.Reset(leadEvery)
 	}
+}
+
+// led are the streams, beside its events, that a member alone writes, by name.
+type led struct {
+	mu     sync.Mutex
+	byName map[string]jetstream.Stream
+}
+
+func (l *led) add(s jetstream.Stream) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byName == nil {
+		l.byName = map[string]jetstream.Stream{}
+	}
+	l.byName[s.CachedInfo().Config.Name] = s
+}
+
+func (l *led) all() []jetstream.Stream {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Values(l.byName))
 }
 
 // Lead makes the member with this name the leader of the journal's stream, if it has all of it.
 // Writers wait until that is done.
 func (j *Journal) Lead(ctx context.Context, server string) error {
-	info, err := j.stream.Info(ctx)
+	return j.lead(ctx, j.stream, server)
+}
+
+func (j *Journal) lead(ctx context.Context, s jetstream.Stream, server string) error {
+	info, err := s.Info(ctx)
 	if err != nil || info.Cluster == nil || info.Cluster.Leader == server {
 		return err
 	}
@@ -115,7 +146,7 @@ func (j *Journal) Lead(ctx context.Context, server string) error {
 		if err != nil {
 			return err
 		}
-		_, err = j.js.Conn().RequestWithContext(ctx, jetstream.DefaultAPIPrefix+"STREAM.LEADER.STEPDOWN."+j.name, body)
+		_, err = j.js.Conn().RequestWithContext(ctx, jetstream.DefaultAPIPrefix+"STREAM.LEADER.STEPDOWN."+info.Config.Name, body)
 		return err
 	}
 	return nil

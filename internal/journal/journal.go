@@ -104,6 +104,7 @@ type Journal struct {
 	names  *names
 	copies int    // of each stream and table, 0 for a journal alone
 	member string // the journal's name, in a cluster
+	led    led    // what it leads there beside its events
 	// reserve is that of Options.
 	reserve func(stream string, upto uint64) error
 	shares  *shares

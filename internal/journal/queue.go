@@ -48,10 +48,14 @@ func OpenQueue(ctx context.Context, nc *nats.Conn, name string, store Store) (*Q
 // Queue opens a queue of this member alone, with as many copies as its journal. It does not
 // support message ids.
 func (j *Journal) Queue(ctx context.Context, name string, store Store) (*Queue, error) {
-	if j.copies > 0 {
-		name += "_" + j.member
+	if j.copies == 0 {
+		return openQueue(ctx, j.js.Conn(), name, store, 0)
 	}
-	return openQueue(ctx, j.js.Conn(), name, store, j.copies)
+	q, err := openQueue(ctx, j.js.Conn(), name+"_"+j.member, store, j.copies)
+	if err == nil {
+		j.led.add(q.stream)
+	}
+	return q, err
 }
 
 func openQueue(ctx context.Context, nc *nats.Conn, name string, store Store, copies int) (*Queue, error) {

@@ -68,10 +68,14 @@ func (j *Journal) Table(ctx context.Context, name string) (*Table, error) {
 // OwnTable opens the table of this name of this member alone, for what is about its own journal
 // or its own jobs. Without a cluster it is the same as Table.
 func (j *Journal) OwnTable(ctx context.Context, name string) (*Table, error) {
-	if j.copies > 0 {
-		name += "-" + j.member
+	if j.copies == 0 {
+		return j.Table(ctx, name)
 	}
-	return j.Table(ctx, name)
+	t, err := j.Table(ctx, name+"-"+j.member)
+	if err == nil {
+		j.led.add(t.all)
+	}
+	return t, err
 }
 
 // write calls f, which writes the table and may do so twice, unless the store cannot be

@@ -46,7 +46,6 @@ func (m *Master) runOthers() {
 	}
 	if m.member != nil {
 		m.wg.Go(func() { m.member.Run(m.ctx) })
-		m.wg.Go(func() { m.member.Grains(m.ctx) })
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/brinebus/brine/internal/broker"
@@ -13,6 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/fleet"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/member"
 )
 
 // links are the connections of a member with the others, and with the parts of its master.
@@ -168,6 +171,10 @@ const journalsEvery = 5 * time.Second
 
 // Run follows the other members until ctx ends.
 func (m *Membership) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { m.elsewhere.Run(ctx) })
+	wg.Go(func() { m.watchLinks(ctx) })
 	tick := time.NewTicker(journalsEvery)
 	defer tick.Stop()
 	for {
@@ -183,8 +190,32 @@ func (m *Membership) Run(ctx context.Context) {
 	}
 }
 
-// Grains fetches the grains of minions at other members until ctx ends.
-func (m *Membership) Grains(ctx context.Context) { m.elsewhere.Run(ctx) }
+// unlinkedTime is how long a route may be missing until its member counts as gone: longer than
+// it takes to replace a connection by another one.
+const unlinkedTime = 300 * time.Millisecond
+
+// watchLinks drops members as soon as there is no connection to them: their minions are told as
+// disconnected, and what they connect to next counts.
+func (m *Membership) watchLinks(ctx context.Context) {
+	for {
+		linked, changed := m.broker.Cluster.Linked()
+		for _, name := range m.exchange.Others() {
+			if !slices.ContainsFunc(linked, func(o member.Member) bool { return o.Name == name }) {
+				m.exchange.Unlinked(name)
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-time.After(unlinkedTime):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // Stop tells the other members that this one stops.
 func (m *Membership) Stop() {

@@ -46,6 +46,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"signal":     signal,
 		"spawn":      spawn,
 		"start":      start,
+		"startall":   startAll,
 		"status":     status,
 		"halt":       halt,
 		"taken":      taken,
@@ -295,33 +296,61 @@ func start(s *system, ts *testscript.TestScript, args []string) error {
 	return nil
 }
 
-// startOne starts one daemon. Should somebody else have got the master's port
-// before it, there is another one.
-func (s *system) startOne(ts *testscript.TestScript, name string, options []string) error {
+// startAll starts daemons that wait for each other, such as the members of a cluster, and waits
+// for all of them.
+func startAll(s *system, ts *testscript.TestScript, args []string) error {
+	var all []*process
+	for _, name := range args {
+		p, err := s.begin(ts, name, nil)
+		if err != nil {
+			return err
+		}
+		all = append(all, p)
+	}
+	for _, p := range all {
+		if err := p.notices.awaitReady(p); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
+// begin starts one daemon, and does not wait for it.
+func (s *system) begin(ts *testscript.TestScript, name string, options []string) (*process, error) {
 	program := "salt-minion"
 	if isMaster(name) {
 		program = "salt-master"
 	}
+	n, err := listenNotices()
+	if err != nil {
+		return nil, err
+	}
+	v := &invocation{args: slices.Concat([]string{program, "-c", filepath.Join(s.work, name)}, options)}
+	c, err := v.cmd(context.Background(), ts)
+	if err != nil {
+		n.conn.Close()
+		return nil, err
+	}
+	c.Env = append(c.Env, "NOTIFY_SOCKET="+n.name)
+	p, err := s.launch(name, c)
+	if err != nil {
+		n.conn.Close()
+		return nil, err
+	}
+	p.notices = n
+	go n.read(p)
+	return p, nil
+}
+
+// startOne starts one daemon. Should somebody else have got the master's port
+// before it, there is another one.
+func (s *system) startOne(ts *testscript.TestScript, name string, options []string) error {
 	for range 3 {
-		n, err := listenNotices()
+		p, err := s.begin(ts, name, options)
 		if err != nil {
 			return err
 		}
-		v := &invocation{args: slices.Concat([]string{program, "-c", filepath.Join(s.work, name)}, options)}
-		c, err := v.cmd(context.Background(), ts)
-		if err != nil {
-			n.conn.Close()
-			return err
-		}
-		c.Env = append(c.Env, "NOTIFY_SOCKET="+n.name)
-		p, err := s.launch(name, c)
-		if err != nil {
-			n.conn.Close()
-			return err
-		}
-		p.notices = n
-		go n.read(p)
-		if err = n.awaitReady(p); err == nil || !s.portLost(p) {
+		if err = p.notices.awaitReady(p); err == nil || !s.portLost(p) {
 			return err
 		}
 		p.seen = true
