@@ -1,6 +1,6 @@
 // Package journal is the one store of everything that must not be lost: events, jobs, returns,
 // facts, the audit log. It appends, reads by tag and time, and keeps small tables. No other
-// package uses JetStream.
+// package uses JetStream, except that package backup moves streams as a whole.
 //
 // It does not decide what is stored, nor who may read it.
 package journal

@@ -67,14 +67,8 @@ func openQueue(ctx context.Context, nc *nats.Conn, name string, store Store, cop
 	if err != nil {
 		return nil, fmt.Errorf("open the queue %s: %w", name, err)
 	}
-	q := &Queue{nc: nc, name: name, subject: "salt.queue." + name, writer: w, closed: w.closed}
-	q.stream, err = openStream(ctx, js, w.store, name, func(c *jetstream.StreamConfig) {
-		c.Subjects, c.Storage, c.Retention, c.AllowDirect = []string{q.subject}, jetstream.FileStorage, jetstream.LimitsPolicy, true
-		c.Duplicates = repeatWindow
-		if copies > 0 {
-			c.Replicas, c.AllowDirect = copies, false
-		}
-	})
+	q := &Queue{nc: nc, name: name, subject: queueRoot + name, writer: w, closed: w.closed}
+	q.stream, err = openStream(ctx, js, w.store, name, func(c *jetstream.StreamConfig) { configureQueue(c, name, copies) })
 	if err != nil {
 		return nil, fmt.Errorf("open the queue %s: %w", name, err)
 	}
@@ -82,6 +76,18 @@ func openQueue(ctx context.Context, nc *nats.Conn, name string, store Store, cop
 		w.beginFence(newFence(q.stream, ""), q.stream.CachedInfo().State.LastSeq)
 	}
 	return q, nil
+}
+
+// queueRoot begins the subject of a queue.
+const queueRoot = "salt.queue."
+
+// configureQueue makes the settings of the stream of a queue.
+func configureQueue(c *jetstream.StreamConfig, name string, copies int) {
+	c.Subjects, c.Storage, c.Retention, c.AllowDirect = []string{queueRoot + name}, jetstream.FileStorage, jetstream.LimitsPolicy, true
+	c.Duplicates = repeatWindow
+	if copies > 0 {
+		c.Replicas, c.AllowDirect = copies, false
+	}
 }
 
 // recordBytes is what a message takes in the file store, beside subject and body.

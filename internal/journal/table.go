@@ -31,7 +31,7 @@ type Table struct {
 }
 
 // stream is the name of the underlying stream.
-func (t *Table) stream() string { return "KV_" + t.name }
+func (t *Table) stream() string { return tablePrefix + t.name }
 
 // tableWindow is the duplicate window of a table, which gets no message ids.
 const tableWindow = 2 * time.Minute
@@ -40,18 +40,25 @@ const tableWindow = 2 * time.Minute
 // opens many of them: it waits longer for an answer, and a table with the right settings is not
 // updated.
 func (j *Journal) Table(ctx context.Context, name string) (*Table, error) {
+	return j.openTable(ctx, name, func(c *jetstream.StreamConfig) { configureTable(c, name, j.copies) })
+}
+
+// configureTable makes the settings of the stream of a table.
+func configureTable(c *jetstream.StreamConfig, name string, copies int) {
+	c.Subjects, c.MaxMsgsPerSubject, c.Storage, c.Replicas, c.Duplicates = []string{"$KV." + name + ".>"}, 1, jetstream.FileStorage, 1, tableWindow
+	c.MaxMsgs, c.MaxBytes, c.MaxMsgSize, c.MaxConsumers, c.Discard = -1, -1, -1, -1, jetstream.DiscardNew
+	c.AllowRollup, c.DenyDelete, c.AllowDirect = true, true, true
+	if copies > 0 {
+		// Only the leader answers: a copy elsewhere may lack what was just written, a
+		// refusal for example.
+		c.Replicas, c.AllowDirect = copies, false
+	}
+}
+
+func (j *Journal) openTable(ctx context.Context, name string, configure func(*jetstream.StreamConfig)) (*Table, error) {
 	t := &Table{name: name, store: j.writer.store, conn: j.js.Conn()}
 	var err error
-	t.all, err = openStream(ctx, j.js, t.store, "KV_"+name, func(c *jetstream.StreamConfig) {
-		c.Subjects, c.MaxMsgsPerSubject, c.Storage, c.Replicas, c.Duplicates = []string{"$KV." + name + ".>"}, 1, jetstream.FileStorage, 1, tableWindow
-		c.MaxMsgs, c.MaxBytes, c.MaxMsgSize, c.MaxConsumers, c.Discard = -1, -1, -1, -1, jetstream.DiscardNew
-		c.AllowRollup, c.DenyDelete, c.AllowDirect = true, true, true
-		if j.copies > 0 {
-			// Only the leader answers: a copy elsewhere may lack what was just written, a
-			// refusal for example.
-			c.Replicas, c.AllowDirect = j.copies, false
-		}
-	})
+	t.all, err = openStream(ctx, j.js, t.store, tablePrefix+name, configure)
 	if err != nil {
 		return nil, fmt.Errorf("open the table %s: %w", name, err)
 	}
@@ -66,10 +73,14 @@ func (j *Journal) Table(ctx context.Context, name string) (*Table, error) {
 }
 
 // OwnTable opens the table of this name of this member alone, for what is about its own journal
-// or its own jobs. Without a cluster it is the same as Table.
+// or its own jobs. Without a cluster it is the same as Table, but is marked, so that it becomes
+// such a table when the master becomes a member.
 func (j *Journal) OwnTable(ctx context.Context, name string) (*Table, error) {
 	if j.copies == 0 {
-		return j.Table(ctx, name)
+		return j.openTable(ctx, name, func(c *jetstream.StreamConfig) {
+			configureTable(c, name, 0)
+			markOwn(c)
+		})
 	}
 	t, err := j.Table(ctx, name+"-"+j.member)
 	if err == nil {
