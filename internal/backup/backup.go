@@ -1,0 +1,219 @@
+// Package backup moves whole stores of masters: it writes the streams of a store into a
+// directory, and puts those of such a directory into an empty store, alone or of a cluster, with
+// their sequences and times.
+//
+// It does not know what is in the streams. Keys, configuration, and the head of the audit log,
+// which is with the keys, are no part of the store.
+package backup
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/posix"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Options say what is written, and where.
+type Options struct {
+	Dir     string // absolute; it must not exist, and its parent must
+	Member  string // the name of this member of a cluster; "" for a master alone
+	Version string // of the program
+	Log     *slog.Logger
+}
+
+// maxStreams is how many streams a backup may have. A member has some twenty.
+const maxStreams = 4096
+
+// tries is how often a stream is read: the leader of its copies may end meanwhile.
+const tries = 3
+
+// Write writes all streams of the store that nc is connected to, while they are written to.
+// Each is as it was at some moment during the backup, those that others refer to last. The
+// directory appears when it is whole.
+func Write(ctx context.Context, nc *nats.Conn, o Options) (*Manifest, error) {
+	if err := checkFree(o.Dir); err != nil {
+		return nil, err
+	}
+	names, err := streamNames(ctx, nc)
+	if err != nil {
+		return nil, err
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(o.Dir), "."+filepath.Base(o.Dir)+".tmp-") // with mode 0700
+	if err != nil {
+		return nil, fmt.Errorf("back up into %s: %w", o.Dir, err)
+	}
+	defer os.RemoveAll(tmp) // nothing is left of it if it got its name
+	m := &Manifest{Format: format, Version: o.Version, Time: time.Now().UTC(), Mode: modeOf(o.Member), Member: o.Member}
+	for _, name := range inOrder(names) {
+		s, err := writeStream(ctx, nc, tmp, name)
+		if err != nil {
+			return nil, fmt.Errorf("back up the stream %s: %w", name, err)
+		}
+		o.Log.Debug("a stream is in the backup", "stream", name, "messages", s.Messages, "bytes", s.Bytes)
+		m.Streams = append(m.Streams, *s)
+	}
+	if err := m.write(tmp); err != nil {
+		return nil, fmt.Errorf("back up into %s: %w", o.Dir, err)
+	}
+	if err := appear(tmp, o.Dir); err != nil {
+		return nil, fmt.Errorf("back up into %s: %w", o.Dir, err)
+	}
+	return m, nil
+}
+
+// checkFree checks that a directory of this name can appear.
+func checkFree(dir string) error {
+	if !filepath.IsAbs(dir) || filepath.Clean(dir) == "/" {
+		return salt.WithHint(fmt.Errorf("%.200q is not the path of a new directory", dir), "name it from the root on, since the daemon has a directory of its own")
+	}
+	_, err := os.Lstat(dir)
+	if err == nil {
+		return salt.WithHint(fmt.Errorf("%s is there already", dir), "each backup gets a directory of its own")
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// appear gives the directory its name, once everything in it is on the disk.
+func appear(tmp, dir string) error {
+	if err := posix.SyncPath(tmp); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		return err
+	}
+	return posix.SyncPath(filepath.Dir(dir))
+}
+
+// inOrder sorts the streams: what refers to events, a position for example, is read before the
+// events are, so that nothing in the backup is ahead of them.
+func inOrder(names []string) []string {
+	rank := func(name string) int {
+		if name == journal.Stream || strings.HasPrefix(name, journal.Stream+"_") {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(rank(a)-rank(b), strings.Compare(a, b)) })
+	return names
+}
+
+// streamNames lists the streams of the store.
+func streamNames(ctx context.Context, nc *nats.Conn) (names []string, err error) {
+	for {
+		var page struct {
+			Total   int      `json:"total"`
+			Streams []string `json:"streams"`
+		}
+		if err := ask(ctx, nc, "STREAM.NAMES", map[string]int{"offset": len(names)}, &page); err != nil {
+			return nil, fmt.Errorf("list the streams of the store: %w", err)
+		}
+		names = append(names, page.Streams...)
+		if len(names) >= page.Total || len(page.Streams) == 0 {
+			return names, nil
+		}
+		if len(names) > maxStreams {
+			return nil, fmt.Errorf("the store has %d streams, the limit is %d", page.Total, maxStreams)
+		}
+	}
+}
+
+// writeStream writes one stream, and reads it back.
+func writeStream(ctx context.Context, nc *nats.Conn, dir, name string) (s *Stream, err error) {
+	for range tries {
+		s, err = snapshot(ctx, nc, dir, name)
+		if err == nil || ctx.Err() != nil || errors.Is(err, errNoStream) || fatal(err) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, s.readBack(dir)
+}
+
+// fatal reports whether the disk does not take the backup.
+func fatal(err error) bool {
+	var path *fs.PathError
+	return errors.As(err, &path)
+}
+
+// askTime is how long the server may take for one answer about a stream.
+const askTime = 15 * time.Second
+
+// errNoStream is wrapped by the error about a stream that does not exist.
+var errNoStream = errors.New("there is no such stream")
+
+// errExists is wrapped by the error about a stream that exists already.
+var errExists = errors.New("the stream exists already")
+
+// fault is an error of the server.
+type fault struct {
+	Code int    `json:"err_code"`
+	Text string `json:"description"`
+}
+
+// Codes of the server's errors.
+const (
+	codeNoPeers     = 10005 // JSClusterNoPeersErrF
+	codeUnavailable = 10008 // JSClusterNotAvailErr
+	codeTaken       = 10058 // JSStreamNameExistErr
+	codeNoStream    = 10059 // JSStreamNotFoundErr
+	codeWrongLast   = 10071 // JSStreamWrongLastSequenceErrF
+	codeExists      = 10130 // JSStreamNameExistRestoreFailedErr
+)
+
+func (f *fault) Error() string { return f.Text }
+
+// Is implements the test of errors.Is.
+func (f *fault) Is(target error) bool {
+	return target == errNoStream && f.Code == codeNoStream || target == errExists && (f.Code == codeExists || f.Code == codeTaken)
+}
+
+// ask sends a request about streams, and reads the answer into answer.
+func ask(ctx context.Context, nc *nats.Conn, what string, question, answer any) error {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	m, err := nc.RequestWithContext(ctx, "$JS.API."+what, body)
+	if err != nil {
+		return err
+	}
+	return answered(m.Data, answer)
+}
+
+// answered reads an answer of the server.
+func answered(text []byte, answer any) error {
+	var a struct {
+		Error *fault `json:"error"`
+	}
+	if err := json.Unmarshal(text, &a); err != nil {
+		return fmt.Errorf("unreadable answer of the server: %w", err)
+	}
+	if a.Error != nil {
+		return a.Error
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.Unmarshal(text, answer)
+}

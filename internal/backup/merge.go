@@ -1,0 +1,106 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server/archive"
+	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/backoff"
+)
+
+// mergeWindow is how many entries are under way.
+const mergeWindow = 256
+
+// mergePause is the pause before another attempt: the table may just be getting a new leader.
+const mergePause = time.Second
+
+// merge adds to a shared table the entries that it lacks. What is there counts, also the mark
+// of an entry that was deleted.
+func (r *restorer) merge(ctx context.Context, m move) (err error) {
+	for range tries {
+		if err = r.add(ctx, m); err == nil || !backoff.Sleep(ctx, mergePause) {
+			return err
+		}
+	}
+	return err
+}
+
+// add does it once. What an earlier attempt has added is there.
+func (r *restorer) add(ctx context.Context, m move) error {
+	f, err := m.open(r.dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	inbox := r.nc.NewInbox()
+	sub, err := r.nc.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // it ends with the connection at the latest
+	underway := 0
+	err = eachEntry(f, func(h *archive.Header, body []byte) error {
+		if h.Sequence == 0 {
+			return nil
+		}
+		entry, err := entryOf(h, body)
+		if err != nil || entry == nil {
+			return err
+		}
+		entry.Subject, entry.Reply = m.from.Subject(h.Name, m.to), inbox
+		if err := r.nc.PublishMsg(entry); err != nil {
+			return err
+		}
+		if underway++; underway < mergeWindow {
+			return nil
+		}
+		underway--
+		return added(ctx, sub)
+	})
+	for ; err == nil && underway > 0; underway-- {
+		err = added(ctx, sub)
+	}
+	return err
+}
+
+// entryOf returns the message that stores an entry unless there is one; nil for the mark of a
+// deleted one.
+func entryOf(h *archive.Header, body []byte) (*nats.Msg, error) {
+	entry := &nats.Msg{Header: nats.Header{}, Data: append([]byte{}, body[h.HeaderSize:]...)}
+	if h.HeaderSize > 0 {
+		header, err := nats.DecodeHeadersMsg(body[:h.HeaderSize])
+		if err != nil {
+			return nil, fmt.Errorf("the entry %.100q: %w", h.Name, err)
+		}
+		entry.Header = header
+	}
+	if op := entry.Header.Get("KV-Operation"); op == "DEL" || op == "PURGE" {
+		return nil, nil
+	}
+	for key := range entry.Header {
+		if strings.HasPrefix(key, "Nats-") {
+			delete(entry.Header, key) // what the server was to do at that time
+		}
+	}
+	entry.Header["Nats-Expected-Last-Subject-Sequence"] = []string{"0"}
+	return entry, nil
+}
+
+// added waits for the answer about one entry.
+func added(ctx context.Context, sub *nats.Subscription) error {
+	m, err := next(ctx, sub)
+	if err != nil {
+		return err
+	}
+	err = answered(m.Data, nil)
+	var f *fault
+	if errors.As(err, &f) && f.Code == codeWrongLast {
+		return nil // it is there already
+	}
+	return err
+}

@@ -1,0 +1,239 @@
+package backup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Request asks for a restore while the master does not run. Its caller holds the lock of the
+// directory.
+type Request struct {
+	CacheDir string
+	Source   string // the directory of a backup, or of a store that no server has open
+	From     string // see Target
+	Member   string // the name of the member that this master is; "" is alone
+	Version  string
+	Log      *slog.Logger
+}
+
+// Result is what became of a Request.
+type Result struct {
+	Manifest *Manifest
+	Restored *Restored // nil: the next start of the member does it
+	Moved    string    // where the store of the other mode is now, "" if it was not the source
+}
+
+// orderFile is the file in the directory of a master with an order.
+const orderFile = "restore.json"
+
+// order is what the next start of a member must restore.
+type order struct {
+	Dir  string `json:"dir"`            // of the backup
+	From string `json:"from,omitempty"` // see Target
+	Move string `json:"move,omitempty"` // the store that is moved away once its contents are restored
+	Progress
+}
+
+func orderPath(cacheDir string) string { return filepath.Join(cacheDir, orderFile) }
+
+// readOrder returns nil if there is none.
+func readOrder(cacheDir string) (*order, error) {
+	text, err := os.ReadFile(orderPath(cacheDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	o := new(order)
+	if err := json.Unmarshal(text, o); err != nil {
+		return nil, fmt.Errorf("read %s: %w", orderPath(cacheDir), err)
+	}
+	return o, nil
+}
+
+func (o *order) write(cacheDir string) error {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(orderPath(cacheDir), text, 0o600)
+}
+
+// workDir is the directory for a backup that is made of a store.
+func workDir(cacheDir string) string { return filepath.Join(cacheDir, "restore") }
+
+// Carry restores what r asks for into the empty store of a master alone. For a member of a
+// cluster, whose other members must run for that, it leaves an order to the next start, which
+// CarryOut carries out. Nothing is changed unless the whole source can be read.
+func (r Request) Carry(ctx context.Context) (*Result, error) {
+	store := StoreDir(r.CacheDir, r.Member != "")
+	before, err := readOrder(r.CacheDir)
+	if err != nil {
+		return nil, err
+	}
+	full, err := hasData(store)
+	if err != nil {
+		return nil, err
+	}
+	if full && (before == nil || r.Member == "") {
+		return nil, salt.WithHint(fmt.Errorf("the store %s is not empty", store), "nothing is restored over a store that is in use: move it away first")
+	}
+	o, err := r.order(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m, err := Open(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Verify(ctx, o.Dir); err != nil {
+		return nil, err
+	}
+	to := Target{Member: r.Member, Members: []string{r.Member}, From: o.From, Log: r.Log}
+	if _, _, err := m.plan(to); err != nil {
+		return nil, err
+	}
+	if r.Member != "" {
+		if before != nil { // what it has begun is begun again
+			o.Begun = append(before.Begun, before.Done...)
+		}
+		return &Result{Manifest: m}, o.write(r.CacheDir)
+	}
+	did, err := restoreAlone(ctx, m, o.Dir, store, to)
+	if err != nil {
+		return nil, err
+	}
+	moved, err := o.finish(r.CacheDir)
+	return &Result{m, did, moved}, err
+}
+
+// order finds out what the source is, and makes a backup of it if it is a store.
+func (r Request) order(ctx context.Context) (*order, error) {
+	dir, err := filepath.Abs(r.Source)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "jetstream")); err != nil {
+		return &order{Dir: dir, From: r.From}, nil // Open tells what is wrong
+	}
+	member, err := memberOf(dir, r.From)
+	if err != nil {
+		return nil, err
+	}
+	o := &order{From: r.From}
+	if o.From == "" {
+		o.From = member
+	}
+	if dir == StoreDir(r.CacheDir, r.Member == "") {
+		o.Move = dir
+	}
+	o.Dir, err = source{dir: dir, work: workDir(r.CacheDir), member: member, version: r.Version, log: r.Log}.backup(ctx)
+	return o, err
+}
+
+// restoreAlone makes a store of a backup, which appears when it is whole.
+func restoreAlone(ctx context.Context, m *Manifest, dir, store string, to Target) (did *Restored, err error) {
+	tmp := store + ".restored"
+	if err := os.RemoveAll(tmp); err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(tmp)
+	b, err := startAlone(tmp, to.Log)
+	if err != nil {
+		return nil, fmt.Errorf("make the store %s: %w", tmp, err)
+	}
+	did, err = Restore(ctx, b.Conn(), m, dir, to, &Progress{}, func() error { return nil })
+	b.Stop()
+	if err != nil {
+		return nil, err
+	}
+	if err := syncTree(tmp); err != nil {
+		return nil, err
+	}
+	if _, err := os.Lstat(store); err == nil { // it has no streams
+		if _, err := away(store); err != nil {
+			return nil, err
+		}
+	}
+	return did, appear(tmp, store)
+}
+
+// away moves a directory aside.
+func away(dir string) (to string, err error) {
+	to = dir + time.Now().UTC().Format(".20060102T150405Z")
+	return to, os.Rename(dir, to)
+}
+
+// finish removes what was only for the restore.
+func (o *order) finish(cacheDir string) (moved string, err error) {
+	if o.Move != "" {
+		if moved, err = away(o.Move); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+	}
+	if err := os.Remove(orderPath(cacheDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return moved, err
+	}
+	return moved, os.RemoveAll(workDir(cacheDir))
+}
+
+// CarryOut is for the start of a member of a cluster, when the members have a leader and before
+// the journal is opened: it restores what was ordered, and goes on where an earlier start was
+// killed. Without an order it returns nil. nc is a connection of the daemon.
+func CarryOut(ctx context.Context, nc *nats.Conn, cacheDir string, to Target) (*Restored, error) {
+	if err := markMember(cacheDir, to.Member); err != nil {
+		return nil, err
+	}
+	o, err := readOrder(cacheDir)
+	if err != nil || o == nil {
+		return nil, err
+	}
+	did, err := o.carryOut(ctx, nc, cacheDir, to)
+	if err != nil {
+		return nil, salt.WithHint(fmt.Errorf("restore %s: %w", o.Dir, err), "start the master again when this is mended: it goes on with what "+orderPath(cacheDir)+" orders. 'salt-master --restore DIR' orders another backup")
+	}
+	return did, nil
+}
+
+func (o *order) carryOut(ctx context.Context, nc *nats.Conn, cacheDir string, to Target) (*Restored, error) {
+	m, err := Open(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Verify(ctx, o.Dir); err != nil {
+		return nil, err
+	}
+	to.From = o.From
+	did, err := Restore(ctx, nc, m, o.Dir, to, &o.Progress, func() error { return o.write(cacheDir) })
+	if err != nil {
+		return nil, err
+	}
+	moved, err := o.finish(cacheDir)
+	to.Log.Info("the store was restored", "from", o.Dir, "streams", len(did.Streams), "merged", did.Merged, "left", did.Left, "moved", moved)
+	return did, err
+}
+
+// markMember writes down whose store the store of a member is.
+func markMember(cacheDir, member string) error {
+	path := filepath.Join(StoreDir(cacheDir, true), memberFile)
+	if _, err := os.Lstat(path); err == nil {
+		return nil // CheckStore has compared it
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return atomicfile.Write(path, []byte(member+"\n"), 0o600)
+}

@@ -1,0 +1,271 @@
+package backup_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/brinebus/brine/internal/backup"
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// openStore opens a store that a master alone would open, until the test ends.
+func openStore(t testing.TB, dir string) *broker.Broker {
+	t.Helper()
+	b, err := broker.Start(broker.Options{Name: "test", StoreDir: dir, Admit: func(broker.Peer) bus.Identity { return bus.Identity{} }, Log: bustest.Log(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Stop)
+	return b
+}
+
+// whole reports whether a member has all of each stream.
+func whole(t testing.TB, m *bustest.Member) bool {
+	t.Helper()
+	for _, name := range []string{"EVENTS_m1", "EVENTS_m2", "EVENTS_m3", "AUDIT_m1", "KV_grains", "KV_plans-m1"} {
+		answer, err := m.Conn().RequestWithContext(inTime(t), "$JS.API.STREAM.INFO."+name, nil)
+		if err != nil {
+			return false
+		}
+		var info struct {
+			Cluster struct {
+				Leader   string
+				Replicas []struct {
+					Name    string
+					Current bool
+					Lag     uint64
+				}
+			}
+		}
+		if err := json.Unmarshal(answer.Data, &info); err != nil {
+			t.Fatal(err)
+		}
+		has := info.Cluster.Leader == m.Name
+		for _, r := range info.Cluster.Replicas {
+			has = has || r.Name == m.Name && r.Current && r.Lag == 0
+		}
+		if !has {
+			return false
+		}
+	}
+	return true
+}
+
+// TestTheLastOfThree: of a cluster whose other members are gone for good, the store that is left
+// opens as that of a master alone, with everything that it had got, and is itself left as it is.
+func TestTheLastOfThree(t *testing.T) {
+	t.Parallel()
+	s, journals := startMembers(t, 10000)
+	want := holds(t, journals[0], s.Members[0].Store())
+	survivor := s.Members[2]
+	bustest.Until(t, "the copies of m3 are whole", func() bool { return whole(t, survivor) })
+	survivor.Kill(t)
+	for _, m := range s.Members[:2] {
+		m.Stop()
+		if err := os.RemoveAll(m.Dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cache := t.TempDir()
+	cluster, own := backup.StoreDir(cache, true), backup.StoreDir(cache, false)
+	if err := os.Rename(survivor.Dir, cluster); err != nil {
+		t.Fatal(err)
+	}
+	if err := backup.CheckStore(cache, ""); !errors.Is(err, config.ErrMistake) || !strings.Contains(salt.Hint(err), "salt-master --restore "+cluster) {
+		t.Errorf("a master alone starts with nothing: %v, hint %q", err, salt.Hint(err))
+	}
+	r := backup.Request{CacheDir: cache, Source: cluster, Version: "1", Log: bustest.Log(t)}
+	if _, err := r.Carry(inTime(t)); err == nil || !strings.Contains(salt.Hint(err), "--restore-as") {
+		t.Errorf("it takes one of three journals by chance: %v", err)
+	}
+	r.From = "m1"
+	did, err := r.Carry(inTime(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := openStore(t, own)
+	j, err := journal.Open(inTime(t), b.Conn(), journal.Options{Store: b.Store(), Reserve: b.Reserve})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	holds(t, j, b.Store()).same(t, want)
+	if left, _ := filepath.Glob(filepath.Join(cache, "*")); len(left) != 2 || did.Moved == "" {
+		t.Errorf("left: %q, moved to %q", left, did.Moved)
+	}
+	if err := backup.CheckStore(cache, ""); err != nil {
+		t.Error(err)
+	}
+}
+
+// spoil changes one byte in the middle of a file.
+func spoil(t testing.TB, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[len(text)/2] ^= 1
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestADamagedBackupRestoresNothing: one wrong byte in one file is found before anything is done,
+// and the error names the file.
+func TestADamagedBackupRestoresNothing(t *testing.T) {
+	t.Parallel()
+	b := bustest.StartStore(t)
+	j := alone(t, b)
+	fill(t, j, b, 1000)
+	dir, m := write(t, b.Conn(), "")
+	file := filepath.Join(dir, m.Streams[len(m.Streams)-1].File)
+	spoil(t, file)
+	cache := t.TempDir()
+	r := backup.Request{CacheDir: cache, Source: dir, Version: "1", Log: b.Log}
+	if _, err := r.Carry(inTime(t)); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("alone: %v", err)
+	}
+	if left, _ := os.ReadDir(cache); len(left) != 0 {
+		t.Errorf("alone: left %v", left)
+	}
+	spoil(t, file) // it is as it was
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	r.Member = "m1"
+	if _, err := r.Carry(inTime(t)); err != nil {
+		t.Fatal(err)
+	}
+	spoil(t, file)
+	one := s.Members[0]
+	if _, err := backup.CarryOut(inTime(t), one.Conn(), cache, member(s, one)); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("as a member: %v", err)
+	}
+	answer, err := one.Conn().RequestWithContext(inTime(t), "$JS.API.STREAM.NAMES", nil)
+	if err != nil || strings.Contains(string(answer.Data), "KV_") || strings.Contains(string(answer.Data), "EVENTS") {
+		t.Errorf("as a member: %v, %s", err, answer.Data)
+	}
+}
+
+// cutter is a logger's handler that calls cut when a stream was restored.
+type cutter struct {
+	slog.Handler
+	stream string
+	cut    func()
+}
+
+func (c cutter) Handle(ctx context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if r.Message == "a stream was restored" && a.Key == "stream" && a.Value.String() == c.stream {
+			c.cut()
+		}
+		return true
+	})
+	return c.Handler.Handle(ctx, r)
+}
+
+// TestARestoreAloneIsWholeOrNotThere: a restore that ends too early leaves no store, and can be
+// done again.
+func TestARestoreAloneIsWholeOrNotThere(t *testing.T) {
+	t.Parallel()
+	b := bustest.StartStore(t)
+	j := alone(t, b)
+	fill(t, j, b, 1000)
+	want := holds(t, j, b.Store())
+	dir, _ := write(t, b.Conn(), "")
+	cache := t.TempDir()
+	store := backup.StoreDir(cache, false)
+	ctx, cancel := context.WithCancel(inTime(t))
+	r := backup.Request{CacheDir: cache, Source: dir, Version: "1", Log: slog.New(cutter{b.Log.Handler(), "KV_grains", cancel})}
+	if _, err := r.Carry(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended too early: %v", err)
+	}
+	if _, err := os.Lstat(store); err == nil {
+		t.Error("there is a store in part")
+	}
+	if err := os.CopyFS(store+".restored", os.DirFS(dir)); err != nil { // of one that was killed
+		t.Fatal(err)
+	}
+	r.Log = b.Log
+	if _, err := r.Carry(inTime(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Carry(inTime(t)); err == nil || salt.Hint(err) == "" {
+		t.Errorf("it restores over a store that is in use: %v", err)
+	}
+	o := openStore(t, store)
+	k, err := journal.Open(inTime(t), o.Conn(), journal.Options{Store: o.Store(), Reserve: o.Reserve})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Close)
+	holds(t, k, o.Store()).same(t, want)
+}
+
+// TestARestoreGoesOnAfterAKill: a member that is killed while it takes over the store of a master
+// alone goes on at its next start; then that store is moved away.
+func TestARestoreGoesOnAfterAKill(t *testing.T) {
+	t.Parallel()
+	cache := t.TempDir()
+	old := backup.StoreDir(cache, false)
+	b := openStore(t, old)
+	bus := &bustest.Bus{Broker: b, Log: bustest.Log(t)}
+	j := alone(t, bus)
+	fill(t, j, bus, 20000)
+	want := holds(t, j, b.Store())
+	j.Close()
+	b.Stop()
+	if err := backup.CheckStore(cache, "m2"); !errors.Is(err, config.ErrMistake) || !strings.Contains(salt.Hint(err), "salt-master --restore "+old) {
+		t.Errorf("a member starts with nothing: %v, hint %q", err, salt.Hint(err))
+	}
+	if _, err := (backup.Request{CacheDir: cache, Source: old, Member: "m2", Version: "1", Log: bus.Log}).Carry(inTime(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := backup.CheckStore(cache, "m2"); err != nil {
+		t.Error(err)
+	}
+	if err := backup.CheckStore(cache, ""); !errors.Is(err, config.ErrMistake) {
+		t.Errorf("a master alone ignores what is ordered for a member: %v", err)
+	}
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	m := s.Members[1]
+	to := member(s, m)
+	to.Log = slog.New(cutter{bus.Log.Handler(), "KV_plans-m2", func() { m.Kill(t) }}) // it is not noted as done
+	if _, err := backup.CarryOut(inTime(t), m.Conn(), cache, to); err == nil {
+		t.Fatal("it was not killed")
+	}
+	s.Rejoin(m)
+	m.Start(t)
+	s.Linked(t)
+	s.Leader(t)
+	to.Log = bus.Log
+	did, err := backup.CarryOut(inTime(t), m.Conn(), cache, to)
+	if err != nil || did == nil {
+		t.Fatal(did, err)
+	}
+	holds(t, open(t, m), m.Store()).same(t, want)
+	if again, err := backup.CarryOut(inTime(t), m.Conn(), cache, to); again != nil || err != nil {
+		t.Errorf("it restores twice: %v, %v", again, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(cache, "*")); len(left) != 2 || !strings.Contains(left[1], "journal.") {
+		t.Errorf("left: %q", left)
+	}
+	if err := backup.CheckStore(cache, "m2"); err != nil {
+		t.Error(err)
+	}
+	if err := backup.CheckStore(cache, "m3"); !errors.Is(err, config.ErrMistake) {
+		t.Errorf("a member opens the store of another: %v", err)
+	}
+}

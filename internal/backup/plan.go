@@ -1,0 +1,96 @@
+package backup
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+func contains(list []string, one string) bool { return slices.Contains(list, one) }
+
+// plan says what becomes of each stream of a backup, and which belong to nobody in the target.
+func (m *Manifest) plan(to Target) (moves []move, left []string, err error) {
+	from, err := m.whose(to)
+	if err != nil {
+		return nil, nil, err
+	}
+	taken := map[string]bool{}
+	for _, s := range m.Streams {
+		here, err := journal.PlaceOf(s.Name, s.Settings)
+		if err != nil {
+			return nil, nil, err
+		}
+		there, ok := m.place(here, from, to)
+		if !ok || taken[there.Stream()] {
+			left = append(left, s.Name)
+			continue
+		}
+		taken[there.Stream()] = true
+		moves = append(moves, move{s, here, there})
+	}
+	return moves, left, nil
+}
+
+// whose returns the member of the backup whose place the target takes.
+func (m *Manifest) whose(to Target) (string, error) {
+	members := m.members()
+	if m.Mode == ModeAlone {
+		if to.From != "" {
+			return "", fmt.Errorf("the backup is of a master alone, not of a member %.80q", to.From)
+		}
+		return "", nil
+	}
+	from := to.From
+	if from == "" && to.Member != "" {
+		from = to.Member
+	}
+	if from == "" {
+		from = m.Member
+	}
+	if !contains(members, from) {
+		return "", salt.WithHint(fmt.Errorf("the backup has no journal of the member %q, only of %s", from, strings.Join(members, ", ")),
+			"name the member whose place this master takes: salt-master --restore DIR --restore-as NAME")
+	}
+	return from, nil
+}
+
+// members returns the members whose journals are in the backup of a cluster.
+func (m *Manifest) members() (names []string) {
+	for _, s := range m.Streams {
+		if p, err := journal.PlaceOf(s.Name, s.Settings); err == nil && p.Kind == journal.EventsKind && p.Member != "" {
+			names = append(names, p.Member)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// place returns what a stream becomes; false is nothing.
+//
+// Alone, the journal of another member is kept like the mirror of another master's journal, and
+// its audit log is kept. Its tables are for itself only. In a cluster, another member restores
+// what belongs to it; what belongs to nobody there is kept, unless members have other names
+// now: then it may be what one of them restores under its new name.
+func (m *Manifest) place(p journal.Place, from string, to Target) (journal.Place, bool) {
+	cluster := to.Member != ""
+	switch {
+	case !p.Own:
+		return p, p.Member == ""
+	case p.Member == from && p.Kind != journal.MirrorKind:
+		p.Member = to.Member
+		return p, true
+	case m.Mode == ModeAlone && !cluster:
+		return p, true
+	case m.Mode == ModeAlone:
+		return p, false
+	case cluster:
+		return p, from == to.Member && !contains(to.Members, p.Member)
+	case p.Kind == journal.EventsKind:
+		p.Kind = journal.MirrorKind
+		return p, true
+	}
+	return p, p.Kind == journal.QueueKind
+}

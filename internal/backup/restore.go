@@ -1,0 +1,275 @@
+package backup
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/backoff"
+	"github.com/brinebus/brine/internal/journal"
+)
+
+// Target is the store that a backup is restored into.
+type Target struct {
+	Member  string   // the name of this member of a cluster; "" for a master alone
+	Members []string // the names of all members, this one included
+	Copies  int      // of each stream, in a cluster
+	// From is the member of the cluster of the backup whose place this master takes; "" is the one
+	// with the same name, or for a master alone the one that wrote the backup.
+	From string
+	Log  *slog.Logger
+}
+
+// Restored is what Restore has done.
+type Restored struct {
+	Streams []string // that are as they were, by their new names
+	Merged  []string // shared tables that other members had already: what they lacked was added
+	Left    []string // streams of the backup that belong to nobody here
+}
+
+// Progress is how far a restore has come, so that it can go on after a kill.
+type Progress struct {
+	Begun []string `json:"begun,omitempty"` // streams of this master that may be there in part
+	Done  []string `json:"done,omitempty"`
+}
+
+// restorer restores one backup.
+type restorer struct {
+	nc   *nats.Conn
+	dir  string
+	to   Target
+	at   *Progress
+	note func() error // stores at
+}
+
+// move is what becomes of a stream.
+type move struct {
+	Stream
+	from, to journal.Place
+}
+
+// Restore restores the backup in dir, which Verify has checked, into the store that nc is
+// connected to. A stream of this master that is there already is an error, unless an earlier
+// attempt has begun it. note stores progress before and after each stream.
+func Restore(ctx context.Context, nc *nats.Conn, m *Manifest, dir string, to Target, at *Progress, note func() error) (*Restored, error) {
+	r := &restorer{nc: nc, dir: dir, to: to, at: at, note: note}
+	moves, left, err := m.plan(to)
+	if err != nil {
+		return nil, err
+	}
+	did := &Restored{Left: left}
+	for _, one := range moves {
+		merged, err := r.move(ctx, one)
+		if err != nil {
+			return nil, fmt.Errorf("restore the stream %s: %w", one.to.Stream(), err)
+		}
+		if merged {
+			did.Merged = append(did.Merged, one.to.Stream())
+		} else {
+			did.Streams = append(did.Streams, one.to.Stream())
+		}
+	}
+	return did, nil
+}
+
+// move restores one stream, or adds to a shared table what it lacks.
+func (r *restorer) move(ctx context.Context, m move) (merged bool, err error) {
+	name := m.to.Stream()
+	if contains(r.at.Done, name) {
+		return false, nil
+	}
+	shared := !m.to.Own && r.to.Member != ""
+	if contains(r.at.Begun, name) && !shared {
+		if err := ask(ctx, r.nc, "STREAM.DELETE."+name, struct{}{}, nil); err != nil && !errors.Is(err, errNoStream) {
+			return false, err
+		}
+	}
+	r.at.Begun = append(r.at.Begun, name)
+	if err := r.note(); err != nil {
+		return false, err
+	}
+	begun := time.Now()
+	err = r.send(ctx, m)
+	if merged = errors.Is(err, errExists) && shared; merged {
+		err = r.merge(ctx, m)
+	}
+	if err != nil {
+		return merged, err
+	}
+	r.to.Log.Info("a stream was restored", "stream", name, "messages", m.Messages, "last", m.Last, "merged", merged, "took", time.Since(begun).Round(time.Millisecond))
+	r.at.Done = append(r.at.Done, name)
+	return merged, r.note()
+}
+
+// send restores a stream that is not there.
+func (r *restorer) send(ctx context.Context, m move) error {
+	settings, err := m.to.Configure(m.Settings, r.to.Copies)
+	if err != nil {
+		return err
+	}
+	var begun struct {
+		Deliver string `json:"deliver_subject"`
+	}
+	question := map[string]any{"config": json.RawMessage(settings), "state": map[string]uint64{"messages": m.Messages, "first_seq": m.First, "last_seq": m.Last}}
+	if err := r.begin(ctx, m.to.Stream(), question, &begun); err != nil {
+		return err
+	}
+	f, err := m.open(r.dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	snapshot, done := m.renamed(f)
+	got, err := r.upload(ctx, begun.Deliver, snapshot)
+	done()
+	if err != nil {
+		return err
+	}
+	if got.Last != m.Last {
+		return fmt.Errorf("it ends with %d, not %d", got.Last, m.Last)
+	}
+	return r.copied(ctx, m.to.Stream())
+}
+
+// Limits of begin.
+const (
+	beginTime  = time.Minute
+	beginPause = 250 * time.Millisecond
+)
+
+// begin asks the server to restore a stream. Right after a start a cluster may not know yet that
+// enough members are there.
+func (r *restorer) begin(ctx context.Context, name string, question, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, beginTime)
+	defer cancel()
+	for {
+		err := ask(ctx, r.nc, "STREAM.RESTORE."+name, question, answer)
+		var f *fault
+		early := errors.As(err, &f) && (f.Code == codeNoPeers || f.Code == codeUnavailable) || errors.Is(err, nats.ErrNoResponders)
+		if !early || !backoff.Sleep(ctx, beginPause) {
+			return err
+		}
+	}
+}
+
+// renamed returns the snapshot as its new stream has it, and what ends the reading of f.
+func (m move) renamed(f io.Reader) (snapshot io.Reader, done func()) {
+	if m.from.Stream() == m.to.Stream() || m.to.Kind != journal.QueueKind && m.to.Kind != journal.TableKind {
+		return f, func() {}
+	}
+	out, in := io.Pipe()
+	var running sync.WaitGroup
+	running.Go(func() {
+		in.CloseWithError(rename(in, f, func(s string) string { return m.from.Subject(s, m.to) }))
+	})
+	return out, func() {
+		out.Close()
+		running.Wait()
+	}
+}
+
+// upload sends a snapshot, with some pieces under way, and returns what the server has of it.
+func (r *restorer) upload(ctx context.Context, to string, snapshot io.Reader) (state, error) {
+	inbox := r.nc.NewInbox()
+	sub, err := r.nc.SubscribeSync(inbox)
+	if err != nil {
+		return state{}, err
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // it ends with the connection at the latest
+	underway, piece := 0, make([]byte, chunkSize)
+	for {
+		n, err := io.ReadFull(snapshot, piece)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return state{}, err // the server gives up when no more comes
+		}
+		if err := r.nc.PublishRequest(to, inbox, piece[:n]); err != nil {
+			return state{}, err
+		}
+		for underway++; underway >= windowSize/chunkSize; underway-- {
+			if err := confirmed(ctx, sub); err != nil {
+				return state{}, err
+			}
+		}
+	}
+	for ; underway > 0; underway-- {
+		if err := confirmed(ctx, sub); err != nil {
+			return state{}, err
+		}
+	}
+	return r.finish(ctx, to, inbox, sub)
+}
+
+// confirmed waits for the confirmation of a piece.
+func confirmed(ctx context.Context, sub *nats.Subscription) error {
+	m, err := next(ctx, sub)
+	if err != nil || len(m.Data) == 0 {
+		return err
+	}
+	return cmp.Or(answered(m.Data, nil), errors.New("the server has ended the restore too early"))
+}
+
+// finish marks the end, and returns the state of the new stream.
+func (r *restorer) finish(ctx context.Context, to, inbox string, sub *nats.Subscription) (state, error) {
+	if err := r.nc.PublishRequest(to, inbox, nil); err != nil {
+		return state{}, err
+	}
+	m, err := next(ctx, sub)
+	if err != nil {
+		return state{}, err
+	}
+	var made struct {
+		State state `json:"state"`
+	}
+	return made.State, answered(m.Data, &made)
+}
+
+// Limits of copied.
+const (
+	copyTime  = 2 * time.Minute
+	copyPause = 50 * time.Millisecond
+)
+
+// copied waits until most copies of a stream have all of it: until then it can be lost with the
+// one member that has received it.
+func (r *restorer) copied(ctx context.Context, name string) error {
+	if r.to.Copies <= 1 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, copyTime)
+	defer cancel()
+	for {
+		var info struct {
+			Cluster struct {
+				Replicas []struct {
+					Current bool   `json:"current"`
+					Offline bool   `json:"offline"`
+					Lag     uint64 `json:"lag"`
+				} `json:"replicas"`
+			} `json:"cluster"`
+		}
+		err := ask(ctx, r.nc, "STREAM.INFO."+name, struct{}{}, &info)
+		whole := 1 // the leader
+		for _, c := range info.Cluster.Replicas {
+			if c.Current && !c.Offline && c.Lag == 0 {
+				whole++
+			}
+		}
+		if err == nil && 2*whole > r.to.Copies {
+			return nil
+		}
+		if !backoff.Sleep(ctx, copyPause) {
+			return fmt.Errorf("most members have not got all of it after %s", copyTime)
+		}
+	}
+}

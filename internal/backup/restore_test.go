@@ -1,0 +1,289 @@
+package backup_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/backup"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// write backs a store up.
+func write(t testing.TB, nc *nats.Conn, member string) (dir string, m *backup.Manifest) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "backup")
+	if _, err := backup.Write(inTime(t), nc, backup.Options{Dir: dir, Member: member, Version: "1", Log: bustest.Log(t)}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := backup.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Verify(inTime(t), dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir, m
+}
+
+// restore restores a backup as the start of a master does.
+func restore(t testing.TB, nc *nats.Conn, dir string, to backup.Target) *backup.Restored {
+	t.Helper()
+	m, err := backup.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to.Log = bustest.Log(t)
+	did, err := backup.Restore(inTime(t), nc, m, dir, to, &backup.Progress{}, func() error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return did
+}
+
+// member returns what a member of the system restores into.
+func member(s *bustest.System, m *bustest.Member) backup.Target {
+	to := backup.Target{Member: m.Name, Copies: 3}
+	for _, one := range s.Members {
+		to.Members = append(to.Members, one.Name)
+	}
+	return to
+}
+
+// reader is a journal or a mirror.
+type reader interface {
+	Read(ctx context.Context, q journal.Query, f func(event.Event) error) error
+}
+
+// contents returns all events, as text.
+func contents(t testing.TB, j reader) (list []string) {
+	t.Helper()
+	err := j.Read(inTime(t), journal.Query{}, func(e event.Event) error {
+		list = append(list, fmt.Sprintf("%d %s", e.Seq, e.Text()))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// entries returns a table, as text.
+func entries(t testing.TB, table *journal.Table, err error) (list []string) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = table.Each(inTime(t), func(key string, value []byte) { list = append(list, key+": "+string(value)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// queued returns a queue, as text.
+func queued(t testing.TB, q *journal.Queue, err error) (list []string) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	span, err := q.Span(inTime(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := q.Read(inTime(t), span.First, 1000, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		list = append(list, fmt.Sprintf("%d %s %s", e.Seq, e.Stored, e.Body))
+	}
+	return list
+}
+
+// held is what a master has in its store.
+type held struct{ events, own, shared, queue []string }
+
+func holds(t testing.TB, j *journal.Journal, store journal.Store) held {
+	t.Helper()
+	ctx := inTime(t)
+	own, err := j.OwnTable(ctx, "plans")
+	h := held{events: contents(t, j), own: entries(t, own, err)}
+	shared, err := j.Table(ctx, "grains")
+	h.shared = entries(t, shared, err)
+	q, err := j.Queue(ctx, "AUDIT", store)
+	h.queue = queued(t, q, err)
+	return h
+}
+
+// same compares what a master has with what it had.
+func (h held) same(t testing.TB, want held) {
+	t.Helper()
+	for name, pair := range map[string][2][]string{"events": {h.events, want.events}, "own table": {h.own, want.own}, "shared table": {h.shared, want.shared}, "queue": {h.queue, want.queue}} {
+		if len(want.events) == 0 || !slices.Equal(pair[0], pair[1]) {
+			t.Errorf("%s: %d, want %d: %.300q, want %.300q", name, len(pair[0]), len(pair[1]), pair[0], pair[1])
+		}
+	}
+}
+
+// TestOneBecomesThree: all that a master alone has is there when it is a member, with the same
+// sequences and times, in three copies; its journal goes on after its last event.
+func TestOneBecomesThree(t *testing.T) {
+	t.Parallel()
+	b := bustest.StartStore(t)
+	j := alone(t, b)
+	fill(t, j, b, 100000)
+	want := holds(t, j, b.Store())
+	dir, _ := write(t, b.Conn(), "")
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	m := s.Members[1]
+	begun := time.Now()
+	did := restore(t, m.Conn(), dir, member(s, m))
+	t.Log(time.Since(begun), did)
+	k := open(t, m)
+	holds(t, k, m.Store()).same(t, want)
+	if seq, err := k.Append(inTime(t), newEvent(t, "app/next", 1), ""); err != nil || seq != 100001 {
+		t.Errorf("the next event: %d, %v", seq, err)
+	}
+}
+
+// open opens the journal of a member.
+func open(t testing.TB, m *bustest.Member) *journal.Journal {
+	t.Helper()
+	j, err := journal.Open(inTime(t), m.Conn(), journal.Options{Store: m.Store(), MaxAge: time.Hour, Copies: 3, Name: m.Name, Server: m.Name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	return j
+}
+
+// startMembers starts three members, each with events, tables and a queue of its own.
+func startMembers(t testing.TB, events int) (*bustest.System, []*journal.Journal) {
+	t.Helper()
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	var journals []*journal.Journal
+	for i, m := range s.Members {
+		j := open(t, m)
+		if i == 0 {
+			fill(t, j, m.Bus, events)
+		}
+		if _, err := j.Append(inTime(t), newEvent(t, "app/"+m.Name, i), ""); err != nil {
+			t.Fatal(err)
+		}
+		journals = append(journals, j)
+	}
+	return s, journals
+}
+
+// TestThreeBecomeOne: a master alone goes on with all that the member had; the journals of the
+// other members are kept like those of other masters.
+func TestThreeBecomeOne(t *testing.T) {
+	t.Parallel()
+	s, journals := startMembers(t, 10000)
+	want, others := holds(t, journals[0], s.Members[0].Store()), contents(t, journals[1])
+	dir, _ := write(t, s.Members[0].Conn(), "m1")
+	b := bustest.StartStore(t)
+	restore(t, b.Conn(), dir, backup.Target{})
+	j := alone(t, b)
+	holds(t, j, b.Store()).same(t, want)
+	if seq, err := j.Append(inTime(t), newEvent(t, "app/next", 1), ""); err != nil || seq != 10002 {
+		t.Errorf("the next event: %d, %v", seq, err)
+	}
+	mirrors, err := journal.Mirrors(inTime(t), b.Conn(), b.Store())
+	if err != nil || len(mirrors) != 2 || mirrors[0].Name != "m2" {
+		t.Fatal(mirrors, err)
+	}
+	if got := contents(t, mirrors[0]); !slices.Equal(got, others) {
+		t.Errorf("the journal of m2 is %q, want %q", got, others)
+	}
+}
+
+// TestATableThatOthersHaveAlready: a member brings into a shared table what the others lack;
+// what they have changed or deleted counts.
+func TestATableThatOthersHaveAlready(t *testing.T) {
+	t.Parallel()
+	b := bustest.StartStore(t)
+	j := alone(t, b)
+	fill(t, j, b, 10)
+	dir, _ := write(t, b.Conn(), "")
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	other, err := open(t, s.Members[0]).Table(inTime(t), "grains")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range map[string]string{"web 1": "newer", "web 2": "", "db": "other"} {
+		if err := other.Put(inTime(t), key, []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := other.Delete(inTime(t), "web 2"); err != nil {
+		t.Fatal(err)
+	}
+	did := restore(t, s.Members[1].Conn(), dir, member(s, s.Members[1]))
+	if !slices.Equal(did.Merged, []string{"KV_grains"}) || len(did.Streams) != 3 {
+		t.Errorf("merged %q, restored %q", did.Merged, did.Streams)
+	}
+	var want []string
+	for n := range 50 {
+		if n != 1 && n != 2 && n != 7 { // 7 was deleted before
+			want = append(want, fmt.Sprintf("web %d: grains of web %d", n, n))
+		}
+	}
+	want = append(want, "web 1: newer", "db: other")
+	slices.Sort(want)
+	if got := entries(t, other, nil); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestWhoseStreamsAre: what belongs to other members of the present cluster is left to them, and
+// what belongs to nobody is kept.
+func TestWhoseStreamsAre(t *testing.T) {
+	t.Parallel()
+	stream := func(name string) backup.Stream {
+		return backup.Stream{Name: name, Settings: []byte(`{"name": "` + name + `", "metadata": {"own": "` + strings.Repeat("true", strings.Count(name, "plans")) + `"}}`)}
+	}
+	var list []backup.Stream
+	for _, name := range strings.Fields("AUDIT_a AUDIT_b AUDIT_old KV_grains KV_plans-a KV_plans-b KV_plans-old EVENTS_a EVENTS_b EVENTS_old") {
+		list = append(list, stream(name))
+	}
+	cluster := &backup.Manifest{Mode: backup.ModeCluster, Member: "a", Streams: list}
+	alone := &backup.Manifest{Mode: backup.ModeAlone, Streams: []backup.Stream{stream("AUDIT"), stream("AUDIT_b"), stream("KV_grains"), stream("KV_plans"), stream("EVENTS"), stream("MIRROR_b")}}
+	for name, c := range map[string]struct {
+		from *backup.Manifest
+		to   backup.Target
+		want string
+	}{
+		"the same member":     {cluster, backup.Target{Member: "a", Members: []string{"a", "b"}}, "AUDIT_a AUDIT_old KV_grains KV_plans-a KV_plans-old EVENTS_a EVENTS_old"},
+		"another member":      {cluster, backup.Target{Member: "b", Members: []string{"a", "b"}}, "AUDIT_b AUDIT_old KV_grains KV_plans-b KV_plans-old EVENTS_b EVENTS_old"},
+		"under new names":     {cluster, backup.Target{Member: "x", Members: []string{"x", "y"}, From: "b"}, "AUDIT_x KV_grains KV_plans-x EVENTS_x"},
+		"alone":               {cluster, backup.Target{}, "AUDIT AUDIT_b AUDIT_old KV_grains KV_plans EVENTS MIRROR_b MIRROR_old"},
+		"alone, from another": {cluster, backup.Target{From: "b"}, "AUDIT_a AUDIT AUDIT_old KV_grains KV_plans MIRROR_a EVENTS MIRROR_old"},
+		"unknown":             {cluster, backup.Target{Member: "x", Members: []string{"x"}}, ""},
+		"unknown, alone":      {cluster, backup.Target{From: "x"}, ""},
+		"alone to alone":      {alone, backup.Target{}, "AUDIT AUDIT_b KV_grains KV_plans EVENTS MIRROR_b"},
+		"alone to a member":   {alone, backup.Target{Member: "a", Members: []string{"a", "b"}}, "AUDIT_a KV_grains KV_plans-a EVENTS_a"},
+		"a member of one":     {alone, backup.Target{From: "a"}, ""},
+	} {
+		got, left, err := backup.Plan(c.from, c.to)
+		if strings.Join(got, " ") != c.want || (err != nil) != (c.want == "") {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, c.want)
+		}
+		if err == nil && len(got)+len(left) != len(c.from.Streams) {
+			t.Errorf("%s: %q and %q are not all", name, got, left)
+		}
+	}
+}

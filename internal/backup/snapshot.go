@@ -1,0 +1,104 @@
+package backup
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Sizes of what is on its way between the server and this package, in either direction.
+const (
+	chunkSize  = 128 << 10
+	windowSize = 4 << 20
+)
+
+// chunkTime is how long one piece may take.
+const chunkTime = 30 * time.Second
+
+// snapshot asks the server for a stream, and writes what comes to a file.
+func snapshot(ctx context.Context, nc *nats.Conn, dir, name string) (s *Stream, err error) {
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, err
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // it ends with the connection at the latest
+	var begun struct {
+		Config json.RawMessage `json:"config"`
+		State  state           `json:"state"`
+	}
+	question := map[string]any{"deliver_subject": inbox, "no_consumers": true, "chunk_size": chunkSize, "window_size": windowSize}
+	if err := ask(ctx, nc, "STREAM.SNAPSHOT."+name, question, &begun); err != nil {
+		return nil, err
+	}
+	settings, err := compact(begun.Config)
+	if err != nil {
+		return nil, err
+	}
+	s = &Stream{Name: name, File: fileOf(name), Messages: begun.State.Messages, First: begun.State.First, Last: begun.State.Last, Settings: settings}
+	f, err := os.OpenFile(filepath.Join(dir, s.File), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.New()
+	s.Bytes, err = receive(ctx, sub, io.MultiWriter(f, sum))
+	if err == nil {
+		err = f.Sync()
+	}
+	s.SHA256 = hex.EncodeToString(sum.Sum(nil))
+	return s, errors.Join(err, f.Close())
+}
+
+// state is what the server says about the messages of a stream.
+type state struct {
+	Messages uint64 `json:"messages"`
+	First    uint64 `json:"first_seq"`
+	Last     uint64 `json:"last_seq"`
+}
+
+// receive writes what the server sends, which waits for the confirmation of each piece.
+func receive(ctx context.Context, sub *nats.Subscription, w io.Writer) (size int64, err error) {
+	for {
+		m, err := next(ctx, sub)
+		if err != nil {
+			return size, err
+		}
+		if len(m.Data) == 0 { // the end
+			if status := m.Header.Get("Status"); status != "" && status != "204" {
+				return size, fmt.Errorf("the server has ended with %s %s", status, m.Header.Get("Description"))
+			}
+			return size, nil
+		}
+		n, err := w.Write(m.Data)
+		size += int64(n)
+		if err != nil {
+			return size, err
+		}
+		if m.Reply == "" {
+			continue
+		}
+		if err := m.Respond(nil); err != nil {
+			return size, err
+		}
+	}
+}
+
+// next waits for a message.
+func next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
+	once, cancel := context.WithTimeout(ctx, chunkTime)
+	defer cancel()
+	m, err := sub.NextMsgWithContext(once)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return m, err
+}
