@@ -177,6 +177,7 @@ func (m *Membership) Run(ctx context.Context) {
 	wg.Go(func() { m.watchLinks(ctx) })
 	tick := time.NewTicker(journalsEvery)
 	defer tick.Stop()
+	m.compare(ctx)
 	for {
 		select {
 		case <-tick.C:
