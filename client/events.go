@@ -90,6 +90,9 @@ type ListenOptions struct {
 	Resume bool
 	// Mirrors also requests the events of other masters whose journals are mirrored by this one.
 	Mirrors bool
+	// Members requests the events of all members of a cluster, as Mirrors does. For a master alone
+	// it changes nothing.
+	Members bool
 	// At begins after these positions in several journals, as returned by [Listener.Positions]
 	// and [Conn.End].
 	At string
@@ -102,6 +105,7 @@ type Listener struct {
 	durable string
 	mirrors bool
 	live    bool
+	own     string         // the name of the own journal, in a cluster
 	at      event.Position // its positions in the journals of other masters
 	lines   [][]byte
 	passed  uint64
@@ -118,7 +122,7 @@ type Listener struct {
 func (c *Conn) Listen(ctx context.Context, o ListenOptions) (*Listener, error) {
 	q := protocol.Listen{
 		Tags: o.Tags, Match: event.MatchType(o.Match), Senders: o.From, Since: o.Since, FromSeq: o.FromSeq,
-		UntilEnd: o.UntilEnd, Durable: o.Durable, Live: o.Live, Resume: o.Resume, Mirrors: o.Mirrors, Lines: true,
+		UntilEnd: o.UntilEnd, Durable: o.Durable, Live: o.Live, Resume: o.Resume, Mirrors: o.Mirrors, Members: o.Members, Lines: true,
 	}
 	if o.At != "" {
 		var err error
@@ -143,7 +147,7 @@ func (c *Conn) Listen(ctx context.Context, o ListenOptions) (*Listener, error) {
 
 func newListener(c *Conn, stream *rpc.Stream, o ListenOptions, ready protocol.Ready) *Listener {
 	l := &Listener{
-		conn: c, stream: stream, durable: o.Durable, mirrors: o.Mirrors, live: o.Live, at: event.Position{},
+		conn: c, stream: stream, durable: o.Durable, mirrors: o.Mirrors || o.Members, live: o.Live, own: ready.Journal, at: event.Position{},
 		passed: ready.Start - min(1, ready.Start), end: ready.Last, lost: ready.Lost, ahead: ready.Ahead, limits: ready.Limits,
 	}
 	for name, start := range ready.At {
@@ -272,6 +276,10 @@ func (l *Listener) All(ctx context.Context) iter.Seq2[Event, error] {
 		}
 	}
 }
+
+// Journal returns the name of the journal of events that do not name one, in a cluster; "" for a
+// master alone.
+func (l *Listener) Journal() string { return l.own }
 
 // Position is the sequence number up to which every matching event was returned. A listener
 // with FromSeq one higher continues there.

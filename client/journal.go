@@ -27,8 +27,9 @@ func (c *Conn) End(ctx context.Context) (seq uint64, at string, err error) {
 
 // DeadLetter is an event whose handler has failed at every attempt.
 type DeadLetter struct {
-	Name     string          `json:"name"` // of the handler
-	Seq      uint64          `json:"seq"`  // of the event
+	Name     string          `json:"name"`              // of the handler
+	Seq      uint64          `json:"seq"`               // of the event
+	Journal  string          `json:"journal,omitempty"` // of the event, in a cluster; "" is the own one of the master
 	Tag      string          `json:"tag"`
 	From     string          `json:"from,omitempty"`
 	Event    json.RawMessage `json:"event,omitempty"` // the whole event; nil if it is too large to be stored twice
@@ -39,7 +40,7 @@ type DeadLetter struct {
 	Time     time.Time       `json:"time"`
 }
 
-// KeepDeadLetter stores a dead letter of this user. It replaces one with the same name and
+// KeepDeadLetter stores a dead letter of this user. It replaces one with the same name, journal and
 // sequence number.
 func (c *Conn) KeepDeadLetter(ctx context.Context, l DeadLetter) error {
 	letter := protocol.DeadLetter(l)
@@ -56,6 +57,12 @@ func (c *Conn) DeadLetters(ctx context.Context, name string, seq uint64) ([]Dead
 // them.
 func (c *Conn) DropDeadLetters(ctx context.Context, name string, seq uint64) ([]DeadLetter, error) {
 	return c.deadLetters(ctx, protocol.Dead{Do: protocol.DeadDrop, Name: name, Seq: seq})
+}
+
+// DropDeadLetter deletes this one.
+func (c *Conn) DropDeadLetter(ctx context.Context, l DeadLetter) error {
+	_, err := c.deadLetters(ctx, protocol.Dead{Do: protocol.DeadDrop, Name: l.Name, Seq: l.Seq, Journal: l.Journal})
+	return err
 }
 
 func (c *Conn) deadLetters(ctx context.Context, q protocol.Dead) (list []DeadLetter, err error) {
@@ -110,6 +117,8 @@ type Stat struct {
 	Positions []PositionStat `json:"positions"`
 	Dead      int            `json:"dead"` // number of dead letters
 	Mirrors   []MirrorStat   `json:"mirrors,omitempty"`
+	Name      string         `json:"name,omitempty"`    // of the own journal, in a cluster
+	Handler   string         `json:"handler,omitempty"` // the member of the cluster that handles its events
 }
 
 // JournalStat describes the journal.
@@ -164,15 +173,22 @@ type PositionStat struct {
 	Behind uint64    `json:"behind"`
 	Held   bool      `json:"held"` // a listener uses it now
 	Time   time.Time `json:"time"` // of the last confirmation
+	// Journal is that of a handler of the reactor in a cluster, which has a position in each.
+	Journal string `json:"journal,omitempty"`
+	// At is the position of a listener in each journal of a cluster; Behind is the sum.
+	At map[string]uint64 `json:"at,omitempty"`
 }
 
-// MirrorStat is the mirror of another master's journal.
+// MirrorStat is the mirror of another master's journal, or the journal of another member of a
+// cluster.
 type MirrorStat struct {
 	Master string `json:"master"` // the name of the journal
 	Linked bool   `json:"linked"` // the other master is connected
 	Last   uint64 `json:"last"`   // the newest event in the mirror
 	Lag    uint64 `json:"lag"`    // messages that are not mirrored yet, as far as known
 	Bytes  uint64 `json:"bytes"`
+	// Handler is the member of the cluster that handles its events; "" if it is not known.
+	Handler string `json:"handler,omitempty"`
 }
 
 // Stat returns the state of the bus. Only operators may use it.

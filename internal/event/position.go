@@ -83,6 +83,17 @@ func MasterOf(line []byte) string {
 	return string(head[begin+len(masterKey):])
 }
 
+// CutMaster returns a line as AppendStored wrote it, and the name of the journal that
+// AppendMirrored has added; the line itself and "" if there is none.
+func CutMaster(line []byte) (plain []byte, master string) {
+	if master = MasterOf(line); master == "" {
+		return line, ""
+	}
+	end := bytes.LastIndex(line, []byte(seqKey))
+	plain = append(make([]byte, 0, len(line)), line[:end-len(masterKey)-len(master)-1]...)
+	return append(plain, line[end:]...), master
+}
+
 // stampEnd precedes the stamp at the end of the text of an event whose data has a _stamp.
 const stampEnd = `"_stamp":"`
 

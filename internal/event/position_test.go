@@ -65,3 +65,17 @@ func TestPositionTextsOfAnotherMaster(t *testing.T) {
 		}
 	}
 }
+
+// TestCutMaster: an event has one text, whichever master has sent it.
+func TestCutMaster(t *testing.T) {
+	for _, stored := range []string{`{"tag":"a","from":"web1","data":{"_stamp":"2026-11-23T04:33:36.396000"}}`, `{"tag":"a","data":"\",\"master\":\"x\""}`} {
+		own := AppendStored(nil, []byte(stored), 12)
+		plain, master := CutMaster(AppendMirrored(nil, []byte(stored), "m2-9f8e7d6c", 12))
+		if string(plain) != string(own) || master != "m2-9f8e7d6c" {
+			t.Errorf("%s of the journal %q, want %s", plain, master, own)
+		}
+		if plain, master = CutMaster(own); string(plain) != string(own) || master != "" {
+			t.Errorf("an own event became %s of the journal %q", plain, master)
+		}
+	}
+}

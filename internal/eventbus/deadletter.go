@@ -13,7 +13,10 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/authz/eventacl"
+	"github.com/brinebus/brine/internal/backoff"
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -38,8 +41,11 @@ const (
 // the daemon's own handlers.
 type DeadLetters struct {
 	tables   *tables
+	member   *Member // nil for a master alone
 	log      *slog.Logger
 	throttle logging.Throttle // of dead letters that gave way, by sender
+
+	synced chan struct{} // closed once watch has read them all; nil for a master alone
 
 	mu    sync.Mutex            // held while dead letters are counted and stored
 	known map[string]letterHead // by key; nil until they were read
@@ -48,8 +54,13 @@ type DeadLetters struct {
 // DeadLetters returns those of this bus.
 func (r *Bus) DeadLetters() *DeadLetters { return r.dead }
 
-func letterKey(owner, name string, seq uint64) string {
-	return fmt.Sprintf("%s/%s/%020d", owner, name, seq)
+// letterKey is the key of a dead letter. Each journal of a cluster has its own sequences.
+func letterKey(owner, name, journal string, seq uint64) string {
+	key := fmt.Sprintf("%s/%s/%020d", owner, name, seq)
+	if journal != "" {
+		key += "@" + journal
+	}
+	return key
 }
 
 // Dead stores, lists and drops the dead letters of the calling user.
@@ -75,6 +86,15 @@ func (s *DeadLetters) addFor(ctx context.Context, who eventacl.Principal, l *pro
 		return rpc.Errorf(rpc.Usage, "there is no dead letter to store")
 	}
 	if err := checkName(l.Name); err != nil {
+		return err
+	}
+	if l.Journal == "" && s.member != nil {
+		l.Journal = s.member.opts.Name
+	}
+	if l.Journal != "" && bus.CheckJournalName(l.Journal) != nil {
+		return rpc.Errorf(rpc.Usage, "%.80q is not the name of a journal", l.Journal)
+	}
+	if err := s.ready(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -103,7 +123,7 @@ func (s *DeadLetters) allowance(owner string, l *protocol.DeadLetter) int {
 			all += p.size
 		}
 	}
-	if old, again := s.known[letterKey(owner, l.Name, l.Seq)]; again {
+	if old, again := s.known[letterKey(owner, l.Name, l.Journal, l.Seq)]; again {
 		own, all = own-old.size, all-old.size
 	}
 	if owner == daemonOwner {
@@ -118,12 +138,13 @@ type letterHead struct {
 	owner   string
 	name    string // of the handler
 	speaker string // who fired the event
+	journal string // of the event, see protocol.DeadLetter
 	seq     uint64
 	size    int // bytes
 }
 
 func headOf(owner string, l *protocol.DeadLetter, size int) letterHead {
-	return letterHead{owner, l.Name, event.Head{Tag: l.Tag, From: l.From}.Speaker(), l.Seq, size}
+	return letterHead{owner, l.Name, event.Head{Tag: l.Tag, From: l.From}.Speaker(), l.Journal, l.Seq, size}
 }
 
 // of returns the dead letters of an owner, the oldest first. The caller holds mu.
@@ -131,7 +152,7 @@ func (s *DeadLetters) of(ctx context.Context, owner string) ([]letterHead, error
 	if s.known == nil {
 		dead := map[string]letterHead{}
 		err := s.scan(ctx, func(string) bool { return true }, func(l owned) {
-			dead[letterKey(l.owner, l.Name, l.Seq)] = headOf(l.owner, &l.DeadLetter, l.size)
+			dead[letterKey(l.owner, l.Name, l.Journal, l.Seq)] = headOf(l.owner, &l.DeadLetter, l.size)
 		})
 		if err != nil {
 			return nil, err
@@ -170,7 +191,7 @@ func (s *DeadLetters) keep(ctx context.Context, owner string, l *protocol.DeadLe
 	if len(b) > most {
 		return full
 	}
-	key := letterKey(owner, l.Name, l.Seq)
+	key := letterKey(owner, l.Name, l.Journal, l.Seq)
 	if err := t.Keep(ctx, key, b); err != nil {
 		return err
 	}
@@ -181,12 +202,12 @@ func (s *DeadLetters) keep(ctx context.Context, owner string, l *protocol.DeadLe
 }
 
 // drop deletes a dead letter. The caller holds mu.
-func (s *DeadLetters) drop(ctx context.Context, owner, name string, seq uint64) error {
+func (s *DeadLetters) drop(ctx context.Context, l letterHead) error {
 	t, err := s.tables.get(ctx, "dead")
 	if err != nil {
 		return err
 	}
-	key := letterKey(owner, name, seq)
+	key := letterKey(l.owner, l.name, l.journal, l.seq)
 	if err := t.Delete(ctx, key); err != nil {
 		return err
 	}
@@ -209,7 +230,7 @@ func (s *DeadLetters) send(ctx context.Context, req *rpc.Request, who eventacl.P
 func (s *DeadLetters) forget(ctx context.Context, owner string, l protocol.DeadLetter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.drop(ctx, owner, l.Name, l.Seq)
+	return s.drop(ctx, headOf(owner, &l, 0))
 }
 
 // owned is a dead letter with its owner and its size in the store, in bytes.
@@ -241,7 +262,7 @@ func (s *DeadLetters) each(ctx context.Context, who eventacl.Principal, q protoc
 		return err
 	}
 	for _, p := range heads {
-		key := letterKey(p.owner, p.name, p.seq)
+		key := letterKey(p.owner, p.name, p.journal, p.seq)
 		b, err := t.Get(ctx, key)
 		if err != nil {
 			return err
@@ -263,6 +284,9 @@ func (s *DeadLetters) each(ctx context.Context, who eventacl.Principal, q protoc
 
 // matching returns the heads of the requested dead letters.
 func (s *DeadLetters) matching(ctx context.Context, who eventacl.Principal, q protocol.Dead) ([]letterHead, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list, err := s.of(ctx, who.Owner)
@@ -272,10 +296,70 @@ func (s *DeadLetters) matching(ctx context.Context, who eventacl.Principal, q pr
 		list = append(list, own...)
 	}
 	list = slices.DeleteFunc(list, func(p letterHead) bool {
-		return q.Name != "" && q.Name != p.name || q.Seq != 0 && q.Seq != p.seq
+		return q.Name != "" && q.Name != p.name || q.Seq != 0 && q.Seq != p.seq || q.Journal != "" && q.Journal != p.journal
 	})
 	slices.SortStableFunc(list, func(a, b letterHead) int { return cmp.Compare(a.seq, b.seq) })
 	return list, err
+}
+
+// join makes them those of a member of a cluster.
+func (s *DeadLetters) join(m *Member) {
+	s.member, s.synced, s.known = m, make(chan struct{}), map[string]letterHead{}
+}
+
+// ready waits until the dead letters are known.
+func (s *DeadLetters) ready(ctx context.Context) error {
+	if s.synced == nil {
+		return nil
+	}
+	select {
+	case <-s.synced:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// watch follows what the members of a cluster do with dead letters, until ctx ends.
+func (s *DeadLetters) watch(ctx context.Context) {
+	synced := sync.OnceFunc(func() { close(s.synced) })
+	for after := uint64(0); ctx.Err() == nil; backoff.Sleep(ctx, rewatch) {
+		t, err := s.tables.get(ctx, "dead")
+		if err == nil {
+			err = t.Watch(ctx, after, func(e *journal.TableEntry) error {
+				if e == nil {
+					synced()
+					return nil
+				}
+				after = e.Revision
+				s.learn(e)
+				return nil
+			})
+		}
+		if ctx.Err() == nil {
+			s.log.Warn("the dead letters of the other members are not followed for the moment", "err", err)
+		}
+	}
+}
+
+// rewatch is the pause before the table is watched again.
+const rewatch = time.Second
+
+// learn records a dead letter that was stored or deleted, perhaps by another member.
+func (s *DeadLetters) learn(e *journal.TableEntry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.Value == nil {
+		delete(s.known, e.Key)
+		return
+	}
+	var l protocol.DeadLetter
+	if err := json.Unmarshal(e.Value, &l); err != nil {
+		s.log.Error("unreadable dead letter skipped", "key", e.Key, "err", err)
+		return
+	}
+	owner, _, _ := strings.Cut(e.Key, "/")
+	s.known[e.Key] = headOf(owner, &l, len(e.Value))
 }
 
 // scan reads the dead letters of the matching owners.
@@ -308,6 +392,9 @@ const (
 // Add stores a dead letter of the daemon's own handler. If its sender has used up its share, it
 // replaces their oldest. A return counts for its minion. The daemon's own events have no share.
 func (s *DeadLetters) Add(ctx context.Context, l *protocol.DeadLetter) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	have, err := s.of(ctx, daemonOwner)
@@ -320,7 +407,7 @@ func (s *DeadLetters) Add(ctx context.Context, l *protocol.DeadLetter) error {
 	case speaker != "" && len(same) >= maxOfSender:
 		oldest := same[0]
 		s.throttle.Log(s.log, slog.LevelError, speaker, 1, "dead letter dropped: its sender has too many", "from", speaker, "handler", oldest.name, "seq", oldest.seq, "limit", maxOfSender)
-		if err := s.drop(ctx, daemonOwner, oldest.name, oldest.seq); err != nil {
+		if err := s.drop(ctx, oldest); err != nil {
 			return err
 		}
 	case len(have) >= maxLetters:

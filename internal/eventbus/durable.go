@@ -3,8 +3,10 @@ package eventbus
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sort"
 	"strconv"
 	"strings"
@@ -13,8 +15,10 @@ import (
 
 	"github.com/brinebus/brine/internal/authz/decision"
 	"github.com/brinebus/brine/internal/authz/eventacl"
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/lease"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 )
@@ -38,13 +42,17 @@ type stored struct {
 	Seq  uint64    `json:"seq"`
 	User string    `json:"user"`
 	Time time.Time `json:"time"`
-	// At is the same for the journals of other masters.
+	// At is the same for the journals of other masters. In a cluster it is the position in each
+	// journal, the own one included: the listener may continue at any member.
 	At event.Position `json:"at,omitempty"`
+	// Holder is the member of a cluster that has the position.
+	Holder lease.Holder `json:"holder,omitzero"`
 }
 
 // positions are those of one bus.
 type positions struct {
 	tables *tables
+	member *Member // nil for a master alone
 	log    *slog.Logger
 
 	mu      sync.Mutex
@@ -58,6 +66,9 @@ type holder struct {
 	mu    sync.Mutex    // one write at a time, in order
 	seq   uint64        // what is stored
 	at    event.Position
+	claim *claim // in a cluster
+	key   string
+	fresh bool // in a cluster: nothing is stored yet
 
 	// Guarded by the lock of positions.
 	begun   bool              // seq is known
@@ -73,12 +84,102 @@ func checkName(name string) error {
 	return nil
 }
 
-// hold takes the position for a connection. While another holds it, it waits a short time.
-func (p *positions) hold(ctx context.Context, who eventacl.Principal, name, nonce string) (release func(), err error) {
+// hold takes the position for a connection. While another holds it, it waits a short time. The
+// context that it returns ends if a listener at another member of a cluster may take the position.
+func (p *positions) hold(ctx context.Context, who eventacl.Principal, name, nonce string) (held context.Context, release func(), err error) {
 	if err := checkName(name); err != nil {
+		return nil, nil, err
+	}
+	here, err := p.take(ctx, who.Owner, name, nonce)
+	if err != nil || p.member == nil {
+		return ctx, here, err
+	}
+	mine, err := p.holdInCluster(ctx, who.Owner, name)
+	if err != nil {
+		here()
+		return nil, nil, err
+	}
+	return mine.claim.term, func() {
+		p.leave(mine)
+		here()
+	}, nil
+}
+
+// holdInCluster takes the position of a listener that has it at this member.
+func (p *positions) holdInCluster(ctx context.Context, owner, name string) (*holder, error) {
+	t, err := p.tables.get(ctx, "positions")
+	if err != nil {
 		return nil, err
 	}
-	return p.take(ctx, who.Owner, name, nonce)
+	key := positionKey(owner, name)
+	mine := p.holder(key)
+	begun := time.Now()
+	for {
+		have, c, err := p.member.claim(ctx, t, key)
+		var held *heldError
+		switch {
+		case err == nil:
+			mine.claim, mine.key, mine.fresh = c, key, have == nil
+			if have != nil {
+				mine.at = have.in(p.member.opts.Name)
+			}
+			return mine, nil
+		case !errors.As(err, &held):
+			return nil, err
+		case time.Since(begun) > p.patience(held.by):
+			return nil, rpc.Errorf(rpc.Busy, "another listener works on the position %q, at the member %s", name, held.by).
+				WithHint("stop it first, or choose another name; 'salt-event stat' there shows who listens")
+		}
+		if !backoff.Sleep(ctx, claimPause) {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// claimPause is the pause between attempts to take a position that another member has.
+const claimPause = 100 * time.Millisecond
+
+// patience is how long a listener waits for one at another member. If that is gone, its lease is
+// over after a while.
+func (p *positions) patience(member string) time.Duration {
+	if p.member.runs(member) {
+		return handover
+	}
+	return handover + lease.Longest
+}
+
+// in is the position in each journal of a cluster. A position of a master alone is one in its own
+// journal.
+func (s *stored) in(own string) event.Position {
+	if len(s.At) == 0 && s.Seq > 0 {
+		return event.Position{own: s.Seq}
+	}
+	return maps.Clone(s.At)
+}
+
+// leave gives a position back to the listeners at all members.
+func (p *positions) leave(mine *holder) {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	t, err := p.tables.get(ctx, "positions")
+	if err == nil {
+		mine.mu.Lock()
+		defer mine.mu.Unlock()
+		err = mine.claim.release(ctx, t, mine.key)
+	}
+	if err != nil {
+		p.log.Warn("a position is not free for listeners at other members until one at this member has taken it", "name", mine.key, "err", err)
+	}
+}
+
+// leaveTime limits that.
+const leaveTime = 5 * time.Second
+
+// holder returns who has a position at this member.
+func (p *positions) holder(key string) *holder {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.holders[key]
 }
 
 func (p *positions) take(ctx context.Context, owner, name, nonce string) (release func(), err error) {
@@ -134,13 +235,14 @@ func (p *positions) start(ctx context.Context, who eventacl.Principal, name stri
 		return 0, err
 	}
 	key := positionKey(who.Owner, name)
+	h := p.holder(key)
+	if p.member != nil {
+		return p.startInCluster(ctx, t, who, h, from, resume)
+	}
 	have, err := getPosition(ctx, t, key)
 	if err != nil {
 		return 0, err
 	}
-	p.mu.Lock()
-	h := p.holders[key]
-	p.mu.Unlock()
 	if have != nil {
 		h.seq, h.at = have.Seq, have.At
 		if resume {
@@ -155,6 +257,57 @@ func (p *positions) start(ctx context.Context, who eventacl.Principal, name stri
 	return from, putPosition(ctx, t, key, stored{Seq: from - 1, User: who.Name(), Time: time.Now().UTC()})
 }
 
+// startInCluster is start for a member of a cluster. A new position is stored by begin, once the
+// positions in all journals are known.
+func (p *positions) startInCluster(ctx context.Context, t *journal.Table, who eventacl.Principal, h *holder, from uint64, resume bool) (uint64, error) {
+	own := p.member.opts.Name
+	if h.fresh {
+		return from, p.checkCount(ctx, t, who)
+	}
+	h.seq = h.at[own] // 0 if this journal is newer than the position
+	if resume {
+		return max(h.seq+1, from), nil
+	}
+	return h.seq + 1, nil
+}
+
+// begin stores a new position of a listener that is about to begin with these sequences.
+func (p *positions) begin(ctx context.Context, who eventacl.Principal, name string, next event.Position) error {
+	h := p.holder(positionKey(who.Owner, name))
+	if h == nil || !h.fresh {
+		return nil
+	}
+	t, err := p.tables.get(ctx, "positions")
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := event.Position{}
+	for journal, seq := range next {
+		at[journal] = seq - 1
+	}
+	if err := h.claim.put(ctx, t, h.key, stored{User: who.Name(), Time: time.Now().UTC(), At: at}); err != nil {
+		return err
+	}
+	h.at, h.seq, h.fresh = at, at[p.member.opts.Name], false
+	return nil
+}
+
+// put stores a position, seq in the own journal and at in others. The caller holds h.mu.
+func (p *positions) put(ctx context.Context, t *journal.Table, key string, h *holder, who eventacl.Principal, seq uint64, at event.Position) error {
+	s := stored{Seq: seq, User: who.Name(), Time: time.Now().UTC(), At: at}
+	if p.member != nil {
+		s.Seq, s.At = 0, maps.Clone(at)
+		s.At[p.member.opts.Name] = seq
+	}
+	if err := h.claim.put(ctx, t, key, s); err != nil {
+		return err
+	}
+	h.seq, h.at = seq, s.At
+	return nil
+}
+
 // back stores a position before the present one.
 func (p *positions) back(ctx context.Context, who eventacl.Principal, name string, seq uint64) error {
 	t, err := p.tables.get(ctx, "positions")
@@ -162,16 +315,10 @@ func (p *positions) back(ctx context.Context, who eventacl.Principal, name strin
 		return err
 	}
 	key := positionKey(who.Owner, name)
-	p.mu.Lock()
-	h := p.holders[key]
-	p.mu.Unlock()
+	h := p.holder(key)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := putPosition(ctx, t, key, stored{Seq: seq, User: who.Name(), Time: time.Now().UTC(), At: h.at}); err != nil {
-		return err
-	}
-	h.seq = seq
-	return nil
+	return p.put(ctx, t, key, h, who, seq, h.at)
 }
 
 // checkCount checks that an ordinary user may have one more position.
@@ -215,7 +362,9 @@ func putPosition(ctx context.Context, t *journal.Table, key string, p stored) er
 	return t.Put(ctx, key, b)
 }
 
-func (p *positions) stats(ctx context.Context, last uint64) ([]protocol.PositionStat, error) {
+// stats describes all positions. ends are the ends of the journals, by name; in the journal of a
+// master alone it is that of "".
+func (p *positions) stats(ctx context.Context, ends event.Position) ([]protocol.PositionStat, error) {
 	t, err := p.tables.get(ctx, "positions")
 	if err != nil {
 		return nil, err
@@ -227,40 +376,67 @@ func (p *positions) stats(ctx context.Context, last uint64) ([]protocol.Position
 	}
 	p.mu.Unlock()
 	var list []protocol.PositionStat
+	var holders []lease.Holder
 	err = t.Each(ctx, func(key string, b []byte) {
 		var have stored
-		owner, name, _ := strings.Cut(key, "/")
-		uid, err := strconv.Atoi(owner)
-		if err != nil {
-			uid = -1 // a client
-		}
 		if json.Unmarshal(b, &have) != nil {
 			p.log.Error("unreadable position skipped", "key", key)
 			return
 		}
-		list = append(list, protocol.PositionStat{
-			User: have.User, UID: uid, Name: name, Seq: have.Seq, Behind: behind(last, have.Seq), Held: held[key], Time: have.Time,
-		})
+		list, holders = append(list, p.stat(key, have, ends, held[key])), append(holders, have.Holder)
 	})
-	sort.Slice(list, func(i, j int) bool { return list[i].User+"/"+list[i].Name < list[j].User+"/"+list[j].Name })
+	if p.member != nil {
+		for i := range list {
+			list[i].Held = list[i].Held || p.member.holds(ctx, holders[i])
+		}
+	}
+	sort.Slice(list, func(i, j int) bool { return nameOf(list[i]) < nameOf(list[j]) })
 	return list, err
 }
 
-// keyOf finds the position of another user by the user name that is stored with it.
-func (p *positions) keyOf(ctx context.Context, user, name string) (key string, err error) {
-	list, err := p.stats(ctx, 0)
+func nameOf(s protocol.PositionStat) string { return s.User + "/" + s.Name + "@" + s.Journal }
+
+func (p *positions) stat(key string, have stored, ends event.Position, held bool) protocol.PositionStat {
+	owner, name, _ := strings.Cut(key, "/")
+	uid, err := strconv.Atoi(owner)
 	if err != nil {
-		return "", err
+		uid = -1 // a client
 	}
-	for _, one := range list {
-		if one.User == user && one.Name == name {
-			if one.UID < 0 {
-				return positionKey(one.User, name), nil
-			}
-			return positionKey(strconv.Itoa(one.UID), name), nil
+	s := protocol.PositionStat{User: have.User, UID: uid, Name: name, Seq: have.Seq, Held: held, Time: have.Time}
+	if of, isOne := strings.CutPrefix(owner, daemonOwner+"@"); isOne {
+		s.Journal = of
+		s.Behind = behind(ends[of], have.Seq)
+		return s
+	}
+	if p.member == nil {
+		s.Behind = behind(ends[""], have.Seq)
+		return s
+	}
+	s.At = have.in(p.member.opts.Name)
+	s.Seq = s.At[p.member.opts.Name]
+	for journal, end := range ends {
+		s.Behind += behind(end, s.At[journal])
+	}
+	return s
+}
+
+// keysOf finds the position of another user by the user name that is stored with it. A handler of
+// the reactor has one in each journal of a cluster.
+func (p *positions) keysOf(ctx context.Context, user, name string) (keys []string, err error) {
+	t, err := p.tables.get(ctx, "positions")
+	if err != nil {
+		return nil, err
+	}
+	err = t.Each(ctx, func(key string, b []byte) {
+		var have stored
+		if _, of, _ := strings.Cut(key, "/"); of == name && json.Unmarshal(b, &have) == nil && have.User == user {
+			keys = append(keys, key)
 		}
+	})
+	if err == nil && len(keys) == 0 {
+		err = rpc.Errorf(rpc.NotFound, "user %s has no position %q", user, name)
 	}
-	return "", rpc.Errorf(rpc.NotFound, "user %s has no position %q", user, name)
+	return keys, err
 }
 
 // Confirm stores how far a durable listener has come. A sequence before the stored one changes
@@ -308,12 +484,11 @@ func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who eventacl.Princi
 	if q.Seq <= h.seq && !more {
 		return nil
 	}
-	seq := max(q.Seq, h.seq)
-	if err := putPosition(ctx, t, key, stored{Seq: seq, User: who.Name(), Time: time.Now().UTC(), At: at}); err != nil {
-		return err
+	err = r.positions.put(ctx, t, key, h, who, max(q.Seq, h.seq), at)
+	if errors.Is(err, errMoved) {
+		return rpc.Errorf(rpc.NotFound, "this connection does not hold the position %q any more: %w", q.Durable, err)
 	}
-	h.seq, h.at = seq, at
-	return nil
+	return err
 }
 
 // tables are the journal's tables that a bus has opened.

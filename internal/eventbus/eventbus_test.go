@@ -534,7 +534,7 @@ func TestAConfirmationBeforeTheListenerHasBegun(t *testing.T) {
 	c := w.dial()
 	last := w.mustFire(c, "a")
 	nonce := c.Inbox()[strings.LastIndex(c.Inbox(), ".")+1:]
-	release, err := w.events.positions.hold(t.Context(), w.events.Rules().User(os.Getuid(), "root", true), "d", nonce)
+	_, release, err := w.events.positions.hold(t.Context(), w.events.Rules().User(os.Getuid(), "root", true), "d", nonce)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -890,7 +890,7 @@ func TestDeadLettersOfAllAreBounded(t *testing.T) {
 		defer dead.mu.Unlock()
 		for n := range 8 {
 			owner := fmt.Sprintf("user%d", n)
-			dead.known[letterKey(owner, "a", 1)] = letterHead{owner: owner, name: "a", seq: 1, size: size}
+			dead.known[letterKey(owner, "a", "", 1)] = letterHead{owner: owner, name: "a", seq: 1, size: size}
 		}
 	}
 	others((128<<20 - 101<<10 - 32<<10) / 8)
@@ -930,7 +930,7 @@ func TestDeadLettersOfOneUserAreCounted(t *testing.T) {
 	dead.mu.Lock()
 	for _, p := range maps.Clone(dead.known) {
 		for p.seq = 2; p.seq < 10_000; p.seq++ { // the number, not the constant: the limit is also documented
-			dead.known[letterKey(p.owner, p.name, p.seq)] = p
+			dead.known[letterKey(p.owner, p.name, "", p.seq)] = p
 		}
 	}
 	dead.mu.Unlock()

@@ -24,7 +24,11 @@ func (r *Bus) Figures(ctx context.Context) Figures {
 		return f
 	}
 	f.Journal = extent
-	if f.Positions, err = r.positions.stats(ctx, extent.Last); err != nil {
+	ends, err := allEnds(ctx, r, extent.Last)
+	if err == nil {
+		f.Positions, err = r.positions.stats(ctx, ends)
+	}
+	if err != nil {
 		r.log.Debug("the positions of listeners cannot be read", "err", err)
 	}
 	return f

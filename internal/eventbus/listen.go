@@ -47,11 +47,12 @@ func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who eventacl.Princip
 	ctx, l.recall = context.WithCancel(ctx)
 	defer l.recall()
 	if l.q.Durable != "" {
-		release, err := r.positions.hold(ctx, who, l.q.Durable, req.From.Nonce)
+		held, release, err := r.positions.hold(ctx, who, l.q.Durable, req.From.Nonce)
 		if err != nil {
 			return err
 		}
 		defer release()
+		defer context.AfterFunc(held, l.recall)()
 	}
 	l.allowed = r.rules.Listen(ctx, who, l.asked(), l.q.Tags)
 	if err := req.Decide(l.allowed); err != nil {
@@ -70,7 +71,7 @@ func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who eventacl.Princip
 		return err
 	}
 	// A caller that is gone does not get this; one that is there may come back.
-	return rpc.Errorf(rpc.Unavailable, "the rules for listeners have changed")
+	return rpc.Errorf(rpc.Unavailable, "the rules for listeners have changed, or this member of the cluster no longer has the position")
 }
 
 // listener is one present listener.
@@ -118,7 +119,7 @@ func (r *Bus) listener(req *rpc.Request, who eventacl.Principal) (*listener, err
 	if l.q.Live && (l.q.UntilEnd || l.q.Durable != "") {
 		return nil, rpc.Errorf(rpc.Usage, "events that are not stored cannot be read back: they are not for a listener with a position or an end")
 	}
-	if (l.q.Mirrors || len(l.q.At) > 0) && !l.q.Lines {
+	if (l.q.Mirrors || l.q.Members || len(l.q.At) > 0) && !l.q.Lines {
 		return nil, rpc.Errorf(rpc.Usage, "the journals of other masters are for listeners that take lines")
 	}
 	var err error
@@ -146,6 +147,9 @@ func (l *listener) begin(ctx context.Context) error {
 		return err
 	}
 	ready := protocol.Ready{Ready: true, Last: extent.Last, Limits: l.who.Hearing().Limits()}
+	if l.events.member != nil {
+		ready.Journal = l.events.name
+	}
 	if ready.Start, ready.Ahead, err = l.start(ctx, extent); err != nil {
 		return err
 	}
@@ -168,7 +172,33 @@ func (l *listener) begin(ctx context.Context) error {
 		return err
 	}
 	ready.At = l.others.position()
+	if err := l.beginPosition(ctx, ready); err != nil {
+		return err
+	}
 	return l.req.Send(ctx, ready)
+}
+
+// beginPosition stores a new position of a durable listener in a cluster, in all journals: the
+// listener may continue at any member, whether or not it hears the others here.
+func (l *listener) beginPosition(ctx context.Context, ready protocol.Ready) error {
+	if l.q.Durable == "" || l.events.member == nil {
+		return nil
+	}
+	next := event.Position{l.events.name: ready.Start}
+	if l.others == nil {
+		ends, err := l.events.ends(ctx, 0)
+		if err != nil {
+			return err
+		}
+		for name, end := range ends {
+			next.Pass(name, end+1)
+		}
+	}
+	for name, at := range ready.At {
+		next[name] = at
+	}
+	next[l.events.name] = ready.Start
+	return l.events.positions.begin(ctx, l.who, l.q.Durable, next)
 }
 
 // start returns the sequence to begin at, and, if that is beyond the end of the journal, the

@@ -67,10 +67,25 @@ func (r *Bus) ends(ctx context.Context, own uint64) (event.Position, error) {
 	return at, nil
 }
 
+// allEnds returns the ends of the journals that positions are in.
+func allEnds(ctx context.Context, r *Bus, own uint64) (event.Position, error) {
+	if r.member == nil {
+		return event.Position{"": own}, nil
+	}
+	at, err := r.ends(ctx, own)
+	if at == nil && err == nil {
+		at = event.Position{r.name: own}
+	}
+	return at, err
+}
+
 // checkAt checks that a listener's position is not beyond the end of a journal.
 func (r *Bus) checkAt(ctx context.Context, at event.Position) error {
 	if len(at) == 0 {
 		return nil
+	}
+	if r.member != nil { // the end is not asked for: a wrong position harms its owner only
+		return r.known(ctx, at)
 	}
 	ends, err := r.ends(ctx, 0)
 	if err != nil {
@@ -104,7 +119,7 @@ func further(have, got event.Position) (at event.Position, more bool) {
 func (r *Bus) mirrorStats(ctx context.Context) (stats []protocol.MirrorStat) {
 	list, _ := r.mirrors.now()
 	for _, m := range list {
-		s := protocol.MirrorStat{Master: m.Name, Linked: r.mirrors.linked(m.Name)}
+		s := protocol.MirrorStat{Master: m.Name, Linked: r.mirrors.linked(m.Name), Handler: r.member.handler(ctx, m.Name)}
 		if e, err := m.Extent(ctx); err == nil {
 			s.Last, s.Bytes = e.Last, e.Bytes
 		}
@@ -144,14 +159,14 @@ type part struct {
 
 // mirrored prepares the parts, and finds where each begins.
 func (l *listener) mirrored(ctx context.Context) (*mirrored, error) {
-	if !l.q.Mirrors || l.events.name == "" {
-		return nil, l.known(nil)
+	if err := l.events.known(ctx, l.q.At); err != nil {
+		return nil, err
+	}
+	if l.events.name == "" || !l.q.Mirrors && !(l.q.Members && l.events.member != nil) {
+		return nil, nil
 	}
 	m := &mirrored{of: l, begun: time.Now().UTC().Format(event.StampLayout), out: make(chan struct{}, 1)}
 	list, _ := l.events.mirrors.now()
-	if err := l.known(list); err != nil {
-		return nil, err
-	}
 	m.order = journal.NewOrder(len(list) + 1)
 	for i, one := range list {
 		p, err := m.part(one, i+1)
@@ -166,15 +181,30 @@ func (l *listener) mirrored(ctx context.Context) (*mirrored, error) {
 	return m, nil
 }
 
-// known checks that all journals that the caller names are here.
-func (l *listener) known(list []*journal.Mirror) error {
-	for name := range l.q.At {
-		if name != l.events.name && !slices.ContainsFunc(list, func(m *journal.Mirror) bool { return m.Name == name }) {
-			return rpc.Errorf(rpc.Usage, "the journal %.80q is neither that of this master nor mirrored here", name).
-				WithHint("a position of 'salt-event token' is valid on the masters that mirrored each other when it was printed")
+// known checks that all journals of a position are here. In a cluster it looks for new ones first:
+// the position may be from a member that has found one earlier.
+func (r *Bus) known(ctx context.Context, at event.Position) error {
+	missing := func() string {
+		list, _ := r.mirrors.now()
+		for name := range at {
+			if name != r.name && !slices.ContainsFunc(list, func(m *journal.Mirror) bool { return m.Name == name }) {
+				return name
+			}
 		}
+		return ""
 	}
-	return nil
+	name := missing()
+	if name != "" && r.member != nil {
+		if err := r.member.addPeers(ctx); err != nil {
+			return err
+		}
+		name = missing()
+	}
+	if name == "" {
+		return nil
+	}
+	return rpc.Errorf(rpc.Usage, "the journal %.80q is neither that of this master nor mirrored here", name).
+		WithHint("a position of 'salt-event token' is valid on the masters that mirrored each other when it was printed, and on all members of a cluster")
 }
 
 func (m *mirrored) part(of *journal.Mirror, number int) (*part, error) {
@@ -200,16 +230,14 @@ func (p *part) begin(ctx context.Context) error {
 		p.next = q.At[name]
 	case !q.Since.IsZero():
 		p.next, err = p.mirror.SequenceAt(ctx, q.Since)
-	case q.FromSeq == 1: // everything that is stored
+	case q.FromSeq == 1, p.newer(): // everything that is stored
 		p.next = 1
 	}
 	if err != nil {
 		return err
 	}
-	if q.Durable != "" {
-		if done := p.l.events.positions.at(positionKey(p.l.who.Owner, q.Durable), name); done > 0 {
-			p.next = max(done+1, q.At[name])
-		}
+	if done, ok := p.done(); ok {
+		p.next = max(done+1, q.At[name])
 	}
 	// A position beyond the end is of a mirror that was lost since: all that is here now is
 	// sent.
@@ -221,17 +249,26 @@ func (p *part) begin(ctx context.Context) error {
 	return nil
 }
 
-// at returns how far the holder of a position has come in the journal of another master.
-func (p *positions) at(key, name string) uint64 {
-	p.mu.Lock()
-	h := p.holders[key]
-	p.mu.Unlock()
+// newer reports whether the journal is newer than the position of the listener: in a cluster, a
+// position names each journal that there was.
+func (p *part) newer() bool {
+	return p.l.events.member != nil && (p.l.q.Resume || p.l.q.At[p.l.events.name] > 0)
+}
+
+// done returns how far a durable listener has come in the journal; ok is false if it begins where
+// others do.
+func (p *part) done() (seq uint64, ok bool) {
+	if p.l.q.Durable == "" {
+		return 0, false
+	}
+	h := p.l.events.positions.holder(positionKey(p.l.who.Owner, p.l.q.Durable))
 	if h == nil {
-		return 0
+		return 0, false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.at[name]
+	seq, ok = h.at[p.mirror.Name]
+	return seq, ok && seq > 0 || p.l.events.member != nil && !h.fresh
 }
 
 // position returns where the parts begin.
@@ -280,7 +317,8 @@ func (m *mirrored) later(ctx context.Context, running *sync.WaitGroup) {
 			if err != nil {
 				continue // the same patterns were parsed before
 			}
-			p.next, p.fresh = 1, true
+			done, ok := p.done()
+			p.next, p.fresh = done+1, !ok
 			running.Go(func() { m.follow(ctx, p) })
 		}
 		select {

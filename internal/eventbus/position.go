@@ -2,6 +2,8 @@ package eventbus
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"sync"
 	"time"
 
@@ -13,14 +15,42 @@ import (
 // daemonOwner owns the positions and dead letters of the daemon's own handlers: of its reactor.
 const daemonOwner = "reactor"
 
-// Position is how far a handler of the daemon itself has come. Its methods may be
+// Handled is a journal whose events this daemon handles: its own, or that of another member of a
+// cluster.
+type Handled struct {
+	events *Bus
+	member *Member // nil for a master alone
+	name   string  // of the journal, in a cluster
+	from   readable
+}
+
+// readable is a journal, or that of another member.
+type readable interface {
+	Extent(ctx context.Context) (event.Extent, error)
+	Follow(ctx context.Context, from uint64, f func(journal.Text) error) error
+	Replay(ctx context.Context, from, to uint64, f func(journal.Text) error) error
+}
+
+// Name returns the name of the journal in a cluster, "" for a master alone.
+func (j *Handled) Name() string { return j.name }
+
+// owner is the owner of the positions in this journal: each handler has one in each journal.
+func (j *Handled) owner() string {
+	if j.name == "" {
+		return daemonOwner
+	}
+	return daemonOwner + "@" + j.name
+}
+
+// Position is how far a handler of the daemon itself has come in one journal. Its methods may be
 // called concurrently.
 type Position struct {
-	events *Bus
-	key    string
-	table  *journal.Table
-	next   uint64
-	lost   uint64
+	journal *Handled
+	key     string
+	table   *journal.Table
+	claim   *claim // nil for a master alone
+	next    uint64
+	lost    uint64
 
 	release func()
 	wake    chan struct{}
@@ -32,17 +62,42 @@ type Position struct {
 	have uint64
 }
 
-// storePause is how long positions are collected for one write.
-const storePause = 100 * time.Millisecond
+const (
+	// storePause is how long positions are collected for one write.
+	storePause = 100 * time.Millisecond
+	// passedEvery is how often those of events that were not handled are stored in a cluster.
+	passedEvery = 5 * time.Second
+)
+
+// Create makes the position of the daemon's handler of that name, after the newest event, if it has
+// none in this journal: then it gets all later events, whenever it begins.
+func (j *Handled) Create(ctx context.Context, name string) error {
+	extent, err := j.from.Extent(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := j.events.tables.get(ctx, "positions")
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(stored{Seq: extent.Last, User: daemonOwner, Time: time.Now().UTC()})
+	if err != nil {
+		return err
+	}
+	if _, err = t.Create(ctx, positionKey(j.owner(), name), b); errors.Is(err, journal.ErrChanged) {
+		return nil
+	}
+	return err
+}
 
 // Keep takes the position of the daemon's handler of that name; a new one begins after the
 // newest event. It is held until Close.
-func (r *Bus) Keep(ctx context.Context, name string) (*Position, error) {
-	release, err := r.positions.take(ctx, daemonOwner, name, "")
+func (j *Handled) Keep(ctx context.Context, name string) (*Position, error) {
+	release, err := j.events.positions.take(ctx, j.owner(), name, "")
 	if err != nil {
 		return nil, err
 	}
-	p := &Position{events: r, key: positionKey(daemonOwner, name), release: release, wake: make(chan struct{}, 1)}
+	p := &Position{journal: j, key: positionKey(j.owner(), name), release: release, wake: make(chan struct{}, 1)}
 	if err := p.open(ctx); err != nil {
 		release()
 		return nil, err
@@ -54,31 +109,43 @@ func (r *Bus) Keep(ctx context.Context, name string) (*Position, error) {
 }
 
 func (p *Position) open(ctx context.Context) error {
-	extent, err := p.events.journal.Extent(ctx)
+	extent, err := p.journal.from.Extent(ctx)
 	if err != nil {
 		return err
 	}
-	if p.table, err = p.events.tables.get(ctx, "positions"); err != nil {
+	events := p.journal.events
+	if p.table, err = events.tables.get(ctx, "positions"); err != nil {
 		return err
 	}
-	stored, err := getPosition(ctx, p.table, p.key)
+	have, err := p.read(ctx)
 	if err != nil {
 		return err
 	}
 	switch {
-	case stored == nil:
+	case have == nil:
 		p.next = extent.Last + 1
 		return p.put(ctx, extent.Last)
-	case stored.Seq > extent.Last: // this is not the journal of the position
-		p.events.log.Warn("a position is beyond the end of the journal: all events are handled from the start of the journal", "name", p.key, "seq", stored.Seq, "last", extent.Last)
+	case have.Seq > extent.Last: // this is not the journal of the position
+		events.log.Warn("a position is beyond the end of the journal: all events are handled from the start of the journal", "name", p.key, "seq", have.Seq, "last", extent.Last)
 		p.next = extent.First
-	case stored.Seq+1 < extent.First:
-		p.next, p.lost = extent.First, extent.First-stored.Seq-1
+	case have.Seq+1 < extent.First:
+		p.next, p.lost = extent.First, extent.First-have.Seq-1
 	default:
-		p.next = stored.Seq + 1
+		p.next = have.Seq + 1
 	}
 	p.want, p.have = p.next-1, p.next-1
 	return nil
+}
+
+// read reads the position. In a cluster it takes it at once, so that whoever had it before can no
+// longer move it.
+func (p *Position) read(ctx context.Context) (*stored, error) {
+	if p.journal.member == nil {
+		return getPosition(ctx, p.table, p.key)
+	}
+	have, c, err := p.journal.member.claim(ctx, p.table, p.key)
+	p.claim = c
+	return have, err
 }
 
 // Next is the sequence to begin at.
@@ -98,16 +165,31 @@ func (p *Position) Done(seq uint64) {
 	}
 }
 
+// Passed records that there was nothing to handle up to seq, so that this is not read again. In a
+// cluster that need not be stored soon: each event would be a write for each handler, with copies.
+func (p *Position) Passed(seq uint64) {
+	if p.claim == nil {
+		p.Done(seq)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.want = max(p.want, seq)
+}
+
 // run stores the position every storePause, if it has changed.
 func (p *Position) run(ctx context.Context) {
+	tick := time.NewTicker(passedEvery)
+	defer tick.Stop()
 	for {
 		select {
 		case <-p.wake:
+		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
 		if err := p.flush(ctx); err != nil && ctx.Err() == nil {
-			p.events.log.Error("position not stored", "name", p.key, "err", err)
+			p.journal.events.log.Error("position not stored", "name", p.key, "err", err)
 			p.Done(0)
 		}
 		if !backoff.Sleep(ctx, storePause) {
@@ -127,7 +209,7 @@ func (p *Position) flush(ctx context.Context) error {
 }
 
 func (p *Position) put(ctx context.Context, seq uint64) error {
-	if err := putPosition(ctx, p.table, p.key, stored{Seq: seq, User: daemonOwner, Time: time.Now().UTC()}); err != nil {
+	if err := p.claim.put(ctx, p.table, p.key, stored{Seq: seq, User: daemonOwner, Time: time.Now().UTC()}); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -142,19 +224,23 @@ func (p *Position) Close() {
 	p.ended.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	if err := p.flush(ctx); err != nil {
-		p.events.log.Error("position not stored, events may be handled again", "name", p.key, "err", err)
+	err := p.flush(ctx)
+	if err == nil {
+		err = p.claim.release(ctx, p.table, p.key)
+	}
+	if err != nil {
+		p.journal.events.log.Error("position not stored, events may be handled again", "name", p.key, "err", err)
 	}
 	p.release()
 }
 
 // Hand calls f for each event from the position on that match accepts, and passed with the
 // sequence of each other one, until f fails or ctx ends, whose cause it returns.
-func (r *Bus) Hand(ctx context.Context, from uint64, match func(event.Head) bool, f func(line []byte) error, passed func(seq uint64)) error {
-	return r.journal.Follow(ctx, from, func(t journal.Text) error {
+func (j *Handled) Hand(ctx context.Context, from uint64, match func(event.Head) bool, f func(line []byte) error, passed func(seq uint64)) error {
+	return j.from.Follow(ctx, from, func(t journal.Text) error {
 		head, err := event.HeadOf(t.Body)
 		if err != nil {
-			r.log.Error("unreadable event in the journal skipped", "seq", t.Seq, "err", err)
+			j.events.log.Error("unreadable event in the journal skipped", "seq", t.Seq, "err", err)
 		}
 		if err != nil || !match(head) {
 			passed(t.Seq)
@@ -166,8 +252,8 @@ func (r *Bus) Hand(ctx context.Context, from uint64, match func(event.Head) bool
 
 // Again reads the event at a sequence once more, as Hand gave it; there is false if it no
 // longer exists.
-func (r *Bus) Again(ctx context.Context, seq uint64) (line []byte, there bool, err error) {
-	err = r.journal.Replay(ctx, seq, seq, func(t journal.Text) error {
+func (j *Handled) Again(ctx context.Context, seq uint64) (line []byte, there bool, err error) {
+	err = j.from.Replay(ctx, seq, seq, func(t journal.Text) error {
 		line, there = event.AppendStored(nil, t.Body, t.Seq), true
 		return nil
 	})

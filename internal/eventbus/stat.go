@@ -5,6 +5,7 @@ import (
 
 	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 )
@@ -22,7 +23,14 @@ func (r *Bus) Stat(ctx context.Context, req *rpc.Request, who eventacl.Principal
 		Journal: extent, Fired: r.fired.Load(), Sent: r.sent.Load(), Started: r.started, MaxEvent: r.limit,
 		Listeners: r.listenerStats(extent.Last),
 	}
-	if s.Positions, err = r.positions.stats(ctx, extent.Last); err != nil {
+	if r.member != nil {
+		s.Name, s.Handler = r.name, r.member.handler(ctx, r.name)
+	}
+	ends, err := allEnds(ctx, r, extent.Last)
+	if err != nil {
+		return err
+	}
+	if s.Positions, err = r.positions.stats(ctx, ends); err != nil {
 		return err
 	}
 	dead, err := r.tables.get(ctx, "dead")
@@ -128,27 +136,35 @@ func (r *Bus) forget(ctx context.Context, req *rpc.Request, who eventacl.Princip
 	if err != nil {
 		return err
 	}
-	key := positionKey(who.Owner, q.Durable)
+	keys := []string{positionKey(who.Owner, q.Durable)}
 	if q.User != "" && q.User != who.Name() {
-		if key, err = r.positions.keyOf(ctx, q.User, q.Durable); err != nil {
+		if keys, err = r.positions.keysOf(ctx, q.User, q.Durable); err != nil {
 			return err
 		}
 	}
+	for _, key := range keys {
+		if err := r.positions.forget(ctx, t, key, q.Durable); err != nil {
+			return err
+		}
+	}
+	return req.Send(ctx, protocol.Purged{Count: uint64(len(keys))})
+}
+
+// forget removes one position that no listener holds.
+func (p *positions) forget(ctx context.Context, t *journal.Table, key, name string) error {
 	have, err := getPosition(ctx, t, key)
 	if err != nil {
 		return err
 	}
 	if have == nil {
-		return rpc.Errorf(rpc.NotFound, "there is no position %q", q.Durable).WithHint("'salt-event stat' lists them")
+		return rpc.Errorf(rpc.NotFound, "there is no position %q", name).WithHint("'salt-event stat' lists them")
 	}
-	r.positions.mu.Lock()
-	held := r.positions.holders[key] != nil
-	r.positions.mu.Unlock()
+	held := p.holder(key) != nil
+	if p.member != nil {
+		held = held || p.member.holds(ctx, have.Holder)
+	}
 	if held {
-		return rpc.Errorf(rpc.Busy, "a listener works on the position %q", q.Durable).WithHint("stop it first")
+		return rpc.Errorf(rpc.Busy, "a listener works on the position %q", name).WithHint("stop it first")
 	}
-	if err := t.Delete(ctx, key); err != nil {
-		return err
-	}
-	return req.Send(ctx, protocol.Purged{Count: 1})
+	return t.Delete(ctx, key)
 }

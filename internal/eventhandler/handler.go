@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/brinebus/brine/internal/backoff"
@@ -28,11 +29,19 @@ const maxBackoff = time.Minute
 type Item struct {
 	Event event.Event
 	Line  []byte // its text, one line of JSON without a line end
+	// Journal is the name of the journal that it is from, in a cluster: each has its own
+	// sequences. It is "" for a master alone.
+	Journal string
 }
 
-// ReadItem parses a line sent to a listener.
-func ReadItem(line []byte) (Item, error) {
-	i := Item{Line: line}
+// ReadItem parses a line sent to a listener. journal is the name of the journal of events that do
+// not name one. The text of the item is the same, whichever master has sent it.
+func ReadItem(line []byte, journal string) (Item, error) {
+	i := Item{Line: line, Journal: journal}
+	if plain, master := event.CutMaster(line); master != "" {
+		i.Line, i.Journal = plain, master
+	}
+	line = i.Line
 	if err := json.Unmarshal(line, &i.Event); err != nil {
 		return Item{}, fmt.Errorf("unreadable event: %w", err)
 	}
@@ -41,10 +50,14 @@ func ReadItem(line []byte) (Item, error) {
 
 func (i Item) head() event.Head { return event.Head{Tag: i.Event.Tag, From: i.Event.From} }
 
-// ID identifies the event: an event that is handled again has the same. It is computed from the
-// event, so it stays the same if the journal is restored.
+// ID identifies the event: an event that is handled again has the same, also at another member of
+// a cluster. It is computed from the event, so it stays the same if the journal is restored.
 func (i Item) ID() string {
-	sum := sha256.Sum256(i.Line)
+	text := i.Line
+	if i.Journal != "" {
+		text = fmt.Appendf(nil, "%s\n%s", i.Journal, i.Line)
+	}
+	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }
 
@@ -55,11 +68,15 @@ func (i Item) Vars(bus, handler string, attempt int) []string {
 		At string `json:"_stamp"`
 	}
 	_ = json.Unmarshal(i.Event.Data, &stamp) // data other than an object has none
-	return []string{
+	vars := []string{
 		"SALT_EVENT_TAG=" + i.Event.Tag, "SALT_EVENT_FROM=" + i.Event.From, "SALT_EVENT_SEQ=" + strconv.FormatUint(i.Event.Seq, 10),
 		"SALT_EVENT_ID=" + i.ID(), "SALT_EVENT_STAMP=" + stamp.At, "SALT_EVENT_ATTEMPT=" + strconv.Itoa(attempt),
 		"SALT_EVENT_BUS=" + bus, "SALT_EVENT_HANDLER=" + handler,
 	}
+	if i.Journal != "" {
+		vars = append(vars, "SALT_EVENT_JOURNAL="+i.Journal)
+	}
+	return vars
 }
 
 // Stdin is the input of a program: the event's data and a line end.
@@ -79,7 +96,7 @@ type Failure struct {
 // again.
 func (f Failure) Letter(name string, command []string) *protocol.DeadLetter {
 	return &protocol.DeadLetter{
-		Name: name, Seq: f.Event.Seq, Tag: f.Event.Tag, From: f.Event.From, Event: f.Line, Command: command,
+		Name: name, Seq: f.Event.Seq, Journal: f.Journal, Tag: f.Event.Tag, From: f.Event.From, Event: f.Line, Command: command,
 		Attempts: f.Attempts, Reason: f.Err.Error(), Stderr: f.Stderr,
 	}
 }
@@ -96,33 +113,52 @@ type Handler struct {
 	KeepDead func(ctx context.Context, f Failure) error
 	// Again reads an event once more by its sequence; false means that it no longer exists.
 	// With it, each sender has a share of the memory for waiting events, and events of others
-	// pass those beyond it. Without it (nil), all senders share the memory.
+	// pass those beyond it. Without it (nil), all senders share the memory. It is for events of one
+	// journal.
 	Again func(ctx context.Context, seq uint64) (Item, bool, error)
 	// Gone is called for an event that Again did not find and that is skipped.
 	Gone func(seq uint64)
-	// Done is called when everything up to this sequence is done. It must not block.
-	Done func(seq uint64)
+	// Done is called when everything up to this sequence is done, in the journal of this name. It
+	// must not block.
+	Done func(journal string, seq uint64)
+	// Passed is called in place of Done when there was nothing to do up to this sequence; nil calls
+	// Done.
+	Passed func(journal string, seq uint64)
 }
 
 // Run is a running handler.
 type Run struct {
-	h         *Handler
-	ctx       context.Context
-	fail      context.CancelCauseFunc
-	queue     *keyedQueue
-	watermark watermark
+	h     *Handler
+	ctx   context.Context
+	fail  context.CancelCauseFunc
+	queue *keyedQueue
+
+	mu         sync.Mutex
+	watermarks map[string]*watermark // by journal
+}
+
+// watermark returns that of a journal.
+func (r *Run) watermark(journal string) *watermark {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.watermarks[journal]
+	if w == nil {
+		w = &watermark{}
+		r.watermarks[journal] = w
+	}
+	return w
 }
 
 // Begin starts to handle events. The end of ctx ends what is under way.
 func (h *Handler) Begin(ctx context.Context) *Run {
-	r := &Run{h: h}
+	r := &Run{h: h, watermarks: map[string]*watermark{}}
 	r.ctx, r.fail = context.WithCancelCause(ctx)
 	r.queue = newKeyedQueue(h.Parallel, func(ctx context.Context, slots chan struct{}, i Item) {
 		if err := r.handle(ctx, slots, i); err != nil {
 			r.fail(err)
 			return
 		}
-		h.Done(r.watermark.finish(i.Event.Seq))
+		h.Done(i.Journal, r.watermark(i.Journal).finish(i.Event.Seq))
 	})
 	r.queue.again, r.queue.gone = h.Again, r.gone
 	return r
@@ -130,7 +166,7 @@ func (h *Handler) Begin(ctx context.Context) *Run {
 
 // gone skips an event that no longer exists; one that cannot be read ends the handler, which
 // later starts with it again.
-func (r *Run) gone(seq uint64, err error) {
+func (r *Run) gone(journal string, seq uint64, err error) {
 	if err != nil {
 		r.fail(err)
 		return
@@ -138,21 +174,28 @@ func (r *Run) gone(seq uint64, err error) {
 	if r.h.Gone != nil {
 		r.h.Gone(seq)
 	}
-	r.h.Done(r.watermark.finish(seq))
+	r.h.Done(journal, r.watermark(journal).finish(seq))
 }
 
-// Put adds an event. It waits while too many are under way. The sequences must grow from call
-// to call. An error is why nothing is handled any more.
+// Put adds an event. It waits while too many are under way. The sequences of a journal must grow
+// from call to call. An error is why nothing is handled any more.
 func (r *Run) Put(i Item) error {
-	r.watermark.begin(i.Event.Seq)
+	r.watermark(i.Journal).begin(i.Event.Seq)
 	if !r.queue.put(r.ctx, i) {
 		return context.Cause(r.ctx)
 	}
 	return nil
 }
 
-// Pass records that there is nothing else to handle up to seq.
-func (r *Run) Pass(seq uint64) { r.h.Done(r.watermark.pass(seq)) }
+// Pass records that there is nothing else to handle up to seq in a journal.
+func (r *Run) Pass(journal string, seq uint64) {
+	done := r.watermark(journal).pass(seq)
+	if r.h.Passed != nil {
+		r.h.Passed(journal, done)
+		return
+	}
+	r.h.Done(journal, done)
+}
 
 // Context ends when the handler has failed, or with the context of Begin.
 func (r *Run) Context() context.Context { return r.ctx }

@@ -10,7 +10,7 @@ import (
 type keyedQueue struct {
 	work  func(ctx context.Context, slots chan struct{}, i Item)
 	again func(ctx context.Context, seq uint64) (Item, bool, error) // see Handler.Again
-	gone  func(seq uint64, err error)                               // such an event no longer exists, or cannot be read
+	gone  func(journal string, seq uint64, err error)               // such an event no longer exists, or cannot be read
 	slots chan struct{}
 
 	mu      sync.Mutex
@@ -29,6 +29,8 @@ type queue struct {
 	count int      // events in memory: those in items, and the one being handled
 	bytes int      // of those
 	rest  []uint64 // after items
+	// journal is that of rest: they are of one journal.
+	journal string
 }
 
 // Limits of what waits in memory; the daemon keeps what is beyond them.
@@ -73,7 +75,7 @@ func (l *keyedQueue) put(ctx context.Context, i Item) bool {
 		l.wg.Go(func() { l.run(ctx, speaker, q) })
 	}
 	if l.again != nil && q.full(i) {
-		q.rest = append(q.rest, i.Event.Seq)
+		q.rest, q.journal = append(q.rest, i.Event.Seq), i.Journal
 		l.left++
 		return true
 	}
@@ -115,7 +117,7 @@ func (l *keyedQueue) run(ctx context.Context, from string, q *queue) {
 		if err == nil && there {
 			l.work(ctx, l.slots, i)
 		} else if ctx.Err() == nil {
-			l.gone(seq, err)
+			l.gone(q.journal, seq, err)
 		}
 	}
 }

@@ -125,7 +125,7 @@ func TestPermanentErrorsAreNotRetried(t *testing.T) {
 	for permanent, want := range map[refusal]int{true: 1, false: 4} {
 		attempts := 0
 		h := Handler{
-			Parallel: 1, Retries: 3, Done: func(uint64) {},
+			Parallel: 1, Retries: 3, Done: func(string, uint64) {},
 			Do: func(context.Context, Item, int) (string, error) {
 				return "", fmt.Errorf("start the job: %w", permanent)
 			},
@@ -164,7 +164,7 @@ func TestAFloodHoldsUpNobodyElse(t *testing.T) {
 		return Item{Event: event.Event{From: "evil", Seq: seq}}, seq != flood/2, nil
 	}
 	lost := []uint64{}
-	l.gone = func(seq uint64, err error) { lost = append(lost, seq) }
+	l.gone = func(_ string, seq uint64, err error) { lost = append(lost, seq) }
 	for seq := range uint64(flood) {
 		if !l.put(t.Context(), Item{Event: event.Event{From: "evil", Seq: seq + 1}, Line: make([]byte, 100)}) {
 			t.Fatal("not taken")

@@ -188,12 +188,22 @@ func Peers(ctx context.Context, nc *nats.Conn, own string, delays Delays) (list 
 	if delays == nil {
 		delays = sound{}
 	}
+	return peers(ctx, js, delays, func(name string) bool { return name == own })
+}
+
+// NewPeers returns those of Peers whose names known does not report: of members that have joined
+// since. While nobody has joined, it costs one request.
+func (j *Journal) NewPeers(ctx context.Context, known func(name string) bool) ([]*Mirror, error) {
+	return peers(ctx, j.js, j.delays, func(name string) bool { return name == j.member || known(name) })
+}
+
+func peers(ctx context.Context, js jetstream.JetStream, delays Delays, known func(name string) bool) (list []*Mirror, err error) {
 	err = insist(ctx, delays, "list the journals of the members", func(ctx context.Context) error {
 		list = nil
 		names := js.StreamNames(ctx)
 		for name := range names.Name() {
 			of, ok := strings.CutPrefix(name, memberPrefix)
-			if !ok || of == own {
+			if !ok || known(of) {
 				continue
 			}
 			s, err := js.Stream(ctx, name)

@@ -19,7 +19,6 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/journal"
-	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
@@ -218,13 +217,12 @@ func New(cfg *config.Master, key *pki.PrivateKey, signature []byte, version stri
 // alone.
 type Membership struct {
 	identity
-	cfg      *config.Master
-	version  string
-	removed  string // the file with removed members
-	key      pki.PublicKey
-	cluster  *broker.ClusterOptions
-	log      *slog.Logger
-	throttle logging.Throttle
+	cfg     *config.Master
+	version string
+	removed string // the file with removed members
+	key     pki.PublicKey
+	cluster *broker.ClusterOptions
+	log     *slog.Logger
 
 	links
 }

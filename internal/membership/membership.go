@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -23,8 +22,8 @@ type links struct {
 	broker    *broker.Broker
 	exchange  *cluster.Exchange
 	elsewhere *fleet.Elsewhere
-	events    *eventbus.Bus
-	own       Own // what this member says of itself
+	bus       *eventbus.Member // the part of events for the other members
+	own       Own              // what this member says of itself
 	heard     heard
 	rules     string // the digest of the own rules at the last comparison; used by Run
 }
@@ -124,38 +123,10 @@ func (m *Membership) Attach(ctx context.Context, p Parts) error {
 	m.elsewhere.Serve(m.exchange.Handle)
 	dispatch.ServeMembers(p.Jobs, m.exchange.Handle)
 	m.serveStatus()
-	m.own, m.events = p.Own, p.Events
-	m.events.SetMirrors(m.name, m.linked)
-	return m.addJournals(ctx)
-}
-
-// linked reports whether the member with this name is running.
-func (m *Membership) linked(name string) bool {
-	for _, other := range m.exchange.Others() {
-		if other == name {
-			return true
-		}
-	}
-	return false
-}
-
-// addJournals shows the events of the other members' journals to listeners, also of members that
-// are not running.
-func (m *Membership) addJournals(ctx context.Context) error {
-	peers, err := journal.Peers(ctx, m.broker.Conn(), m.name, m.broker.Store())
-	if err != nil {
-		return err
-	}
-	known := map[string]bool{}
-	for _, one := range m.events.Mirrors() {
-		known[one.Name] = true
-	}
-	for _, one := range peers {
-		if !known[one.Name] {
-			m.events.AddMirror(one)
-		}
-	}
-	return nil
+	m.own = p.Own
+	var err error
+	m.bus, err = p.Events.Join(ctx, eventbus.MemberOptions{Name: m.name, Others: m.exchange.Others})
+	return err
 }
 
 // Start begins to talk to the other members.
@@ -166,8 +137,8 @@ func (m *Membership) Start() error {
 	return m.exchange.Start()
 }
 
-// journalsEvery is how often new journals of other members are looked for.
-const journalsEvery = 5 * time.Second
+// compareEvery is how often the rules of the members are compared.
+const compareEvery = 5 * time.Second
 
 // Run follows the other members until ctx ends.
 func (m *Membership) Run(ctx context.Context) {
@@ -175,17 +146,14 @@ func (m *Membership) Run(ctx context.Context) {
 	defer wg.Wait()
 	wg.Go(func() { m.elsewhere.Run(ctx) })
 	wg.Go(func() { m.watchLinks(ctx) })
-	tick := time.NewTicker(journalsEvery)
+	wg.Go(func() { m.bus.Run(ctx) })
+	tick := time.NewTicker(compareEvery)
 	defer tick.Stop()
-	m.compare(ctx)
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
-		}
-		if err := m.addJournals(ctx); err != nil && ctx.Err() == nil {
-			m.throttle.Log(m.log, slog.LevelWarn, "journals", 1, "the journals of the other members cannot be listed", "err", err)
 		}
 		m.compare(ctx)
 	}

@@ -145,8 +145,6 @@ type AskAnswer struct {
 type Hello struct {
 	Grains  value.Value `json:"grains"`
 	Version string      `json:"version"`
-	// Moves means that it follows a Control to another member of a cluster.
-	Moves bool `json:"moves,omitempty"`
 }
 
 // Welcome answers Hello.
@@ -156,8 +154,6 @@ type Welcome struct {
 	// Jobs are unfinished jobs that were sent to the minion. It reports the state of each as a
 	// job.Report; job.Unknown for one that it never received.
 	Jobs []salt.JID `json:"jobs,omitempty"`
-	// Cluster is nil for a master alone.
-	Cluster *Cluster `json:"cluster,omitempty"`
 }
 
 // Pillar is the private data of the requesting minion. With errors, a master sends no data, and
@@ -250,6 +246,9 @@ type Listen struct {
 	// Mirrors also asks for the events of other masters' journals that are mirrored here. Each
 	// has its own sequence, and MasterOf returns its journal. It needs Lines.
 	Mirrors bool `json:"mirrors,omitempty"`
+	// Members asks for the events of all members of a cluster, as Mirrors does. Of a master alone
+	// it asks for nothing more.
+	Members bool `json:"members,omitempty"`
 	// At are the sequences to begin at, by the names of journals. For other journals Since and
 	// FromSeq count, the latter for the own journal only.
 	At event.Position `json:"at,omitempty"`
@@ -265,8 +264,10 @@ type Ready struct {
 	// another one, or has lost its end. The listener then begins at its start.
 	Ahead uint64 `json:"ahead,omitempty"`
 	// At are the sequences where it begins in the journals of other masters.
-	At     event.Position `json:"at,omitempty"`
-	Limits []string       `json:"limits,omitempty"` // the only tags that this user may hear, as shell patterns; none means no limit
+	At event.Position `json:"at,omitempty"`
+	// Journal is the name of the own journal, in a cluster.
+	Journal string   `json:"journal,omitempty"`
+	Limits  []string `json:"limits,omitempty"` // the only tags that this user may hear, as shell patterns; none means no limit
 }
 
 // Heard is one message of the answer to Listen.
@@ -306,10 +307,12 @@ type Confirm struct {
 
 // Dead is a request about the dead letters of the user.
 type Dead struct {
-	Do     DeadAction  `json:"do"`
-	Name   string      `json:"name,omitempty"` // of the handler; "" for all
-	Seq    uint64      `json:"seq,omitempty"`  // one dead letter; 0 means all
-	Letter *DeadLetter `json:"letter,omitempty"`
+	Do   DeadAction `json:"do"`
+	Name string     `json:"name,omitempty"` // of the handler; "" for all
+	Seq  uint64     `json:"seq,omitempty"`  // one dead letter; 0 means all
+	// Journal is that of the event; "" means any.
+	Journal string      `json:"journal,omitempty"`
+	Letter  *DeadLetter `json:"letter,omitempty"`
 }
 
 // DeadAction is what to do with dead letters.
@@ -326,6 +329,7 @@ const (
 type DeadLetter struct {
 	Name     string          `json:"name"` // of the handler
 	Seq      uint64          `json:"seq"`
+	Journal  string          `json:"journal,omitempty"` // that Seq belongs to; "" for the own one of a master alone
 	Tag      string          `json:"tag"`
 	From     string          `json:"from,omitempty"`
 	Event    json.RawMessage `json:"event,omitempty"` // the whole event; left out if it is too large to be stored twice
@@ -347,6 +351,9 @@ type Stat struct {
 	Positions []PositionStat `json:"positions"`
 	Dead      int            `json:"dead"` // dead letters
 	Mirrors   []MirrorStat   `json:"mirrors,omitempty"`
+	// Name is the name of the own journal in a cluster, Handler the member that handles its events.
+	Name    string `json:"name,omitempty"`
+	Handler string `json:"handler,omitempty"`
 }
 
 // MirrorStat is the state of the mirror of another master's journal.
@@ -356,6 +363,8 @@ type MirrorStat struct {
 	Last   uint64 `json:"last"`   // newest event in the mirror
 	Lag    uint64 `json:"lag"`    // messages not here yet, as far as known
 	Bytes  uint64 `json:"bytes"`
+	// Handler is the member of the cluster that handles its events; "" if it is not known.
+	Handler string `json:"handler,omitempty"`
 }
 
 // ListenerStat is one listener.
@@ -378,6 +387,10 @@ type PositionStat struct {
 	Behind uint64    `json:"behind"`
 	Held   bool      `json:"held"` // a listener holds it
 	Time   time.Time `json:"time"` // of the last confirmation
+	// Journal is that of a handler of the reactor in a cluster, which has a position in each.
+	Journal string `json:"journal,omitempty"`
+	// At is the position of a listener in each journal of a cluster; Behind is the sum.
+	At event.Position `json:"at,omitempty"`
 }
 
 // Purge removes events, or a position. An event must match all fields that are set.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/backoff"
-	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/eventhandler"
 	"github.com/brinebus/brine/internal/logging"
@@ -23,11 +22,13 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// Events are the master's events; each handler reads them from its own position.
+// Events are the journals whose events this master handles; each handler reads each of them from
+// its own position. The master's event bus is one.
 type Events interface {
-	Keep(ctx context.Context, name string) (*eventbus.Position, error)
-	Hand(ctx context.Context, from uint64, match func(event.Head) bool, f func(line []byte) error, passed func(seq uint64)) error
-	Again(ctx context.Context, seq uint64) (line []byte, there bool, err error)
+	// Own is the journal of this master.
+	Own() *eventbus.Handled
+	// Each calls serve for each of them, see eventbus.Bus.
+	Each(ctx context.Context, serve func(feed, life context.Context, j *eventbus.Handled))
 }
 
 // DeadLetters stores the events that a handler has failed to handle.
@@ -57,7 +58,7 @@ type Reactor struct {
 	running map[string]*reaction // by the name of the rule
 }
 
-// reaction is one running handler. Each reads the journal from its own position.
+// reaction is one running handler. Each reads each journal from its own position.
 type reaction struct {
 	rule *Rule
 	stop context.CancelFunc // no further events; runs under way are completed
@@ -121,23 +122,38 @@ const pause = 5 * time.Second
 // serve serves one rule until feeding ends.
 func (x *Reactor) serve(feeding context.Context, r *Rule, held func()) {
 	defer held()
-	log := x.Log.With("handler", r.Name)
-	for feeding.Err() == nil {
-		err := x.serveOnce(feeding, r, held)
-		if feeding.Err() != nil {
+	if err := x.Events.Own().Create(feeding, r.Name); err != nil && feeding.Err() == nil {
+		x.Log.Error("handler of the reactor has no position yet", "handler", r.Name, "err", err)
+	}
+	held()
+	x.Events.Each(feeding, func(feed, life context.Context, j *eventbus.Handled) { x.serveJournal(feed, life, r, j) })
+}
+
+// serveJournal serves one rule and one journal until feed ends.
+func (x *Reactor) serveJournal(feed, life context.Context, r *Rule, j *eventbus.Handled) {
+	for feed.Err() == nil {
+		err := x.serveOnce(feed, life, r, j)
+		if feed.Err() != nil {
 			return
 		}
-		log.Error("handler of the reactor stopped, starting again", "err", err)
-		backoff.Sleep(feeding, pause)
+		logOf(x.Log, r, j).Error("handler of the reactor stopped, starting again", "err", err)
+		backoff.Sleep(feed, pause)
 	}
 }
 
-// serveOnce serves one rule from its position on, until feeding ends or something fails. It
-// returns when nothing of it is under way any more.
-func (x *Reactor) serveOnce(feeding context.Context, r *Rule, held func()) error {
-	log := x.Log.With("handler", r.Name)
-	position, err := x.Events.Keep(feeding, r.Name)
-	held()
+func logOf(log *slog.Logger, r *Rule, j *eventbus.Handled) *slog.Logger {
+	log = log.With("handler", r.Name)
+	if j.Name() != "" {
+		log = log.With("journal", j.Name())
+	}
+	return log
+}
+
+// serveOnce serves one rule from its position in a journal on, until feeding or life ends or
+// something fails. It returns when nothing of it is under way any more.
+func (x *Reactor) serveOnce(feeding, life context.Context, r *Rule, j *eventbus.Handled) error {
+	log := logOf(x.Log, r, j)
+	position, err := j.Keep(feeding, r.Name)
 	if err != nil {
 		return err
 	}
@@ -146,17 +162,20 @@ func (x *Reactor) serveOnce(feeding context.Context, r *Rule, held func()) error
 		log.Warn("events were removed from the journal before this handler got them", "count", n)
 	}
 	log.Info("handler of the reactor at work", "tag", r.Tag, "seq", position.Next())
-	run := x.handler(r, position, log).Begin(x.ctx)
+	living, end := context.WithCancel(x.ctx)
+	defer end()
+	defer context.AfterFunc(life, end)()
+	run := x.handler(r, j, position, log).Begin(living)
 	feeding, stop := context.WithCancel(feeding)
 	defer stop()
 	defer context.AfterFunc(run.Context(), stop)()
-	err = x.Events.Hand(feeding, position.Next(), r.Matches, func(line []byte) error {
-		i, err := eventhandler.ReadItem(line)
+	err = j.Hand(feeding, position.Next(), r.Matches, func(line []byte) error {
+		i, err := eventhandler.ReadItem(line, j.Name())
 		if err != nil {
 			return err
 		}
 		return run.Put(i)
-	}, run.Pass)
+	}, func(seq uint64) { run.Pass(j.Name(), seq) })
 	if failed := run.End(); failed != nil {
 		return failed
 	}
@@ -164,19 +183,21 @@ func (x *Reactor) serveOnce(feeding context.Context, r *Rule, held func()) error
 }
 
 // handler returns the rule's settings for package eventhandler.
-func (x *Reactor) handler(r *Rule, position *eventbus.Position, log *slog.Logger) *eventhandler.Handler {
+func (x *Reactor) handler(r *Rule, j *eventbus.Handled, position *eventbus.Position, log *slog.Logger) *eventhandler.Handler {
 	return &eventhandler.Handler{
-		Parallel: r.Parallel, Retries: r.Retries, Backoff: r.Backoff, Done: position.Done,
+		Parallel: r.Parallel, Retries: r.Retries, Backoff: r.Backoff,
+		Done:   func(_ string, seq uint64) { position.Done(seq) },
+		Passed: func(_ string, seq uint64) { position.Passed(seq) },
 		Do: func(ctx context.Context, i eventhandler.Item, attempt int) (string, error) {
 			return x.do(ctx, r, i, attempt)
 		},
 		KeepDead: func(ctx context.Context, f eventhandler.Failure) error { return x.keepDead(ctx, r, f) },
 		Again: func(ctx context.Context, seq uint64) (eventhandler.Item, bool, error) {
-			line, there, err := x.Events.Again(ctx, seq)
+			line, there, err := j.Again(ctx, seq)
 			if err != nil || !there {
 				return eventhandler.Item{}, false, err
 			}
-			i, err := eventhandler.ReadItem(line)
+			i, err := eventhandler.ReadItem(line, j.Name())
 			return i, true, err
 		},
 		Gone: func(seq uint64) { log.Warn("an event was removed before its turn came", "seq", seq) },
@@ -205,13 +226,18 @@ func (x *Reactor) do(ctx context.Context, r *Rule, i eventhandler.Item, attempt 
 }
 
 // start starts the job of a rule. If the same event starts it again, after a kill at the wrong
-// moment, the metadata of both jobs shows that.
+// moment, the metadata of both jobs shows that, also if they were started by two members of a
+// cluster.
 func (x *Reactor) start(ctx context.Context, r *Rule, i eventhandler.Item) error {
 	q, err := r.Job.Publish(ctx, i.Line)
 	if err != nil {
 		return err
 	}
-	q.Metadata = value.Value{V: map[string]any{"reactor": r.Name, "event_id": i.ID(), "event_seq": i.Event.Seq}}
+	meta := map[string]any{"reactor": r.Name, "event_id": i.ID(), "event_seq": i.Event.Seq}
+	if i.Journal != "" {
+		meta["event_journal"] = i.Journal
+	}
+	q.Metadata = value.Value{V: meta}
 	return x.Start(ctx, r.Name, q)
 }
 
@@ -241,7 +267,7 @@ func (x *Reactor) Retry(ctx context.Context, name string, seq uint64) ([]uint64,
 	var done []uint64
 	var failed []error
 	for _, l := range letters {
-		i, err := eventhandler.ReadItem(l.Event)
+		i, err := eventhandler.ReadItem(l.Event, l.Journal)
 		if err == nil {
 			_, err = x.do(ctx, begun.rule, i, l.Attempts+1)
 		}

@@ -62,7 +62,6 @@ type Connection struct {
 	Closed <-chan struct{}    // closed when the connection has ended
 	answer protocol.AskAnswer // the latest
 	asking *rpc.Stream
-	basis  basis // why the master is trusted
 	opts   Options
 }
 
@@ -205,9 +204,7 @@ func (l *Connection) confirm(ctx context.Context, h *handshake) error {
 	if h.basis == refused {
 		return answered // the answer has not proved a key that is trusted
 	}
-	err := errors.Join(h.pin(), answered)
-	l.basis = h.basis
-	return err
+	return errors.Join(h.pin(), answered)
 }
 
 // ask asks for the state of the minion's key, and reads the first answer.

@@ -67,7 +67,7 @@ var layers = []layer{
 	{"dispatch", "authz backoff bus event fleet function job journal logging outbox protocol rpc salt target value", "a job from its acceptance to its end; who may is decided by authz, and what it needs of its master it declares"},
 	{"eauth", "backoff config pam posix salt", "asks other systems whether somebody is who they say; what they may do is for acl"},
 	{"event", "salt target/fnmatch target/pyre value", "what an event is, its tags and its filters"},
-	{"eventbus", "authz/decision authz/eventacl backoff blockfile bus event journal logging profile protocol rpc semaphore value", "events between the journal and listeners, for both daemons"},
+	{"eventbus", "authz/decision authz/eventacl backoff blockfile bus event journal lease logging profile protocol rpc semaphore value", "events between the journal and listeners, for both daemons; which member of a cluster handles them is decided by lease"},
 	{"eventhandler", "backoff event posix protocol", "retries and order for events, from wherever they come: the tools and the master use it"},
 	{"executor", "backoff config function job logging module outbox protocol returner rpc salt schedule target upstream value", "runs jobs on a minion: who sends them, what they run and where their returns wait are packages below, the minion is an interface that it declares"},
 	{"extension", "atomicfile fileserver posix process salt value", "programs that people add, under one contract; who offers them as what is for others"},

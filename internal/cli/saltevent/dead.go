@@ -13,6 +13,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
@@ -28,11 +30,11 @@ func deadSpec() cli.Spec {
 			"retry runs the program again, the same as then unless another is given, and forgets the event when it ends with 0.",
 		Examples: []string{"salt-event dead list", "salt-event dead show 1042", "salt-event dead retry --all --name deployer", "salt-event dead drop 1042"},
 		Flags: append(busFlags(),
-			&cli.String{Category: "Events", Name: "name", Usage: "only those of the handler `NAME`"},
-			&cli.Bool{Category: "Events", Name: "all", Usage: "every dead letter, instead of those whose SEQ is given"},
-			&cli.String{Category: "Events", Name: "program", Usage: "retry with the shell command `LINE` instead of the program of then"},
-			&cli.String{Category: "Events", Name: "time-limit", Value: "1m", Usage: "end a program, and all that it started, after `TIME`"},
-			&cli.String{Category: "Events", Name: "format", Value: "text", Usage: "list as `FORM`: text, json"},
+			&urcli.StringFlag{Category: "Events", Name: "name", Usage: "only those of the handler `NAME`"},
+			&urcli.BoolFlag{Category: "Events", Name: "all", Usage: "every dead letter, instead of those whose SEQ is given"},
+			&urcli.StringFlag{Category: "Events", Name: "program", Usage: "retry with the shell command `LINE` instead of the program of then"},
+			&urcli.StringFlag{Category: "Events", Name: "time-limit", Value: "1m", Usage: "end a program, and all that it started, after `TIME`"},
+			&urcli.StringFlag{Category: "Events", Name: "format", Value: "text", Usage: "list as `FORM`: text, json"},
 		),
 		Run: dead,
 	}
@@ -54,16 +56,16 @@ var deadVerbs = []struct {
 type graveyard struct {
 	conn  *brine.Conn
 	env   *cli.Env
-	opts  *cli.Options
+	opts  *urcli.Context
 	limit time.Duration // of a program
 }
 
-func dead(ctx context.Context, env *cli.Env, opts *cli.Options) error {
+func dead(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	for _, v := range deadVerbs {
-		if v.name != opts.Arg(0) {
+		if v.name != opts.Args().First() {
 			continue
 		}
-		sequences, err := readSequences(opts.Args()[1:], opts.Bool("all"), v.sequences)
+		sequences, err := readSequences(opts.Args().Tail(), opts.Bool("all"), v.sequences)
 		if err != nil {
 			return err
 		}
@@ -83,18 +85,36 @@ func dead(ctx context.Context, env *cli.Env, opts *cli.Options) error {
 		}
 		return v.run(g, ctx, letters)
 	}
-	return cli.Usagef("%q is not a command for dead letters: there are list, show, retry, drop", opts.Arg(0))
+	return cli.Usagef("%q is not a command for dead letters: there are list, show, retry, drop", opts.Args().First())
 }
 
-// readSequences parses the sequences of events; none means all.
-func readSequences(words []string, all, needed bool) ([]uint64, error) {
-	var sequences []uint64
+// letterID identifies a dead letter among those of a handler.
+type letterID struct {
+	journal string // "" is any
+	seq     uint64
+}
+
+// String returns it as it is written on the command line.
+func (i letterID) String() string {
+	if i.journal == "" {
+		return strconv.FormatUint(i.seq, 10)
+	}
+	return event.Position{i.journal: i.seq}.String()
+}
+
+// readSequences parses the sequences of events, in a cluster with their journals; none means all.
+func readSequences(words []string, all, needed bool) ([]letterID, error) {
+	var sequences []letterID
 	for _, w := range words {
-		n, err := strconv.ParseUint(w, 10, 64)
-		if err != nil || n == 0 {
+		journal, number, ok := strings.Cut(w, ":")
+		if !ok {
+			journal, number = "", w
+		}
+		n, err := strconv.ParseUint(number, 10, 64)
+		if err != nil || n == 0 || ok && journal == "" {
 			return nil, cli.Usagef("%q is not the number of an event", w)
 		}
-		sequences = append(sequences, n)
+		sequences = append(sequences, letterID{journal, n})
 	}
 	if needed && all == (len(sequences) > 0) {
 		return nil, salt.WithHint(cli.Usagef("numbers of events are needed, or --all"), "'salt-event dead list' shows them")
@@ -103,21 +123,21 @@ func readSequences(words []string, all, needed bool) ([]uint64, error) {
 }
 
 // find requests the dead letters; each sequence must have one.
-func (g *graveyard) find(ctx context.Context, sequences []uint64) ([]brine.DeadLetter, error) {
+func (g *graveyard) find(ctx context.Context, sequences []letterID) ([]brine.DeadLetter, error) {
 	letters, err := g.conn.DeadLetters(ctx, g.opts.String("name"), 0)
 	if err != nil || len(sequences) == 0 {
 		return letters, client.Error(err)
 	}
 	var found []brine.DeadLetter
-	for _, p := range sequences {
+	for _, id := range sequences {
 		before := len(found)
 		for _, l := range letters {
-			if l.Seq == p {
+			if l.Seq == id.seq && (id.journal == "" || id.journal == l.Journal) {
 				found = append(found, l)
 			}
 		}
 		if len(found) == before {
-			return nil, fmt.Errorf("event %d is not a dead letter", p)
+			return nil, fmt.Errorf("event %s is not a dead letter", id)
 		}
 	}
 	return found, nil
@@ -132,7 +152,7 @@ func (g *graveyard) list(_ context.Context, letters []brine.DeadLetter) error {
 		fmt.Fprintln(w, "SEQ\tTIME\tHANDLER\tTAG\tFROM\tATTEMPTS\tREASON")
 	}
 	for _, l := range letters {
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%d\t%s\n", l.Seq, l.Time.Local().Format(time.DateTime), l.Name, l.Tag, l.From, l.Attempts, firstLine(l.Reason))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", letterID{l.Journal, l.Seq}, l.Time.Local().Format(time.DateTime), l.Name, l.Tag, l.From, l.Attempts, firstLine(l.Reason))
 	}
 	return w.Flush()
 }
@@ -159,7 +179,7 @@ func (g *graveyard) print(letters []brine.DeadLetter) error {
 
 func (g *graveyard) drop(ctx context.Context, letters []brine.DeadLetter) error {
 	for _, l := range letters {
-		if _, err := g.conn.DropDeadLetters(ctx, l.Name, l.Seq); err != nil {
+		if err := g.conn.DropDeadLetter(ctx, l); err != nil {
 			return client.Error(err)
 		}
 	}
@@ -175,7 +195,7 @@ func (g *graveyard) retry(ctx context.Context, letters []brine.DeadLetter) error
 			if ctx.Err() != nil {
 				return err
 			}
-			g.env.Warn(fmt.Errorf("event %d (%s): %w", l.Seq, l.Tag, err))
+			g.env.Warn(fmt.Errorf("event %s (%s): %w", letterID{l.Journal, l.Seq}, l.Tag, err))
 			failed++
 		}
 	}
@@ -190,7 +210,7 @@ func (g *graveyard) retryOne(ctx context.Context, l brine.DeadLetter) error {
 	if err != nil {
 		return err
 	}
-	i, err := eventhandler.ReadItem(line)
+	i, err := eventhandler.ReadItem(line, l.Journal)
 	if err != nil {
 		return err
 	}
@@ -211,7 +231,11 @@ func (g *graveyard) event(ctx context.Context, l brine.DeadLetter) ([]byte, erro
 	if len(l.Event) > 0 {
 		return slices.Clone(l.Event), nil
 	}
-	heard, err := g.conn.Listen(ctx, brine.ListenOptions{FromSeq: l.Seq, UntilEnd: true})
+	again, err := g.again(ctx, l)
+	if err != nil {
+		return nil, client.Error(err)
+	}
+	heard, err := g.conn.Listen(ctx, again)
 	if err != nil {
 		return nil, client.Error(err)
 	}
@@ -227,4 +251,21 @@ func (g *graveyard) event(ctx context.Context, l brine.DeadLetter) ([]byte, erro
 		return nil, errors.New("it was too large to be stored with the dead letter, and the journal no longer has it")
 	}
 	return lines[0], nil
+}
+
+// again asks for the event of a dead letter, and none of other journals.
+func (g *graveyard) again(ctx context.Context, l brine.DeadLetter) (brine.ListenOptions, error) {
+	if l.Journal == "" {
+		return brine.ListenOptions{FromSeq: l.Seq, UntilEnd: true}, nil
+	}
+	_, text, err := g.conn.End(ctx)
+	if err != nil {
+		return brine.ListenOptions{}, err
+	}
+	at, err := event.ReadPosition(text)
+	if err != nil {
+		at = event.Position{} // this master has no other journal
+	}
+	at[l.Journal] = l.Seq - 1
+	return brine.ListenOptions{Members: true, At: at.String(), UntilEnd: true}, nil
 }

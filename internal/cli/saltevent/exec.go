@@ -9,7 +9,10 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
+
+	urcli "github.com/urfave/cli/v2"
 
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
@@ -36,18 +39,18 @@ func execSpec() cli.Spec {
 	}
 }
 
-func execFlags() []cli.Option {
+func execFlags() []urcli.Flag {
 	const group = "Program"
-	return []cli.Option{
-		&cli.String{Category: group, Name: "durable", Usage: "keep the position under `NAME` and go on there; one at a time"},
-		&cli.String{Category: group, Name: "name", Usage: "the `NAME` of this handler among the dead letters; without it that of --durable, or of the program"},
-		&cli.Int{Category: group, Name: "parallel", Aliases: []string{"p"}, Value: runtime.NumCPU(), Usage: "run `N` programs at once, at most"},
-		&cli.String{Category: group, Name: "time-limit", Value: "1m", Usage: "end a program, and all that it started, after `TIME`"},
-		&cli.Int{Category: group, Name: "retries", Value: 3, Usage: "try again `N` times"},
-		&cli.String{Category: group, Name: "backoff", Value: "1s", Usage: "wait `TIME` before the first retry, twice as long before each further one"},
-		&cli.Int{Category: group, Name: "count", Usage: "stop after `N` events"},
-		&cli.Bool{Category: group, Name: "until-end", Usage: "stop behind what is stored now"},
-		&cli.String{Category: group, Name: "ready-file", Usage: "make `FILE` once the handler listens"},
+	return []urcli.Flag{
+		&urcli.StringFlag{Category: group, Name: "durable", Usage: "keep the position under `NAME` and go on there; one at a time"},
+		&urcli.StringFlag{Category: group, Name: "name", Usage: "the `NAME` of this handler among the dead letters; without it that of --durable, or of the program"},
+		&urcli.IntFlag{Category: group, Name: "parallel", Aliases: []string{"p"}, Value: runtime.NumCPU(), Usage: "run `N` programs at once, at most"},
+		&urcli.StringFlag{Category: group, Name: "time-limit", Value: "1m", Usage: "end a program, and all that it started, after `TIME`"},
+		&urcli.IntFlag{Category: group, Name: "retries", Value: 3, Usage: "try again `N` times"},
+		&urcli.StringFlag{Category: group, Name: "backoff", Value: "1s", Usage: "wait `TIME` before the first retry, twice as long before each further one"},
+		&urcli.IntFlag{Category: group, Name: "count", Usage: "stop after `N` events"},
+		&urcli.BoolFlag{Category: group, Name: "until-end", Usage: "stop behind what is stored now"},
+		&urcli.StringFlag{Category: group, Name: "ready-file", Usage: "make `FILE` once the handler listens"},
 	}
 }
 
@@ -62,9 +65,43 @@ type executor struct {
 	session  *session
 	env      *cli.Env
 	confirm  *confirmer
+	done     handled
 }
 
-func execute(ctx context.Context, env *cli.Env, opts *cli.Options) error {
+// handled is how far an executor has come: in the own journal, and in those of the other members of
+// a cluster.
+type handled struct {
+	mu      sync.Mutex
+	confirm *confirmer
+	own     string // the name of the own journal, in a cluster
+	seq     uint64
+	at      event.Position
+}
+
+// pass records that everything up to seq in a journal is done.
+func (p *handled) pass(journal string, seq uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if journal == p.own {
+		p.seq = max(p.seq, seq)
+	} else {
+		p.at.Pass(journal, seq)
+	}
+	text := ""
+	if len(p.at) > 0 {
+		text = p.at.String()
+	}
+	p.confirm.done(p.seq, text)
+}
+
+// begin sets the name of the own journal.
+func (p *handled) begin(own string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.own = own
+}
+
+func execute(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	h, q, chosen, err := readHandler(env, opts)
 	if err != nil {
 		return err
@@ -76,6 +113,7 @@ func execute(ctx context.Context, env *cli.Env, opts *cli.Options) error {
 	src := &source{session: h.session, env: env, q: q, onReady: func(*brine.Listener) error { return readyFile(opts) }}
 	defer src.close()
 	h.confirm = newConfirmer(h.session, q.Durable)
+	h.done = handled{confirm: h.confirm, at: event.Position{}}
 	err = h.serve(ctx, src, chosen, opts.Int("count"))
 	unconfirmed := h.confirm.stop(src)
 	if errors.Is(err, errEnough) || errors.Is(err, io.EOF) {
@@ -84,10 +122,10 @@ func execute(ctx context.Context, env *cli.Env, opts *cli.Options) error {
 	return client.Error(err)
 }
 
-func readHandler(env *cli.Env, opts *cli.Options) (*executor, brine.ListenOptions, *filter, error) {
-	words := opts.Args()
+func readHandler(env *cli.Env, opts *urcli.Context) (*executor, brine.ListenOptions, *filter, error) {
+	words := opts.Args().Slice()
 	q := brine.ListenOptions{
-		Tags: opts.Strings("tag"), Match: opts.String("match"), From: opts.Strings("from"),
+		Members: true, Tags: opts.StringSlice("tag"), Match: opts.String("match"), From: opts.StringSlice("from"),
 		Durable: opts.String("durable"), UntilEnd: opts.Bool("until-end"),
 	}
 	if len(words) == 0 {
@@ -140,7 +178,7 @@ func firstOf(texts ...string) string {
 // returns when no program is running any more.
 func (h *executor) serve(ctx context.Context, src *source, chosen *filter, count int) error {
 	run := (&eventhandler.Handler{
-		Parallel: h.parallel, Retries: h.retries, Backoff: h.backoff, Done: func(seq uint64) { h.confirm.done(seq, "") }, KeepDead: h.keepDead,
+		Parallel: h.parallel, Retries: h.retries, Backoff: h.backoff, Done: h.done.pass, KeepDead: h.keepDead,
 		Do: func(ctx context.Context, i eventhandler.Item, attempt int) (string, error) {
 			return h.program.Run(ctx, i.Stdin(), i.Vars(h.bus, h.name, attempt))
 		},
@@ -148,19 +186,20 @@ func (h *executor) serve(ctx context.Context, src *source, chosen *filter, count
 	feeding, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(run.Context(), stop)()
-	err := feed(feeding, src, chosen, run, count)
+	err := h.feed(feeding, src, chosen, run, count)
 	if failed := run.End(); failed != nil && !errors.Is(err, errEnough) {
 		return failed
 	}
 	return err
 }
 
-func feed(ctx context.Context, src *source, chosen *filter, run *eventhandler.Run, count int) error {
+func (h *executor) feed(ctx context.Context, src *source, chosen *filter, run *eventhandler.Run, count int) error {
 	for n := 0; ; {
 		got, err := src.next(ctx)
 		if err != nil {
 			return err
 		}
+		h.done.begin(got.own)
 		for _, line := range got.lines {
 			ok, err := chosen.passes(line)
 			if err != nil {
@@ -169,7 +208,7 @@ func feed(ctx context.Context, src *source, chosen *filter, run *eventhandler.Ru
 			if !ok {
 				continue
 			}
-			i, err := eventhandler.ReadItem(line)
+			i, err := eventhandler.ReadItem(line, got.own)
 			if err != nil {
 				return err
 			}
@@ -180,7 +219,14 @@ func feed(ctx context.Context, src *source, chosen *filter, run *eventhandler.Ru
 				return errEnough
 			}
 		}
-		run.Pass(got.passed)
+		run.Pass(got.own, got.passed)
+		at, err := event.ReadPosition(got.at)
+		if err != nil {
+			continue // there is none
+		}
+		for journal, seq := range at {
+			run.Pass(journal, seq)
+		}
 	}
 }
 

@@ -34,6 +34,7 @@ type batch struct {
 	lines  [][]byte // events, each one line of JSON without its end
 	passed uint64   // everything up to here is in this batch or before
 	at     string   // the same for the journals of other masters; "" for none
+	own    string   // the name of the own journal, in a cluster
 }
 
 // next waits for events. It returns io.EOF at the end of the requested ones.
@@ -125,7 +126,7 @@ func (s *source) warnLost() {
 func (s *source) take(lines [][]byte) batch {
 	s.warnLost()
 	s.seq, s.at = s.listener.Position(), s.listener.Positions()
-	return batch{lines, s.seq, s.at}
+	return batch{lines, s.seq, s.at, s.listener.Journal()}
 }
 
 func (s *source) close() {

@@ -1,0 +1,301 @@
+package eventbus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/authz/eventacl"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cluster"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
+)
+
+// memberWorld is the event bus of a member of a cluster.
+type memberWorld struct {
+	*world
+	m       *bustest.Member
+	member  *Member
+	journal *journal.Journal
+	end     func() // everything of it but the broker, in good order
+}
+
+// noMinions is for an Exchange that only counts members.
+type noMinions struct{}
+
+func (noMinions) Came(string, cluster.Minion) {}
+func (noMinions) Went(string, salt.MinionID)  {}
+
+// startCluster starts the event buses of three members.
+func startCluster(t testing.TB) (*bustest.System, []*memberWorld) {
+	t.Helper()
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	list := make([]*memberWorld, 3)
+	for i, m := range s.Members {
+		list[i] = startMember(t, m)
+	}
+	for _, w := range list {
+		bustest.Until(t, w.m.Name+" knows the others", func() bool { return len(w.member.opts.Others()) == 2 && len(w.events.Mirrors()) == 2 })
+	}
+	return s, list
+}
+
+func startMember(t testing.TB, m *bustest.Member) *memberWorld {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(journal.Starting(t.Context()), 2*time.Minute)
+	defer cancel()
+	j, err := journal.Open(ctx, m.Conn(), journal.Options{MaxAge: time.Hour, Store: m.Store(), Copies: 3, Name: m.Name, Server: m.Name, Names: filepath.Join(m.Dir, "names")})
+	if err != nil {
+		t.Fatal(m.Name, err)
+	}
+	x := cluster.New(cluster.Options{Name: m.Name, Conn: m.Conn(), Minions: noMinions{}, Log: m.Log})
+	if err := x.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w := &memberWorld{m: m, journal: j, world: &world{t: t, bus: m.Bus, events: New(j, limit, m.Log), user: &atomic.Pointer[string]{}, after: &atomic.Pointer[func()]{}}}
+	if w.member, err = w.events.Join(ctx, MemberOptions{Name: m.Name, Others: x.Others}); err != nil {
+		t.Fatal(m.Name, err)
+	}
+	who := func(_ context.Context, i bus.Identity) eventacl.Principal {
+		return w.events.Rules().User(i.UID(), "root", true)
+	}
+	w.events.Register(m.Server, who)
+	w.events.RegisterFire(m.Server, who)
+	if err := m.Server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	run, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); w.member.Run(run) }()
+	server := m.Server
+	w.end = sync.OnceFunc(func() {
+		server.Stop()
+		stop()
+		deadline.Receive(t, done, "the member "+m.Name)
+		x.Stop()
+		j.Close()
+	})
+	t.Cleanup(w.end)
+	return w
+}
+
+// kill ends the member as kill -9 does. What is left of it in this process no longer reaches
+// anything.
+func (w *memberWorld) kill() {
+	w.m.Kill(w.t)
+	w.end()
+}
+
+// place is where an event is stored.
+func place(own string, e event.Event, line []byte) string {
+	if master := event.MasterOf(line); master != "" {
+		own = master
+	}
+	return fmt.Sprintf("%s:%d", own, e.Seq)
+}
+
+// heard reads events until n have come, and returns their tags. It confirms each.
+func (w *memberWorld) heard(c *rpc.Conn, q protocol.Listen, n int) []string {
+	w.t.Helper()
+	q.Mirrors = true
+	h := w.mustListen(c, q)
+	return h.take(c, q.Durable, n)
+}
+
+// take reads n events, and confirms each one under the name of the position, if there is one.
+func (h *hearing) take(c *rpc.Conn, durable string, n int) (tags []string) {
+	h.w.t.Helper()
+	at, seq := event.Position{}, h.ready.Start-1
+	for name, start := range h.ready.At {
+		at[name] = start - 1
+	}
+	for len(tags) < n {
+		line, err := h.line()
+		if err != nil {
+			h.w.t.Fatalf("after %d of %d events: %v", len(tags), n, err)
+		}
+		var e event.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			h.w.t.Fatal(err)
+		}
+		if master := event.MasterOf(line); master != "" {
+			at.Pass(master, e.Seq)
+		} else {
+			seq = e.Seq
+		}
+		tags = append(tags, e.Tag)
+	}
+	if durable != "" {
+		if err := c.Ask(h.w.bounded(), protocol.OpConfirm, protocol.Confirm{Durable: durable, Seq: seq, At: at}, nil); err != nil {
+			h.w.t.Fatal("confirm: ", err)
+		}
+	}
+	return tags
+}
+
+// line returns the text of the next event.
+func (h *hearing) line() ([]byte, error) {
+	for {
+		for len(h.left) == 0 {
+			b, err := h.stream.Next(h.w.bounded())
+			if err != nil {
+				return nil, err
+			}
+			h.left = b
+		}
+		line, rest, _ := strings.Cut(string(h.left), "\n")
+		h.left = []byte(rest)
+		if !strings.HasPrefix(line, `{"passed":`) {
+			return []byte(line), nil
+		}
+		if strings.Contains(line, `"end":true`) {
+			return nil, io.EOF
+		}
+	}
+}
+
+// tagsOf are the tags that one member has fired, in their order.
+func tagsOf(member string, tags []string) []string {
+	return slices.DeleteFunc(slices.Clone(tags), func(tag string) bool { return !strings.HasPrefix(tag, member+"/") })
+}
+
+// numbered are the tags from the first to the last number of a member.
+func numbered(member string, first, last int) (tags []string) {
+	for n := first; n <= last; n++ {
+		tags = append(tags, fmt.Sprintf("%s/%d", member, n))
+	}
+	return tags
+}
+
+// TestListenersHearAllMembers: a listener at any member hears what is fired at all of them, also
+// what is stored in the journal of one that was killed; a token of one member is one of all.
+func TestListenersHearAllMembers(t *testing.T) {
+	t.Parallel()
+	_, list := startCluster(t)
+	var conns []*rpc.Conn
+	for _, w := range list {
+		conns = append(conns, w.dial())
+	}
+	var token protocol.End
+	if err := conns[0].Ask(list[0].bounded(), protocol.OpEnd, nil, &token); err != nil || len(token.At) != 3 {
+		t.Fatalf("the end is %v, %v", token, err)
+	}
+	live := list[2].mustListen(conns[2], protocol.Listen{Mirrors: true})
+	for i, w := range list {
+		w.mustFire(conns[i], numbered(w.m.Name, 1, 5)...)
+	}
+	check := func(what string, tags []string) {
+		t.Helper()
+		for _, w := range list {
+			if got := tagsOf(w.m.Name, tags); !slices.Equal(got, numbered(w.m.Name, 1, 5)) {
+				t.Errorf("%s: of %s it has %q", what, w.m.Name, got)
+			}
+		}
+	}
+	check("a listener at m3", live.take(conns[2], "", 15))
+	for i, w := range list {
+		check("stored, at "+w.m.Name, w.heard(w.dial(), protocol.Listen{FromSeq: 1, UntilEnd: true}, 15))
+		after := event.Position{}
+		for name, seq := range token.At {
+			after[name] = seq + 1
+		}
+		check("after the token, at "+w.m.Name, w.heard(w.dial(), protocol.Listen{At: after, UntilEnd: true}, 15))
+		if got := w.heard(w.dial(), protocol.Listen{Members: true, FromSeq: 1, UntilEnd: true}, 15); i == 0 {
+			check("as a member's", got)
+		}
+	}
+	latency(t, list[0], conns[0], live)
+	list[0].kill()
+	bustest.Until(t, "m1 counts as gone", func() bool { return !list[1].member.runs("m1") })
+	tags := list[1].heard(list[1].dial(), protocol.Listen{FromSeq: 1, UntilEnd: true, Tags: []string{"m1/", "m2/", "m3/"}}, 15)
+	check("after m1 was killed", tags)
+	list[1].mustFire(conns[1], "m2/6")
+	if got := live.take(conns[2], "", 1); !slices.Equal(got, []string{"m2/6"}) {
+		t.Errorf("after m1 was killed, a present listener hears %q", got)
+	}
+}
+
+// latency measures how long an event of one member takes to a listener at another.
+func latency(t *testing.T, w *memberWorld, c *rpc.Conn, h *hearing) {
+	t.Helper()
+	var times []time.Duration
+	for n := range 50 {
+		begun := time.Now()
+		w.mustFire(c, fmt.Sprintf("latency/%d", n))
+		h.take(c, "", 1)
+		times = append(times, time.Since(begun))
+	}
+	slices.Sort(times)
+	t.Logf("from the fire at m1 to the listener at m3: %s in the median, %s at most", times[len(times)/2], times[len(times)-1])
+	if times[len(times)/2] > time.Second {
+		t.Errorf("half of the events take longer than %s", times[len(times)/2])
+	}
+}
+
+// TestADurableListenerMovesBetweenMembers: a listener that was at one member continues at another
+// one: it misses nothing and gets nothing twice, in the order of each sender, also when the member
+// where it was is killed. Two members do not have it at the same time.
+func TestADurableListenerMovesBetweenMembers(t *testing.T) {
+	t.Parallel()
+	_, list := startCluster(t)
+	m1, m2, m3 := list[0], list[1], list[2]
+	fire := func(first, last int, at ...*memberWorld) {
+		t.Helper()
+		for _, w := range at {
+			c := w.dial()
+			w.mustFire(c, numbered(w.m.Name, first, last)...)
+			c.Close()
+		}
+	}
+	q := protocol.Listen{Durable: "d", Mirrors: true}
+	var heard []string
+	c := m1.dial()
+	h := m1.mustListen(c, q)
+	fire(1, 5, list...)
+	heard = append(heard, h.take(c, "d", 15)...)
+	other := m2.dial()
+	if _, err := m2.listen(other, q); rpc.CodeOf(err) != rpc.Busy {
+		t.Errorf("a second listener of the name, at another member: %v", err)
+	}
+	c.Close()
+	fire(6, 10, list...)
+	c = m2.dial()
+	heard = append(heard, m2.mustListen(c, q).take(c, "d", 15)...)
+	fire(11, 15, list...)
+	m2.kill()
+	c.Close()
+	fire(16, 20, m1, m3)
+	begun := time.Now()
+	c = m3.dial()
+	h = m3.mustListen(c, q)
+	t.Logf("after a kill the position was free after %s", time.Since(begun))
+	heard = append(heard, h.take(c, "d", 25)...)
+	fire(21, 21, m1, m3)
+	heard = append(heard, h.take(c, "d", 2)...)
+	for name, last := range map[string]int{"m1": 21, "m2": 15, "m3": 21} {
+		if got := tagsOf(name, heard); !slices.Equal(got, numbered(name, 1, last)) {
+			t.Errorf("of %s it has heard %q", name, got)
+		}
+	}
+	if len(heard) != 57 {
+		t.Errorf("%d events: %q", len(heard), heard)
+	}
+}
+
+var _ = errors.Is

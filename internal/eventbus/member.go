@@ -1,0 +1,101 @@
+package eventbus
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/lease"
+	"github.com/brinebus/brine/internal/logging"
+)
+
+// MemberOptions are what makes a bus that of a member of a cluster. All are required.
+type MemberOptions struct {
+	Name   string          // of this member, and of its journal
+	Others func() []string // the other members that are running
+}
+
+// Member is the part of a bus that works together with the other members: listeners hear the
+// journals of all of them, and may continue at any of them; what happens to an event only once
+// happens at the member of its journal, or at another one while that is gone.
+type Member struct {
+	opts     MemberOptions
+	events   *Bus
+	lease    *lease.Member
+	duties   duties
+	throttle logging.Throttle
+}
+
+// Times of Run.
+const (
+	// peersEvery is how often journals of members that have joined are looked for.
+	peersEvery = 5 * time.Second
+	// dutyEvery is how often the other members are looked at, and a lock is tried that another one
+	// has.
+	dutyEvery = time.Second
+)
+
+// Join makes the bus that of a member of a cluster. It is called before any request is served, and
+// before the reactor has rules; Run then does what there is to do.
+func (r *Bus) Join(ctx context.Context, o MemberOptions) (*Member, error) {
+	m := &Member{opts: o, events: r}
+	m.duties.changed = make(chan struct{})
+	r.SetMirrors(o.Name, m.runs)
+	table, err := r.tables.get(ctx, "leases")
+	if err != nil {
+		return nil, err
+	}
+	m.lease = lease.New(o.Name, table, r.log)
+	r.member, r.positions.member = m, m
+	r.dead.join(m)
+	return m, m.addPeers(ctx)
+}
+
+// runs reports whether another member is running.
+func (m *Member) runs(name string) bool { return slices.Contains(m.opts.Others(), name) }
+
+// addPeers adds the journals of members that are not known yet.
+func (m *Member) addPeers(ctx context.Context) error {
+	list, err := m.events.journal.NewPeers(ctx, func(name string) bool {
+		return slices.ContainsFunc(m.events.Mirrors(), func(known *journal.Mirror) bool { return known.Name == name })
+	})
+	for _, one := range list {
+		m.events.AddMirror(one)
+	}
+	return err
+}
+
+// Run keeps the lease of this member, and does what it has to do for itself and for others, until
+// ctx ends. It returns when nothing of that is under way.
+func (m *Member) Run(ctx context.Context) {
+	leased, resign := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		m.lease.Run(leased)
+	}()
+	m.duties.running.Go(func() { m.own(ctx) })
+	m.duties.running.Go(func() { m.others(ctx) })
+	m.duties.running.Go(func() { m.watchPeers(ctx) })
+	m.duties.running.Go(func() { m.events.dead.watch(ctx) })
+	m.duties.running.Wait()
+	resign() // not before its handlers have ended: others may take over at once
+	<-ended
+}
+
+func (m *Member) watchPeers(ctx context.Context) {
+	tick := time.NewTicker(peersEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if err := m.addPeers(ctx); err != nil && ctx.Err() == nil {
+			m.throttle.Log(m.events.log, slog.LevelWarn, "peers", 1, "the journals of the other members cannot be listed", "err", err)
+		}
+	}
+}
