@@ -113,6 +113,11 @@ func (i Identity) owner() string {
 // token, or "user" and the uid) with this nonce.
 func InboxPrefix(owner, nonce string) string { return InboxOwner(owner) + "." + nonce }
 
+// ControlSubject is where the master tells the connection with this inbox about other members of
+// its cluster, see protocol.Control. The subject of an answer has one token after the inbox, or
+// begins with "a" there.
+func ControlSubject(inbox string) string { return inbox + ".ctl.cluster" }
+
 // InboxOwner is the part before the nonce in the owner's prefixes.
 func InboxOwner(owner string) string { return "_INBOX." + owner }
 

@@ -41,7 +41,7 @@ var Table = Rights{
 	{RoleMinion, Publish, "salt.minion.<id>.ack.*.*", "how much of an answer was read"},
 	{RoleMinion, Publish, "salt.minion.<id>.credit", "the same, by programs that speak protocol 1"},
 	{RoleMinion, Subscribe, "salt.minion.<id>.job", "its own jobs, nobody else's"},
-	{RoleMinion, Subscribe, "<inbox>.>", "answers to this connection"},
+	{RoleMinion, Subscribe, "<inbox>.>", "answers to this connection, and what the master says about its cluster"},
 
 	{RoleCaller, Publish, "salt.minion.<id>.ack.*.*", "how much of an answer was read"},
 	{RoleCaller, Publish, "salt.minion.<id>.credit", "the same, by programs that speak protocol 1"},

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	urcli "github.com/urfave/cli/v2"
 )
 
 // The layout of -h: options in a column, their explanations beside it.
@@ -25,7 +23,7 @@ func Help(name string, spec Spec) string {
 	if spec.Summary != "" {
 		fmt.Fprintf(&b, "\n%s\n", strings.Join(wrap(spec.Summary, helpWidth), "\n"))
 	}
-	flags := slices.DeleteFunc(allFlags(spec), func(f urcli.Flag) bool { return !isVisible(f) })
+	flags := slices.DeleteFunc(allFlags(spec), func(f Option) bool { return f.text().hidden })
 	for _, group := range groups(flags) {
 		fmt.Fprintf(&b, "\n%s:\n", group)
 		for _, f := range flags {
@@ -41,7 +39,7 @@ func Help(name string, spec Spec) string {
 }
 
 // groups returns the headings of flags in the order of their first appearance.
-func groups(flags []urcli.Flag) []string {
+func groups(flags []Option) []string {
 	var headings []string
 	for _, f := range flags {
 		if c := category(f); !slices.Contains(headings, c) {
@@ -52,22 +50,18 @@ func groups(flags []urcli.Flag) []string {
 }
 
 // category returns the heading for f.
-func category(f urcli.Flag) string {
-	if c, ok := f.(urcli.CategorizableFlag); ok && c.GetCategory() != "" {
-		return c.GetCategory()
+func category(f Option) string {
+	if c := f.text().category; c != "" {
+		return c
 	}
 	return "Options"
 }
 
 // helpLine returns the lines about one option: "  -t, --timeout=N   wait ...".
-func helpLine(f urcli.Flag) string {
-	usage := ""
-	if documented, ok := f.(urcli.DocGenerationFlag); ok {
-		usage = documented.GetUsage()
-	}
-	placeholder, usage := placeholder(usage)
+func helpLine(f Option) string {
+	placeholder, usage := placeholder(f.text().usage)
 	left := "  " + spelling(f)
-	if takesValue(f) {
+	if f.TakesValue() {
 		left += "=" + placeholder
 	}
 	var b strings.Builder
@@ -84,7 +78,7 @@ func helpLine(f urcli.Flag) string {
 
 // spelling returns the first short and the first long name of f. Other names are only in the
 // man page.
-func spelling(f urcli.Flag) string {
+func spelling(f Option) string {
 	short := "    "
 	for _, name := range f.Names() {
 		if len(name) == 1 {
@@ -92,7 +86,7 @@ func spelling(f urcli.Flag) string {
 			break
 		}
 	}
-	if long := option(f); strings.HasPrefix(long, "--") {
+	if long := normal(f); strings.HasPrefix(long, "--") {
 		return short + long
 	}
 	return strings.TrimSuffix(short, ", ")

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	urcli "github.com/urfave/cli/v2"
-
 	"github.com/brinebus/brine/internal/version"
 )
 
@@ -55,7 +53,7 @@ func brief(summary string) string {
 
 func manualOptions(b *strings.Builder, spec Spec) {
 	b.WriteString(".SH OPTIONS\n")
-	flags := slices.DeleteFunc(allFlags(spec), func(f urcli.Flag) bool { return !isVisible(f) })
+	flags := slices.DeleteFunc(allFlags(spec), func(f Option) bool { return f.text().hidden })
 	for _, group := range groups(flags) {
 		fmt.Fprintf(b, ".SS %s\n", roff(group))
 		for _, f := range flags {
@@ -67,20 +65,16 @@ func manualOptions(b *strings.Builder, spec Spec) {
 }
 
 // manualOption writes all names of an option, its value, and its description.
-func manualOption(b *strings.Builder, f urcli.Flag) {
-	usage := ""
-	if documented, ok := f.(urcli.DocGenerationFlag); ok {
-		usage = documented.GetUsage()
-	}
-	word, usage := placeholder(usage)
+func manualOption(b *strings.Builder, f Option) {
+	word, usage := placeholder(f.text().usage)
 	var names []string
 	for _, n := range f.Names() {
 		switch {
-		case len(n) == 1 && takesValue(f):
+		case len(n) == 1 && f.TakesValue():
 			names = append(names, fmt.Sprintf(`\fB%s\fR \fI%s\fR`, roff("-"+n), roff(word)))
 		case len(n) == 1:
 			names = append(names, fmt.Sprintf(`\fB%s\fR`, roff("-"+n)))
-		case takesValue(f):
+		case f.TakesValue():
 			names = append(names, fmt.Sprintf(`\fB%s\fR=\fI%s\fR`, roff("--"+n), roff(word)))
 		default:
 			names = append(names, fmt.Sprintf(`\fB%s\fR`, roff("--"+n)))

@@ -10,9 +10,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
-
-	urcli "github.com/urfave/cli/v2"
 
 	"github.com/brinebus/brine/internal/output"
 	"github.com/brinebus/brine/internal/salt"
@@ -29,10 +26,10 @@ type Spec struct {
 	Examples []string // command lines, shown at the end of -h
 
 	// Flags are the program's own options, the most important first. Category is the heading in
-	// -h; a word in backquotes in Usage stands for the value. Required and Action are not used:
-	// Run checks what it needs. A name used here is removed from the common options: in
-	// salt-key, -l is --list, and the log level has only --log-level.
-	Flags []urcli.Flag
+	// -h; a word in backquotes in Usage stands for the value. Run checks what it needs. A name
+	// used here is removed from the common options: in salt-key, -l is --list, and the log level
+	// has only --log-level.
+	Flags []Option
 
 	// Commands are the subcommands of the program, if each is described by its own Spec: for
 	// the manual.
@@ -56,7 +53,7 @@ type Spec struct {
 
 	// Run does the work, with the options parsed. Its error is reported, see Env.Report;
 	// opts.Args holds the words that are not options.
-	Run func(ctx context.Context, env *Env, opts *urcli.Context) error
+	Run func(ctx context.Context, env *Env, opts *Options) error
 }
 
 // Refusal is an option of Salt that is refused, and why.
@@ -93,111 +90,54 @@ func (e *Env) run(ctx context.Context, spec Spec) error {
 	if err != nil {
 		return err
 	}
-	if text, ok := e.answer(spec, args); ok {
+	opts := g.values(args, e.Getenv)
+	if text, ok := e.answer(spec, opts); ok {
 		_, err := io.WriteString(e.Stdout, text)
 		return err
 	}
-	given := g.given(args)
-	app := e.app(needed(flags, given))
-	app.Action = func(opts *urcli.Context) error {
-		if err := cmp.Or(checkRefused(spec, refused, given), checkLevels(opts), checkOutput(opts)); err != nil {
-			return err // even if the program does not use them
-		}
-		e.quiet, e.progress = opts.Bool("quiet"), opts.Bool("progress")
-		e.noteIgnored(ignored, given)
-		if spec.Daemon {
-			signal.Ignore(syscall.SIGPIPE)
-		}
-		return spec.Run(ctx, e, opts)
+	if err := cmp.Or(checkRefused(spec, refused, opts), checkLevels(opts), checkOutput(opts)); err != nil {
+		return err // even if the program does not use them
 	}
-	return app.RunContext(ctx, append([]string{e.Name}, args...))
+	e.quiet, e.progress = opts.Bool("quiet"), opts.Bool("progress")
+	e.noteIgnored(ignored, opts)
+	if spec.Daemon {
+		signal.Ignore(syscall.SIGPIPE)
+	}
+	return spec.Run(ctx, e, opts)
 }
 
-// app returns an urfave/cli application that only parses flags: help, version, error messages
-// and the exit are ours.
-func (e *Env) app(flags []urcli.Flag) *urcli.App {
-	return &urcli.App{
-		Name:                      e.Name,
-		HideHelp:                  true,
-		HideVersion:               true,
-		Flags:                     flags,
-		DisableSliceFlagSeparator: true,            // a comma is a part of the value
-		Compiled:                  time.Unix(1, 0), // otherwise it asks the file system
-		Reader:                    e.Stdin,
-		Writer:                    io.Discard,
-		ErrWriter:                 io.Discard,
-		OnUsageError: func(_ *urcli.Context, err error, _ bool) error {
-			return Fail(Usage, err)
-		},
-		ExitErrHandler: func(*urcli.Context, error) {}, // otherwise it calls os.Exit
-	}
-}
-
-// answer returns the output of the options that end the program before it reads any file; args
-// are normalized. urfave/cli does not do it, since it takes the first word before -h for a
-// subcommand.
-func (e *Env) answer(spec Spec, args []string) (text string, ok bool) {
-	given := args[:slices.Index(args, "--")]
+// answer returns the output of the options that end the program before it reads any file.
+func (e *Env) answer(spec Spec, opts *Options) (text string, ok bool) {
 	switch {
-	case slices.Contains(given, "--help"):
+	case opts.Bool("help"):
 		return Help(e.Name, spec), true
-	case slices.Contains(given, "--man"):
+	case opts.Bool("man"):
 		return Manual(e.Name, spec), true
-	case slices.Contains(given, "--version"):
+	case opts.Bool("version"):
 		return fmt.Sprintf("%s %s (%s)\n", e.Name, version.Version(), version.Name), true
-	case slices.Contains(given, "--versions-report"):
+	case opts.Bool("versions-report"):
 		return version.Report(e.Name), true
 	}
 	return "", false
 }
 
-// needed returns the options that urfave/cli must know: those given, and those with a default.
-// Others are unset and zero.
-//
-// This is only for speed. For each option, urfave/cli compares each name of every other one,
-// with a regular expression: with forty options that is a sixth of the whole time of a command.
-func needed(flags []urcli.Flag, given map[urcli.Flag]bool) []urcli.Flag {
-	var list []urcli.Flag
-	for _, f := range flags {
-		if given[f] || hasDefault(f) {
-			list = append(list, f)
-		}
-	}
-	return list
-}
-
-// hasDefault reports whether f has a value other than zero when it is not given.
-func hasDefault(f urcli.Flag) bool {
-	switch f := f.(type) {
-	case *urcli.BoolFlag:
-		return f.Value
-	case *urcli.StringFlag:
-		return f.Value != ""
-	case *urcli.IntFlag:
-		return f.Value != 0
-	case *urcli.StringSliceFlag:
-		return f.Value != nil
-	}
-	return true // unless known otherwise
-}
-
 // noteIgnored prints which of the given options have no effect.
-func (e *Env) noteIgnored(ignored []urcli.Flag, given map[urcli.Flag]bool) {
+func (e *Env) noteIgnored(ignored []Option, opts *Options) {
 	for _, f := range ignored {
-		if !given[f] {
+		if !opts.has(f) {
 			continue
 		}
 		reason := ""
-		if doc, ok := f.(urcli.DocGenerationFlag); ok && doc.GetUsage() != "" {
-			reason = ": " + doc.GetUsage()
+		if usage := f.text().usage; usage != "" {
+			reason = ": " + usage
 		}
-		e.Note("%s has no effect in %s%s", option(f), version.Name, reason)
+		e.Note("%s has no effect in %s%s", normal(f), version.Name, reason)
 	}
 }
 
 // ConfigDir returns the directory of -c, or else that of SALT_CONFIG_DIR, or else
 // DefaultConfigDir.
-func (e *Env) ConfigDir(opts *urcli.Context) string {
+func (e *Env) ConfigDir(opts *Options) string {
 	if dir := opts.String("config-dir"); dir != "" {
 		return dir
 	}
@@ -209,7 +149,7 @@ func (e *Env) ConfigDir(opts *urcli.Context) string {
 
 // allFlags returns the options in the order of -h: the program's own, then those for the
 // output, then the general ones.
-func allFlags(spec Spec) []urcli.Flag {
+func allFlags(spec Spec) []Option {
 	own := newGrammar(spec.Flags)
 	flags := slices.Clone(spec.Flags)
 	if spec.Output {
@@ -217,22 +157,22 @@ func allFlags(spec Spec) []urcli.Flag {
 	}
 	talk := talkFlags(own)
 	if spec.Daemon { // nobody waits for its output
-		talk = slices.DeleteFunc(talk, func(f urcli.Flag) bool { return f.Names()[0] == "progress" })
+		talk = slices.DeleteFunc(talk, func(f Option) bool { return f.Names()[0] == "progress" })
 	}
 	flags = append(flags, talk...)
 	return append(flags, generalFlags(own)...)
 }
 
 // talkFlags returns the options about messages, except those that own has with a wider meaning.
-func talkFlags(own grammar) []urcli.Flag {
+func talkFlags(own grammar) []Option {
 	const group = "General"
-	var flags []urcli.Flag
+	var flags []Option
 	if own["quiet"] == nil {
-		flags = append(flags, &urcli.BoolFlag{Category: group, Name: "quiet", Aliases: own.free("q"),
+		flags = append(flags, &Bool{Category: group, Name: "quiet", Aliases: own.free("q"),
 			Usage: "say nothing but errors on standard error"})
 	}
 	if own["progress"] == nil {
-		flags = append(flags, &urcli.BoolFlag{Category: group, Name: "progress",
+		flags = append(flags, &Bool{Category: group, Name: "progress",
 			Usage: "tell what is waited for, and notes, also where standard error is not a terminal"})
 	}
 	return flags
@@ -245,55 +185,55 @@ func (g grammar) free(names ...string) []string {
 
 // generalFlags returns the options of every binary, without the short names that
 // own has taken.
-func generalFlags(own grammar) []urcli.Flag {
+func generalFlags(own grammar) []Option {
 	const group = "General"
-	return []urcli.Flag{
-		&urcli.StringFlag{Category: group, Name: "config-dir", Aliases: own.free("c"),
+	return []Option{
+		&String{Category: group, Name: "config-dir", Aliases: own.free("c"),
 			Usage: "read the configuration from `DIR` instead of " + DefaultConfigDir},
-		&urcli.StringFlag{Category: group, Name: "log-level", Aliases: own.free("l"),
+		&String{Category: group, Name: "log-level", Aliases: own.free("l"),
 			Usage: "show log messages from `LEVEL` up: " + strings.Join(logLevels, ", ")},
-		&urcli.StringFlag{Category: group, Name: "log-file",
+		&String{Category: group, Name: "log-file",
 			Usage: "write the log to `FILE` also"},
-		&urcli.StringFlag{Category: group, Name: "log-file-level",
+		&String{Category: group, Name: "log-file-level",
 			Usage: "write log messages from `LEVEL` up"},
-		&urcli.BoolFlag{Category: group, Name: "version",
+		&Bool{Category: group, Name: "version",
 			Usage: "print the version and exit"},
-		&urcli.BoolFlag{Category: group, Name: "versions-report", Aliases: own.free("V"),
+		&Bool{Category: group, Name: "versions-report", Aliases: own.free("V"),
 			Usage: "print the versions of all parts and exit"},
-		&urcli.BoolFlag{Category: group, Name: "man",
+		&Bool{Category: group, Name: "man",
 			Usage: "print the page of the manual and exit"},
-		&urcli.BoolFlag{Category: group, Name: "help", Aliases: own.free("h"),
+		&Bool{Category: group, Name: "help", Aliases: own.free("h"),
 			Usage: "print this text and exit"},
 	}
 }
 
 // outputFlags returns the options for the output.
-func outputFlags(own grammar) []urcli.Flag {
+func outputFlags(own grammar) []Option {
 	const group = "Output"
-	return []urcli.Flag{
-		&urcli.StringFlag{Category: group, Name: "out", Aliases: own.free("output"),
+	return []Option{
+		&String{Category: group, Name: "out", Aliases: own.free("output"),
 			Usage: "print results as `FORM`: " + strings.Join(output.Names(), ", ")},
-		&urcli.IntFlag{Category: group, Name: "out-indent",
+		&Int{Category: group, Name: "out-indent",
 			Usage: "indent by `N` blanks; a negative number puts all on one line"},
-		&urcli.StringFlag{Category: group, Name: "out-file", Aliases: own.free("output-file"),
+		&String{Category: group, Name: "out-file", Aliases: own.free("output-file"),
 			Usage: "write results to `FILE`"},
-		&urcli.BoolFlag{Category: group, Name: "out-file-append", Aliases: own.free("output-file-append"),
+		&Bool{Category: group, Name: "out-file-append", Aliases: own.free("output-file-append"),
 			Usage: "append to that file instead of replacing it"},
-		&urcli.BoolFlag{Category: group, Name: "no-color", Aliases: own.free("no-colour"),
+		&Bool{Category: group, Name: "no-color", Aliases: own.free("no-colour"),
 			Usage: "never colour the output; so does a NO_COLOR in the environment"},
-		&urcli.BoolFlag{Category: group, Name: "force-color", Aliases: own.free("force-colour"),
+		&Bool{Category: group, Name: "force-color", Aliases: own.free("force-colour"),
 			Usage: "colour the output even when it is not a terminal"},
 	}
 }
 
 // ignoredFlags makes hidden options of Spec.Ignored, and of those that every binary of Salt has
 // and Brine does not need.
-func ignoredFlags(spec Spec) []urcli.Flag {
+func ignoredFlags(spec Spec) []Option {
 	names := append([]string{"hard-crash", "saltfile="}, spec.Ignored...)
 	if spec.Output {
 		names = append(names, "state-output,state_output=", "state-verbose,state_verbose=")
 	}
-	var flags []urcli.Flag
+	var flags []Option
 	for _, n := range names {
 		flags = append(flags, hiddenFlag(n))
 	}
@@ -301,8 +241,8 @@ func ignoredFlags(spec Spec) []urcli.Flag {
 }
 
 // refusedFlags makes hidden options of Spec.Refused, in its order.
-func refusedFlags(spec Spec) []urcli.Flag {
-	flags := make([]urcli.Flag, len(spec.Refused))
+func refusedFlags(spec Spec) []Option {
+	flags := make([]Option, len(spec.Refused))
 	for i, r := range spec.Refused {
 		flags[i] = hiddenFlag(r.Option)
 	}
@@ -310,11 +250,11 @@ func refusedFlags(spec Spec) []urcli.Flag {
 }
 
 // checkRefused returns the error for a refused option that is given.
-func checkRefused(spec Spec, refused []urcli.Flag, given map[urcli.Flag]bool) error {
+func checkRefused(spec Spec, refused []Option, opts *Options) error {
 	for i, f := range refused {
-		if given[f] {
+		if opts.has(f) {
 			r := spec.Refused[i]
-			return salt.WithHint(Usagef("%s: %s", option(f), r.Reason), r.Hint)
+			return salt.WithHint(Usagef("%s: %s", normal(f), r.Reason), r.Hint)
 		}
 	}
 	return nil
@@ -322,12 +262,12 @@ func checkRefused(spec Spec, refused []urcli.Flag, given map[urcli.Flag]bool) er
 
 // hiddenFlag is an option that is accepted and not shown in -h; "m,module-dirs=" has two names
 // and a value, and behind ": " it may say why it has no effect.
-func hiddenFlag(names string) urcli.Flag {
+func hiddenFlag(names string) Option {
 	names, reason, _ := strings.Cut(names, ": ")
 	list, takesValue := strings.CutSuffix(names, "=")
 	all := strings.Split(list, ",")
 	if takesValue {
-		return &urcli.StringFlag{Name: all[0], Aliases: all[1:], Usage: reason, Hidden: true}
+		return &String{Name: all[0], Aliases: all[1:], Usage: reason, Hidden: true}
 	}
-	return &urcli.BoolFlag{Name: all[0], Aliases: all[1:], Usage: reason, Hidden: true}
+	return &Bool{Name: all[0], Aliases: all[1:], Usage: reason, Hidden: true}
 }

@@ -56,6 +56,14 @@ type peer struct {
 	cancel  context.CancelFunc
 }
 
+// Member is one master of a cluster, as its minions know it.
+type Member struct {
+	Name    string
+	Address string // host:port, for minions
+	Key     string // the fingerprint of its key; "" if it is not known
+	Running bool
+}
+
 // Joined informs the others that a minion is connected here, or that its key or grains have
 // changed.
 func (x *Exchange) Joined(m Minion) {

@@ -90,6 +90,9 @@ type Minion struct {
 	MasterAliveInterval time.Duration `yaml:"master_alive_interval" is:"s 0..1d"`
 	// The tag of the events of the returner master_bus.
 	MasterBusTag string `yaml:"master_bus.tag"`
+	// Other members of the cluster that the master belongs to are used as well: with a single
+	// master, and after those of a list with failover.
+	MasterCluster bool `yaml:"master_cluster" default:"true"`
 	// With failover: return to the first master when it is available again.
 	MasterFailback bool `yaml:"master_failback"`
 	// The pause between two checks for the first master; 0 means the value of

@@ -347,6 +347,7 @@ func (d relay) lookupFor(ctx context.Context, id salt.MinionID, jid salt.JID) (*
 		if err := d.jobs.noteOrigin(member, jid, id, found); err != nil {
 			return nil, err
 		}
+		d.unknown.Undo(string(id)) // it was not invented: the minion got it at the member that it was connected to before
 		return d.jobs.find(jid), nil
 	}
 	return d.Lookup(ctx, jid)

@@ -35,6 +35,7 @@ type Arrivals struct {
 	Jobs        Jobs
 	Now         func() time.Time // the time for the expiry of jobs
 	Version     string           // of this program
+	Cluster     *Guide           // guides them through the cluster; nil for a master alone
 	Log         *slog.Logger
 
 	often logging.Throttle
@@ -57,6 +58,10 @@ func (a *Arrivals) Hello(ctx context.Context, r *rpc.Request) error {
 	if !ok || i.Role != bus.RoleMinion {
 		return rpc.Errorf(rpc.Denied, "only the daemon of a minion takes jobs")
 	}
+	cluster, err := a.Cluster.greet(r.Inbox(), q.Moves)
+	if err != nil {
+		return err
+	}
 	id := salt.MinionID(i.Name)
 	if err := a.Fleet.StoreGrains(ctx, id, q.Grains.V); err != nil {
 		return fmt.Errorf("store the facts of %s: %w", id, err)
@@ -69,7 +74,7 @@ func (a *Arrivals) Hello(ctx context.Context, r *rpc.Request) error {
 	}
 	a.often.Log(a.Log, slog.LevelInfo, "hello "+string(id), maxLines, "minion connected", "minion", id, "version", logging.Shorten(q.Version))
 	defer a.Jobs.Back(id, i.Key) // after the answer, which contains the time for the expiry of jobs
-	return r.Send(ctx, protocol.Welcome{Time: a.Now(), Version: a.Version, Jobs: a.Jobs.Awaited(id)})
+	return r.Send(ctx, protocol.Welcome{Time: a.Now(), Version: a.Version, Jobs: a.Jobs.Awaited(id), Cluster: cluster})
 }
 
 // Gone handles a connection that has ended.
@@ -78,6 +83,7 @@ func (a *Arrivals) Gone(i bus.Identity) {
 		return
 	}
 	id := salt.MinionID(i.Name)
+	a.Cluster.gone(i.Inbox())
 	last := a.Fleet.Leave(id, i.Inbox(), time.Now())
 	a.Fleet.tellMembers(id, "")
 	if last {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/event"
 )
 
@@ -35,6 +36,9 @@ func (t *Table) stream() string { return tablePrefix + t.name }
 
 // tableWindow is the duplicate window of a table, which gets no message ids.
 const tableWindow = 2 * time.Minute
+
+// bucketPause is the pause before a table is looked for again that was made just now.
+const bucketPause = 20 * time.Millisecond
 
 // Table opens the table of this name, made of letters, and makes it if it is missing. A start
 // opens many of them: it waits longer for an answer, and a table with the right settings is not
@@ -64,6 +68,9 @@ func (j *Journal) openTable(ctx context.Context, name string, configure func(*je
 	}
 	err = insist(ctx, t.store, "open the table "+name, func(ctx context.Context) (err error) {
 		t.kv, err = j.js.KeyValue(ctx, name)
+		for errors.Is(err, jetstream.ErrBucketNotFound) && backoff.Sleep(ctx, bucketPause) { // it exists, but a member that has just begun to lead may not know that yet
+			t.kv, err = j.js.KeyValue(ctx, name)
+		}
 		return err
 	})
 	if err != nil {

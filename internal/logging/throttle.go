@@ -71,3 +71,13 @@ func (t *Throttle) Count(what string, now time.Time, most int) (left int, tell b
 	t.seen[what] = b
 	return left, b.count <= most
 }
+
+// Undo takes one back that was counted.
+func (t *Throttle) Undo(what string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if b, known := t.seen[what]; known && b.count > 0 {
+		b.count--
+		t.seen[what] = b
+	}
+}

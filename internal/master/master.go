@@ -311,7 +311,7 @@ func (m *Master) openServer() error {
 	a.Local = func(ctx context.Context, i bus.Identity) audit.Who { return m.authz.Local(ctx, i).Who() }
 	m.undo = append(m.undo, a.Wait)
 	m.arrivals = &fleet.Arrivals{
-		Fleet: m.fleet, Connections: m.connections(), CutOlder: a.CutOlder, Jobs: m.dispatch, Now: m.dispatch.Now, Version: m.version, Log: m.log,
+		Fleet: m.fleet, Connections: m.connections(), CutOlder: a.CutOlder, Jobs: m.dispatch, Now: m.dispatch.Now, Version: m.version, Cluster: m.guide(), Log: m.log,
 	}
 	m.server = rpc.NewServer(m.broker.Conn(), m.broker.Owner, bus.MasterEndpoints, m.log)
 	m.server.Room = daemon.MakeRoom
@@ -327,6 +327,14 @@ func (m *Master) openServer() error {
 		return err
 	}
 	return m.broker.ServeLocal(filepath.Join(m.cfg.SockDir, SocketName))
+}
+
+// guide tells minions about the members of the cluster; nil for a master alone.
+func (m *Master) guide() *fleet.Guide {
+	if m.member == nil {
+		return nil
+	}
+	return &fleet.Guide{Members: m.member.Members, Accepted: func() int { return len(m.keys.IDs()) }, Publish: m.broker.Conn().Publish, Log: m.log}
 }
 
 // Addr is the listen address for minions, nil with nats_servers.
@@ -373,6 +381,7 @@ func (m *Master) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.admission.WatchLogins(m.ctx) })
 	m.wg.Go(func() { m.outboxes.Keep(m.ctx) })
 	m.runOthers()
+	m.wg.Go(func() { m.arrivals.Cluster.Watch(m.ctx) })
 	m.runExternal()
 	hangups, stop := daemon.Hangups()
 	defer stop()
@@ -395,6 +404,7 @@ func (m *Master) Run(ctx context.Context) error {
 	m.undo = append([]func(){stopped}, m.undo...)
 	if err == nil {
 		m.log.Info("the master is stopping", "reason", context.Cause(ctx).Error())
+		m.arrivals.Cluster.Retire(m.ctx) // while it still serves them, and the jobs under way
 	}
 	return err
 }

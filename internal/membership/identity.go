@@ -19,6 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
@@ -224,6 +225,7 @@ type Membership struct {
 	cluster *broker.ClusterOptions
 	log     *slog.Logger
 
+	throttle logging.Throttle
 	links
 }
 

@@ -149,6 +149,7 @@ func (m *Membership) Run(ctx context.Context) {
 	wg.Go(func() { m.bus.Run(ctx) })
 	tick := time.NewTicker(compareEvery)
 	defer tick.Stop()
+	m.compare(ctx)
 	for {
 		select {
 		case <-tick.C:

@@ -19,12 +19,17 @@ type said struct {
 	Version string `json:"version"`
 	Rules   string `json:"rules"` // a digest of its access rules
 	Minions int    `json:"minions"`
+
+	Address string `json:"address"` // host:port, for minions
+	Key     string `json:"key"`     // the fingerprint of its master key
 }
 
 // heard is what the others have said last.
 type heard struct {
 	mu sync.Mutex
 	of map[string]said
+	// last is the same, also of members that do not run any more.
+	last map[string]said
 }
 
 func (h *heard) set(name string, s said) (before said, known bool) {
@@ -32,10 +37,17 @@ func (h *heard) set(name string, s said) (before said, known bool) {
 	defer h.mu.Unlock()
 	before, known = h.of[name]
 	if h.of == nil {
-		h.of = map[string]said{}
+		h.of, h.last = map[string]said{}, map[string]said{}
 	}
-	h.of[name] = s
+	h.of[name], h.last[name] = s, s
 	return before, known
+}
+
+// latest returns what a member has said, if it ever did since the start of this one.
+func (h *heard) latest(name string) said {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last[name]
 }
 
 // keep forgets all members but these.
@@ -54,7 +66,7 @@ func (m *Membership) serveStatus() {
 }
 
 func (m *Membership) say() said {
-	return said{Version: m.version, Rules: m.own.Rules(), Minions: m.own.Minions()}
+	return said{Version: m.version, Rules: m.own.Rules(), Minions: m.own.Minions(), Address: m.forMinions(m.self), Key: m.key.SHA256()}
 }
 
 // statusTime limits the wait for the answer of a member.

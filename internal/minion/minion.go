@@ -100,7 +100,7 @@ func (m *Minion) open(ctx context.Context) error {
 	m.undo = append(m.undo, release)
 	m.masters, err = upstream.Open(upstream.Setup{
 		Config: m.cfg, Version: m.version, Service: m.service, Log: m.log,
-		Daemon: &attendant{m: m, started: map[*upstream.Uplink]bool{}}, Announce: func(tag string, data map[string]any) { m.events.Announce(tag, data) },
+		Daemon: &attendant{m: m, started: map[*upstream.Uplink]bool{}}, Busy: func() bool { return m.executor.Jobs().Count() > 0 }, Announce: func(tag string, data map[string]any) { m.events.Announce(tag, data) },
 	})
 	if err != nil {
 		return err

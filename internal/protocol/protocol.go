@@ -145,6 +145,8 @@ type AskAnswer struct {
 type Hello struct {
 	Grains  value.Value `json:"grains"`
 	Version string      `json:"version"`
+	// Moves means that it follows a Control to another member of a cluster.
+	Moves bool `json:"moves,omitempty"`
 }
 
 // Welcome answers Hello.
@@ -154,6 +156,8 @@ type Welcome struct {
 	// Jobs are unfinished jobs that were sent to the minion. It reports the state of each as a
 	// job.Report; job.Unknown for one that it never received.
 	Jobs []salt.JID `json:"jobs,omitempty"`
+	// Cluster is nil for a master alone.
+	Cluster *Cluster `json:"cluster,omitempty"`
 }
 
 // Pillar is the private data of the requesting minion. With errors, a master sends no data, and

@@ -62,6 +62,7 @@ type Connection struct {
 	Closed <-chan struct{}    // closed when the connection has ended
 	answer protocol.AskAnswer // the latest
 	asking *rpc.Stream
+	basis  basis // why the master is trusted
 	opts   Options
 }
 
@@ -204,7 +205,9 @@ func (l *Connection) confirm(ctx context.Context, h *handshake) error {
 	if h.basis == refused {
 		return answered // the answer has not proved a key that is trusted
 	}
-	return errors.Join(h.pin(), answered)
+	err := errors.Join(h.pin(), answered)
+	l.basis = h.basis
+	return err
 }
 
 // ask asks for the state of the minion's key, and reads the first answer.

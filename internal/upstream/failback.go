@@ -78,11 +78,16 @@ func (u *Uplink) failbackSetting() time.Duration {
 	return u.all.Config.MasterAliveInterval
 }
 
-// doubt records how long a session lasted that was made by failing back.
+// doubt records how long a session lasted that was made by failing back, or by moving to another
+// member of a cluster.
 func (u *Uplink) doubt(s *Session, lasted time.Duration) {
+	enough := trustAfter * u.failbackSetting()
+	if s.moved {
+		enough = homeTime
+	}
 	switch {
-	case !s.first:
-	case lasted < trustAfter*u.failbackSetting():
+	case !s.first && !s.moved:
+	case lasted < enough:
 		u.doubts = min(u.doubts+1, maxDoubts)
 	default:
 		u.doubts = 0

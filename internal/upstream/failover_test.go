@@ -144,9 +144,9 @@ func begin(t *testing.T, cfg *config.Minion, r *roster, up func(n int) []string)
 	p = &play{up: up}
 	log := slog.New(slog.DiscardHandler)
 	p.u = (&Uplinks{Setup: Setup{Config: cfg, Service: true, Daemon: idle{}, Announce: func(string, map[string]any) {}, Log: log}}).add(r)
-	p.u.log, p.u.dial = log, p.dial
+	p.u.log, p.u.dial, p.u.all.cluster = log, p.dial, r.cluster
 	p.u.greet = func(_ context.Context, l *Connection, name string) (*Session, error) {
-		return &Session{Connection: l, Up: p.u, Name: name, begun: make(chan struct{})}, nil
+		return &Session{Connection: l, Up: p.u, Name: name, begun: make(chan struct{}), leave: make(chan struct{})}, nil
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)

@@ -29,10 +29,11 @@ type Sender struct {
 	key pki.PublicKey
 }
 
-// Session is the present session with the master that has sent the job; nil if there is none,
-// or another master is in use.
+// Session is the present session with the master that has sent the job, or with another member
+// of its cluster, which passes on what it is told about the job; nil if there is none, or
+// another master is in use.
 func (s Sender) Session() *Session {
-	if now := s.Up.Session(); now != nil && now.Master.Equal(s.key) {
+	if now := s.Up.Session(); now != nil && (now.Master.Equal(s.key) || s.Up.all.cluster.fellows(now.Master, s.key)) {
 		return now
 	}
 	return nil

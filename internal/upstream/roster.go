@@ -21,6 +21,8 @@ type roster struct {
 	failback bool                             // master_failback: the first of the list stays first
 	order    []string                         // the order of the next round; nil is that of the configuration
 	last     string                           // the one that failed last, "" for none
+	cluster  *Cluster                         // its members are tried as well; nil for none
+	spreads  bool                             // the minion prefers the members in an order of its own
 }
 
 // newRosters returns one roster for each connection of the minion: one for all masters or, for
@@ -44,6 +46,13 @@ func newRosters(cfg *config.Minion) []*roster {
 		r.shuffle = rand.Shuffle
 	}
 	return []*roster{r}
+}
+
+// join has the members of a cluster tried as well. The minion chooses among them by itself where
+// the configuration leaves the choice: it names one master, or a random order.
+func (r *roster) join(c *Cluster, cfg *config.Minion) {
+	r.cluster = c
+	r.spreads = c != nil && (len(r.masters) == 1 || cfg.MasterType == "failover" && cfg.RandomMaster && !cfg.MasterFailback)
 }
 
 // distinct removes duplicates of the same master.
@@ -76,6 +85,9 @@ func (r *roster) round() []string {
 		}
 		r.shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
 	}
+	if r.cluster != nil {
+		r.order = r.withMembers(r.order)
+	}
 	if i := slices.Index(r.order, r.last); i >= 0 {
 		r.order = append(slices.Delete(r.order, i, i+1), r.last)
 	}
@@ -83,15 +95,56 @@ func (r *roster) round() []string {
 	return slices.Clone(r.order)
 }
 
+// withMembers adds the members of the cluster to an order: at its end, or before it, if they
+// are the first choice.
+func (r *roster) withMembers(order []string) []string {
+	list, _ := r.cluster.now()
+	if !r.spreads || len(list) == 0 {
+		return r.cluster.complete(order, list)
+	}
+	var names []string
+	for _, m := range r.cluster.ranked(list) {
+		names = append(names, r.cluster.name(m))
+	}
+	for _, name := range order {
+		if !slices.Contains(names, name) && slices.Contains(r.masters, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// others returns the members to use instead of the one that a session is with. It changes
+// nothing.
+func (r *roster) others(s *Session) (names []string) {
+	list, _ := r.cluster.now()
+	for _, m := range r.cluster.ranked(list) {
+		if !r.cluster.isMember(m, s) {
+			names = append(names, r.cluster.name(m))
+		}
+	}
+	return names
+}
+
+// names are all masters, for the log.
+func (r *roster) names() []string {
+	if r.cluster == nil {
+		return r.masters
+	}
+	return r.cluster.Masters()
+}
+
 // failed records that a master was lost, for later rounds.
 func (r *roster) failed(master string) { r.last = master }
 
 // several reports whether there is another master to try.
-func (r *roster) several() bool { return len(r.masters) > 1 }
+func (r *roster) several() bool {
+	return len(r.masters) > 1 || r.cluster != nil && len(r.cluster.Masters()) > 1
+}
 
 // first is the master to fail back to, "" if there is none.
 func (r *roster) first() string {
-	if !r.failback || !r.several() {
+	if !r.failback || len(r.masters) < 2 {
 		return ""
 	}
 	return r.masters[0]

@@ -27,6 +27,9 @@ type Session struct {
 	Clock job.Steady    // the master's
 	first bool          // made by failing back to the first master of the list
 	begun chan struct{} // closed when it is the one in use
+	moved bool          // made to replace one with another member of the cluster
+	leave chan struct{} // closed when the master asks the minion to use another member
+	asked sync.Once     // closes it
 }
 
 // Gone is closed when the connection has ended.
@@ -38,7 +41,7 @@ func (s *Session) Begun() <-chan struct{} { return s.begun }
 // greetMaster makes a session of a connection: it tells the master that the minion accepts
 // jobs. After an error the connection is closed.
 func (u *Uplink) greetMaster(ctx context.Context, l *Connection, name string) (*Session, error) {
-	s := &Session{Connection: l, Up: u, Name: name, begun: make(chan struct{})}
+	s := &Session{Connection: l, Up: u, Name: name, begun: make(chan struct{}), leave: make(chan struct{})}
 	if err := s.prepare(ctx); err != nil {
 		l.Close()
 		return nil, err
@@ -65,6 +68,11 @@ func (s *Session) prepare(ctx context.Context) error {
 	}
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return err
+	}
+	if all.cluster != nil {
+		if _, err := s.NC.Subscribe(bus.ControlSubject(s.Inbox()), func(msg *nats.Msg) { s.said(msg.Data) }); err != nil {
+			return err
+		}
 	}
 	if err := s.hello(ctx); err != nil {
 		return err
@@ -102,11 +110,17 @@ func (u *Uplink) live(ctx context.Context, s *Session) *Session {
 	defer wg.Wait()
 	defer stop()
 	wg.Go(func() { u.watchFirst(ctx, s, back) })
+	wg.Go(func() { u.watchHome(ctx, s, back) })
+	wg.Go(func() { u.watchLeave(ctx, s, back) })
 	wg.Go(func() { u.ping(ctx, s) })
 	wg.Go(func() { u.all.Daemon.Attend(ctx, s) })
 	select {
 	case <-ctx.Done():
 	case next := <-back:
+		if next.moved {
+			u.log.Info("moving to another member of the cluster", "master", next.Name, "from", s.Name)
+			return next
+		}
 		u.announce("failback", next.Name)
 		u.log.Info("failing back to "+next.Name, "from", s.Name)
 		return next
@@ -132,9 +146,10 @@ func (s *Session) hello(ctx context.Context) error {
 	defer cancel()
 	var w protocol.Welcome
 	asked := time.Now()
-	if err := s.Ask(ctx, protocol.OpHello, protocol.Hello{Grains: value.Value{V: facts}, Version: all.Version}, &w); err != nil {
+	if err := s.Ask(ctx, protocol.OpHello, protocol.Hello{Grains: value.Value{V: facts}, Version: all.Version, Moves: all.cluster != nil}, &w); err != nil {
 		return fmt.Errorf("tell the master at %s that this minion is ready: %w", s.Name, err)
 	}
+	s.learn(w.Cluster)
 	s.Asked = w.Jobs
 	s.Clock = job.NewSteady(w.Time.Add(time.Since(asked) / 2))
 	if offset := time.Until(w.Time); offset.Abs() > time.Minute {

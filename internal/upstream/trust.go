@@ -21,6 +21,13 @@ type Trust struct {
 	FirstUse   FirstUse // master_trust_on_first_use
 	OpenMode   bool     // a key other than the pinned one is accepted, but not stored
 
+	// Members are the fingerprints of the keys that a trusted master has named as those of the
+	// members of its cluster. Learned means that the address was named with them, and is not in the
+	// configuration: then nothing is trusted that is neither signed nor pinned nor one of them, and
+	// nothing is pinned.
+	Members []string
+	Learned bool
+
 	Verify        bool          // verify_master_pubkey_sign: only a signed key is accepted
 	AllowUnsigned bool          // allow_unsigned_master: a key without a signature is handled as without Verify
 	VerifyFile    string        // the public key that signatures are checked with
@@ -46,6 +53,7 @@ const (
 	refused   basis = iota
 	onSign          // a signature: the key replaces the pinned one
 	onPin           // the key is pinned
+	onMember        // a trusted master has named it; it is not stored, so that it can be forgotten
 	onFinger        // master_finger names it
 	onFirst         // the first contact
 	onOpening       // open_mode: the key is not stored
@@ -81,6 +89,10 @@ func (t Trust) judgePins(address string, p pins, shown pki.PublicKey) (basis, er
 	switch here := p.here(); {
 	case here.Equal(shown), here.IsZero() && p.has(shown):
 		return onPin, nil
+	case here.IsZero() && slices.Contains(t.Members, shown.SHA256()):
+		return onMember, nil
+	case t.Learned:
+		return refused, t.refuseMember(address, p, shown)
 	case len(t.Fingers) > 0 && (p.empty() || p.isNew()): // judgeFinger has checked it already
 		return onFinger, nil
 	case p.empty() && t.FirstUse != NeverFirst:
@@ -91,6 +103,19 @@ func (t Trust) judgePins(address string, p pins, shown pki.PublicKey) (basis, er
 		return onOpening, nil
 	}
 	return refused, p.refusal(address, shown)
+}
+
+// refuseMember returns why shown is not trusted at the address of a member.
+func (t Trust) refuseMember(address string, p pins, shown pki.PublicKey) error {
+	if here := p.here(); !here.IsZero() {
+		return p.refusal(address, shown)
+	}
+	named := "no key of it is known"
+	if len(t.Members) > 0 {
+		named = "its key has " + strings.Join(t.Members, ", ")
+	}
+	return salt.WithHint(fmt.Errorf("%w: the master at %s has the fingerprint %s; it was named as a member of the masters' cluster, and %s", ErrMasterKey, address, shown.SHA256(), named),
+		"compare with 'salt-key -F master' on that master; if its key was changed on purpose, the minion learns about it from another member")
 }
 
 // refusal returns why shown is not trusted, and what an operator can do.
@@ -253,7 +278,7 @@ func (h *handshake) tell() {
 func (h *handshake) outdated(file string) bool {
 	have, ok := h.pins.keys[file]
 	switch {
-	case file == "", h.basis == onOpening:
+	case file == "", h.basis == onOpening, h.basis == onMember, h.trust.Learned:
 		return false
 	case ok:
 		return h.basis == onSign && !have.Equal(h.shown)

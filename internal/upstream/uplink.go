@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,7 +44,9 @@ type Uplink struct {
 	lastMaster string    // the master that was last in use, or is tried instead
 	awayLogged time.Time // when the log last said that no master can be reached
 	refusals   logging.Throttle
-	doubts     int // how often the first master was lost soon after failing back to it
+	doubts     int           // how often the first master was lost soon after failing back to it
+	spread     time.Duration // the longest pause before the next attempt, since a member of a cluster was lost
+	lingering  sync.WaitGroup
 }
 
 // Name is the uplink's name in answers: the master in use, or the first to be tried.
@@ -68,8 +71,9 @@ var (
 // Keep keeps the connection until ctx ends. It returns an error if the minion is to end;
 // masters that cannot be reached are not a reason for that.
 func (u *Uplink) Keep(ctx context.Context) error {
+	defer u.lingering.Wait()
 	if u.roster.several() {
-		u.log.Info("Got list of available master addresses: " + pythonList(u.roster.masters))
+		u.log.Info("Got list of available master addresses: " + pythonList(u.roster.names()))
 	}
 	if most := u.all.Config.RandomStartupDelay; most > 0 && !backoff.Sleep(ctx, rand.N(most)) {
 		return nil
@@ -83,6 +87,9 @@ func (u *Uplink) Keep(ctx context.Context) error {
 			u.all.verdicts.clear(u)
 			u.pauses.reset()
 			u.rounds, u.nameless = 0, 0
+			if most := u.takeSpread(); most > 0 && !u.pause(ctx, rand.N(most)) {
+				return nil
+			}
 			continue
 		}
 		pause, err := u.judge(err)
@@ -265,6 +272,7 @@ func (u *Uplink) dialMaster(ctx context.Context, name string) (*Connection, erro
 	o := FromConfig(u.all.Config, u.all.Key, name, u.log)
 	u.log.Debug("Loaded minion key: " + filepath.Join(u.all.Config.PKIDir, "minion.pem"))
 	o.Version, o.AutosignGrains = u.all.Version, u.autosignGrains(ctx)
+	u.all.cluster.Trust(&o)
 	return Connect(ctx, o)
 }
 
@@ -311,6 +319,11 @@ func (u *Uplink) serve(ctx context.Context, s *Session) error {
 	for {
 		began := time.Now()
 		next := u.live(ctx, s)
+		if next != nil && next.moved {
+			u.linger(ctx, s)
+			s = next
+			continue
+		}
 		u.session.CompareAndSwap(s, nil)
 		s.Close()
 		switch {
@@ -335,6 +348,7 @@ func (u *Uplink) lost(s *Session, lasted time.Duration) {
 	u.announce("disconnected", s.Name)
 	u.setWaiting("the connection to the master at " + s.Name + ", which was lost")
 	u.doubt(s, lasted)
+	u.spread = u.all.cluster.spread()
 	if u.roster.several() {
 		u.log.Info("Trying to tune in to next master from master-list")
 		u.log.Info("Removing possibly failed master " + s.Name + " from list of masters")

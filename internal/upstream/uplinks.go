@@ -24,7 +24,7 @@ type Daemon interface {
 	Attend(ctx context.Context, s *Session)
 }
 
-// Setup are the settings of uplinks. All but Service are required.
+// Setup are the settings of uplinks. All but Service and Busy are required.
 type Setup struct {
 	Config  *config.Minion
 	Key     *pki.PrivateKey
@@ -33,7 +33,10 @@ type Setup struct {
 	Daemon  Daemon
 	// Announce fires an event of the minion itself on its own bus.
 	Announce func(tag string, data map[string]any)
-	Log      *slog.Logger
+	// Busy reports whether jobs run: then the minion does not move to another member of a cluster
+	// without need.
+	Busy func() bool
+	Log  *slog.Logger
 }
 
 // Uplinks are the uplinks of a minion: one, or one for each master used at the same time; none
@@ -42,12 +45,16 @@ type Uplinks struct {
 	Setup
 	list     []*Uplink
 	verdicts verdicts
+	cluster  *Cluster // of its masters; nil if only those of the configuration are used
 }
 
 // New makes the configured uplinks. Keep connects each.
 func New(s Setup) *Uplinks {
 	all := &Uplinks{Setup: s}
-	for _, r := range newRosters(s.Config) {
+	rosters := newRosters(s.Config)
+	all.cluster = OpenCluster(s.Config, s.Log)
+	for _, r := range rosters {
+		r.join(all.cluster, s.Config)
 		all.add(r)
 	}
 	return all

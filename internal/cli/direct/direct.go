@@ -43,8 +43,12 @@ func Dial(ctx context.Context, env *cli.Env, cfg *config.Minion, wait time.Durat
 		return nil, cli.Fail(cli.Usage, salt.WithHint(errors.New("no minion is running here, and no master is configured"), "set master in the minion's configuration, or use --local"))
 	}
 	var failed error
-	for _, master := range cfg.Master {
-		m, err := dial(ctx, env, cfg, key, master, wait, log)
+	masters, cluster := cfg.Master, upstream.OpenCluster(cfg, log)
+	if cluster != nil {
+		masters = cluster.Masters()
+	}
+	for _, master := range masters {
+		m, err := dial(ctx, env, cfg, cluster, key, master, wait, log)
 		if err == nil {
 			return m, nil
 		}
@@ -54,12 +58,13 @@ func Dial(ctx context.Context, env *cli.Env, cfg *config.Minion, wait time.Durat
 }
 
 // dial connects to one master.
-func dial(ctx context.Context, env *cli.Env, cfg *config.Minion, key *pki.PrivateKey, name string, wait time.Duration, log *slog.Logger) (*Master, error) {
+func dial(ctx context.Context, env *cli.Env, cfg *config.Minion, cluster *upstream.Cluster, key *pki.PrivateKey, name string, wait time.Duration, log *slog.Logger) (*Master, error) {
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the master at " + name })()
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	o := upstream.FromConfig(cfg, key, name, log)
 	o.Caller, o.Version, o.Timeout = true, version.Version(), wait
+	cluster.Trust(&o)
 	l, err := upstream.Connect(ctx, o)
 	if err != nil {
 		return nil, failure(err)

@@ -12,8 +12,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	urcli "github.com/urfave/cli/v2"
-
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
@@ -27,8 +25,8 @@ func topSpec() cli.Spec {
 			"On a terminal the picture is renewed in place, until Ctrl-C; else one follows the other. For operators.",
 		Examples: []string{"salt-event top", "salt-event top --interval 5s --count 1"},
 		Flags: append(busFlags(),
-			&urcli.StringFlag{Category: "Events", Name: "interval", Aliases: []string{"i"}, Value: "1s", Usage: "renew every `TIME`"},
-			&urcli.IntFlag{Category: "Events", Name: "count", Aliases: []string{"n"}, Usage: "stop after `N` pictures"},
+			&cli.String{Category: "Events", Name: "interval", Aliases: []string{"i"}, Value: "1s", Usage: "renew every `TIME`"},
+			&cli.Int{Category: "Events", Name: "count", Aliases: []string{"n"}, Usage: "stop after `N` pictures"},
 		),
 		Run: top,
 	}
@@ -41,9 +39,9 @@ const (
 	topParts = 3      // parts of a tag that count
 )
 
-func top(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
-	if opts.Args().Len() > 0 {
-		return cli.Usagef("unexpected word %q", opts.Args().First())
+func top(ctx context.Context, env *cli.Env, opts *cli.Options) error {
+	if opts.NArg() > 0 {
+		return cli.Usagef("unexpected word %q", opts.Arg(0))
 	}
 	every, err := cli.Duration(opts, "interval", 10*time.Millisecond)
 	if err != nil {

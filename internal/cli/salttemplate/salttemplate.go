@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	urcli "github.com/urfave/cli/v2"
-
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/template"
@@ -41,7 +39,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 	})
 }
 
-func run(_ context.Context, env *cli.Env, _ *urcli.Context) error {
+func run(_ context.Context, env *cli.Env, _ *cli.Options) error {
 	debug.SetMaxStack(maxStack)
 	go endAbove(maxMemory)
 	b, err := io.ReadAll(io.LimitReader(env.Stdin, template.MaxText+template.MaxValues))

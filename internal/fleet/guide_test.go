@@ -1,0 +1,207 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cluster"
+	"github.com/brinebus/brine/internal/protocol"
+)
+
+// audience is a Guide with the messages that it has sent, and when.
+type audience struct {
+	*Guide
+	mu      sync.Mutex
+	members []cluster.Member
+	began   time.Time
+	msgs    []message
+	leave   time.Duration // after this a minion that is told to leave has left; 0 for never
+}
+
+type message struct {
+	inbox string
+	after time.Duration
+	protocol.Control
+}
+
+func newAudience(accepted int, members ...cluster.Member) *audience {
+	c := &audience{members: members, began: time.Now()}
+	c.Guide = &Guide{Members: c.list, Accepted: func() int { return accepted }, Publish: c.publish, Log: slog.New(slog.DiscardHandler)}
+	return c
+}
+
+func (c *audience) list() []cluster.Member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.members)
+}
+
+func (c *audience) set(members ...cluster.Member) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.members = members
+}
+
+func (c *audience) publish(subject string, body []byte) error {
+	var m protocol.Control
+	if err := json.Unmarshal(body, &m); err != nil {
+		return err
+	}
+	inbox := strings.TrimSuffix(subject, bus.ControlSubject(""))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.msgs = append(c.msgs, message{inbox, time.Since(c.began), m})
+	if m.Leave && c.leave > 0 {
+		time.AfterFunc(c.leave, func() { c.gone(inbox) })
+	}
+	return nil
+}
+
+// sent returns the messages so far, and how many were sent within one second at most.
+func (c *audience) sent() (all []message, most int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.msgs {
+		j := i
+		for j < len(c.msgs) && c.msgs[j].after < c.msgs[i].after+time.Second {
+			j++
+		}
+		most = max(most, j-i)
+	}
+	return slices.Clone(c.msgs), most
+}
+
+// three are the members of a cluster, the first n of which run.
+func three(n int) (list []cluster.Member) {
+	for i, name := range []string{"a", "b", "c"} {
+		list = append(list, cluster.Member{Name: name, Address: name + ":4506", Running: i < n})
+	}
+	return list
+}
+
+func (c *audience) connect(t *testing.T, n int) {
+	t.Helper()
+	for i := range n {
+		if _, err := c.greet(fmt.Sprint("inbox", i), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A change is told to each minion once, and to 5,000 of them over some seconds.
+func TestChangesOfMembersArePaced(t *testing.T) {
+	const n = 5000
+	synctest.Test(t, func(t *testing.T) {
+		c := newAudience(n, three(3)...)
+		ctx, cancel := context.WithCancel(t.Context())
+		go c.Watch(ctx)
+		time.Sleep(2 * lookEvery)
+		c.connect(t, n)
+		if _, err := c.greet("older minion", false); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * lookEvery)
+		if all, _ := c.sent(); len(all) > 0 {
+			t.Errorf("%d messages without a change", len(all))
+		}
+		c.set(three(2)...)
+		time.Sleep(time.Minute)
+		all, most := c.sent()
+		inboxes := map[string]bool{}
+		for _, m := range all {
+			inboxes[m.inbox] = true
+			if m.Leave || m.Cluster == nil || m.Cluster.Members[2].Running {
+				t.Fatalf("sent: %+v", m)
+			}
+		}
+		if len(all) != n || len(inboxes) != n || inboxes["older minion"] {
+			t.Errorf("%d messages to %d minions", len(all), len(inboxes))
+		}
+		if perSecond := tellAtOnce * int(time.Second/tellEvery); most > perSecond {
+			t.Errorf("%d messages within a second, want at most %d", most, perSecond)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func TestRetireIsPacedAndBounded(t *testing.T) {
+	for _, test := range []struct {
+		minions    int
+		leave      time.Duration // how long each needs
+		least      time.Duration
+		most       time.Duration
+		mostTold   int // within a second
+		othersLeft bool
+	}{
+		{0, time.Second, 0, 0, 0, true},
+		{10, 100 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 10, true},
+		{5000, time.Second, leaveTime, leaveTime + 2*time.Second, 1000, true},
+		{10, 0, leftTime, leftTime + time.Second, 10, true}, // they do not leave
+		{10, 0, 0, 0, 0, false}, // where to?
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			running := 1
+			if test.othersLeft {
+				running = 2
+			}
+			c := newAudience(test.minions, three(running)...)
+			c.leave = test.leave
+			c.connect(t, test.minions)
+			began := time.Now()
+			c.Retire(t.Context())
+			took := time.Since(began)
+			all, most := c.sent()
+			if took < test.least || took > test.most {
+				t.Errorf("%d minions: it took %s, want %s to %s", test.minions, took, test.least, test.most)
+			}
+			if most > test.mostTold || test.mostTold > 0 && len(all) != test.minions {
+				t.Errorf("%d minions: %d were told, %d within a second, want at most %d", test.minions, len(all), most, test.mostTold)
+			}
+			if _, err := c.greet("late", true); (err != nil) != test.othersLeft {
+				t.Errorf("%d minions: one that comes late: %v", test.minions, err)
+			}
+			if !test.othersLeft && len(all) > 0 {
+				t.Error("minions were told to leave, and nobody takes them")
+			}
+		})
+	}
+}
+
+// What a minion is told about the pause after a loss depends on how many would come.
+func TestSpread(t *testing.T) {
+	for _, test := range []struct {
+		accepted, running int
+		want              time.Duration
+	}{
+		{0, 3, 0},
+		{3, 3, 833333 * time.Nanosecond},
+		{3600, 3, time.Second},              // 1,200 to two others
+		{2400, 2, 2 * time.Second},          // 1,200 to the other one
+		{5000, 1, 5000 * time.Second / 600}, // to whoever comes back
+		{1000000, 3, maxSpread},
+	} {
+		if got := newAudience(test.accepted, three(test.running)...).now().Spread; got != test.want {
+			t.Errorf("%d minions of %d members: %s, want %s", test.accepted, test.running, got, test.want)
+		}
+	}
+}
+
+func TestAMasterAloneTellsNothing(t *testing.T) {
+	var g *Guide
+	if c, err := g.greet("inbox", true); c != nil || err != nil {
+		t.Errorf("it tells %+v, %v", c, err)
+	}
+	g.gone("inbox")
+	g.Watch(t.Context()) // and these return at once
+	g.Retire(t.Context())
+}
