@@ -63,6 +63,8 @@ type Journals interface {
 	// First returns the first event on a subject, if there is one, and the name of its journal:
 	// "" for the own one.
 	First(ctx context.Context, subject string) (e event.Event, of string, ok bool, err error)
+	// Fetch reads the event with these sequences in the journal of this name.
+	Fetch(ctx context.Context, of string, sequences []uint64) (event.Event, error)
 }
 
 // Options are what a Dispatcher needs from its master.
@@ -110,6 +112,7 @@ type Dispatcher struct {
 	wg       sync.WaitGroup
 	throttle logging.Throttle // of messages of minions
 	unknown  logging.Throttle // of questions to other members for what no master has sent
+	audience audience         // other members that watch jobs of this one
 }
 
 // storeTime limits how long it may take to store the state of a job.

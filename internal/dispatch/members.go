@@ -46,6 +46,9 @@ const (
 	kindSaid    = "said"    // handle a minion's message about a job
 	kindJobOf   = "jobof"   // what is known about a job named by a minion
 	kindAwaited = "awaited" // which jobs of a minion are not finished
+	kindRuns    = "runs"    // the unfinished jobs
+	kindWatch   = "watch"   // the next updates of a job
+	kindCancel  = "cancel"  // withdraw a job from the minions that it was not sent to yet
 )
 
 // ServeMembers registers the handlers for requests of other members.
@@ -55,6 +58,9 @@ func ServeMembers(of *Dispatcher, handle func(kind string, h func(ctx context.Co
 	handle(kindSaid, d.saidElsewhere)
 	handle(kindJobOf, d.answerJobOf)
 	handle(kindAwaited, d.answerAwaited)
+	handle(kindRuns, d.answerRuns)
+	handle(kindWatch, d.answerWatch)
+	handle(kindCancel, d.answerCancel)
 }
 
 // Timeouts of requests to other members.

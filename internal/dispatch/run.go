@@ -253,7 +253,7 @@ func (r *Run) report(id salt.MinionID, rep job.Report, seqs []uint64) {
 		// Each watcher reads it from the journal; the copy in memory stays small.
 		u.Return.V, u.Retcode.V, u.Success.V = nil, nil, nil
 	}
-	r.show(update{*u, seqs})
+	r.show(update{Update: *u, seqs: seqs})
 }
 
 // lost handles the end of a minion's connection. A job that waits for minions goes on waiting
