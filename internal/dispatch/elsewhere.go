@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/lease"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
@@ -141,7 +143,10 @@ func (l *listener) next(ctx context.Context) (p polled, err error) {
 	late := time.NewTimer(pollTime)
 	defer late.Stop()
 	for {
-		list, settled := l.w.take()
+		list, settled, left := l.w.take()
+		if left != nil {
+			return p, errEnded
+		}
 		l.rest = append(l.rest, list...)
 		if len(l.rest) > 0 || settled {
 			p, err = l.page()
@@ -350,7 +355,43 @@ func (d relay) runsElsewhere(ctx context.Context, jid salt.JID, shown func(*Job)
 		})
 	}
 	wg.Wait()
-	return all
+	list, err := d.runsOfGone(ctx, jid, shown)
+	if err != nil {
+		d.throttle.Log(d.Log, slog.LevelWarn, "runs", 1, "the jobs of members that are gone are not known now", "err", err)
+	}
+	return append(all, list...)
+}
+
+// runsOfGone returns the unfinished jobs of members that are gone, before one takes them over.
+func (d relay) runsOfGone(ctx context.Context, jid salt.JID, shown func(*Job) bool) (all []job.Summary, err error) {
+	if d.Leases == nil {
+		return nil, nil
+	}
+	holders := map[salt.JID]lease.Holder{}
+	if jid == "" {
+		holders, err = d.holders(ctx)
+	} else if member, bad := d.holder(ctx, jid); member != "" || bad != nil {
+		holders[jid], err = lease.Holder{Member: member}, bad
+	}
+	if err != nil {
+		return nil, err
+	}
+	for jid, h := range holders {
+		if h.Member == d.Name || slices.Contains(d.Members.Others(), h.Member) {
+			continue
+		}
+		one, err := d.recorded(ctx, jid)
+		if rpc.CodeOf(err) == rpc.NotFound { // it was never begun
+			continue
+		}
+		if err != nil {
+			return all, err
+		}
+		if shown(&Job{User: one.User, Backend: one.Backend}) {
+			all = append(all, one.summary())
+		}
+	}
+	return all, nil
 }
 
 func (d relay) runsOf(ctx context.Context, member string, jid salt.JID, shown func(*Job) bool) (all []job.Summary, err error) {

@@ -32,11 +32,12 @@ func (a All) watchJob(ctx context.Context, jid salt.JID) (progress, error) {
 	if a.Members == nil {
 		return nil, nil
 	}
-	k, err := a.Lookup(ctx, jid)
-	if err != nil || k == nil {
+	d := relay{a.Dispatcher}
+	member, err := d.holdsIt(ctx, jid)
+	if err != nil {
 		return nil, err
 	}
-	return relay{a.Dispatcher}.watchElsewhere(ctx, jid, a.jobs.ownerOf(k))
+	return d.watchElsewhere(ctx, jid, member)
 }
 
 // follow sends what has happened to a job, then what happens, until no more is expected for
@@ -144,14 +145,15 @@ func (a All) Cancel(ctx context.Context, jid salt.JID, by string) ([]salt.Minion
 	if err == nil || a.Members == nil || a.jobs.running(jid) != nil {
 		return ids, err
 	}
-	k, look := a.Lookup(ctx, jid)
+	d := relay{a.Dispatcher}
+	member, look := d.holdsIt(ctx, jid)
 	if look != nil {
 		return nil, look
 	}
-	if k == nil || a.jobs.ownerOf(k) == "" {
+	if member == "" {
 		return nil, err
 	}
-	return relay{a.Dispatcher}.cancelElsewhere(ctx, a.jobs.ownerOf(k), jid, by)
+	return d.cancelElsewhere(ctx, member, jid, by)
 }
 
 func (d *Dispatcher) cancelHere(jid salt.JID, by string) ([]salt.MinionID, error) {

@@ -93,15 +93,16 @@ func (w *watcher) nudge() {
 	}
 }
 
-// take returns the new updates, and whether these are all for now.
-func (w *watcher) take() (q []update, settled bool) {
+// take returns the new updates, and whether these are all for now. The error says that another
+// member has taken the job over.
+func (w *watcher) take() (q []update, settled bool, err error) {
 	w.run.mu.Lock()
-	settled = w.run.tracker.Settled()
+	settled, err = w.run.tracker.Settled(), w.run.left
 	w.run.mu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q, w.queue = w.queue, nil
-	return q, settled
+	return q, settled, err
 }
 
 // each calls f for every update until no more is expected for now, or ctx ends.
@@ -126,14 +127,14 @@ func (w *watcher) batches(ctx context.Context, f func([]update) error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		list, settled := w.take()
+		list, settled, left := w.take()
 		if len(list) > 0 {
 			if err := f(list); err != nil {
 				return err
 			}
 		}
-		if settled {
-			return nil
+		if left != nil || settled {
+			return left
 		}
 		if len(list) > 0 {
 			w.gather()
