@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // The store normally answers within milliseconds. While it is opened again it may never answer,
@@ -41,13 +43,13 @@ func times(ctx context.Context) int {
 // longest is the total time for an answer of the store.
 func longest(ctx context.Context) time.Duration { return askTime<<times(ctx) - askTime }
 
-// insist calls ask, again if no answer comes, until ctx ends; store logs each missing answer.
-// It is for questions that may be asked twice.
+// insist calls ask, again if no answer comes, until ctx ends; store logs each missing answer. It
+// is for questions that may be asked twice.
 func insist(ctx context.Context, store Delays, what string, ask func(context.Context) error) (err error) {
 	begun, patience := time.Now(), askTime
 	for range times(ctx) {
 		once, cancel := context.WithTimeout(ctx, patience)
-		err = ask(once)
+		err = askLed(once, ask)
 		cancel()
 		if ctx.Err() != nil && err != nil {
 			return context.Cause(ctx)
@@ -59,4 +61,26 @@ func insist(ctx context.Context, store Delays, what string, ask func(context.Con
 		patience *= 2
 	}
 	return errLate
+}
+
+// leaderPause is the pause before a stream is asked again that had no leader.
+const leaderPause = 100 * time.Millisecond
+
+// noLeader is the server's code for a stream without a leader.
+const noLeader jetstream.ErrorCode = 10008
+
+// askLed calls ask. A start asks again until there is a leader to answer, or ctx ends: a cluster
+// elects one within seconds. Whoever else asks is told at once, since most members may be away.
+func askLed(ctx context.Context, ask func(context.Context) error) error {
+	for {
+		err := ask(ctx)
+		if api := (*jetstream.APIError)(nil); ctx.Value(startKey{}) == nil || !errors.As(err, &api) || api.ErrorCode != noLeader {
+			return err
+		}
+		select {
+		case <-time.After(leaderPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }

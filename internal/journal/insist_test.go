@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // late records which questions were reported as unanswered.
@@ -60,6 +62,20 @@ func TestWhatIsNotAnsweredIsAskedAgain(t *testing.T) {
 		}
 		if longest(ctx) != 126*time.Second {
 			t.Errorf("a start waits for %s", longest(ctx))
+		}
+		elected := 0
+		led := func(context.Context) error {
+			if elected++; elected < 50 {
+				return &jetstream.APIError{Code: 503, ErrorCode: noLeader}
+			}
+			return nil
+		}
+		if err := insist(ctx, reported, "it", led); err != nil || elected != 50 {
+			t.Errorf("a stream without a leader at a start: asked %d times, %v", elected, err)
+		}
+		elected = 0
+		if err := insist(t.Context(), reported, "it", led); err == nil || elected != 1 {
+			t.Errorf("a stream without a leader later: asked %d times, %v", elected, err)
 		}
 		ended := errors.New("a signal")
 		stop(ended)
