@@ -22,8 +22,9 @@ const plansTable = "plans"
 // continue after a restart, is stored without what is needed to send it again.
 const maxPlan = 900 << 10
 
-// encode returns the plan as it is stored.
-func (p *plan) encode(batch *job.Batch) ([]byte, error) {
+// storePlan stores the plan as durably as the job's start: a job without its plan would never
+// finish.
+func (d *Dispatcher) storePlan(ctx context.Context, p *plan, batch *job.Batch) error {
 	b, err := json.Marshal(p)
 	if err == nil && len(b) > maxPlan && !p.lasts(batch) {
 		less := *p
@@ -33,32 +34,16 @@ func (p *plan) encode(batch *job.Batch) ([]byte, error) {
 		}
 		b, err = json.Marshal(&less)
 	}
-	return b, err
-}
-
-// storePlan stores the plan as durably as the job's start: a job without its plan would never
-// finish. In a cluster it then belongs to the present lease of this member.
-func (d *Dispatcher) storePlan(ctx context.Context, p *plan, batch *job.Batch) error {
-	if d.Leases != nil {
-		return relay{d}.hold(ctx, p, batch)
-	}
-	b, err := p.encode(batch)
 	if err != nil {
 		return err
 	}
 	return d.plans.Keep(ctx, string(p.Start.JID), b)
 }
 
-// dropPlan deletes a plan, unless another member has taken it over since that revision.
-func (d *Dispatcher) dropPlan(jid salt.JID, revision uint64) (dropped bool) {
+func (d *Dispatcher) dropPlan(jid salt.JID) (dropped bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), storeTime)
 	defer cancel()
-	var err error
-	if revision > 0 {
-		err = d.plans.RemoveAt(ctx, string(jid), revision)
-	} else {
-		err = d.plans.Remove(ctx, string(jid))
-	}
+	err := d.plans.Remove(ctx, string(jid))
 	if err != nil {
 		d.Log.Error("the plan of a job that has ended is not deleted", "jid", jid, "err", err)
 	}
@@ -76,44 +61,38 @@ const (
 
 // ended are jobs whose plans are to be deleted.
 type ended struct {
-	mu    sync.Mutex
-	plans []stalePlan
-	full  chan struct{} // there are maxEnded
-}
-
-// stalePlan is the plan of a job that has ended, and its revision in the table.
-type stalePlan struct {
-	jid      salt.JID
-	revision uint64
+	mu   sync.Mutex
+	jids []salt.JID
+	full chan struct{} // there are maxEnded
 }
 
 func newEnded() *ended { return &ended{full: make(chan struct{}, 1)} }
 
 // add adds a job and returns how many there are.
-func (e *ended) add(p stalePlan) int {
+func (e *ended) add(jid salt.JID) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.plans = append(e.plans, p)
-	if len(e.plans) == maxEnded {
+	e.jids = append(e.jids, jid)
+	if len(e.jids) == maxEnded {
 		select {
 		case e.full <- struct{}{}:
 		default: // earlier ones may be being deleted now
 		}
 	}
-	return len(e.plans)
+	return len(e.jids)
 }
 
-func (e *ended) take() (plans []stalePlan) {
+func (e *ended) take() (jids []salt.JID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	plans, e.plans = e.plans, nil
-	return plans
+	jids, e.jids = e.jids, nil
+	return jids
 }
 
 // dropSoon deletes the plan of a job that has ended, together with others. Its callers are
 // among the goroutines that Wait waits for.
-func (d *Dispatcher) dropSoon(jid salt.JID, revision uint64) {
-	if d.ended.add(stalePlan{jid, revision}) == 1 {
+func (d *Dispatcher) dropSoon(jid salt.JID) {
+	if d.ended.add(jid) == 1 {
 		d.wg.Go(d.dropEnded)
 	}
 }
@@ -126,8 +105,8 @@ func (d *Dispatcher) dropEnded() {
 	case <-d.ended.full:
 	case <-d.ctx.Done():
 	}
-	for _, p := range d.ended.take() {
-		if !d.dropPlan(p.jid, p.revision) && d.ctx.Err() != nil {
+	for _, jid := range d.ended.take() {
+		if !d.dropPlan(jid) && d.ctx.Err() != nil {
 			return // a store that hangs must not prevent the daemon from ending
 		}
 	}
@@ -137,12 +116,8 @@ func (d *Dispatcher) dropEnded() {
 const resumeGrace = 10 * time.Second
 
 // Resume continues the jobs that a stop of the master has interrupted. It waits for the journal
-// as long as needed: a job that is left out would never finish. In a cluster All.TakeOver does
-// that, since another member may have taken them over meanwhile.
+// as long as needed: a job that is left out would never finish.
 func (d *Dispatcher) Resume(ctx context.Context) error {
-	if d.Leases != nil {
-		return nil
-	}
 	var plans []plan
 	var bad error
 	err := d.plans.Each(ctx, func(jid string, b []byte) {
@@ -174,7 +149,7 @@ func (d *Dispatcher) Resume(ctx context.Context) error {
 func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 	h, err := d.history(ctx, p.Start.JID)
 	if rpc.CodeOf(err) == rpc.NotFound { // nobody was told about it
-		d.dropPlan(p.Start.JID, p.revision)
+		d.dropPlan(p.Start.JID)
 		return nil
 	}
 	if err != nil {
@@ -189,10 +164,10 @@ func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 		if s.State == job.Sent || s.State == job.Queued && s.Until.IsZero() {
 			rest = append(rest, id)
 		}
-		r.tracker.Restore(id, s, now.Add(d.grace))
+		r.tracker.Restore(id, s, now.Add(resumeGrace))
 	}
 	if r.tracker.Finished() {
-		d.dropPlan(p.Start.JID, p.revision)
+		d.dropPlan(p.Start.JID)
 		return nil
 	}
 	if r.batch, err = job.NewBatch(p.Batch, p.Start.Minions); err != nil {
@@ -205,17 +180,17 @@ func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 		}
 	} else if p.lasts(nil) {
 		for _, id := range rest {
-			r.away(id, r.interrupted()+" before the minion had the job")
+			r.away(id, "the master was started anew before the minion had the job")
 		}
 	}
-	// The others are asked when they reconnect, and those that are connected to another member
-	// at once.
-	r.doubt(now)
+	// The others are asked when they reconnect.
+	for _, id := range p.Start.Minions {
+		r.notify(r.tracker.Doubt(id, now.Add(resumeGrace)))
+	}
 	d.Log.Info("job resumed", "jid", p.Start.JID, "minions", len(rest))
 	d.jobs.add(r)
 	d.wg.Go(func() {
-		r.askAgain(now)
-		if r.batch == nil || backoff.Sleep(d.ctx, d.grace) {
+		if r.batch == nil || backoff.Sleep(d.ctx, resumeGrace) {
 			r.run()
 		}
 	})

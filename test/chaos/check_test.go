@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -20,7 +21,7 @@ const (
 // run is one round.
 func (r *round) run(rnd *rand.Rand) {
 	since := map[string]string{}
-	for _, m := range r.w.machines() {
+	for _, m := range r.w.buses() {
 		since[m.name] = r.w.end(m)
 	}
 	r.w.note("round %d: %s", r.number, r.kind.name)
@@ -35,8 +36,11 @@ func (r *round) run(rnd *rand.Rand) {
 	working.Wait()
 	r.w.note("round %d: the work is done", r.number)
 	if r.check(r.w.back()) && r.check(r.mark()) {
+		r.judgeMembers(since[r.w.master.name])
 		r.judgeEvents(since)
-		r.judgeListener()
+		for _, l := range r.w.listeners {
+			r.judgeListener(l)
+		}
 		r.judgeJobs()
 	}
 	if r.kind.after != nil && r.check(r.kind.after(r, rnd)) && r.check(r.w.back()) {
@@ -59,7 +63,7 @@ func (r *round) mark() error {
 		if res := m.tool(line(r.tag(), e), "salt-event", "fire", "--bus", "minion", "fire_master", "--stdin", "-t", "60s"); res.code != 0 {
 			return fmt.Errorf("the end of %s: exit code %d: %s", m.name, res.code, res.err)
 		}
-		if res := r.w.master.tool("", "salt-event", "listen", "--since", "1", "--tag", r.tag()+e.stream, "--count", "1", "-t", "60s"); res.code != 0 {
+		if res := r.w.next().tool("", "salt-event", "listen", "--since", "1", "--tag", r.tag()+e.stream, "--count", "1", "-t", "60s"); res.code != 0 {
 			return fmt.Errorf("the end of the outbox of %s does not arrive: exit code %d: %s", m.name, res.code, res.err)
 		}
 	}
@@ -68,7 +72,7 @@ func (r *round) mark() error {
 
 // judgeEvents looks at each bus.
 func (r *round) judgeEvents(since map[string]string) {
-	for _, m := range r.w.machines() {
+	for _, m := range r.w.buses() {
 		shown, err := r.w.shown(m, since[m.name], r.tag())
 		if !r.check(err) {
 			return
@@ -89,13 +93,17 @@ func (r *round) judgeEvents(since map[string]string) {
 }
 
 func (r *round) sequences(m *machine, shown []stored) {
-	known := r.w.sequences[m.name]
-	if known == nil {
-		known = sequences{}
-		r.w.sequences[m.name] = known
+	journals := map[string][]stored{}
+	for _, e := range shown {
+		journals[r.w.shared(m)+of(e.journal)] = append(journals[r.w.shared(m)+of(e.journal)], e)
 	}
-	for _, s := range known.see(shown) {
-		r.wrong(&r.counts.reused, "bus of %s: %s", m.name, s)
+	for name, events := range journals {
+		if r.w.sequences[name] == nil {
+			r.w.sequences[name] = sequences{}
+		}
+		for _, s := range r.w.sequences[name].see(events) {
+			r.wrong(&r.counts.reused, "bus of %s: %s", name, s)
+		}
 	}
 }
 
@@ -132,28 +140,34 @@ func (w *world) outboxLosses(m *machine) int {
 	return total
 }
 
-// judgeListener waits until the durable listener has heard the ends, and looks what it has not heard.
-func (r *round) judgeListener() {
-	if r.w.listener.over() {
-		r.wrong(&r.counts.unheard, "the durable listener ended by itself: %s: %s", r.w.listener.cmd.ProcessState, r.w.listener.last())
-		if !r.check(r.w.listener.start()) {
+// judgeListener waits until a durable listener has heard the ends, and looks what it has not heard.
+func (r *round) judgeListener(l *listener) {
+	if l.over() {
+		r.wrong(&r.counts.unheard, "the durable listener %s ended by itself at %s: %s: %s", l.name, l.at.name, l.cmd.ProcessState, l.last())
+		if !r.check(l.start()) {
 			return
 		}
 	}
+	defer r.judgeOrder(l)
 	var gone []string
 	for end := time.Now().Add(wordTime); time.Now().Before(end); time.Sleep(5 * look) {
-		if gone = r.forgive(r.w.master, missed(r.sent[r.w.master.name], r.heard())); len(gone) == 0 {
+		if gone = r.forgive(r.w.master, missed(r.sent[r.w.master.name], l.heard(r.tag()))); len(gone) == 0 {
 			return
 		}
 	}
 	for _, s := range gone {
-		r.wrong(&r.counts.unheard, "%s", s)
+		r.wrong(&r.counts.unheard, "%s: %s", l.name, s)
 	}
 }
 
-// heard is what the listener has of this round: the streams of all rounds have the same names.
-func (r *round) heard() []stored {
-	return r.w.listener.heard(r.tag())
+// judgeOrder looks whether each life of a listener has heard each sender in order, and once.
+func (r *round) judgeOrder(l *listener) {
+	for _, one := range l.lives {
+		f := judge(r.sent[r.w.master.name], one.heard(r.tag()))
+		for _, s := range append(f.twice, f.disorder...) {
+			r.wrong(&r.counts.heardWrong, "%s at %s: %s", l.name, one.member, s)
+		}
+	}
 }
 
 // judgeJobs asks what became of each job and compares that with what it did.
@@ -172,7 +186,7 @@ func (r *round) judgeJobs() {
 	for _, k := range r.jobs {
 		for _, name := range k.targets {
 			if n := ran[name][k.token]; n > 1 {
-				r.wrong(&r.counts.ranTwice, "job %s (%s) ran %d times on %s", k.jid, k.token, n, name)
+				r.wrong(&r.counts.ranTwice, "job %s (%s) of %s ran %d times on %s", k.jid, k.token, k.at.name, n, name)
 			}
 		}
 	}
@@ -188,18 +202,11 @@ func (r *round) words(ran map[string]map[string]int) (untrue, unknown []string) 
 			ran[m.name] = m.effectsByToken()
 		}
 		open = slices.DeleteFunc(open, func(k *task) bool {
-			states, err := r.states(k.jid)
-			if err != nil {
-				if last {
-					unknown = append(unknown, err.Error())
-				}
-				return false
-			}
-			wrong := k.untrue(states, ran)
+			u, w := r.wordsOf(k, ran)
 			if last {
-				untrue = append(untrue, wrong...)
+				unknown, untrue = append(unknown, u...), append(untrue, w...)
 			}
-			return len(wrong) == 0
+			return len(u)+len(w) == 0
 		})
 		if last {
 			return untrue, unknown
@@ -208,17 +215,41 @@ func (r *round) words(ran map[string]map[string]int) (untrue, unknown []string) 
 	return nil, nil
 }
 
+// wordsOf asks all masters about a job. They must say the same.
+func (r *round) wordsOf(k *task, ran map[string]map[string]int) (unknown, untrue []string) {
+	said := make([]map[string]state, len(r.w.masters))
+	errs := make([]error, len(r.w.masters))
+	var asking sync.WaitGroup
+	for i, m := range r.w.masters {
+		asking.Go(func() { said[i], errs[i] = r.states(m, k.jid) })
+	}
+	asking.Wait()
+	for i, m := range r.w.masters {
+		if errs[i] != nil {
+			unknown = append(unknown, errs[i].Error())
+			continue
+		}
+		for _, s := range k.untrue(said[i], ran) {
+			untrue = append(untrue, s+of(m.member))
+		}
+		if !maps.Equal(said[i], said[0]) {
+			untrue = append(untrue, fmt.Sprintf("job %s (%s): %s says %v, %s %v", k.jid, k.token, m.name, said[i], r.w.master.name, said[0]))
+		}
+	}
+	return unknown, untrue
+}
+
 type state struct{ State, Text string }
 
-// states are what jobs.list_job says.
-func (r *round) states(jid string) (map[string]state, error) {
-	res := r.w.master.tool("", "salt-run", "jobs.list_job", jid, "--out", "json")
+// states are what jobs.list_job says at a master.
+func (r *round) states(at *machine, jid string) (map[string]state, error) {
+	res := at.tool("", "salt-run", "jobs.list_job", jid, "--out", "json")
 	var job struct {
 		JID    string
 		States map[string]state
 	}
 	if err := json.Unmarshal([]byte(res.out), &job); res.code != 0 || err != nil || job.JID != jid {
-		return nil, fmt.Errorf("job %s is not known: exit code %d: %s%s", jid, res.code, res.out, res.err)
+		return nil, fmt.Errorf("job %s is not known at %s: exit code %d: %s%s", jid, at.name, res.code, res.out, res.err)
 	}
 	return job.States, nil
 }
@@ -228,7 +259,7 @@ func (k *task) untrue(states map[string]state, ran map[string]map[string]int) []
 	for _, name := range k.targets {
 		w := word{state: states[name].State, text: states[name].Text, ran: ran[name][k.token]}
 		if s := w.untrue(); s != "" {
-			out = append(out, fmt.Sprintf("job %s (%s) on %s: %s", k.jid, k.token, name, s))
+			out = append(out, fmt.Sprintf("job %s (%s) of %s on %s: %s", k.jid, k.token, k.at.name, name, s))
 		}
 	}
 	return out

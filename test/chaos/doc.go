@@ -6,6 +6,10 @@
 //	go test ./test/chaos                        some rounds of each kind
 //	scripts/chaos -rounds 200 -seed 7           as many as wanted, the same ones again
 //	scripts/chaos -rounds 20 -only power        those kinds whose names begin so
+//	scripts/chaos -masters 3 -rounds 200        with three masters that are one system
+//
+// The clock of one process is changed in its memory: only that process takes the time for another
+// one, not the kernel, nor the programs that it starts.
 //
 // A power cut shuts an ext4 filesystem on a loop device down in the kernel without a flush
 // of its log or its cache, and mounts it again: what the daemon had not synced is gone.

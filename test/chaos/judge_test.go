@@ -22,7 +22,8 @@ type sent struct {
 // stored is an event that a bus shows, in the order of the bus.
 type stored struct {
 	id
-	seq int
+	journal string // of several; "" where there is one
+	seq     int
 }
 
 // findings are the events that are not as promised.
@@ -36,24 +37,25 @@ func judge(all []sent, shown []stored) findings {
 		known[s.id] = s
 	}
 	count := map[id]int{}
-	last := map[string]sent{}      // acknowledged, by stream
-	lastOf := map[[2]string]sent{} // by stream and command
+	last := map[[2]string]sent{}   // acknowledged, by journal and stream
+	lastOf := map[[3]string]sent{} // by journal, stream and command
 	for _, e := range shown {
 		s, ok := known[e.id]
 		if count[e.id]++; !ok || count[e.id] > 1 {
 			if ok && count[e.id] == 2 {
-				f.twice = append(f.twice, e.stream+fmt.Sprintf(" %d again at sequence %d", e.n, e.seq))
+				f.twice = append(f.twice, e.stream+fmt.Sprintf(" %d again at sequence %d", e.n, e.seq)+of(e.journal))
 			}
 			continue
 		}
-		of := [2]string{s.stream, fmt.Sprint(s.command)}
-		before := max(lastOf[of].n, last[s.stream].n*btoi(s.acked))
+		there := [2]string{e.journal, s.stream}
+		of := [3]string{e.journal, s.stream, fmt.Sprint(s.command)}
+		before := max(lastOf[of].n, last[there].n*btoi(s.acked))
 		if s.n < before {
 			f.disorder = append(f.disorder, fmt.Sprintf("%s %d behind %d", s.stream, s.n, before))
 		}
 		lastOf[of] = s
 		if s.acked {
-			last[s.stream] = s
+			last[there] = s
 		}
 	}
 	for _, s := range all {
@@ -62,6 +64,14 @@ func judge(all []sent, shown []stored) findings {
 		}
 	}
 	return f
+}
+
+// of names a journal, if there are several.
+func of(journal string) string {
+	if journal == "" {
+		return ""
+	}
+	return " of " + journal
 }
 
 func btoi(b bool) int {

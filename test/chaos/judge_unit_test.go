@@ -15,7 +15,7 @@ func TestJudge(t *testing.T) {
 	show := func(ids ...id) []stored {
 		var out []stored
 		for i, x := range ids {
-			out = append(out, stored{x, i + 1})
+			out = append(out, stored{id: x, seq: i + 1})
 		}
 		return out
 	}
@@ -45,10 +45,10 @@ func TestJudge(t *testing.T) {
 
 func TestSequencesStay(t *testing.T) {
 	s := sequences{}
-	if got := s.see([]stored{{id{"a", 1}, 7}, {id{"a", 2}, 8}}); got != nil {
+	if got := s.see([]stored{{id: id{"a", 1}, seq: 7}, {id: id{"a", 2}, seq: 8}}); got != nil {
 		t.Errorf("at first: %q", got)
 	}
-	if got := s.see([]stored{{id{"a", 1}, 7}, {id{"a", 3}, 8}}); len(got) != 1 {
+	if got := s.see([]stored{{id: id{"a", 1}, seq: 7}, {id: id{"a", 3}, seq: 8}}); len(got) != 1 {
 		t.Errorf("another event has sequence 8: %q", got)
 	}
 }

@@ -6,10 +6,9 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
-
-	"github.com/brinebus/brine/test/netlab"
 )
 
 // kind is a way to treat the machines badly.
@@ -17,6 +16,8 @@ type kind struct {
 	name  string
 	lab   bool // it needs networks of their own
 	disks bool // or disks
+	// can reports what else is missing; nil for a kind that needs nothing else.
+	can func(w *world) error
 	// during happens while the work goes on, after when it is over and was judged.
 	during, after func(r *round, rnd *rand.Rand) error
 }
@@ -45,7 +46,7 @@ var kinds = []kind{
 // choice chooses a machine.
 type choice func(*round, *rand.Rand) *machine
 
-func (r *round) master(*rand.Rand) *machine { return r.w.master }
+func (r *round) master(rnd *rand.Rand) *machine { return r.w.masters[rnd.IntN(len(r.w.masters))] }
 
 func (r *round) minion(rnd *rand.Rand) *machine { return r.w.minions[rnd.IntN(len(r.w.minions))] }
 
@@ -68,21 +69,16 @@ func ended(who choice, s syscall.Signal) func(*round, *rand.Rand) error {
 }
 
 func killAll(r *round, rnd *rand.Rand) error {
-	var errs []error
-	for _, m := range r.w.machines() {
-		errs = append(errs, m.end(syscall.SIGKILL))
-	}
+	errs := []error{endAll(r.w.machines(), syscall.SIGKILL)}
 	pause(rnd, 0, time.Second)
-	for _, m := range r.w.machines() {
-		errs = append(errs, m.start())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, startAll(r.w.machines()))...)
 }
 
 func killListener(r *round, rnd *rand.Rand) error {
-	r.w.listener.kill()
+	l := r.w.listeners[rnd.IntN(len(r.w.listeners))]
+	l.kill()
 	pause(rnd, 0, time.Second)
-	return r.w.listener.start()
+	return l.start()
 }
 
 func stopped(who choice) func(*round, *rand.Rand) error {
@@ -98,8 +94,7 @@ func stopped(who choice) func(*round, *rand.Rand) error {
 // cut drops all packets of a minion, or those of one direction.
 func cut(r *round, rnd *rand.Rand) error {
 	m := r.minion(rnd)
-	ways := [][]string{{netlab.Incoming}, {netlab.Outgoing}, {netlab.Incoming, netlab.Outgoing}}
-	m.host.Cut(ways[rnd.IntN(len(ways))]...)
+	m.host.Cut(ways(rnd)...)
 	pause(rnd, time.Second, 8*time.Second)
 	m.host.Mend()
 	return nil
@@ -122,13 +117,21 @@ func power(who choice) func(*round, *rand.Rand) error {
 }
 
 func powerAll(r *round, _ *rand.Rand) error {
-	var errs []error
+	errs := []error{endAll(r.w.machines(), syscall.SIGKILL)}
 	for _, m := range r.w.machines() {
-		errs = append(errs, m.end(syscall.SIGKILL))
+		errs = append(errs, m.disk.cut())
 	}
-	for _, m := range r.w.machines() {
-		errs = append(errs, m.disk.cut(), m.start())
+	return errors.Join(append(errs, startAll(r.w.machines()))...)
+}
+
+// endAll ends daemons by a signal, all at the same time.
+func endAll(list []*machine, s syscall.Signal) error {
+	errs := make([]error, len(list))
+	var ending sync.WaitGroup
+	for i, m := range list {
+		ending.Go(func() { errs[i] = m.end(s) })
 	}
+	ending.Wait()
 	return errors.Join(errs...)
 }
 
@@ -176,13 +179,45 @@ func damagedOutbox(r *round, rnd *rand.Rand) error {
 // possible are the kinds whose names begin so and for which this world has what they need.
 func (w *world) possible(prefix string) ([]*kind, error) {
 	var out []*kind
-	for i, k := range kinds {
-		if strings.HasPrefix(k.name, prefix) && (!k.lab || w.lab) && (!k.disks || w.disks) {
-			out = append(out, &kinds[i])
+	all := w.kinds()
+	for i, k := range all {
+		if strings.HasPrefix(k.name, prefix) && k.lacks(w) == nil {
+			out = append(out, &all[i])
 		}
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("no kind that is possible here begins with %q", prefix)
 	}
 	return out, nil
+}
+
+func (w *world) kinds() []kind {
+	if len(w.masters) > 1 {
+		return memberKinds
+	}
+	return kinds
+}
+
+// lacks says what this world does not have that the kind needs.
+func (k *kind) lacks(w *world) error {
+	switch {
+	case k.lab && !w.lab:
+		return errors.New("no networks of their own")
+	case k.disks && !w.disks:
+		return errors.New("no disks of their own")
+	case k.can != nil:
+		return k.can(w)
+	}
+	return nil
+}
+
+// without says which kinds are not possible in this world, and why.
+func (w *world) without() []string {
+	var out []string
+	for _, k := range w.kinds() {
+		if err := k.lacks(w); err != nil {
+			out = append(out, fmt.Sprintf("%s: %v", k.name, err))
+		}
+	}
+	return out
 }

@@ -19,7 +19,7 @@ type round struct {
 	kind   *kind
 
 	sync.Mutex
-	sent     map[string][]sent // by the name of the machine on whose bus they are to be
+	sent     map[string][]sent // by the bus on which they are to be
 	forgives *machine          // its outbox may lose what it tells
 	reported *int              // how much that is
 	jobs     []*task
@@ -30,6 +30,7 @@ type round struct {
 // task is a job that was started.
 type task struct {
 	jid     string
+	at      *machine
 	token   string
 	targets []string
 	queued  bool
@@ -65,12 +66,13 @@ func (r *round) work(stop chan struct{}) *sync.WaitGroup {
 			}
 		})
 	}
-	master := r.w.master
-	repeat(func(n int) { r.fire(master, master, "own", n, "fire", "--stdin", "-t", "5s") })
+	for _, m := range r.w.masters {
+		repeat(func(n int) { r.fire(m, m, "own", n, "fire", "--stdin", "-t", "5s") })
+	}
 	for _, m := range r.w.minions {
 		repeat(func(n int) { r.fire(m, m, "own", n, "fire", "--bus", "minion", "--stdin", "-t", "5s") })
 		repeat(func(n int) {
-			r.fire(m, master, "forwarded", n, "fire", "--bus", "minion", "fire_master", "--stdin", "-t", "5s")
+			r.fire(m, r.w.master, "forwarded", n, "fire", "--bus", "minion", "fire_master", "--stdin", "-t", "5s")
 		})
 		repeat(func(n int) { r.call(m, n) })
 	}
@@ -123,7 +125,7 @@ func (r *round) took(bus *machine, batch []sent, res result) {
 	defer r.Unlock()
 	for _, s := range batch {
 		s.acked = res.code == 0
-		r.sent[bus.name] = append(r.sent[bus.name], s)
+		r.sent[r.w.shared(bus)] = append(r.sent[r.w.shared(bus)], s)
 		if s.acked {
 			r.counts.acknowledged++
 		} else {
@@ -140,12 +142,12 @@ var jid = regexp.MustCompile(`(?m)^jid: (\d{20})$`)
 
 // job starts a job on all minions that leaves a line in a file of each.
 func (r *round) job(n int, queued bool) {
-	k := &task{token: fmt.Sprintf("%d-%d-%t", r.number, n, queued), queued: queued}
-	args := []string{"-L", "", "--show-jid", "--out", "json", "-t", "3"}
+	at := r.w.next()
+	k := &task{at: at, token: fmt.Sprintf("%d-%d-%t", r.number, n, queued), queued: queued}
+	args := []string{"-L", r.w.targets(), "--show-jid", "--out", "json", "-t", "3"}
 	for _, m := range r.w.minions {
 		k.targets = append(k.targets, m.name)
 	}
-	args[1] = strings.Join(k.targets, ",")
 	if queued {
 		args = append(args, "--queue", "30m")
 	}
@@ -153,14 +155,14 @@ func (r *round) job(n int, queued bool) {
 	if n%3 == 0 {
 		command += "; sleep 1" // so that some are under way when something happens
 	}
-	res := r.w.master.tool("", "salt", append(args, "cmd.run", command)...)
+	res := at.tool("", "salt", append(args, "cmd.run", command)...)
 	if res.hung {
-		r.wrong(&r.counts.hung, "salt hangs: %s", res.err)
+		r.wrong(&r.counts.hung, "salt hangs at %s: %s", at.name, res.err)
 	}
 	if found := jid.FindStringSubmatch(res.err); found != nil {
 		k.jid = found[1]
 	} else {
-		r.w.note("a job without an id: exit code %d: %s", res.code, res.err)
+		r.w.note("a job without an id at %s: exit code %d: %s", at.name, res.code, res.err)
 		<-time.After(look)
 	}
 	r.Lock()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,6 +33,8 @@ type machine struct {
 	effects string // a file that its jobs write, which no fault touches
 	host    *netlab.Host
 	disk    *disk
+	member  string // what its cluster calls it
+	address string // of the master, for other machines
 
 	outboxLost int // what its outbox has reported as lost
 
@@ -69,7 +72,25 @@ func (m *machine) command(ctx context.Context, program string, args ...string) *
 }
 
 // start starts the daemon and waits until it is ready.
-func (m *machine) start() error {
+func (m *machine) start() error { return startAll([]*machine{m}) }
+
+// startAll starts daemons that may wait for each other.
+func startAll(list []*machine) error {
+	var errs []error
+	for _, m := range list {
+		errs = append(errs, m.launch())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, m := range list {
+		errs = append(errs, m.ready())
+	}
+	return errors.Join(errs...)
+}
+
+// launch starts the daemon.
+func (m *machine) launch() error {
 	_ = os.Remove(m.pidFile())
 	c := m.command(context.Background(), m.program)
 	f, err := os.OpenFile(filepath.Join(m.etc, "stderr"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -94,12 +115,17 @@ func (m *machine) start() error {
 		m.Unlock()
 		close(ended)
 	}()
+	return nil
+}
+
+// ready waits until the daemon is ready.
+func (m *machine) ready() error {
 	for end := time.Now().Add(readyTime); time.Now().Before(end); time.Sleep(look) {
 		if b, err := os.ReadFile(m.pidFile()); err == nil && len(b) > 0 {
 			return nil
 		}
 		if !m.running() {
-			return fmt.Errorf("%s ended at its start: %s\n%s", m.name, c.ProcessState, m.said())
+			return fmt.Errorf("%s ended at its start: %s\n%s", m.name, m.daemon.ProcessState, m.said())
 		}
 	}
 	return fmt.Errorf("%s is not ready after %s\n%s", m.name, readyTime, m.said())
@@ -155,6 +181,11 @@ func (m *machine) heal() error {
 		return nil
 	}
 	return m.start()
+}
+
+// healAll does the same for several.
+func healAll(list []*machine) error {
+	return startAll(slices.DeleteFunc(slices.Clone(list), (*machine).running))
 }
 
 // result is what a command left.

@@ -13,7 +13,7 @@ const stopTime = 10 * time.Second
 // TestStopsOnAReadOnlyDisk makes the disk of each daemon read-only under it, while the other
 // side is connected and events come, and ends it by SIGTERM.
 func TestStopsOnAReadOnlyDisk(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, 1)
 	if !w.disks {
 		t.Skip("no disks of their own here")
 	}

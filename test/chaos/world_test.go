@@ -1,15 +1,18 @@
 package chaos
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -18,24 +21,28 @@ import (
 	"github.com/brinebus/brine/test/port"
 )
 
-// world is a master, its minions and a durable listener, with what was ever seen of them.
+// world is a master, or the members of a cluster, with minions and durable listeners, and with
+// what was ever seen of them.
 type world struct {
 	t         *testing.T
 	dir       string
 	port      int
 	lab       bool // machines have networks of their own
 	disks     bool // and disks
-	master    *machine
+	masters   []*machine
+	master    *machine // the first of them
 	minions   []*machine
-	listener  *listener
-	sequences map[string]sequences // by the bus
+	listeners []*listener
+	sequences map[string]sequences // by the bus, and its journal if there are several
+	turn      atomic.Int64
 
 	diary   *os.File // what happened, shown when something was wrong
 	writing sync.Mutex
 }
 
-// newWorld makes all and starts it. What the machine does not allow is left out.
-func newWorld(t *testing.T) *world {
+// newWorld makes all and starts it: a master with two minions, or a cluster with three. What the
+// machine does not allow is left out.
+func newWorld(t *testing.T, masters int) *world {
 	w := &world{t: t, dir: t.TempDir(), port: port.Free(t), sequences: map[string]sequences{}}
 	var err error
 	w.diary, err = os.Create(filepath.Join(w.dir, "diary"))
@@ -53,16 +60,22 @@ func newWorld(t *testing.T) *world {
 		w.must(errors.Join(run("mount", "--bind", w.dir, w.dir), run("mount", "--make-shared", w.dir)))
 		t.Cleanup(func() { _ = run("umount", w.dir) })
 	}
-	w.master = w.machine("master", "salt-master")
-	w.minions = []*machine{w.machine("web1", "salt-minion"), w.machine("web2", "salt-minion")}
-	w.connect()
-	t.Cleanup(w.clear)
-	for _, m := range w.machines() {
-		w.must(m.start())
+	if masters > 1 {
+		w.makeCluster(masters)
+	} else {
+		w.masters = []*machine{w.machine("master", "salt-master")}
+		w.master = w.masters[0]
+		w.minions = []*machine{w.machine("web1", "salt-minion"), w.machine("web2", "salt-minion")}
+		w.connect()
+		w.listeners = []*listener{{w: w, name: "chaos", at: w.master}}
 	}
+	t.Cleanup(w.clear)
+	w.must(startAll(w.masters))
+	w.must(startAll(w.minions))
 	w.must(w.back())
-	w.listener = &listener{w: w}
-	w.must(w.listener.start())
+	for _, l := range w.listeners {
+		w.must(l.start())
+	}
 	return w
 }
 
@@ -83,7 +96,7 @@ func (w *world) must(err error) {
 	}
 }
 
-func (w *world) machines() []*machine { return append([]*machine{w.master}, w.minions...) }
+func (w *world) machines() []*machine { return append(slices.Clone(w.masters), w.minions...) }
 
 func (w *world) machine(name, program string) *machine {
 	m := &machine{t: w.t, name: name, program: program, etc: filepath.Join(w.dir, name), effects: filepath.Join(w.dir, name+".effects")}
@@ -126,8 +139,10 @@ func (w *world) note(format string, args ...any) {
 
 // clear ends all, whatever came before.
 func (w *world) clear() {
-	if w.listener != nil {
-		w.listener.kill()
+	for _, l := range w.listeners {
+		if l.cmd != nil {
+			l.kill()
+		}
 	}
 	for _, m := range w.machines() {
 		m.signal(syscall.SIGCONT)
@@ -155,21 +170,53 @@ func (w *world) keep() {
 	w.t.Logf("logs, settings and a diary are in %s", to)
 }
 
-// back waits until all minions run jobs.
+// back waits until all minions run jobs of all masters.
 func (w *world) back() error {
-	for _, m := range w.machines() {
-		if err := m.heal(); err != nil {
+	if err := healAll(w.machines()); err != nil {
+		return err
+	}
+	for _, m := range w.masters {
+		if err := w.reached(m); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+func (w *world) reached(from *machine) error {
 	var last result
 	for end := time.Now().Add(readyTime); time.Now().Before(end); time.Sleep(look) {
-		if last = w.master.tool("", "salt", "-L", "web1,web2", "-t", "3", "--out", "quiet", "test.ping"); last.code == 0 {
+		if last = from.tool("", "salt", "-L", w.targets(), "-t", "3", "--out", "quiet", "test.ping"); last.code == 0 {
 			return nil
 		}
 	}
-	return fmt.Errorf("the minions are not back after %s: %s", readyTime, last.err)
+	return fmt.Errorf("%s has not reached its minions after %s: %s", from.name, readyTime, last.err)
 }
+
+// targets are the ids of all minions.
+func (w *world) targets() string {
+	var names []string
+	for _, m := range w.minions {
+		names = append(names, m.name)
+	}
+	return strings.Join(names, ",")
+}
+
+// next is another master each time.
+func (w *world) next() *machine { return w.masters[int(w.turn.Add(1))%len(w.masters)] }
+
+func (w *world) isMaster(m *machine) bool { return slices.Contains(w.masters, m) }
+
+// shared names the bus of a machine: all members of a cluster have one.
+func (w *world) shared(m *machine) string {
+	if w.isMaster(m) {
+		return w.master.name
+	}
+	return m.name
+}
+
+// buses are machines with all the buses there are.
+func (w *world) buses() []*machine { return append([]*machine{w.master}, w.minions...) }
 
 // end is the sequence at which a bus ends now.
 func (w *world) end(m *machine) string {
@@ -180,7 +227,7 @@ func (w *world) end(m *machine) string {
 }
 
 func (w *world) bus(m *machine) string {
-	if m == w.master {
+	if w.isMaster(m) {
 		return "master"
 	}
 	return "minion"
@@ -192,17 +239,19 @@ func (w *world) shown(m *machine, since, tag string) ([]stored, error) {
 	if res.code != 0 {
 		return nil, fmt.Errorf("listen on %s: exit code %d: %s", m.name, res.code, res.err)
 	}
-	return parse(res.out, tag), nil
+	return parse(res.out, tag, m.member), nil
 }
 
-// parse reads what listen prints. A last line that a kill has cut off is none.
-func parse(text, tag string) []stored {
+// parse reads what listen prints at a member of a cluster, or at another machine. A last line that
+// a kill has cut off is none.
+func parse(text, tag, member string) []stored {
 	var out []stored
 	for l := range strings.Lines(text) {
 		var e struct {
-			Tag  string `json:"tag"`
-			Seq  int    `json:"seq"`
-			Data struct {
+			Tag    string `json:"tag"`
+			Seq    int    `json:"seq"`
+			Master string `json:"master"`
+			Data   struct {
 				payload
 				Data payload `json:"data"` // it came by fire_master
 			} `json:"data"`
@@ -214,7 +263,7 @@ func parse(text, tag string) []stored {
 		if p.Stream == "" {
 			p = e.Data.Data
 		}
-		out = append(out, stored{id{p.Stream, p.N}, e.Seq})
+		out = append(out, stored{id{p.Stream, p.N}, cmp.Or(e.Master, member), e.Seq})
 	}
 	return out
 }
@@ -245,32 +294,37 @@ func (w *world) losses(m *machine) ([]loss, error) {
 	return out, nil
 }
 
-// listener is salt-event listen --durable on the master, which is started again when it was killed.
+// listener is salt-event listen --durable at a master, which is started again when it was killed.
 type listener struct {
-	w      *world
-	cmd    *exec.Cmd
-	ended  chan struct{}
-	killed bool
-	files  []string // what each of its lives has written
+	w     *world
+	name  string
+	at    *machine
+	cmd   *exec.Cmd
+	ended chan struct{}
+	lives []life
 }
 
+// life is what a listener has written between its start and its end, and where.
+type life struct{ file, member string }
+
 func (l *listener) start() error {
-	name := filepath.Join(l.w.dir, "heard-"+strconv.Itoa(len(l.files)))
+	name := filepath.Join(l.w.dir, l.name+"-heard-"+strconv.Itoa(len(l.lives)))
 	f, err := os.Create(name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	ready := name + ".ready"
-	c := l.w.master.command(l.w.t.Context(), "salt-event", "listen", "--durable", "chaos", "--tag", "chaos/", "--since", "1", "--ready-file", ready)
+	c := l.at.command(l.w.t.Context(), "salt-event", "listen", "--durable", l.name, "--tag", "chaos/", "--since", "1", "--ready-file", ready)
 	c.Stdout, c.Stderr = f, f
 	if err := c.Start(); err != nil {
 		return err
 	}
-	l.cmd, l.ended, l.killed, l.files = c, make(chan struct{}), false, append(l.files, name)
+	ended := make(chan struct{})
+	l.cmd, l.ended, l.lives = c, ended, append(l.lives, life{name, l.at.member})
 	go func() {
 		_ = c.Wait()
-		close(l.ended)
+		close(ended)
 	}()
 	for end := time.Now().Add(readyTime); time.Now().Before(end); time.Sleep(look) {
 		if _, err := os.Stat(ready); err == nil {
@@ -280,7 +334,7 @@ func (l *listener) start() error {
 			break
 		}
 	}
-	return errors.New("the durable listener does not listen: " + l.last())
+	return fmt.Errorf("the durable listener %s does not listen at %s: %s", l.name, l.at.name, l.last())
 }
 
 func (l *listener) over() bool {
@@ -293,7 +347,6 @@ func (l *listener) over() bool {
 }
 
 func (l *listener) kill() {
-	l.killed = true
 	_ = l.cmd.Process.Kill()
 	<-l.ended
 }
@@ -301,14 +354,18 @@ func (l *listener) kill() {
 // heard is what it has ever written of events with a tag.
 func (l *listener) heard(tag string) []stored {
 	var out []stored
-	for _, name := range l.files {
-		b, _ := os.ReadFile(name)
-		out = append(out, parse(string(b), tag)...)
+	for _, one := range l.lives {
+		out = append(out, one.heard(tag)...)
 	}
 	return out
 }
 
+func (l life) heard(tag string) []stored {
+	b, _ := os.ReadFile(l.file)
+	return parse(string(b), tag, l.member)
+}
+
 func (l *listener) last() string {
-	b, _ := os.ReadFile(l.files[len(l.files)-1])
+	b, _ := os.ReadFile(l.lives[len(l.lives)-1].file)
 	return string(b[max(0, len(b)-500):])
 }

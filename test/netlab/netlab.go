@@ -25,8 +25,9 @@ type Lab struct {
 
 // Host is one of them.
 type Host struct {
-	lab  *Lab
-	name string // of the namespace
+	lab   *Lab
+	name  string // of the namespace
+	cable string // to the switch, if there is one
 }
 
 var count atomic.Int64
@@ -70,7 +71,7 @@ func run(words ...string) error {
 // Host adds a host that knows nobody yet, and has a file of names of its own.
 func (l *Lab) Host(name string) *Host {
 	l.tb.Helper()
-	h := &Host{l, l.prefix + name}
+	h := &Host{lab: l, name: l.prefix + name}
 	l.must(run("ip", "netns", "add", h.name))
 	l.tb.Cleanup(func() { _ = run("ip", "netns", "del", h.name) })
 	dir := filepath.Join("/etc/netns", h.name)
@@ -135,16 +136,68 @@ const (
 // side hears of it.
 func (h *Host) Cut(directions ...string) {
 	h.lab.tb.Helper()
-	h.Run("nft", "add", "table", "inet", "cut")
 	for _, d := range directions {
-		device := map[string]string{Incoming: "iifname", Outgoing: "oifname"}[d]
-		h.Run("nft", "add", "chain", "inet", "cut", d, fmt.Sprintf("{ type filter hook %s priority 0; }", d))
-		h.Run("nft", "add", "rule", "inet", "cut", d, device, "!=", "lo", "drop")
+		h.rule(d, map[string]string{Incoming: "iifname", Outgoing: "oifname"}[d], "!=", "lo", "drop")
 	}
 }
 
-// Mend undoes Cut.
+// rule adds a rule for the packets of one direction.
+func (h *Host) rule(direction string, words ...string) {
+	h.lab.tb.Helper()
+	h.Run("nft", "add", "table", "inet", "cut")
+	h.Run("nft", "add", "chain", "inet", "cut", direction, fmt.Sprintf("{ type filter hook %s priority 0; }", direction))
+	h.Run(append([]string{"nft", "add", "rule", "inet", "cut", direction}, words...)...)
+}
+
+// Mend undoes Cut, CutPeer and Lose.
 func (h *Host) Mend() {
 	h.lab.tb.Helper()
 	h.Run("nft", "delete", "table", "inet", "cut")
+}
+
+// Switch adds a host that joins the cables that are plugged into it to one network.
+func (l *Lab) Switch(name string) *Host {
+	l.tb.Helper()
+	h := l.Host(name)
+	h.Run("ip", "link", "add", bridge, "type", "bridge")
+	h.Run("ip", "link", "set", bridge, "up")
+	return h
+}
+
+// bridge is the device of a switch.
+const bridge = "bridge"
+
+// Plug lays a cable between a host and a switch. All hosts with an address of the same network
+// reach each other then. A host has one such cable.
+func (l *Lab) Plug(h, into *Host, address string) {
+	l.tb.Helper()
+	l.Connect(h, into, []string{address}, nil)
+	h.cable = fmt.Sprintf("cable%d", l.cables)
+	into.Run("ip", "link", "set", h.cable, "master", bridge)
+}
+
+// CutPeer drops all packets that come from an address, or go to it, as Cut does.
+func (h *Host) CutPeer(address string, directions ...string) {
+	h.lab.tb.Helper()
+	for _, d := range directions {
+		h.rule(d, "ip", map[string]string{Incoming: "saddr", Outgoing: "daddr"}[d], address, "drop")
+	}
+}
+
+// Lose drops so many of a hundred packets that come in, at random.
+func (h *Host) Lose(percent int) {
+	h.lab.tb.Helper()
+	h.rule(Incoming, "iifname", "!=", "lo", "numgen", "random", "mod", "100", "<", fmt.Sprint(percent), "drop")
+}
+
+// Queue gives the cable to the switch a queue for what the host sends, as tc calls it: "netem
+// delay 50ms", for one. It is an error where the kernel has none of that kind.
+func (h *Host) Queue(discipline string) error {
+	return run(append([]string{"ip", "netns", "exec", h.name, "tc", "qdisc", "replace", "dev", h.cable, "root"}, strings.Fields(discipline)...)...)
+}
+
+// Unqueue undoes Queue.
+func (h *Host) Unqueue() {
+	h.lab.tb.Helper()
+	h.Run("tc", "qdisc", "del", "dev", h.cable, "root")
 }

@@ -33,3 +33,37 @@ func TestLab(t *testing.T) {
 		t.Error("a name is that of one host")
 	}
 }
+
+func TestSwitch(t *testing.T) {
+	t.Parallel()
+	l := New(t)
+	middle, a, b, c := l.Switch("s"), l.Host("a"), l.Host("b"), l.Host("c")
+	l.Plug(a, middle, "10.77.2.1/24")
+	l.Plug(b, middle, "10.77.2.2/24")
+	l.Plug(c, middle, "10.77.2.3/24")
+	if !reaches(a, "10.77.2.2") || !reaches(b, "10.77.2.3") {
+		t.Fatal("hosts of one switch do not reach each other")
+	}
+	for _, d := range []string{Incoming, Outgoing} {
+		a.CutPeer("10.77.2.2", d)
+		if reaches(a, "10.77.2.2") || reaches(b, "10.77.2.1") {
+			t.Errorf("%s is cut for one peer, and there is a connection", d)
+		}
+		if !reaches(a, "10.77.2.3") {
+			t.Errorf("%s is cut for one peer, and there is no connection to the other one", d)
+		}
+		a.Mend()
+	}
+	b.Lose(99)
+	if reaches(a, "10.77.2.2") {
+		t.Error("nearly all packets are lost, and there is a connection")
+	}
+	b.Mend()
+	if err := a.Queue("tbf rate 8kbit burst 2k latency 1s"); err != nil {
+		t.Skipf("no queues here: %v", err)
+	}
+	a.Unqueue()
+	if !reaches(a, "10.77.2.2") {
+		t.Error("nothing is cut, and there is no connection")
+	}
+}

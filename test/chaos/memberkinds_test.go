@@ -1,0 +1,163 @@
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"time"
+
+	"github.com/brinebus/brine/test/netlab"
+)
+
+// memberKinds are what is done to the members of a cluster, sorted.
+var memberKinds = []kind{
+	{name: "clock member", can: canStep, during: stepped((*round).master)},
+	{name: "clock minion", can: canStep, during: stepped((*round).minion)},
+	{name: "cut member", lab: true, during: cutMember},
+	{name: "cut minion", lab: true, during: cut},
+	{name: "cut two members", lab: true, during: cutTwo},
+	{name: "full member", disks: true, during: full((*round).master)},
+	{name: "kill all", during: killAll},
+	{name: "kill listener", during: killListener},
+	{name: "kill member", during: ended((*round).master, syscall.SIGKILL)},
+	{name: "kill minion", during: ended((*round).minion, syscall.SIGKILL)},
+	{name: "kill two members", during: killTwo},
+	{name: "lossy link", lab: true, during: lossy},
+	{name: "move listener", during: moveListener},
+	{name: "narrow link", lab: true, can: hasQueue(narrow), during: queued(narrow)},
+	{name: "power all", disks: true, during: powerAll},
+	{name: "power member", disks: true, during: power((*round).master)},
+	{name: "restart member", during: ended((*round).master, syscall.SIGTERM)},
+	{name: "slow link", lab: true, can: hasQueue(slow), during: queued(slow)},
+	{name: "stop member", during: stopMember},
+}
+
+// faultTime is how long the faults last at most that nobody is told of: longer than it takes to
+// elect another leader.
+const faultTime = 14 * time.Second
+
+// two are two different members.
+func (r *round) two(rnd *rand.Rand) (a, b *machine) {
+	p := rnd.Perm(len(r.w.masters))
+	return r.w.masters[p[0]], r.w.masters[p[1]]
+}
+
+// cutMember drops all packets of a member, or those of one direction.
+func cutMember(r *round, rnd *rand.Rand) error {
+	m := r.master(rnd)
+	m.host.Cut(ways(rnd)...)
+	pause(rnd, time.Second, faultTime)
+	m.host.Mend()
+	return nil
+}
+
+func ways(rnd *rand.Rand) []string {
+	all := [][]string{{netlab.Incoming}, {netlab.Outgoing}, {netlab.Incoming, netlab.Outgoing}}
+	return all[rnd.IntN(len(all))]
+}
+
+// cutTwo drops the packets between two members, who both reach the third one and the minions.
+func cutTwo(r *round, rnd *rand.Rand) error {
+	a, b := r.two(rnd)
+	a.host.CutPeer(b.address, ways(rnd)...)
+	pause(rnd, time.Second, faultTime)
+	a.host.Mend()
+	return nil
+}
+
+// killTwo leaves one member, which cannot store anything.
+func killTwo(r *round, rnd *rand.Rand) error {
+	a, b := r.two(rnd)
+	err := endAll([]*machine{a, b}, syscall.SIGKILL)
+	pause(rnd, 0, faultTime/2)
+	return errors.Join(err, startAll([]*machine{a, b}))
+}
+
+// moveListener ends a durable listener and starts it at another member.
+func moveListener(r *round, rnd *rand.Rand) error {
+	l := r.w.listeners[rnd.IntN(len(r.w.listeners))]
+	l.kill()
+	pause(rnd, 0, time.Second)
+	for was := l.at; l.at == was; {
+		l.at = r.master(rnd)
+	}
+	return l.start()
+}
+
+func stopMember(r *round, rnd *rand.Rand) error {
+	m := r.master(rnd)
+	m.signal(syscall.SIGSTOP)
+	pause(rnd, time.Second, faultTime)
+	m.signal(syscall.SIGCONT)
+	return nil
+}
+
+// lossy loses some of the packets for one member.
+func lossy(r *round, rnd *rand.Rand) error {
+	m := r.master(rnd)
+	m.host.Lose(2 + rnd.IntN(20))
+	pause(rnd, time.Second, faultTime)
+	m.host.Mend()
+	return nil
+}
+
+// What tc makes of a cable.
+const (
+	narrow = "tbf rate 256kbit burst 8k latency 800ms"
+	slow   = "netem delay 150ms 100ms"
+)
+
+func hasQueue(discipline string) func(*world) error {
+	return func(w *world) error {
+		if err := w.master.host.Queue(discipline); err != nil {
+			return fmt.Errorf("no cable with %q here: %w", discipline, err)
+		}
+		w.master.host.Unqueue()
+		return nil
+	}
+}
+
+func queued(discipline string) func(*round, *rand.Rand) error {
+	return func(r *round, rnd *rand.Rand) error {
+		m := r.master(rnd)
+		if err := m.host.Queue(discipline); err != nil {
+			return err
+		}
+		pause(rnd, time.Second, faultTime)
+		m.host.Unqueue()
+		return nil
+	}
+}
+
+func canStep(w *world) error {
+	c, err := newClock(w.master.pid())
+	if err == nil {
+		err = c.set(0)
+	}
+	return err
+}
+
+// steps are by how many seconds a clock is wrong.
+var steps = []int64{-3600, -120, -7, -1, 1, 7, 120, 3600}
+
+// stepped changes the clock of one process, and sometimes corrects it later. A process that
+// starts again has the right time.
+func stepped(who choice) func(*round, *rand.Rand) error {
+	return func(r *round, rnd *rand.Rand) error {
+		m, by := who(r, rnd), steps[rnd.IntN(len(steps))]
+		c, err := newClock(m.pid())
+		if err != nil {
+			return err
+		}
+		r.w.note("the clock of %s is wrong by %d s", m.name, by)
+		if err := c.set(by); err != nil {
+			return err
+		}
+		pause(rnd, time.Second, faultTime/2)
+		if rnd.IntN(2) == 0 {
+			return nil
+		}
+		return c.set(0)
+	}
+}
