@@ -2,10 +2,10 @@ package backup
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server/archive"
 	"github.com/nats-io/nats.go"
@@ -16,18 +16,24 @@ import (
 // mergeWindow is how many entries are under way.
 const mergeWindow = 256
 
-// mergePause is the pause before another attempt: the table may just be getting a new leader.
-const mergePause = time.Second
-
-// merge adds to a shared table the entries that it lacks. What is there counts, also the mark
-// of an entry that was deleted.
-func (r *restorer) merge(ctx context.Context, m move) (err error) {
-	for range tries {
-		if err = r.add(ctx, m); err == nil || !backoff.Sleep(ctx, mergePause) {
+// merge makes a shared table, if no other member has made it, and adds the entries that it lacks.
+// What is there counts, also the mark of an entry that was deleted.
+func (r *restorer) merge(ctx context.Context, m move) error {
+	settings, err := m.to.Configure(m.Settings, r.to.Copies)
+	if err != nil {
+		return err
+	}
+	err = r.begin(ctx, "STREAM.CREATE."+m.to.Stream(), json.RawMessage(settings), nil)
+	if err != nil && !errors.Is(err, errExists) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, beginTime)
+	defer cancel()
+	for { // it may just be getting its leader
+		if err = r.add(ctx, m); err == nil || !backoff.Sleep(ctx, beginPause) {
 			return err
 		}
 	}
-	return err
 }
 
 // add does it once. What an earlier attempt has added is there.

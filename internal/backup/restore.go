@@ -31,7 +31,7 @@ type Target struct {
 // Restored is what Restore has done.
 type Restored struct {
 	Streams []string // that are as they were, by their new names
-	Merged  []string // shared tables that other members had already: what they lacked was added
+	Merged  []string // shared tables of a cluster: they got what they lacked
 	Left    []string // streams of the backup that belong to nobody here
 }
 
@@ -80,26 +80,20 @@ func Restore(ctx context.Context, nc *nats.Conn, m *Manifest, dir string, to Tar
 	return did, nil
 }
 
-// move restores one stream, or adds to a shared table what it lacks.
+// move restores one stream. A shared table of a cluster is made, or is there already, and gets
+// what it lacks: the others open it at the same time, and a stream that is restored and made at
+// once is not usable for a while.
 func (r *restorer) move(ctx context.Context, m move) (merged bool, err error) {
 	name := m.to.Stream()
+	merged = !m.to.Own && r.to.Member != ""
 	if contains(r.at.Done, name) {
-		return false, nil
-	}
-	shared := !m.to.Own && r.to.Member != ""
-	if contains(r.at.Begun, name) && !shared {
-		if err := ask(ctx, r.nc, "STREAM.DELETE."+name, struct{}{}, nil); err != nil && !errors.Is(err, errNoStream) {
-			return false, err
-		}
-	}
-	r.at.Begun = append(r.at.Begun, name)
-	if err := r.note(); err != nil {
-		return false, err
+		return merged, nil
 	}
 	begun := time.Now()
-	err = r.send(ctx, m)
-	if merged = errors.Is(err, errExists) && shared; merged {
+	if merged {
 		err = r.merge(ctx, m)
+	} else {
+		err = r.replace(ctx, m)
 	}
 	if err != nil {
 		return merged, err
@@ -107,6 +101,22 @@ func (r *restorer) move(ctx context.Context, m move) (merged bool, err error) {
 	r.to.Log.Info("a stream was restored", "stream", name, "messages", m.Messages, "last", m.Last, "merged", merged, "took", time.Since(begun).Round(time.Millisecond))
 	r.at.Done = append(r.at.Done, name)
 	return merged, r.note()
+}
+
+// replace restores a stream of this master. What an earlier attempt has begun is begun again.
+func (r *restorer) replace(ctx context.Context, m move) error {
+	name := m.to.Stream()
+	if contains(r.at.Begun, name) {
+		if err := ask(ctx, r.nc, "STREAM.DELETE."+name, struct{}{}, nil); err != nil && !errors.Is(err, errNoStream) {
+			return err
+		}
+	} else {
+		r.at.Begun = append(r.at.Begun, name)
+		if err := r.note(); err != nil {
+			return err
+		}
+	}
+	return r.send(ctx, m)
 }
 
 // send restores a stream that is not there.
@@ -119,7 +129,7 @@ func (r *restorer) send(ctx context.Context, m move) error {
 		Deliver string `json:"deliver_subject"`
 	}
 	question := map[string]any{"config": json.RawMessage(settings), "state": map[string]uint64{"messages": m.Messages, "first_seq": m.First, "last_seq": m.Last}}
-	if err := r.begin(ctx, m.to.Stream(), question, &begun); err != nil {
+	if err := r.begin(ctx, "STREAM.RESTORE."+m.to.Stream(), question, &begun); err != nil {
 		return err
 	}
 	f, err := m.open(r.dir)
@@ -136,7 +146,10 @@ func (r *restorer) send(ctx context.Context, m move) error {
 	if got.Last != m.Last {
 		return fmt.Errorf("it ends with %d, not %d", got.Last, m.Last)
 	}
-	return r.copied(ctx, m.to.Stream())
+	if r.to.Copies <= 1 {
+		return nil
+	}
+	return r.copied(ctx, m.to.Stream(), m.Last)
 }
 
 // Limits of begin.
@@ -145,13 +158,13 @@ const (
 	beginPause = 250 * time.Millisecond
 )
 
-// begin asks the server to restore a stream. Right after a start a cluster may not know yet that
+// begin asks the server to make a stream. Right after a start a cluster may not know yet that
 // enough members are there.
-func (r *restorer) begin(ctx context.Context, name string, question, answer any) error {
+func (r *restorer) begin(ctx context.Context, what string, question, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, beginTime)
 	defer cancel()
 	for {
-		err := ask(ctx, r.nc, "STREAM.RESTORE."+name, question, answer)
+		err := ask(ctx, r.nc, what, question, answer)
 		var f *fault
 		early := errors.As(err, &f) && (f.Code == codeNoPeers || f.Code == codeUnavailable) || errors.Is(err, nats.ErrNoResponders)
 		if !early || !backoff.Sleep(ctx, beginPause) {
@@ -232,44 +245,4 @@ func (r *restorer) finish(ctx context.Context, to, inbox string, sub *nats.Subsc
 		State state `json:"state"`
 	}
 	return made.State, answered(m.Data, &made)
-}
-
-// Limits of copied.
-const (
-	copyTime  = 2 * time.Minute
-	copyPause = 50 * time.Millisecond
-)
-
-// copied waits until most copies of a stream have all of it: until then it can be lost with the
-// one member that has received it.
-func (r *restorer) copied(ctx context.Context, name string) error {
-	if r.to.Copies <= 1 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, copyTime)
-	defer cancel()
-	for {
-		var info struct {
-			Cluster struct {
-				Replicas []struct {
-					Current bool   `json:"current"`
-					Offline bool   `json:"offline"`
-					Lag     uint64 `json:"lag"`
-				} `json:"replicas"`
-			} `json:"cluster"`
-		}
-		err := ask(ctx, r.nc, "STREAM.INFO."+name, struct{}{}, &info)
-		whole := 1 // the leader
-		for _, c := range info.Cluster.Replicas {
-			if c.Current && !c.Offline && c.Lag == 0 {
-				whole++
-			}
-		}
-		if err == nil && 2*whole > r.to.Copies {
-			return nil
-		}
-		if !backoff.Sleep(ctx, copyPause) {
-			return fmt.Errorf("most members have not got all of it after %s", copyTime)
-		}
-	}
 }

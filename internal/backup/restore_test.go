@@ -129,8 +129,16 @@ func holds(t testing.TB, j *journal.Journal, store journal.Store) held {
 func (h held) same(t testing.TB, want held) {
 	t.Helper()
 	for name, pair := range map[string][2][]string{"events": {h.events, want.events}, "own table": {h.own, want.own}, "shared table": {h.shared, want.shared}, "queue": {h.queue, want.queue}} {
-		if len(want.events) == 0 || !slices.Equal(pair[0], pair[1]) {
-			t.Errorf("%s: %d, want %d: %.300q, want %.300q", name, len(pair[0]), len(pair[1]), pair[0], pair[1])
+		got, want := pair[0], pair[1]
+		if len(got) != len(want) || len(want) == 0 {
+			t.Errorf("%s: there are %d, want %d", name, len(got), len(want))
+			continue
+		}
+		for i := range got {
+			if got[i] != want[i] {
+				t.Errorf("%s: %.200q, want %.200q", name, got[i], want[i])
+				break
+			}
 		}
 	}
 }

@@ -48,6 +48,8 @@ type Options struct {
 	Reload func() (*config.Master, error)
 	// Latency gets the time that each return has taken. It may be nil.
 	Latency dispatch.Latency
+	// Stores moves the store as a whole; nil only where that is not needed.
+	Stores Stores
 	// SelfCheck is the pause between two checks whether the daemon serves; 0 is the default.
 	SelfCheck time.Duration
 }
@@ -80,6 +82,7 @@ type Master struct {
 	start     settings.Compiled // the reloadable settings, as of the start
 	every     time.Duration     // between two self-checks
 	latency   dispatch.Latency
+	stores    Stores
 	mirror    *membership.Mirror     // nil without journal_mirror
 	member    *membership.Membership // nil without a cluster
 	external  *external              // nil without nats_servers
@@ -93,7 +96,7 @@ type Master struct {
 // After an error nothing is left open. The master serves once Run is called; until then minions
 // and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
-	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, every: o.SelfCheck, latency: o.Latency, serving: make(chan struct{})}
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, every: o.SelfCheck, latency: o.Latency, stores: o.Stores, serving: make(chan struct{})}
 	m.host.Custom = settings.Runners(o.Config, o.Log)
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)
@@ -173,6 +176,9 @@ func (m *Master) openBroker() error {
 	if m.member, err = membership.New(m.cfg, m.key.PrivateKey, m.key.Signature, m.version, m.log); err != nil {
 		return err
 	}
+	if err := m.checkStore(); err != nil {
+		return err
+	}
 	if m.mirror, err = membership.NewMirror(m.cfg, m.key.PrivateKey, m.key.Signature, m.storeDir(), m.version, m.log); err != nil {
 		return err
 	}
@@ -210,6 +216,9 @@ func (m *Master) storeDir() string { return filepath.Join(m.cfg.CacheDir, m.memb
 
 func (m *Master) openJournal(ctx context.Context) error {
 	err := m.member.Join(ctx, m.broker, m.status)
+	if err == nil {
+		err = m.restoreStore(ctx)
+	}
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,8 @@ type Facts interface {
 type Journal interface {
 	StoreErr() error                                   // why it cannot be written, nil if it can
 	Verify(ctx context.Context) (JournalReport, error) // checks its files
+	// Backup writes all of it into a directory that does not exist yet.
+	Backup(ctx context.Context, dir string) (JournalBackup, error)
 }
 
 // NATS is what NATS servers that others run need to know.

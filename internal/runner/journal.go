@@ -14,9 +14,24 @@ type JournalReport struct {
 	Lost    []any // now and earlier, as far as remembered
 }
 
-// journalModule checks the journal. It is for operators, and for users with a rule that names it.
+// JournalBackup is what a backup holds.
+type JournalBackup struct {
+	Streams  int
+	Messages uint64
+	Bytes    int64 // of the files
+}
+
+// journalModule checks and backs up the journal. It is for operators, and for users with a rule that names it.
 func journalModule(h *Host) *function.Module {
 	return &function.Module{Name: "journal", Doc: "The journal of events, jobs and returns.", Functions: []function.Function{
+		{Name: "backup", Class: function.AsDaemon, Doc: "Write the whole store, events, jobs, tables and the audit log, into a new directory on the machine of the master, while it serves. The directory appears when everything in it was read back. It holds what pillar, tokens and returns hold: keep it as safe as the master. Keys and configuration are not in it. 'salt-master --restore DIR' restores it.",
+			Example: "salt-run journal.backup /var/backups/salt/2026-11-26", Params: []function.Param{{Name: "dir", Kind: function.String, Required: true}}, Run: func(ctx context.Context, c *function.Call) (any, error) {
+				b, err := h.Backup(ctx, c.String("dir"))
+				if err != nil {
+					return nil, err
+				}
+				return map[string]any{"dir": c.String("dir"), "streams": b.Streams, "messages": int64(b.Messages), "bytes": b.Bytes}, nil
+			}},
 		{Name: "verify", Class: function.Shared, Doc: "Read all files of the journal and check each record. Return what cannot be read, now or in an earlier check, with its sequences and the times before and after. Readable records after it are kept.",
 			Example: "salt-run journal.verify", Run: func(ctx context.Context, c *function.Call) (any, error) {
 				r, err := h.Verify(ctx)

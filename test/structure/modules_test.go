@@ -35,7 +35,7 @@ var foreign = []struct {
 	{natsServer, "broker test/bench/bareserver", "both daemons reach the server through broker; bareserver is what it is compared with"},
 	{natsServer + "/server/archive", "backup", "the form of snapshots, which is all that is in it"},
 	{natsServer + "/server/avl", "blockfile", "sets of sequences, as the index of the server's store has them"},
-	{"github.com/nats-io/nats.go", "backup broker cluster journal master minion outbox rpc test/bench/bare test/bench/bareserver test/bench/fleet test/bustest upstream", "whoever holds a connection; tools hold one through rpc"},
+	{"github.com/nats-io/nats.go", "backup broker cli/saltmaster cluster journal master minion outbox rpc test/bench/bare test/bench/bareserver test/bench/fleet test/bustest upstream", "whoever holds a connection; tools hold one through rpc"},
 	{"github.com/nats-io/nats.go/jetstream", "journal", "the journal is the one user of JetStream"},
 	{"github.com/nats-io/nkeys", "broker upstream", "keys as servers of others write them"},
 	{"github.com/nikolalohinski/gonja/v2", "template/jinja", "the syntax of templates"},

@@ -22,8 +22,8 @@ func Run(ctx context.Context, env *cli.Env) int {
 	return env.Run(ctx, cli.Spec{
 		Synopsis: []string{"[options]"},
 		Summary:  "The master: accepts minions by their keys, runs jobs on them and keeps the journal of events.",
-		Examples: []string{"salt-master", "salt-master -l info", "salt-master -c /srv/test/etc -d", "salt-master --profile heap >heap.pprof"},
-		Flags:    serve.Flags(),
+		Examples: []string{"salt-master", "salt-master -l info", "salt-master -c /srv/test/etc -d", "salt-master --profile heap >heap.pprof", "salt-master --restore /var/backups/salt/2026-11-26"},
+		Flags:    append(serve.Flags(), restoreFlags()...),
 		Daemon:   true,
 		Run:      run,
 	})
@@ -53,6 +53,9 @@ func run(ctx context.Context, env *cli.Env, opts *cli.Options) error {
 		return err
 	}
 	defer log.Close()
+	if opts.IsSet("restore") {
+		return serve.Failed(restore(ctx, env, opts, cfg, log.Logger))
+	}
 	defer monitor.DumpAtSignal(cfg.CacheDir, log.Logger)()
 	door, err := monitor.Open(&cfg.Common)
 	if err != nil {
@@ -61,7 +64,7 @@ func run(ctx context.Context, env *cli.Env, opts *cli.Options) error {
 	defer door.Close()
 	latency := metrics.NewReturnLatency()
 	m, err := master.New(ctx, master.Options{
-		Config: cfg, Version: version.Version(), Log: log.Logger, Latency: latency,
+		Config: cfg, Version: version.Version(), Log: log.Logger, Latency: latency, Stores: stores{log.Logger},
 		Reload: func() (*config.Master, error) {
 			cfg, notices, err := load()
 			serve.Tell(log.Logger, notices)

@@ -1,0 +1,69 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/brinebus/brine/internal/backoff"
+)
+
+// Limits of copied.
+const (
+	copyTime  = 2 * time.Minute // then the copies on most members are enough
+	copyPause = 20 * time.Millisecond
+)
+
+// copied waits until all copies of a restored stream, which ends with the sequence last, have all
+// of it. Until then it can be lost with
+// the one member that has received it, and whoever reads another copy finds less. The other
+// members get it beside the log that they have in common, so the server tells too early that
+// they are current: what a copy has is told by a reader of it, and members take turns in having
+// the next reader.
+func (r *restorer) copied(ctx context.Context, name string, last uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, copyTime)
+	defer cancel()
+	whole := map[string]bool{} // members whose copy has everything
+	for {
+		err := r.look(ctx, name, last, whole)
+		if len(whole) >= r.to.Copies {
+			return nil
+		}
+		if backoff.Sleep(ctx, copyPause) {
+			continue
+		}
+		if 2*len(whole) > r.to.Copies && err == nil { // a member went away, and gets its copy when it returns
+			r.to.Log.Warn("not all members have their copy yet", "stream", name, "copies", len(whole), "wanted", r.to.Copies)
+			return nil
+		}
+		return errors.Join(fmt.Errorf("%d of %d copies are whole after %s", len(whole), r.to.Copies, copyTime), err)
+	}
+}
+
+// look looks at one copy, and notes in whole whose it is if it has everything.
+func (r *restorer) look(ctx context.Context, name string, last uint64, whole map[string]bool) error {
+	var stream struct {
+		State state `json:"state"`
+	}
+	if err := ask(ctx, r.nc, "STREAM.INFO."+name, struct{}{}, &stream); err != nil {
+		return err
+	}
+	var reader struct {
+		Name    string `json:"name"`
+		Pending uint64 `json:"num_pending"`
+		Cluster struct {
+			Leader string `json:"leader"`
+		} `json:"cluster"`
+	}
+	question := map[string]any{"stream_name": name, "config": map[string]any{
+		"deliver_policy": "all", "ack_policy": "none", "replay_policy": "instant", "mem_storage": true, "num_replicas": 1, "inactive_threshold": 5 * time.Second,
+	}}
+	if err := ask(ctx, r.nc, "CONSUMER.CREATE."+name, question, &reader); err != nil {
+		return err
+	}
+	if stream.State.Last >= last && reader.Pending >= stream.State.Messages && reader.Cluster.Leader != "" {
+		whole[reader.Cluster.Leader] = true
+	}
+	return ask(ctx, r.nc, "CONSUMER.DELETE."+name+"."+reader.Name, struct{}{}, nil)
+}

@@ -1,0 +1,88 @@
+package saltmaster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/backup"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/daemon"
+	"github.com/brinebus/brine/internal/membership"
+	"github.com/brinebus/brine/internal/runner"
+	"github.com/brinebus/brine/internal/version"
+)
+
+// stores implements master.Stores.
+type stores struct{ log *slog.Logger }
+
+// Check implements master.Stores.
+func (stores) Check(cacheDir string, p membership.Place) error {
+	return backup.CheckStore(cacheDir, p.Name)
+}
+
+// CarryOut implements master.Stores.
+func (s stores) CarryOut(ctx context.Context, nc *nats.Conn, cacheDir string, p membership.Place) error {
+	_, err := backup.CarryOut(ctx, nc, cacheDir, backup.Target{Member: p.Name, Members: p.All, Copies: p.Copies, Log: s.log})
+	return err
+}
+
+// Backup implements master.Stores.
+func (s stores) Backup(ctx context.Context, nc *nats.Conn, dir string, p membership.Place) (runner.JournalBackup, error) {
+	m, err := backup.Write(ctx, nc, backup.Options{Dir: dir, Member: p.Name, Version: version.Version(), Log: s.log})
+	if err != nil {
+		return runner.JournalBackup{}, err
+	}
+	b := runner.JournalBackup{Streams: len(m.Streams), Bytes: m.Bytes()}
+	for _, one := range m.Streams {
+		b.Messages += one.Messages
+	}
+	return b, nil
+}
+
+// restoreFlags are the options for a restore.
+func restoreFlags() []cli.Option {
+	return []cli.Option{
+		&cli.String{Category: "Store", Name: "restore", Usage: "fill the empty store of this master, which does not run, from `DIR`, and end: a backup of salt-run journal.backup, or the folder of a store that no master has open, such as journal or cluster in cachedir. A member of a cluster does it at its next start"},
+		&cli.String{Category: "Store", Name: "restore-as", Usage: "with --restore of what a cluster had: take the place of its member `NAME`; the default is the member of the same name, for a master alone the one that made the backup"},
+	}
+}
+
+// restore fills the store of a master that does not run.
+func restore(ctx context.Context, env *cli.Env, opts *cli.Options, cfg *config.Master, log *slog.Logger) error {
+	p, err := membership.PlaceIn(cfg)
+	if err != nil {
+		return config.Mistake(err)
+	}
+	release, err := daemon.Open(cfg.CacheDir, version.Version())
+	if err != nil {
+		return err
+	}
+	defer release()
+	did, err := backup.Request{
+		CacheDir: cfg.CacheDir, Source: opts.String("restore"), From: opts.String("restore-as"), Member: p.Name, Version: version.Version(), Log: log,
+	}.Carry(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(env.Stdout, describe(did, p))
+	return err
+}
+
+// describe says what was done, or will be.
+func describe(did *backup.Result, p membership.Place) string {
+	if did.Restored == nil {
+		return fmt.Sprintf("The next start of this master, as the member %s, restores the %d streams of %s. Start it when the other members run.\n", p.Name, len(did.Manifest.Streams), did.Manifest.Time.Format("2006-01-02 15:04:05 MST"))
+	}
+	text := fmt.Sprintf("Restored: %d streams, as they were at %s.\n", len(did.Restored.Streams), did.Manifest.Time.Format("2006-01-02 15:04:05 MST"))
+	if len(did.Restored.Left) > 0 {
+		text += fmt.Sprintf("Left out, since they are of use to other members only: %q.\n", did.Restored.Left)
+	}
+	if did.Moved != "" {
+		text += fmt.Sprintf("The store that it was taken from is now %s. Remove it once everything is as it should be.\n", did.Moved)
+	}
+	return text
+}
