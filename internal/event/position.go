@@ -83,6 +83,18 @@ func MasterOf(line []byte) string {
 	return string(head[begin+len(masterKey):])
 }
 
+// NameMaster returns a line as AppendStored wrote it with the name of its journal, as
+// AppendMirrored writes it. A line that has a name, or no sequence, stays as it is.
+func NameMaster(line []byte, master string) []byte {
+	at := bytes.LastIndex(line, []byte(seqKey))
+	if at < 0 || SeqOf(line) == 0 || MasterOf(line) != "" {
+		return line
+	}
+	named := append(make([]byte, 0, len(line)+len(masterKey)+len(master)+1), line[:at]...)
+	named = append(append(append(named, masterKey...), master...), '"')
+	return append(named, line[at:]...)
+}
+
 // CutMaster returns a line as AppendStored wrote it, and the name of the journal that
 // AppendMirrored has added; the line itself and "" if there is none.
 func CutMaster(line []byte) (plain []byte, master string) {

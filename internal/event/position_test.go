@@ -77,5 +77,10 @@ func TestCutMaster(t *testing.T) {
 		if plain, master = CutMaster(own); string(plain) != string(own) || master != "" {
 			t.Errorf("an own event became %s of the journal %q", plain, master)
 		}
+		for _, line := range [][]byte{own, AppendMirrored(nil, []byte(stored), "m2-9f8e7d6c", 12)} {
+			if named := NameMaster(line, "m2-9f8e7d6c"); string(named) != string(AppendMirrored(nil, []byte(stored), "m2-9f8e7d6c", 12)) {
+				t.Errorf("with its journal it is %s", named)
+			}
+		}
 	}
 }

@@ -56,6 +56,17 @@ func (r *Bus) Join(ctx context.Context, o MemberOptions) (*Member, error) {
 // runs reports whether another member is running.
 func (m *Member) runs(name string) bool { return slices.Contains(m.opts.Others(), name) }
 
+// First reports whether this member is the first one of those that run, by name, and may store
+// anything: it does what the cluster does by time.
+func (m *Member) First() bool {
+	for _, other := range m.opts.Others() {
+		if other < m.opts.Name {
+			return false
+		}
+	}
+	return m.lease.Has()
+}
+
 // addPeers adds the journals of members that are not known yet.
 func (m *Member) addPeers(ctx context.Context) error {
 	list, err := m.events.journal.NewPeers(ctx, func(name string) bool {

@@ -263,19 +263,28 @@ func (p *Presence) takeNews() (news, connected bool) {
 	return news, len(p.ready) > 0
 }
 
-// Announce fires salt/presence events until ctx ends.
-func (p *Presence) Announce(ctx context.Context, every time.Duration, events Events) {
+// Announce fires salt/presence events until ctx ends, while first returns true: in a cluster one
+// member fires them, for the minions of all. first is nil for a master alone. A member that takes
+// over cannot know which changes were fired before, so it fires those from then on.
+func (p *Presence) Announce(ctx context.Context, every time.Duration, events Events, first func() bool) {
 	tick := time.NewTicker(max(every, time.Second))
 	defer tick.Stop()
+	known := first == nil
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if joined, left := p.changes(); len(joined)+len(left) > 0 {
+		joined, left := p.changes()
+		if first != nil && !first() {
+			known = false
+			continue
+		}
+		if known && len(joined)+len(left) > 0 {
 			events.Announce("salt/presence/change", map[string]any{"new": value.Texts(joined), "lost": value.Texts(left)})
 		}
+		known = true
 		events.Announce("salt/presence/present", map[string]any{"present": value.Texts(p.ids())})
 	}
 }

@@ -1,8 +1,13 @@
 package fleet
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/brinebus/brine/internal/broker"
@@ -56,4 +61,45 @@ func TestLastSeenOverAKill(t *testing.T) {
 			t.Errorf("%s was seen %s, want %s after the beginning", id, got.Sub(begin), want.Sub(begin))
 		}
 	}
+}
+
+// fired keeps the events about presence.
+type fired []string
+
+func (a *fired) Announce(tag string, data any) { *a = append(*a, fmt.Sprint(tag, " ", data)) }
+
+// TestOneMemberAnnouncesPresence: the members of a cluster know the same minions, and one of them
+// fires the events. One that takes over does not take all minions for new.
+func TestOneMemberAnnouncesPresence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var heard fired
+		var first atomic.Bool
+		p := newPresence()
+		p.Join("web1", "m2", false)
+		ctx, cancel := context.WithCancel(t.Context())
+		go p.Announce(ctx, time.Minute, &heard, first.Load)
+		check := func(what string, want ...string) {
+			t.Helper()
+			time.Sleep(time.Minute) // of the time in this test
+			synctest.Wait()
+			if !slices.Equal(heard, want) {
+				t.Errorf("%s: %q, want %q", what, heard, want)
+			}
+			heard = nil
+		}
+		time.Sleep(time.Second) // between two ticks
+		check("another member is first")
+		first.Store(true)
+		check("it takes over", "salt/presence/present map[present:[web1]]")
+		p.Join("web2", "m3", false)
+		check("a minion has come", "salt/presence/change map[lost:[] new:[web2]]", "salt/presence/present map[present:[web1 web2]]")
+		first.Store(false)
+		p.Leave("web2", "m3", time.Now())
+		check("another one is first again")
+		first.Store(true)
+		p.Join("web3", "m3", false) // perhaps the other one has fired that
+		check("it takes over again", "salt/presence/present map[present:[web1 web3]]")
+		cancel()
+		synctest.Wait()
+	})
 }

@@ -115,6 +115,12 @@ func (m *Member) Holder(ctx context.Context) (Holder, context.Context, error) {
 	}
 }
 
+// Has reports whether this member has a lease at present.
+func (m *Member) Has() bool {
+	t, _ := m.now()
+	return t != nil && t.ctx.Err() == nil
+}
+
 // Run keeps a lease until ctx ends. Then it gives the lease up at once, so that others need not
 // wait: what is done under its locks must have ended before.
 func (m *Member) Run(ctx context.Context) {

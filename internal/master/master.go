@@ -383,7 +383,7 @@ func (m *Master) Run(ctx context.Context) error {
 	m.broker.WatchStore(m.tellLost)
 	m.wg.Go(func() { m.admission.Watch(changed) })
 	if m.cfg.PresenceEvents {
-		m.wg.Go(func() { m.fleet.Announce(m.ctx, m.cfg.LoopInterval, m.events) })
+		m.wg.Go(func() { m.fleet.Announce(m.ctx, m.cfg.LoopInterval, m.events, m.member.First()) })
 	}
 	m.wg.Go(func() { m.authz.Logins.Authenticator.Keep(m.ctx) })
 	m.wg.Go(func() { m.admission.WatchExpiry(m.ctx) })

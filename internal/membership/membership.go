@@ -129,6 +129,15 @@ func (m *Membership) Attach(ctx context.Context, p Parts) error {
 	return err
 }
 
+// First returns what reports whether this member does what the cluster does by time, for all
+// members; nil for a master alone.
+func (m *Membership) First() func() bool {
+	if m == nil {
+		return nil
+	}
+	return m.bus.First
+}
+
 // Start begins to talk to the other members.
 func (m *Membership) Start() error {
 	if m == nil {

@@ -87,7 +87,7 @@ func (f *feed) begin() {
 	f.readers, f.ready, f.ended, f.err = map[*reader]bool{}, make(chan struct{}), make(chan struct{}), nil
 	ready, ended := f.ready, f.ended
 	go func() {
-		err := hear(context.Background(), f.conn, client.ListenOptions{}, func(*client.Listener) { close(ready) }, f.give)
+		err := hear(context.Background(), f.conn, client.ListenOptions{Members: true}, func(*client.Listener) { close(ready) }, f.give)
 		f.mu.Lock()
 		f.err, f.readers = err, nil
 		f.mu.Unlock()

@@ -15,11 +15,14 @@ import (
 type Event struct {
 	event.Event
 	Line []byte // the event as listeners get it: one line of JSON without a line end
+	// Journal is the name of its journal, in a cluster: each has its own sequences. Line has it,
+	// too.
+	Journal string
 }
 
 // parseEvent parses one line of a listener.
 func parseEvent(line []byte) (Event, error) {
-	e := Event{Line: line}
+	e := Event{Line: line, Journal: event.MasterOf(line)}
 	if err := json.Unmarshal(line, &e.Event); err != nil {
 		return Event{}, fmt.Errorf("unreadable event: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -87,9 +88,17 @@ type file struct {
 	log  *slog.Logger
 	f    *os.File
 	size int64
-	full bool             // it was asked to start a new file
-	seen map[uint64]int64 // the digests of its last events; nil after the first new event
+	full bool              // it was asked to start a new file
+	seen map[identity]bool // its last events; nil after the first batch without one of them
 }
+
+// identity is what identifies an event: in a cluster, several journals have the same sequences.
+type identity struct {
+	seq    uint64
+	digest int64
+}
+
+func (e Event) identity() identity { return identity{e.Seq, e.Digest()} }
 
 func (d *file) append() error {
 	f, err := os.OpenFile(d.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|posix.NoFollow, d.mode)
@@ -162,15 +171,17 @@ func (d *file) follow() error {
 	return d.append()
 }
 
-// unseen returns the events that are not in the file.
+// unseen returns the events that are not in the file. After a restart, events of several journals
+// may come in another order than they were written, so new ones may be among repeated ones.
 func (d *file) unseen(events []Event) []Event {
-	for i, e := range events {
-		if digest, ok := d.seen[e.Seq]; !ok || digest != e.Digest() {
-			d.seen = nil // repeated events come first
-			return events[i:]
-		}
+	if d.seen == nil {
+		return events
 	}
-	return nil
+	fresh := slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return d.seen[e.identity()] })
+	if len(fresh) == len(events) {
+		d.seen = nil
+	}
+	return fresh
 }
 
 func (d *file) close() { d.f.Close() }
@@ -206,7 +217,7 @@ func foreign(line []byte) error {
 
 // readTail returns the events at the end of the file, more than one batch: only the last batch can
 // be repeated. The last line may be incomplete.
-func readTail(f *os.File) (map[uint64]int64, error) {
+func readTail(f *os.File) (map[identity]bool, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -229,8 +240,8 @@ func readTail(f *os.File) (map[uint64]int64, error) {
 	return readLines(in)
 }
 
-func readLines(in *bufio.Reader) (map[uint64]int64, error) {
-	seen := map[uint64]int64{}
+func readLines(in *bufio.Reader) (map[identity]bool, error) {
+	seen := map[identity]bool{}
 	for {
 		line, err := in.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
@@ -244,7 +255,7 @@ func readLines(in *bufio.Reader) (map[uint64]int64, error) {
 		if seq == 0 {
 			return nil, foreign(line)
 		}
-		seen[seq] = Event{Line: line}.Digest()
+		seen[identity{seq, Event{Line: line}.Digest()}] = true
 	}
 }
 

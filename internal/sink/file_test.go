@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -273,5 +274,31 @@ func TestANewFileIsNotRotated(t *testing.T) {
 	write(t, d, makeEvents(t, 3, 2))
 	if old, err := rotated(path); err != nil || len(old) != 0 {
 		t.Errorf("rotated: %v, %v", old, err)
+	}
+}
+
+// TestRepeatedEventsOfSeveralJournals: two journals of a cluster have events with the same
+// sequence; none is written twice, also if they come in another order, with new ones among them.
+func TestRepeatedEventsOfSeveralJournals(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events")
+	of := func(journal string, seq uint64) Event {
+		e, err := parseEvent(event.NameMaster(makeEvent(t, "num/x", `{"n":1}`, seq).Line, journal))
+		if err != nil || e.Journal != journal {
+			t.Fatal(e, err)
+		}
+		return e
+	}
+	write(t, openOne(t, fileRule(path, "")), []Event{of("m1", 1), of("m2", 1), of("m1", 2), of("m2", 2)})
+	write(t, openOne(t, fileRule(path, "")), []Event{of("m1", 3), of("m2", 1), of("m2", 2), of("m1", 1), of("m1", 2)})
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(string(text)) {
+		got = append(got, fmt.Sprintf("%s:%d", event.MasterOf([]byte(strings.TrimSpace(line))), event.SeqOf([]byte(strings.TrimSpace(line)))))
+	}
+	if want := []string{"m1:1", "m2:1", "m1:2", "m2:2", "m1:3"}; !slices.Equal(got, want) {
+		t.Errorf("the file has %q, want %q", got, want)
 	}
 }

@@ -87,10 +87,10 @@ func (m *memory) Begin(ctx context.Context) error { return ctx.Err() }
 func (m *memory) Pause()                          {}
 func (m *memory) Close()                          {}
 
-func (m *memory) Next(ctx context.Context) ([][]byte, uint64, error) {
+func (m *memory) Next(ctx context.Context) ([][]byte, event.Position, error) {
 	match, err := event.NewMatcher(m.rule.Match, m.rule.Tags)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	for {
 		m.mu.Lock()
@@ -103,20 +103,20 @@ func (m *memory) Next(ctx context.Context) ([][]byte, uint64, error) {
 				h, err := event.HeadOf(line)
 				ok, _ := match.Match(h.Tag)
 				return err != nil || !ok
-			}), m.seq, nil
+			}), event.Position{"": m.seq}, nil
 		}
 		select {
 		case <-grown:
 		case <-ctx.Done():
-			return nil, 0, context.Cause(ctx)
+			return nil, nil, context.Cause(ctx)
 		}
 	}
 }
 
-func (m *memory) Confirm(_ context.Context, seq uint64) error {
+func (m *memory) Confirm(_ context.Context, done event.Position) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.confirmed[m.rule.Position] = seq
+	m.confirmed[m.rule.Position] = done[""]
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/backoff"
+	"github.com/brinebus/brine/internal/event"
 )
 
 // Source provides the events of one rule, from its position on. Only one goroutine may call its
@@ -17,10 +18,11 @@ type Source interface {
 	// Begin returns when the position is locked for this rule.
 	Begin(ctx context.Context) error
 	// Next waits for events. All events up to passed are in lines, were in earlier lines, or do not
-	// belong to this rule.
-	Next(ctx context.Context) (lines [][]byte, passed uint64, err error)
-	// Confirm stores that all events up to seq are done.
-	Confirm(ctx context.Context, seq uint64) error
+	// belong to this rule. In a cluster each line names its journal; the journal of a master alone
+	// is "" in a position.
+	Next(ctx context.Context) (lines [][]byte, passed event.Position, err error)
+	// Confirm stores that all events up to done are done.
+	Confirm(ctx context.Context, done event.Position) error
 	// KeepDead stores an event that the destination will never accept as a dead letter.
 	KeepDead(ctx context.Context, e Event, reason error) error
 	// Pause closes the connection to the daemon for a longer time; Next continues after the lines
@@ -50,7 +52,7 @@ type worker struct {
 	dest       destination
 	stop       <-chan struct{} // closed when the sink has to stop
 	rest       []Event         // read from the source, for the next batch
-	passed     uint64          // of the source, including rest
+	passed     event.Position  // of the source, including rest
 	pauses     backoff.Pauses
 	away       time.Time // since when the destination is unreachable; zero while it is reachable
 	awayLogged time.Time // when that was last logged
@@ -107,7 +109,17 @@ func linger(ctx context.Context) (context.Context, context.CancelFunc) {
 type batch struct {
 	events []Event
 	bytes  int
-	passed uint64
+	passed event.Position
+}
+
+// pass records that everything up to a position is in the batch, or before it.
+func (b *batch) pass(at event.Position) {
+	if b.passed == nil {
+		b.passed = event.Position{}
+	}
+	for journal, seq := range at {
+		b.passed.Pass(journal, seq)
+	}
 }
 
 var errStopped = errors.New("stopped while the destination was away")
@@ -142,10 +154,11 @@ func (w *worker) take(ctx context.Context, b *batch) error {
 	for len(w.rest) > 0 && len(b.events) < w.rule.batch && b.bytes < maxText {
 		e := w.rest[0]
 		w.rest = w.rest[1:]
-		b.events, b.bytes, b.passed = append(b.events, e), b.bytes+len(e.Line), e.Seq
+		b.events, b.bytes = append(b.events, e), b.bytes+len(e.Line)
+		b.pass(event.Position{e.Journal: e.Seq})
 	}
 	if len(w.rest) == 0 {
-		b.passed = w.passed
+		b.pass(w.passed)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"time"
 
 	brine "github.com/brinebus/brine/client"
@@ -12,6 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/daemon"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/sink"
 )
@@ -115,7 +117,7 @@ const silence = 2 * time.Minute
 
 func newSinkSource(env *cli.Env, dial connector, r sink.Rule) *sinkSource {
 	s := &session{env: env, dial: dial}
-	q := brine.ListenOptions{Tags: r.Tags, Match: string(r.Match), From: r.Senders, Durable: r.Position}
+	q := brine.ListenOptions{Members: true, Tags: r.Tags, Match: string(r.Match), From: r.Senders, Durable: r.Position}
 	if r.Since.All {
 		q.FromSeq = 1
 	} else if r.Since.Back > 0 {
@@ -130,8 +132,9 @@ func (s *sinkSource) Begin(ctx context.Context) error {
 	return s.again(ctx, func() error { return s.src.open(ctx) })
 }
 
-// Next returns the events that came.
-func (s *sinkSource) Next(ctx context.Context) (lines [][]byte, passed uint64, err error) {
+// Next returns the events that came. In a cluster each names its journal, so that it is the same
+// event, whichever member has sent it.
+func (s *sinkSource) Next(ctx context.Context) (lines [][]byte, passed event.Position, err error) {
 	var got batch
 	err = s.again(ctx, func() error {
 		waiting, cancel := context.WithDeadlineCause(ctx, s.heard.Add(silence), errSilence)
@@ -140,14 +143,33 @@ func (s *sinkSource) Next(ctx context.Context) (lines [][]byte, passed uint64, e
 		return err
 	})
 	s.heard = time.Now()
-	return got.lines, got.passed, err
+	passed, bad := event.ReadPosition(got.at)
+	if bad != nil { // there are no other journals
+		passed = event.Position{}
+	}
+	passed[got.own] = got.passed
+	if got.own != "" {
+		for i, line := range got.lines {
+			got.lines[i] = event.NameMaster(line, got.own)
+		}
+	}
+	return got.lines, passed, err
 }
 
 var errSilence = errors.New("nothing has come for a long time")
 
 // Confirm stores the position of the rule.
-func (s *sinkSource) Confirm(ctx context.Context, seq uint64) error {
-	err := s.ask(ctx, func(c *brine.Conn) error { return c.Confirm(ctx, s.src.q.Durable, seq, "") })
+func (s *sinkSource) Confirm(ctx context.Context, done event.Position) error {
+	err := s.ask(ctx, func(c *brine.Conn) error {
+		own := s.src.listener.Journal() // this may be another member than the one that has sent them
+		others := maps.Clone(done)
+		delete(others, own)
+		at := ""
+		if len(others) > 0 {
+			at = others.String()
+		}
+		return c.Confirm(ctx, s.src.q.Durable, done[own], at)
+	})
 	if errors.Is(err, brine.ErrUsage) { // a new journal was started; the position continues in it
 		s.src.env.Warn(err)
 		return nil
@@ -159,7 +181,7 @@ func (s *sinkSource) Confirm(ctx context.Context, seq uint64) error {
 // it, use salt-event dead with --program.
 func (s *sinkSource) KeepDead(ctx context.Context, e sink.Event, reason error) error {
 	letter := brine.DeadLetter{
-		Name: s.src.q.Durable, Seq: e.Seq, Tag: e.Tag, From: e.From, Event: e.Line,
+		Name: s.src.q.Durable, Seq: e.Seq, Journal: e.Journal, Tag: e.Tag, From: e.From, Event: e.Line,
 		Command: []string{"salt-event", "sink"}, Attempts: 1, Reason: reason.Error(),
 	}
 	return s.ask(ctx, func(c *brine.Conn) error { return c.KeepDeadLetter(ctx, letter) })

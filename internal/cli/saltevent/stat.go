@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -12,6 +13,7 @@ import (
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
+	"github.com/brinebus/brine/internal/event"
 )
 
 func statSpec() cli.Spec {
@@ -62,7 +64,14 @@ func writeStat(out io.Writer, s *brine.Stat) error {
 	if j.Dropped > 0 {
 		fmt.Fprintf(w, "\t%d messages dropped by size, earlier than by age\n", j.Dropped)
 	}
+	if s.Name != "" {
+		fmt.Fprintf(w, "\tof the member %s, %s\n", s.Name, handledBy(s.Handler, s.Name))
+	}
 	for _, m := range s.Mirrors {
+		if s.Name != "" {
+			fmt.Fprintf(w, "journal of\t%s, %s, to seq %d, %s, %s\n", m.Master, running(m.Linked), m.Last, size(m.Bytes), handledBy(m.Handler, m.Master))
+			continue
+		}
 		fmt.Fprintf(w, "mirror of\t%s, %s, to seq %d, %d behind, %s\n", m.Master, linked(m.Linked), m.Last, m.Lag, size(m.Bytes))
 	}
 	fmt.Fprintf(w, "since %s\t%d events fired, %d sent to listeners\n", s.Started.Local().Format(time.DateTime), s.Fired, s.Sent)
@@ -77,9 +86,38 @@ func writeStat(out io.Writer, s *brine.Stat) error {
 		fmt.Fprintf(w, "\nPOSITION\tUSER\tSEQ\tBEHIND\tHELD\tCONFIRMED\n")
 	}
 	for _, p := range s.Positions {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%v\t%s\n", p.Name, p.User, p.Seq, p.Behind, p.Held, p.Time.Local().Format(time.DateTime))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%v\t%s\n", p.Name, p.User, positionOf(p), p.Behind, p.Held, p.Time.Local().Format(time.DateTime))
 	}
 	return w.Flush()
+}
+
+// positionOf writes where a position is: in a cluster with the names of journals.
+func positionOf(p brine.PositionStat) string {
+	switch {
+	case p.Journal != "":
+		return event.Position{p.Journal: p.Seq}.String()
+	case len(p.At) > 0:
+		return event.Position(p.At).String()
+	}
+	return strconv.FormatUint(p.Seq, 10)
+}
+
+// handledBy says which member of a cluster handles the events of a journal.
+func handledBy(by, journal string) string {
+	switch by {
+	case "":
+		return "its events are not handled at present"
+	case journal:
+		return "its events are handled there"
+	}
+	return "its events are handled by " + by
+}
+
+func running(is bool) string {
+	if is {
+		return "running"
+	}
+	return "its member is away"
 }
 
 func linked(is bool) string {

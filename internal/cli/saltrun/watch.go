@@ -79,7 +79,7 @@ func watch(ctx context.Context, env *cli.Env, opts *cli.Options, cfg *config.Mas
 		return err
 	}
 	defer conn.Close()
-	q := brine.ListenOptions{Match: string(event.Fnmatch), Live: true}
+	q := brine.ListenOptions{Match: string(event.Fnmatch), Live: true, Members: true}
 	if w.tags != "*" {
 		q.Tags = []string{w.tags}
 	}
