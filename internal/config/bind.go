@@ -47,7 +47,7 @@ func bind(to any, daemon string) []setting {
 		if key == "" || key == "-" {
 			continue
 		}
-		rule, below := strings.CutSuffix(" "+f.Tag.Get("is"), " below root")
+		rule, below := strings.CutSuffix(f.Tag.Get("is"), "below root")
 		s := setting{key: key, kind: kindOf(v.Field(i).Addr().Interface(), strings.TrimSpace(rule), to)}
 		if below {
 			s.below = v.Field(i).Addr().Interface()
