@@ -3,9 +3,12 @@ package accord
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/brinebus/brine/internal/journal"
 )
 
 // liftsPerSecond is how many acceptances of the other master a second are applied here over a
@@ -101,4 +104,56 @@ func (l *Follower) forget(ctx context.Context, from Table, key string, done func
 		return
 	}
 	done()
+}
+
+// forgetTime is how long the marks of deleted entries stay in the shared table. A member that was
+// away for a shorter time finds them there; one that was away longer reads the table again.
+const forgetTime = time.Hour
+
+// forgetOld removes marks of deleted entries and, if there are many deletions of keys, the oldest of
+// them. That is recorded in the table first: a member that was away since before the deletion can
+// then tell that the key was deleted, see absent and doubtful.
+func (s *Shared) forgetOld(ctx context.Context) {
+	for _, d := range s.waits.forgettable(time.Now()) {
+		if err := s.opts.Table.RemoveAt(ctx, d.key, d.revision); err != nil {
+			s.complain("forget", "deleted entries are not removed", err)
+			return
+		}
+	}
+	old := s.forgettable()
+	if len(old) == 0 {
+		return
+	}
+	if _, err := s.opts.Table.Create(ctx, forgotten, []byte("{}")); err != nil && !errors.Is(err, journal.ErrChanged) {
+		s.complain("forget", "what was decided long ago is not forgotten", err)
+		return
+	}
+	for _, key := range old {
+		r, _ := s.at(key)
+		err := s.opts.Table.RemoveAt(ctx, key, r.revision)
+		if err == nil {
+			err = s.agreed.forget(ctx, key)
+		}
+		if err != nil {
+			s.complain("forget", "what was decided long ago is not forgotten", err)
+			return
+		}
+		s.mu.Lock()
+		s.view.forgotten = true
+		s.view.drop(key)
+		s.mu.Unlock()
+	}
+}
+
+// forgettable returns the oldest deletions, if there are many.
+func (s *Shared) forgettable() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ages := map[string]int64{}
+	for key, r := range s.view.rulings {
+		if base := s.agreed.of(key); r.Act == Delete && (base.Upto == 0 || base.Upto == r.N) {
+			ages[key] = int64(r.revision)
+		}
+	}
+	return oldest(ages, s.most/2)
 }

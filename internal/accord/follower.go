@@ -371,7 +371,11 @@ func (l *Follower) next() (follow func(context.Context), keys []string) {
 	}
 	l.mu.Unlock()
 	if all {
-		keys = append(keys, l.stored()...)
+		stored, err := l.keys().decided()
+		if err != nil {
+			l.complain("list", "the key store cannot be read", err)
+		}
+		keys = append(keys, stored...)
 	}
 	slices.Sort(keys)
 	return follow, slices.Compact(keys)
@@ -393,19 +397,8 @@ func (l *Follower) brought() int {
 	return l.n
 }
 
-// stored returns the keys with a decision in the key store.
-func (l *Follower) stored() (keys []string) {
-	entries, _, err := l.opts.Keys.Store.List()
-	if err != nil {
-		l.complain("list", "the key store cannot be read", err)
-	}
-	for _, e := range entries {
-		if e.State == pki.Accepted || e.State == pki.Rejected {
-			keys = append(keys, keyOf(e.Name()))
-		}
-	}
-	return keys
-}
+// keys is the key store.
+func (l *Follower) keys() keystore { return keystore{l.opts.Keys} }
 
 // resolve handles one key or token.
 func (l *Follower) resolve(ctx context.Context, key string) {

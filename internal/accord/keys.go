@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -66,7 +65,7 @@ func (l *Follower) resolveKey(ctx context.Context, key string, name pki.Name) er
 	now := stateOf(e)
 	if err != nil { // unreadable is not deleted; a refusal is applied nevertheless
 		if other.Act != "" && now == Accept && Counts(own, other).Act != Accept {
-			err = errors.Join(err, l.enforce(name, entries, Counts(own, other).Act.inForce(), l.text(key, their), other.Name))
+			err = errors.Join(err, l.keys().enforce(name, entries, Counts(own, other).Act.inForce(), l.text(key, their), other.Name))
 		}
 		return err
 	}
@@ -98,7 +97,7 @@ func (l *Follower) resolveKey(ctx context.Context, key string, name pki.Name) er
 			next.Next = other.N
 			unrecorded = l.agree(ctx, key, next) // a refusal is applied nevertheless
 		}
-		if err := errors.Join(unrecorded, l.enforce(name, entries, want, l.text(key, their), other.Name)); err != nil {
+		if err := errors.Join(unrecorded, l.keys().enforce(name, entries, want, l.text(key, their), other.Name)); err != nil {
 			return err
 		}
 	}
@@ -150,17 +149,7 @@ func (l *Follower) refuse(name pki.Name, entries []pki.Entry, base agreement) er
 	if other.Act == "" || other.N == base.Upto || strictness(want.inForce()) <= strictness(now) {
 		return nil
 	}
-	return l.enforce(name, entries, want.inForce(), l.text(keyOf(name), their), other.Name)
-}
-
-func find(entries []pki.Entry, name pki.Name) (found pki.Entry) {
-	for _, e := range entries {
-		// If it is in two directories, the refusal counts, as everywhere.
-		if e.Key.SHA256() == name.Finger && e.State >= found.State {
-			found = e
-		}
-	}
-	return found
+	return l.keys().enforce(name, entries, want.inForce(), l.text(keyOf(name), their), other.Name)
 }
 
 // notice records that a key has another state than agreed, so somebody has decided here. If it
@@ -202,51 +191,12 @@ func (l *Follower) keepRefusal(ctx context.Context, key string, e pki.Entry, bas
 	return l.agree(ctx, key, agreement{Act: base.Act})
 }
 
-// Why a decision of the other master is not applied.
+// Why a decision of another master is not applied.
 var (
 	errFalse = errors.New("the key is not the one that is named")
 	errMany  = errors.New("there are too many keys and tokens already that the other master has brought here")
 	errOften = errors.New("the other master accepts, and lifts refusals, too often: it is done later")
 )
-
-// enforce brings a key of the store, which is zero if it is not there, into the state that
-// follows from both decisions. It obeys the rules of the store: another accepted key of the
-// same id stays.
-func (l *Follower) enforce(name pki.Name, entries []pki.Entry, want Act, text, master string) error {
-	store := l.opts.Keys.By(audit.Who{Source: "the master " + master})
-	e := find(entries, name)
-	if want == "" {
-		return store.Delete(e)
-	}
-	if want == Accept {
-		if err := l.mayAccept(name, entries); err != nil {
-			return err
-		}
-	}
-	if e.State == pki.Unknown {
-		var err error
-		if e, err = l.bring(name, text); err != nil {
-			return err
-		}
-	}
-	if want == Accept {
-		return store.Accept(e)
-	}
-	return store.Reject(e)
-}
-
-// mayAccept returns an error if this master's own rules would not accept a key of this id.
-func (l *Follower) mayAccept(name pki.Name, entries []pki.Entry) error {
-	for _, e := range entries {
-		if e.State == pki.Accepted && e.Key.SHA256() != name.Finger {
-			return fmt.Errorf("minion %q: %w: %s", name.ID, pki.ErrTaken, e.Key)
-		}
-	}
-	if barred, err := l.opts.Keys.Bars(name.ID); err != nil || barred {
-		return errors.Join(err, fmt.Errorf("minion %q: the rules of this master on new keys reject it", name.ID))
-	}
-	return nil
-}
 
 // text returns a public key that one of the decisions contains: the other one may be a
 // deletion, which has none.
@@ -254,17 +204,4 @@ func (l *Follower) text(key string, their entry) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return cmp.Or(their.Key, l.own[key].Key)
-}
-
-// bring adds a key to the store that is new to this master.
-func (l *Follower) bring(name pki.Name, text string) (pki.Entry, error) {
-	key, err := pki.ParsePublic([]byte(text))
-	if err != nil {
-		return pki.Entry{}, err
-	}
-	if key.SHA256() != name.Finger {
-		return pki.Entry{}, errFalse
-	}
-	state, _, err := l.opts.Keys.Store.SubmitFrom(pki.Submission{ID: name.ID, Key: key, Decided: true})
-	return pki.Entry{ID: name.ID, Key: key, State: state}, err
 }

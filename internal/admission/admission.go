@@ -78,6 +78,9 @@ type Admission struct {
 	Local       func(context.Context, bus.Identity) audit.Who // a user of this machine, for the audit log
 	Logins      Logins
 	Changed     func([]keyring.Change) // called with changes of the key store; may be nil
+	// Current reports whether this master knows what other masters have decided about keys; nil
+	// means that there are none. See WatchCurrent.
+	Current func() bool
 	// Prove returns the master's certificate and its signature of a text, for minions whose TLS
 	// does not end at the master; nil, which has no proof for anybody, where there are none.
 	Prove func(text []byte) (certificate, signature []byte, err error)

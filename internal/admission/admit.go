@@ -34,10 +34,14 @@ func (a *Admission) Admit(p broker.Peer) bus.Identity {
 	if err != nil {
 		a.unjudged(p, id, err)
 	}
+	i := bus.Identity{Role: bus.RoleUnaccepted, Name: string(id), Key: bus.KeyToken(key.Key()), Source: p.Remote}
+	if a.stale() { // it asks, and is told why
+		a.tellStale()
+		return i
+	}
 	if err == nil || v.State == pki.Accepted {
 		a.tellAuth(p, id, key, v)
 	}
-	i := bus.Identity{Role: bus.RoleUnaccepted, Name: string(id), Key: bus.KeyToken(key.Key()), Source: p.Remote}
 	if v.State == pki.Accepted {
 		i.Role = bus.RoleMinion
 		if p.Caller {

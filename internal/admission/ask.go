@@ -25,6 +25,9 @@ func (a *Admission) Ask(ctx context.Context, r *rpc.Request) error {
 	if !ok {
 		return nil // the connection has ended already
 	}
+	if a.stale() {
+		return errStale
+	}
 	certificate, proof, err := a.prove(q.Challenge, r.Inbox())
 	if err != nil {
 		return err

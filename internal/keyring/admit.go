@@ -34,7 +34,7 @@ func (k *Keyring) Admit(id salt.MinionID, key pki.PublicKey, source, host string
 			k.log.Error("the rules on new keys are not applied", "minion", id, "err", err)
 		}
 	}
-	state, isNew, err := k.Store.SubmitFrom(pki.Submission{ID: id, Key: key, Host: host, Here: k.here, Decided: decided != ""})
+	state, isNew, err := k.Store.SubmitFrom(pki.Submission{ID: id, Key: key, Host: host, Here: k.Connected, Decided: decided != ""})
 	if errors.Is(err, pki.ErrFull) {
 		return Verdict{pki.Denied, "full", isNew}, nil
 	} else if err != nil {
@@ -44,6 +44,13 @@ func (k *Keyring) Admit(id salt.MinionID, key pki.PublicKey, source, host string
 		state, err = k.apply(decided, pki.Entry{ID: id, State: pki.Pending, Key: key}, rules, source)
 	}
 	return Verdict{state, Act(state), isNew}, err
+}
+
+// Bring makes a key wait that was submitted to another master, whose rules have decided nothing; host
+// is what it is counted for.
+func (k *Keyring) Bring(id salt.MinionID, key pki.PublicKey, host string) (pki.State, error) {
+	state, _, err := k.Store.SubmitFrom(pki.Submission{ID: id, Key: key, Host: host, Here: k.Connected})
+	return state, err
 }
 
 // apply carries out what the rules have decided.

@@ -247,7 +247,8 @@ func (k *Keyring) givesWay(e pki.Entry) {
 	}
 }
 
-func (k *Keyring) here(key pki.PublicKey) bool {
+// Connected reports whether the holder of a key is connected to this master.
+func (k *Keyring) Connected(key pki.PublicKey) bool {
 	return k.Here != nil && k.Here(bus.KeyToken(key.Key()))
 }
 

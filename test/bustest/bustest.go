@@ -85,7 +85,8 @@ func start(t testing.TB, store string) *Bus {
 	return b
 }
 
-// open starts a bus; the options need no more than where its store is.
+// open starts a bus; the options need no more than where its store is. With an Admit of its own, keys
+// are judged by that.
 func open(o broker.Options, key *pki.PrivateKey, path string) (*Bus, error) {
 	b := &Bus{
 		Key: key, Log: o.Log, Socket: path, Gone: make(chan bus.Identity, 1000),
@@ -100,7 +101,10 @@ func open(o broker.Options, key *pki.PrivateKey, path string) (*Bus, error) {
 		return nil, err
 	}
 	o.Listen, o.TLS = "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}}
-	o.Admit, o.Gone, o.Endpoints = b.admit, b.gone, Endpoints
+	o.Gone, o.Endpoints = b.gone, Endpoints
+	if o.Admit == nil {
+		o.Admit = b.admit
+	}
 	if b.Broker, err = broker.Start(o); err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ type layer struct {
 // import gets it here, with its reason; often the better way is an interface, or
 // a function, that it declares itself.
 var layers = []layer{
-	{"accord", "audit keyring logging pki salt", "which of two masters' decisions about keys and tokens counts, and the carrying out of it; tables, their mirrors and the store of tokens are interfaces that it declares"},
+	{"accord", "atomicfile audit backoff journal keyring logging pki salt", "which of several masters' decisions about keys and tokens counts, and the carrying out of it; tables, their mirrors and the store of tokens are interfaces that it declares, and journal has the form of their entries"},
 	{"acl", "salt target target/pyre value", "rules in, answer out: they are written over names, targets and arguments, and the answer needs no I/O"},
 	{"admission", "audit auth broker bus keyring logging pki protocol rpc salt socket upstream", "who is let in by their key, and who is cut: keys are judged by keyring; connections, events and minions are interfaces that it declares"},
 	{"argument", "salt value yamlfile/scalar", "turns words into values"},

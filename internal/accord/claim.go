@@ -1,0 +1,320 @@
+package accord
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/keyring"
+	"github.com/brinebus/brine/internal/pki"
+)
+
+// Limits of keys that wait. Anybody can make a key wait.
+const (
+	// mostClaims is how many waiting keys of one member the others see; the largest fleet that one
+	// master is meant for can wait at once.
+	mostClaims = 10_000
+	// maxAllClaims is how many of all members are remembered.
+	maxAllClaims = 50_000
+	// maxDeletions is how many deleted entries are remembered until they are removed.
+	maxDeletions = 100_000
+)
+
+// noticeTime is long enough for a change of the key directory to be noticed.
+const noticeTime = time.Minute
+
+// brought is the host for which waiting keys of other members count: they have one share together.
+const brought = "the other members"
+
+// claim is an entry in the shared table about a key that waits for a decision.
+type claim struct {
+	Master   string `json:"master"` // one member where it waits
+	Key      string `json:"key"`    // PEM
+	revision uint64
+	reading  uint64 // when it was last heard of
+}
+
+// waits is what a member knows of waiting keys.
+type waits struct {
+	of        *Shared
+	claimable int // mostClaims
+
+	mu      sync.Mutex           // guards the next fields; not held over I/O
+	claims  map[string]claim     // by the name of the key
+	brought map[string]time.Time // waits here only since it waits at another member, and since when
+	dropped map[string]bool      // a person has deleted it here while it waited
+	evicted map[string]bool      // it made room here for others
+	undone  map[string]bool      // this member is deleting the file or the claim itself
+	taken   map[string]bool      // another member has deleted the claim of this one
+	allowed allowance            // new claims
+	own     int                  // how many claims are of this member, at most
+	deleted []deletion
+}
+
+// deletion is the mark that a deleted entry has left in the table.
+type deletion struct {
+	key      string
+	revision uint64
+	at       time.Time
+}
+
+func newWaits(of *Shared) *waits {
+	return &waits{of: of, claimable: mostClaims, claims: map[string]claim{}, brought: map[string]time.Time{}, dropped: map[string]bool{}, evicted: map[string]bool{}, undone: map[string]bool{}, taken: map[string]bool{}}
+}
+
+// keys returns the keys that wait anywhere.
+func (w *waits) keys() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.claims))
+}
+
+// count counts the claims of a member. The caller holds mu.
+func (w *waits) count(master string) (n int) {
+	for _, c := range w.claims {
+		if c.Master == master {
+			n++
+		}
+	}
+	return n
+}
+
+// hear handles an entry about a waiting key.
+func (w *waits) hear(e journal.TableEntry, reading uint64) {
+	key := keyPrefix + strings.TrimPrefix(e.Key, claimPrefix)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	old, known := w.claims[key]
+	if _, ok := nameOf(key); !ok || e.Revision < old.revision {
+		return
+	}
+	w.of.due.mark(key)
+	if e.Value == nil {
+		w.unclaim(key)
+		if len(w.deleted) < maxDeletions {
+			w.deleted = append(w.deleted, deletion{e.Key, e.Revision, time.Now()})
+		}
+		return
+	}
+	var c claim
+	err := errors.New("it is too long")
+	if len(e.Value) <= maxEntry {
+		err = json.Unmarshal(e.Value, &c)
+	}
+	if err != nil || !known && len(w.claims) >= maxAllClaims {
+		return
+	}
+	c.Master = masterName(c.Master)
+	c.revision, c.reading = e.Revision, reading
+	w.claims[key] = c
+}
+
+// heardAll forgets what was not heard of in the latest reading from the beginning.
+func (w *waits) heardAll(reading uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key, c := range w.claims {
+		if c.reading != reading {
+			w.unclaim(key)
+		}
+	}
+}
+
+// forgettable returns marks of deleted entries that are old, and forgets them.
+func (w *waits) forgettable(now time.Time) (marks []deletion) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.deleted) > 0 && len(marks) < prunedAtOnce && now.Sub(w.deleted[0].at) > forgetTime {
+		marks, w.deleted = append(marks, w.deleted[0]), w.deleted[1:]
+	}
+	return marks
+}
+
+// changed notes a change of the key store.
+func (w *waits) changed(key string, c keyring.Change) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case c.After == pki.Pending:
+		delete(w.evicted, key)
+	case c.Before != pki.Pending:
+	case w.undone[key]:
+		delete(w.undone, key)
+	case c.After == pki.Unknown && c.GaveWay:
+		w.evicted[key] = true
+	case c.After == pki.Unknown:
+		w.dropped[key] = true
+	}
+	if c.After != pki.Pending {
+		delete(w.brought, key)
+	}
+}
+
+// unclaim forgets a claim that is no longer in the table. The caller holds mu.
+func (w *waits) unclaim(key string) {
+	c, known := w.claims[key]
+	if known && c.Master == w.of.opts.Name && !w.undone[claimOf(key)] {
+		w.taken[key] = true
+	}
+	delete(w.undone, claimOf(key))
+	delete(w.evicted, key)
+	delete(w.claims, key)
+	w.of.due.mark(key)
+}
+
+// resolve makes a key that waits at any member wait at all of them, so that it can be accepted
+// at any. Its claim in the table is that of one member where it waits.
+func (w *waits) resolve(ctx context.Context, key string, name pki.Name) error {
+	entries, err := w.of.opts.Keys.Store.Of(name.ID)
+	if err != nil {
+		return err
+	}
+	e := find(entries, name)
+	w.mu.Lock()
+	c, claimed := w.claims[key]
+	dropped, evicted, taken := w.dropped[key], w.evicted[key], w.taken[key]
+	since, was := w.brought[key]
+	delete(w.dropped, key)
+	delete(w.taken, key)
+	w.mu.Unlock()
+	own := c.Master == w.of.opts.Name
+	switch {
+	case e.State == pki.Pending && claimed, e.State != pki.Pending && !claimed:
+		return nil
+	case e.State == pki.Pending && (taken || was && !w.of.opts.Keys.Connected(e.Key)):
+		return w.dropHere(name, e)
+	case e.State == pki.Pending:
+		return w.claim(ctx, key, e)
+	case own || dropped || e.State == pki.Accepted || e.State == pki.Rejected:
+		return w.dropClaim(ctx, key, c)
+	case e.State == pki.Unknown && !evicted && time.Since(since) > noticeTime: // otherwise it was just deleted, and changed will say how
+		return w.bringClaim(key, name, c)
+	}
+	return nil
+}
+
+// claim tells the others of a key that waits here.
+func (w *waits) claim(ctx context.Context, key string, e pki.Entry) error {
+	s := w.of
+	c := claim{Master: s.opts.Name, Key: string(e.Key.PEM())}
+	s.mu.Lock()
+	muted := s.muted
+	s.mu.Unlock()
+	switch {
+	case muted:
+		return errUnwritten
+	case !w.room():
+		s.complain("claims", "so many keys wait here that the other members do not see all of them", errMany)
+		return nil
+	}
+	value, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	revision, err := s.opts.Table.Create(ctx, claimOf(key), value)
+	if errors.Is(err, journal.ErrChanged) {
+		return nil // another member was first, and the watch brings that
+	}
+	if err != nil {
+		return s.unwritten(ctx, claimOf(key), err)
+	}
+	s.mu.Lock()
+	reading := s.view.reading
+	s.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.claims[key].revision < revision {
+		c.revision, c.reading = revision, reading
+		w.claims[key] = c
+	}
+	return nil
+}
+
+// room reports whether this member may make one more claim.
+func (w *waits) room() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.own >= w.claimable {
+		w.own = w.count(w.of.opts.Name)
+	}
+	if w.own >= w.claimable || !w.allowed.take(w.claimable, time.Now()) {
+		return false
+	}
+	w.own++
+	return true
+}
+
+// dropClaim tells the others that a key no longer waits.
+func (w *waits) dropClaim(ctx context.Context, key string, c claim) error {
+	w.undoes(claimOf(key), true)
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	err := w.of.opts.Table.DeleteAt(ctx, claimOf(key), c.revision)
+	if errors.Is(err, journal.ErrChanged) {
+		w.undoes(claimOf(key), false)
+		return nil
+	}
+	if err != nil {
+		w.undoes(claimOf(key), false)
+		return fmt.Errorf("%w: %w", errUnwritten, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.claims[key].revision == c.revision {
+		delete(w.claims, key)
+	}
+	return nil
+}
+
+// bringClaim makes a key wait here that waits at another member.
+func (w *waits) bringClaim(key string, name pki.Name, c claim) error {
+	public, err := pki.ParsePublic([]byte(c.Key))
+	if err == nil && public.SHA256() != name.Finger {
+		err = errFalse
+	}
+	if err != nil {
+		w.of.complain("false claim", "a key that waits at another member is not shown here", err, "key", key)
+		return nil
+	}
+	w.mu.Lock()
+	w.brought[key] = time.Now()
+	w.mu.Unlock()
+	if _, err := w.of.opts.Keys.Bring(name.ID, public, brought); err != nil && !errors.Is(err, pki.ErrFull) {
+		return err
+	}
+	return nil
+}
+
+// dropHere deletes a key that no longer waits at the member where it came from, or that somebody has
+// deleted at another one.
+func (w *waits) dropHere(name pki.Name, e pki.Entry) error {
+	w.undoes(keyOf(name), true)
+	err := w.of.opts.Keys.Store.Delete(e)
+	if err != nil {
+		w.undoes(keyOf(name), false)
+	}
+	return err
+}
+
+// undoes notes that this member itself deletes a file or a claim.
+func (w *waits) undoes(what string, does bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.undone) >= maxDeletions {
+		clear(w.undone)
+	}
+	if does {
+		w.undone[what] = true
+	} else {
+		delete(w.undone, what)
+	}
+}

@@ -1,0 +1,97 @@
+package accord
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/brinebus/brine/internal/atomicfile"
+)
+
+// directory is the key directory of a member. It and the table of what was in force there must belong
+// together: what a directory lacks that is new, or comes from a backup, was not deleted, and what it
+// has was not accepted again. So both have the same random text, which is renewed at each start and
+// after each refusal.
+type directory struct {
+	path  string // of the file with the text
+	table Table
+	fresh bool // the table is about another directory
+
+	mu    sync.Mutex
+	mark  string // the text
+	dated bool   // a refusal was carried out since it was renewed
+}
+
+const (
+	directoryFile = "minions/.member"
+	directoryKey  = "directory"
+)
+
+// errDirectory is why a key that is missing does not count as deleted.
+var errDirectory = errors.New("the key directory is not there, or was replaced while the daemon was running: restart it")
+
+// openDirectory finds out whether a key directory and a table belong together.
+func openDirectory(ctx context.Context, dir string, table Table) (*directory, error) {
+	d := &directory{path: filepath.Join(dir, directoryFile), table: table}
+	there, err := os.ReadFile(d.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	err = table.Each(ctx, func(key string, value []byte) {
+		if key == directoryKey {
+			d.mark = string(value)
+		}
+	})
+	d.fresh = d.mark == "" || !slices.Contains(strings.Fields(string(there)), d.mark)
+	return d, err
+}
+
+// renew replaces the text. In between the directory has both: whenever the daemon is killed, it has
+// that of the table.
+func (d *directory) renew(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	mark := rand.Text()
+	if err := atomicfile.Write(d.path, []byte(mark+"\n"+d.mark+"\n"), 0o600); err != nil {
+		return err
+	}
+	if err := d.table.Keep(ctx, directoryKey, []byte(mark)); err != nil {
+		return err
+	}
+	d.mark, d.dated = mark, false
+	return nil
+}
+
+// refused notes that a refusal was carried out: an older copy of the directory does not have it.
+func (d *directory) refused() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dated = true
+}
+
+// update renews the text if a refusal was carried out.
+func (d *directory) update(ctx context.Context) error {
+	d.mu.Lock()
+	dated := d.dated
+	d.mu.Unlock()
+	if !dated || !d.present() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	return d.renew(ctx)
+}
+
+// present reports whether the key directory is the one that the daemon was started with.
+func (d *directory) present() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	there, err := os.ReadFile(d.path)
+	return err == nil && slices.Contains(strings.Fields(string(there)), d.mark)
+}

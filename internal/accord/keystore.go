@@ -1,0 +1,86 @@
+package accord
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/keyring"
+	"github.com/brinebus/brine/internal/pki"
+)
+
+// keystore is the key store of this master, as decisions of other masters change it.
+type keystore struct{ *keyring.Keyring }
+
+func find(entries []pki.Entry, name pki.Name) (found pki.Entry) {
+	for _, e := range entries {
+		// If it is in two directories, the refusal counts, as everywhere.
+		if e.Key.SHA256() == name.Finger && e.State >= found.State {
+			found = e
+		}
+	}
+	return found
+}
+
+// enforce brings a key of the store, which is zero if it is not there, into the state that
+// follows from both decisions. It obeys the rules of the store: another accepted key of the
+// same id stays.
+func (s keystore) enforce(name pki.Name, entries []pki.Entry, want Act, text, master string) error {
+	store := s.By(audit.Who{Source: "the master " + master})
+	e := find(entries, name)
+	if want == "" {
+		return store.Delete(e)
+	}
+	if want == Accept {
+		if err := s.mayAccept(name, entries); err != nil {
+			return err
+		}
+	}
+	if e.State == pki.Unknown {
+		var err error
+		if e, err = s.bring(name, text); err != nil {
+			return err
+		}
+	}
+	if want == Accept {
+		return store.Accept(e)
+	}
+	return store.Reject(e)
+}
+
+// mayAccept returns an error if this master's own rules would not accept a key of this id.
+func (s keystore) mayAccept(name pki.Name, entries []pki.Entry) error {
+	for _, e := range entries {
+		if e.State == pki.Accepted && e.Key.SHA256() != name.Finger {
+			return fmt.Errorf("minion %q: %w: %s", name.ID, pki.ErrTaken, e.Key)
+		}
+	}
+	if barred, err := s.Bars(name.ID); err != nil || barred {
+		return errors.Join(err, fmt.Errorf("minion %q: the rules of this master on new keys reject it", name.ID))
+	}
+	return nil
+}
+
+// bring adds a key to the store that is new to this master.
+func (s keystore) bring(name pki.Name, text string) (pki.Entry, error) {
+	key, err := pki.ParsePublic([]byte(text))
+	if err != nil {
+		return pki.Entry{}, err
+	}
+	if key.SHA256() != name.Finger {
+		return pki.Entry{}, errFalse
+	}
+	state, _, err := s.Store.SubmitFrom(pki.Submission{ID: name.ID, Key: key, Decided: true})
+	return pki.Entry{ID: name.ID, Key: key, State: state}, err
+}
+
+// decided returns the names of the keys with a decision.
+func (s keystore) decided() (keys []string, err error) {
+	entries, _, err := s.Store.List()
+	for _, e := range entries {
+		if stateOf(e) != "" {
+			keys = append(keys, keyOf(e.Name()))
+		}
+	}
+	return keys, err
+}

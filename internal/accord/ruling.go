@@ -1,0 +1,389 @@
+package accord
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/pki"
+)
+
+// Why a decision is not in the table, or not in force here.
+var (
+	errUnwritten = errors.New("it could not be stored")
+	errShare     = errors.New("this member has decided about too many keys that no other member knows")
+)
+
+// writeTime is how long a write to a table may take.
+const writeTime = 3 * time.Second
+
+// at returns what is known about one key.
+func (s *Shared) at(key string) (ruling, agreement) {
+	base := s.agreed.of(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.view.rulings[key], base
+}
+
+// knows reports whether the decision in the table was in force here, or was made here, before
+// anything changed here.
+func (s *Shared) knows(key string, r ruling, base agreement) bool {
+	if !r.valid() {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return r.N == base.Upto || r.N == s.passed[key]
+}
+
+// ours reports whether the decision in the table is one of this member that was not recorded as being
+// in force, since the answer came late or the daemon ended.
+func (s *Shared) ours(key string, r ruling, base agreement) bool {
+	if !r.valid() || r.N == base.Upto {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return r.N == s.said[key] || r.By == s.opts.Name && !s.directory.fresh
+}
+
+// resolveKey publishes what was decided here, or applies what was decided elsewhere.
+func (s *Shared) resolveKey(ctx context.Context, key string, name pki.Name) error {
+	entries, err := s.opts.Keys.Store.Of(name.ID)
+	e := find(entries, name)
+	r, base := s.at(key)
+	now := stateOf(e)
+	if err != nil { // unreadable is not deleted; a refusal is applied nevertheless
+		if r.valid() && r.N != base.Upto && now == Accept && r.Act != Accept {
+			err = errors.Join(err, s.enforce(name, entries, r))
+		}
+		return err
+	}
+	if s.ours(key, r, base) {
+		if err := s.agree(ctx, key, agreement{Act: r.Act, Of: r.By, Upto: r.N}); err != nil {
+			return err
+		}
+		_, base = s.at(key)
+	}
+	if r.Act == Accept && s.loses(key, name, r) {
+		return s.lose(ctx, key, name, entries, r)
+	}
+	switch {
+	case now != base.Act.inForce() && !applied(now, r, base):
+		return s.decide(ctx, key, name, entries, r, base)
+	case !r.valid():
+		return s.absent(ctx, key, name, entries, base)
+	case r.N != base.Upto:
+		return s.follow(ctx, key, name, entries, r, base)
+	}
+	s.met(key)
+	return nil
+}
+
+// applied reports whether the state of a key follows from the decision in the table: it was applied,
+// and the daemon ended before that was recorded. That two members have refused a key is not the same:
+// what lifts the one refusal does not lift the other one.
+func applied(now Act, r ruling, base agreement) bool {
+	return r.valid() && r.N != base.Upto && r.Act.inForce() == now && (now == Accept || r.N == base.Next)
+}
+
+// decide handles a key whose state was changed here. If that was done without knowledge of what the
+// table says, the one that refuses more counts. A refusal is published even if the table refuses as
+// much: what lifts the other one was not decided with knowledge of this one.
+func (s *Shared) decide(ctx context.Context, key string, name pki.Name, entries []pki.Entry, r ruling, base agreement) error {
+	e := find(entries, name)
+	now := stateOf(e)
+	act := now
+	if act == "" {
+		act = Delete
+		if !s.directory.present() {
+			return errDirectory
+		}
+	}
+	if !s.knows(key, r, base) && strictness(r.Act.inForce()) > strictness(now) {
+		if now == Accept {
+			return s.follow(ctx, key, name, entries, r, base)
+		}
+		if err := s.enforce(name, entries, r); err != nil {
+			return err
+		}
+		act = r.Act
+	}
+	if now == Accept {
+		if s.doubtful(key, r, base) {
+			return s.wait(name, e)
+		}
+		if other := s.otherAccepted(key, name); other != "" {
+			return s.yield(name, entries, r, other)
+		}
+	}
+	return s.publish(ctx, key, e, act, r)
+}
+
+// publish stores a decision in the table, in place of r.
+func (s *Shared) publish(ctx context.Context, key string, e pki.Entry, act Act, r ruling) error {
+	d := ruling{entry: entry{Decision: Decision{Act: act, N: newN(), Seen: r.N, Of: r.By}, Key: r.Key, By: s.opts.Name, At: time.Now().UTC()}}
+	if !e.Key.IsZero() {
+		d.Key = string(e.Key.PEM())
+	}
+	if act == Delete {
+		d.Key = ""
+	}
+	if err := s.mayPublish(key, d, r); err != nil {
+		return err
+	}
+	value, err := json.Marshal(d.entry)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	if r.revision == 0 {
+		d.revision, err = s.opts.Table.Create(ctx, key, value)
+	} else {
+		d.revision, err = s.opts.Table.Update(ctx, key, value, r.revision)
+	}
+	if err != nil {
+		return s.unwritten(ctx, key, err)
+	}
+	d.size = len(key) + len(value)
+	s.mu.Lock()
+	d.reading = s.view.reading
+	if s.view.rulings[key].revision < d.revision {
+		s.view.set(key, d)
+	}
+	s.mu.Unlock()
+	return s.agree(ctx, key, agreement{Act: act, Of: s.opts.Name, Upto: d.N})
+}
+
+// mayPublish notes that a decision is about to be stored. It refuses one that would make the table
+// larger than the share of this member, and any while the table cannot be written.
+func (s *Shared) mayPublish(key string, d, r ruling) error {
+	known := s.agreed.of(key).Act != ""
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.muted {
+		return errUnwritten
+	}
+	if r.revision == 0 && !known && s.view.by[s.opts.Name] >= s.most/shares {
+		return errShare
+	}
+	s.said[key] = d.N
+	return nil
+}
+
+// shares is how many members can fill the table together, each with its share.
+const shares = 4
+
+// unwritten handles a write that failed. If somebody else was first, what they have stored is read,
+// and the key is handled again.
+func (s *Shared) unwritten(ctx context.Context, key string, err error) error {
+	if errors.Is(err, journal.ErrChanged) {
+		e, bad := s.opts.Table.Entry(ctx, key)
+		if bad == nil {
+			s.correct(e)
+			return fmt.Errorf("%w: %w", errUnwritten, err)
+		}
+		err = errors.Join(err, bad)
+	}
+	s.mu.Lock()
+	s.muted = true
+	s.mu.Unlock()
+	return fmt.Errorf("%w: %w", errUnwritten, err)
+}
+
+// correct handles an entry that was read and not brought by the watch.
+func (s *Shared) correct(e journal.TableEntry) {
+	if e.Revision > 0 {
+		s.hear(&e)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.view.drop(e.Key) // it was removed without a trace
+	s.due.mark(e.Key)
+}
+
+// follow applies the decision in the table.
+func (s *Shared) follow(ctx context.Context, key string, name pki.Name, entries []pki.Entry, r ruling, base agreement) error {
+	e := find(entries, name)
+	want, now := r.Act.inForce(), stateOf(e)
+	if r.Act == Delete && base.Act == "" && now == "" { // it was never here
+		s.pass(key, r.N)
+		return nil
+	}
+	if want == now {
+		s.met(key)
+		return s.agree(ctx, key, agreement{Act: r.Act, Of: r.By, Upto: r.N})
+	}
+	var unrecorded error
+	if strictness(want) > strictness(now) {
+		next := base
+		next.Next = r.N
+		unrecorded = s.agree(ctx, key, next) // a refusal is applied nevertheless
+	} else if !s.lift() {
+		return errOften
+	}
+	if err := s.enforce(name, entries, r); err != nil || unrecorded != nil {
+		return errors.Join(unrecorded, err)
+	}
+	return s.agree(ctx, key, agreement{Act: r.Act, Of: r.By, Upto: r.N})
+}
+
+// lift reports whether one more refusal may be lifted, or key accepted, for other members now.
+func (s *Shared) lift() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lifts.take(s.most, time.Now())
+}
+
+// enforce brings a key into the state that the table says. A key that cannot be rejected is deleted:
+// what matters most is that it is not accepted. Until that is done, this member is not current.
+func (s *Shared) enforce(name pki.Name, entries []pki.Entry, r ruling) error {
+	want, now := r.Act.inForce(), stateOf(find(entries, name))
+	err := s.keys().enforce(name, entries, want, r.Key, r.By)
+	if err == nil {
+		s.met(keyOf(name))
+		return nil
+	}
+	if now != Accept || want == Accept || errors.Is(err, pki.ErrGone) {
+		return err
+	}
+	if want == Reject && s.keys().enforce(name, entries, "", "", r.By) == nil {
+		s.met(keyOf(name))
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unmet[keyOf(name)] = true
+	return err
+}
+
+// met notes that a key is not accepted against a refusal.
+func (s *Shared) met(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.unmet, key)
+}
+
+// absent handles a key about which the table says nothing. Entries leave the table only when old
+// deletions are forgotten; a table without any such loss is a new one.
+func (s *Shared) absent(ctx context.Context, key string, name pki.Name, entries []pki.Entry, base agreement) error {
+	if base.Upto == 0 {
+		return nil
+	}
+	e := find(entries, name)
+	s.mu.Lock()
+	lossy := s.view.forgotten
+	s.mu.Unlock()
+	switch now := stateOf(e); {
+	case now == "":
+	case now == Accept && lossy:
+		if err := s.enforce(name, entries, ruling{entry: entry{Decision: Decision{Act: Delete}, By: "(unknown)"}}); err != nil {
+			return err
+		}
+	default:
+		r, _ := s.at(key)
+		return s.publish(ctx, key, e, now, r)
+	}
+	return s.agreed.forget(ctx, key)
+}
+
+// doubtful reports whether a key that was accepted before this start may have been deleted since, by
+// a decision that is forgotten.
+func (s *Shared) doubtful(key string, r ruling, base agreement) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !r.valid() && base.Upto == 0 && s.view.forgotten && s.old[key]
+}
+
+// wait makes an accepted key wait to be accepted again.
+func (s *Shared) wait(name pki.Name, e pki.Entry) error {
+	if s.throttle.First("doubtful", time.Now()) {
+		s.opts.Log.Warn("keys that were accepted here before this member joined must be accepted again: the others may have deleted them long ago", "minion", name.ID)
+	}
+	if err := s.keys().enforce(name, []pki.Entry{e}, "", "", s.opts.Name); err != nil {
+		return err
+	}
+	_, err := s.keys().bring(name, string(e.Key.PEM()))
+	return err
+}
+
+// otherAccepted returns another key of the same id that the table accepts, "" for none.
+func (s *Shared) otherAccepted(key string, name pki.Name) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.view.accepted[name.ID] {
+		if other != key {
+			return other
+		}
+	}
+	return ""
+}
+
+// yield takes back an acceptance of this member where the table accepts another key of that id. If
+// that one was refused here, too, the refusal is published first; otherwise it counts.
+func (s *Shared) yield(name pki.Name, entries []pki.Entry, r ruling, other string) error {
+	otherName, _ := nameOf(other)
+	first, base := s.at(other)
+	if base.Act == Accept && base.Upto == first.N && stateOf(find(entries, otherName)) != Accept {
+		s.due.mark(other)
+		return fmt.Errorf("%w: the refusal of another key of this id comes first", errUnwritten)
+	}
+	s.complain("two keys", "an acceptance does not count: another member has accepted another key for the minion", pki.ErrTaken, "minion", name.ID, "fingerprint", name.Finger, "master", first.By)
+	r.By = first.By
+	return s.enforce(name, entries, r)
+}
+
+// loses reports whether the table accepts another key of this id, and did so first.
+func (s *Shared) loses(key string, name pki.Name, r ruling) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.view.accepted[name.ID] {
+		if other != key && s.view.rulings[other].revision < r.revision {
+			return true
+		}
+	}
+	return false
+}
+
+// lose deletes the later one of two accepted keys of an id: if either were accepted wherever it came
+// first, the members would never agree.
+func (s *Shared) lose(ctx context.Context, key string, name pki.Name, entries []pki.Entry, r ruling) error {
+	e := find(entries, name)
+	if stateOf(e) == Accept {
+		if err := s.keys().enforce(name, entries, "", "", r.By); err != nil {
+			return err
+		}
+	}
+	s.complain("two keys", "two members have accepted different keys for a minion: the later one is deleted", pki.ErrTaken, "minion", name.ID, "fingerprint", name.Finger, "master", r.By)
+	return s.publish(ctx, key, pki.Entry{}, Delete, r)
+}
+
+// agree stores what is in force here.
+func (s *Shared) agree(ctx context.Context, key string, a agreement) error {
+	if old := s.agreed.of(key); a.Act != Accept && a.Act != old.Act {
+		s.directory.refused()
+	}
+	if err := s.agreed.keep(ctx, key, a); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.said, key)
+	delete(s.passed, key)
+	return nil
+}
+
+// pass remembers the deletion of what was never here, see Follower.
+func (s *Shared) pass(key string, n uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.passed) >= s.most {
+		clear(s.passed)
+	}
+	s.passed[key] = n
+}

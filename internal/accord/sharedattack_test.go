@@ -1,0 +1,520 @@
+package accord
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/keyring"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// newSeat makes a member whose Run is not started: hears and rounds are up to the test.
+func newSeat(t *testing.T, j *journal.Journal, name string) *seat {
+	t.Helper()
+	at := &seat{side: &side{t: t, name: name}, table: openLine(t, j, "keys"), agreed: openLine(t, j, "agreed-"+name)}
+	at.openKeys(t.TempDir())
+	at.begin()
+	return at
+}
+
+// begin starts the member again with what is stored.
+func (at *seat) begin() {
+	at.t.Helper()
+	s, err := OpenShared(at.t.Context(), SharedOptions{Name: at.name, Dir: at.dir, Table: at.table, Agreed: at.agreed, Keys: at.keys, Log: slog.New(slog.NewTextHandler(at.t.Output(), nil))})
+	if err != nil {
+		at.t.Fatal(err)
+	}
+	s.workers, at.shared, at.last = 1, s, 0
+	s.view.begin()
+}
+
+// hears brings everything that is new in the table.
+func (at *seat) hears() {
+	at.t.Helper()
+	stop := errors.New("enough")
+	err := at.table.Watch(at.t.Context(), at.last, func(e *journal.TableEntry) error {
+		at.shared.hear(e)
+		if e == nil {
+			return stop
+		}
+		at.last = e.Revision
+		return nil
+	})
+	if !errors.Is(err, stop) {
+		at.t.Fatal(err)
+	}
+}
+
+func (at *seat) rounds() {
+	at.t.Helper()
+	at.shared.again(true, false)
+	for at.shared.round(at.t.Context(), acceptTime) {
+	}
+}
+
+// act applies an act of a person, and tells the member, as the watch on the key directory does.
+func (at *seat) act(act Act, id string, key pki.PublicKey) {
+	at.t.Helper()
+	before := at.entry(id, key).State
+	at.does(act, id, key)
+	at.seen(id, key, before)
+}
+
+func (at *seat) seen(id string, key pki.PublicKey, before pki.State) {
+	at.t.Helper()
+	at.shared.Changed([]keyring.Change{{Name: pki.Name{ID: salt.MinionID(id), Finger: key.SHA256()}, Before: before, After: at.entry(id, key).State}})
+}
+
+// settled lets members hear of everything.
+func settled(list ...*seat) {
+	for range 4 {
+		for _, at := range list {
+			at.hears()
+			at.rounds()
+		}
+	}
+}
+
+func (at *seat) is(id string, key pki.PublicKey, want pki.State) {
+	at.t.Helper()
+	if got := at.entry(id, key).State; got != want {
+		at.t.Errorf("%s is %s at %s, want %s", id, got, at.name, want)
+	}
+}
+
+// submit makes a key wait, as a minion does that connects.
+func (at *seat) submit(id string, key pki.PublicKey) {
+	at.t.Helper()
+	before := at.entry(id, key).State
+	if _, _, err := at.keys.Store.SubmitFrom(pki.Submission{ID: salt.MinionID(id), Key: key, Host: "192.0.2.1"}); err != nil {
+		at.t.Fatal(err)
+	}
+	at.seen(id, key, before)
+}
+
+// TestWhatAMemberWritesIsJudged: entries of an attacker who has the key of a member. What has no
+// form of a decision has no effect, and what replaces an earlier decision leaves that in force.
+func TestWhatAMemberWritesIsJudged(t *testing.T) {
+	j := openStore(t)
+	a := newSeat(t, j, "a")
+	mine, eves := newKey(t).Public(), newKey(t).Public()
+	a.act(Accept, "taken", mine)
+	a.act(Reject, "refused", eves)
+	settled(a)
+	write := func(key string, value any) {
+		t.Helper()
+		text, ok := value.([]byte)
+		if !ok {
+			var err error
+			if text, err = json.Marshal(value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := a.table.Put(t.Context(), key, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := func(k pki.PublicKey) string { return string(k.PEM()) }
+	accept := Decision{Act: Accept, N: 1}
+	write(named("taken", eves), entry{Decision: accept, Key: text(eves), By: "eve"}) // the first one counts
+	write(named("false", mine), entry{Decision: accept, Key: text(eves)})
+	write(named("nokey", eves), entry{Decision: accept, Key: "nonsense"})
+	write(named("act", eves), entry{Decision: Decision{Act: "own", N: 1}, Key: text(eves)})
+	write(named("zero", eves), entry{Decision: Decision{Act: Accept}, Key: text(eves)})
+	write(named("issued", eves), entry{Decision: Decision{Act: Issue, N: 1}, Key: text(eves)})
+	write(named("big", eves), entry{Decision: accept, Key: text(eves), By: strings.Repeat("x", maxEntry)})
+	write(named("garbage", eves), []byte("{"))
+	write(named("refused", eves), []byte(`{"act":"withdrawn","n":1}`))
+	for _, id := range []string{"../../x", "a/b", "", ".", "a\x00", "a b", strings.Repeat("x", 300), "web1\n"} {
+		write(keyPrefix+eves.SHA256()+" "+id, entry{Decision: accept, Key: text(eves)})
+		write(claimPrefix+eves.SHA256()+" "+id, claim{Master: "eve", Key: text(eves)})
+	}
+	write(claimOf(named("claim", mine)), claim{Master: "eve", Key: text(eves)})
+	write(claimOf(named("claimed", eves)), []byte("["))
+	write(claimOf(named("long", eves)), claim{Master: strings.Repeat("eve", maxEntry), Key: text(eves)})
+	for _, name := range []string{"a", "b", "../a", ""} {
+		write(heartbeatPrefix+name, []byte("7"))
+		write(heartbeatPrefix+name, []byte(strings.Repeat("9", 1<<16)))
+	}
+	write("token x", []byte("{}"))
+	write(named("good", eves), entry{Decision: accept, Key: text(eves), By: "../eve\n"})
+	settled(a)
+	entries, problems, err := a.keys.Store.List()
+	if err != nil || len(problems) > 0 {
+		t.Fatal(problems, err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, fmt.Sprint(e.ID, " ", e.State, " ", e.Key == eves))
+	}
+	if want := "good accepted true, refused rejected true, taken accepted false"; strings.Join(got, ", ") != want {
+		t.Errorf("the store has %q, want %q", got, want)
+	}
+	if r, _ := a.shared.at(named("good", eves)); r.By != "(unknown)" {
+		t.Errorf("the audit log would name %q", r.By)
+	}
+	if !a.shared.Current().IsZero() {
+		t.Error("a heartbeat that this member has not sent makes it current")
+	}
+	// The entries that cannot be read are in nobody's way.
+	for _, id := range []string{"garbage", "refused", "zero"} {
+		a.act(Reject, id, eves)
+		a.act(Accept, id, eves)
+	}
+	b := newSeat(t, j, "b")
+	settled(a, b)
+	for _, id := range []string{"garbage", "refused", "zero"} {
+		b.is(id, eves, pki.Accepted)
+	}
+}
+
+// TestAFloodOfSharedDecisions: what is remembered of others, and what this member makes the others
+// remember, is limited; what exists here can still be refused.
+func TestAFloodOfSharedDecisions(t *testing.T) {
+	j := openStore(t)
+	a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+	const most = 40
+	var log bytes.Buffer
+	a.shared.most, b.shared.most = most, most
+	a.shared.opts.Log, b.shared.opts.Log = slog.New(slog.NewTextHandler(&log, nil)), slog.New(slog.NewTextHandler(&log, nil))
+	key := newKey(t).Public()
+	a.act(Accept, "here", key)
+	settled(a, b)
+	for i := range 3 * most { // as rules do that reject what anybody brings
+		a.act(Reject, fmt.Sprint("m", i), key)
+	}
+	settled(a, b)
+	a.act(Reject, "here", key)
+	settled(a, b)
+	count := func(at *seat) (n int) {
+		t.Helper()
+		entries, _, err := at.keys.Store.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	if got := count(b); got < most/shares || got > most/shares+1 {
+		t.Errorf("the others have %d keys of this member", got)
+	}
+	b.is("here", key, pki.Rejected)
+	for i := range 3 * most {
+		e, err := json.Marshal(entry{Decision: Decision{Act: Accept, N: newN()}, Key: string(key.PEM()), By: "eve"})
+		if err == nil {
+			err = b.table.Put(t.Context(), named(fmt.Sprint("e", i), key), e)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	settled(b)
+	if n, m := len(b.shared.view.rulings), count(b); n > most+1 || m > most+1 {
+		t.Errorf("%d decisions are remembered, %d keys are stored", n, m)
+	}
+	if text := log.String(); !strings.Contains(text, "more keys than are remembered") || !strings.Contains(text, "that no other member knows") || strings.Count(text, "\n") > 6*maxComplaints {
+		t.Errorf("the log has %d lines: %.500s", strings.Count(text, "\n"), text)
+	}
+}
+
+// TestAFloodOfWaitingKeys: of the keys that wait at one member the others see no more than its share,
+// and later ones only slowly; a key that waits at another member is seen at once. What no longer waits
+// leaves the table.
+func TestAFloodOfWaitingKeys(t *testing.T) {
+	j := openStore(t)
+	a, b, c := newSeat(t, j, "a"), newSeat(t, j, "b"), newSeat(t, j, "c")
+	const most, others = 20, "web1"
+	a.shared.waits.claimable = most
+	key := newKey(t).Public()
+	settled(a, b, c)
+	for i := range 5 * most {
+		a.submit(fmt.Sprint("m", i), key)
+	}
+	b.submit(others, key)
+	settled(a, b, c)
+	a.is(others, key, pki.Pending)
+	c.is(others, key, pki.Pending)
+	count := func(at *seat) (n int) {
+		for i := range 5 * most {
+			if at.entry(fmt.Sprint("m", i), key).State == pki.Pending {
+				n++
+			}
+		}
+		return n
+	}
+	if got := count(b); got != most {
+		t.Errorf("%d of the keys that wait at one member wait at another one", got)
+	}
+	for i := range 5 * most {
+		a.act(Delete, fmt.Sprint("m", i), key)
+	}
+	settled(a, b, c)
+	if got := count(b) + count(c); got != 0 || len(c.shared.waits.claims) != 1 {
+		t.Errorf("%d keys still wait, and the table has %d", got, len(c.shared.waits.claims))
+	}
+	c.shared.waits.deleted[0].at = time.Now().Add(-2 * forgetTime)
+	marked := func() (n int) {
+		t.Helper()
+		d := newSeat(t, j, "d")
+		d.hears()
+		return len(d.shared.waits.deleted)
+	}
+	before := marked()
+	c.shared.forgetOld(t.Context())
+	if got := marked(); got != before-1 || before != most {
+		t.Errorf("%d marks of %d are left after one was old", got, before)
+	}
+}
+
+// TestWaitingKeysAreOneList: a key that waits at one member can be deleted at another one, is not
+// brought back, and can be submitted again; when it is decided about, nobody has it waiting.
+func TestWaitingKeysAreOneList(t *testing.T) {
+	j := openStore(t)
+	a, b, c := newSeat(t, j, "a"), newSeat(t, j, "b"), newSeat(t, j, "c")
+	list := []*seat{a, b, c}
+	key := newKey(t).Public()
+	everywhere := func(want pki.State) {
+		t.Helper()
+		settled(list...)
+		for _, at := range list {
+			at.is("web1", key, want)
+		}
+	}
+	a.submit("web1", key)
+	everywhere(pki.Pending)
+	b.act(Delete, "web1", key)
+	everywhere(pki.Unknown)
+	for _, at := range []*seat{a, c} {
+		at.seen("web1", key, pki.Pending) // the watch on the directory, as below
+	}
+	everywhere(pki.Unknown)
+	c.submit("web1", key)
+	everywhere(pki.Pending)
+	a.act(Accept, "web1", key)
+	everywhere(pki.Accepted)
+	for _, at := range []*seat{b, c} {
+		at.seen("web1", key, pki.Pending)
+	}
+	if n := len(b.shared.waits.claims); n != 0 {
+		t.Errorf("%d keys wait", n)
+	}
+	a.act(Delete, "web1", key)
+	everywhere(pki.Unknown)
+	b.submit("web1", key)
+	everywhere(pki.Pending)
+}
+
+// TestAnOldKeyDirectoryBringsNothingBack: a member joins, or comes back, with a key directory in which
+// keys are accepted that the others have deleted or rejected meanwhile. Its other keys come along.
+func TestAnOldKeyDirectoryBringsNothingBack(t *testing.T) {
+	j := openStore(t)
+	a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+	key := newKey(t).Public()
+	for _, id := range []string{"deleted", "rejected", "stays"} {
+		a.act(Accept, id, key)
+	}
+	settled(a, b)
+	copied := t.TempDir() // the key directory of b as it is now
+	if err := os.CopyFS(copied, os.DirFS(b.dir)); err != nil {
+		t.Fatal(err)
+	}
+	a.act(Delete, "deleted", key)
+	a.act(Reject, "rejected", key)
+	settled(a, b)
+	check := func(at *seat) {
+		t.Helper()
+		settled(a, at)
+		for _, s := range []*seat{a, at} {
+			s.is("deleted", key, pki.Unknown)
+			s.is("rejected", key, pki.Rejected)
+			s.is("stays", key, pki.Accepted)
+		}
+	}
+	check(b)
+
+	// A backup of the directory, under the same name.
+	b.openKeys(copied)
+	b.does(Accept, "own", key)
+	b.begin()
+	if !b.shared.directory.fresh {
+		t.Error("a directory from a backup is taken for the present one")
+	}
+	check(b)
+	a.is("own", key, pki.Accepted)
+
+	// The directory is not there for some time, while the daemon runs: nothing is deleted at the
+	// others.
+	away := b.dir + "-away"
+	if err := os.Rename(b.dir, away); err != nil {
+		t.Fatal(err)
+	}
+	b.shared.due.markAll()
+	settled(a, b)
+	a.is("stays", key, pki.Accepted)
+	if err := errors.Join(os.RemoveAll(b.dir), os.Rename(away, b.dir)); err != nil {
+		t.Fatal(err)
+	}
+	b.shared.due.markAll()
+	check(b)
+
+	// The directory is lost: nothing is deleted at the others.
+	b.openKeys(t.TempDir())
+	b.begin()
+	check(b)
+
+	// The present one, after a start with the daemon stopped for some time: what was deleted
+	// meanwhile is deleted everywhere.
+	b.does(Delete, "own", key)
+	b.begin()
+	if b.shared.directory.fresh {
+		t.Error("the present directory is taken for another one")
+	}
+	check(b)
+	a.is("own", key, pki.Unknown)
+
+	// A new member, whose directory has keys.
+	c := newSeat(t, j, "c")
+	for _, id := range []string{"deleted", "rejected", "of-c"} {
+		c.does(Accept, id, key)
+	}
+	c.begin()
+	check(c)
+	a.is("of-c", key, pki.Accepted)
+}
+
+// TestForgottenDeletionsBringNothingBack: after old deletions are forgotten, a member that comes with
+// such a key has it deleted if it once knew of the decisions about it; otherwise the key waits until
+// somebody accepts it again. A rejection that nobody remembers is published again.
+func TestForgottenDeletionsBringNothingBack(t *testing.T) {
+	j := openStore(t)
+	a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+	key := newKey(t).Public()
+	for _, id := range []string{"web1", "web2", "web3"} {
+		a.act(Accept, id, key)
+	}
+	a.act(Reject, "bad", key)
+	settled(a, b)
+	for _, id := range []string{"web1", "web2", "bad"} { // b is away
+		a.act(Delete, id, key)
+	}
+	settled(a)
+	a.shared.forgetOld(t.Context())
+	if r, _ := a.shared.at(named("web1", key)); r.Act != Delete {
+		t.Fatalf("of a few deletions, one is forgotten already: %+v", r)
+	}
+	a.shared.most = 0
+	a.shared.forgetOld(t.Context())
+	a.shared.most = mostThings
+	if r, base := a.shared.at(named("web1", key)); r.Act != "" || base.Act != "" {
+		t.Fatalf("left are %+v and %+v", r, base)
+	}
+	b.begin()
+	settled(a, b)
+	for _, s := range []*seat{a, b} {
+		s.is("web1", key, pki.Unknown)
+		s.is("web3", key, pki.Accepted)
+		s.is("bad", key, pki.Rejected)
+	}
+	c := newSeat(t, j, "c")
+	c.does(Accept, "web2", key)
+	c.begin()
+	settled(a, b, c)
+	for _, s := range []*seat{a, b, c} {
+		s.is("web2", key, pki.Pending)
+	}
+	b.act(Accept, "web2", key)
+	settled(a, b, c)
+	for _, s := range []*seat{a, b, c} {
+		s.is("web2", key, pki.Accepted)
+	}
+	// Keys that are accepted now, while the member runs, are new.
+	c.act(Accept, "web4", key)
+	settled(a, b, c)
+	a.is("web4", key, pki.Accepted)
+}
+
+// TestANewTableIsFilled: the table was lost, with the store of all members: it gets what the members
+// have, and no key is deleted.
+func TestANewTableIsFilled(t *testing.T) {
+	j := openStore(t)
+	a := newSeat(t, j, "a")
+	key := newKey(t).Public()
+	a.act(Accept, "web1", key)
+	a.act(Reject, "bad", key)
+	settled(a)
+	a.table = openLine(t, j, "keys2")
+	a.begin()
+	b := newSeat(t, j, "b")
+	b.table = a.table
+	b.begin()
+	settled(a, b)
+	for _, s := range []*seat{a, b} {
+		s.is("web1", key, pki.Accepted)
+		s.is("bad", key, pki.Rejected)
+	}
+}
+
+// TestARefusalIsEnforcedWhateverFails: nothing can be stored, or the key directory cannot be written.
+// In the second case the member does not become current before the refusal is in force.
+func TestARefusalIsEnforcedWhateverFails(t *testing.T) {
+	j := openStore(t)
+	a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+	key := newKey(t).Public()
+	for _, id := range []string{"rejected", "deleted", "full", "fixed"} {
+		a.act(Accept, id, key)
+	}
+	settled(a, b)
+	b.agreed.cut, b.table.cut = true, true
+	a.act(Reject, "rejected", key)
+	a.act(Delete, "deleted", key)
+	settled(a, b)
+	b.is("rejected", key, pki.Rejected)
+	b.is("deleted", key, pki.Unknown)
+	b.agreed.cut, b.table.cut = false, false
+	settled(a, b)
+	b.is("rejected", key, pki.Rejected)
+
+	// There is no room for one more rejected key of that id: it is not accepted either.
+	for range 8 {
+		b.does(Reject, "full", newKey(t).Public())
+	}
+	a.act(Reject, "full", key)
+	settled(a, b)
+	b.is("full", key, pki.Denied)
+	a.is("full", key, pki.Rejected)
+
+	if os.Geteuid() != 0 { // for root, the directory would have to be on a disk that cannot be written
+		dir := filepath.Join(b.dir, "minions")
+		if err := os.Chmod(dir, 0o500); err != nil {
+			t.Fatal(err)
+		}
+		a.act(Delete, "fixed", key)
+		settled(a, b)
+		b.is("fixed", key, pki.Accepted)
+		b.shared.inForce(time.Now())
+		if !b.shared.Stale() {
+			t.Error("it is current, although a deletion is not in force")
+		}
+		if err := os.Chmod(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		settled(a, b)
+	} else {
+		a.act(Delete, "fixed", key)
+		settled(a, b)
+	}
+	b.is("fixed", key, pki.Unknown)
+	b.shared.inForce(time.Now())
+	if b.shared.Stale() {
+		t.Error("it is not current, although everything is in force")
+	}
+}

@@ -1,0 +1,57 @@
+package admission
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// TestNobodyIsAdmittedWithoutTheDecisionsOfOthers: a master that does not know what others have
+// decided about keys admits no minion, cuts those that it has, and tells them why; its operators and
+// clients stay. When it knows, everything is as before.
+func TestNobodyIsAdmittedWithoutTheDecisionsOfOthers(t *testing.T) {
+	w := begin(t)
+	var current atomic.Bool
+	w.Current = current.Load
+	p := w.peer("web1", bustest.Key(t))
+	if i := w.Admit(p); i.Role != bus.RoleUnaccepted || len(w.acts) > 0 || len(w.notes) > 0 {
+		t.Errorf("a new key is %+v, and there are %v and %v", i, w.acts, w.notes)
+	}
+	if err := w.Keys.Store.Accept(w.entry("web1")); err != nil {
+		t.Fatal(err)
+	}
+	call := p
+	call.Caller = true
+	for range 2 {
+		if i, c := w.Admit(p), w.Admit(call); i.Role != bus.RoleUnaccepted || c.Role != bus.RoleUnaccepted || len(w.acts) > 0 {
+			t.Errorf("an accepted key is %+v and %+v, and there is %v", i, c, w.acts)
+		}
+	}
+	w.open = []bus.Identity{
+		{Role: bus.RoleMinion, Name: "m"}, {Role: bus.RoleCaller, Name: "c"}, {Role: bus.RoleUnaccepted, Name: "u"},
+		{Role: bus.RoleUser, Name: "0"}, {Role: bus.RoleClient, Name: "dash"}, {Role: bus.RoleGuest, Name: "g"}, {Role: bus.RoleRemote, Name: "r"},
+	}
+	w.cutStale()
+	if !slices.Equal(w.cuts, []string{"m", "c", "u"}) {
+		t.Errorf("cut: %q", w.cuts)
+	}
+	current.Store(true)
+	if i := w.Admit(p); i.Role != bus.RoleMinion || !slices.Equal(w.acts, []any{"accept"}) {
+		t.Errorf("with the knowledge it is %+v, and there is %v", i, w.acts)
+	}
+	if w.entry("web1").State != pki.Accepted {
+		t.Error("the key itself was changed")
+	}
+}
+
+// The answer must not be taken for a refusal of the key, see upstream.Connect.
+func TestAStaleMasterIsUnavailable(t *testing.T) {
+	if code := rpc.CodeOf(errStale); code != rpc.Unavailable {
+		t.Errorf("the code is %v", code)
+	}
+}
