@@ -423,6 +423,24 @@ func TestReturnsFromAnOutboxReachTheOwner(t *testing.T) {
 	}
 }
 
+// TestAMinionThatMovesNamesManyJobs: a minion that is connected to two members for a moment gets
+// jobs from one of them and returns them to the other, which does not know them: that is not
+// limited as invented jobs are.
+func TestAMinionThatMovesNamesManyJobs(t *testing.T) {
+	all := startNodes(t, 3)
+	comes := all[2].arrive(t, "web1")
+	all[0].know(t, "web1")
+	leaves := all[1].arrive(t, "web1")
+	bustest.Until(t, "m1 knows that it has come to m2", func() bool { at, _ := all[0].exchange.Where("web1"); return at == "m2" })
+	for i := range 2 * maxUnknown {
+		run, _ := all[0].begin(t, protocol.Publish{}, "web1")
+		leaves.got(t)
+		if err := comes.says(t, run.plan.Start.JID, done("moved")); err != nil {
+			t.Fatalf("return %d: %v", i, err)
+		}
+	}
+}
+
 // TestAReturnThatComesMuchLaterIsNotStoredAgain, even if the journal has forgotten its name.
 func TestAReturnThatComesMuchLaterIsNotStoredAgain(t *testing.T) {
 	all := startNodes(t, 2)

@@ -177,6 +177,20 @@ func TestRetireIsPacedAndBounded(t *testing.T) {
 	}
 }
 
+// If all members stop, the last one waits for nobody.
+func TestTheLastMemberWaitsForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newAudience(10, three(2)...)
+		c.connect(t, 10)
+		time.AfterFunc(time.Second, func() { c.set(three(1)...) })
+		began := time.Now()
+		c.Retire(t.Context())
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("it waits for %s", took)
+		}
+	})
+}
+
 // What a minion is told about the pause after a loss depends on how many would come.
 func TestSpread(t *testing.T) {
 	for _, test := range []struct {
@@ -184,10 +198,10 @@ func TestSpread(t *testing.T) {
 		want              time.Duration
 	}{
 		{0, 3, 0},
-		{3, 3, 833333 * time.Nanosecond},
-		{3600, 3, time.Second},              // 1,200 to two others
-		{2400, 2, 2 * time.Second},          // 1,200 to the other one
-		{5000, 1, 5000 * time.Second / 600}, // to whoever comes back
+		{3, 3, 1250 * time.Microsecond},
+		{2400, 3, time.Second},              // 800 to two others
+		{1600, 2, 2 * time.Second},          // 800 to the other one
+		{5000, 1, 12500 * time.Millisecond}, // to whoever comes back
 		{1000000, 3, maxSpread},
 	} {
 		if got := newAudience(test.accepted, three(test.running)...).now().Spread; got != test.want {
