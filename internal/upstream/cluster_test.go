@@ -276,6 +276,7 @@ func TestTrustInMembers(t *testing.T) {
 		{"the named key, signed", "B:4506", verify, b, true, true},
 		{"a new key, signed", "B:4506", verify, stranger, true, true},
 		{"any key of a member whose key is not known", "D:4506", Trust{}, stranger, false, false},
+		{"the key of another member where none is known", "D:4506", Trust{}, c, false, false},
 		{"the key of a member at the configured address", "A", Trust{}, c, false, true},
 		{"a stranger's at the configured address", "A", Trust{}, stranger, false, false},
 	} {
