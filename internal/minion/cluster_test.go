@@ -12,12 +12,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/minion"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 	"github.com/brinebus/brine/test/port"
 )
 
@@ -215,4 +219,58 @@ func TestOneConfiguredMemberIsEnough(t *testing.T) {
 		t.Errorf("keys of members are pinned: %s", strings.Join(pins, " "))
 	}
 	until(t, "it can be reached", func() bool { return ping(t, all[1].cfg) == job.Done })
+}
+
+// TestAMinionThatMovesIsConnectedTwice: when a master asks the minion to leave, the minion uses
+// the other member, whose key the first one has named, and which hears of the jobs of the first
+// one. It stays connected to the first one for a moment, since more may come from there.
+func TestAMinionThatMovesIsConnectedTwice(t *testing.T) {
+	key := bustest.Key(t)
+	accept := func(b *bustest.Bus) { b.Accept("web1", key) }
+	a, b := startSystem(t, accept), startSystem(t, accept)
+	a.cluster = &protocol.Cluster{}
+	for _, m := range []*system{a, b} {
+		a.cluster.Members = append(a.cluster.Members, protocol.Member{Name: m.Addr().String(), Address: m.Addr().String(), Key: m.Key.Public().SHA256(), Running: true})
+	}
+	b.cluster = a.cluster
+	inbox, moved := make(chan string, 1), make(chan time.Time, 1)
+	e := job.Envelope{
+		JID: salt.NewJID(time.Now()), Target: "web1", TargetType: "glob", User: "root", Expires: time.Now().Add(time.Minute), Heartbeat: 0.1,
+		Commands: []job.Command{{Function: "test.ping"}},
+	}
+	a.greet = func(of string) { inbox <- of }
+	b.greet = func(string) {
+		a.send(t, e) // it arrives while the minion leaves
+		moved <- time.Now()
+	}
+	cfg := minionConfig(t, a.Addr(), "master_type: failover\n")
+	cfg.Master, cfg.MasterIsList = []string{a.Addr().String(), "127.0.0.1:1"}, true
+	if err := os.MkdirAll(cfg.PKIDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := key.WritePair(cfg.PKIDir, "minion"); err != nil {
+		t.Fatal(err)
+	}
+	startMinion(t, cfg)
+	uses(t, cfg, a.Addr())
+	old := deadline.Receive(t, inbox, "hello")
+	leave, err := json.Marshal(protocol.Control{Leave: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Broker.Conn().Publish(bus.ControlSubject(old), leave); err != nil {
+		t.Fatal(err)
+	}
+	at := deadline.Receive(t, moved, "hello at the other one")
+	until(t, "the old connection has ended", func() bool { _, there := a.Owner(old); return !there })
+	if lasted := time.Since(at); lasted < 400*time.Millisecond {
+		t.Errorf("the old connection lasts for %s", lasted)
+	}
+	uses(t, cfg, b.Addr())
+	until(t, "the other member hears of the job", func() bool { return b.signs() >= 3 })
+	close(b.hold)
+	until(t, "it has the return", func() bool { return strings.HasSuffix(b.got(), "returned") })
+	if got := a.got(); strings.Contains(got, "returned") {
+		t.Errorf("the first one was told: %s", got)
+	}
 }

@@ -236,6 +236,9 @@ type system struct {
 	alive   int      // how often it was told that a job is running
 	ready   chan struct{}
 	hold    chan struct{} // batches are answered when it is closed
+
+	greet   func(inbox string)
+	cluster *protocol.Cluster
 }
 
 func startSystem(t *testing.T, key func(*bustest.Bus)) *system {
@@ -244,8 +247,11 @@ func startSystem(t *testing.T, key func(*bustest.Bus)) *system {
 	key(m.Bus)
 	greeted := sync.OnceFunc(func() { close(m.ready) }) // it may come again
 	m.Server.Handle("hello", func(ctx context.Context, r *rpc.Request) error {
+		if m.greet != nil {
+			m.greet(r.Inbox())
+		}
 		greeted()
-		return r.Send(ctx, protocol.Welcome{Time: time.Now()})
+		return r.Send(ctx, protocol.Welcome{Time: time.Now(), Cluster: m.cluster})
 	})
 	m.Server.Handle("ask", func(ctx context.Context, r *rpc.Request) error {
 		if err := r.Send(ctx, protocol.AskAnswer{State: protocol.KeyAccepted}); err != nil {
