@@ -3,7 +3,6 @@ package eventbus
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -100,14 +99,6 @@ func startMember(t testing.TB, m *bustest.Member) *memberWorld {
 func (w *memberWorld) kill() {
 	w.m.Kill(w.t)
 	w.end()
-}
-
-// place is where an event is stored.
-func place(own string, e event.Event, line []byte) string {
-	if master := event.MasterOf(line); master != "" {
-		own = master
-	}
-	return fmt.Sprintf("%s:%d", own, e.Seq)
 }
 
 // heard reads events until n have come, and returns their tags. It confirms each.
@@ -222,6 +213,13 @@ func TestListenersHearAllMembers(t *testing.T) {
 	}
 	latency(t, list[0], conns[0], live)
 	list[0].kill()
+	begun := time.Now()
+	if err := conns[1].Ask(list[1].bounded(), protocol.OpEnd, nil, &token); err != nil || token.At["m1"] < 5 {
+		t.Errorf("the end is %v while nobody leads the journal of m1: %v", token, err)
+	}
+	if took := time.Since(begun); took > 4*briefTime {
+		t.Errorf("a member that has lost another one takes %s to answer, and so does not seem to serve", took)
+	}
 	bustest.Until(t, "m1 counts as gone", func() bool { return !list[1].member.runs("m1") })
 	tags := list[1].heard(list[1].dial(), protocol.Listen{FromSeq: 1, UntilEnd: true, Tags: []string{"m1/", "m2/", "m3/"}}, 15)
 	check("after m1 was killed", tags)
@@ -297,5 +295,3 @@ func TestADurableListenerMovesBetweenMembers(t *testing.T) {
 		t.Errorf("%d events: %q", len(heard), heard)
 	}
 }
-
-var _ = errors.Is

@@ -35,6 +35,10 @@ type duty struct {
 // back. The others it then handles again.
 const drainTime = 20 * time.Second
 
+// awayTime is how long a member must be away before another one handles its events: a restart takes
+// less, and a member that has just started does not know the others yet.
+const awayTime = 5 * time.Second
+
 // dutyLock is the name of the lock of a journal.
 func dutyLock(journal string) string { return "journal/" + journal }
 
@@ -53,6 +57,7 @@ func (m *Member) others(ctx context.Context) {
 	tick := time.NewTicker(dutyEvery)
 	defer tick.Stop()
 	busy := map[string]chan struct{}{} // by journal; closed when it has ended
+	ran := map[string]time.Time{}      // by member: when it was last seen, or first missed
 	for {
 		select {
 		case <-tick.C:
@@ -61,12 +66,15 @@ func (m *Member) others(ctx context.Context) {
 		}
 		for _, one := range m.events.Mirrors() {
 			m.lease.Look(ctx, one.Name)
+			if ran[one.Name].IsZero() || m.runs(one.Name) {
+				ran[one.Name] = time.Now()
+			}
 			select {
 			case <-busy[one.Name]:
 				delete(busy, one.Name)
 			default:
 			}
-			if busy[one.Name] != nil || !m.standsInFor(one.Name) {
+			if busy[one.Name] != nil || time.Since(ran[one.Name]) < awayTime || !m.standsInFor(one.Name) {
 				continue
 			}
 			lock := m.take(ctx, one.Name)

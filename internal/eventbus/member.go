@@ -4,8 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/lease"
 	"github.com/brinebus/brine/internal/logging"
@@ -26,6 +28,9 @@ type Member struct {
 	lease    *lease.Member
 	duties   duties
 	throttle logging.Throttle
+
+	mu   sync.Mutex
+	ends event.Position // of the journals of other members, as last known
 }
 
 // Times of Run.
@@ -40,7 +45,7 @@ const (
 // Join makes the bus that of a member of a cluster. It is called before any request is served, and
 // before the reactor has rules; Run then does what there is to do.
 func (r *Bus) Join(ctx context.Context, o MemberOptions) (*Member, error) {
-	m := &Member{opts: o, events: r}
+	m := &Member{opts: o, events: r, ends: event.Position{}}
 	m.duties.changed = make(chan struct{})
 	r.SetMirrors(o.Name, m.runs)
 	table, err := r.tables.get(ctx, "leases")
@@ -50,11 +55,49 @@ func (r *Bus) Join(ctx context.Context, o MemberOptions) (*Member, error) {
 	m.lease = lease.New(o.Name, table, r.log)
 	r.member, r.positions.member = m, m
 	r.dead.join(m)
-	return m, m.addPeers(ctx)
+	if err := m.addPeers(ctx); err != nil {
+		return nil, err
+	}
+	for _, one := range r.Mirrors() {
+		_, _ = m.last(ctx, one)
+	}
+	return m, nil
 }
 
 // runs reports whether another member is running.
 func (m *Member) runs(name string) bool { return slices.Contains(m.opts.Others(), name) }
+
+// briefTime is how long an answer may take that can be done without: nobody can tell about a
+// journal while a leader for it is elected, and a daemon that waits for that seems not to serve.
+const briefTime = time.Second
+
+// brief limits a question to another member's journal. A master alone asks its own store.
+func (m *Member) brief(ctx context.Context) (context.Context, context.CancelFunc) {
+	if m == nil {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, briefTime)
+}
+
+// last returns the newest sequence of the journal of another master, or that which was last known
+// if the members cannot tell at present.
+func (m *Member) last(ctx context.Context, of *journal.Mirror) (uint64, error) {
+	if m == nil {
+		return of.Last(ctx)
+	}
+	once, cancel := m.brief(ctx)
+	defer cancel()
+	seq, err := of.Last(once)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil {
+		m.ends[of.Name] = seq
+	}
+	if known, ok := m.ends[of.Name]; ok && ctx.Err() == nil {
+		return known, nil
+	}
+	return seq, err
+}
 
 // First reports whether this member is the first one of those that run, by name, and may store
 // anything: it does what the cluster does by time.
@@ -107,6 +150,9 @@ func (m *Member) watchPeers(ctx context.Context) {
 		}
 		if err := m.addPeers(ctx); err != nil && ctx.Err() == nil {
 			m.throttle.Log(m.events.log, slog.LevelWarn, "peers", 1, "the journals of the other members cannot be listed", "err", err)
+		}
+		for _, one := range m.events.Mirrors() {
+			_, _ = m.last(ctx, one) // remembered for a time in which nobody can tell
 		}
 	}
 }

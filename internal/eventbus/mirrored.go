@@ -58,7 +58,7 @@ func (r *Bus) ends(ctx context.Context, own uint64) (event.Position, error) {
 	}
 	at := event.Position{r.name: own}
 	for _, m := range list {
-		last, err := m.Last(ctx)
+		last, err := r.member.last(ctx, m)
 		if err != nil {
 			return nil, err
 		}
@@ -119,6 +119,8 @@ func further(have, got event.Position) (at event.Position, more bool) {
 func (r *Bus) mirrorStats(ctx context.Context) (stats []protocol.MirrorStat) {
 	list, _ := r.mirrors.now()
 	for _, m := range list {
+		ctx, cancel := r.member.brief(ctx)
+		defer cancel()
 		s := protocol.MirrorStat{Master: m.Name, Linked: r.mirrors.linked(m.Name), Handler: r.member.handler(ctx, m.Name)}
 		if e, err := m.Extent(ctx); err == nil {
 			s.Last, s.Bytes = e.Last, e.Bytes

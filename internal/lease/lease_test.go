@@ -74,7 +74,14 @@ func (l *leasing) take(t *testing.T, name string) *Lock {
 func (l *leasing) refused(t *testing.T, name, by string) {
 	t.Helper()
 	var held *HeldError
-	if _, err := l.Acquire(inTime(t), name); !errors.As(err, &held) || held.Holder.Member != by {
+	var err error
+	bustest.Until(t, l.bus.Name+" learns who has "+name, func() bool { // others answer only after an election
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err = l.Acquire(ctx, name)
+		return err == nil || errors.As(err, &held)
+	})
+	if err == nil || held.Holder.Member != by {
 		t.Errorf("%s takes %s, which %s holds: %v", l.bus.Name, name, by, err)
 	}
 }
