@@ -2,10 +2,16 @@ package dispatch
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
@@ -161,5 +167,146 @@ func TestTheFirstOfSeveralReturnsCounts(t *testing.T) {
 	})
 	if err != nil || len(got) != 1 || got[0] != `"first"` {
 		t.Errorf("shown: %q, %v", got, err)
+	}
+}
+
+// followed collects what a member shows to those who follow a job, until the end.
+type followed struct {
+	mu   sync.Mutex
+	list []string
+	end  chan error
+}
+
+func (n *node) follows(t *testing.T, jid salt.JID) *followed {
+	t.Helper()
+	f := &followed{end: make(chan error, 1)}
+	a := All{n.Dispatcher}
+	w, err := a.watchJob(within(t), jid)
+	if err != nil || w == nil {
+		t.Fatalf("%s follows with %v, %v", n.bus.Name, w, err)
+	}
+	go func() {
+		defer w.close()
+		f.end <- w.batches(within(t), func(list []update) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			for _, u := range list {
+				one, err := a.filled(within(t), u)
+				if err == nil {
+					err = one.Decode()
+				}
+				if err != nil {
+					return err
+				}
+				text := fmt.Sprint(one.Return.V)
+				f.list = append(f.list, fmt.Sprintf("%s=%s(%d)", u.ID, u.State, len(text)))
+			}
+			return nil
+		})
+	}()
+	return f
+}
+
+func (f *followed) has(one string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Contains(f.list, one)
+}
+
+// TestAJobIsFollowedAtEveryMember: what happens to it is seen at another member when it happens,
+// with long returns, and so is its end; there it is also listed, and withdrawn. If its member is
+// killed, whoever follows it is told so.
+func TestAJobIsFollowedAtEveryMember(t *testing.T) {
+	_, all := startCluster(t)
+	web1, web2 := all[1].arrive(t, "web1"), all[2].arrive(t, "web2")
+	all[0].know(t, "web1", "web2")
+	run, _ := all[0].begin(t, protocol.Publish{}, "web1", "web2")
+	jid := run.plan.Start.JID
+	web1.got(t)
+	web2.got(t)
+	here, there := all[0].follows(t, jid), all[2].follows(t, jid)
+	bustest.Until(t, "the start is seen", func() bool { return there.has("web1=(5)") })
+	if err := web1.says(t, jid, job.Report{State: job.Running}); err != nil {
+		t.Fatal(err)
+	}
+	bustest.Until(t, "it is seen to run", func() bool { return here.has("web1=running(5)") && there.has("web1=running(5)") })
+	for _, n := range all {
+		list := All{n.Dispatcher}.Runs(within(t), "", func(j *Job) bool { return j.User == "root" })
+		if len(list) != 1 || list[0].JID != jid || list[0].Standings["web1"].State != job.Running || list[0].Fun != "test.echo" || list[0].Target != "*" {
+			t.Errorf("%s lists %+v", n.bus.Name, list)
+		}
+		if list := (All{n.Dispatcher}).Runs(within(t), jid, func(*Job) bool { return false }); len(list) > 0 {
+			t.Errorf("%s shows what is not to be shown: %+v", n.bus.Name, list)
+		}
+	}
+	long := strings.Repeat("x", 2<<20)
+	for _, m := range []*minion{web1, web2} {
+		if err := m.says(t, jid, done(long)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []*followed{here, there} {
+		if err := <-f.end; err != nil || !f.has("web1=done(2097152)") || !f.has("web2=done(2097152)") {
+			t.Errorf("shown: %v, %v", f.list, err)
+		}
+	}
+	if w, err := (All{all[2].Dispatcher}).watchJob(within(t), jid); w != nil || err != nil {
+		t.Errorf("the job has ended, and is followed: %v, %v", w, err)
+	}
+	queued, _ := all[0].begin(t, protocol.Publish{Queue: 3600}, "web9")
+	jid = queued.plan.Start.JID
+	if ids, err := (All{all[1].Dispatcher}).Cancel(within(t), jid, "fred"); err != nil || !slices.Equal(ids, []salt.MinionID{"web9"}) {
+		t.Errorf("withdrawn from %v, %v", ids, err)
+	}
+	if _, err := (All{all[1].Dispatcher}).Cancel(within(t), jid, "fred"); err == nil {
+		t.Error("it is withdrawn twice")
+	}
+	last, _ := all[0].begin(t, protocol.Publish{}, "web1")
+	lost := all[1].follows(t, last.plan.Start.JID)
+	all[0].die(t)
+	if err := <-lost.end; rpc.CodeOf(err) != rpc.Unavailable || !strings.Contains(err.Error(), "m1") {
+		t.Errorf("its member is killed: %v", err)
+	}
+}
+
+// TestAnswersToMembersAreBounded: a member that asks for more watchers than there may be is
+// refused, and one that repeats a request gets the same answer.
+func TestAnswersToMembersAreBounded(t *testing.T) {
+	all := startNodes(t, 2)
+	run, _ := all[0].begin(t, protocol.Publish{Queue: 3600}, "web1")
+	jid := run.plan.Start.JID
+	ask := func(q poll) (p polled, err error) {
+		err = all[1].exchange.Ask(within(t), "m1", kindWatch, q, &p)
+		return p, err
+	}
+	name := bus.NewNonce()
+	for range 2 {
+		if p, err := ask(poll{jid, name, 1}); err != nil || len(p.Updates) != 1 || !p.End {
+			t.Errorf("%+v, %v", p, err)
+		}
+	}
+	for _, q := range []poll{{jid, name, 3}, {jid, "x", 1}, {jid, bus.NewNonce(), 2}, {"20260101000000000000", bus.NewNonce(), 1}} {
+		if _, err := ask(q); err == nil {
+			t.Errorf("%+v is answered", q)
+		}
+	}
+	for range maxAudience - 1 {
+		if _, err := ask(poll{jid, bus.NewNonce(), 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := ask(poll{jid, bus.NewNonce(), 1}); rpc.CodeOf(err) != rpc.Busy {
+		t.Errorf("one more: %v", err)
+	}
+	all[0].audience.mu.Lock()
+	names := slices.Collect(maps.Keys(all[0].audience.all))
+	all[0].audience.mu.Unlock()
+	for _, name := range names {
+		relay{all[0].Dispatcher}.dropListener(name)
+	}
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	if len(run.watchers) > 1 { // that of the test
+		t.Errorf("%d watchers are left", len(run.watchers))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/lease"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
@@ -63,6 +64,8 @@ type Journals interface {
 	// First returns the first event on a subject, if there is one, and the name of its journal:
 	// "" for the own one.
 	First(ctx context.Context, subject string) (e event.Event, of string, ok bool, err error)
+	// Fetch reads the event with these sequences in the journal of this name.
+	Fetch(ctx context.Context, of string, sequences []uint64) (event.Event, error)
 }
 
 // Options are what a Dispatcher needs from its master.
@@ -83,8 +86,23 @@ type Options struct {
 	Log       *slog.Logger
 	Latency   Latency // of returns; may be nil
 	Members   Members // the other masters of a cluster; nil for a master alone
+	// Leases decide which member carries a job on. Without them, only this one does.
+	Leases Leases
+	Name   string // of this member, as the others and its lease have it
 	// Number is this member's among at most MaxMembers, from 0: no two have the same.
 	Number int
+}
+
+// Leases are the leases of the members. It is lease.Member.
+type Leases interface {
+	// Holder returns this member under its present lease, and a context that ends with the
+	// lease. It waits for a lease until ctx ends.
+	Holder(ctx context.Context) (lease.Holder, context.Context, error)
+	// Live reports whether a member may still be at work under a lease. It ends that of a member
+	// that does not renew it.
+	Live(ctx context.Context, h lease.Holder) (bool, error)
+	// Look observes the lease of a member, so that a later Live is quicker.
+	Look(ctx context.Context, member string)
 }
 
 // Latency gets the seconds from the start of a job to a return. It must not block.
@@ -110,6 +128,8 @@ type Dispatcher struct {
 	wg       sync.WaitGroup
 	throttle logging.Throttle // of messages of minions
 	unknown  logging.Throttle // of questions to other members for what no master has sent
+	audience audience         // other members that watch jobs of this one
+	grace    time.Duration    // how long minions have to reconnect before a batch continues
 }
 
 // storeTime limits how long it may take to store the state of a job.
@@ -121,7 +141,7 @@ func Open(ctx context.Context, o Options) (*Dispatcher, error) {
 		o.Journals = journal.All{Own: o.Journal}
 	}
 	plans, err := o.Journal.Table(ctx, plansTable)
-	d := &Dispatcher{Options: o, plans: plans, jobs: newJobs(), ended: newEnded(), steady: job.NewSteady(time.Now()), ctx: ctx}
+	d := &Dispatcher{Options: o, plans: plans, jobs: newJobs(), ended: newEnded(), steady: job.NewSteady(time.Now()), ctx: ctx, grace: resumeGrace}
 	if o.Members != nil {
 		d.jids.Number, d.jids.Of = o.Number, MaxMembers
 	}
@@ -155,6 +175,11 @@ func (d *Dispatcher) UnderWay() (jobs, waiting int) { return len(d.jobs.all()), 
 // Quick implements outbox.Returns: it is true for a small return of a job that need not be
 // looked up in the journal.
 func (d *Dispatcher) Quick(jid salt.JID, size int) bool {
-	k := d.jobs.find(jid)
-	return size <= maxInline && k != nil && k.owner == ""
+	if size > maxInline {
+		return false
+	}
+	if d.Members != nil {
+		return d.jobs.running(jid) != nil
+	}
+	return d.jobs.find(jid) != nil
 }

@@ -87,13 +87,13 @@ func TestPlansOfEndedJobsGo(t *testing.T) {
 		d.planOf(t, jid(i))
 	}
 	for i := range maxEnded {
-		d.dropSoon(jid(i)) // with the last one they are deleted before the time
+		d.dropSoon(jid(i), 0) // with the last one they are deleted before the time
 	}
 	deadline.Call(t, d.wg.Wait, "wg")
 	if left := d.planned(t); len(left) != 2 {
 		t.Fatalf("%d plans are left, want 2", len(left))
 	}
-	d.dropSoon(jid(maxEnded))
+	d.dropSoon(jid(maxEnded), 0)
 	stop()
 	deadline.Call(t, d.Wait, "d")
 	if left := d.planned(t); !slices.Equal(left, []string{string(jid(maxEnded + 1))}) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
@@ -12,15 +13,44 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
+// All are the jobs of all members of a cluster, as one; those of a master alone are its own.
+type All struct{ *Dispatcher }
+
+// progress is the progress of an unfinished job, here or at another member.
+type progress interface {
+	// batches calls f with updates, first with the present states, until no more is expected for
+	// now or ctx ends.
+	batches(ctx context.Context, f func([]update) error) error
+	close()
+}
+
+// watchJob begins to watch a job; nil if it is finished.
+func (a All) watchJob(ctx context.Context, jid salt.JID) (progress, error) {
+	if run := a.jobs.running(jid); run != nil {
+		return run.watchAll(), nil
+	}
+	if a.Members == nil {
+		return nil, nil
+	}
+	d := relay{a.Dispatcher}
+	member, err := d.holdsIt(ctx, jid)
+	if err != nil {
+		return nil, err
+	}
+	return d.watchElsewhere(ctx, jid, member)
+}
+
 // follow sends what has happened to a job, then what happens, until no more is expected for
 // now. The caller has decided that the principal may see it.
-func (d *Dispatcher) follow(ctx context.Context, r *rpc.Request, jid salt.JID) error {
-	var w *watcher
-	if run := d.jobs.running(jid); run != nil {
-		w = run.watch() // before the journal is read, so that no update is missed
+func (a All) follow(ctx context.Context, r *rpc.Request, jid salt.JID) error {
+	w, err := a.watchJob(ctx, jid) // before the journal is read, so that no update is missed
+	if err != nil {
+		return err
+	}
+	if w != nil {
 		defer w.close()
 	}
-	h, err := d.history(ctx, jid)
+	h, err := a.history(ctx, jid)
 	if err != nil {
 		return err
 	}
@@ -28,32 +58,35 @@ func (d *Dispatcher) follow(ctx context.Context, r *rpc.Request, jid salt.JID) e
 	if err := r.Send(ctx, start); err != nil {
 		return err
 	}
-	if err := d.replayReturns(ctx, r, jid); err != nil {
+	if err := a.replayReturns(ctx, r, jid); err != nil {
 		return err
 	}
-	states := h.states
-	if w != nil {
-		states = w.run.standings()
+	if w == nil {
+		return a.sendStates(ctx, r, h)
 	}
+	return w.batches(ctx, func(list []update) error {
+		list = slices.DeleteFunc(list, func(t update) bool {
+			return t.ID != "" && h.returned[t.ID] != "" && (t.State.Returned() || !t.State.Final())
+		})
+		return a.send(ctx, r, true, list)
+	})
+}
+
+// sendStates sends the recorded states of the minions that have not returned.
+func (a All) sendStates(ctx context.Context, r *rpc.Request, h *history) error {
 	for _, id := range slices.Concat(h.load.Minions, h.load.Missing) {
-		if s, ok := states[id]; ok && h.returned[id] == "" && !s.State.Returned() {
+		if s, ok := h.states[id]; ok && h.returned[id] == "" && !s.State.Returned() {
 			if err := r.Send(ctx, job.Update{ID: id, Report: job.Report{State: s.State, Text: s.Text}}); err != nil {
 				return err
 			}
 		}
 	}
-	if w == nil {
-		return nil
-	}
-	return w.batches(ctx, func(list []update) error {
-		list = slices.DeleteFunc(list, func(t update) bool { return t.State.Returned() && h.returned[t.ID] != "" })
-		return d.send(ctx, r, true, list)
-	})
+	return nil
 }
 
 // replayReturns sends the stored returns.
-func (d *Dispatcher) replayReturns(ctx context.Context, r *rpc.Request, jid salt.JID) error {
-	return relay{d}.stored(ctx, jid, func(u job.Update) error {
+func (a All) replayReturns(ctx context.Context, r *rpc.Request, jid salt.JID) error {
+	return relay{a.Dispatcher}.stored(ctx, jid, func(u job.Update) error {
 		b, err := u.Append(nil)
 		if err != nil {
 			return err
@@ -76,32 +109,54 @@ func (d relay) stored(ctx context.Context, jid salt.JID, f func(job.Update) erro
 	})
 }
 
-// Runs returns the unfinished jobs for which shown is true, the oldest first.
-func (d *Dispatcher) Runs(shown func(*Job) bool) []job.Summary {
-	var list []job.Summary
+// Runs returns the unfinished jobs for which shown is true, the oldest first: all, or the one
+// with this id. What a member does not answer is left out.
+func (a All) Runs(ctx context.Context, jid salt.JID, shown func(*Job) bool) []job.Summary {
+	list := a.runs(jid, shown)
+	if a.Members == nil || jid != "" && len(list) > 0 {
+		return list
+	}
+	list = append(list, relay{a.Dispatcher}.runsElsewhere(ctx, jid, shown)...)
+	slices.SortStableFunc(list, func(a, b job.Summary) int { return strings.Compare(string(a.JID), string(b.JID)) })
+	return slices.CompactFunc(list, func(a, b job.Summary) bool { return a.JID == b.JID })
+}
+
+// runs returns those of this master.
+func (d *Dispatcher) runs(jid salt.JID, shown func(*Job) bool) (list []job.Summary) {
 	for _, r := range d.jobs.all() {
-		if !shown(r.job) {
-			continue
+		if (jid == "" || jid == r.plan.Start.JID) && shown(r.job) {
+			list = append(list, r.summary())
 		}
-		e := &r.plan.Envelope
-		list = append(list, job.Summary{
-			JID: r.plan.Start.JID, User: e.User, Target: e.Target, TargetType: e.TargetType, Fun: e.Fun(), Args: r.job.args,
-			Until: r.plan.Until, Internal: r.plan.Internal, Standings: r.standings(),
-		})
 	}
 	return list
 }
 
-// Running returns an unfinished job, nil for every other one.
-func (d *Dispatcher) Running(jid salt.JID) *Job {
-	if r := d.jobs.running(jid); r != nil {
-		return r.job
+func (r *Run) summary() job.Summary {
+	e := &r.plan.Envelope
+	return job.Summary{
+		JID: r.plan.Start.JID, User: e.User, Target: e.Target, TargetType: e.TargetType, Fun: e.Fun(), Args: r.job.args,
+		Until: r.plan.Until, Internal: r.plan.Internal, Standings: r.standings(),
 	}
-	return nil
 }
 
 // Cancel withdraws a job from the minions that it was not sent to yet.
-func (d *Dispatcher) Cancel(jid salt.JID, by string) ([]salt.MinionID, error) {
+func (a All) Cancel(ctx context.Context, jid salt.JID, by string) ([]salt.MinionID, error) {
+	ids, err := a.cancelHere(jid, by)
+	if err == nil || a.Members == nil || a.jobs.running(jid) != nil {
+		return ids, err
+	}
+	d := relay{a.Dispatcher}
+	member, look := d.holdsIt(ctx, jid)
+	if look != nil {
+		return nil, look
+	}
+	if member == "" {
+		return nil, err
+	}
+	return d.cancelElsewhere(ctx, member, jid, by)
+}
+
+func (d *Dispatcher) cancelHere(jid salt.JID, by string) ([]salt.MinionID, error) {
 	r := d.jobs.running(jid)
 	if r == nil {
 		return nil, ErrNoneWaits(jid)
@@ -121,14 +176,13 @@ func ErrNoneWaits(jid salt.JID) error {
 }
 
 // Await returns when no more is expected of a job for now.
-func (d *Dispatcher) Await(ctx context.Context, jid salt.JID) error {
-	r := d.jobs.running(jid)
-	if r == nil {
-		return nil
+func (a All) Await(ctx context.Context, jid salt.JID) error {
+	w, err := a.watchJob(ctx, jid)
+	if err != nil || w == nil {
+		return err
 	}
-	w := r.watch()
 	defer w.close()
-	return w.each(ctx, func(update) error { return nil })
+	return w.batches(ctx, func([]update) error { return nil })
 }
 
 // Revoke withdraws jobs that wait for keys that are no longer accepted.

@@ -154,6 +154,13 @@ func (j *jobs) find(jid salt.JID) *Job {
 	return j.known[jid]
 }
 
+// ownerOf returns the member that has a job, "" for this one.
+func (j *jobs) ownerOf(k *Job) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return k.owner
+}
+
 // isFor reports whether a job was sent to a minion. That of another member gets minions later.
 func (j *jobs) isFor(k *Job, id salt.MinionID) bool {
 	j.mu.Lock()

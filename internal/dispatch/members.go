@@ -3,11 +3,13 @@ package dispatch
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
@@ -46,6 +48,9 @@ const (
 	kindSaid    = "said"    // handle a minion's message about a job
 	kindJobOf   = "jobof"   // what is known about a job named by a minion
 	kindAwaited = "awaited" // which jobs of a minion are not finished
+	kindRuns    = "runs"    // the unfinished jobs
+	kindWatch   = "watch"   // the next updates of a job
+	kindCancel  = "cancel"  // withdraw a job from the minions that it was not sent to yet
 )
 
 // ServeMembers registers the handlers for requests of other members.
@@ -55,11 +60,17 @@ func ServeMembers(of *Dispatcher, handle func(kind string, h func(ctx context.Co
 	handle(kindSaid, d.saidElsewhere)
 	handle(kindJobOf, d.answerJobOf)
 	handle(kindAwaited, d.answerAwaited)
+	handle(kindRuns, d.answerRuns)
+	handle(kindWatch, d.answerWatch)
+	handle(kindCancel, d.answerCancel)
+	handle(kindStored, d.answerStored)
 }
 
 // Timeouts of requests to other members.
 const (
 	handTime = 15 * time.Second // a job must reach its minions
+	// handPause is the pause before a member that could not tell whose job it is gets it again.
+	handPause = 250 * time.Millisecond
 	// awaitedTime is short, since a minion waits for the answer to its hello.
 	awaitedTime = time.Second
 	jobOfTime   = 5 * time.Second
@@ -104,7 +115,11 @@ func (r *Run) handTo(member string, ids []salt.MinionID) {
 	ctx, cancel := context.WithTimeout(r.d.ctx, handTime)
 	defer cancel()
 	var not absent
-	if err := r.d.Members.Ask(ctx, member, kindJob, handed{r.plan.Envelope, ids}, &not); err != nil {
+	err := r.d.Members.Ask(ctx, member, kindJob, handed{r.plan.Envelope, ids}, &not)
+	for rpc.CodeOf(err) == rpc.Unavailable && r.holds() && backoff.Sleep(ctx, handPause) {
+		err = r.d.Members.Ask(ctx, member, kindJob, handed{r.plan.Envelope, ids}, &not)
+	}
+	if err != nil {
 		r.d.Log.Warn("a job did not reach the minions of another member", "jid", r.plan.Start.JID, "member", member, "minions", len(ids), "err", err)
 		not.Minions = ids
 	}
@@ -116,7 +131,7 @@ func (r *Run) handTo(member string, ids []salt.MinionID) {
 }
 
 // runFor sends a job of another member to minions that are connected here.
-func (d relay) runFor(_ context.Context, owner string, body []byte) (any, error) {
+func (d relay) runFor(ctx context.Context, owner string, body []byte) (any, error) {
 	if err := rpc.CheckBuilt(body); err != nil {
 		return nil, err
 	}
@@ -141,7 +156,7 @@ func (d relay) runFor(_ context.Context, owner string, body []byte) (any, error)
 		return not, nil
 	}
 	k := &Job{fun: e.Fun(), args: e.Arguments(), User: e.User, owner: owner}
-	if err := d.jobs.noteElsewhere(e.JID, k, there); err != nil {
+	if err := d.noteElsewhere(ctx, e.JID, k, there); err != nil {
 		d.Log.Warn("a job of another member is refused", "jid", e.JID, "member", owner, "err", err)
 		return nil, err
 	}
@@ -189,22 +204,76 @@ func (j *jobs) noteElsewhere(jid salt.JID, k *Job, ids []salt.MinionID) error {
 func (d relay) passOn(ctx context.Context, k *Job, s said, rep job.Report) error {
 	err := d.tell(ctx, k, s)
 	switch {
+	case errors.Is(err, errHere):
+		return d.said(ctx, s, rep)
 	case !d.isGone(err):
 		return err
 	case rep.State.Returned():
 		d.noteOrphan(k, s)
-		return d.keepSaid(ctx, k, s, rep)
+		if err := d.keepSaid(ctx, k, s, rep); err != nil {
+			return err
+		}
+		d.checkHolder(ctx, k, s.JID)
+		return nil
 	case len(rep.Output) > 0 || rep.OutputEnd:
 		return errNobody
 	}
 	return nil
 }
 
-func (d relay) tell(ctx context.Context, k *Job, s said) error {
-	return d.Members.Ask(ctx, k.owner, kindSaid, s, nil)
+// errHere means that this member has the job now.
+var errHere = errors.New("this member has the job")
+
+// maxMoves is how often the owner of a job is looked up again for one message.
+const maxMoves = 3
+
+// tell passes a message to the owner of a job. If that is gone, or does not have the job any
+// more, the table of plans says who has it.
+func (d relay) tell(ctx context.Context, k *Job, s said) (err error) {
+	for range maxMoves {
+		owner := d.jobs.ownerOf(k)
+		if owner == "" || d.jobs.running(s.JID) != nil {
+			return errHere
+		}
+		err = d.Members.Ask(ctx, owner, kindSaid, s, nil)
+		moved := rpc.CodeOf(err) == rpc.NotFound
+		if err == nil || d.Leases == nil || !moved && !d.isGone(err) {
+			return err
+		}
+		now, bad := d.holder(ctx, s.JID)
+		switch {
+		case bad != nil:
+			return bad
+		case now == d.Name:
+			return errUnconfirmed // it is being taken over
+		case now == "" || now == owner:
+			if moved {
+				return fmt.Errorf("%w: %w", errNoOwner, err)
+			}
+			return err
+		}
+		d.jobs.setOwner(k, now)
+	}
+	return err
 }
 
-func (d relay) isGone(err error) bool { return err != nil && d.Members.IsGone(err) }
+// errNoOwner means that the owner of a job has lost it, and nobody has taken it over.
+var errNoOwner = errors.New("no member has the job")
+
+func (d relay) isGone(err error) bool {
+	return err != nil && (errors.Is(err, errNoOwner) || d.Members.IsGone(err))
+}
+
+// checkHolder is called when a return for a member that is gone was stored. If another one has
+// taken the job over meanwhile, it may have read the journals before.
+func (d relay) checkHolder(ctx context.Context, k *Job, jid salt.JID) {
+	now, err := d.holder(ctx, jid)
+	if err != nil || now == "" || now == d.Name || now == d.jobs.ownerOf(k) {
+		return
+	}
+	d.jobs.setOwner(k, now)
+	d.tellStored(ctx, now, jid)
+}
 
 // maxOrphans is how many returns for a member that is gone are logged in a minute.
 const maxOrphans = 20
@@ -218,6 +287,8 @@ func (d relay) noteOrphan(k *Job, s said) {
 func (d relay) readElsewhere(ctx context.Context, k *Job, s said, rep job.Report) (r outbox.Record, err error) {
 	err = d.tell(ctx, k, s)
 	switch {
+	case errors.Is(err, errHere):
+		return r, errUnconfirmed // it has just been taken over
 	case !d.isGone(err):
 		return r, err
 	case !rep.State.Returned():
@@ -229,6 +300,7 @@ func (d relay) readElsewhere(ctx context.Context, k *Job, s said, rep job.Report
 		return r, rpc.Errorf(rpc.Usage, "%v", err)
 	}
 	r.Events = []event.Event{e}
+	r.After = func(*journal.Pending) { d.checkHolder(ctx, k, s.JID) }
 	return r, nil
 }
 
@@ -249,14 +321,14 @@ func (d relay) saidElsewhere(ctx context.Context, member string, body []byte) (a
 	if err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "unreadable message of a minion: %v", err)
 	}
-	k, err := d.lookupOwn(ctx, s.JID)
+	k, err := d.ownJob(ctx, s.JID)
 	if err != nil {
 		return nil, err
 	}
-	if k == nil || k.owner != "" { // it is never passed to a third member
+	if k == nil {
 		return nil, rpc.Errorf(rpc.Denied, "job %s was not sent by this master", s.JID)
 	}
-	if rep.State.Returned() {
+	if rep.State.Returned() { // it is never passed to a third member
 		if stored, err := d.hasReturn(ctx, k, s); err != nil || stored {
 			return nil, err
 		}
@@ -300,7 +372,7 @@ func (d relay) answerJobOf(ctx context.Context, _ string, body []byte) (any, err
 	if err != nil {
 		return nil, err
 	}
-	if k == nil || k.owner != "" || !d.jobs.isFor(k, q.Minion) {
+	if k == nil || d.jobs.ownerOf(k) != "" || !d.jobs.isFor(k, q.Minion) {
 		return nil, rpc.Errorf(rpc.NotFound, "job %s was not sent to %s by this master", q.JID, q.Minion)
 	}
 	return d.jobs.describe(q, k), nil
@@ -314,9 +386,9 @@ func (j *jobs) describe(q origin, k *Job) origin {
 }
 
 // noteOrigin records a member's answer about a job of its own.
-func (j *jobs) noteOrigin(member string, jid salt.JID, id salt.MinionID, o origin) error {
+func (d relay) noteOrigin(ctx context.Context, member string, jid salt.JID, id salt.MinionID, o origin) error {
 	k := &Job{fun: o.Fun.V, args: o.Args.V, User: o.User, Backend: o.Backend, metadata: o.Metadata.V, owner: member}
-	return j.noteElsewhere(jid, k, []salt.MinionID{id})
+	return d.noteElsewhere(ctx, jid, k, []salt.MinionID{id})
 }
 
 // maxUnknown is how often in a minute the other members are asked about unknown jobs that one
@@ -344,7 +416,7 @@ func (d relay) lookupFor(ctx context.Context, id salt.MinionID, jid salt.JID) (*
 		case err != nil:
 			return nil, rpc.Errorf(rpc.Unavailable, "member %s does not say whether job %s is its own: %v", member, jid, err)
 		}
-		if err := d.jobs.noteOrigin(member, jid, id, found); err != nil {
+		if err := d.noteOrigin(ctx, member, jid, id, found); err != nil {
 			return nil, err
 		}
 		d.unknown.Undo(string(id)) // it was not invented: the minion got it at the member that it was connected to before
@@ -388,7 +460,7 @@ func (d relay) awaitedElsewhere(id salt.MinionID) (all []salt.JID) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, o := range list {
-				if _, err := salt.ParseJID(string(o.JID)); err == nil && d.jobs.noteOrigin(member, o.JID, id, o) == nil {
+				if _, err := salt.ParseJID(string(o.JID)); err == nil && d.noteOrigin(ctx, member, o.JID, id, o) == nil {
 					all = append(all, o.JID)
 				}
 			}

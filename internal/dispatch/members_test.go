@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +19,9 @@ import (
 	"github.com/brinebus/brine/internal/fleet"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/lease"
 	"github.com/brinebus/brine/internal/outbox"
+	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
@@ -35,6 +38,7 @@ type node struct {
 	exchange *cluster.Exchange
 	stop     context.CancelFunc
 	refused  refusals
+	tokens   map[salt.MinionID]string // of keys, for begin; "a key" for others
 }
 
 // refusals implements Audit.
@@ -93,12 +97,25 @@ func startNodeOver(t *testing.T, m *bustest.Member, number int, j *journal.Journ
 	if n.fleet, err = fleet.Open(ctx, fleet.Options{Journal: j, Keys: anyKeys{}, Events: anyKeys{}, Log: m.Log, Members: n.exchange}); err != nil {
 		t.Fatal(err)
 	}
+	var leases *lease.Member
+	if all != nil {
+		table, err := j.Table(journal.Starting(ctx), "leases")
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases = lease.New(m.Name, table, m.Log)
+	}
 	n.Dispatcher, err = Open(ctx, Options{
-		Journal: j, Journals: all, Fleet: n.fleet, Keys: anyKeys{}, Events: written{j}, Audit: &n.refused, Conn: m.Conn(), Key: m.Key, Durable: func() error { return nil }, Log: m.Log, Members: n.exchange,
+		Journal: j, Journals: all, Name: m.Name, Fleet: n.fleet, Keys: anyKeys{}, Events: written{j}, Audit: &n.refused, Conn: m.Conn(), Key: m.Key, Durable: func() error { return nil }, Log: m.Log, Members: n.exchange,
 		Number: number,
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	var ended sync.WaitGroup
+	if leases != nil {
+		n.Leases, n.grace = leases, 2*time.Second
+		ended.Go(func() { leases.Run(ctx) })
 	}
 	elsewhere.Fleet, elsewhere.Jobs, elsewhere.Ask = n.fleet, n.Dispatcher, n.exchange.Ask
 	elsewhere.Serve(n.exchange.Handle)
@@ -124,8 +141,8 @@ func startNodeOver(t *testing.T, m *bustest.Member, number int, j *journal.Journ
 	if err := n.exchange.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var ended sync.WaitGroup
 	left := m.Gone
+	ended.Go(func() { All{n.Dispatcher}.TakeOver(ctx) })
 	ended.Go(func() { elsewhere.Run(ctx) })
 	ended.Go(func() {
 		for {
@@ -166,7 +183,17 @@ type minion struct {
 // arrive connects a minion to a member, with its grains.
 func (n *node) arrive(t *testing.T, id string) *minion {
 	t.Helper()
-	c := n.bus.As(t, bus.RoleMinion, salt.MinionID(id))
+	return n.arriveWith(t, id, bustest.Key(t))
+}
+
+func (n *node) arriveWith(t *testing.T, id string, key *pki.PrivateKey) *minion {
+	t.Helper()
+	n.bus.Accept(salt.MinionID(id), key)
+	c, err := n.bus.Dial(bustest.Claim{ID: id, Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
 	m := &minion{Client: c, conn: rpc.NewConn(c.Conn, c.Self), jobs: make(chan *job.Envelope, 100)}
 	var pieces rpc.Assembler
 	sub, err := c.SubscribeSync(bus.JobSubject(salt.MinionID(id)))
@@ -192,9 +219,9 @@ func (n *node) arrive(t *testing.T, id string) *minion {
 		}
 	}()
 	var w protocol.Welcome
-	if err := m.conn.Ask(t.Context(), protocol.OpHello, protocol.Hello{Grains: value.Value{V: map[string]any{"id": id, "os": "Debian"}}, Version: "1"}, &w); err != nil {
-		t.Fatal(err)
-	}
+	bustest.Until(t, id+" is let in", func() bool { // during an election its grains cannot be stored
+		return m.conn.Ask(t.Context(), protocol.OpHello, protocol.Hello{Grains: value.Value{V: map[string]any{"id": id, "os": "Debian"}}, Version: "1"}, &w) == nil
+	})
 	m.asks = w.Jobs
 	return m
 }
@@ -226,22 +253,27 @@ func done(text string) job.Report {
 func (n *node) begin(t *testing.T, q protocol.Publish, ids ...salt.MinionID) (*Run, *watcher) {
 	t.Helper()
 	now := time.Now()
-	start := job.Start{JID: n.NextJID(), Minions: ids}
+	batch, err := job.NewBatch(q.Batch, ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := job.Start{JID: n.NextJID(), Minions: ids, Batch: batch != nil}
 	p := plan{
-		Start: start, Began: now, Keys: n.Keys.Tokens(ids), Timeout: job.Seconds(20), Envelope: job.Envelope{
+		Batch: q.Batch, Start: start, Began: now, Keys: n.Keys.Tokens(ids), Timeout: job.Seconds(20), Envelope: job.Envelope{
 			JID: start.JID, Commands: []job.Command{{Function: "test.echo", Args: []any{"a"}, Kwargs: map[string]any{}}}, Target: "*", TargetType: "glob", User: "root", Follow: true, Heartbeat: 8,
 		},
 	}
+	maps.Copy(p.Keys, n.tokens)
 	if q.Queue > 0 {
 		p.Until = now.Add(q.Queue.Duration())
 	}
-	if err := n.storePlan(t.Context(), &p, nil); err != nil {
+	if err := n.storePlan(t.Context(), &p, batch); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.record(t.Context(), &p); err != nil {
 		t.Fatal(err)
 	}
-	r := newRun(n.Dispatcher, p, nil, now)
+	r := newRun(n.Dispatcher, p, batch, now)
 	n.Dispatcher.jobs.add(r)
 	w := r.watch()
 	t.Cleanup(w.close)

@@ -1,10 +1,12 @@
 package dispatch
 
 import (
+	"context"
 	"strings"
 	"time"
 
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/lease"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
 	"github.com/brinebus/brine/internal/value"
@@ -21,7 +23,11 @@ type plan struct {
 	Keys     map[salt.MinionID]string `json:"keys,omitempty"` // the job is only for the holder of this key; without keys it is not sent again
 	Internal bool                     `json:"internal,omitempty"`
 	Backend  string                   `json:"backend,omitempty"` // that authenticated the user
+	Holder   lease.Holder             `json:"holder,omitzero"`   // the member that carries the job on; nobody for a master alone
 	Metadata any                      `json:"-"`
+
+	term     context.Context // ends when this member has lost the lease of Holder; nil for a master alone
+	revision uint64          // of the plan in the table; 0 for a master alone
 }
 
 // lasts reports whether the job continues after a restart of the master, however late.

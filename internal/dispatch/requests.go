@@ -77,7 +77,7 @@ func (s *Requests) Follow(ctx context.Context, r *rpc.Request) error {
 	if k == nil {
 		return rpc.Errorf(rpc.NotFound, "the journal has no job %s", jid).WithHint("'salt-run jobs.list_jobs' lists those that it has")
 	}
-	return s.authz.Logins.While(ctx, who, func(ctx context.Context) error { return s.jobs.follow(ctx, r, jid) })
+	return s.authz.Logins.While(ctx, who, func(ctx context.Context) error { return All{s.jobs}.follow(ctx, r, jid) })
 }
 
 // maxUnwatched is how many jobs of a minion may be running when it starts one without waiting
@@ -95,7 +95,7 @@ func (s *Requests) PeerPublish(ctx context.Context, r *rpc.Request) error {
 		return rpc.Errorf(rpc.Usage, "a minion publishes to others at once: not in batches, not for later, not to follow, and without settings for their returners")
 	}
 	who := s.authz.Peer(r.From)
-	if q.Async && len(s.jobs.Runs(func(j *Job) bool { return who.Started(j.User, j.Backend) })) >= maxUnwatched {
+	if q.Async && len(s.jobs.runs("", func(j *Job) bool { return who.Started(j.User, j.Backend) })) >= maxUnwatched {
 		return rpc.Errorf(rpc.Busy, "%d jobs of minion %s are running: that is the limit for those that nobody waits for", maxUnwatched, r.From.Name)
 	}
 	if err := protocol.ParseWords(q.Commands); err != nil {

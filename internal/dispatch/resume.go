@@ -22,9 +22,8 @@ const plansTable = "plans"
 // continue after a restart, is stored without what is needed to send it again.
 const maxPlan = 900 << 10
 
-// storePlan stores the plan as durably as the job's start: a job without its plan would never
-// finish.
-func (d *Dispatcher) storePlan(ctx context.Context, p *plan, batch *job.Batch) error {
+// encode returns the plan as it is stored.
+func (p *plan) encode(batch *job.Batch) ([]byte, error) {
 	b, err := json.Marshal(p)
 	if err == nil && len(b) > maxPlan && !p.lasts(batch) {
 		less := *p
@@ -34,16 +33,32 @@ func (d *Dispatcher) storePlan(ctx context.Context, p *plan, batch *job.Batch) e
 		}
 		b, err = json.Marshal(&less)
 	}
+	return b, err
+}
+
+// storePlan stores the plan as durably as the job's start: a job without its plan would never
+// finish. In a cluster it then belongs to the present lease of this member.
+func (d *Dispatcher) storePlan(ctx context.Context, p *plan, batch *job.Batch) error {
+	if d.Leases != nil {
+		return relay{d}.hold(ctx, p, batch)
+	}
+	b, err := p.encode(batch)
 	if err != nil {
 		return err
 	}
 	return d.plans.Keep(ctx, string(p.Start.JID), b)
 }
 
-func (d *Dispatcher) dropPlan(jid salt.JID) (dropped bool) {
+// dropPlan deletes a plan, unless another member has taken it over since that revision.
+func (d *Dispatcher) dropPlan(jid salt.JID, revision uint64) (dropped bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), storeTime)
 	defer cancel()
-	err := d.plans.Remove(ctx, string(jid))
+	var err error
+	if revision > 0 {
+		err = d.plans.RemoveAt(ctx, string(jid), revision)
+	} else {
+		err = d.plans.Remove(ctx, string(jid))
+	}
 	if err != nil {
 		d.Log.Error("the plan of a job that has ended is not deleted", "jid", jid, "err", err)
 	}
@@ -61,38 +76,44 @@ const (
 
 // ended are jobs whose plans are to be deleted.
 type ended struct {
-	mu   sync.Mutex
-	jids []salt.JID
-	full chan struct{} // there are maxEnded
+	mu    sync.Mutex
+	plans []stalePlan
+	full  chan struct{} // there are maxEnded
+}
+
+// stalePlan is the plan of a job that has ended, and its revision in the table.
+type stalePlan struct {
+	jid      salt.JID
+	revision uint64
 }
 
 func newEnded() *ended { return &ended{full: make(chan struct{}, 1)} }
 
 // add adds a job and returns how many there are.
-func (e *ended) add(jid salt.JID) int {
+func (e *ended) add(p stalePlan) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.jids = append(e.jids, jid)
-	if len(e.jids) == maxEnded {
+	e.plans = append(e.plans, p)
+	if len(e.plans) == maxEnded {
 		select {
 		case e.full <- struct{}{}:
 		default: // earlier ones may be being deleted now
 		}
 	}
-	return len(e.jids)
+	return len(e.plans)
 }
 
-func (e *ended) take() (jids []salt.JID) {
+func (e *ended) take() (plans []stalePlan) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	jids, e.jids = e.jids, nil
-	return jids
+	plans, e.plans = e.plans, nil
+	return plans
 }
 
 // dropSoon deletes the plan of a job that has ended, together with others. Its callers are
 // among the goroutines that Wait waits for.
-func (d *Dispatcher) dropSoon(jid salt.JID) {
-	if d.ended.add(jid) == 1 {
+func (d *Dispatcher) dropSoon(jid salt.JID, revision uint64) {
+	if d.ended.add(stalePlan{jid, revision}) == 1 {
 		d.wg.Go(d.dropEnded)
 	}
 }
@@ -105,8 +126,8 @@ func (d *Dispatcher) dropEnded() {
 	case <-d.ended.full:
 	case <-d.ctx.Done():
 	}
-	for _, jid := range d.ended.take() {
-		if !d.dropPlan(jid) && d.ctx.Err() != nil {
+	for _, p := range d.ended.take() {
+		if !d.dropPlan(p.jid, p.revision) && d.ctx.Err() != nil {
 			return // a store that hangs must not prevent the daemon from ending
 		}
 	}
@@ -116,8 +137,12 @@ func (d *Dispatcher) dropEnded() {
 const resumeGrace = 10 * time.Second
 
 // Resume continues the jobs that a stop of the master has interrupted. It waits for the journal
-// as long as needed: a job that is left out would never finish.
+// as long as needed: a job that is left out would never finish. In a cluster All.TakeOver does
+// that, since another member may have taken them over meanwhile.
 func (d *Dispatcher) Resume(ctx context.Context) error {
+	if d.Leases != nil {
+		return nil
+	}
 	var plans []plan
 	var bad error
 	err := d.plans.Each(ctx, func(jid string, b []byte) {
@@ -149,7 +174,7 @@ func (d *Dispatcher) Resume(ctx context.Context) error {
 func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 	h, err := d.history(ctx, p.Start.JID)
 	if rpc.CodeOf(err) == rpc.NotFound { // nobody was told about it
-		d.dropPlan(p.Start.JID)
+		d.dropPlan(p.Start.JID, p.revision)
 		return nil
 	}
 	if err != nil {
@@ -164,10 +189,10 @@ func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 		if s.State == job.Sent || s.State == job.Queued && s.Until.IsZero() {
 			rest = append(rest, id)
 		}
-		r.tracker.Restore(id, s, now.Add(resumeGrace))
+		r.tracker.Restore(id, s, now.Add(d.grace))
 	}
 	if r.tracker.Finished() {
-		d.dropPlan(p.Start.JID)
+		d.dropPlan(p.Start.JID, p.revision)
 		return nil
 	}
 	if r.batch, err = job.NewBatch(p.Batch, p.Start.Minions); err != nil {
@@ -180,17 +205,17 @@ func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 		}
 	} else if p.lasts(nil) {
 		for _, id := range rest {
-			r.away(id, "the master was started anew before the minion had the job")
+			r.away(id, r.interrupted()+" before the minion had the job")
 		}
 	}
-	// The others are asked when they reconnect.
-	for _, id := range p.Start.Minions {
-		r.notify(r.tracker.Doubt(id, now.Add(resumeGrace)))
-	}
+	// The others are asked when they reconnect, and those that are connected to another member
+	// at once.
+	r.doubt(now)
 	d.Log.Info("job resumed", "jid", p.Start.JID, "minions", len(rest))
 	d.jobs.add(r)
 	d.wg.Go(func() {
-		if r.batch == nil || backoff.Sleep(d.ctx, resumeGrace) {
+		r.askAgain(now)
+		if r.batch == nil || backoff.Sleep(d.ctx, d.grace) {
 			r.run()
 		}
 	})

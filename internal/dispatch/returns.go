@@ -44,7 +44,7 @@ func (d relay) said(ctx context.Context, s said, rep job.Report) error {
 	if err != nil {
 		return err
 	}
-	if k.owner != "" {
+	if d.jobs.ownerOf(k) != "" {
 		return d.passOn(ctx, k, s, rep)
 	}
 	if len(rep.Output) > 0 || rep.OutputEnd {
@@ -169,7 +169,7 @@ func (d *Dispatcher) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.
 	if k, err = d.sentTo(ctx, id, jid); err != nil {
 		return r, err
 	}
-	if k.owner != "" {
+	if d.jobs.ownerOf(k) != "" {
 		return relay{d}.readElsewhere(ctx, k, said{Minion: id, JID: jid, Report: msg.Body}, rep)
 	}
 	if rep.State.Returned() {
@@ -232,6 +232,9 @@ func (d *Dispatcher) sentTo(ctx context.Context, id salt.MinionID, jid salt.JID)
 	k, err := relay{d}.lookupFor(ctx, id, jid)
 	if err != nil {
 		return nil, err
+	}
+	if k != nil && d.jobs.isFor(k, id) && d.jobs.ownerOf(k) == "" {
+		return k, relay{d}.confirmed(ctx, k, jid)
 	}
 	if k == nil || !d.jobs.isFor(k, id) {
 		err := rpc.Errorf(rpc.Denied, "job %s was not sent to %s", jid, id)

@@ -2,12 +2,12 @@ package dispatch
 
 import (
 	"context"
+	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
-	"github.com/brinebus/brine/internal/fleet"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
@@ -29,6 +29,8 @@ type Run struct {
 	dirty    map[salt.MinionID]bool // minions whose latest state is not in the journal
 	watchers map[*watcher]bool
 	settled  bool
+	left     error // another member has taken the job over
+	unread   bool  // returns were stored by other members since the journals were read
 
 	sealed []byte // the envelope; used by send
 	fresh  time.Time
@@ -66,12 +68,40 @@ func (r *Run) Begin() {
 	r.d.wg.Go(r.run)
 }
 
+// askAgain asks the minions that have the job, as far as is known, what became of it, after the
+// job has changed hands: it is sent to them again. One that has it already says so and goes on.
+// Minions that are not connected are asked when they are.
+func (r *Run) askAgain(now time.Time) {
+	p := &r.plan
+	if r.d.Leases == nil || !p.lasts(r.batch) && now.After(p.Began.Add(expiry)) {
+		return
+	}
+	var ids []salt.MinionID
+	for id, key := range r.d.Keys.Tokens(p.Start.Minions) {
+		connected, _ := r.d.Fleet.Connected(id)
+		switch {
+		case !connected:
+		case r.open(id) && key == p.Keys[id]:
+			ids = append(ids, id)
+		default:
+			r.back(id, key)
+		}
+	}
+	if slices.Sort(ids); len(ids) > 0 {
+		r.send(ids)
+	}
+}
+
 // run handles what happens by time.
 func (r *Run) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	record := time.Time{} // when changes are recorded next
 	for {
+		if r.isLeft() || !r.holds() && !r.regain() {
+			return
+		}
+		_ = r.readStored() // it has logged the error
 		due, next, finished := r.look(time.Now())
 		switch {
 		case len(due) > 0:
@@ -89,6 +119,7 @@ func (r *Run) run() {
 		select {
 		case <-r.wake:
 		case <-timer.C:
+		case <-r.lapsed():
 		case <-r.d.ctx.Done():
 			r.record()
 			return
@@ -147,6 +178,9 @@ func (r *Run) keep(record, next time.Time) (time.Time, time.Time) {
 
 // record writes into the journal what has changed since the last record.
 func (r *Run) record() {
+	if !r.holds() {
+		return
+	}
 	r.mu.Lock()
 	minions := map[string]any{}
 	all := r.tracker.Standings()
@@ -174,7 +208,7 @@ func (d *Dispatcher) recordStates(jid salt.JID, minions map[string]any) {
 func (r *Run) end() {
 	r.record()
 	r.d.jobs.forget(r)
-	r.d.dropSoon(r.plan.Start.JID)
+	r.d.dropSoon(r.plan.Start.JID, r.plan.revision)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.release()
@@ -253,7 +287,7 @@ func (r *Run) report(id salt.MinionID, rep job.Report, seqs []uint64) {
 		// Each watcher reads it from the journal; the copy in memory stays small.
 		u.Return.V, u.Retcode.V, u.Success.V = nil, nil, nil
 	}
-	r.show(update{*u, seqs})
+	r.show(update{Update: *u, seqs: seqs})
 }
 
 // lost handles the end of a minion's connection. A job that waits for minions goes on waiting
@@ -350,12 +384,18 @@ func (r *Run) standings() map[salt.MinionID]job.Standing {
 
 // send sends the job to minions, and notes which ones are not connected.
 func (r *Run) send(ids []salt.MinionID) {
+	if !r.holds() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.due = append(r.due, ids...)
+		return
+	}
 	there := make([]salt.MinionID, 0, len(ids))
 	r.mu.Lock()
 	for _, id := range ids {
 		ready, seen := r.d.Fleet.Connected(id)
 		if !ready {
-			r.away(id, fleet.LastSeen(seen))
+			r.away(id, lastSeen(seen))
 			continue
 		}
 		r.tracker.Sent(id, time.Now())
@@ -376,6 +416,18 @@ func (r *Run) send(ids []salt.MinionID) {
 			r.d.Log.Error("job not sent", "jid", r.plan.Start.JID, "minion", id, "err", err)
 		}
 	}
+}
+
+// lastSeen returns a text about when a disconnected minion was last connected, and where.
+func lastSeen(seen time.Time) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "this master"
+	}
+	if seen.IsZero() {
+		return "it was never seen at " + host
+	}
+	return "last seen " + seen.Format("2006-01-02 15:04:05") + " at " + host
 }
 
 // away records that a minion is not connected: the job waits for it, if it may.

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,10 +24,12 @@ type watcher struct {
 	pause  time.Time // updates until then are gathered without waking the watcher
 }
 
-// update is a job.Update, with the sequences of its return if that is left out.
+// update is a job.Update, with the sequences of its return if that is left out, and the member
+// in whose journal it is, "" for this one.
 type update struct {
 	job.Update
 	seqs []uint64
+	of   string
 }
 
 // maxInline is the largest return, in bytes, that is kept for watchers.
@@ -38,6 +41,20 @@ func (r *Run) watch() *watcher {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.watchers[w] = true
+	return w
+}
+
+// watchAll is watch with an update for each minion that has not returned, in their order.
+func (r *Run) watchAll() *watcher {
+	w := r.watch()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.tracker.Standings()
+	for _, id := range slices.Concat(r.plan.Start.Minions, r.plan.Start.Missing) {
+		if s, ok := all[id]; ok && !s.State.Returned() {
+			w.push(update{Update: job.Update{ID: id, Report: job.Report{State: s.State, Text: s.Text}}})
+		}
+	}
 	return w
 }
 
@@ -76,15 +93,16 @@ func (w *watcher) nudge() {
 	}
 }
 
-// take returns the new updates, and whether these are all for now.
-func (w *watcher) take() (q []update, settled bool) {
+// take returns the new updates, and whether these are all for now. The error says that another
+// member has taken the job over.
+func (w *watcher) take() (q []update, settled bool, err error) {
 	w.run.mu.Lock()
-	settled = w.run.tracker.Settled()
+	settled, err = w.run.tracker.Settled(), w.run.left
 	w.run.mu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q, w.queue = w.queue, nil
-	return q, settled
+	return q, settled, err
 }
 
 // each calls f for every update until no more is expected for now, or ctx ends.
@@ -109,14 +127,14 @@ func (w *watcher) batches(ctx context.Context, f func([]update) error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		list, settled := w.take()
+		list, settled, left := w.take()
 		if len(list) > 0 {
 			if err := f(list); err != nil {
 				return err
 			}
 		}
-		if settled {
-			return nil
+		if left != nil || settled {
+			return left
 		}
 		if len(list) > 0 {
 			w.gather()
@@ -174,7 +192,7 @@ func (d *Dispatcher) filled(ctx context.Context, t update) (job.Update, error) {
 	if len(t.seqs) == 0 {
 		return t.Update, nil
 	}
-	e, err := d.Journal.Fetch(ctx, t.seqs)
+	e, err := d.Journals.Fetch(ctx, t.of, t.seqs)
 	if err != nil {
 		return job.Update{}, err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -287,16 +286,4 @@ func (p *Presence) Announce(ctx context.Context, every time.Duration, events Eve
 		known = true
 		events.Announce("salt/presence/present", map[string]any{"present": value.Texts(p.ids())})
 	}
-}
-
-// LastSeen returns a text about when a disconnected minion was last connected, and where.
-func LastSeen(seen time.Time) string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "this master"
-	}
-	if seen.IsZero() {
-		return "it was never seen at " + host
-	}
-	return "last seen " + seen.Format("2006-01-02 15:04:05") + " at " + host
 }

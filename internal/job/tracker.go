@@ -165,15 +165,15 @@ func (t *Tracker) Lost(id salt.MinionID, now time.Time) *Update {
 	return t.set(id, m, Report{State: Disconnected, Text: "the connection was lost while the job was running"})
 }
 
-// Doubt records that the master was restarted while the job was running on id: the minion is
-// asked when it reconnects, and given up if it does not.
-func (t *Tracker) Doubt(id salt.MinionID, now time.Time) *Update {
+// Doubt records that the master was restarted, or the job has gone to another master, while it was
+// running on id: the minion is asked, and given up if it does not answer. how says which.
+func (t *Tracker) Doubt(id salt.MinionID, how string, now time.Time) *Update {
 	m := t.minions[id]
 	if m == nil || m.state.Final() || m.state == Queued {
 		return nil
 	}
 	m.heard = now
-	return t.set(id, m, Report{State: Disconnected, Text: "the master was started anew while the job was under way, and the minion has not said what became of it"})
+	return t.set(id, m, Report{State: Disconnected, Text: how + " while the job was under way, and the minion has not said what became of it"})
 }
 
 // Again records that the job is sent once more to id, which never received it.

@@ -86,7 +86,7 @@ func happen(t *testing.T, out *strings.Builder, tr *Tracker, f []string) {
 	case "sent":
 		tr.Sent(id, now)
 	case "doubt":
-		tell(out, tr.Doubt(id, now))
+		tell(out, tr.Doubt(id, "the master was started anew", now))
 	case "again":
 		tr.Again(id, now)
 	case "abandon":

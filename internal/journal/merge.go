@@ -130,6 +130,19 @@ func (a All) First(ctx context.Context, subject string) (e event.Event, of strin
 	return e, "", false, nil
 }
 
+// Fetch is that of the journal of this name, "" for the own one.
+func (a All) Fetch(ctx context.Context, of string, sequences []uint64) (event.Event, error) {
+	if of == "" {
+		return a.Own.Fetch(ctx, sequences)
+	}
+	for _, m := range a.mirrors() {
+		if m.Name == of {
+			return m.Fetch(ctx, sequences)
+		}
+	}
+	return event.Event{}, fmt.Errorf("there is no journal of %.40q here", of)
+}
+
 // Read is like Journal.Read, for queries that do not follow. Each journal has its own
 // sequences, so FromSeq applies only to the own one; the mirrors are read from the start.
 func (a All) Read(ctx context.Context, q Query, f func(event.Event) error) error {

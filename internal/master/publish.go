@@ -29,7 +29,7 @@ func (m *Master) openRunners() {
 	h.MasterKey, h.Version, h.Log = m.key.Public(), m.version, m.log
 	m.runners = runnerjob.New(m.ctx, runnerjob.Options{
 		Host:  m.host,
-		Authz: m.authz, AuditLog: m.auditLog, Jobs: m.dispatch, Active: m.dispatch, Journal: m.journals(), Events: m.events,
+		Authz: m.authz, AuditLog: m.auditLog, Jobs: dispatch.All{Dispatcher: m.dispatch}, Active: dispatch.All{Dispatcher: m.dispatch}, Journal: m.journals(), Events: m.events,
 		Keys:     func(who audit.Who) runner.KeyStore { return m.keys.By(who) },
 		Config:   func() map[string]any { return config.Disclose(m.settings.InForce()) },
 		CacheDir: m.cfg.CacheDir, ConfigDir: m.cfg.ConfigDir, NextJID: m.dispatch.NextJID, MaxEventSize: m.cfg.MaxEventSize,

@@ -88,7 +88,7 @@ type Reactor interface {
 type Running interface {
 	Await(ctx context.Context, jid salt.JID) error                     // returns when nothing more is expected of a job for now
 	Cancel(ctx context.Context, jid salt.JID) ([]salt.MinionID, error) // withdraws a job from minions that have not got it yet, and returns those
-	Runs() []job.Summary                                               // oldest first
+	Runs(ctx context.Context, jid salt.JID) []job.Summary              // all, oldest first, or the one with this id
 }
 
 // Settings is the configuration in force.

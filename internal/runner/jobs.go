@@ -121,11 +121,9 @@ func (j jobs) record(ctx context.Context, jid salt.JID) (*record, error) {
 	if r.start == nil && len(r.rets) == 0 {
 		return nil, fmt.Errorf("%w: %s", errNoJob, jid)
 	}
-	for _, live := range j.Runs() { // the master knows more than is recorded
-		if live.JID == jid {
-			for id, s := range live.Standings {
-				r.states[string(id)] = s.Data()
-			}
+	for _, live := range j.Runs(ctx, jid) { // the master knows more than is recorded
+		for id, s := range live.Standings {
+			r.states[string(id)] = s.Data()
 		}
 	}
 	for i := range r.rets {
@@ -478,9 +476,9 @@ func summary(c *job.Summary) map[string]any {
 
 // active shows the progress of jobs. Running and Returned are Salt's keys; they have states instead
 // of process ids, which jobs do not have here.
-func (j jobs) active(context.Context, *function.Call) (any, error) {
+func (j jobs) active(ctx context.Context, _ *function.Call) (any, error) {
 	out := map[string]any{}
-	for _, c := range j.Runs() {
+	for _, c := range j.Runs(ctx, "") {
 		running, returned, waiting := []any{}, []any{}, []any{}
 		for _, id := range sorted(c.Standings) {
 			switch s := c.Standings[id]; {
@@ -514,9 +512,9 @@ func sorted(m map[salt.MinionID]job.Standing) []salt.MinionID {
 	return ids
 }
 
-func (j jobs) queued(context.Context, *function.Call) (any, error) {
+func (j jobs) queued(ctx context.Context, _ *function.Call) (any, error) {
 	out := map[string]any{}
-	for _, c := range j.Runs() {
+	for _, c := range j.Runs(ctx, "") {
 		waiting := map[string]any{}
 		for id, s := range c.Standings {
 			if s.State == job.Queued {

@@ -158,7 +158,7 @@ func TestRunnersThatDropCachedData(t *testing.T) {
 // c, and one of the master itself.
 type running struct{ cancelled salt.JID }
 
-func (*running) Runs() []job.Summary {
+func (*running) Runs(context.Context, salt.JID) []job.Summary {
 	standings := map[salt.MinionID]job.Standing{
 		"a": {State: job.Running}, "b": {State: job.Queued}, "c": {State: job.Done},
 	}

@@ -50,13 +50,13 @@ func (s caller) Ping(ctx context.Context, tgt, kind string, timeout time.Duratio
 }
 
 // Runs implements runner.Running.
-func (s caller) Runs() []job.Summary {
-	return s.Active.Runs(func(*dispatch.Job) bool { return true })
+func (s caller) Runs(ctx context.Context, jid salt.JID) []job.Summary {
+	return s.Active.Runs(ctx, jid, func(*dispatch.Job) bool { return true })
 }
 
 // Cancel implements runner.Running.
-func (s caller) Cancel(_ context.Context, jid salt.JID) ([]salt.MinionID, error) {
-	return s.Jobs.Cancel(jid, s.who.Name())
+func (s caller) Cancel(ctx context.Context, jid salt.JID) ([]salt.MinionID, error) {
+	return s.Jobs.Cancel(ctx, jid, s.who.Name())
 }
 
 // Await implements runner.Running.

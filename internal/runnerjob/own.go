@@ -71,19 +71,18 @@ type ownRunning struct {
 }
 
 // started reports whether the principal has started an unfinished job.
-func (s ownRunning) started(jid salt.JID) bool {
-	j := s.Active.Running(jid)
-	return j != nil && s.who.Started(j.User, j.Backend)
+func (s ownRunning) started(ctx context.Context, jid salt.JID) bool {
+	return len(s.Runs(ctx, jid)) > 0
 }
 
 // Runs implements runner.Running.
-func (s ownRunning) Runs() []job.Summary {
-	return s.Active.Runs(func(j *dispatch.Job) bool { return s.who.Started(j.User, j.Backend) })
+func (s ownRunning) Runs(ctx context.Context, jid salt.JID) []job.Summary {
+	return s.Active.Runs(ctx, jid, func(j *dispatch.Job) bool { return s.who.Started(j.User, j.Backend) })
 }
 
 // Cancel implements runner.Running.
 func (s ownRunning) Cancel(ctx context.Context, jid salt.JID) ([]salt.MinionID, error) {
-	if !s.started(jid) {
+	if !s.started(ctx, jid) {
 		return nil, dispatch.ErrNoneWaits(jid)
 	}
 	if err := s.Authz.Record(ctx, s.may, jid); err != nil {
@@ -94,7 +93,7 @@ func (s ownRunning) Cancel(ctx context.Context, jid salt.JID) ([]salt.MinionID, 
 
 // Await implements runner.Running.
 func (s ownRunning) Await(ctx context.Context, jid salt.JID) error {
-	if !s.started(jid) {
+	if !s.started(ctx, jid) {
 		return nil
 	}
 	return s.caller.Await(ctx, jid)

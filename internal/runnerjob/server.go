@@ -26,14 +26,13 @@ import (
 // Jobs runs jobs on minions.
 type Jobs interface {
 	Execute(ctx context.Context, q protocol.Publish, who authz.Principal, may authz.Permission) ([]job.Update, error)
-	Cancel(jid salt.JID, by string) ([]salt.MinionID, error)
+	Cancel(ctx context.Context, jid salt.JID, by string) ([]salt.MinionID, error)
 	Await(ctx context.Context, jid salt.JID) error
 }
 
-// Active provides the unfinished jobs.
+// Active provides the unfinished jobs, all or the one with an id.
 type Active interface {
-	Runs(shown func(*dispatch.Job) bool) []job.Summary
-	Running(jid salt.JID) *dispatch.Job
+	Runs(ctx context.Context, jid salt.JID, shown func(*dispatch.Job) bool) []job.Summary
 }
 
 // Journal provides what was stored.

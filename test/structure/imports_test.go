@@ -64,7 +64,7 @@ var layers = []layer{
 	{"cluster", "bus event logging rpc salt", "what members of a cluster tell each other; what their requests are about is for others"},
 	{"config", "atomicfile posix salt yamlfile", "files to typed settings; rules in them are parsed by the packages that own them"},
 	{"daemon", "atomicfile posix salt", "what a daemon owes the system around it"},
-	{"dispatch", "authz backoff bus event fleet function job journal logging outbox protocol rpc salt target value", "a job from its acceptance to its end; who may is decided by authz, and what it needs of its master it declares"},
+	{"dispatch", "authz backoff bus event function job journal lease logging outbox protocol rpc salt target value", "a job from its acceptance to its end; who may is decided by authz, and what it needs of its master it declares"},
 	{"eauth", "backoff config pam posix salt", "asks other systems whether somebody is who they say; what they may do is for acl"},
 	{"event", "salt target/fnmatch target/pyre value", "what an event is, its tags and its filters"},
 	{"eventbus", "authz/decision authz/eventacl backoff blockfile bus event journal lease logging profile protocol rpc semaphore value", "events between the journal and listeners, for both daemons; which member of a cluster handles them is decided by lease"},

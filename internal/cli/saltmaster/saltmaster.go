@@ -62,7 +62,7 @@ func run(ctx context.Context, env *cli.Env, opts *cli.Options) error {
 		return serve.Failed(err)
 	}
 	defer door.Close()
-	latency := metrics.NewReturnLatency()
+	latency := new(metrics.Latency)
 	m, err := master.New(ctx, master.Options{
 		Config: cfg, Version: version.Version(), Log: log.Logger, Latency: latency, Stores: stores{log.Logger},
 		Reload: func() (*config.Master, error) {
