@@ -25,6 +25,7 @@ type authenticator struct {
 	throttleAll logging.Throttle // of all refused connections together
 	account     *server.Account
 	daemon      string    // the secret of the daemon's own connection
+	admin       string    // the secret of its connections for what concerns all members of a cluster
 	acceptor    *acceptor // nil without a listener
 	rights      bus.Rights
 	meter       *meter
@@ -67,7 +68,7 @@ func newAuthenticator(o Options) *authenticator {
 		o.Context = context.Background()
 	}
 	return &authenticator{
-		rights: o.Endpoints.Rights(), meter: newMeter(), link: newLink(o.Link), opts: o, log: o.Log, daemon: secret(), local: map[string]*localClient{},
+		rights: o.Endpoints.Rights(), meter: newMeter(), link: newLink(o.Link), opts: o, log: o.Log, daemon: secret(), admin: secret(), local: map[string]*localClient{},
 		in: map[uint64]bus.Identity{}, inboxes: map[string]bus.Identity{}, perKey: map[string]int{}, perLogin: map[string]int{}, shares: map[uint64]*flow{},
 	}
 }
@@ -99,6 +100,10 @@ func (g *authenticator) Check(c server.ClientAuthentication) bool {
 	if state == nil {
 		if g.link != nil && o.Username == g.link.secret {
 			c.RegisterUser(&server.User{Username: "daemon", Account: g.link.account})
+			return true
+		}
+		if g.routes != nil && o.Username == g.admin {
+			c.RegisterUser(&server.User{Username: "admin", Account: g.routes.server.SystemAccount()})
 			return true
 		}
 		if o.Username == g.daemon {

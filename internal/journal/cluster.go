@@ -94,6 +94,9 @@ func (j *Journal) keepLead(server string) {
 		case <-j.stop:
 			return
 		}
+		if j.yields.Load() {
+			return
+		}
 		for _, s := range append(j.led.all(), j.stream) {
 			ctx, cancel := context.WithTimeout(context.Background(), apiTime)
 			_ = j.lead(ctx, s, server) // tried again later
@@ -102,6 +105,9 @@ func (j *Journal) keepLead(server string) {
 		pause.Reset(leadEvery)
 	}
 }
+
+// Yield makes this member take back nothing that another one leads.
+func (j *Journal) Yield() { j.yields.Store(true) }
 
 // led are the streams, beside its events, that a member alone writes, by name.
 type led struct {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -105,6 +106,7 @@ type Journal struct {
 	copies int    // of each stream and table, 0 for a journal alone
 	member string // the journal's name, in a cluster
 	led    led    // what it leads there beside its events
+	yields atomic.Bool
 	// reserve is that of Options.
 	reserve func(stream string, upto uint64) error
 	shares  *shares

@@ -36,7 +36,7 @@ func (m *Master) openOthers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return m.member.Attach(ctx, membership.Parts{Fleet: m.fleet, Jobs: m.dispatch, Events: m.events, Own: standing{m}})
+	return m.member.Attach(ctx, membership.Parts{Fleet: m.fleet, Jobs: m.dispatch, Events: m.events, Journal: m.journal, Own: standing{m}})
 }
 
 // runOthers follows the other masters until this one stops.

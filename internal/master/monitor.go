@@ -30,11 +30,12 @@ type Figures struct {
 	Connected        int // minions that have registered
 	Jobs, Waiting    int // unfinished jobs, and those of them that may wait for minions that are away
 	Allowed, Refused uint64
+	Differing        map[string]bool // of the other members of a cluster: whether their rules differ
 }
 
 // Figures returns the metrics.
 func (w *Monitor) Figures(ctx context.Context) Figures {
-	f := Figures{Broker: w.m.connections().figures(), Bus: w.m.events.Figures(ctx), Keys: w.m.keys.Count(), Connected: w.m.fleet.Presence.Count()}
+	f := Figures{Broker: w.m.connections().figures(), Bus: w.m.events.Figures(ctx), Keys: w.m.keys.Count(), Connected: w.m.fleet.Presence.Count(), Differing: w.m.member.Differing()}
 	f.Jobs, f.Waiting = w.m.dispatch.UnderWay()
 	f.Allowed, f.Refused = w.m.auditLog.Decisions()
 	return f

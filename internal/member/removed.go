@@ -25,6 +25,15 @@ const maxRemoved = 1 << 20
 
 var wholeFingerprint = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([0-9a-f]{2}:){31}[0-9a-f]{2}$`) })
 
+// CheckFingerprint checks that a text is the fingerprint of a key, as pki.PublicKey.SHA256 writes
+// it.
+func CheckFingerprint(finger string) error {
+	if !wholeFingerprint().MatchString(finger) {
+		return fmt.Errorf("%.100q is not a fingerprint", finger)
+	}
+	return nil
+}
+
 // ReadRemoved reads a list of removed keys: one fingerprint a line (SHA-256, as 'salt-key -F
 // master' shows it); the rest of a line is a comment. Empty lines and lines that begin with #
 // are ignored. Without the file nobody was removed. A line with an invalid fingerprint is an

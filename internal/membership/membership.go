@@ -23,9 +23,18 @@ type links struct {
 	exchange  *cluster.Exchange
 	elsewhere *fleet.Elsewhere
 	bus       *eventbus.Member // the part of events for the other members
-	own       Own              // what this member says of itself
+	journal   *journal.Journal
+	met       met
+	own       Own // what this member says of itself
 	heard     heard
 	rules     string // the digest of the own rules at the last comparison; used by Run
+}
+
+// met are the members that were linked since the start.
+type met struct {
+	file sync.Mutex // held while the file with removed members is changed
+	mu   sync.Mutex
+	list []removal
 }
 
 // Own is what a member says of itself to the others.
@@ -108,10 +117,11 @@ func (m *Membership) Jobs() dispatch.Members {
 
 // Parts are the parts of the master that need the other members.
 type Parts struct {
-	Fleet  *fleet.Fleet
-	Jobs   *dispatch.Dispatcher
-	Events *eventbus.Bus
-	Own    Own
+	Fleet   *fleet.Fleet
+	Jobs    *dispatch.Dispatcher
+	Events  *eventbus.Bus
+	Journal *journal.Journal
+	Own     Own
 }
 
 // Attach connects the parts of the master with the other members, before Start.
@@ -123,7 +133,8 @@ func (m *Membership) Attach(ctx context.Context, p Parts) error {
 	m.elsewhere.Serve(m.exchange.Handle)
 	dispatch.ServeMembers(p.Jobs, m.exchange.Handle)
 	m.serveStatus()
-	m.own = p.Own
+	m.exchange.Handle(kindRemove, m.removeFor)
+	m.own, m.journal = p.Own, p.Journal
 	var err error
 	m.bus, err = p.Events.Join(ctx, eventbus.MemberOptions{Name: m.name, Others: m.exchange.Others})
 	return err
@@ -178,6 +189,7 @@ const unlinkedTime = 300 * time.Millisecond
 func (m *Membership) watchLinks(ctx context.Context) {
 	for {
 		linked, changed := m.broker.Cluster.Linked()
+		m.meet(linked)
 		for _, name := range m.exchange.Others() {
 			if !slices.ContainsFunc(linked, func(o member.Member) bool { return o.Name == name }) {
 				m.exchange.Unlinked(name)

@@ -117,6 +117,21 @@ func (m *Membership) compare(ctx context.Context) {
 	m.heard.keep(names)
 }
 
+// Differing reports of each member that answers whether its access rules differ from those of
+// this one.
+func (m *Membership) Differing() map[string]bool {
+	if m == nil {
+		return nil
+	}
+	own, all := m.own.Rules(), map[string]bool{}
+	m.heard.mu.Lock()
+	defer m.heard.mu.Unlock()
+	for name, s := range m.heard.of {
+		all[name] = s.Rules != own
+	}
+	return all
+}
+
 // ClusterStatus implements runner.Cluster.
 func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, error) {
 	if m == nil {

@@ -34,6 +34,14 @@ type MemberStatus struct {
 // clusterModule is about the masters that are one system.
 func clusterModule(h *Host) *function.Module {
 	return &function.Module{Name: "cluster", Doc: "The masters that are one system, see cluster_id.", Functions: []function.Function{
+		{Name: "remove", Class: function.AsDaemon, Doc: "Put a member out of the cluster for good: its key is refused from now on, and it does not count for elections any more. member is its name in cluster.status, or the fingerprint of its key. Return the fingerprint, and the members that have to be told by hand, since they do not answer.",
+			Example: "salt-run cluster.remove 172_16_0_12_4520", Params: []function.Param{{Name: "member", Kind: function.String}}, Run: func(ctx context.Context, c *function.Call) (any, error) {
+				removed, unaware, err := h.RemoveMember(ctx, c.String("member"))
+				if err != nil {
+					return nil, err
+				}
+				return map[string]any{"removed": removed, "not_told": anyList(unaware)}, nil
+			}},
 		{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster: which run, with which version, how many minions are connected to each, and whether their access rules are those of the asked one.",
 			Example: "salt-run cluster.status", Run: func(ctx context.Context, _ *function.Call) (any, error) {
 				s, err := h.ClusterStatus(ctx)
@@ -42,6 +50,8 @@ func clusterModule(h *Host) *function.Module {
 				}
 				return s.data(), nil
 			}},
+		{Name: "step_down", Class: function.Changes, Doc: "Make the asked member give away what it leads, before it is stopped or updated, so that nobody waits for an election. It takes nothing back until it is restarted. Return how many streams it led.",
+			Example: "salt-run cluster.step_down", Run: func(ctx context.Context, _ *function.Call) (any, error) { return h.StepDown(ctx) }},
 	}}
 }
 
@@ -67,4 +77,12 @@ func (m MemberStatus) data() map[string]any {
 		data["error"] = m.Fault
 	}
 	return data
+}
+
+func anyList(list []string) []any {
+	all := []any{}
+	for _, s := range list {
+		all = append(all, s)
+	}
+	return all
 }

@@ -82,7 +82,7 @@ const maxListeners = 50
 // Common returns the samples of both daemons.
 func Common(daemon, version string, br broker.Figures, b eventbus.Figures) []metrics.Sample {
 	list := []metrics.Sample{
-		metrics.BuildInfo.Is(1, daemon, version), metrics.SlowConsumers.Is(float64(br.SlowConsumers)), metrics.StoreFailed.Is(truth(br.Failed)),
+		metrics.BuildInfo.Is(1, daemon, version), metrics.SlowConsumers.Is(float64(br.SlowConsumers)), metrics.StoreFailed.Is(Truth(br.Failed)),
 		metrics.Listeners.Is(float64(len(b.Positions))),
 	}
 	for role, n := range br.Connections {
@@ -96,7 +96,7 @@ func Common(daemon, version string, br broker.Figures, b eventbus.Figures) []met
 			metrics.JournalLimit.Is(float64(j.Limit)), metrics.JournalDropped.Is(float64(j.Dropped)))
 	}
 	for _, m := range b.Mirrors {
-		list = append(list, metrics.JournalMirrorLink.Is(truth(m.Linked), m.Master), metrics.JournalMirrorLag.Is(float64(m.Lag), m.Master))
+		list = append(list, metrics.JournalMirrorLink.Is(Truth(m.Linked), m.Master), metrics.JournalMirrorLag.Is(float64(m.Lag), m.Master))
 	}
 	return append(list, lags(b.Positions)...)
 }
@@ -110,7 +110,8 @@ func lags(all []protocol.PositionStat) (list []metrics.Sample) {
 	return list
 }
 
-func truth(b bool) float64 {
+// Truth is a condition as the value of a metric.
+func Truth(b bool) float64 {
 	if b {
 		return 1
 	}

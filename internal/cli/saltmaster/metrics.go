@@ -26,5 +26,8 @@ func (w watched) Samples(ctx context.Context) []metrics.Sample {
 	for state, n := range f.Keys {
 		list = append(list, metrics.Keys.Is(float64(n), keyStates[state]))
 	}
+	for member, differ := range f.Differing {
+		list = append(list, metrics.ClusterRules.Is(monitor.Truth(differ), member))
+	}
 	return list
 }

@@ -1,0 +1,103 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/brinebus/brine/internal/backoff"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// StepDown makes this member give away what it leads: streams, consumers and the group of all
+// members. It returns how many streams it led. The others elect leaders within a second, so
+// nothing waits when this member is stopped afterwards.
+func (c *Cluster) StepDown(ctx context.Context) (led int, err error) {
+	info, err := c.b.server.Jsz(&server.JSzOptions{Account: account, Streams: true, Consumer: true})
+	if err != nil {
+		return 0, fmt.Errorf("list the streams of this member: %w", err)
+	}
+	for _, a := range info.AccountDetails {
+		for _, s := range a.Streams {
+			for _, one := range s.Consumer {
+				if c.b.server.JetStreamIsConsumerLeader(account, s.Name, one.Name) {
+					_ = c.b.server.JetStreamStepdownConsumer(account, s.Name, one.Name) // it may be gone meanwhile
+				}
+			}
+			if c.b.server.JetStreamIsStreamLeader(account, s.Name) {
+				if err := c.b.server.JetStreamStepdownStream(account, s.Name); err != nil {
+					return led, fmt.Errorf("give away the stream %s: %w", s.Name, err)
+				}
+				led++
+			}
+		}
+	}
+	if !c.b.server.JetStreamIsLeader() {
+		return led, nil
+	}
+	return led, c.admin(ctx, server.JSApiLeaderStepDown, nil)
+}
+
+// Forget makes the members forget the one with this name, which is not to come back: it does not
+// count for elections any more, and others get its copies if there are enough of them.
+func (c *Cluster) Forget(ctx context.Context, name string) error {
+	return c.admin(ctx, server.JSApiRemoveServer, map[string]string{"peer": name})
+}
+
+// admin sends a request about all members to the one that leads them. No other connection than
+// this has the account that such requests need.
+func (c *Cluster) admin(ctx context.Context, subject string, body any) error {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	if body == nil {
+		b = nil
+	}
+	nc, err := nats.Connect("nats://self", nats.InProcessServer(c.b.server), nats.UserInfo(c.b.auth.admin, ""), nats.SkipHostLookup(), nats.NoReconnect(), nats.CustomInboxPrefix("_INBOX.master"))
+	if err != nil {
+		return fmt.Errorf("connect to the own bus: %w", err)
+	}
+	defer nc.Close()
+	for first := true; ; first = false {
+		once, cancel := context.WithTimeout(ctx, adminTime)
+		m, err := nc.RequestWithContext(once, subject, b)
+		cancel()
+		if err == nil {
+			return leaderSays(m.Data, first)
+		}
+		if !backoff.Sleep(ctx, leaderPause) { // nobody answers during an election
+			return salt.WithHint(fmt.Errorf("ask the leader of the members: %w", err), "as long as most members are not reached they have no leader: salt-run cluster.status")
+		}
+	}
+}
+
+// adminTime is how long the leader of the members may take to answer.
+const adminTime = 2 * time.Second
+
+// leaderSays reads the answer of the leader. If it was asked before, it may have done that then.
+func leaderSays(data []byte, first bool) error {
+	var answer server.ApiResponse
+	if err := json.Unmarshal(data, &answer); err != nil {
+		return fmt.Errorf("unreadable answer of the leader of the members: %w", err)
+	}
+	switch {
+	case answer.Error == nil, !first && answer.Error.ErrCode == uint16(server.JSClusterServerNotMemberErr):
+		return nil
+	}
+	return fmt.Errorf("the leader of the members refuses: %s", answer.Error.Description)
+}
+
+// Known returns how many members count for elections, whether they run or not; 0 while there is
+// no leader.
+func (c *Cluster) Known() int {
+	info, err := c.b.server.Jsz(nil)
+	if err != nil || info.Meta == nil || info.Meta.Leader == "" {
+		return 0
+	}
+	return info.Meta.Size
+}

@@ -1,0 +1,95 @@
+package broker_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// leaders returns the leader of each of these streams.
+func leaders(t *testing.T, js jetstream.JetStream, streams ...string) (names []string) {
+	t.Helper()
+	for _, name := range streams {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		s, err := js.Stream(ctx, name)
+		cancel()
+		if err != nil || s.CachedInfo().Cluster == nil {
+			return nil // there is an election
+		}
+		names = append(names, s.CachedInfo().Cluster.Leader)
+	}
+	return names
+}
+
+// TestAMemberGivesAwayWhatItLeads: afterwards it leads nothing, and its end makes nobody wait.
+func TestAMemberGivesAwayWhatItLeads(t *testing.T) {
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	js, err := jetstream.New(s.Members[0].Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	streams := []string{"A", "B", "C", "D", "E", "F"}
+	for _, name := range streams {
+		bustest.Until(t, "stream "+name, func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Replicas: 3})
+			return err == nil
+		})
+	}
+	leaves := ""
+	bustest.Until(t, "all have leaders", func() bool {
+		all := leaders(t, js, streams...)
+		if len(all) > 0 {
+			leaves = all[0]
+		}
+		return leaves != "" && !strings.Contains(strings.Join(all, ","), ",,")
+	})
+	for _, m := range s.Members {
+		if m.Name != leaves {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if led, err := m.Cluster.StepDown(ctx); err != nil || led == 0 {
+			t.Fatalf("it led %d streams, %v", led, err)
+		}
+	}
+	bustest.Until(t, leaves+" leads nothing", func() bool {
+		all := leaders(t, js, streams...)
+		for _, name := range all {
+			if name == leaves || name == "" {
+				return false
+			}
+		}
+		return len(all) == len(streams)
+	})
+}
+
+// TestAMemberThatIsForgotten does not count any more: of three members with one forgotten, the
+// other two are all there are.
+func TestAMemberThatIsForgotten(t *testing.T) {
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	m1 := s.Members[0].Cluster
+	s.Members[2].Kill(t)
+	forget := func(name string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		return m1.Forget(ctx, name)
+	}
+	bustest.Until(t, "the others have a leader", func() bool { err := forget("nobody"); return err != nil && strings.Contains(err.Error(), "refuses") })
+	if n := m1.Known(); n != 3 {
+		t.Errorf("%d members are known, want 3", n)
+	}
+	if err := forget("m3"); err != nil {
+		t.Fatal(err)
+	}
+	bustest.Until(t, "two are left", func() bool { return m1.Known() == 2 })
+}

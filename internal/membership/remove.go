@@ -1,0 +1,138 @@
+package membership
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/brinebus/brine/internal/member"
+	"github.com/brinebus/brine/internal/runner"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// kindRemove is the request to refuse a removed member.
+const kindRemove = "remove"
+
+// removal is such a request.
+type removal struct {
+	Fingerprint string `json:"fingerprint"`
+	Name        string `json:"name"`
+}
+
+// forgetTime limits how long the members may take to forget one.
+const forgetTime = 25 * time.Second
+
+// RemoveMember implements runner.Cluster. The key is refused first: that must not depend on the
+// other members.
+func (m *Membership) RemoveMember(ctx context.Context, who string) (removed string, unaware []string, err error) {
+	if m == nil {
+		return "", nil, runner.ErrAlone
+	}
+	r, err := m.find(who)
+	if err != nil {
+		return "", nil, err
+	}
+	if err := m.refuse(r); err != nil {
+		return "", nil, err
+	}
+	m.broker.Cluster.Cut()
+	for _, name := range m.exchange.Others() {
+		if name == r.Name {
+			continue
+		}
+		if err := m.exchange.Ask(ctx, name, kindRemove, r, nil); err != nil {
+			m.log.Warn("a member does not know that another one was removed", "member", name, "removed", r.Name, "err", err)
+			unaware = append(unaware, name)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, forgetTime)
+	defer cancel()
+	if err := m.broker.Cluster.Forget(ctx, r.Name); err != nil {
+		return r.Fingerprint, unaware, salt.WithHint(fmt.Errorf("the key of %s is refused from now on, but it still counts for elections: %w", r.Name, err), "run this again when the members have a leader")
+	}
+	m.log.Warn("a member was removed from the cluster", "member", r.Name, "fingerprint", r.Fingerprint)
+	return r.Fingerprint, unaware, nil
+}
+
+// find returns which member is meant. One that does not run is known by its name alone if it was
+// linked since the start of this one.
+func (m *Membership) find(who string) (removal, error) {
+	if who == m.name || who == m.key.SHA256() {
+		return removal{}, salt.WithHint(errors.New("this is the member that was asked: no member removes itself"), "ask another member")
+	}
+	for _, one := range m.known() {
+		if one.Name == who || one.Fingerprint == who {
+			return one, nil
+		}
+	}
+	return removal{}, salt.WithHint(fmt.Errorf("no member %.80q was linked since this one was started", who),
+		"'salt-run cluster.status' lists the names; of one that was never linked add the fingerprint to "+m.removed+" on each member")
+}
+
+// meet remembers the members that are linked, so that they can be removed after they are gone.
+func (m *Membership) meet(linked []member.Member) {
+	m.met.mu.Lock()
+	defer m.met.mu.Unlock()
+	for _, one := range linked {
+		m.met.list = slices.DeleteFunc(m.met.list, func(r removal) bool { return r.Name == one.Name })
+		m.met.list = append(m.met.list, removal{one.Key.SHA256(), one.Name})
+	}
+}
+
+func (m *Membership) known() []removal {
+	m.meet(m.broker.Cluster.Members())
+	m.met.mu.Lock()
+	defer m.met.mu.Unlock()
+	return slices.Clone(m.met.list)
+}
+
+// removeFor does what another member asks for: whoever is a member may do that, as they may do
+// everything else.
+func (m *Membership) removeFor(_ context.Context, from string, body []byte) (any, error) {
+	var r removal
+	if err := json.Unmarshal(body, &r); err != nil {
+		return nil, fmt.Errorf("unreadable removal of a member: %w", err)
+	}
+	if err := member.CheckFingerprint(r.Fingerprint); err != nil {
+		return nil, err
+	}
+	if r.Fingerprint == m.key.SHA256() {
+		return nil, fmt.Errorf("member %s removes this one, which still runs", from)
+	}
+	m.log.Warn("another member has removed one from the cluster", "member", from, "removed", r.Name, "fingerprint", r.Fingerprint)
+	if err := m.refuse(r); err != nil {
+		return nil, err
+	}
+	m.broker.Cluster.Cut()
+	return nil, nil
+}
+
+// refuse adds a key to the list of removed members, which is read at each handshake and several
+// times a second.
+func (m *Membership) refuse(r removal) error {
+	m.met.file.Lock()
+	defer m.met.file.Unlock()
+	list, err := member.ReadRemoved(m.removed)
+	if err != nil || list[r.Fingerprint] {
+		return err
+	}
+	f, err := os.OpenFile(m.removed, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "%s %s, removed %s\n", r.Fingerprint, nameOf(r.Name), time.Now().UTC().Format(time.DateTime))
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// StepDown implements runner.Cluster.
+func (m *Membership) StepDown(ctx context.Context) (int, error) {
+	if m == nil {
+		return 0, runner.ErrAlone
+	}
+	m.journal.Yield()
+	return m.broker.Cluster.StepDown(ctx)
+}
