@@ -82,6 +82,11 @@ func setup(s *system, ts *testscript.TestScript, ids []string) error {
 	if err != nil {
 		return err
 	}
+	members, err := port.Reserve()
+	if err != nil {
+		return err
+	}
+	ts.Setenv("MEMBERS", strconv.Itoa(members))
 	return s.configure(ts, n)
 }
 
