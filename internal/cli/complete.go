@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/output"
 )
 
@@ -23,10 +25,10 @@ const completeTime = 250 * time.Millisecond
 
 // Completion is a word being typed.
 type Completion struct {
-	Flag   string   // the full name of the option whose value it is; "" if it is not a value
-	Words  []string // words before it that are neither options nor their values
-	Prefix string   // what was typed of it
-	Opts   *Options // the options before it
+	Flag   string         // the full name of the option whose value it is; "" if it is not a value
+	Words  []string       // words before it that are neither options nor their values
+	Prefix string         // what was typed of it
+	Opts   *urcli.Context // the options before it
 }
 
 // harmless matches text that needs no quotes in any shell. Tags and ids come from others: text
@@ -69,7 +71,7 @@ func (e *Env) typed(ctx context.Context, spec Spec, words []string) (c Completio
 		w := before[i]
 		if w == "--" {
 			c.Words = append(c.Words, before[i+1:]...)
-			c.Opts = g.values(append(known, "--"), e.Getenv)
+			c.Opts = e.parsed(ctx, g, flags, known)
 			return c, nil
 		}
 		if !g.isOption(w) {
@@ -86,13 +88,13 @@ func (e *Env) typed(ctx context.Context, spec Spec, words []string) (c Completio
 			known = append(known, read...)
 		}
 	}
-	c.Opts = g.values(append(known, "--"), e.Getenv)
+	c.Opts = e.parsed(ctx, g, flags, known)
 	if c.Flag != "" || !strings.HasPrefix(last, "-") {
 		return c, nil
 	}
 	name, value, attached := strings.Cut(last, "=")
-	if f := g[strings.TrimPrefix(name, "--")]; attached && f != nil && f.TakesValue() {
-		c.Flag, c.Prefix = strings.TrimLeft(normal(f), "-"), value
+	if f := g[strings.TrimPrefix(name, "--")]; attached && f != nil && takesValue(f) {
+		c.Flag, c.Prefix = strings.TrimLeft(option(f), "-"), value
 		return c, prefixed(name+"=", e.candidates(ctx, spec, c))
 	}
 	return c, visible(flags)
@@ -108,11 +110,11 @@ func flagOf(options []string) string {
 }
 
 // visible returns the long names of options, and the short ones of those without a long name.
-func visible(flags []Option) []string {
+func visible(flags []urcli.Flag) []string {
 	list := []string{}
 	for _, f := range flags {
-		if !f.text().hidden {
-			list = append(list, normal(f))
+		if isVisible(f) {
+			list = append(list, option(f))
 		}
 	}
 	return list
@@ -124,6 +126,17 @@ func prefixed(by string, words []string) []string {
 		list = append(list, by+w)
 	}
 	return list
+}
+
+// parsed returns these options as a program would get them.
+func (e *Env) parsed(ctx context.Context, g grammar, flags []urcli.Flag, known []string) (opts *urcli.Context) {
+	args := append(known, "--")
+	app := e.app(needed(flags, g.given(args)))
+	app.Action = func(c *urcli.Context) error { opts = c; return nil }
+	if err := app.RunContext(ctx, append([]string{e.Name}, args...)); err != nil || opts == nil {
+		return urcli.NewContext(app, nil, nil)
+	}
+	return opts
 }
 
 // candidates returns possible completions, and others that complete filters out.

@@ -3,7 +3,11 @@ package cli
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
+
+	urcli "github.com/urfave/cli/v2"
 
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -12,22 +16,22 @@ import (
 // leading hyphens.
 //
 // It reads a command line as Salt does, where options stand anywhere among the
-// other words, and writes it in a normal form, options first:
+// other words, and writes it as urfave/cli wants it, options first:
 //
 //	salt web1 -vt5 test.ping --out json   ->   --verbose --timeout=5 --out=json -- web1 test.ping
-type grammar map[string]Option
+type grammar map[string]urcli.Flag
 
-func newGrammar(flags []Option) grammar {
+func newGrammar(flags []urcli.Flag) grammar {
 	g := make(grammar, 2*len(flags))
 	for _, f := range flags {
-		for _, name := range f.Names() {
+		for _, name := range names(f) {
 			g[name] = f
 		}
 	}
 	return g
 }
 
-// normalize returns args in the normal form: each option by its full name,
+// normalize returns args in the form that urfave/cli reads: each option by its full name,
 // values attached with "=", then "--", then the other words in their order. It accepts the
 // following; everything else is a usage error.
 //
@@ -62,15 +66,14 @@ func (g grammar) normalize(args []string) ([]string, error) {
 	return append(append(options, "--"), words...), nil
 }
 
-// values returns the values of args, which are normal.
-func (g grammar) values(args []string, getenv func(string) string) *Options {
-	end := slices.Index(args, "--")
-	given := map[Option][]string{}
-	for _, a := range args[:end] {
-		name, value, _ := strings.Cut(strings.TrimLeft(a, "-"), "=")
-		given[g[name]] = append(given[g[name]], value)
+// given returns the options in args, which are normal.
+func (g grammar) given(args []string) map[urcli.Flag]bool {
+	flags := map[urcli.Flag]bool{}
+	for _, a := range args[:slices.Index(args, "--")] {
+		name, _, _ := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		flags[g[name]] = true
 	}
-	return newOptions(g, given, args[end+1:], getenv)
+	return flags
 }
 
 // isOption reports whether word is to be read as an option, known or not.
@@ -101,17 +104,17 @@ func (g grammar) readLong(text string, next []string) (options []string, used in
 	}
 	shown := "--" + name
 	switch {
-	case !f.TakesValue() && attached && !f.text().hidden:
+	case !takesValue(f) && attached && isVisible(f):
 		return nil, 0, fmt.Errorf("%s option does not take a value", shown)
-	case !f.TakesValue(): // a hidden one has no effect or is refused, with a value as without
-		return []string{normal(f)}, 0, nil
+	case !takesValue(f): // a hidden one has no effect or is refused, with a value as without
+		return []string{option(f)}, 0, nil
 	case !attached:
 		if value, err = g.detached(shown, next); err != nil {
 			return nil, 0, err
 		}
 		used = 1
 	}
-	return []string{normal(f) + "=" + value}, used, check(shown, f, value)
+	return []string{option(f) + "=" + value}, used, check(shown, f, value)
 }
 
 // readCluster reads one or more short options after one hyphen. The first that takes a value
@@ -124,11 +127,11 @@ func (g grammar) readCluster(word string, next []string) (options []string, used
 			return nil, 0, g.unknown(shown, word)
 		}
 		rest := word[i+2:] // the names of options are ASCII
-		if !f.TakesValue() {
+		if !takesValue(f) {
 			if strings.HasPrefix(rest, "=") {
 				return nil, 0, fmt.Errorf("%s option does not take a value", shown)
 			}
-			options = append(options, normal(f))
+			options = append(options, option(f))
 			continue
 		}
 		value := strings.TrimPrefix(rest, "=")
@@ -138,7 +141,7 @@ func (g grammar) readCluster(word string, next []string) (options []string, used
 			}
 			used = 1
 		}
-		return append(options, normal(f)+"="+value), used, check(shown, f, value)
+		return append(options, option(f)+"="+value), used, check(shown, f, value)
 	}
 	return options, 0, nil
 }
@@ -158,14 +161,14 @@ func (g grammar) detached(shown string, next []string) (string, error) {
 
 // find returns the option with this long name, or the only one that begins with it. "--" + text
 // is the word it was in.
-func (g grammar) find(name, text string) (Option, error) {
+func (g grammar) find(name, text string) (urcli.Flag, error) {
 	if f := g[name]; f != nil && len(name) > 1 {
 		return f, nil
 	}
 	var found []string
 	for long, f := range g {
 		if len(long) > 1 && strings.HasPrefix(long, name) {
-			found = append(found, normal(f))
+			found = append(found, option(f))
 		}
 	}
 	slices.Sort(found)
@@ -202,7 +205,7 @@ func (g grammar) nearest(shown string) string {
 	}
 	var long []string
 	for name, f := range g {
-		if len(name) > 1 && !f.text().hidden {
+		if len(name) > 1 && isVisible(f) {
 			long = append(long, name)
 		}
 	}
@@ -212,21 +215,64 @@ func (g grammar) nearest(shown string) string {
 	return ""
 }
 
-// check refuses a value of the wrong type for its option.
-func check(shown string, f Option, value string) error {
-	if want := f.check(value); want != "" {
-		return fmt.Errorf("option %s: invalid %s value: %q", shown, want, value)
+// check refuses a value of the wrong type for its option, with better messages than those of
+// package flag.
+func check(shown string, f urcli.Flag, value string) error {
+	var kind string
+	var err error
+	switch f.(type) {
+	case *urcli.IntFlag, *urcli.Int64Flag, *urcli.IntSliceFlag, *urcli.Int64SliceFlag:
+		kind = "integer"
+		_, err = strconv.ParseInt(value, 0, 64)
+	case *urcli.UintFlag, *urcli.Uint64Flag:
+		kind = "unsigned integer"
+		_, err = strconv.ParseUint(value, 0, 64)
+	case *urcli.Float64Flag:
+		kind = "number"
+		_, err = strconv.ParseFloat(value, 64)
+	case *urcli.DurationFlag:
+		kind = "duration"
+		_, err = time.ParseDuration(value)
+	}
+	if err != nil {
+		return fmt.Errorf("option %s: invalid %s value: %q", shown, kind, value)
 	}
 	return nil
 }
 
-// normal returns the normal spelling of f: its first long name.
-func normal(f Option) string {
-	all := f.Names()
+// option returns the normal spelling of f: its first long name.
+func option(f urcli.Flag) string {
+	all := names(f)
 	for _, name := range all {
 		if len(name) > 1 {
 			return "--" + name
 		}
 	}
 	return "-" + all[0]
+}
+
+// names is f.Names() for our types of options; Names applies a regular expression to each name,
+// which is slow.
+func names(f urcli.Flag) []string {
+	switch f := f.(type) {
+	case *urcli.BoolFlag:
+		return append([]string{f.Name}, f.Aliases...)
+	case *urcli.StringFlag:
+		return append([]string{f.Name}, f.Aliases...)
+	case *urcli.IntFlag:
+		return append([]string{f.Name}, f.Aliases...)
+	}
+	return f.Names()
+}
+
+// takesValue reports whether f needs a value; a switch does not.
+func takesValue(f urcli.Flag) bool {
+	documented, ok := f.(urcli.DocGenerationFlag)
+	return ok && documented.TakesValue()
+}
+
+// isVisible reports whether -h lists f.
+func isVisible(f urcli.Flag) bool {
+	visible, ok := f.(urcli.VisibleFlag)
+	return !ok || visible.IsVisible()
 }

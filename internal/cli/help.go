@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	urcli "github.com/urfave/cli/v2"
 )
 
 // The layout of -h: options in a column, their explanations beside it.
@@ -23,7 +25,7 @@ func Help(name string, spec Spec) string {
 	if spec.Summary != "" {
 		fmt.Fprintf(&b, "\n%s\n", strings.Join(wrap(spec.Summary, helpWidth), "\n"))
 	}
-	flags := slices.DeleteFunc(allFlags(spec), func(f Option) bool { return f.text().hidden })
+	flags := slices.DeleteFunc(allFlags(spec), func(f urcli.Flag) bool { return !isVisible(f) })
 	for _, group := range groups(flags) {
 		fmt.Fprintf(&b, "\n%s:\n", group)
 		for _, f := range flags {
@@ -39,7 +41,7 @@ func Help(name string, spec Spec) string {
 }
 
 // groups returns the headings of flags in the order of their first appearance.
-func groups(flags []Option) []string {
+func groups(flags []urcli.Flag) []string {
 	var headings []string
 	for _, f := range flags {
 		if c := category(f); !slices.Contains(headings, c) {
@@ -50,18 +52,22 @@ func groups(flags []Option) []string {
 }
 
 // category returns the heading for f.
-func category(f Option) string {
-	if c := f.text().category; c != "" {
-		return c
+func category(f urcli.Flag) string {
+	if c, ok := f.(urcli.CategorizableFlag); ok && c.GetCategory() != "" {
+		return c.GetCategory()
 	}
 	return "Options"
 }
 
 // helpLine returns the lines about one option: "  -t, --timeout=N   wait ...".
-func helpLine(f Option) string {
-	placeholder, usage := placeholder(f.text().usage)
+func helpLine(f urcli.Flag) string {
+	usage := ""
+	if documented, ok := f.(urcli.DocGenerationFlag); ok {
+		usage = documented.GetUsage()
+	}
+	placeholder, usage := placeholder(usage)
 	left := "  " + spelling(f)
-	if f.TakesValue() {
+	if takesValue(f) {
 		left += "=" + placeholder
 	}
 	var b strings.Builder
@@ -78,7 +84,7 @@ func helpLine(f Option) string {
 
 // spelling returns the first short and the first long name of f. Other names are only in the
 // man page.
-func spelling(f Option) string {
+func spelling(f urcli.Flag) string {
 	short := "    "
 	for _, name := range f.Names() {
 		if len(name) == 1 {
@@ -86,7 +92,7 @@ func spelling(f Option) string {
 			break
 		}
 	}
-	if long := normal(f); strings.HasPrefix(long, "--") {
+	if long := option(f); strings.HasPrefix(long, "--") {
 		return short + long
 	}
 	return strings.TrimSuffix(short, ", ")

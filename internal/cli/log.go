@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/logging"
 )
 
@@ -23,7 +25,7 @@ type LogSettings struct {
 
 // OpenLog opens the log of the program on Stderr and, if a file is named, in that file. The
 // caller closes it.
-func (e *Env) OpenLog(opts *Options, s LogSettings) (*logging.Log, error) {
+func (e *Env) OpenLog(opts *urcli.Context, s LogSettings) (*logging.Log, error) {
 	o := logging.Options{
 		Console: e.Stderr,
 		Color:   e.StderrTTY && e.mayColor(opts),
@@ -53,7 +55,7 @@ func (e *Env) OpenLog(opts *Options, s LogSettings) (*logging.Log, error) {
 
 // Debug logs details of what a tool does, for users of --log-level or --log-file-level. If the
 // log cannot be opened, the line is dropped.
-func (e *Env) Debug(opts *Options, text string, args ...any) {
+func (e *Env) Debug(opts *urcli.Context, text string, args ...any) {
 	if opts.String("log-level") == "" && opts.String("log-file-level") == "" {
 		return
 	}
@@ -66,7 +68,7 @@ func (e *Env) Debug(opts *Options, text string, args ...any) {
 }
 
 // checkLevels refuses a log level on the command line that does not exist.
-func checkLevels(opts *Options) error {
+func checkLevels(opts *urcli.Context) error {
 	for _, name := range []string{"log-level", "log-file-level"} {
 		if value := opts.String(name); value != "" {
 			if _, err := logging.ParseLevel(value); err != nil {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 )
 
@@ -14,7 +16,7 @@ import (
 func logged(t *testing.T, s cli.LogSettings, args ...string) (code int, stderr string) {
 	t.Helper()
 	program := spec()
-	program.Run = func(_ context.Context, env *cli.Env, opts *cli.Options) error {
+	program.Run = func(_ context.Context, env *cli.Env, opts *urcli.Context) error {
 		log, err := env.OpenLog(opts, s)
 		if err != nil {
 			return err
@@ -93,7 +95,7 @@ func TestConfigDir(t *testing.T) {
 		w := newWorld("", strings.Fields(tc.args)...)
 		w.Getenv = func(name string) string { return map[string]string{"SALT_CONFIG_DIR": tc.env}[name] }
 		s := spec()
-		s.Run = func(_ context.Context, env *cli.Env, opts *cli.Options) error {
+		s.Run = func(_ context.Context, env *cli.Env, opts *urcli.Context) error {
 			if got := env.ConfigDir(opts); got != tc.want {
 				t.Errorf("%q with %q: ConfigDir = %q, want %q", tc.args, tc.env, got, tc.want)
 			}

@@ -10,18 +10,20 @@ import (
 	"syscall"
 	"testing"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/test/deadline"
 )
 
 // programs are what a process that this test starts can do.
-var programs = map[string]func(context.Context, *cli.Env, *cli.Options) error{
-	"wait": func(ctx context.Context, env *cli.Env, _ *cli.Options) error {
+var programs = map[string]func(context.Context, *cli.Env, *urcli.Context) error{
+	"wait": func(ctx context.Context, env *cli.Env, _ *urcli.Context) error {
 		fmt.Fprintln(env.Stdout, "ready")
 		<-ctx.Done()
 		return fmt.Errorf("wait for nothing: %w", ctx.Err())
 	},
-	"flood": func(_ context.Context, env *cli.Env, _ *cli.Options) error {
+	"flood": func(_ context.Context, env *cli.Env, _ *urcli.Context) error {
 		for {
 			if _, err := fmt.Fprintln(env.Stdout, "ready"); err != nil {
 				return err

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/version"
 )
 
@@ -53,7 +55,7 @@ func brief(summary string) string {
 
 func manualOptions(b *strings.Builder, spec Spec) {
 	b.WriteString(".SH OPTIONS\n")
-	flags := slices.DeleteFunc(allFlags(spec), func(f Option) bool { return f.text().hidden })
+	flags := slices.DeleteFunc(allFlags(spec), func(f urcli.Flag) bool { return !isVisible(f) })
 	for _, group := range groups(flags) {
 		fmt.Fprintf(b, ".SS %s\n", roff(group))
 		for _, f := range flags {
@@ -65,16 +67,20 @@ func manualOptions(b *strings.Builder, spec Spec) {
 }
 
 // manualOption writes all names of an option, its value, and its description.
-func manualOption(b *strings.Builder, f Option) {
-	word, usage := placeholder(f.text().usage)
+func manualOption(b *strings.Builder, f urcli.Flag) {
+	usage := ""
+	if documented, ok := f.(urcli.DocGenerationFlag); ok {
+		usage = documented.GetUsage()
+	}
+	word, usage := placeholder(usage)
 	var names []string
 	for _, n := range f.Names() {
 		switch {
-		case len(n) == 1 && f.TakesValue():
+		case len(n) == 1 && takesValue(f):
 			names = append(names, fmt.Sprintf(`\fB%s\fR \fI%s\fR`, roff("-"+n), roff(word)))
 		case len(n) == 1:
 			names = append(names, fmt.Sprintf(`\fB%s\fR`, roff("-"+n)))
-		case f.TakesValue():
+		case takesValue(f):
 			names = append(names, fmt.Sprintf(`\fB%s\fR=\fI%s\fR`, roff("--"+n), roff(word)))
 		default:
 			names = append(names, fmt.Sprintf(`\fB%s\fR`, roff("--"+n)))

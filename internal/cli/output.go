@@ -8,13 +8,15 @@ import (
 	"os"
 	"strconv"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/output"
 )
 
 // OutputForm returns the arguments for output.New and output.NewWriter: the outputter's name
 // from --out, or else byDefault, and the options from the command line and the terminal. indent
 // is the setting output_indent. A name on the command line has been checked.
-func (e *Env) OutputForm(opts *Options, byDefault, indent string) (name string, o output.Options) {
+func (e *Env) OutputForm(opts *urcli.Context, byDefault, indent string) (name string, o output.Options) {
 	o = output.Options{
 		Color:    e.Color(opts),
 		Static:   opts.Bool("static"),
@@ -34,7 +36,7 @@ func (e *Env) OutputForm(opts *Options, byDefault, indent string) (name string, 
 
 // checkOutput refuses an unknown outputter before any work is done. (Salt does the work and
 // prints it with another one.)
-func checkOutput(opts *Options) error {
+func checkOutput(opts *urcli.Context) error {
 	if _, err := output.New(opts.String("out"), output.Options{}); err != nil {
 		return Fail(Usage, fmt.Errorf("option --out: %w", err))
 	}
@@ -43,7 +45,7 @@ func checkOutput(opts *Options) error {
 
 // Color reports whether results on Stdout are coloured: if it is a terminal and nothing forbids
 // it, or with --force-color.
-func (e *Env) Color(opts *Options) bool {
+func (e *Env) Color(opts *urcli.Context) bool {
 	if opts.Bool("force-color") {
 		return true
 	}
@@ -52,14 +54,14 @@ func (e *Env) Color(opts *Options) bool {
 
 // mayColor reports whether a terminal may be coloured: not with --no-color, not with NO_COLOR
 // (see no-color.org), and not with TERM=dumb.
-func (e *Env) mayColor(opts *Options) bool {
+func (e *Env) mayColor(opts *urcli.Context) bool {
 	return !opts.Bool("no-color") && e.Getenv("NO_COLOR") == "" && e.Getenv("TERM") != "dumb"
 }
 
 // OpenOutput returns where results go: Stdout, or the file of --out-file, which is replaced
 // unless --out-file-append is given. Its mode is that of a file made by > in a shell. Closing
 // Stdout has no effect.
-func (e *Env) OpenOutput(opts *Options) (io.WriteCloser, error) {
+func (e *Env) OpenOutput(opts *urcli.Context) (io.WriteCloser, error) {
 	path := opts.String("out-file")
 	if path == "" {
 		return keepOpen{e.Stdout}, nil
@@ -85,7 +87,7 @@ type Results struct {
 
 // OpenResults opens the output in the form that OutputForm returns. The caller closes the Writer,
 // which may print the rest, and then File. With --quiet no result is printed.
-func (e *Env) OpenResults(opts *Options, byDefault, indent string) (*Results, error) {
+func (e *Env) OpenResults(opts *urcli.Context, byDefault, indent string) (*Results, error) {
 	form, o := e.OutputForm(opts, byDefault, indent)
 	if opts.Bool("quiet") {
 		form = "quiet"

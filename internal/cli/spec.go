@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
+
+	urcli "github.com/urfave/cli/v2"
 
 	"github.com/brinebus/brine/internal/output"
 	"github.com/brinebus/brine/internal/salt"
@@ -26,10 +29,10 @@ type Spec struct {
 	Examples []string // command lines, shown at the end of -h
 
 	// Flags are the program's own options, the most important first. Category is the heading in
-	// -h; a word in backquotes in Usage stands for the value. Run checks what it needs. A name
-	// used here is removed from the common options: in salt-key, -l is --list, and the log level
-	// has only --log-level.
-	Flags []Option
+	// -h; a word in backquotes in Usage stands for the value. Required and Action are not used:
+	// Run checks what it needs. A name used here is removed from the common options: in
+	// salt-key, -l is --list, and the log level has only --log-level.
+	Flags []urcli.Flag
 
 	// Commands are the subcommands of the program, if each is described by its own Spec: for
 	// the manual.
@@ -53,7 +56,7 @@ type Spec struct {
 
 	// Run does the work, with the options parsed. Its error is reported, see Env.Report;
 	// opts.Args holds the words that are not options.
-	Run func(ctx context.Context, env *Env, opts *Options) error
+	Run func(ctx context.Context, env *Env, opts *urcli.Context) error
 }
 
 // Refusal is an option of Salt that is refused, and why.
@@ -90,54 +93,111 @@ func (e *Env) run(ctx context.Context, spec Spec) error {
 	if err != nil {
 		return err
 	}
-	opts := g.values(args, e.Getenv)
-	if text, ok := e.answer(spec, opts); ok {
+	if text, ok := e.answer(spec, args); ok {
 		_, err := io.WriteString(e.Stdout, text)
 		return err
 	}
-	if err := cmp.Or(checkRefused(spec, refused, opts), checkLevels(opts), checkOutput(opts)); err != nil {
-		return err // even if the program does not use them
+	given := g.given(args)
+	app := e.app(needed(flags, given))
+	app.Action = func(opts *urcli.Context) error {
+		if err := cmp.Or(checkRefused(spec, refused, given), checkLevels(opts), checkOutput(opts)); err != nil {
+			return err // even if the program does not use them
+		}
+		e.quiet, e.progress = opts.Bool("quiet"), opts.Bool("progress")
+		e.noteIgnored(ignored, given)
+		if spec.Daemon {
+			signal.Ignore(syscall.SIGPIPE)
+		}
+		return spec.Run(ctx, e, opts)
 	}
-	e.quiet, e.progress = opts.Bool("quiet"), opts.Bool("progress")
-	e.noteIgnored(ignored, opts)
-	if spec.Daemon {
-		signal.Ignore(syscall.SIGPIPE)
-	}
-	return spec.Run(ctx, e, opts)
+	return app.RunContext(ctx, append([]string{e.Name}, args...))
 }
 
-// answer returns the output of the options that end the program before it reads any file.
-func (e *Env) answer(spec Spec, opts *Options) (text string, ok bool) {
+// app returns an urfave/cli application that only parses flags: help, version, error messages
+// and the exit are ours.
+func (e *Env) app(flags []urcli.Flag) *urcli.App {
+	return &urcli.App{
+		Name:                      e.Name,
+		HideHelp:                  true,
+		HideVersion:               true,
+		Flags:                     flags,
+		DisableSliceFlagSeparator: true,            // a comma is a part of the value
+		Compiled:                  time.Unix(1, 0), // otherwise it asks the file system
+		Reader:                    e.Stdin,
+		Writer:                    io.Discard,
+		ErrWriter:                 io.Discard,
+		OnUsageError: func(_ *urcli.Context, err error, _ bool) error {
+			return Fail(Usage, err)
+		},
+		ExitErrHandler: func(*urcli.Context, error) {}, // otherwise it calls os.Exit
+	}
+}
+
+// answer returns the output of the options that end the program before it reads any file; args
+// are normalized. urfave/cli does not do it, since it takes the first word before -h for a
+// subcommand.
+func (e *Env) answer(spec Spec, args []string) (text string, ok bool) {
+	given := args[:slices.Index(args, "--")]
 	switch {
-	case opts.Bool("help"):
+	case slices.Contains(given, "--help"):
 		return Help(e.Name, spec), true
-	case opts.Bool("man"):
+	case slices.Contains(given, "--man"):
 		return Manual(e.Name, spec), true
-	case opts.Bool("version"):
+	case slices.Contains(given, "--version"):
 		return fmt.Sprintf("%s %s (%s)\n", e.Name, version.Version(), version.Name), true
-	case opts.Bool("versions-report"):
+	case slices.Contains(given, "--versions-report"):
 		return version.Report(e.Name), true
 	}
 	return "", false
 }
 
+// needed returns the options that urfave/cli must know: those given, and those with a default.
+// Others are unset and zero.
+//
+// This is only for speed. For each option, urfave/cli compares each name of every other one,
+// with a regular expression: with forty options that is a sixth of the whole time of a command.
+func needed(flags []urcli.Flag, given map[urcli.Flag]bool) []urcli.Flag {
+	var list []urcli.Flag
+	for _, f := range flags {
+		if given[f] || hasDefault(f) {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// hasDefault reports whether f has a value other than zero when it is not given.
+func hasDefault(f urcli.Flag) bool {
+	switch f := f.(type) {
+	case *urcli.BoolFlag:
+		return f.Value
+	case *urcli.StringFlag:
+		return f.Value != ""
+	case *urcli.IntFlag:
+		return f.Value != 0
+	case *urcli.StringSliceFlag:
+		return f.Value != nil
+	}
+	return true // unless known otherwise
+}
+
 // noteIgnored prints which of the given options have no effect.
-func (e *Env) noteIgnored(ignored []Option, opts *Options) {
+func (e *Env) noteIgnored(ignored []urcli.Flag, given map[urcli.Flag]bool) {
 	for _, f := range ignored {
-		if !opts.has(f) {
+		if !given[f] {
 			continue
 		}
 		reason := ""
-		if usage := f.text().usage; usage != "" {
-			reason = ": " + usage
+		if doc, ok := f.(urcli.DocGenerationFlag); ok && doc.GetUsage() != "" {
+			reason = ": " + doc.GetUsage()
 		}
-		e.Note("%s has no effect in %s%s", normal(f), version.Name, reason)
+		e.Note("%s has no effect in %s%s", option(f), version.Name, reason)
 	}
 }
 
 // ConfigDir returns the directory of -c, or else that of SALT_CONFIG_DIR, or else
 // DefaultConfigDir.
-func (e *Env) ConfigDir(opts *Options) string {
+func (e *Env) ConfigDir(opts *urcli.Context) string {
 	if dir := opts.String("config-dir"); dir != "" {
 		return dir
 	}
@@ -149,7 +209,7 @@ func (e *Env) ConfigDir(opts *Options) string {
 
 // allFlags returns the options in the order of -h: the program's own, then those for the
 // output, then the general ones.
-func allFlags(spec Spec) []Option {
+func allFlags(spec Spec) []urcli.Flag {
 	own := newGrammar(spec.Flags)
 	flags := slices.Clone(spec.Flags)
 	if spec.Output {
@@ -157,22 +217,22 @@ func allFlags(spec Spec) []Option {
 	}
 	talk := talkFlags(own)
 	if spec.Daemon { // nobody waits for its output
-		talk = slices.DeleteFunc(talk, func(f Option) bool { return f.Names()[0] == "progress" })
+		talk = slices.DeleteFunc(talk, func(f urcli.Flag) bool { return f.Names()[0] == "progress" })
 	}
 	flags = append(flags, talk...)
 	return append(flags, generalFlags(own)...)
 }
 
 // talkFlags returns the options about messages, except those that own has with a wider meaning.
-func talkFlags(own grammar) []Option {
+func talkFlags(own grammar) []urcli.Flag {
 	const group = "General"
-	var flags []Option
+	var flags []urcli.Flag
 	if own["quiet"] == nil {
-		flags = append(flags, &Bool{Category: group, Name: "quiet", Aliases: own.free("q"),
+		flags = append(flags, &urcli.BoolFlag{Category: group, Name: "quiet", Aliases: own.free("q"),
 			Usage: "say nothing but errors on standard error"})
 	}
 	if own["progress"] == nil {
-		flags = append(flags, &Bool{Category: group, Name: "progress",
+		flags = append(flags, &urcli.BoolFlag{Category: group, Name: "progress",
 			Usage: "tell what is waited for, and notes, also where standard error is not a terminal"})
 	}
 	return flags
@@ -185,55 +245,55 @@ func (g grammar) free(names ...string) []string {
 
 // generalFlags returns the options of every binary, without the short names that
 // own has taken.
-func generalFlags(own grammar) []Option {
+func generalFlags(own grammar) []urcli.Flag {
 	const group = "General"
-	return []Option{
-		&String{Category: group, Name: "config-dir", Aliases: own.free("c"),
+	return []urcli.Flag{
+		&urcli.StringFlag{Category: group, Name: "config-dir", Aliases: own.free("c"),
 			Usage: "read the configuration from `DIR` instead of " + DefaultConfigDir},
-		&String{Category: group, Name: "log-level", Aliases: own.free("l"),
+		&urcli.StringFlag{Category: group, Name: "log-level", Aliases: own.free("l"),
 			Usage: "show log messages from `LEVEL` up: " + strings.Join(logLevels, ", ")},
-		&String{Category: group, Name: "log-file",
+		&urcli.StringFlag{Category: group, Name: "log-file",
 			Usage: "write the log to `FILE` also"},
-		&String{Category: group, Name: "log-file-level",
+		&urcli.StringFlag{Category: group, Name: "log-file-level",
 			Usage: "write log messages from `LEVEL` up"},
-		&Bool{Category: group, Name: "version",
+		&urcli.BoolFlag{Category: group, Name: "version",
 			Usage: "print the version and exit"},
-		&Bool{Category: group, Name: "versions-report", Aliases: own.free("V"),
+		&urcli.BoolFlag{Category: group, Name: "versions-report", Aliases: own.free("V"),
 			Usage: "print the versions of all parts and exit"},
-		&Bool{Category: group, Name: "man",
+		&urcli.BoolFlag{Category: group, Name: "man",
 			Usage: "print the page of the manual and exit"},
-		&Bool{Category: group, Name: "help", Aliases: own.free("h"),
+		&urcli.BoolFlag{Category: group, Name: "help", Aliases: own.free("h"),
 			Usage: "print this text and exit"},
 	}
 }
 
 // outputFlags returns the options for the output.
-func outputFlags(own grammar) []Option {
+func outputFlags(own grammar) []urcli.Flag {
 	const group = "Output"
-	return []Option{
-		&String{Category: group, Name: "out", Aliases: own.free("output"),
+	return []urcli.Flag{
+		&urcli.StringFlag{Category: group, Name: "out", Aliases: own.free("output"),
 			Usage: "print results as `FORM`: " + strings.Join(output.Names(), ", ")},
-		&Int{Category: group, Name: "out-indent",
+		&urcli.IntFlag{Category: group, Name: "out-indent",
 			Usage: "indent by `N` blanks; a negative number puts all on one line"},
-		&String{Category: group, Name: "out-file", Aliases: own.free("output-file"),
+		&urcli.StringFlag{Category: group, Name: "out-file", Aliases: own.free("output-file"),
 			Usage: "write results to `FILE`"},
-		&Bool{Category: group, Name: "out-file-append", Aliases: own.free("output-file-append"),
+		&urcli.BoolFlag{Category: group, Name: "out-file-append", Aliases: own.free("output-file-append"),
 			Usage: "append to that file instead of replacing it"},
-		&Bool{Category: group, Name: "no-color", Aliases: own.free("no-colour"),
+		&urcli.BoolFlag{Category: group, Name: "no-color", Aliases: own.free("no-colour"),
 			Usage: "never colour the output; so does a NO_COLOR in the environment"},
-		&Bool{Category: group, Name: "force-color", Aliases: own.free("force-colour"),
+		&urcli.BoolFlag{Category: group, Name: "force-color", Aliases: own.free("force-colour"),
 			Usage: "colour the output even when it is not a terminal"},
 	}
 }
 
 // ignoredFlags makes hidden options of Spec.Ignored, and of those that every binary of Salt has
 // and Brine does not need.
-func ignoredFlags(spec Spec) []Option {
+func ignoredFlags(spec Spec) []urcli.Flag {
 	names := append([]string{"hard-crash", "saltfile="}, spec.Ignored...)
 	if spec.Output {
 		names = append(names, "state-output,state_output=", "state-verbose,state_verbose=")
 	}
-	var flags []Option
+	var flags []urcli.Flag
 	for _, n := range names {
 		flags = append(flags, hiddenFlag(n))
 	}
@@ -241,8 +301,8 @@ func ignoredFlags(spec Spec) []Option {
 }
 
 // refusedFlags makes hidden options of Spec.Refused, in its order.
-func refusedFlags(spec Spec) []Option {
-	flags := make([]Option, len(spec.Refused))
+func refusedFlags(spec Spec) []urcli.Flag {
+	flags := make([]urcli.Flag, len(spec.Refused))
 	for i, r := range spec.Refused {
 		flags[i] = hiddenFlag(r.Option)
 	}
@@ -250,11 +310,11 @@ func refusedFlags(spec Spec) []Option {
 }
 
 // checkRefused returns the error for a refused option that is given.
-func checkRefused(spec Spec, refused []Option, opts *Options) error {
+func checkRefused(spec Spec, refused []urcli.Flag, given map[urcli.Flag]bool) error {
 	for i, f := range refused {
-		if opts.has(f) {
+		if given[f] {
 			r := spec.Refused[i]
-			return salt.WithHint(Usagef("%s: %s", normal(f), r.Reason), r.Hint)
+			return salt.WithHint(Usagef("%s: %s", option(f), r.Reason), r.Hint)
 		}
 	}
 	return nil
@@ -262,12 +322,12 @@ func checkRefused(spec Spec, refused []Option, opts *Options) error {
 
 // hiddenFlag is an option that is accepted and not shown in -h; "m,module-dirs=" has two names
 // and a value, and behind ": " it may say why it has no effect.
-func hiddenFlag(names string) Option {
+func hiddenFlag(names string) urcli.Flag {
 	names, reason, _ := strings.Cut(names, ": ")
 	list, takesValue := strings.CutSuffix(names, "=")
 	all := strings.Split(list, ",")
 	if takesValue {
-		return &String{Name: all[0], Aliases: all[1:], Usage: reason, Hidden: true}
+		return &urcli.StringFlag{Name: all[0], Aliases: all[1:], Usage: reason, Hidden: true}
 	}
-	return &Bool{Name: all[0], Aliases: all[1:], Usage: reason, Hidden: true}
+	return &urcli.BoolFlag{Name: all[0], Aliases: all[1:], Usage: reason, Hidden: true}
 }

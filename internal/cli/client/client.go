@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
@@ -49,7 +51,7 @@ func Dial(env *cli.Env, dir, name string) (*rpc.Conn, error) {
 
 // dialMaster connects to the master: to that of the credentials if the options name some, otherwise
 // to the local one.
-func dialMaster(ctx context.Context, env *cli.Env, opts *cli.Options, cfg *config.Master) (*brine.Conn, error) {
+func dialMaster(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master) (*brine.Conn, error) {
 	dir := opts.String("creds")
 	if dir == "" {
 		env.Debug(opts, "connecting to the master", "socket", filepath.Join(cfg.SockDir, MasterSocket))
@@ -144,7 +146,7 @@ func answered(err error) bool {
 }
 
 // dir returns the configuration directory; "" is the default one, which may be missing.
-func dir(env *cli.Env, opts *cli.Options) string {
+func dir(env *cli.Env, opts *urcli.Context) string {
 	if d := env.ConfigDir(opts); d != cli.DefaultConfigDir {
 		return d
 	}
@@ -153,14 +155,14 @@ func dir(env *cli.Env, opts *cli.Options) string {
 
 // MasterConfig reads the master's configuration for a tool, which needs little of it: for files
 // that the user may not read it uses the defaults.
-func MasterConfig(env *cli.Env, opts *cli.Options) (*config.Master, error) {
+func MasterConfig(env *cli.Env, opts *urcli.Context) (*config.Master, error) {
 	cfg, _, err := config.Options{ConfigDir: dir(env, opts), AllowUnreadable: true}.Master()
 	env.Debug(opts, "the configuration of the master is read", "dir", env.ConfigDir(opts), "err", err)
 	return cfg, configError(err)
 }
 
 // MinionConfig reads the minion's configuration for a tool.
-func MinionConfig(env *cli.Env, opts *cli.Options, overrides map[string]any) (*config.Minion, error) {
+func MinionConfig(env *cli.Env, opts *urcli.Context, overrides map[string]any) (*config.Minion, error) {
 	cfg, _, err := config.Options{ConfigDir: dir(env, opts), AllowUnreadable: true, Overrides: overrides}.Minion()
 	env.Debug(opts, "the configuration of the minion is read", "dir", env.ConfigDir(opts), "err", err)
 	return cfg, configError(err)

@@ -1,11 +1,11 @@
 package client
 
 import (
-	"context"
-	"io"
+	"flag"
 	"path/filepath"
-	"slices"
 	"testing"
+
+	urcli "github.com/urfave/cli/v2"
 
 	"github.com/brinebus/brine/internal/cli"
 )
@@ -16,19 +16,17 @@ func TestCompletionUsesOnlyItsOwnMaster(t *testing.T) {
 	for name, test := range map[string]struct {
 		kept   bool // a login at another master
 		config string
-		creds  string // SALT_CREDS
 		args   []string
 		here   bool
 	}{
-		"usual":                      {false, "", "", nil, true},
-		"a login is kept":            {true, "", "", nil, false},
-		"a login, but -c":            {true, "/srv/etc", "", nil, true},
-		"a login, but this minion":   {true, "", "", []string{"--bus", "minion"}, true},
-		"credentials":                {false, "", "", []string{"--creds", "dir"}, false},
-		"credentials, by SALT_CREDS": {false, "", "dir", nil, false},
-		"a master that is unknown":   {false, "", "", []string{"--master", "tls://x"}, false},
-		"somebody else, by --auth":   {false, "", "", []string{"--auth", "pam"}, false},
-		"somebody else, by a token":  {false, "", "", []string{"--make-token"}, false},
+		"usual":                     {false, "", nil, true},
+		"a login is kept":           {true, "", nil, false},
+		"a login, but -c":           {true, "/srv/etc", nil, true},
+		"a login, but this minion":  {true, "", []string{"--bus", "minion"}, true},
+		"credentials":               {false, "", []string{"--creds", "dir"}, false},
+		"a master that is unknown":  {false, "", []string{"--master", "tls://x"}, false},
+		"somebody else, by --auth":  {false, "", []string{"--auth", "pam"}, false},
+		"somebody else, by a token": {false, "", []string{"--make-token"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			home := t.TempDir()
@@ -38,18 +36,19 @@ func TestCompletionUsesOnlyItsOwnMaster(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			env := &cli.Env{Args: test.args, Stdout: io.Discard, Stderr: t.Output(), Getenv: func(name string) string {
-				return map[string]string{"HOME": home, "SALT_CONFIG_DIR": test.config, "SALT_CREDS": test.creds}[name]
+			env := &cli.Env{Getenv: func(name string) string {
+				return map[string]string{"HOME": home, "SALT_CONFIG_DIR": test.config}[name]
 			}}
-			flags := slices.Concat(MasterFlags(), LoginFlags("a"), []cli.Option{&cli.String{Name: "bus"}})
-			code := env.Run(t.Context(), cli.Spec{Flags: flags, Run: func(_ context.Context, env *cli.Env, opts *cli.Options) error {
-				if got := asksHere(env, cli.Completion{Opts: opts}); got != test.here {
-					t.Errorf("asks here: %t", got)
-				}
-				return nil
-			}})
-			if code != cli.OK {
-				t.Errorf("%q was not parsed: %d", test.args, code)
+			set := flag.NewFlagSet("", flag.ContinueOnError)
+			for _, name := range []string{"bus", "creds", "master", "auth", "config-dir", "fingerprint"} {
+				set.String(name, "", "")
+			}
+			set.Bool("make-token", false, "")
+			if err := set.Parse(test.args); err != nil {
+				t.Fatal(err)
+			}
+			if got := asksHere(env, cli.Completion{Opts: urcli.NewContext(nil, set, nil)}); got != test.here {
+				t.Errorf("asks here: %t", got)
 			}
 		})
 	}

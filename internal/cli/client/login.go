@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/cli"
@@ -23,18 +25,18 @@ import (
 
 // LoginFlags are the options to log in as a user of external_auth. letter replaces the short name
 // of --auth, which has another meaning in salt-key.
-func LoginFlags(letter ...string) []cli.Option {
+func LoginFlags(letter ...string) []urcli.Flag {
 	const group = "External authentication"
-	return []cli.Option{
-		&cli.String{Category: group, Name: "auth", Aliases: append([]string{"eauth", "external-auth"}, letter...),
+	return []urcli.Flag{
+		&urcli.StringFlag{Category: group, Name: "auth", Aliases: append([]string{"eauth", "external-auth"}, letter...),
 			Usage: "act as a user of the authentication `BACKEND`: file, ldap, pam, pki, sharedsecret"},
-		&cli.String{Category: group, Name: "username", Usage: "as the user `NAME`; asked for if not given"},
-		&cli.String{Category: group, Name: "password-file", Usage: "read the password from the first line of `FILE`; otherwise it is asked for, or is the first line of standard input"},
-		&cli.String{Category: group, Name: "password", Hidden: true},
-		&cli.Bool{Category: group, Name: "make-token", Aliases: []string{"T"}, Usage: "keep a token in token_file, so that the password is not asked for until it expires"},
-		&cli.String{Category: group, Name: "token-expire", Usage: "the token expires after `TIME`, as in 600 or 12h (default: token_expire of the master)"},
-		&cli.String{Category: group, Name: "certificate", Usage: "the certificate of the user is in `FILE`, for the backend pki"},
-		&cli.String{Category: group, Name: "certificate-key", Usage: "its private key is in `FILE`"},
+		&urcli.StringFlag{Category: group, Name: "username", Usage: "as the user `NAME`; asked for if not given"},
+		&urcli.StringFlag{Category: group, Name: "password-file", Usage: "read the password from the first line of `FILE`; otherwise it is asked for, or is the first line of standard input"},
+		&urcli.StringFlag{Category: group, Name: "password", Hidden: true},
+		&urcli.BoolFlag{Category: group, Name: "make-token", Aliases: []string{"T"}, Usage: "keep a token in token_file, so that the password is not asked for until it expires"},
+		&urcli.StringFlag{Category: group, Name: "token-expire", Usage: "the token expires after `TIME`, as in 600 or 12h (default: token_expire of the master)"},
+		&urcli.StringFlag{Category: group, Name: "certificate", Usage: "the certificate of the user is in `FILE`, for the backend pki"},
+		&urcli.StringFlag{Category: group, Name: "certificate-key", Usage: "its private key is in `FILE`"},
 	}
 }
 
@@ -55,7 +57,7 @@ type Login struct {
 }
 
 // NewLogin reads the options of LoginFlags, nil for none. It reads no secret yet.
-func NewLogin(env *cli.Env, opts *cli.Options, cfg *config.Master) (*Login, error) {
+func NewLogin(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*Login, error) {
 	if opts.IsSet("password") {
 		return nil, salt.WithHint(cli.Usagef("a password is not an option: everybody would see it in the list of processes, and may have by now"),
 			"leave --password out: it is asked for; a script has it in a file for --password-file, or pipes it to standard input")
@@ -88,7 +90,7 @@ func NewLogin(env *cli.Env, opts *cli.Options, cfg *config.Master) (*Login, erro
 	return l, l.readExpire(opts)
 }
 
-func (l *Login) readExpire(opts *cli.Options) error {
+func (l *Login) readExpire(opts *urcli.Context) error {
 	expire, err := cli.Duration(opts, "token-expire", time.Second)
 	l.freshToken, l.expire = opts.IsSet("token-expire"), expire
 	return err

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"sync"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/cli"
@@ -28,24 +30,24 @@ type kept struct {
 }
 
 // MasterFlags are the options to connect to a remote master.
-func MasterFlags() []cli.Option {
+func MasterFlags() []urcli.Flag {
 	const group = "Connection"
-	return []cli.Option{
-		&cli.String{Category: group, Name: "master", Usage: "reach the master at `URL`, tls://HOST:PORT, by the login that 'salt login' has kept, or by --auth"},
+	return []urcli.Flag{
+		&urcli.StringFlag{Category: group, Name: "master", Usage: "reach the master at `URL`, tls://HOST:PORT, by the login that 'salt login' has kept, or by --auth"},
 		FingerprintFlag(),
-		&cli.String{Category: group, Name: "creds", Variable: "SALT_CREDS",
+		&urcli.StringFlag{Category: group, Name: "creds", EnvVars: []string{"SALT_CREDS"},
 			Usage: "reach the master over the network, with the credentials of 'salt-event creds' in `DIR`"},
 	}
 }
 
 // FingerprintFlag is the option for the master's key.
-func FingerprintFlag() cli.Option {
-	return &cli.String{Category: "Connection", Name: "fingerprint", Usage: "the key of the master at that URL has the `FINGERPRINT` that 'salt-key -F master' shows there"}
+func FingerprintFlag() urcli.Flag {
+	return &urcli.StringFlag{Category: "Connection", Name: "fingerprint", Usage: "the key of the master at that URL has the `FINGERPRINT` that 'salt-key -F master' shows there"}
 }
 
 // remote returns the remote master from the options, otherwise from the stored login; nil means the
 // local one.
-func remote(env *cli.Env, opts *cli.Options) (*kept, error) {
+func remote(env *cli.Env, opts *urcli.Context) (*kept, error) {
 	given := opts.String("master")
 	switch {
 	case opts.String("creds") != "" && given != "":
@@ -77,7 +79,7 @@ func remote(env *cli.Env, opts *cli.Options) (*kept, error) {
 }
 
 // IsRemote reports whether the options, or the stored login, name a remote master.
-func IsRemote(env *cli.Env, opts *cli.Options) (bool, error) {
+func IsRemote(env *cli.Env, opts *urcli.Context) (bool, error) {
 	k, err := remote(env, opts)
 	return k != nil || opts.String("creds") != "", err
 }
@@ -132,7 +134,7 @@ func (k *kept) write(path string) error {
 
 // Connect connects to the master in the options, as the user in the options: over the local socket,
 // with credentials, or as a user of external_auth on another machine.
-func Connect(ctx context.Context, env *cli.Env, opts *cli.Options, cfg *config.Master, login *Login) (*brine.Conn, error) {
+func Connect(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, login *Login) (*brine.Conn, error) {
 	return Connector(env, opts, cfg, login)(ctx)
 }
 
@@ -140,7 +142,7 @@ func Connect(ctx context.Context, env *cli.Env, opts *cli.Options, cfg *config.M
 // master of the first time, whatever 'salt login' and 'salt logout' do with the stored login meanwhile:
 // a command that reconnects must not go on at another master. The function may be called
 // concurrently.
-func Connector(env *cli.Env, opts *cli.Options, cfg *config.Master, login *Login) func(context.Context) (*brine.Conn, error) {
+func Connector(env *cli.Env, opts *urcli.Context, cfg *config.Master, login *Login) func(context.Context) (*brine.Conn, error) {
 	var mu sync.Mutex
 	var first *string // the remote master of the first time, "" for the local one; guarded by mu
 	stays := func(master string) string {
@@ -171,7 +173,7 @@ func Connector(env *cli.Env, opts *cli.Options, cfg *config.Master, login *Login
 }
 
 // connectHere connects to the local master, or with credentials.
-func connectHere(ctx context.Context, env *cli.Env, opts *cli.Options, cfg *config.Master, login *Login) (*brine.Conn, error) {
+func connectHere(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, login *Login) (*brine.Conn, error) {
 	conn, err := dialMaster(ctx, env, opts, cfg)
 	if err != nil {
 		return nil, err
@@ -256,7 +258,7 @@ func remoteError(ctx context.Context, err error) error {
 }
 
 // KeepLogin logs in on the master with this address and stores a token.
-func KeepLogin(ctx context.Context, env *cli.Env, opts *cli.Options, cfg *config.Master, address string) error {
+func KeepLogin(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, address string) error {
 	path := keptPath(env)
 	if path == "" {
 		return salt.WithHint(errors.New("there is no place to keep a login: HOME is not set"), "set it")

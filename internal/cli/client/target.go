@@ -1,6 +1,8 @@
 package client
 
 import (
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/target"
 )
@@ -23,21 +25,21 @@ var targets = []struct {
 
 // TargetFlags are the options for the type of TARGET, without the letter taken, which another
 // option uses.
-func TargetFlags(taken string) []cli.Option {
+func TargetFlags(taken string) []urcli.Flag {
 	const group = "Targeting"
-	var list []cli.Option
+	var list []urcli.Flag
 	for _, t := range targets {
-		f := &cli.Bool{Category: group, Name: t.name, Usage: t.usage}
+		f := &urcli.BoolFlag{Category: group, Name: t.name, Usage: t.usage}
 		if t.letter != taken {
 			f.Aliases = []string{t.letter}
 		}
 		list = append(list, f)
 	}
-	return append(list, &cli.String{Category: group, Name: "delimiter", Value: ":", Usage: "`TEXT` between the levels of a grain or pillar target"})
+	return append(list, &urcli.StringFlag{Category: group, Name: "delimiter", Value: ":", Usage: "`TEXT` between the levels of a grain or pillar target"})
 }
 
 // TargetKind returns the type selected by the options.
-func TargetKind(opts *cli.Options) (target.Kind, error) {
+func TargetKind(opts *urcli.Context) (target.Kind, error) {
 	kind := target.Glob
 	for _, t := range targets {
 		if !opts.Bool(t.name) {

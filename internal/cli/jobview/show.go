@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/job"
@@ -46,7 +48,7 @@ type Show struct {
 
 // runner is the command line with which the user who started the job finds it again: an eauth
 // login is another user than the one who types it.
-func runner(opts *cli.Options) string {
+func runner(opts *urcli.Context) string {
 	words := []string{"salt-run"}
 	switch backend, user := opts.String("auth"), opts.String("username"); {
 	case backend != "" && user != "":
@@ -60,7 +62,7 @@ func runner(opts *cli.Options) string {
 }
 
 // New prepares to show a job with these options.
-func New(env *cli.Env, opts *cli.Options, cfg *config.Master) (*Show, error) {
+func New(env *cli.Env, opts *urcli.Context, cfg *config.Master) (*Show, error) {
 	s := &Show{
 		env: env, toFile: opts.String("out-file") != "", verbose: opts.Bool("verbose"), showJID: opts.Bool("show-jid") || cfg.ShowJID,
 		summary: opts.Bool("summary") || cfg.CLISummary, hide: opts.Bool("hide-timeout"), doc: opts.Bool("doc"),

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	cliclient "github.com/brinebus/brine/internal/cli/client"
@@ -35,7 +37,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 }
 
 // load reads the configuration of the master, as far as this user may.
-func load(env *cli.Env, opts *cli.Options) (*config.Master, settings, []config.Notice, error) {
+func load(env *cli.Env, opts *urcli.Context) (*config.Master, settings, []config.Notice, error) {
 	o := config.Options{ConfigDir: serve.Dir(env, opts), AllowUnreadable: true}
 	cfg, notices, err := o.Master()
 	if err != nil {
@@ -48,7 +50,7 @@ func load(env *cli.Env, opts *cli.Options) (*config.Master, settings, []config.N
 	return cfg, s, notices, err
 }
 
-func run(ctx context.Context, env *cli.Env, opts *cli.Options) error {
+func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	cfg, s, notices, err := load(env, opts)
 	if opts.Bool("check") {
 		return serve.Check(env, serve.Checked{Err: err, Notices: notices})

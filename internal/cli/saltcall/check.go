@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/config"
@@ -14,12 +16,12 @@ import (
 
 // isCheck reports whether the caller is a monitoring program that needs one line and an exit code:
 // for status.master without an argument or an output option.
-func isCheck(opts *cli.Options, c job.Command) bool {
+func isCheck(opts *urcli.Context, c job.Command) bool {
 	return c.Function == "status.master" && len(c.Args)+len(c.Kwargs) == 0 && !opts.IsSet("out") && !opts.Bool("local")
 }
 
 // check shows the state of the connections between the minion's daemon and its masters.
-func check(ctx context.Context, env *cli.Env, opts *cli.Options, cfg *config.Minion) error {
+func check(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Minion) error {
 	wait, err := patience(opts, cfg)
 	if err != nil {
 		return err

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/argument"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
@@ -38,23 +40,23 @@ func Run(ctx context.Context, env *cli.Env) int {
 	})
 }
 
-func flags() []cli.Option {
-	return []cli.Option{
-		&cli.Bool{Category: "Running", Name: "local", Usage: "run without a master and without the daemon"},
-		&cli.String{Category: "Running", Name: "timeout", Aliases: []string{"t"}, Usage: "wait at most `TIME` for the master to answer (default: auth_timeout of the configuration)"},
-		&cli.String{Category: "Running", Name: "master", Usage: "use the master at `ADDRESS`"},
-		&cli.String{Category: "Running", Name: "id", Usage: "be the minion `ID`"},
-		&cli.String{Category: "Running", Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
-		&cli.String{Category: "Running", Name: "return", Usage: "hand what is returned to the returners `NAME,...` too"},
-		&cli.String{Category: "Running", Name: "tag", Usage: "the returner master_bus fires the return under `TAG` (default: master_bus.tag of the configuration)"},
-		&cli.Bool{Category: "Running", Name: "no-return-event", Usage: "do not tell the master what was returned"},
-		&cli.Bool{Category: "Showing", Name: "retcode-passthrough", Usage: "end with the return code of the function"},
-		&cli.Bool{Category: "Showing", Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of the functions that match PATTERN"},
-		&cli.Bool{Category: "Showing", Name: "grains", Aliases: []string{"g"}, Usage: "show the grains of this minion"},
+func flags() []urcli.Flag {
+	return []urcli.Flag{
+		&urcli.BoolFlag{Category: "Running", Name: "local", Usage: "run without a master and without the daemon"},
+		&urcli.StringFlag{Category: "Running", Name: "timeout", Aliases: []string{"t"}, Usage: "wait at most `TIME` for the master to answer (default: auth_timeout of the configuration)"},
+		&urcli.StringFlag{Category: "Running", Name: "master", Usage: "use the master at `ADDRESS`"},
+		&urcli.StringFlag{Category: "Running", Name: "id", Usage: "be the minion `ID`"},
+		&urcli.StringFlag{Category: "Running", Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
+		&urcli.StringFlag{Category: "Running", Name: "return", Usage: "hand what is returned to the returners `NAME,...` too"},
+		&urcli.StringFlag{Category: "Running", Name: "tag", Usage: "the returner master_bus fires the return under `TAG` (default: master_bus.tag of the configuration)"},
+		&urcli.BoolFlag{Category: "Running", Name: "no-return-event", Usage: "do not tell the master what was returned"},
+		&urcli.BoolFlag{Category: "Showing", Name: "retcode-passthrough", Usage: "end with the return code of the function"},
+		&urcli.BoolFlag{Category: "Showing", Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of the functions that match PATTERN"},
+		&urcli.BoolFlag{Category: "Showing", Name: "grains", Aliases: []string{"g"}, Usage: "show the grains of this minion"},
 	}
 }
 
-func run(ctx context.Context, env *cli.Env, opts *cli.Options) error {
+func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	command, err := command(opts)
 	if err != nil {
 		return err
@@ -89,7 +91,7 @@ func run(ctx context.Context, env *cli.Env, opts *cli.Options) error {
 	return c.run(ctx, command, out)
 }
 
-func overrides(opts *cli.Options) map[string]any {
+func overrides(opts *urcli.Context) map[string]any {
 	o := map[string]any{}
 	for _, name := range []string{"master", "id"} {
 		if opts.IsSet(name) {
@@ -100,8 +102,8 @@ func overrides(opts *cli.Options) map[string]any {
 }
 
 // command reads the function and its arguments.
-func command(opts *cli.Options) (job.Command, error) {
-	words := opts.Args()
+func command(opts *urcli.Context) (job.Command, error) {
+	words := opts.Args().Slice()
 	switch {
 	case opts.Bool("doc"):
 		words = append([]string{"sys.doc"}, words...)
@@ -122,7 +124,7 @@ func command(opts *cli.Options) (job.Command, error) {
 }
 
 // patience returns how long to wait for the master.
-func patience(opts *cli.Options, cfg *config.Minion) (time.Duration, error) {
+func patience(opts *urcli.Context, cfg *config.Minion) (time.Duration, error) {
 	if !opts.IsSet("timeout") {
 		return cfg.AuthTimeout, nil
 	}
@@ -132,7 +134,7 @@ func patience(opts *cli.Options, cfg *config.Minion) (time.Duration, error) {
 // call is one run of salt-call.
 type call struct {
 	env  *cli.Env
-	opts *cli.Options
+	opts *urcli.Context
 	cfg  *config.Minion
 	log  *logging.Log
 	to   route.Route

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/config"
@@ -21,11 +23,11 @@ import (
 
 // typed runs f with the options of a command line, and returns the exit code and the words
 // on standard error.
-func typed(t *testing.T, line string, f func(*cli.Options) error) (code int, said string) {
+func typed(t *testing.T, line string, f func(*urcli.Context) error) (code int, said string) {
 	t.Helper()
 	var words strings.Builder
 	env := &cli.Env{Name: "salt-call", Args: strings.Fields(line), Stdout: io.Discard, Stderr: &words, Getenv: func(string) string { return "" }}
-	code = env.Run(t.Context(), cli.Spec{Flags: flags(), Output: true, Run: func(_ context.Context, _ *cli.Env, opts *cli.Options) error { return f(opts) }})
+	code = env.Run(t.Context(), cli.Spec{Flags: flags(), Output: true, Run: func(_ context.Context, _ *cli.Env, opts *urcli.Context) error { return f(opts) }})
 	return code, words.String()
 }
 
@@ -41,7 +43,7 @@ func TestCommands(t *testing.T) {
 		"--local --id web1 test.arg": {Function: "test.arg"},
 	} {
 		var got job.Command
-		code, said := typed(t, line, func(opts *cli.Options) (err error) {
+		code, said := typed(t, line, func(opts *urcli.Context) (err error) {
 			got, err = command(opts)
 			return err
 		})
@@ -56,7 +58,7 @@ func TestCommands(t *testing.T) {
 		}
 	}
 	for line, why := range map[string]string{"": "a function is needed", "ping": "ping", "--local": "a function is needed"} {
-		code, said := typed(t, line, func(opts *cli.Options) error { _, err := command(opts); return err })
+		code, said := typed(t, line, func(opts *urcli.Context) error { _, err := command(opts); return err })
 		if code != cli.Usage || !strings.Contains(said, why) {
 			t.Errorf("salt-call %q ends with %d and %q, want %d and %q", line, code, said, cli.Usage, why)
 		}
@@ -68,7 +70,7 @@ func TestOptionsOverTheConfiguration(t *testing.T) {
 		"test.ping": {}, "--id web1 test.ping": {"id": "web1"}, "--id web1 --master m test.ping": {"id": "web1", "master": "m"},
 	} {
 		var got map[string]any
-		typed(t, line, func(opts *cli.Options) error { got = overrides(opts); return nil })
+		typed(t, line, func(opts *urcli.Context) error { got = overrides(opts); return nil })
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("salt-call %s overrides %v, want %v", line, got, want)
 		}
@@ -76,12 +78,12 @@ func TestOptionsOverTheConfiguration(t *testing.T) {
 	cfg := &config.Minion{AuthTimeout: 7 * time.Second}
 	for line, want := range map[string]time.Duration{"test.ping": 7 * time.Second, "-t 0.5 test.ping": time.Second / 2, "-t 2m test.ping": 2 * time.Minute} {
 		var got time.Duration
-		code, said := typed(t, line, func(opts *cli.Options) (err error) { got, err = patience(opts, cfg); return err })
+		code, said := typed(t, line, func(opts *urcli.Context) (err error) { got, err = patience(opts, cfg); return err })
 		if code != 0 || got != want {
 			t.Errorf("salt-call %s waits for %v (%d %s), want %v", line, got, code, said, want)
 		}
 	}
-	if code, _ := typed(t, "-t soon test.ping", func(opts *cli.Options) error { _, err := patience(opts, cfg); return err }); code != cli.Usage {
+	if code, _ := typed(t, "-t soon test.ping", func(opts *urcli.Context) error { _, err := patience(opts, cfg); return err }); code != cli.Usage {
 		t.Errorf("a time that is none ends with %d", code)
 	}
 }
@@ -92,7 +94,7 @@ func TestChecks(t *testing.T) {
 		"status.master": true, "--local status.master": false, "--out json status.master": false, "status.master master": false, "status.master a=1": false, "status.ping_master x": false,
 	} {
 		var got bool
-		code, said := typed(t, line, func(opts *cli.Options) error {
+		code, said := typed(t, line, func(opts *urcli.Context) error {
 			c, err := command(opts)
 			got = isCheck(opts, c)
 			return err
@@ -142,7 +144,7 @@ func TestExitCodes(t *testing.T) {
 		{"x.y", "publish.publish", function.Result{Retcode: 1, Err: refused}, nil, cli.NoPermission},
 		{"x.y", "test.ping", function.Result{Success: true}, cli.Exit(cli.Unavailable), cli.Unavailable},
 	} {
-		code, _ := typed(t, test.line, func(opts *cli.Options) error {
+		code, _ := typed(t, test.line, func(opts *urcli.Context) error {
 			c := call{opts: opts}
 			return c.verdict(job.Command{Function: test.fun}, test.res, test.reported)
 		})

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/salt"
@@ -50,24 +52,24 @@ func loginSpec() cli.Spec {
 		Synopsis: []string{"[options] URL"},
 		Summary:  "Log in to the master at URL, tls://HOST:PORT, as a user of external_auth, and keep a token in ~/.config/salt/cli: salt, salt-run, salt-event and salt-key are that user's from then on.",
 		Examples: []string{"salt login -a pam tls://salt.example.com", "salt '*' test.ping", "salt logout"},
-		Flags:    append([]cli.Option{client.FingerprintFlag()}, keptLoginFlags()...),
-		Run: func(ctx context.Context, env *cli.Env, opts *cli.Options) error {
-			if opts.NArg() != 1 {
+		Flags:    append([]urcli.Flag{client.FingerprintFlag()}, keptLoginFlags()...),
+		Run: func(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+			if opts.Args().Len() != 1 {
 				return salt.WithHint(cli.Usagef("the address of one master is needed"), "for example: salt login -a pam tls://salt.example.com")
 			}
 			cfg, err := client.MasterConfig(env, opts)
 			if err != nil {
 				return err
 			}
-			return client.KeepLogin(ctx, env, opts, cfg, opts.Arg(0))
+			return client.KeepLogin(ctx, env, opts, cfg, opts.Args().First())
 		},
 	}
 }
 
 // keptLoginFlags are those of a login without the option for a token: 'salt login' always makes
 // one.
-func keptLoginFlags() []cli.Option {
-	return slices.DeleteFunc(client.LoginFlags("a"), func(f cli.Option) bool { return slices.Contains(f.Names(), "make-token") })
+func keptLoginFlags() []urcli.Flag {
+	return slices.DeleteFunc(client.LoginFlags("a"), func(f urcli.Flag) bool { return slices.Contains(f.Names(), "make-token") })
 }
 
 func logoutSpec() cli.Spec {
@@ -75,9 +77,9 @@ func logoutSpec() cli.Spec {
 		Synopsis: []string{"[options]"},
 		Summary:  "Have the token of 'salt login' revoked, and forget it.",
 		Examples: []string{"salt logout"},
-		Run: func(ctx context.Context, env *cli.Env, opts *cli.Options) error {
-			if opts.NArg() > 0 {
-				return cli.Usagef("unexpected argument %q", opts.Arg(0))
+		Run: func(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+			if opts.Args().Len() > 0 {
+				return cli.Usagef("unexpected argument %q", opts.Args().First())
 			}
 			return client.EndLogin(ctx, env)
 		},

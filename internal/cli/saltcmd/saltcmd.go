@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/argument"
 	"github.com/brinebus/brine/internal/cli"
@@ -30,7 +32,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 }
 
 // spec defines the command line and what runs.
-func spec(run func(context.Context, *cli.Env, *cli.Options) error) cli.Spec {
+func spec(run func(context.Context, *cli.Env, *urcli.Context) error) cli.Spec {
 	return cli.Spec{
 		Synopsis: []string{"[options] TARGET FUNCTION [ARGUMENT...] [NAME=VALUE...]", "[options] -d [FUNCTION]", "login [options] URL", "logout [options]"},
 		Summary:  "Run a function on the minions that TARGET means, and show what each returns.",
@@ -54,43 +56,43 @@ func spec(run func(context.Context, *cli.Env, *cli.Options) error) cli.Spec {
 	}
 }
 
-func flags() []cli.Option {
+func flags() []urcli.Flag {
 	const running, showing = "Running", "Showing"
-	list := []cli.Option{
-		&cli.String{Category: running, Name: "timeout", Aliases: []string{"t"}, Usage: "give up minions that say nothing for `TIME`, as in 10, 0.5 or 1m (default: timeout of the configuration, 5)"},
-		&cli.String{Category: running, Name: "return", Usage: "minions hand what they return to the returners `NAME,...` too; the master gets it in any case"},
-		&cli.String{Category: running, Name: "tag", Usage: "the returner master_bus fires each return under `TAG` (default: master_bus.tag of the minion)"},
-		&cli.Bool{Category: running, Name: "async", Usage: "start the job, print its id, and do not wait"},
-		&cli.Bool{Category: running, Name: "follow", Usage: "show what cmd.* writes, line by line, while it runs"},
-		&cli.String{Category: running, Name: "batch", Aliases: []string{"b", "batch-size"}, Usage: "run on `N|N%` of the minions at a time; the master does it, and goes on when this command ends"},
-		&cli.String{Category: running, Name: "batch-wait", Usage: "wait `TIME` before the place of a minion that has ended is taken by the next"},
-		&cli.Int{Category: running, Name: "batch-safe-limit", Usage: "run in a batch if there are more than `N` minions"},
-		&cli.Int{Category: running, Name: "batch-safe-size", Value: 8, Usage: "of that batch, run on `N` at a time"},
-		&cli.Bool{Category: running, Name: "failhard", Usage: "begin no further minion of a batch once one has failed"},
-		&cli.String{Category: running, Name: "max-fail", Usage: "begin no further minion of a batch once more than `N|N%` have failed"},
-		&cli.Int{Category: running, Name: "subset", Usage: "run on `N` of the minions, chosen at random, connected ones first"},
-		&cli.String{Category: running, Name: "queue", Usage: "leave the job for minions that are away; each runs it once if it comes back within `TIME`, as in 2h"},
-		&cli.String{Category: running, Name: "metadata", Usage: "put `MAP` into the events of the job, as in '{ticket: 17}'"},
-		&cli.String{Category: running, Name: "return_config", Aliases: []string{"return-config"}, Usage: "returners take the settings below `NAME` instead of their usual ones"},
-		&cli.String{Category: running, Name: "return_kwargs", Aliases: []string{"return-kwargs"}, Usage: "single settings for the returners, as in '{port: 25}': `MAP`"},
-		&cli.Bool{Category: running, Name: "config-dump", Usage: "print the settings of the master and exit"},
-		&cli.Bool{Category: running, Name: "preview-target", Usage: "show which minions TARGET means, and run nothing"},
-		&cli.Bool{Category: running, Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of FUNCTION, or of all"},
-		&cli.String{Category: running, Name: "args-separator", Value: ",", Usage: "`WORD` between the arguments of several functions"},
-		&cli.Bool{Category: running, Name: "args-stdin", Usage: "read further arguments from standard input, one a line"},
-		&cli.String{Category: running, Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
-		&cli.Bool{Category: showing, Name: "static", Aliases: []string{"s"}, Usage: "show all returns at the end, sorted"},
-		&cli.Bool{Category: showing, Name: "progress", Aliases: []string{"p"}, Usage: "show a progress bar on a terminal; elsewhere, tell what is waited for"},
-		&cli.Bool{Category: showing, Name: "verbose", Aliases: []string{"v"}, Usage: "show the job's id and what happens to it"},
-		&cli.Bool{Category: showing, Name: "show-jid", Usage: "show the job's id"},
-		&cli.Bool{Category: showing, Name: "summary", Usage: "show a summary at the end"},
-		&cli.Bool{Category: showing, Name: "hide-timeout", Usage: "do not show minions that did not return (the exit code still tells)"},
-		&cli.Bool{Category: showing, Name: "show-timeout", Usage: "show minions that did not return; the default"},
+	list := []urcli.Flag{
+		&urcli.StringFlag{Category: running, Name: "timeout", Aliases: []string{"t"}, Usage: "give up minions that say nothing for `TIME`, as in 10, 0.5 or 1m (default: timeout of the configuration, 5)"},
+		&urcli.StringFlag{Category: running, Name: "return", Usage: "minions hand what they return to the returners `NAME,...` too; the master gets it in any case"},
+		&urcli.StringFlag{Category: running, Name: "tag", Usage: "the returner master_bus fires each return under `TAG` (default: master_bus.tag of the minion)"},
+		&urcli.BoolFlag{Category: running, Name: "async", Usage: "start the job, print its id, and do not wait"},
+		&urcli.BoolFlag{Category: running, Name: "follow", Usage: "show what cmd.* writes, line by line, while it runs"},
+		&urcli.StringFlag{Category: running, Name: "batch", Aliases: []string{"b", "batch-size"}, Usage: "run on `N|N%` of the minions at a time; the master does it, and goes on when this command ends"},
+		&urcli.StringFlag{Category: running, Name: "batch-wait", Usage: "wait `TIME` before the place of a minion that has ended is taken by the next"},
+		&urcli.IntFlag{Category: running, Name: "batch-safe-limit", Usage: "run in a batch if there are more than `N` minions"},
+		&urcli.IntFlag{Category: running, Name: "batch-safe-size", Value: 8, Usage: "of that batch, run on `N` at a time"},
+		&urcli.BoolFlag{Category: running, Name: "failhard", Usage: "begin no further minion of a batch once one has failed"},
+		&urcli.StringFlag{Category: running, Name: "max-fail", Usage: "begin no further minion of a batch once more than `N|N%` have failed"},
+		&urcli.IntFlag{Category: running, Name: "subset", Usage: "run on `N` of the minions, chosen at random, connected ones first"},
+		&urcli.StringFlag{Category: running, Name: "queue", Usage: "leave the job for minions that are away; each runs it once if it comes back within `TIME`, as in 2h"},
+		&urcli.StringFlag{Category: running, Name: "metadata", Usage: "put `MAP` into the events of the job, as in '{ticket: 17}'"},
+		&urcli.StringFlag{Category: running, Name: "return_config", Aliases: []string{"return-config"}, Usage: "returners take the settings below `NAME` instead of their usual ones"},
+		&urcli.StringFlag{Category: running, Name: "return_kwargs", Aliases: []string{"return-kwargs"}, Usage: "single settings for the returners, as in '{port: 25}': `MAP`"},
+		&urcli.BoolFlag{Category: running, Name: "config-dump", Usage: "print the settings of the master and exit"},
+		&urcli.BoolFlag{Category: running, Name: "preview-target", Usage: "show which minions TARGET means, and run nothing"},
+		&urcli.BoolFlag{Category: running, Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of FUNCTION, or of all"},
+		&urcli.StringFlag{Category: running, Name: "args-separator", Value: ",", Usage: "`WORD` between the arguments of several functions"},
+		&urcli.BoolFlag{Category: running, Name: "args-stdin", Usage: "read further arguments from standard input, one a line"},
+		&urcli.StringFlag{Category: running, Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
+		&urcli.BoolFlag{Category: showing, Name: "static", Aliases: []string{"s"}, Usage: "show all returns at the end, sorted"},
+		&urcli.BoolFlag{Category: showing, Name: "progress", Aliases: []string{"p"}, Usage: "show a progress bar on a terminal; elsewhere, tell what is waited for"},
+		&urcli.BoolFlag{Category: showing, Name: "verbose", Aliases: []string{"v"}, Usage: "show the job's id and what happens to it"},
+		&urcli.BoolFlag{Category: showing, Name: "show-jid", Usage: "show the job's id"},
+		&urcli.BoolFlag{Category: showing, Name: "summary", Usage: "show a summary at the end"},
+		&urcli.BoolFlag{Category: showing, Name: "hide-timeout", Usage: "do not show minions that did not return (the exit code still tells)"},
+		&urcli.BoolFlag{Category: showing, Name: "show-timeout", Usage: "show minions that did not return; the default"},
 	}
 	return slices.Concat(list, client.TargetFlags(""), client.MasterFlags(), client.LoginFlags("a"))
 }
 
-func run(ctx context.Context, env *cli.Env, opts *cli.Options) error {
+func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	cfg, err := client.MasterConfig(env, opts)
 	if err != nil {
 		return err
@@ -151,7 +153,7 @@ func (q *request) end() jobview.End {
 }
 
 // dump prints the settings of the master without secrets.
-func dump(env *cli.Env, opts *cli.Options, cfg *config.Master) error {
+func dump(env *cli.Env, opts *urcli.Context, cfg *config.Master) error {
 	out, err := env.OpenResults(opts, "yaml", "")
 	if err != nil {
 		return err
@@ -165,7 +167,7 @@ func dump(env *cli.Env, opts *cli.Options, cfg *config.Master) error {
 }
 
 // readRequest reads the command line.
-func readRequest(env *cli.Env, opts *cli.Options, cfg *config.Master) (q request, err error) {
+func readRequest(env *cli.Env, opts *urcli.Context, cfg *config.Master) (q request, err error) {
 	kind, err := client.TargetKind(opts)
 	if err != nil {
 		return q, err
@@ -181,7 +183,7 @@ func readRequest(env *cli.Env, opts *cli.Options, cfg *config.Master) (q request
 	if err := further(&q.options, opts); err != nil {
 		return q, err
 	}
-	words := opts.Args()
+	words := opts.Args().Slice()
 	if opts.Bool("doc") {
 		return docRequest(q, words)
 	}
@@ -221,7 +223,7 @@ func docRequest(q request, words []string) (request, error) {
 }
 
 // further reads the options for how a job is sent to minions.
-func further(o *brine.RunOptions, opts *cli.Options) (err error) {
+func further(o *brine.RunOptions, opts *urcli.Context) (err error) {
 	o.Batch, o.BatchMaxFail = opts.String("batch"), opts.String("max-fail")
 	if limit := opts.Int("batch-safe-limit"); limit > 0 {
 		o.SafeLimit, o.SafeSize = limit, opts.Int("batch-safe-size")
@@ -250,7 +252,7 @@ func further(o *brine.RunOptions, opts *cli.Options) (err error) {
 }
 
 // spanOption stores the duration of an option in to; without the option, to is unchanged.
-func spanOption(opts *cli.Options, name string, to *time.Duration) error {
+func spanOption(opts *urcli.Context, name string, to *time.Duration) error {
 	d, err := cli.Duration(opts, name, time.Millisecond)
 	if err == nil && opts.IsSet(name) {
 		*to = d
@@ -259,7 +261,7 @@ func spanOption(opts *cli.Options, name string, to *time.Duration) error {
 }
 
 // mapOption reads an option with a map, nil if it is not given.
-func mapOption(opts *cli.Options, name string) (map[string]any, error) {
+func mapOption(opts *urcli.Context, name string) (map[string]any, error) {
 	text := opts.String(name)
 	if text == "" {
 		return nil, nil
@@ -273,7 +275,7 @@ func mapOption(opts *cli.Options, name string) (map[string]any, error) {
 }
 
 // withStdin appends the lines of standard input to the words.
-func withStdin(env *cli.Env, opts *cli.Options, words []string) ([]string, error) {
+func withStdin(env *cli.Env, opts *urcli.Context, words []string) ([]string, error) {
 	if !opts.Bool("args-stdin") {
 		return words, nil
 	}
@@ -289,7 +291,7 @@ func withStdin(env *cli.Env, opts *cli.Options, words []string) ([]string, error
 }
 
 // commands reads a function, or several separated by commas, and the arguments of each.
-func commands(functions string, words []string, opts *cli.Options) ([]brine.Command, error) {
+func commands(functions string, words []string, opts *urcli.Context) ([]brine.Command, error) {
 	names := strings.Split(functions, ",")
 	lists := [][]string{words}
 	if len(names) > 1 {

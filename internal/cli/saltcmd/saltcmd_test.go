@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/jobview"
@@ -22,7 +24,7 @@ func typed(t *testing.T, stdin string, args ...string) (q request, code int, sai
 	env := &cli.Env{Name: "salt", Args: args, Stdin: strings.NewReader(stdin), Stdout: io.Discard, Stderr: &words, Getenv: func(string) string { return "" }}
 	cfg := &config.Master{}
 	cfg.Timeout = 7 * time.Second
-	code = env.Run(t.Context(), cli.Spec{Flags: flags(), Output: true, Run: func(_ context.Context, env *cli.Env, opts *cli.Options) (err error) {
+	code = env.Run(t.Context(), cli.Spec{Flags: flags(), Output: true, Run: func(_ context.Context, env *cli.Env, opts *urcli.Context) (err error) {
 		q, err = readRequest(env, opts, cfg)
 		return err
 	}})

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
@@ -84,7 +86,7 @@ func TestCommandLinesAsInSalt(t *testing.T) {
 func read(t *testing.T, argv []string) (q request, code int) {
 	var said bytes.Buffer
 	env := &cli.Env{Name: "salt", Args: argv, Stdin: strings.NewReader(""), Stdout: &said, Stderr: &said, Getenv: func(string) string { return "" }}
-	code = env.Run(t.Context(), spec(func(_ context.Context, env *cli.Env, opts *cli.Options) (err error) {
+	code = env.Run(t.Context(), spec(func(_ context.Context, env *cli.Env, opts *urcli.Context) (err error) {
 		q, err = readRequest(env, opts, config.NewMaster())
 		return err
 	}))

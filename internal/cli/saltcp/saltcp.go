@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/argument"
 	"github.com/brinebus/brine/internal/cli"
@@ -43,13 +45,13 @@ func spec() cli.Spec {
 	}
 }
 
-func flags() []cli.Option {
+func flags() []urcli.Flag {
 	const copying = "Copying"
-	return slices.Concat([]cli.Option{
-		&cli.Bool{Category: copying, Name: "chunked", Aliases: []string{"C"}, Usage: "copy directories too, with all that is below them, and the modes of files; make directories that are missing"},
-		&cli.Bool{Category: copying, Name: "no-compression", Aliases: []string{"n"}, Usage: "do not compress what is sent"},
-		&cli.String{Category: copying, Name: "timeout", Aliases: []string{"t"}, Usage: "give up minions that say nothing for `TIME`, as in 10, 0.5 or 1m (default: timeout of the configuration, 5)"},
-		&cli.Bool{Category: copying, Name: "static", Aliases: []string{"s"}, Usage: "accepted as in salt: everything is shown at the end", Hidden: true},
+	return slices.Concat([]urcli.Flag{
+		&urcli.BoolFlag{Category: copying, Name: "chunked", Aliases: []string{"C"}, Usage: "copy directories too, with all that is below them, and the modes of files; make directories that are missing"},
+		&urcli.BoolFlag{Category: copying, Name: "no-compression", Aliases: []string{"n"}, Usage: "do not compress what is sent"},
+		&urcli.StringFlag{Category: copying, Name: "timeout", Aliases: []string{"t"}, Usage: "give up minions that say nothing for `TIME`, as in 10, 0.5 or 1m (default: timeout of the configuration, 5)"},
+		&urcli.BoolFlag{Category: copying, Name: "static", Aliases: []string{"s"}, Usage: "accepted as in salt: everything is shown at the end", Hidden: true},
 	}, client.TargetFlags("C"), client.MasterFlags(), client.LoginFlags("a"))
 }
 
@@ -61,12 +63,12 @@ func complete(ctx context.Context, env *cli.Env, c cli.Completion) []string {
 }
 
 // request reads the command line: the job without its function, the files and the destination.
-func request(opts *cli.Options, cfg *config.Master) (t brine.Target, o brine.RunOptions, sources []string, dest string, err error) {
+func request(opts *urcli.Context, cfg *config.Master) (t brine.Target, o brine.RunOptions, sources []string, dest string, err error) {
 	kind, err := client.TargetKind(opts)
 	if err != nil {
 		return t, o, nil, "", err
 	}
-	words := opts.Args()
+	words := opts.Args().Slice()
 	if len(words) < 3 {
 		return t, o, nil, "", salt.WithHint(cli.Usagef("a target, a file and a destination are needed"), "for example: salt-cp '*' /etc/hosts /etc/hosts")
 	}
@@ -86,7 +88,7 @@ func request(opts *cli.Options, cfg *config.Master) (t brine.Target, o brine.Run
 	return t, o, words[1 : len(words)-1], dest, err
 }
 
-func run(ctx context.Context, env *cli.Env, opts *cli.Options) error {
+func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	cfg, err := client.MasterConfig(env, opts)
 	if err != nil {
 		return err

@@ -13,6 +13,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli"
@@ -31,20 +33,20 @@ func credsSpec() cli.Spec {
 			"client.json says how, beside it are its key and certificates. event_acl grants what it may fire and hear, under client:NAME; without a rule that is nothing. " +
 			"--revoke forgets the key: the program is disconnected at once. Run it on the master, as root or as the master's user.",
 		Examples: []string{"salt-event creds dashboard --address salt.example.com", "salt-event creds --list", "salt-event creds --revoke dashboard"},
-		Flags: []cli.Option{
-			&cli.String{Category: "Credentials", Name: "dir", Usage: "write them into the new directory `DIR`; NAME if not given"},
-			&cli.String{Category: "Credentials", Name: "address", Usage: "the program reaches the master at `HOST` or HOST:PORT; this machine's name and ret_port if not given"},
-			&cli.String{Category: "Credentials", Name: "valid", Value: "30d", Usage: "for `TIME` from now, as 12h or 30d; 'ever' is without end"},
-			&cli.String{Category: "Credentials", Name: "key-type", Value: string(pki.Ed25519), Usage: "make a key of `TYPE` ed25519, or rsa for programs that know no other"},
-			&cli.Bool{Category: "Credentials", Name: "list", Usage: "show whose credentials the master takes"},
-			&cli.Bool{Category: "Credentials", Name: "revoke", Usage: "forget those of NAME"},
+		Flags: []urcli.Flag{
+			&urcli.StringFlag{Category: "Credentials", Name: "dir", Usage: "write them into the new directory `DIR`; NAME if not given"},
+			&urcli.StringFlag{Category: "Credentials", Name: "address", Usage: "the program reaches the master at `HOST` or HOST:PORT; this machine's name and ret_port if not given"},
+			&urcli.StringFlag{Category: "Credentials", Name: "valid", Value: "30d", Usage: "for `TIME` from now, as 12h or 30d; 'ever' is without end"},
+			&urcli.StringFlag{Category: "Credentials", Name: "key-type", Value: string(pki.Ed25519), Usage: "make a key of `TYPE` ed25519, or rsa for programs that know no other"},
+			&urcli.BoolFlag{Category: "Credentials", Name: "list", Usage: "show whose credentials the master takes"},
+			&urcli.BoolFlag{Category: "Credentials", Name: "revoke", Usage: "forget those of NAME"},
 		},
 		Run: creds,
 	}
 }
 
-func creds(_ context.Context, env *cli.Env, opts *cli.Options) error {
-	list, revoke, words := opts.Bool("list"), opts.Bool("revoke"), opts.Args()
+func creds(_ context.Context, env *cli.Env, opts *urcli.Context) error {
+	list, revoke, words := opts.Bool("list"), opts.Bool("revoke"), opts.Args().Slice()
 	switch {
 	case list && revoke, list && len(words) > 0, !list && len(words) != 1:
 		return salt.WithHint(cli.Usagef("either one name, or --list is needed"), "for example: salt-event creds dashboard")
@@ -124,7 +126,7 @@ type credentials struct {
 
 // makeClient writes the files and then accepts the key, so that no key is accepted whose files
 // could not be written.
-func makeClient(env *cli.Env, opts *cli.Options, cfg *config.Master, store *pki.Store, name salt.ClientName) error {
+func makeClient(env *cli.Env, opts *urcli.Context, cfg *config.Master, store *pki.Store, name salt.ClientName) error {
 	c := pki.Client{Name: name}
 	valid, err := readValid(opts)
 	if err != nil {
@@ -174,7 +176,7 @@ func mayRun(cfg *config.Master, name salt.ClientName) bool {
 }
 
 // readValid reads how long credentials are valid; ever is 0.
-func readValid(opts *cli.Options) (time.Duration, error) {
+func readValid(opts *urcli.Context) (time.Duration, error) {
 	if opts.String("valid") == "ever" {
 		return 0, nil
 	}

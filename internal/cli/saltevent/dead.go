@@ -13,6 +13,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
@@ -28,11 +30,11 @@ func deadSpec() cli.Spec {
 			"retry runs the program again, the same as then unless another is given, and forgets the event when it ends with 0.",
 		Examples: []string{"salt-event dead list", "salt-event dead show 1042", "salt-event dead retry --all --name deployer", "salt-event dead drop 1042"},
 		Flags: append(busFlags(),
-			&cli.String{Category: "Events", Name: "name", Usage: "only those of the handler `NAME`"},
-			&cli.Bool{Category: "Events", Name: "all", Usage: "every dead letter, instead of those whose SEQ is given"},
-			&cli.String{Category: "Events", Name: "program", Usage: "retry with the shell command `LINE` instead of the program of then"},
-			&cli.String{Category: "Events", Name: "time-limit", Value: "1m", Usage: "end a program, and all that it started, after `TIME`"},
-			&cli.String{Category: "Events", Name: "format", Value: "text", Usage: "list as `FORM`: text, json"},
+			&urcli.StringFlag{Category: "Events", Name: "name", Usage: "only those of the handler `NAME`"},
+			&urcli.BoolFlag{Category: "Events", Name: "all", Usage: "every dead letter, instead of those whose SEQ is given"},
+			&urcli.StringFlag{Category: "Events", Name: "program", Usage: "retry with the shell command `LINE` instead of the program of then"},
+			&urcli.StringFlag{Category: "Events", Name: "time-limit", Value: "1m", Usage: "end a program, and all that it started, after `TIME`"},
+			&urcli.StringFlag{Category: "Events", Name: "format", Value: "text", Usage: "list as `FORM`: text, json"},
 		),
 		Run: dead,
 	}
@@ -54,16 +56,16 @@ var deadVerbs = []struct {
 type graveyard struct {
 	conn  *brine.Conn
 	env   *cli.Env
-	opts  *cli.Options
+	opts  *urcli.Context
 	limit time.Duration // of a program
 }
 
-func dead(ctx context.Context, env *cli.Env, opts *cli.Options) error {
+func dead(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	for _, v := range deadVerbs {
-		if v.name != opts.Arg(0) {
+		if v.name != opts.Args().First() {
 			continue
 		}
-		sequences, err := readSequences(opts.Args()[1:], opts.Bool("all"), v.sequences)
+		sequences, err := readSequences(opts.Args().Tail(), opts.Bool("all"), v.sequences)
 		if err != nil {
 			return err
 		}
@@ -83,7 +85,7 @@ func dead(ctx context.Context, env *cli.Env, opts *cli.Options) error {
 		}
 		return v.run(g, ctx, letters)
 	}
-	return cli.Usagef("%q is not a command for dead letters: there are list, show, retry, drop", opts.Arg(0))
+	return cli.Usagef("%q is not a command for dead letters: there are list, show, retry, drop", opts.Args().First())
 }
 
 // letterID identifies a dead letter among those of a handler.

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
@@ -37,18 +39,18 @@ func execSpec() cli.Spec {
 	}
 }
 
-func execFlags() []cli.Option {
+func execFlags() []urcli.Flag {
 	const group = "Program"
-	return []cli.Option{
-		&cli.String{Category: group, Name: "durable", Usage: "keep the position under `NAME` and go on there; one at a time"},
-		&cli.String{Category: group, Name: "name", Usage: "the `NAME` of this handler among the dead letters; without it that of --durable, or of the program"},
-		&cli.Int{Category: group, Name: "parallel", Aliases: []string{"p"}, Value: runtime.NumCPU(), Usage: "run `N` programs at once, at most"},
-		&cli.String{Category: group, Name: "time-limit", Value: "1m", Usage: "end a program, and all that it started, after `TIME`"},
-		&cli.Int{Category: group, Name: "retries", Value: 3, Usage: "try again `N` times"},
-		&cli.String{Category: group, Name: "backoff", Value: "1s", Usage: "wait `TIME` before the first retry, twice as long before each further one"},
-		&cli.Int{Category: group, Name: "count", Usage: "stop after `N` events"},
-		&cli.Bool{Category: group, Name: "until-end", Usage: "stop behind what is stored now"},
-		&cli.String{Category: group, Name: "ready-file", Usage: "make `FILE` once the handler listens"},
+	return []urcli.Flag{
+		&urcli.StringFlag{Category: group, Name: "durable", Usage: "keep the position under `NAME` and go on there; one at a time"},
+		&urcli.StringFlag{Category: group, Name: "name", Usage: "the `NAME` of this handler among the dead letters; without it that of --durable, or of the program"},
+		&urcli.IntFlag{Category: group, Name: "parallel", Aliases: []string{"p"}, Value: runtime.NumCPU(), Usage: "run `N` programs at once, at most"},
+		&urcli.StringFlag{Category: group, Name: "time-limit", Value: "1m", Usage: "end a program, and all that it started, after `TIME`"},
+		&urcli.IntFlag{Category: group, Name: "retries", Value: 3, Usage: "try again `N` times"},
+		&urcli.StringFlag{Category: group, Name: "backoff", Value: "1s", Usage: "wait `TIME` before the first retry, twice as long before each further one"},
+		&urcli.IntFlag{Category: group, Name: "count", Usage: "stop after `N` events"},
+		&urcli.BoolFlag{Category: group, Name: "until-end", Usage: "stop behind what is stored now"},
+		&urcli.StringFlag{Category: group, Name: "ready-file", Usage: "make `FILE` once the handler listens"},
 	}
 }
 
@@ -99,7 +101,7 @@ func (p *handled) begin(own string) {
 	p.own = own
 }
 
-func execute(ctx context.Context, env *cli.Env, opts *cli.Options) error {
+func execute(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	h, q, chosen, err := readHandler(env, opts)
 	if err != nil {
 		return err
@@ -120,10 +122,10 @@ func execute(ctx context.Context, env *cli.Env, opts *cli.Options) error {
 	return client.Error(err)
 }
 
-func readHandler(env *cli.Env, opts *cli.Options) (*executor, brine.ListenOptions, *filter, error) {
-	words := opts.Args()
+func readHandler(env *cli.Env, opts *urcli.Context) (*executor, brine.ListenOptions, *filter, error) {
+	words := opts.Args().Slice()
 	q := brine.ListenOptions{
-		Members: true, Tags: opts.Strings("tag"), Match: opts.String("match"), From: opts.Strings("from"),
+		Members: true, Tags: opts.StringSlice("tag"), Match: opts.String("match"), From: opts.StringSlice("from"),
 		Durable: opts.String("durable"), UntilEnd: opts.Bool("until-end"),
 	}
 	if len(words) == 0 {

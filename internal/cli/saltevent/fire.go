@@ -10,6 +10,8 @@ import (
 	"os"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cli"
@@ -31,20 +33,20 @@ func fireSpec() cli.Spec {
 			"jq -c '.[]' readings.json | salt-event fire sensors --stdin", "salt-event listen --until-end --bus minion | salt-event fire --stdin",
 		},
 		Flags: append(busFlags(),
-			&cli.Bool{Category: "Events", Name: "stdin", Usage: "read one JSON document a line: the data of an event with TAG each, or without TAG objects with tag and data, as listen prints them"},
-			&cli.Bool{Category: "Events", Name: "skip-bad", Usage: "with --stdin: pass over a line that cannot be fired, tell which, and end with code 1; without it such a line ends the reading"},
-			&cli.Bool{Category: "Events", Name: "text", Usage: `DATA, or each line, is plain text; the event gets {"message": DATA}`},
-			&cli.String{Category: "Events", Name: "id", Usage: "names what is fired: of the same input, fired again within ten minutes by the same user with the same `NAME`, only that is stored which the journal lacks. Who does not give one gets one, which an error tells where it is of use"},
-			&cli.String{Category: "Events", Name: "file", Usage: "read DATA from `FILE`"},
-			&cli.Bool{Category: "Events", Name: "no-store", Usage: "hand the events to those who listen now, and store them nowhere: no --durable listener, handler or sink gets them, and none can be read later"},
-			&cli.String{Category: "Events", Name: "timeout", Aliases: []string{"t"}, Value: "10s", Usage: "give up when nothing is confirmed for `TIME`, as in 10s"},
+			&urcli.BoolFlag{Category: "Events", Name: "stdin", Usage: "read one JSON document a line: the data of an event with TAG each, or without TAG objects with tag and data, as listen prints them"},
+			&urcli.BoolFlag{Category: "Events", Name: "skip-bad", Usage: "with --stdin: pass over a line that cannot be fired, tell which, and end with code 1; without it such a line ends the reading"},
+			&urcli.BoolFlag{Category: "Events", Name: "text", Usage: `DATA, or each line, is plain text; the event gets {"message": DATA}`},
+			&urcli.StringFlag{Category: "Events", Name: "id", Usage: "names what is fired: of the same input, fired again within ten minutes by the same user with the same `NAME`, only that is stored which the journal lacks. Who does not give one gets one, which an error tells where it is of use"},
+			&urcli.StringFlag{Category: "Events", Name: "file", Usage: "read DATA from `FILE`"},
+			&urcli.BoolFlag{Category: "Events", Name: "no-store", Usage: "hand the events to those who listen now, and store them nowhere: no --durable listener, handler or sink gets them, and none can be read later"},
+			&urcli.StringFlag{Category: "Events", Name: "timeout", Aliases: []string{"t"}, Value: "10s", Usage: "give up when nothing is confirmed for `TIME`, as in 10s"},
 		),
 		Run: fire,
 	}
 }
 
-func fire(ctx context.Context, env *cli.Env, opts *cli.Options) error {
-	words := opts.Args()
+func fire(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+	words := opts.Args().Slice()
 	if opts.Bool("stdin") {
 		return fireLines(ctx, env, opts, words)
 	}
@@ -89,11 +91,11 @@ type delivery struct {
 }
 
 // patienceOf is how long to wait for an answer of the daemon.
-func patienceOf(opts *cli.Options) (time.Duration, error) {
+func patienceOf(opts *urcli.Context) (time.Duration, error) {
 	return cli.Duration(opts, "timeout", time.Millisecond)
 }
 
-func newDelivery(s *session, opts *cli.Options, limit time.Duration) *delivery {
+func newDelivery(s *session, opts *urcli.Context, limit time.Duration) *delivery {
 	d := &delivery{session: s, limit: limit, series: cmp.Or(opts.String("id"), bus.NewNonce()), live: opts.Bool("no-store"), done: "stored", skip: opts.Bool("skip-bad")}
 	if d.live {
 		d.done = "handed out"
@@ -145,7 +147,7 @@ func (d *delivery) again() string {
 const maxData = 64 << 20
 
 // data reads the event's data from the argument, a file or standard input.
-func data(env *cli.Env, opts *cli.Options, words []string) (json.RawMessage, error) {
+func data(env *cli.Env, opts *urcli.Context, words []string) (json.RawMessage, error) {
 	var text []byte
 	var err error
 	switch {

@@ -8,6 +8,7 @@ import (
 	"text/template"
 
 	"github.com/itchyny/gojq"
+	urcli "github.com/urfave/cli/v2"
 
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/event"
@@ -20,7 +21,7 @@ type format func(out, line []byte) ([]byte, error)
 const formats = "json, tag, pretty, raw, template"
 
 // chooseFormat reads --format and --template.
-func chooseFormat(opts *cli.Options) (format, error) {
+func chooseFormat(opts *urcli.Context) (format, error) {
 	name := opts.String("format")
 	if text := opts.String("template"); text != "" || name == "template" {
 		if opts.IsSet("format") && name != "template" || text == "" {

@@ -10,6 +10,8 @@ import (
 	"io"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/event"
@@ -33,7 +35,7 @@ type fireBatch struct {
 }
 
 // fireLines fires the lines of standard input.
-func fireLines(ctx context.Context, env *cli.Env, opts *cli.Options, words []string) error {
+func fireLines(ctx context.Context, env *cli.Env, opts *urcli.Context, words []string) error {
 	if len(words) > 1 || opts.IsSet("file") {
 		return cli.Usagef("with --stdin there is at most a tag; DATA comes from standard input")
 	}

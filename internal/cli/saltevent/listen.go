@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
@@ -33,28 +35,28 @@ func listenSpec() cli.Spec {
 			`salt-event listen --tag salt/job/ --filter '(.data.retcode // 0) != 0'`, "salt-event listen --durable mailer --tag alarm/ | while read -r e; do notify \"$e\"; done",
 		},
 		Flags: append(slices.Concat(busFlags(), chooseFlags()),
-			&cli.Int{Category: "Events", Name: "count", Usage: "stop after `N` events"},
-			&cli.Bool{Category: "Events", Name: "until-end", Usage: "stop behind what is stored now"},
-			&cli.String{Category: "Events", Name: "durable", Usage: "keep the position under `NAME` and go on there; an event counts as done once its line was written"},
-			&cli.Bool{Category: "Events", Name: "no-reconnect", Usage: "end with code 69 when the daemon goes away"},
-			&cli.String{Category: "Events", Name: "ready-file", Usage: "make `FILE` once the listener stands: what is fired from then on is heard"}),
-		Run: func(ctx context.Context, env *cli.Env, opts *cli.Options) error {
+			&urcli.IntFlag{Category: "Events", Name: "count", Usage: "stop after `N` events"},
+			&urcli.BoolFlag{Category: "Events", Name: "until-end", Usage: "stop behind what is stored now"},
+			&urcli.StringFlag{Category: "Events", Name: "durable", Usage: "keep the position under `NAME` and go on there; an event counts as done once its line was written"},
+			&urcli.BoolFlag{Category: "Events", Name: "no-reconnect", Usage: "end with code 69 when the daemon goes away"},
+			&urcli.StringFlag{Category: "Events", Name: "ready-file", Usage: "make `FILE` once the listener stands: what is fired from then on is heard"}),
+		Run: func(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 			return listen(ctx, env, opts, opts.Int("count"))
 		},
 	}
 }
 
 // chooseFlags select which events, from where on, how long, and in what format.
-func chooseFlags() []cli.Option {
-	return []cli.Option{
-		&cli.Strings{Category: "Events", Name: "tag", Usage: "only tags that begin with `TAG`, or see --match; may be repeated"},
-		&cli.String{Category: "Events", Name: "match", Value: string(event.StartsWith), Usage: "compare tags by `HOW`: " + event.MatchTypes},
-		&cli.Strings{Category: "Events", Name: "from", Usage: "only events of the sender `ID`: a minion, or user:NAME; a shell pattern; may be repeated"},
-		&cli.String{Category: "Events", Name: "filter", Usage: "only events for which the jq `EXPR` is true; its input is the whole event"},
-		&cli.String{Category: "Events", Name: "since", Usage: "begin with what is stored since `WHEN`: 1h ago, a moment, or the event with this seq"},
-		&cli.String{Category: "Events", Name: "timeout", Aliases: []string{"t"}, Usage: "stop after `TIME`, as in 30s; the exit code is 124 then"},
-		&cli.String{Category: "Events", Name: "format", Value: "json", Usage: "print events as `FORM`: " + formats},
-		&cli.String{Category: "Events", Name: "template", Usage: "print `TEXT` for each event, a template of Go: '{{.tag}} {{.data.message}}'"},
+func chooseFlags() []urcli.Flag {
+	return []urcli.Flag{
+		&urcli.StringSliceFlag{Category: "Events", Name: "tag", Usage: "only tags that begin with `TAG`, or see --match; may be repeated"},
+		&urcli.StringFlag{Category: "Events", Name: "match", Value: string(event.StartsWith), Usage: "compare tags by `HOW`: " + event.MatchTypes},
+		&urcli.StringSliceFlag{Category: "Events", Name: "from", Usage: "only events of the sender `ID`: a minion, or user:NAME; a shell pattern; may be repeated"},
+		&urcli.StringFlag{Category: "Events", Name: "filter", Usage: "only events for which the jq `EXPR` is true; its input is the whole event"},
+		&urcli.StringFlag{Category: "Events", Name: "since", Usage: "begin with what is stored since `WHEN`: 1h ago, a moment, or the event with this seq"},
+		&urcli.StringFlag{Category: "Events", Name: "timeout", Aliases: []string{"t"}, Usage: "stop after `TIME`, as in 30s; the exit code is 124 then"},
+		&urcli.StringFlag{Category: "Events", Name: "format", Value: "json", Usage: "print events as `FORM`: " + formats},
+		&urcli.StringFlag{Category: "Events", Name: "template", Usage: "print `TEXT` for each event, a template of Go: '{{.tag}} {{.data.message}}'"},
 	}
 }
 
@@ -70,11 +72,11 @@ type choice struct {
 	show   format
 }
 
-func readChoice(env *cli.Env, opts *cli.Options) (*choice, error) {
-	if opts.NArg() > 0 {
-		return nil, cli.Usagef("unexpected word %q; a tag is given with --tag", opts.Arg(0))
+func readChoice(env *cli.Env, opts *urcli.Context) (*choice, error) {
+	if opts.Args().Len() > 0 {
+		return nil, cli.Usagef("unexpected word %q; a tag is given with --tag", opts.Args().First())
 	}
-	c := &choice{q: brine.ListenOptions{Mirrors: true, Tags: opts.Strings("tag"), Match: opts.String("match"), From: opts.Strings("from")}}
+	c := &choice{q: brine.ListenOptions{Mirrors: true, Tags: opts.StringSlice("tag"), Match: opts.String("match"), From: opts.StringSlice("from")}}
 	var err error
 	if _, err = event.NewMatcher(event.MatchType(c.q.Match), c.q.Tags); err != nil {
 		return nil, cli.Fail(cli.Usage, err)
@@ -89,7 +91,7 @@ func readChoice(env *cli.Env, opts *cli.Options) (*choice, error) {
 }
 
 // limited adds the timeout of --timeout to ctx.
-func limited(ctx context.Context, opts *cli.Options) (context.Context, context.CancelFunc, error) {
+func limited(ctx context.Context, opts *urcli.Context) (context.Context, context.CancelFunc, error) {
 	limit, err := cli.Duration(opts, "timeout", 0)
 	if err != nil || !opts.IsSet("timeout") {
 		return ctx, func() {}, err
@@ -98,7 +100,7 @@ func limited(ctx context.Context, opts *cli.Options) (context.Context, context.C
 	return ctx, cancel, nil
 }
 
-func listen(ctx context.Context, env *cli.Env, opts *cli.Options, count int) error {
+func listen(ctx context.Context, env *cli.Env, opts *urcli.Context, count int) error {
 	c, err := readChoice(env, opts)
 	if err != nil {
 		return err
@@ -115,7 +117,7 @@ func listen(ctx context.Context, env *cli.Env, opts *cli.Options, count int) err
 }
 
 // print prints the selected events, at most count.
-func (c *choice) print(ctx context.Context, env *cli.Env, opts *cli.Options, count int) error {
+func (c *choice) print(ctx context.Context, env *cli.Env, opts *urcli.Context, count int) error {
 	ctx, cancel, err := limited(ctx, opts)
 	if err != nil {
 		return err
@@ -128,7 +130,7 @@ func (c *choice) print(ctx context.Context, env *cli.Env, opts *cli.Options, cou
 	defer unwatch()
 	s, err := openSession(ctx, env, newConnector(env, opts))
 	if errors.Is(err, errTimeout) {
-		return ended(err, env, opts)
+		return ended(err, opts)
 	}
 	if err != nil {
 		return err
@@ -146,10 +148,10 @@ func (c *choice) print(ctx context.Context, env *cli.Env, opts *cli.Options, cou
 	err = p.pump(ctx, src, func(b []byte) error { return slow.write(env.Stdout, b) }, confirm)
 	slow.stop()
 	unconfirmed := confirm.stop(src)
-	return c.filter.verdict(cmp.Or(ended(err, env, opts), unconfirmed))
+	return c.filter.verdict(cmp.Or(ended(err, opts), unconfirmed))
 }
 
-func readyFile(opts *cli.Options) error {
+func readyFile(opts *urcli.Context) error {
 	if path := opts.String("ready-file"); path != "" {
 		return os.WriteFile(path, nil, 0o644)
 	}
@@ -253,12 +255,12 @@ func nameOf(line []byte) string {
 }
 
 // ended adds the exit code to the end of a listener.
-func ended(err error, env *cli.Env, opts *cli.Options) error {
+func ended(err error, opts *urcli.Context) error {
 	switch {
 	case errors.Is(err, errEnough), errors.Is(err, io.EOF):
 		return nil
 	case errors.Is(err, errTimeout):
-		if strings.HasSuffix(env.Name, "wait") || opts.Int("count") > 0 {
+		if strings.HasSuffix(opts.App.Name, "wait") || opts.Int("count") > 0 {
 			return cli.Fail(TimedOut, fmt.Errorf("too few events came within %s", opts.String("timeout")))
 		}
 		return cli.Exit(TimedOut)

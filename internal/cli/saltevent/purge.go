@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
@@ -22,19 +24,19 @@ func purgeSpec() cli.Spec {
 			"The audit log records it; --tag does not reach it.",
 		Examples: []string{"salt-event purge --before 7d", "salt-event purge --tag sensors/ --before 1h -y", "salt-event purge --durable mailer"},
 		Flags: append(busFlags(),
-			&cli.String{Category: "Events", Name: "before", Usage: "events older than `WHEN`: 7d, a moment, or the event with this seq"},
-			&cli.Strings{Category: "Events", Name: "tag", Usage: "only tags that begin with `TAG`, or see --match; may be repeated"},
-			&cli.String{Category: "Events", Name: "match", Value: string(event.StartsWith), Usage: "compare tags by `HOW`: " + event.MatchTypes},
-			&cli.Bool{Category: "Events", Name: "all", Usage: "every event"},
-			&cli.String{Category: "Events", Name: "durable", Usage: "forget the position `NAME`"},
-			&cli.String{Category: "Events", Name: "user", Usage: "the position is that of `USER`"},
-			&cli.Bool{Category: "Events", Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"},
+			&urcli.StringFlag{Category: "Events", Name: "before", Usage: "events older than `WHEN`: 7d, a moment, or the event with this seq"},
+			&urcli.StringSliceFlag{Category: "Events", Name: "tag", Usage: "only tags that begin with `TAG`, or see --match; may be repeated"},
+			&urcli.StringFlag{Category: "Events", Name: "match", Value: string(event.StartsWith), Usage: "compare tags by `HOW`: " + event.MatchTypes},
+			&urcli.BoolFlag{Category: "Events", Name: "all", Usage: "every event"},
+			&urcli.StringFlag{Category: "Events", Name: "durable", Usage: "forget the position `NAME`"},
+			&urcli.StringFlag{Category: "Events", Name: "user", Usage: "the position is that of `USER`"},
+			&urcli.BoolFlag{Category: "Events", Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"},
 		),
 		Run: purge,
 	}
 }
 
-func purge(ctx context.Context, env *cli.Env, opts *cli.Options) error {
+func purge(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	p, what, err := readPurge(opts)
 	if err != nil {
 		return err
@@ -85,14 +87,14 @@ func olderThan(before string, seq uint64) string {
 }
 
 // readPurge reads what is to be removed, and returns a text for it.
-func readPurge(opts *cli.Options) (p purging, what string, err error) {
-	q := brine.PurgeOptions{Tags: opts.Strings("tag"), Match: opts.String("match")}
+func readPurge(opts *urcli.Context) (p purging, what string, err error) {
+	q := brine.PurgeOptions{Tags: opts.StringSlice("tag"), Match: opts.String("match")}
 	p = purging{durable: opts.String("durable"), user: opts.String("user")}
 	before, all := opts.String("before"), opts.Bool("all")
 	events := before != "" || all || len(q.Tags) > 0
 	switch {
-	case opts.NArg() > 0:
-		return p, "", cli.Usagef("unexpected word %q", opts.Arg(0))
+	case opts.Args().Len() > 0:
+		return p, "", cli.Usagef("unexpected word %q", opts.Args().First())
 	case events == (p.durable != ""):
 		return p, "", cli.Usagef("either --before, --tag or --all, or --durable is needed")
 	case all && (before != "" || len(q.Tags) > 0):

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
@@ -57,7 +59,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 		Summary:  "The event bus for shell scripts. 'salt-event COMMAND -h' shows the options of a command.",
 		Commands: described(),
 		Examples: []string{"salt-event listen --tag mytag", `salt-event fire mytag '{"message": "hello"}'`},
-		Run: func(_ context.Context, _ *cli.Env, opts *cli.Options) error {
+		Run: func(_ context.Context, _ *cli.Env, opts *urcli.Context) error {
 			if name == "" {
 				return salt.WithHint(cli.Usagef("a command is needed: %s", names()), "for example: salt-event listen --tag mytag")
 			}
@@ -99,24 +101,25 @@ func subcommand(args []string) (name string, rest []string) {
 }
 
 // takesWord reports whether the next word is the value of an option that any command may have.
-func takesWord(word string) bool {
-	name := strings.TrimLeft(word, "-")
-	if name == word || strings.Contains(name, "=") {
+func takesWord(option string) bool {
+	name := strings.TrimLeft(option, "-")
+	if name == option || strings.Contains(name, "=") {
 		return false
 	}
 	if slices.Contains([]string{"c", "l", "config-dir", "log-level", "log-file", "log-file-level"}, name) {
 		return true
 	}
-	return slices.ContainsFunc(busFlags(), func(f cli.Option) bool {
-		return f.TakesValue() && slices.Contains(f.Names(), name)
+	return slices.ContainsFunc(busFlags(), func(f urcli.Flag) bool {
+		_, takes := f.(*urcli.StringFlag)
+		return takes && slices.Contains(f.Names(), name)
 	})
 }
 
 // busFlags select the bus, its machine, and the login. Every command has them except creds,
 // which works on the master's files.
-func busFlags() []cli.Option {
-	bus := &cli.String{Category: "Events", Name: "bus", Value: "master", Usage: "the `BUS` to use: master or minion, each on its own machine"}
-	return slices.Concat([]cli.Option{bus}, client.MasterFlags(), client.LoginFlags("a"))
+func busFlags() []urcli.Flag {
+	bus := &urcli.StringFlag{Category: "Events", Name: "bus", Value: "master", Usage: "the `BUS` to use: master or minion, each on its own machine"}
+	return slices.Concat([]urcli.Flag{bus}, client.MasterFlags(), client.LoginFlags("a"))
 }
 
 // connector connects to the daemon whose bus was chosen, as often as needed.
@@ -124,7 +127,7 @@ type connector func(context.Context) (*brine.Conn, error)
 
 // newConnector reads the configuration, and a password, at the first use only: a long-running
 // command reconnects by itself.
-func newConnector(env *cli.Env, opts *cli.Options) connector {
+func newConnector(env *cli.Env, opts *urcli.Context) connector {
 	switch name := opts.String("bus"); name {
 	case "master":
 		return toMaster(env, opts)
@@ -137,7 +140,7 @@ func newConnector(env *cli.Env, opts *cli.Options) connector {
 	}
 }
 
-func toMaster(env *cli.Env, opts *cli.Options) connector {
+func toMaster(env *cli.Env, opts *urcli.Context) connector {
 	connect := sync.OnceValues(func() (connector, error) {
 		cfg, err := client.MasterConfig(env, opts)
 		if err != nil {
@@ -158,7 +161,7 @@ func toMaster(env *cli.Env, opts *cli.Options) connector {
 	}
 }
 
-func toMinion(env *cli.Env, opts *cli.Options) connector {
+func toMinion(env *cli.Env, opts *urcli.Context) connector {
 	return func(ctx context.Context) (*brine.Conn, error) {
 		for _, name := range []string{"master", "fingerprint", "auth", "username", "make-token"} {
 			if opts.IsSet(name) {
@@ -175,7 +178,7 @@ func toMinion(env *cli.Env, opts *cli.Options) connector {
 
 // noCredentials refuses requests for operators: over a connection with credentials they do not
 // exist, whatever the login.
-func noCredentials(opts *cli.Options, what string) error {
+func noCredentials(opts *urcli.Context, what string) error {
 	if opts.String("creds") == "" || opts.String("bus") == "minion" {
 		return nil
 	}

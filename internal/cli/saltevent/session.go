@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/cli"
@@ -34,7 +36,7 @@ func openSession(ctx context.Context, env *cli.Env, dial connector) (*session, e
 
 // awaitSession is openSession for a command with a timeout for the daemon: it tries again until
 // limit is over.
-func awaitSession(ctx context.Context, env *cli.Env, opts *cli.Options, dial connector, limit time.Duration) (*session, error) {
+func awaitSession(ctx context.Context, env *cli.Env, opts *urcli.Context, dial connector, limit time.Duration) (*session, error) {
 	s, err := openSession(ctx, env, dial)
 	if cli.Code(err) != cli.Unavailable || !opts.IsSet("timeout") {
 		return s, err

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/cli"
@@ -26,17 +28,17 @@ func sinkSpec() cli.Spec {
 			"SIGHUP reads FILE anew and begins files anew; SIGTERM ends it.",
 		Examples: []string{"salt-event sink --config /etc/salt/sink.yaml --check", "salt-event sink --config /etc/salt/sink.yaml"},
 		Flags: append(busFlags(),
-			&cli.String{Category: "Events", Name: "config", Usage: "the rules are in `FILE`"},
-			&cli.Bool{Category: "Events", Name: "check", Usage: "check the rules, try every destination, change nothing and end"},
+			&urcli.StringFlag{Category: "Events", Name: "config", Usage: "the rules are in `FILE`"},
+			&urcli.BoolFlag{Category: "Events", Name: "check", Usage: "check the rules, try every destination, change nothing and end"},
 		),
 		Daemon: true,
 		Run:    runSink,
 	}
 }
 
-func runSink(ctx context.Context, env *cli.Env, opts *cli.Options) error {
-	if opts.NArg() > 0 {
-		return cli.Usagef("unexpected word %q", opts.Arg(0))
+func runSink(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+	if opts.Args().Len() > 0 {
+		return cli.Usagef("unexpected word %q", opts.Args().First())
 	}
 	load := func() (*sink.Config, error) {
 		c, err := sink.Load(opts.String("config"))

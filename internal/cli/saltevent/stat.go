@@ -10,6 +10,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
@@ -22,14 +24,14 @@ func statSpec() cli.Spec {
 		Synopsis: []string{"[options]"},
 		Summary:  "Show what the journal holds, who listens, and how far each is behind. For operators.",
 		Examples: []string{"salt-event stat", "salt-event stat --bus minion --format json"},
-		Flags:    append(busFlags(), &cli.String{Category: "Events", Name: "format", Value: "text", Usage: "print it as `FORM`: text, json"}),
+		Flags:    append(busFlags(), &urcli.StringFlag{Category: "Events", Name: "format", Value: "text", Usage: "print it as `FORM`: text, json"}),
 		Run:      stat,
 	}
 }
 
-func stat(ctx context.Context, env *cli.Env, opts *cli.Options) error {
-	if opts.NArg() > 0 {
-		return cli.Usagef("unexpected word %q", opts.Arg(0))
+func stat(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+	if opts.Args().Len() > 0 {
+		return cli.Usagef("unexpected word %q", opts.Args().First())
 	}
 	if err := noCredentials(opts, "look at the state of the bus"); err != nil {
 		return err

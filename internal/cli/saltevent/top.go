@@ -12,6 +12,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
@@ -25,8 +27,8 @@ func topSpec() cli.Spec {
 			"On a terminal the picture is renewed in place, until Ctrl-C; else one follows the other. For operators.",
 		Examples: []string{"salt-event top", "salt-event top --interval 5s --count 1"},
 		Flags: append(busFlags(),
-			&cli.String{Category: "Events", Name: "interval", Aliases: []string{"i"}, Value: "1s", Usage: "renew every `TIME`"},
-			&cli.Int{Category: "Events", Name: "count", Aliases: []string{"n"}, Usage: "stop after `N` pictures"},
+			&urcli.StringFlag{Category: "Events", Name: "interval", Aliases: []string{"i"}, Value: "1s", Usage: "renew every `TIME`"},
+			&urcli.IntFlag{Category: "Events", Name: "count", Aliases: []string{"n"}, Usage: "stop after `N` pictures"},
 		),
 		Run: top,
 	}
@@ -39,9 +41,9 @@ const (
 	topParts = 3      // parts of a tag that count
 )
 
-func top(ctx context.Context, env *cli.Env, opts *cli.Options) error {
-	if opts.NArg() > 0 {
-		return cli.Usagef("unexpected word %q", opts.Arg(0))
+func top(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+	if opts.Args().Len() > 0 {
+		return cli.Usagef("unexpected word %q", opts.Args().First())
 	}
 	every, err := cli.Duration(opts, "interval", 10*time.Millisecond)
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/event"
@@ -29,9 +31,9 @@ var waitExamples = []string{
 	`  salt-event wait --since-now "$token" --tag backup/done --timeout 10m`,
 }
 
-func printToken(ctx context.Context, env *cli.Env, opts *cli.Options) error {
-	if opts.NArg() > 0 {
-		return cli.Usagef("unexpected word %q", opts.Arg(0))
+func printToken(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+	if opts.Args().Len() > 0 {
+		return cli.Usagef("unexpected word %q", opts.Args().First())
 	}
 	conn, err := newConnector(env, opts)(ctx)
 	if err != nil {
@@ -59,12 +61,12 @@ func waitSpec() cli.Spec {
 			"from the sequence of the token on nothing is missed.",
 		Examples: waitExamples,
 		Flags: append(slices.Concat(busFlags(), chooseFlags()),
-			&cli.String{Category: "Events", Name: "since-now", Usage: "begin behind the sequence of the `TOKEN` that salt-event token has printed"}),
+			&urcli.StringFlag{Category: "Events", Name: "since-now", Usage: "begin behind the sequence of the `TOKEN` that salt-event token has printed"}),
 		Run: wait,
 	}
 }
 
-func wait(ctx context.Context, env *cli.Env, opts *cli.Options) error {
+func wait(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	c, err := readChoice(env, opts)
 	if err != nil {
 		return err

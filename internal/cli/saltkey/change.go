@@ -55,7 +55,7 @@ func rejectStates(t *tool) []pki.State {
 // runNamed decides about the keys that the option names. If one of the names matches nothing,
 // nothing is changed.
 func (v verb) runNamed(ctx context.Context, t *tool) error {
-	patterns, err := pki.ParsePatterns(t.opts.Strings(v.option), t.hash)
+	patterns, err := pki.ParsePatterns(t.opts.StringSlice(v.option), t.hash)
 	if err != nil {
 		return cli.Fail(cli.Usage, err)
 	}

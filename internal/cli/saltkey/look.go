@@ -96,7 +96,7 @@ func printKeys(_ context.Context, t *tool) error {
 // look prints what describe returns for own and the minions' keys: for those that the option
 // names or, if it has no value, for all.
 func (t *tool) look(option string, own []pki.Entry, describe func(pki.Entry) any) error {
-	patterns, err := pki.ParsePatterns(t.opts.Strings(option), t.hash)
+	patterns, err := pki.ParsePatterns(t.opts.StringSlice(option), t.hash)
 	if err != nil {
 		return cli.Fail(cli.Usage, err)
 	}

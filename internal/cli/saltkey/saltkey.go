@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/salt"
@@ -83,85 +85,85 @@ func spec() cli.Spec {
 	}
 }
 
-func lookFlags() []cli.Option {
-	return []cli.Option{
-		&cli.Bool{Category: groupLook, Name: "list-all", Aliases: []string{"L"},
+func lookFlags() []urcli.Flag {
+	return []urcli.Flag{
+		&urcli.BoolFlag{Category: groupLook, Name: "list-all", Aliases: []string{"L"},
 			Usage: "list all keys"},
-		&cli.String{Category: groupLook, Name: "list", Aliases: []string{"l"},
+		&urcli.StringFlag{Category: groupLook, Name: "list", Aliases: []string{"l"},
 			Usage: "list the keys in `STATE`: acc, pre or un, rej, den, all"},
-		&cli.Strings{Category: groupLook, Name: "finger", Aliases: []string{"f"},
+		&urcli.StringSliceFlag{Category: groupLook, Name: "finger", Aliases: []string{"f"},
 			Usage: "print the fingerprints of `KEYS`"},
-		&cli.Bool{Category: groupLook, Name: "finger-all", Aliases: []string{"F"},
+		&urcli.BoolFlag{Category: groupLook, Name: "finger-all", Aliases: []string{"F"},
 			Usage: "print all fingerprints, the master's own too"},
-		&cli.Strings{Category: groupLook, Name: "print", Aliases: []string{"p"},
+		&urcli.StringSliceFlag{Category: groupLook, Name: "print", Aliases: []string{"p"},
 			Usage: "print `KEYS` themselves, as PEM"},
-		&cli.Bool{Category: groupLook, Name: "print-all", Aliases: []string{"P"},
+		&urcli.BoolFlag{Category: groupLook, Name: "print-all", Aliases: []string{"P"},
 			Usage: "print all keys themselves"},
-		&cli.String{Category: groupLook, Name: "finger-hash",
+		&urcli.StringFlag{Category: groupLook, Name: "finger-hash",
 			Usage: "compute fingerprints with `HASH`: md5, sha1, sha224, sha256, sha384, sha512; hash_type of the configuration if not given"},
-		&cli.Bool{Category: groupLook, Name: "verbose", Aliases: []string{"v"},
+		&urcli.BoolFlag{Category: groupLook, Name: "verbose", Aliases: []string{"v"},
 			Usage: "list fingerprints and times beside the ids"},
 	}
 }
 
-func changeFlags() []cli.Option {
-	return []cli.Option{
-		&cli.Strings{Category: groupChange, Name: "accept", Aliases: []string{"a"},
+func changeFlags() []urcli.Flag {
+	return []urcli.Flag{
+		&urcli.StringSliceFlag{Category: groupChange, Name: "accept", Aliases: []string{"a"},
 			Usage: "accept `KEYS` that wait"},
-		&cli.Bool{Category: groupChange, Name: "accept-all", Aliases: []string{"A"},
+		&urcli.BoolFlag{Category: groupChange, Name: "accept-all", Aliases: []string{"A"},
 			Usage: "accept all keys that wait"},
-		&cli.Strings{Category: groupChange, Name: "reject", Aliases: []string{"r"},
+		&urcli.StringSliceFlag{Category: groupChange, Name: "reject", Aliases: []string{"r"},
 			Usage: "reject `KEYS` that wait"},
-		&cli.Bool{Category: groupChange, Name: "reject-all", Aliases: []string{"R"},
+		&urcli.BoolFlag{Category: groupChange, Name: "reject-all", Aliases: []string{"R"},
 			Usage: "reject all keys that wait"},
-		&cli.Strings{Category: groupChange, Name: "delete", Aliases: []string{"d"},
+		&urcli.StringSliceFlag{Category: groupChange, Name: "delete", Aliases: []string{"d"},
 			Usage: "delete `KEYS`, whatever their state"},
-		&cli.Bool{Category: groupChange, Name: "delete-all", Aliases: []string{"D"},
+		&urcli.BoolFlag{Category: groupChange, Name: "delete-all", Aliases: []string{"D"},
 			Usage: "delete all keys"},
-		&cli.Bool{Category: groupHow, Name: "yes", Aliases: []string{"y"},
+		&urcli.BoolFlag{Category: groupHow, Name: "yes", Aliases: []string{"y"},
 			Usage: "do not ask"},
-		&cli.Bool{Category: groupHow, Name: "quiet", Aliases: []string{"q"},
+		&urcli.BoolFlag{Category: groupHow, Name: "quiet", Aliases: []string{"q"},
 			Usage: "print nothing when all goes well"},
-		&cli.Bool{Category: groupHow, Name: "include-all",
+		&urcli.BoolFlag{Category: groupHow, Name: "include-all",
 			Usage: "accept rejected keys too; reject accepted ones too"},
-		&cli.Bool{Category: groupHow, Name: "include-accepted",
+		&urcli.BoolFlag{Category: groupHow, Name: "include-accepted",
 			Usage: "reject accepted keys too"},
-		&cli.Bool{Category: groupHow, Name: "include-rejected",
+		&urcli.BoolFlag{Category: groupHow, Name: "include-rejected",
 			Usage: "accept rejected keys too"},
-		&cli.Bool{Category: groupHow, Name: "include-denied",
+		&urcli.BoolFlag{Category: groupHow, Name: "include-denied",
 			Usage: "accept or reject denied keys too"},
 	}
 }
 
-func makeFlags() []cli.Option {
-	return []cli.Option{
-		&cli.String{Category: groupMake, Name: "gen-keys",
+func makeFlags() []urcli.Flag {
+	return []urcli.Flag{
+		&urcli.StringFlag{Category: groupMake, Name: "gen-keys",
 			Usage: "make the key pair `NAME`.pem and NAME.pub"},
-		&cli.String{Category: groupMake, Name: "gen-keys-dir", Value: ".",
+		&urcli.StringFlag{Category: groupMake, Name: "gen-keys-dir", Value: ".",
 			Usage: "put it into `DIR` instead of the working directory"},
-		&cli.String{Category: groupMake, Name: "key-type",
+		&urcli.StringFlag{Category: groupMake, Name: "key-type",
 			Usage: "make a key of `TYPE` ed25519 or rsa; key_type of the configuration if not given"},
-		&cli.Int{Category: groupMake, Name: "keysize",
+		&urcli.IntFlag{Category: groupMake, Name: "keysize",
 			Usage: "make an RSA key of `BITS`, 2048 to 8192"},
-		&cli.Bool{Category: groupMake, Name: "gen-signature",
+		&urcli.BoolFlag{Category: groupMake, Name: "gen-signature",
 			Usage: "sign the master's public key and write the signature beside it"},
-		&cli.Bool{Category: groupMake, Name: "verify-signature",
+		&urcli.BoolFlag{Category: groupMake, Name: "verify-signature",
 			Usage: "check that signature"},
-		&cli.Bool{Category: groupMake, Name: "auto-create",
+		&urcli.BoolFlag{Category: groupMake, Name: "auto-create",
 			Usage: "make the signing key pair if there is none"},
-		&cli.Bool{Category: groupMake, Name: "force",
+		&urcli.BoolFlag{Category: groupMake, Name: "force",
 			Usage: "replace a signature that does not fit"},
-		&cli.String{Category: groupMake, Name: "priv",
+		&urcli.StringFlag{Category: groupMake, Name: "priv",
 			Usage: "sign with the private key in `FILE` instead of pki_dir/master_sign.pem"},
-		&cli.String{Category: groupMake, Name: "pub",
+		&urcli.StringFlag{Category: groupMake, Name: "pub",
 			Usage: "sign the public key in `FILE` instead of pki_dir/master.pub"},
-		&cli.String{Category: groupMake, Name: "signature-path",
+		&urcli.StringFlag{Category: groupMake, Name: "signature-path",
 			Usage: "the signature is in `DIR` instead of pki_dir"},
 	}
 }
 
 // run carries out the one action of the command line.
-func run(ctx context.Context, env *cli.Env, opts *cli.Options) error {
+func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	do := list
 	var asked []string
 	for _, a := range actions {
@@ -229,8 +231,8 @@ func forMaster(asked []string) error {
 // checkWords refuses words that are not options: in Salt they are ignored, and with a forgotten
 // option "salt-key web1" lists all keys. After -F the words master and all may follow, as in
 // many instructions.
-func checkWords(opts *cli.Options) error {
-	for _, word := range opts.Args() {
+func checkWords(opts *urcli.Context) error {
+	for _, word := range opts.Args().Slice() {
 		if opts.Bool("finger-all") && (word == "master" || word == "all") {
 			continue
 		}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/output"
@@ -23,7 +25,7 @@ import (
 // tool is what every action works with.
 type tool struct {
 	env  *cli.Env
-	opts *cli.Options
+	opts *urcli.Context
 	cfg  *config.Master
 	hash string // for fingerprints
 
@@ -42,7 +44,7 @@ const textForm = "key"
 
 // newTool reads the configuration and checks the options that all actions have.
 // It does not touch the key directory.
-func newTool(env *cli.Env, opts *cli.Options) (*tool, error) {
+func newTool(env *cli.Env, opts *urcli.Context) (*tool, error) {
 	load := config.Options{
 		ConfigDir: explicitConfigDir(env, opts),
 		// Everybody may make a key pair, of the default type. For other actions the default
@@ -80,7 +82,7 @@ func newTool(env *cli.Env, opts *cli.Options) (*tool, error) {
 }
 
 // explicitConfigDir is "" for the default, the only one that may be missing.
-func explicitConfigDir(env *cli.Env, opts *cli.Options) string {
+func explicitConfigDir(env *cli.Env, opts *urcli.Context) string {
 	if dir := env.ConfigDir(opts); dir != cli.DefaultConfigDir {
 		return dir
 	}

@@ -5,6 +5,8 @@ package saltmaster
 import (
 	"context"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/cli/monitor"
@@ -29,7 +31,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 	})
 }
 
-func run(ctx context.Context, env *cli.Env, opts *cli.Options) error {
+func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	load := func() (*config.Master, []config.Notice, error) {
 		o := config.Options{ConfigDir: serve.Dir(env, opts), Overrides: serve.Overrides(opts), CheckOwner: true, Strict: true}
 		cfg, notices, err := o.InspectMaster()

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/cli/monitor"
@@ -30,7 +32,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 	})
 }
 
-func run(ctx context.Context, env *cli.Env, opts *cli.Options) error {
+func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	o := config.Options{ConfigDir: serve.Dir(env, opts), Overrides: serve.Overrides(opts), CheckOwner: true, Strict: true}
 	inspect := func() (*config.Minion, []config.Notice, error) {
 		cfg, notices, err := o.InspectMinion()

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/pam"
 	"github.com/brinebus/brine/internal/pam/libpam"
@@ -27,7 +29,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 // maxQuestion bounds the question.
 const maxQuestion = 64 << 10
 
-func run(ctx context.Context, env *cli.Env, _ *cli.Options) error {
+func run(ctx context.Context, env *cli.Env, _ *urcli.Context) error {
 	var q pam.Question
 	if err := json.NewDecoder(io.LimitReader(env.Stdin, maxQuestion)).Decode(&q); err != nil {
 		return cli.Fail(cli.Usage, fmt.Errorf("read the question: %w", err))

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/returner/database"
 	"github.com/brinebus/brine/internal/returner/database/driver"
@@ -25,7 +27,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 
 // run reads what is to be done from standard input, where a password is not seen.
 // How much that is decides the minion: a return may be large.
-func run(ctx context.Context, env *cli.Env, _ *cli.Options) error {
+func run(ctx context.Context, env *cli.Env, _ *urcli.Context) error {
 	var o database.Order
 	if err := json.NewDecoder(env.Stdin).Decode(&o); err != nil {
 		return cli.Fail(cli.Usage, fmt.Errorf("read the order: %w", err))

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/argument"
 	"github.com/brinebus/brine/internal/cli"
@@ -35,18 +37,18 @@ func Run(ctx context.Context, env *cli.Env) int {
 	})
 }
 
-func flags() []cli.Option {
-	return append([]cli.Option{
-		&cli.String{Category: "Running", Name: "timeout", Aliases: []string{"t"}, Usage: "wait at most `TIME` for the runner (default: as long as it runs)"},
-		&cli.Bool{Category: "Running", Name: "async", Usage: "start the runner, print the tag of its events, and do not wait"},
-		&cli.Bool{Category: "Running", Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of the runners that match PATTERN"},
-		&cli.String{Category: "Running", Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
-		&cli.Bool{Category: "Running", Name: "wheel", Usage: "run a wheel function, which manages the master itself: key.*, config.values"},
-		&cli.Bool{Category: "Running", Name: "quiet", Aliases: []string{"q"}, Usage: "show no result, and nothing but errors on standard error"},
+func flags() []urcli.Flag {
+	return append([]urcli.Flag{
+		&urcli.StringFlag{Category: "Running", Name: "timeout", Aliases: []string{"t"}, Usage: "wait at most `TIME` for the runner (default: as long as it runs)"},
+		&urcli.BoolFlag{Category: "Running", Name: "async", Usage: "start the runner, print the tag of its events, and do not wait"},
+		&urcli.BoolFlag{Category: "Running", Name: "doc", Aliases: []string{"d"}, Usage: "show the documentation of the runners that match PATTERN"},
+		&urcli.StringFlag{Category: "Running", Name: "no-parse", Usage: "take the arguments `NAME,...` as text"},
+		&urcli.BoolFlag{Category: "Running", Name: "wheel", Usage: "run a wheel function, which manages the master itself: key.*, config.values"},
+		&urcli.BoolFlag{Category: "Running", Name: "quiet", Aliases: []string{"q"}, Usage: "show no result, and nothing but errors on standard error"},
 	}, append(client.MasterFlags(), client.LoginFlags("a")...)...)
 }
 
-func run(ctx context.Context, env *cli.Env, opts *cli.Options) error {
+func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	q, err := readRequest(opts)
 	if err != nil {
 		return err
@@ -59,7 +61,7 @@ func run(ctx context.Context, env *cli.Env, opts *cli.Options) error {
 }
 
 // ask runs the request on the master and shows the result.
-func ask(ctx context.Context, env *cli.Env, opts *cli.Options, q request) error {
+func ask(ctx context.Context, env *cli.Env, opts *urcli.Context, q request) error {
 	wait, cancel, err := bounded(ctx, opts)
 	if err != nil {
 		return err
@@ -156,7 +158,7 @@ func followed(q request) (salt.JID, bool) {
 
 // follow shows the progress of a job as the command that started it would. When the time limit
 // ends, or with Ctrl-C, the job continues.
-func follow(ctx, wait context.Context, env *cli.Env, opts *cli.Options, cfg *config.Master, login *client.Login, jid salt.JID) error {
+func follow(ctx, wait context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, login *client.Login, jid salt.JID) error {
 	show, err := jobview.New(env, opts, cfg)
 	if err != nil {
 		return err
@@ -173,8 +175,8 @@ func follow(ctx, wait context.Context, env *cli.Env, opts *cli.Options, cfg *con
 	return err
 }
 
-func readRequest(opts *cli.Options) (request, error) {
-	words := opts.Args()
+func readRequest(opts *urcli.Context) (request, error) {
+	words := opts.Args().Slice()
 	q := request{async: opts.Bool("async"), wheel: opts.Bool("wheel")}
 	if opts.Bool("doc") {
 		doc := "doc.runner"
@@ -199,7 +201,7 @@ func readRequest(opts *cli.Options) (request, error) {
 }
 
 // bounded returns a context with the time limit, if there is one.
-func bounded(ctx context.Context, opts *cli.Options) (context.Context, context.CancelFunc, error) {
+func bounded(ctx context.Context, opts *urcli.Context) (context.Context, context.CancelFunc, error) {
 	if !opts.IsSet("timeout") {
 		ctx, cancel := context.WithCancel(ctx)
 		return ctx, cancel, nil

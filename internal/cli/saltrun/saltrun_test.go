@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/salt"
@@ -19,7 +21,7 @@ func typed(t *testing.T, args ...string) (q request, code int, said string) {
 	t.Helper()
 	var words strings.Builder
 	env := &cli.Env{Name: "salt-run", Args: args, Stdout: io.Discard, Stderr: &words, Getenv: func(string) string { return "" }}
-	code = env.Run(t.Context(), cli.Spec{Flags: flags(), Output: true, Run: func(ctx context.Context, _ *cli.Env, opts *cli.Options) (err error) {
+	code = env.Run(t.Context(), cli.Spec{Flags: flags(), Output: true, Run: func(ctx context.Context, _ *cli.Env, opts *urcli.Context) (err error) {
 		if q, err = readRequest(opts); err != nil {
 			return err
 		}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	urcli "github.com/urfave/cli/v2"
+
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
@@ -64,7 +66,7 @@ func readWatching(c brine.Command) (watching, error) {
 
 // watch prints events as Salt's runner does, one line each, until the requested number is reached
 // or ctx ends.
-func watch(ctx context.Context, env *cli.Env, opts *cli.Options, cfg *config.Master, login *client.Login, c brine.Command) error {
+func watch(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, login *client.Login, c brine.Command) error {
 	w, err := readWatching(c)
 	if err != nil {
 		return cli.Fail(cli.Usage, err)

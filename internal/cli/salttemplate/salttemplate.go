@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/template"
@@ -39,7 +41,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 	})
 }
 
-func run(_ context.Context, env *cli.Env, _ *cli.Options) error {
+func run(_ context.Context, env *cli.Env, _ *urcli.Context) error {
 	debug.SetMaxStack(maxStack)
 	go endAbove(maxMemory)
 	b, err := io.ReadAll(io.LimitReader(env.Stdin, template.MaxText+template.MaxValues))

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/cli/client"
 	"github.com/brinebus/brine/internal/protocol"
@@ -20,7 +22,7 @@ const (
 
 // Profile writes the profile that --profile requests, from the daemon with a socket in dir. The
 // daemon answers only root and its own user.
-func Profile(ctx context.Context, env *cli.Env, opts *cli.Options, dir, name string) error {
+func Profile(ctx context.Context, env *cli.Env, opts *urcli.Context, dir, name string) error {
 	q, err := parseProfile(opts.String("profile"))
 	if err != nil {
 		return err

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"syscall"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
@@ -21,18 +23,18 @@ import (
 )
 
 // Flags are the options of a daemon.
-func Flags() []cli.Option {
-	return []cli.Option{
-		&cli.Bool{Category: "Daemon", Name: "daemon", Aliases: []string{"d"}, Usage: "go into the background once it is ready"},
-		&cli.String{Category: "Daemon", Name: "user", Aliases: []string{"u"}, Usage: "run as `USER`"},
-		&cli.String{Category: "Daemon", Name: "pid-file", Usage: "write the process number to `FILE`"},
-		&cli.Bool{Category: "Daemon", Name: "check", Usage: "tell everything that is wrong or strange about the configuration, and end: no daemon is started or touched"},
-		&cli.String{Category: "Daemon", Name: "profile", Usage: "write to standard output a profile of the daemon that runs, for 'go tool pprof', and end; `KIND` is allocs, goroutine, heap, or cpu, with cpu=60 for as many seconds instead of 10"},
+func Flags() []urcli.Flag {
+	return []urcli.Flag{
+		&urcli.BoolFlag{Category: "Daemon", Name: "daemon", Aliases: []string{"d"}, Usage: "go into the background once it is ready"},
+		&urcli.StringFlag{Category: "Daemon", Name: "user", Aliases: []string{"u"}, Usage: "run as `USER`"},
+		&urcli.StringFlag{Category: "Daemon", Name: "pid-file", Usage: "write the process number to `FILE`"},
+		&urcli.BoolFlag{Category: "Daemon", Name: "check", Usage: "tell everything that is wrong or strange about the configuration, and end: no daemon is started or touched"},
+		&urcli.StringFlag{Category: "Daemon", Name: "profile", Usage: "write to standard output a profile of the daemon that runs, for 'go tool pprof', and end; `KIND` is allocs, goroutine, heap, or cpu, with cpu=60 for as many seconds instead of 10"},
 	}
 }
 
 // Dir returns the configuration directory; "" is the default one, which may be missing.
-func Dir(env *cli.Env, opts *cli.Options) string {
+func Dir(env *cli.Env, opts *urcli.Context) string {
 	if dir := env.ConfigDir(opts); dir != cli.DefaultConfigDir {
 		return dir
 	}
@@ -40,7 +42,7 @@ func Dir(env *cli.Env, opts *cli.Options) string {
 }
 
 // Overrides returns the settings from the command line.
-func Overrides(opts *cli.Options) map[string]any {
+func Overrides(opts *urcli.Context) map[string]any {
 	o := map[string]any{}
 	for flag, key := range map[string]string{"user": "user", "pid-file": "pidfile"} {
 		if opts.IsSet(flag) {
@@ -52,7 +54,7 @@ func Overrides(opts *cli.Options) map[string]any {
 
 // Begin switches to the user, opens the log and logs the notices. With -d it starts the daemon in
 // the background instead; then done is true and this process must end.
-func Begin(ctx context.Context, env *cli.Env, opts *cli.Options, cfg config.Common, notices []config.Notice) (log *logging.Log, done bool, err error) {
+func Begin(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg config.Common, notices []config.Notice) (log *logging.Log, done bool, err error) {
 	if opts.Bool("daemon") {
 		return nil, true, background(ctx, env)
 	}
@@ -92,7 +94,7 @@ func Tell(log *slog.Logger, notices []config.Notice) {
 }
 
 // Reopen reopens a moved log file and applies the log levels of a reloaded configuration.
-func Reopen(log *logging.Log, opts *cli.Options, cfg config.Common) error {
+func Reopen(log *logging.Log, opts *urcli.Context, cfg config.Common) error {
 	if !opts.IsSet("log-level") {
 		console, err := logging.ParseLevel(cfg.LogLevel)
 		if err != nil {

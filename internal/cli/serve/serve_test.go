@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
@@ -72,10 +74,10 @@ func TestCheckTellsEverything(t *testing.T) {
 }
 
 // typed runs f with the options of a daemon's command line.
-func typed(t *testing.T, args []string, f func(*cli.Env, *cli.Options) error) int {
+func typed(t *testing.T, args []string, f func(*cli.Env, *urcli.Context) error) int {
 	t.Helper()
 	env := &cli.Env{Name: "salt-master", Args: args, Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }}
-	return env.Run(t.Context(), cli.Spec{Flags: Flags(), Run: func(_ context.Context, env *cli.Env, opts *cli.Options) error { return f(env, opts) }})
+	return env.Run(t.Context(), cli.Spec{Flags: Flags(), Run: func(_ context.Context, env *cli.Env, opts *urcli.Context) error { return f(env, opts) }})
 }
 
 func TestOptions(t *testing.T) {
@@ -89,7 +91,7 @@ func TestOptions(t *testing.T) {
 		"-c " + cli.DefaultConfigDir:      {"", map[string]any{}},
 		"--pid-file= -c /srv/etc --check": {"/srv/etc", map[string]any{"pidfile": ""}},
 	} {
-		code := typed(t, strings.Fields(line), func(env *cli.Env, opts *cli.Options) error {
+		code := typed(t, strings.Fields(line), func(env *cli.Env, opts *urcli.Context) error {
 			if dir, over := Dir(env, opts), Overrides(opts); dir != want.dir || !maps.Equal(over, want.over) {
 				t.Errorf("%q: the directory is %q and the settings %v, want %q and %v", line, dir, over, want.dir, want.over)
 			}
