@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -9,6 +8,10 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Source is the daemon whose metrics are served. Only one goroutine at a time calls it.
@@ -30,9 +33,9 @@ const (
 )
 
 // Serve answers GET /metrics, /healthz and /readyz on l until ctx ends, and closes it.
-func Serve(ctx context.Context, l net.Listener, from Source, latency *Latency, log *slog.Logger) {
+func Serve(ctx context.Context, l net.Listener, from Source, latency Latency, log *slog.Logger) {
 	s := &http.Server{
-		Handler:           handler(&asked{source: from}, latency),
+		Handler:           handler(&asked{source: from}, latency, log),
 		ReadHeaderTimeout: headerTime, ReadTimeout: headerTime, WriteTimeout: requestTime, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
@@ -50,17 +53,18 @@ func Serve(ctx context.Context, l net.Listener, from Source, latency *Latency, l
 	}
 }
 
-func handler(a *asked, latency *Latency) http.Handler {
+func handler(a *asked, latency Latency, log *slog.Logger) http.Handler {
+	r := prometheus.NewRegistry()
+	ours := prometheus.WrapRegistererWithPrefix(Prefix, r)
+	ours.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(a)
+	if latency != nil {
+		r.MustRegister(latency)
+	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		var text bytes.Buffer
-		write(&text, a.current())
-		if latency != nil {
-			latency.write(&text, returnSeconds, returnSecondsHelp)
-		}
-		w.Header().Set("Content-Type", textType)
-		_, _ = w.Write(text.Bytes()) // the client may be gone
-	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4, Timeout: requestTime / 2,
+	}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { answer(w, a.healthy()) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		err := a.source.Ready()
@@ -95,17 +99,26 @@ type asked struct {
 	checked time.Time
 }
 
-// current returns the samples of the daemon and of its process.
-func (a *asked) current() []Sample {
+// Describe implements prometheus.Collector.
+func (a *asked) Describe(to chan<- *prometheus.Desc) {
+	for _, m := range table {
+		to <- m.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (a *asked) Collect(to chan<- prometheus.Metric) {
 	a.figures.Lock()
 	defer a.figures.Unlock()
 	if time.Since(a.at) >= askPause {
 		ctx, cancel := context.WithTimeout(context.Background(), askTime)
 		defer cancel()
-		a.samples = append(a.source.Samples(ctx), own(ctx)...)
+		a.samples = a.source.Samples(ctx)
 		a.at = time.Now()
 	}
-	return a.samples
+	for _, s := range a.samples {
+		to <- s.constant()
+	}
 }
 
 func (a *asked) healthy() error {

@@ -1,6 +1,12 @@
 package metrics
 
-// Prefix begins every name.
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Prefix begins every name, including those of the process and of the Go runtime.
 const Prefix = "salt_"
 
 // Metric is a row of the table. Its labels have few values, none of which outsiders can choose: no
@@ -9,7 +15,8 @@ type Metric struct {
 	Name   string
 	Labels []string
 	Help   string
-	kind   string // gauge or counter, for Prometheus
+	kind   prometheus.ValueType
+	desc   *prometheus.Desc
 }
 
 // Sample is one value.
@@ -29,13 +36,6 @@ var (
 	Connections       = gauge("connections", "Connections to the bus of the daemon, by the role of who is connected.", "role")
 	Decisions         = counter("decisions_total", "Decisions about who may do what, as they stand in the audit log.", "verdict")
 	Events            = counter("events_total", "Events that the journal has taken, by the kind of who fired them.", "origin")
-	goAllocated       = counter("go_memstats_alloc_bytes_total", "Bytes of objects that were allocated, including those that are garbage by now.")
-	goCollections     = counter("go_gc_cycles_total", "Collections of garbage.")
-	goHeap            = gauge("go_memstats_heap_alloc_bytes", "Bytes of objects on the heap, including garbage that is not collected yet.")
-	goInfo            = gauge("go_info", "Always 1; the label says by which version of Go the daemon was built.", "version")
-	goRoutines        = gauge("go_goroutines", "Goroutines.")
-	goSystem          = gauge("go_memstats_sys_bytes", "Bytes of memory that the Go runtime has mapped.")
-	goThreads         = gauge("go_threads", "Threads of the operating system.")
 	Jobs              = gauge("jobs", "Jobs that the daemon has under way, by their state.", "state")
 	JournalBytes      = gauge("journal_bytes", "Size of the journal.")
 	JournalDropped    = counter("journal_dropped_total", "Messages that left the journal because of its size, earlier than by age.")
@@ -49,12 +49,6 @@ var (
 	MasterConnected   = gauge("master_connected", "1 while the minion is connected to this master or, of a failover list, to one in its place.", "master")
 	MinionsConnected  = gauge("minions_connected", "Minions that are connected and have said hello.")
 	OutboxMessages    = gauge("outbox_messages", "Messages that wait on this minion until its master has stored them.", "master")
-	processCPU        = counter("process_cpu_seconds_total", "Processor time of the daemon, of its own and of the system for it.")
-	processFDs        = gauge("process_open_fds", "Open file descriptors.")
-	processFDLimit    = gauge("process_max_fds", "Most file descriptors that may be open.")
-	processResident   = gauge("process_resident_memory_bytes", "Resident memory.")
-	processStart      = gauge("process_start_time_seconds", "Start of the daemon, in seconds since 1970.")
-	processVirtual    = gauge("process_virtual_memory_bytes", "Virtual memory.")
 	Reconnects        = counter("reconnects_total", "Connections to its masters that the minion has made beyond the first to each.")
 	SlowConsumers     = counter("slow_consumers_total", "Connections that the bus has cut because they did not read what was sent to them.")
 	StoreFailed       = gauge("store_failed", "1 while the journal cannot be written.")
@@ -64,15 +58,39 @@ var (
 
 // table lists all metrics, sorted by name.
 var table = []*Metric{
-	BuildInfo, ClusterRules, Connections, Decisions, Events, goCollections, goRoutines, goInfo, goAllocated, goHeap, goSystem, goThreads, Jobs, JournalBytes, JournalDropped, JournalLimit, JournalMessages,
-	JournalMirrorLag, JournalMirrorLink, Keys, ListenerLag, Listeners, MasterConnected, MinionsConnected, OutboxMessages,
-	processCPU, processFDLimit, processFDs, processResident, processStart, processVirtual, Reconnects, SlowConsumers, StoreFailed,
+	BuildInfo, ClusterRules, Connections, Decisions, Events, Jobs, JournalBytes, JournalDropped, JournalLimit, JournalMessages, JournalMirrorLag, JournalMirrorLink, Keys, ListenerLag, Listeners,
+	MasterConnected, MinionsConnected, OutboxMessages, Reconnects, SlowConsumers, StoreFailed,
 }
 
 func gauge(name, help string, labels ...string) *Metric {
-	return &Metric{Name: Prefix + name, Labels: labels, Help: help, kind: "gauge"}
+	return newMetric(name, help, prometheus.GaugeValue, labels)
 }
 
 func counter(name, help string, labels ...string) *Metric {
-	return &Metric{Name: Prefix + name, Labels: labels, Help: help, kind: "counter"}
+	return newMetric(name, help, prometheus.CounterValue, labels)
+}
+
+func newMetric(name, help string, kind prometheus.ValueType, labels []string) *Metric {
+	name = Prefix + name
+	return &Metric{Name: name, Labels: labels, Help: help, kind: kind, desc: prometheus.NewDesc(name, help, labels, nil)}
+}
+
+// constant converts a sample to a Prometheus metric.
+func (s Sample) constant() prometheus.Metric {
+	m, err := prometheus.NewConstMetric(s.Metric.desc, s.Metric.kind, s.Value, s.Labels...)
+	if err != nil {
+		return prometheus.NewInvalidMetric(s.Metric.desc, fmt.Errorf("%s: %w", s.Metric.Name, err))
+	}
+	return m
+}
+
+// Latency records durations in seconds. It may be used concurrently, without blocking.
+type Latency = prometheus.Histogram
+
+// NewReturnLatency returns the histogram for the latency of returns.
+func NewReturnLatency() Latency {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: returnSeconds, Help: returnSecondsHelp,
+		Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600},
+	})
 }

@@ -61,7 +61,7 @@ func (d *Door) Close() {
 }
 
 // Serve serves the metrics of a daemon until stop, which waits until everything has ended.
-func (d *Door) Serve(ctx context.Context, from metrics.Source, latency *metrics.Latency, log *slog.Logger) (stop func()) {
+func (d *Door) Serve(ctx context.Context, from metrics.Source, latency metrics.Latency, log *slog.Logger) (stop func()) {
 	if d == nil {
 		return func() {}
 	}

@@ -64,7 +64,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return serve.Failed(err)
 	}
 	defer door.Close()
-	latency := new(metrics.Latency)
+	latency := metrics.NewReturnLatency()
 	m, err := master.New(ctx, master.Options{
 		Config: cfg, Version: version.Version(), Log: log.Logger, Latency: latency, Stores: stores{log.Logger},
 		Reload: func() (*config.Master, error) {

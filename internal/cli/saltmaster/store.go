@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/nats-io/nats.go"
+	urcli "github.com/urfave/cli/v2"
 
 	"github.com/brinebus/brine/internal/backup"
 	"github.com/brinebus/brine/internal/cli"
@@ -44,15 +45,15 @@ func (s stores) Backup(ctx context.Context, nc *nats.Conn, dir string, p members
 }
 
 // restoreFlags are the options for a restore.
-func restoreFlags() []cli.Option {
-	return []cli.Option{
-		&cli.String{Category: "Store", Name: "restore", Usage: "fill the empty store of this master, which does not run, from `DIR`, and end: a backup of salt-run journal.backup, or the folder of a store that no master has open, such as journal or cluster in cachedir. A member of a cluster does it at its next start"},
-		&cli.String{Category: "Store", Name: "restore-as", Usage: "with --restore of what a cluster had: take the place of its member `NAME`; the default is the member of the same name, for a master alone the one that made the backup"},
+func restoreFlags() []urcli.Flag {
+	return []urcli.Flag{
+		&urcli.StringFlag{Category: "Store", Name: "restore", Usage: "fill the empty store of this master, which does not run, from `DIR`, and end: a backup of salt-run journal.backup, or the folder of a store that no master has open, such as journal or cluster in cachedir. A member of a cluster does it at its next start"},
+		&urcli.StringFlag{Category: "Store", Name: "restore-as", Usage: "with --restore of what a cluster had: take the place of its member `NAME`; the default is the member of the same name, for a master alone the one that made the backup"},
 	}
 }
 
 // restore fills the store of a master that does not run.
-func restore(ctx context.Context, env *cli.Env, opts *cli.Options, cfg *config.Master, log *slog.Logger) error {
+func restore(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, log *slog.Logger) error {
 	p, err := membership.PlaceIn(cfg)
 	if err != nil {
 		return config.Mistake(err)
