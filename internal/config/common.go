@@ -21,73 +21,73 @@ type Common struct {
 	// defaults.
 	Raw map[string]any `yaml:"-"`
 
-	// The output of the command-line tools is coloured where it goes to a
-	// terminal.
+	// The command-line tools use colours on a terminal.
 	Color bool `yaml:"color" default:"true"`
 	// The directory of state: journal, grains, outbox.
 	CacheDir string `yaml:"cachedir" is:"path below root" default:"/var/cache/salt/{daemon}"`
 	// Drop-ins that are read after the main file: a pattern relative to its
 	// directory. Empty reads none.
 	DefaultInclude string `yaml:"default_include" default:"{daemon}.d/*.conf"`
-	// Who may fire and listen to which tags on the local bus, by user, and on a master by
-	// client:NAME for programs with credentials. If it is not set, only root and the daemon's
-	// own user.
+	// Which users may fire and hear events of which tags on the bus of this machine; on a master
+	// also programs with credentials, as client:NAME. If it is not set, only root and the daemon's
+	// own user may.
 	EventACL Located `yaml:"event_acl"`
 	// The environments and directories of the file server. Relative
 	// directories are below root_dir.
 	FileRoots map[string][]string `yaml:"file_roots" default:"{base: [/srv/salt]}"`
 	// The algorithm of fingerprints: md5, sha1, sha224, sha256, sha384, sha512.
 	HashType string `yaml:"hash_type" is:"one of md5 sha1 sha224 sha256 sha384 sha512" default:"sha256"`
-	// IPv6 is used beside IPv4; null leaves it to the system.
+	// Use IPv6 as well as IPv4; null lets the system decide.
 	IPv6 *bool `yaml:"ipv6"`
-	// The type of a key that is made on first start: ed25519 or rsa. Existing keys are used
-	// whatever their type.
+	// The type of the key pair that is generated on the first start: ed25519 or rsa. An existing
+	// key is used, whatever its type.
 	KeyType string `yaml:"key_type" is:"one of ed25519 rsa" default:"ed25519"`
-	// The bits of an RSA key that is made on first start.
+	// The size, in bits, of an RSA key that is generated on the first start.
 	KeySize int `yaml:"keysize" is:"2048..16384" default:"2048"`
 	// Where the daemon logs to: a file, or a URL such as file:///dev/log or udp://host:514.
 	LogFile string `yaml:"log_file" is:"path below root" default:"/var/log/salt/{daemon}"`
-	// The format of log lines, of daemons and tools, on the console and in files: text, or
-	// json, one object for each line.
+	// The format of the logs of daemons and tools, on the console and in files: text, or json,
+	// with one object per line.
 	LogFormat string `yaml:"log_format" is:"one of text json" default:"text"`
-	// How much is logged to the console: all, garbage, trace, debug, profile,
-	// info, warning, error, critical or quiet.
+	// The log level on the console: all, garbage, trace, debug, profile, info, warning, error,
+	// critical or quiet.
 	LogLevel string `yaml:"log_level" is:"one of all garbage trace debug profile info warning error critical quiet" default:"warning"`
-	// How much is logged to log_file; null means as much as log_level says.
+	// The log level in log_file; null means the value of log_level.
 	LogLevelLogfile string `yaml:"log_level_logfile" is:"one of all garbage trace debug profile info warning error critical quiet"`
 	// The pause between two rounds of housekeeping.
 	LoopInterval time.Duration `yaml:"loop_interval" is:"s 10ms..1d"`
 	// The name, without suffix, of the key pair in pki_dir that signs the
 	// master's public key.
 	MasterSignKeyName string `yaml:"master_sign_key_name" is:"file" default:"master_sign"`
-	// The largest event; a larger one is refused with a message to its sender.
+	// The maximum size of an event. A larger one is refused, and its sender gets an
+	// error.
 	MaxEventSize int64 `yaml:"max_event_size" is:"1KiB..65472KiB" default:"1MiB"`
-	// Where the daemon serves metrics for Prometheus over HTTP, at /metrics, and its health, at
-	// /healthz and /readyz: HOST:PORT of this machine, or unix:PATH. Empty serves none.
+	// Where the daemon serves HTTP: metrics for Prometheus at /metrics, and its health at /healthz
+	// and /readyz. HOST:PORT of this machine, or unix:PATH; empty means nowhere.
 	MetricsListen string `yaml:"metrics_listen"`
-	// metrics_listen may be an address that other machines can reach. Everybody who can reach
-	// it can read the metrics without a login.
+	// Allow metrics_listen to be an address that other machines can reach. Anyone who can reach it
+	// can read the metrics without a login.
 	MetricsPublic bool `yaml:"metrics_public"`
-	// Further directories with modules.
+	// Additional directories with modules.
 	ModuleDirs []string `yaml:"module_dirs" is:"below root"`
-	// A file with the certificates of the authorities of nats_servers. Their names are checked,
-	// too.
+	// A file with the certificates of the authorities that have signed those of nats_servers. The
+	// names in the certificates of the servers are checked, too.
 	NATSCA string `yaml:"nats_ca" is:"below root"`
 	// The SHA-256 fingerprints of the certificates of nats_servers. One of nats_finger and
 	// nats_ca is needed; with both, a certificate must satisfy both.
 	NATSFinger []string `yaml:"nats_finger" is:"texts"`
-	// NATS servers of others, each as host:port, through which minions and masters reach each
-	// other, instead of the master's own port. Empty means that the master's own is used.
+	// NATS servers that others run, each as host:port, through which minions and masters reach
+	// each other, instead of the master's own port. Empty means the master's own port.
 	NATSServers []string `yaml:"nats_servers" is:"texts"`
-	// Accept every key. On the minion: accept any key of a master, without storing it in place
-	// of a pinned one. For laboratories only.
+	// Accept every key. On a minion: accept any key of a master, even if another one is pinned,
+	// which stays pinned. Only for test systems.
 	OpenMode bool `yaml:"open_mode"`
 	// How the command-line tools show results; empty means the outputter that
 	// the function asks for.
 	Output string `yaml:"output"`
-	// The indentation of json, yaml and pprint in the command-line tools, unless --out-indent
-	// is given: 0 to 9 spaces, -1 for everything on one line, or pretty for 4 spaces and the
-	// members of json sorted by name. Empty leaves it to the outputter.
+	// The indentation of json, yaml and pprint in the command-line tools, unless --out-indent is
+	// given: 0 to 9 spaces, -1 for everything on one line, or pretty for 4 spaces and the keys of
+	// json sorted. Empty leaves it to the outputter.
 	OutputIndent string `yaml:"output_indent" is:"one of pretty -1 0 1 2 3 4 5 6 7 8 9"`
 	// The file with the process id of the daemon.
 	PIDFile string `yaml:"pidfile" is:"path below root" default:"/var/run/salt-{daemon}.pid"`
@@ -108,21 +108,7 @@ type Common struct {
 	SigningAlgorithm string `yaml:"signing_algorithm" is:"one of PKCS1v15-SHA1 PKCS1v15-SHA224 PKCS1v15-SHA256"`
 	// The directory of the Unix sockets of the command-line tools.
 	SockDir string `yaml:"sock_dir" is:"path below root" default:"/var/run/salt/{daemon}"`
-	// What the highstate outputter shows of each state: full, terse, mixed,
-	// changes, filter, or one of these with _id.
-	StateOutput string `yaml:"state_output" is:"one of full terse mixed changes filter full_id terse_id mixed_id changes_id filter_id" default:"full"`
-	// The highstate outputter also shows states that succeeded.
-	StateVerbose bool `yaml:"state_verbose" default:"true"`
-	// TCP connections are kept alive.
-	TCPKeepalive bool `yaml:"tcp_keepalive" default:"true"`
-	// The number of unanswered probes after which a connection counts as lost; -1 leaves it to
-	// the system.
-	TCPKeepaliveCount int `yaml:"tcp_keepalive_cnt" is:"-1..1000" default:"-1"`
-	// The idle time after which probing begins; -1 leaves it to the system.
-	TCPKeepaliveIdle time.Duration `yaml:"tcp_keepalive_idle" is:"s -1..1d" default:"300s"`
-	// The time between two probes; -1 leaves it to the system.
-	TCPKeepaliveInterval time.Duration `yaml:"tcp_keepalive_intvl" is:"s -1..1d" default:"-1"`
-	// The user that the daemon runs as; empty means the user who starts it.
+	// The user as which the daemon runs; empty means the user who starts it.
 	User string `yaml:"user"`
 
 	settings []setting // bound to the fields, for Lookup

@@ -10,7 +10,7 @@ import (
 
 // ownGuards are settings of security that each master has for itself: they say nothing of what
 // somebody may do.
-var ownGuards = []string{"audit_file", "cluster_peers", "default_include", "include", "key_logfile", "master_pubkey_signature", "master_use_pubkey_signature", "pki_dir", "token_file"}
+var ownGuards = []string{"audit_file", "cluster_peers", "default_include", "include", "master_pubkey_signature", "master_use_pubkey_signature", "pki_dir", "token_file"}
 
 // Digest returns a checksum of the settings that say who may do what, without the secrets among
 // them: masters with the same digest decide alike. The contents of files that they name are not

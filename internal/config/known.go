@@ -21,10 +21,26 @@ func renamed(key string) (now string, ok bool) {
 func ignored(key string) (why string, ok bool) {
 	_, ok = slices.BinarySearch(saltKeys, key)
 	switch key {
+	case "always_verify_signature":
+		why = ", since the signature of a master's key is checked on each connection"
+	case "auth_tries":
+		why = ", since masters that cannot be reached are tried forever"
+	case "auth.ldap.persontype":
+		why = ", since auth.ldap.filter finds users"
+	case "autosign_timeout":
+		why = ", since keys are not accepted by files in minions_autosign"
+	case "cmd_safe":
+		why = ", since commands run without a shell unless the caller asks for one"
 	case "drop_messages_signature_fail", "minion_sign_messages", "require_minion_sign_messages":
 		why = ", since every minion is known by its certificate"
+	case "gather_job_timeout":
+		why = ", since minions say by themselves whether they still run a job"
 	case "job_cache", "ext_job_cache", "master_job_cache", "minion_data_cache":
 		why = ", since the journal keeps jobs, returns and grains"
+	case "key_logfile":
+		why = ", since the audit log has what is done to keys"
+	case "max_open_files":
+		why = ", since the limit is that of the service manager"
 	case "permissive_pki_access":
 		why = ", since no group may read private keys"
 	case "publish_port", "tcp_pub_port", "tcp_pull_port":
@@ -37,8 +53,10 @@ func ignored(key string) (why string, ok bool) {
 		why = ", since every job is signed"
 	case "ssl", "transport":
 		why = ", since every connection is TLS"
-	case "startup_states", "sls_list", "top_file":
+	case "startup_states", "sls_list", "state_output", "state_verbose", "top_file":
 		why = ", since there are no states"
+	case "tcp_keepalive", "tcp_keepalive_cnt", "tcp_keepalive_idle", "tcp_keepalive_intvl":
+		why = ", since silent connections are probed by messages of the bus"
 	case "verify_env":
 		why = ", since files and directories are always checked"
 	case "worker_threads", "multiprocessing", "pub_hwm", "zmq_backlog":
@@ -51,12 +69,18 @@ func ignored(key string) (why string, ok bool) {
 // daemon has here, sorted.
 var saltKeys = []string{
 	"add_proxymodule_to_opts",
+	"always_verify_signature",
 	"append_minionid_config_dirs",
 	"archive_jobs",
+	"auth.ldap.persontype",
 	"auth_events",
 	"auth_mode",
+	"auth_tries",
 	"autoload_dynamic_modules",
+	"autosign_timeout",
 	"backup_mode",
+	"batch_safe_limit",
+	"batch_safe_size",
 	"beacons_before_connect",
 	"bootstrap_delay",
 	"cache",
@@ -67,6 +91,7 @@ var saltKeys = []string{
 	"cluster_mode",
 	"cluster_pki_dir",
 	"cluster_pool_port",
+	"cmd_safe",
 	"con_cache",
 	"conf_file",
 	"cython_enable",
@@ -82,7 +107,9 @@ var saltKeys = []string{
 	"django_auth_settings",
 	"drop_messages_signature_fail",
 	"dummy_pub",
+	"eauth_acl_module",
 	"eauth_tokens",
+	"enable_fqdns_grains",
 	"enable_gpu_grains",
 	"enable_lspci",
 	"enable_ssh_minions",
@@ -123,6 +150,7 @@ var saltKeys = []string{
 	"fileserver_update_niceness",
 	"fileserver_verify_config",
 	"fips_mode",
+	"gather_job_timeout",
 	"git_pillar_base",
 	"git_pillar_branch",
 	"git_pillar_env",
@@ -174,6 +202,7 @@ var saltKeys = []string{
 	"grains_cache_expiration",
 	"grains_deep_merge",
 	"grains_dirs",
+	"grains_refresh_every",
 	"grains_refresh_pre_exec",
 	"halite",
 	"hgfs_base",
@@ -199,6 +228,7 @@ var saltKeys = []string{
 	"job_cache",
 	"job_cache_store_endtime",
 	"key_cache",
+	"key_logfile",
 	"key_pass",
 	"local",
 	"lock_saltenv",
@@ -219,6 +249,8 @@ var saltKeys = []string{
 	"master_stats_event_iter",
 	"master_tops",
 	"master_tops_first",
+	"max_minions",
+	"max_open_files",
 	"memcache_debug",
 	"memcache_expire_seconds",
 	"memcache_full_cleanup",
@@ -332,6 +364,7 @@ var saltKeys = []string{
 	"scheduler_before_connect",
 	"search",
 	"serial",
+	"show_timeout",
 	"sign_pub_messages",
 	"signing_key_pass",
 	"skip_grains",
@@ -363,11 +396,13 @@ var saltKeys = []string{
 	"ssh_use_home_key",
 	"ssh_user",
 	"ssl",
+	"start_event_grains",
 	"startup_states",
 	"state_aggregate",
 	"state_auto_order",
 	"state_compress_ids",
 	"state_events",
+	"state_output",
 	"state_output_diff",
 	"state_output_pct",
 	"state_output_profile",
@@ -375,6 +410,7 @@ var saltKeys = []string{
 	"state_tabular",
 	"state_top",
 	"state_top_saltenv",
+	"state_verbose",
 	"states_dirs",
 	"sudo_user",
 	"svnfs_branches",
@@ -402,6 +438,10 @@ var saltKeys = []string{
 	"syndic_user",
 	"syndic_wait",
 	"tcp_authentication_retries",
+	"tcp_keepalive",
+	"tcp_keepalive_cnt",
+	"tcp_keepalive_idle",
+	"tcp_keepalive_intvl",
 	"tcp_master_pub_port",
 	"tcp_master_publish_pull",
 	"tcp_master_pull_port",
@@ -426,6 +466,7 @@ var saltKeys = []string{
 	"unique_jid",
 	"update_restart_services",
 	"update_url",
+	"use_master_when_local",
 	"username",
 	"utils_dirs",
 	"verify_env",

@@ -20,7 +20,7 @@ var live = map[string][]string{
 
 // ofTools are the settings that the command-line tools read, each time they start.
 var ofTools = []string{
-	"batch_safe_limit", "batch_safe_size", "cli_summary", "color", "gather_job_timeout", "output", "show_jid", "show_timeout", "state_output", "state_verbose",
+	"cli_summary", "color", "output", "show_jid",
 	"timeout", "token_file",
 }
 

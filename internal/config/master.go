@@ -9,50 +9,50 @@ import (
 type Master struct {
 	Common
 
-	// Minions may let the master forget their key: saltutil.revoke_auth.
+	// Minions may have their own key deleted, by saltutil.revoke_auth.
 	AllowMinionKeyRevoke bool `yaml:"allow_minion_key_revoke" default:"true"`
-	// The audit log holds the arguments of functions, not only a digest of
-	// them. There may be secrets among them.
+	// Store the arguments of functions in the audit log, not only a digest. There may be secrets
+	// among them.
 	AuditArgs bool `yaml:"audit_args"`
-	// A file that gets every entry of the audit log too, one line of JSON each.
+	// A file to which each entry of the audit log is also written, as a line of JSON.
 	AuditFile string `yaml:"audit_file" is:"below root"`
-	// The maximum size of the audit log. Beyond it the oldest entries are removed, and the log
-	// gets an entry about that.
+	// The maximum size of the audit log. Beyond it the oldest entries are removed, and
+	// an entry says so.
 	AuditMaxBytes int64 `yaml:"audit_max_bytes" is:"1MiB..1024TiB" default:"1GiB"`
 	// How long the audit log keeps entries; 0 keeps them forever.
 	AuditRetention time.Duration `yaml:"audit_retention" is:"s 0.." default:"365d"`
-	// The directory with the credentials, see 'salt-event creds', by which salt-api reaches a
-	// master on another machine. Empty means the master of this one, by its socket.
+	// The directory with the credentials (see 'salt-event creds') with which salt-api connects to
+	// a master on another machine. Empty means the master of this machine, through its socket.
 	APICreds string `yaml:"api_creds" is:"below root"`
 	// The log of salt-api.
 	APILogFile string `yaml:"api_logfile" is:"path below root" default:"/var/log/salt/api"`
-	// The file with the process number of salt-api.
+	// The file with the process id of salt-api.
 	APIPidfile string `yaml:"api_pidfile" is:"path below root" default:"/var/run/salt-api.pid"`
-	// Programs of these users may log others in, with the addresses that they come from: the
-	// user that salt-api runs as, or client:NAME for credentials with which it comes from
-	// another machine, or a list of these. Empty means only root.
+	// Users whose programs may log others in and say from which address these come: the user as
+	// which salt-api runs, client:NAME for credentials that it uses from another machine, or a
+	// list of these. Empty means only root.
 	APIUser []string `yaml:"api_user" is:"texts" default:"salt-api"`
-	// The attribute of a user's groups that names them, and of the user's own entry
-	// in Active Directory.
+	// The attribute of a group that has the names of its members; in Active Directory the
+	// attribute of a user that has their name.
 	LDAPAccountAttribute string `yaml:"auth.ldap.accountattributename" default:"memberUid"`
-	// The directory is one of Active Directory: groups are those with the
-	// user's DN as a member.
+	// The server is Active Directory: the groups of a user are those that have the user's DN as a
+	// member.
 	LDAPActiveDirectory bool `yaml:"auth.ldap.activedirectory"`
-	// Users are looked up without a name and password.
+	// Look users up without a name and password.
 	LDAPAnonymous bool `yaml:"auth.ldap.anonymous"`
-	// Where users and groups are looked up.
+	// The DN below which users and groups are looked up.
 	LDAPBaseDN string `yaml:"auth.ldap.basedn"`
-	// The name with which users are looked up. With {{ username }} in it, a user binds by that
-	// name without a lookup.
+	// The DN that is used for looking users up. With {{ username }} in it, users bind with this DN
+	// themselves, and are not looked up.
 	LDAPBindDN string `yaml:"auth.ldap.binddn"`
-	// The password to look users up with.
+	// The password of that DN.
 	LDAPBindPassword string `yaml:"auth.ldap.bindpw"`
 	// A file with the certificates that the server's must be signed by; empty
 	// means those of the system.
 	LDAPCAFile string `yaml:"auth.ldap.ca_file" is:"path"`
 	// The filter that finds a user.
 	LDAPFilter string `yaml:"auth.ldap.filter" default:"(uid={{ username }})"`
-	// The directory is one of FreeIPA.
+	// The server is FreeIPA.
 	LDAPFreeIPA bool `yaml:"auth.ldap.freeipa"`
 	// Where groups are looked up in FreeIPA; empty means basedn.
 	LDAPGroupBaseDN string `yaml:"auth.ldap.group_basedn"`
@@ -67,12 +67,9 @@ type Master struct {
 	LDAPGroupOU string `yaml:"auth.ldap.groupou" default:"Groups"`
 	// Refused: the certificate of the server is always verified.
 	LDAPNoVerify bool `yaml:"auth.ldap.no_verify"`
-	// The class of users in Active Directory.
-	LDAPPersonType string `yaml:"auth.ldap.persontype" default:"person"`
 	// The port of the directory server; 0 means 389, or 636 with tls.
 	LDAPPort int `yaml:"auth.ldap.port" is:"0..65535"`
-	// How deep users are looked up: 0 is basedn itself, 1 what is directly
-	// below it, 2 all below it.
+	// Where users are looked up: 0 is basedn itself, 1 the level below it, 2 everything below it.
 	LDAPScope int `yaml:"auth.ldap.scope" is:"0..2" default:"2"`
 	// The directory server.
 	LDAPServer string `yaml:"auth.ldap.server" default:"localhost"`
@@ -92,16 +89,9 @@ type Master struct {
 	AutorejectFile string `yaml:"autoreject_file" is:"below root"`
 	// A file with ids and patterns of minions whose new keys are accepted.
 	AutosignFile string `yaml:"autosign_file" is:"below root"`
-	// A directory with one file for each grain. Its lines are the values of that grain with
-	// which a new key is accepted.
+	// A directory with one file per grain: a new key is accepted if the minion has one of the
+	// values that the lines of a file list.
 	AutosignGrainsDir string `yaml:"autosign_grains_dir" is:"below root"`
-	// For how long a file in pki_dir/minions_autosign has its key accepted.
-	AutosignTimeout time.Duration `yaml:"autosign_timeout" is:"m 0..365d" default:"2h"`
-	// A batch that would run on more minions than this at once is cut down to
-	// batch_safe_size.
-	BatchSafeLimit int `yaml:"batch_safe_limit" is:"0..10000000" default:"100"`
-	// The size to which such a batch is reduced.
-	BatchSafeSize int `yaml:"batch_safe_size" is:"1..10000000" default:"8"`
 	// The command-line tools print a summary below the returns.
 	CLISummary bool `yaml:"cli_summary"`
 	// The users of publisher_acl must exist on this machine.
@@ -123,9 +113,6 @@ type Master struct {
 	// What a member does that reaches too few others to store anything: refuse jobs and
 	// disconnect its minions, or run and go on with the keys that it knew last.
 	ClusterWithoutQuorum string `yaml:"cluster_without_quorum" is:"one of refuse run" default:"refuse"`
-	// The module that gives users their rules; empty means the one that
-	// authenticated them.
-	EauthACLModule string `yaml:"eauth_acl_module"`
 	// The maximum size of the journal. Beyond it the oldest events are removed, first those of
 	// senders that have stored more than their share.
 	EventMaxBytes int64 `yaml:"event_max_bytes" is:"1MiB..1024TiB" default:"1GiB"`
@@ -133,12 +120,10 @@ type Master struct {
 	EventRetention time.Duration `yaml:"event_retention" is:"s 1m.." default:"1d"`
 	// Which users of which authentication backend may do what.
 	ExternalAuth Located `yaml:"external_auth"`
-	// Minions may push files to the master.
+	// Minions may upload files to the master.
 	FileRecv bool `yaml:"file_recv"`
-	// The largest file that a minion may push, in megabytes.
+	// The maximum size of a file that a minion uploads, in megabytes.
 	FileRecvMaxSize int `yaml:"file_recv_max_size" is:"1..10000000" default:"100"`
-	// How long a tool waits for minions to answer about jobs that they have not returned.
-	GatherJobTimeout time.Duration `yaml:"gather_job_timeout" is:"s 100ms..1d" default:"10s"`
 	// The name of the master in events; empty means the host's name followed by _master.
 	ID string `yaml:"id"`
 	// The address that the master listens on.
@@ -147,21 +132,19 @@ type Master struct {
 	// default, within about a second. With default, a power failure can lose what was stored in
 	// the last second; a crash of the daemon loses nothing either way.
 	JournalSync string `yaml:"journal_sync" is:"one of default always" default:"default"`
-	// The host:port for links of the other one of two masters. Its journal is mirrored here,
-	// and this one may be mirrored there. It needs master_sign_pubkey, with the same signing
-	// key pair on both.
+	// The other one of two masters, as the host:port of its journal_mirror_port. Its journal is
+	// mirrored here, and this master's may be mirrored there. It needs master_sign_pubkey, with
+	// the same signing key pair on both.
 	JournalMirror string `yaml:"journal_mirror"`
-	// Keys of minions and tokens that the other master has accepted and issued are accepted
-	// here, too. What it rejects, deletes and revokes counts here in any case.
+	// Keys that the other master has accepted, and tokens that it has issued, are valid here, too.
+	// What it rejects, deletes or revokes is invalid here in any case.
 	JournalMirrorAccept bool `yaml:"journal_mirror_accept"`
-	// The port on which the other master reaches this one, where journal_mirror is set.
+	// The port on which the other master reaches this one, if journal_mirror is set.
 	JournalMirrorPort int `yaml:"journal_mirror_port" is:"1..65535" default:"4507"`
-	// A token keeps the rules of the time when it was made.
+	// A token keeps the access rules of the time when it was issued.
 	KeepACLInToken bool `yaml:"keep_acl_in_token"`
 	// How long jobs are kept; 0 keeps them forever.
 	KeepJobs time.Duration `yaml:"keep_jobs_seconds" is:"s 0.." default:"1d"`
-	// The log of key operations.
-	KeyLogfile string `yaml:"key_logfile" is:"path below root" default:"/var/log/salt/key"`
 	// The file in pki_dir with a signature of the master's public key that was made in advance;
 	// null means master_pubkey_signature.
 	MasterPubkeySignature string `yaml:"master_pubkey_signature" is:"file" default:"master_pubkey_signature"`
@@ -171,24 +154,20 @@ type Master struct {
 	// That signature is read from master_pubkey_signature, so that the signing
 	// key need not be on this machine.
 	MasterUsePubkeySignature bool `yaml:"master_use_pubkey_signature"`
-	// The most minions that may be connected; 0 sets no limit.
-	MaxMinions int `yaml:"max_minions" is:"0..10000000"`
 	// How often a silent connection of a minion is probed. A minion counts as disconnected
 	// after three to four probes without an answer.
 	MinionAliveInterval time.Duration `yaml:"minion_alive_interval" is:"s 1s..1d" default:"5s"`
 	// Which minions may read which entries of the mine. If it is not set, every minion may read
 	// every entry.
 	MineGet Located `yaml:"mine_get"`
-	// The most files that the daemon may have open.
-	MaxOpenFiles int `yaml:"max_open_files" is:"256..1073741824" default:"100000"`
-	// The file with the secret from which the keys of this master for nats_servers are made. It
-	// is made if it is missing; masters that take over from each other share it. Empty means
-	// master_nats.seed in pki_dir.
+	// The file with the secret from which the keys of this master for nats_servers are derived. It
+	// is created if it does not exist; masters that take over from each other share it. Empty
+	// means master_nats.seed in pki_dir.
 	NATSCreds string `yaml:"nats_creds" is:"below root"`
 	// The clients of salt-api that are enabled: local, local_async, local_batch, local_subset,
 	// runner, runner_async, wheel, wheel_async.
 	NetapiClients []string `yaml:"netapi_enable_clients"`
-	// Targets with names.
+	// Targets that have a name.
 	Nodegroups Located `yaml:"nodegroups"`
 	// Which minions may publish which functions to which minions.
 	Peer Located `yaml:"peer"`
@@ -196,36 +175,35 @@ type Master struct {
 	PeerRun Located `yaml:"peer_run"`
 	// The rules of * also apply to users with rules of their own.
 	PermissiveACL bool `yaml:"permissive_acl"`
-	// Changes of presence are fired as events.
+	// Fire events about minions that connect and disconnect.
 	PresenceEvents bool `yaml:"presence_events"`
 	// Which local users may run which functions on which minions.
 	PublisherACL Located `yaml:"publisher_acl"`
 	// Users and functions that are refused whatever the other rules say.
 	PublisherACLBlacklist Located `yaml:"publisher_acl_blacklist"`
-	// Which actions are taken for which events.
+	// Which events trigger which actions.
 	Reactor Located `yaml:"reactor"`
 	// Users of external_auth may log in from other machines, over the master's port.
 	RemoteLogin bool `yaml:"remote_login"`
-	// How salt-api serves HTTP.
+	// How salt-api serves HTTP: its port, its certificate and its limits.
 	RestCherrypy Located `yaml:"rest_cherrypy"`
-	// The one port of the master.
+	// The port of the master, for minions and for clients on other machines.
 	RetPort int `yaml:"ret_port" is:"1..65535" default:"4506"`
-	// Directories with runners of your own, beside _runners in file_roots.
-	// Relative ones are below root_dir.
+	// Directories with your own runners, in addition to _runners in file_roots. Relative ones are
+	// below root_dir.
 	RunnerDirs []string `yaml:"runner_dirs" is:"below root"`
 	// The secret of the backend sharedsecret.
 	SharedSecret string `yaml:"sharedsecret"`
 	// The tools show the id of each job.
 	ShowJID bool `yaml:"show_jid"`
-	// The tools name minions that did not answer.
-	ShowTimeout bool `yaml:"show_timeout" default:"true"`
 	// Users of sudo are also bound by their own rules, not only by those of root.
 	SudoACL bool `yaml:"sudo_acl"`
 	// How long a tool waits for the first answer of minions.
 	Timeout time.Duration `yaml:"timeout" is:"s 100ms..1d" default:"5s"`
 	// How long a token of an external user is valid.
 	TokenExpire time.Duration `yaml:"token_expire" is:"s 1s.." default:"12h"`
-	// Users may choose another validity: true for all, or a map from a backend to users.
+	// Who may choose how long their tokens are valid: true for all users, or a map from a backend
+	// to users.
 	TokenExpireUserOverride Located `yaml:"token_expire_user_override"`
 	// Where the tools keep the token of their user; ~ is the home directory.
 	TokenFile string `yaml:"token_file" default:"~/.salt_token"`

@@ -31,48 +31,39 @@ type Minion struct {
 	// one name is one master and a list of one is a list.
 	MasterIsList bool `yaml:"-"`
 
-	// The pause before this minion tries a master again that does not take it now: too many
-	// keys are waiting there, or rejected_retry or auth_safemode applies. (The minion learns at
-	// once that its key was accepted.) A minion that runs as a service also begins with this
-	// pause after it was refused, or has refused a master; each further pause is twice as long,
-	// with a random part.
+	// The pause before the minion tries a master again that cannot accept it now, because too many
+	// keys are waiting there, or with rejected_retry or auth_safemode. (It learns at once when its
+	// key is accepted.) A minion that runs as a service also pauses this long after it was
+	// refused, or has refused a master; each further pause is twice as long, with a random part.
 	AcceptanceWaitTime time.Duration `yaml:"acceptance_wait_time" is:"s 0..1d" default:"10s"`
-	// The longest such pause: each is longer by acceptance_wait_time until then. 0 keeps all at
-	// acceptance_wait_time, and limits those of a service to five minutes and a random part.
+	// The maximum of that pause, which grows by acceptance_wait_time each time. With 0 it does not
+	// grow, and that of a service grows to five minutes and a random part at most.
 	AcceptanceWaitTimeMax time.Duration `yaml:"acceptance_wait_time_max" is:"s 0..30d"`
-	// With verify_master_pubkey_sign: a master that sends no signature of its public key is
-	// handled as without that setting, with a warning. Use it while the masters of a system are
-	// being switched to signing.
+	// With verify_master_pubkey_sign: treat a master that sends no signature of its public key as
+	// without that setting, with a warning. Use it while the masters of a system are being
+	// switched to signatures.
 	AllowUnsignedMaster bool `yaml:"allow_unsigned_master"`
-	// The signature of the master's public key is checked on each connection. This is done
-	// without this setting, too.
-	AlwaysVerifySignature bool `yaml:"always_verify_signature"`
 	// A domain that is appended to an id that does not end with it.
 	AppendDomain string `yaml:"append_domain"`
-	// A minion that is refused, or refuses its masters, waits for acceptance_wait_time and
-	// tries again. Without it, a minion in the foreground ends, and a service waits longer.
+	// A minion that is refused, or refuses its masters, waits for acceptance_wait_time and tries
+	// again. Without this setting, a minion in the foreground exits, and one that runs as a
+	// service waits longer.
 	AuthSafemode bool `yaml:"auth_safemode"`
 	// How long the minion waits for each address of a master, and for each answer while it
 	// connects.
 	AuthTimeout time.Duration `yaml:"auth_timeout" is:"s 100ms..1d" default:"5s"`
-	// Without effect: masters that cannot be reached are tried forever.
-	AuthTries int `yaml:"auth_tries" is:"1..10000000" default:"7"`
 	// Grains that are sent with a new key, for the master's
 	// autosign_grains_dir.
 	AutosignGrains []string `yaml:"autosign_grains"`
 	// What the minion watches on its machine and reports by events: the names of beacons, each
 	// with its settings. See doc/beacons.md.
 	Beacons Located `yaml:"beacons"`
-	// Commands run without a shell unless a caller asks for one.
-	CmdSafe bool `yaml:"cmd_safe" default:"true"`
 	// Modules that are not loaded, by their names, such as cmd, or by their file names in Salt,
 	// such as cmdmod.
 	DisableModules []string `yaml:"disable_modules" is:"modules"`
 	// Returners that are not loaded.
 	DisableReturners []string `yaml:"disable_returners"`
-	// The grain fqdns is collected, which asks the resolver for every address.
-	EnableFqdnsGrains bool `yaml:"enable_fqdns_grains"`
-	// The event minion_start is fired beside salt/minion/ID/start.
+	// Fire the event minion_start as well as salt/minion/ID/start.
 	EnableLegacyStartupEvents bool `yaml:"enable_legacy_startup_events" default:"true"`
 	// Where files come from: remote, the master, or local, this machine.
 	FileClient string `yaml:"file_client" is:"one of remote local" default:"remote"`
@@ -80,18 +71,15 @@ type Minion struct {
 	Grains map[string]any `yaml:"grains"`
 	// Patterns of grains to leave out.
 	GrainsBlacklist []string `yaml:"grains_blacklist"`
-	// The pause, in minutes, between two collections of grains; 0 collects at
-	// the start only.
-	GrainsRefreshEvery time.Duration `yaml:"grains_refresh_every" is:"m 0..365d"`
 	// The masters: one name, or a list. A name may carry a port, as host:port.
 	Master []string `yaml:"master" is:"masters" default:"salt"`
-	// How soon a silent master is noticed: another one is in use within twice this time. 0
-	// means 10 s for a silent connection.
+	// How soon a silent master is noticed: another one is in use within twice this time. 0 stands
+	// for the default, with which a silent connection is noticed after 10 s.
 	MasterAliveInterval time.Duration `yaml:"master_alive_interval" is:"s 0..1d"`
 	// The tag of the events of the returner master_bus.
 	MasterBusTag string `yaml:"master_bus.tag"`
-	// Other members of the cluster that the master belongs to are used as well: with a single
-	// master, and after those of a list with failover.
+	// Use the other members of the cluster that the master belongs to, too: with a single master,
+	// and with failover after the masters of the list.
 	MasterCluster bool `yaml:"master_cluster" default:"true"`
 	// With failover: return to the first master when it is available again.
 	MasterFailback bool `yaml:"master_failback"`
@@ -103,36 +91,36 @@ type Minion struct {
 	MasterFinger []string `yaml:"master_finger" is:"texts"`
 	// The port of the master.
 	MasterPort int `yaml:"master_port" is:"1..65535" default:"4506"`
-	// After so many rounds without a master an error is logged; the minion keeps trying
-	// forever. -1 logs none.
+	// After this many rounds without a master an error is logged; the minion keeps trying forever.
+	// -1 logs none.
 	MasterTries int `yaml:"master_tries" is:"-1..10000000" default:"-1"`
 	// Which new keys of masters are trusted without a signature or a master_finger: first, only
-	// that of the first contact, while no key is pinned; each, the first one at each address of
+	// the one of the first contact, while no key is pinned; each, the first one at each address of
 	// a list; never, none.
 	MasterTrustOnFirstUse string `yaml:"master_trust_on_first_use" is:"one of first each never" default:"first"`
 	// How several masters are used: str, one, or all of a list at once; failover, one after the
-	// other; distributed, one that is chosen by the id; disable, none.
+	// other; distributed, one that is chosen by the id of the minion; disable, none.
 	MasterType string `yaml:"master_type" is:"master type" default:"str"`
 	// How master is written: default, a name with an optional port, or ip_only, an address
 	// without one.
 	MasterURIFormat string `yaml:"master_uri_format" is:"one of default ip_only" default:"default"`
-	// Mine functions run at set times.
+	// Run the functions of the mine every mine_interval.
 	MineEnabled bool `yaml:"mine_enabled" default:"true"`
 	// The functions whose returns the mine keeps.
 	MineFunctions Located `yaml:"mine_functions"`
-	// The pause, in minutes, between two updates of the mine.
+	// The time, in minutes, between two updates of the mine.
 	MineInterval time.Duration `yaml:"mine_interval" is:"m 1s..365d" default:"1h"`
-	// Updates of the mine are stored as jobs.
+	// Store updates of the mine as jobs.
 	MineReturnJob bool `yaml:"mine_return_job"`
-	// An id that was determined from the host is stored in the file minion_id.
+	// Store an id that was determined from the host in the file minion_id.
 	MinionIDCaching bool `yaml:"minion_id_caching" default:"true"`
-	// An id that was determined from the host is changed to lower case.
+	// Change an id that was determined from the host to lower case.
 	MinionIDLowercase bool `yaml:"minion_id_lowercase"`
 	// The domain that is cut off an id that was determined from the host; true cuts any.
 	MinionIDRemoveDomain string `yaml:"minion_id_remove_domain" is:"domain"`
-	// The program that minion.restart runs, with its arguments, after the minion has ended.
-	// Empty: systemd if the minion runs as its service, otherwise the command line of the
-	// minion itself.
+	// The program that minion.restart runs, with its arguments, after the minion has exited. Empty
+	// means systemd if the minion runs as its service, otherwise the command line of the minion
+	// itself.
 	MinionRestartCommand []string `yaml:"minion_restart_command"`
 	// How long the outbox keeps undelivered messages.
 	OutboxMaxAge time.Duration `yaml:"outbox_max_age" is:"s 1m.." default:"7d"`
@@ -144,40 +132,35 @@ type Minion struct {
 	// default, a power failure can lose what was stored in the last second; a crash of the
 	// daemon loses nothing either way.
 	JournalSync string `yaml:"journal_sync" is:"one of default always" default:"default"`
-	// The pause, in minutes, between two minion_ping events on the master's bus; a connection
-	// on which they are not answered is ended. 0 sends none.
+	// The time, in minutes, between two minion_ping events on the master's bus. A connection on
+	// which they are not answered is closed. 0 sends none.
 	PingInterval time.Duration `yaml:"ping_interval" is:"m 0..365d"`
-	// The most jobs that run at once; -1 sets no limit.
+	// The maximum number of jobs that run at once; -1 sets no limit.
 	ProcessCountMax int `yaml:"process_count_max" is:"-1..10000000" default:"-1"`
-	// The masters of a list are tried in random order.
+	// Try the masters of a list in random order.
 	RandomMaster bool `yaml:"random_master"`
-	// The longest random part of a pause before a lost connection is made again.
+	// The maximum of the random part of the pause before the minion reconnects.
 	RandomReauthDelay time.Duration `yaml:"random_reauth_delay" is:"s 0..1d" default:"10s"`
-	// The longest random pause before the first connection.
+	// The maximum of the random pause before the first connection.
 	RandomStartupDelay time.Duration `yaml:"random_startup_delay" is:"s 0..1d"`
-	// The longest first pause before a lost connection is made again, in milliseconds; values
-	// above 50 count as 50.
+	// The maximum of the first pause before the minion reconnects, in milliseconds; values above
+	// 50 count as 50.
 	ReconDefault time.Duration `yaml:"recon_default" is:"ms 1ms..1d" default:"1s"`
-	// The longest such pause, in milliseconds; pauses double up to it.
+	// The maximum of that pause, in milliseconds: it doubles up to this value.
 	ReconMax time.Duration `yaml:"recon_max" is:"ms 0..1d" default:"10s"`
-	// These pauses have a random part, of up to as much again.
+	// Lengthen these pauses by a random part of up to 100 %.
 	ReconRandomize bool `yaml:"recon_randomize" default:"true"`
-	// A rejected key is tried again instead of ending the minion.
+	// A minion whose key is rejected tries again instead of exiting.
 	RejectedRetry bool `yaml:"rejected_retry"`
-	// The longest pause before the name of the only master is resolved again while it has no
-	// address; 0 means the value of recon_max. With several masters the next one is tried at
-	// once.
+	// The maximum pause before the name of the only master is resolved again while it has no
+	// address; 0 means the value of recon_max. With several masters the next one is tried at once.
 	RetryDNS time.Duration `yaml:"retry_dns" is:"s 0..1d" default:"30s"`
-	// How often that is done before the minion ends; null means forever.
+	// How often that is tried before the minion exits; null means forever.
 	RetryDNSCount *int `yaml:"retry_dns_count" is:"0..10000000"`
 	// Returners that also get every result: a list, or names separated by commas.
 	Return []string `yaml:"return" is:"commas"`
 	// The local address of connections to the master.
 	SourceAddress string `yaml:"source_address"`
-	// Grains that are sent with the start event.
-	StartEventGrains []string `yaml:"start_event_grains"`
-	// With file_client local: connect to a master nevertheless.
-	UseMasterWhenLocal bool `yaml:"use_master_when_local"`
 	// The master's public key must be signed by the key that
 	// master_sign_key_name names.
 	VerifyMasterPubkeySign bool `yaml:"verify_master_pubkey_sign"`

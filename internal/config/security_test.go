@@ -55,8 +55,8 @@ func TestMisspelledSecuritySettingsByWords(t *testing.T) {
 	for key, want := range map[string]string{
 		"publisher_blacklist": "publisher_acl_blacklist", "acl_blacklist": "publisher_acl_blacklist", "acl-publisher": "publisher_acl",
 		"auth_external": "external_auth", "allow_unsigned": "allow_unsigned_master", "trust_on_first_use": "master_trust_on_first_use",
-		"verify_master_sign": "verify_master_pubkey_sign", "always_verify": "always_verify_signature",
-		"inlcude": "include", "includes": "include", "default_incldue": "default_include", "exclude": "",
+		"verify_master_sign": "verify_master_pubkey_sign",
+		"inlcude":            "include", "includes": "include", "default_incldue": "default_include", "exclude": "",
 		"blacklist": "", "master_key": "", "key_name": "", "my_own_setting": "", "publisher": "", "acl": "",
 	} {
 		if got := nearGuard(key, keys); got != want {

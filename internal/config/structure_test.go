@@ -18,7 +18,7 @@ import (
 	"github.com/brinebus/brine/test/order"
 )
 
-var update = flag.Bool("update", false, "write doc/configuration.md anew, and new settings into the example files")
+var update = flag.Bool("update", false, "write doc/configuration.md anew, and what differs into the example files")
 
 // documented is one setting as the source describes it.
 type documented struct{ key, text string }
@@ -101,6 +101,41 @@ func uncomment(text string) (string, []string) {
 // examples is the directory of the example files.
 const examples = "../../packaging/etc/salt"
 
+// described gives each setting of an example file the text of its field. What follows that text, an
+// example that begins with a line that ends in a colon, stays. So does the text above several
+// settings.
+func described(t *testing.T, text, daemon string) string {
+	docs := settingTables(t)
+	own := map[string]string{"master": "Master", "minion": "Minion"}[daemon]
+	blocks := strings.Split(text, "\n\n")
+	for i, block := range blocks {
+		_, keys := uncomment(block)
+		for _, d := range slices.Concat(docs["Common"], docs[own]) {
+			if len(keys) == 1 && keys[0] == d.key {
+				lines := strings.Split(strings.TrimLeft(block, "\n"), "\n")
+				blank := block[:len(block)-len(strings.TrimLeft(block, "\n"))]
+				blocks[i] = blank + prose(d.text) + "\n" + strings.Join(lines[exampleAt(lines):], "\n")
+			}
+		}
+	}
+	return strings.Join(blocks, "\n\n")
+}
+
+// exampleAt is the index of the line below the text of a setting.
+func exampleAt(lines []string) int {
+	for i, line := range lines {
+		switch {
+		case !strings.HasPrefix(line, "# "):
+			return i
+		case strings.HasPrefix(line, "#     ") && i > 0 && strings.HasSuffix(lines[i-1], ":"):
+			return i - 1
+		case strings.HasPrefix(line, "#     "):
+			return i
+		}
+	}
+	return len(lines)
+}
+
 // complete adds the settings that an example file lacks, each with its comment and its default,
 // after the setting with the most similar name.
 func complete(t *testing.T, text, daemon string, c *Common) string {
@@ -143,15 +178,7 @@ func common(a, b string) int {
 func example(t *testing.T, d documented, c *Common) string {
 	t.Helper()
 	var b strings.Builder
-	line := "#"
-	for _, word := range strings.Fields(d.text) {
-		if len(line)+1+len(word) > 78 {
-			b.WriteString(line + "\n")
-			line = "#"
-		}
-		line += " " + word
-	}
-	b.WriteString(line + "\n")
+	b.WriteString(prose(d.text) + "\n")
 	v, _ := c.Lookup(d.key)
 	if v == nil || v == "" {
 		return b.String() + "#" + d.key + ":"
@@ -164,6 +191,18 @@ func example(t *testing.T, d documented, c *Common) string {
 		b.WriteString("#" + line)
 	}
 	return strings.TrimRight(b.String(), "\n")
+}
+
+// prose is text as the lines of a comment.
+func prose(text string) string {
+	lines := []string{"#"}
+	for _, word := range strings.Fields(text) {
+		if len(lines[len(lines)-1])+1+len(word) > 78 {
+			lines = append(lines, "#")
+		}
+		lines[len(lines)-1] += " " + word
+	}
+	return strings.Join(lines, "\n")
 }
 
 func TestExamples(t *testing.T) {
@@ -190,10 +229,13 @@ func TestExamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		if *update {
-			text = []byte(complete(t, string(text), daemon, want))
+			text = []byte(described(t, complete(t, string(text), daemon, want), daemon))
 			if err := os.WriteFile(file, text, 0o644); err != nil {
 				t.Fatal(err)
 			}
+		}
+		if described(t, string(text), daemon) != string(text) {
+			t.Errorf("%s describes settings otherwise than the source: run go test ./internal/config -update", daemon)
 		}
 		if c, notices := load(daemon, string(text)); len(notices) > 0 || len(c.Raw) > 1 {
 			t.Errorf("%s as shipped sets %v; notices %v", daemon, c.Raw, notices)

@@ -14,10 +14,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
 // patience is how long Collect waits for all sources together. They answer within milliseconds; one
@@ -44,6 +46,8 @@ type Options struct {
 	GrainsFile string
 	// Custom has the grains from programs. They override facts; the file overrides them.
 	Custom map[string]any
+	// Blacklist has shell patterns of grains that are left out, wherever they come from.
+	Blacklist []string
 	// Root is the directory of /etc, /proc, /run and /sys; empty means "/".
 	Root string
 }
@@ -138,6 +142,9 @@ func merge(m *machine, from []source, got []*answer) (map[string]any, error) {
 		maps.Copy(all, a.grains)
 	}
 	maps.Copy(all, m.ConfigGrains)
+	maps.DeleteFunc(all, func(name string, _ any) bool {
+		return slices.ContainsFunc(m.Blacklist, func(pattern string) bool { return fnmatch.Match(pattern, name) })
+	})
 	return all, errors.Join(errs...)
 }
 

@@ -206,6 +206,21 @@ func TestFileAndConfiguration(t *testing.T) {
 	check(t, g, map[string]any{"roles": []any{"web", "cache"}, "os": "Mine", "layer": "config", "kernel": "Linux"})
 }
 
+func TestBlacklist(t *testing.T) {
+	g, err := Collect(context.Background(), Options{
+		Blacklist: []string{"kernel*", "secret", "os"}, Custom: map[string]any{"secret": 1, "secrets": 2}, ConfigGrains: map[string]any{"os": "Mine", "role": "web"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, g, map[string]any{"secrets": 2, "role": "web"})
+	for _, name := range []string{"kernel", "kernelrelease", "secret", "os"} {
+		if v, found := g[name]; found {
+			t.Errorf("%s = %v, want none", name, v)
+		}
+	}
+}
+
 func TestBrokenFileKeepsTheRest(t *testing.T) {
 	dir := t.TempDir()
 	for name, tt := range map[string]struct{ text, want string }{

@@ -34,6 +34,7 @@ func (f *Facts) collect(ctx context.Context) {
 	custom := f.custom.Collect(ctx, extension.Request{ID: f.cfg.ID, Options: f.cfg.Raw}, extension.Env{ConfigDir: f.cfg.ConfigDir})
 	facts, err := grain.Collect(ctx, grain.Options{
 		ID: f.cfg.ID, Custom: custom, ConfigGrains: f.cfg.Grains, GrainsFile: grainsFile(f.cfg), Version: f.version, Master: firstOf(f.cfg.Master),
+		Blacklist: f.cfg.GrainsBlacklist,
 	})
 	f.mu.Lock()
 	f.facts, f.err = facts, err

@@ -178,7 +178,7 @@ func (h *Host) files(conn func() *rpc.Conn) *fileserver.Cache {
 // those of its caller.
 func (h *Host) Returners(names string, o returner.Options) (returner.Set, error) {
 	return returner.Open(append(append([]string{}, h.Config.Return...), names), o, &returner.Host{
-		ID: h.Config.ID, Config: h.InForce(), Fire: h.Forwarder.FireReturn, Log: h.Log, Custom: h.returners, ConfigDir: h.Config.ConfigDir,
+		ID: h.Config.ID, Config: h.InForce(), Fire: h.Forwarder.FireReturn, Log: h.Log, Custom: h.returners, ConfigDir: h.Config.ConfigDir, Disabled: h.Config.DisableReturners,
 	})
 }
 

@@ -48,7 +48,8 @@ type Host struct {
 	// Custom has the returners that were added as programs; nil for none. They cannot replace a
 	// built-in one.
 	Custom    *extension.Set
-	ConfigDir string // for the environment of custom returners
+	ConfigDir string   // for the environment of custom returners
+	Disabled  []string // names of returners that are not there, built in or not
 	// Databases is the program that writes returns to databases; "" for the one in the same
 	// directory as this program.
 	Databases string
@@ -126,6 +127,9 @@ func Names(custom *extension.Set) []string {
 
 // find returns the returner of that name.
 func (h *Host) find(name string) (*Returner, error) {
+	if slices.Contains(h.Disabled, name) {
+		return nil, salt.WithHint(fmt.Errorf("%w: %q", ErrUnknown, name), "disable_returners in the configuration of the minion has disabled it")
+	}
 	i, found := slices.BinarySearchFunc(table, name, func(r *Returner, name string) int { return strings.Compare(r.Name, name) })
 	if found {
 		return table[i], nil

@@ -56,6 +56,7 @@ func TestTable(t *testing.T) {
 func TestOpen(t *testing.T) {
 	h := host(t, map[string]any{"http.url": "ftp://x"})
 	h.Fire = func(context.Context, string, any) error { return nil }
+	h.Disabled = []string{"syslog"}
 	for name, row := range map[string]struct {
 		names []string
 		o     Options
@@ -70,6 +71,7 @@ func TestOpen(t *testing.T) {
 		"not its tag":     {[]string{"master_bus"}, Options{Tag: "salt/job/x"}, "belongs to the master", 0},
 		"unknown":         {[]string{"local", "redis"}, Options{}, `there is no such returner: "redis"`, 0},
 		"not all of them": {[]string{"master"}, Options{}, `there is no such returner: "master"`, 0},
+		"disabled":        {[]string{"local, syslog"}, Options{}, `there is no such returner: "syslog"`, 0},
 		"bad setting":     {[]string{"http"}, Options{}, "not the address of a webhook", 0},
 	} {
 		s, err := Open(row.names, row.o, h)

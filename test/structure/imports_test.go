@@ -76,7 +76,7 @@ var layers = []layer{
 	{"fleet", "authz/decision bus cluster job journal logging mine pillar protocol rpc salt semaphore target template value", "what the master knows of its minions; who may ask is decided by its master, to whom it declares what it needs"},
 	{"forwarder", "beacon event logging outbox protocol rpc salt upstream value", "events of a minion for its masters: it shapes them as a master would, and puts them into outboxes"},
 	{"function", "extension process salt target/fnmatch value", "the engine that checks and runs functions, whatever table they stand in; what they need of their host is handed through"},
-	{"grain", "posix salt target value yamlfile", "facts of this machine"},
+	{"grain", "posix salt target target/fnmatch value yamlfile", "facts of this machine"},
 	{"host", "config event extension fileserver forwarder function grain job module peer protocol returner rpc upstream value", "a minion as functions see it: it puts together what package function hands to them"},
 	{"job", "atomicfile salt target value", "the progress of a job as a state machine: it is handed what happened"},
 	{"journal", "atomicfile backoff bus event logging salt value", "the one user of JetStream, except that backup moves whole streams: appends, reads and makes room; it warns of what it drops"},

@@ -26,7 +26,7 @@ func New(cfg *config.Minion, log *slog.Logger) (*function.Host, *module.Services
 	file := filepath.Join(cfg.ConfigDir, "grains")
 	modules, custom := extension.OfMinion(extension.Modules, cfg.ModuleDirs, cfg.CacheDir, log), extension.OfMinion(extension.Returners, cfg.ModuleDirs, cfg.CacheDir, log)
 	collect := func() map[string]any {
-		o := grain.Options{ID: cfg.ID, ConfigGrains: cfg.Grains, GrainsFile: file, Version: version.Version()}
+		o := grain.Options{ID: cfg.ID, ConfigGrains: cfg.Grains, GrainsFile: file, Version: version.Version(), Blacklist: cfg.GrainsBlacklist}
 		if len(cfg.Master) > 0 {
 			o.Master = cfg.Master[0]
 		}

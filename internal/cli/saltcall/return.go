@@ -14,7 +14,7 @@ import (
 
 // returners prepares the returners that get the return besides the master.
 func (c *call) returners(fire route.Fire) (returner.Set, error) {
-	host := &returner.Host{ID: c.cfg.ID, Config: c.cfg.Raw, Log: c.log.Logger, Custom: extension.OfMinion(extension.Returners, c.cfg.ModuleDirs, c.cfg.CacheDir, c.log.Logger), ConfigDir: c.cfg.ConfigDir}
+	host := &returner.Host{ID: c.cfg.ID, Config: c.cfg.Raw, Log: c.log.Logger, Custom: extension.OfMinion(extension.Returners, c.cfg.ModuleDirs, c.cfg.CacheDir, c.log.Logger), ConfigDir: c.cfg.ConfigDir, Disabled: c.cfg.DisableReturners}
 	if fire != nil {
 		host.Fire = func(ctx context.Context, tag string, data any) error {
 			ctx, cancel := context.WithTimeout(ctx, c.wait)
