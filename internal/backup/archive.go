@@ -66,8 +66,9 @@ func count(r io.Reader) (c counted, err error) {
 	return c, err
 }
 
-// rename copies a snapshot with other subjects. It reads r to its end.
-func rename(w io.Writer, r io.Reader, subject func(string) string) error {
+// rewrite copies a snapshot with other messages: change may change the subject and returns the new
+// body. It reads r to its end.
+func rewrite(w io.Writer, r io.Reader, change func(h *archive.Header, body []byte) []byte) error {
 	to := s2.NewWriter(w)
 	out := archive.NewWriter(to)
 	put := func(h *archive.Header, body []byte) error {
@@ -79,7 +80,7 @@ func rename(w io.Writer, r io.Reader, subject func(string) string) error {
 	}
 	err := eachEntry(r, func(h *archive.Header, body []byte) error {
 		if h.Sequence > 0 {
-			h.Name = subject(h.Name)
+			body = change(h, body)
 		}
 		return put(h, body)
 	})

@@ -11,8 +11,10 @@ import (
 
 // Limits of copied.
 const (
-	copyTime  = 2 * time.Minute // then the copies on most members are enough
-	copyPause = 20 * time.Millisecond
+	copyTime  = 30 * time.Minute      // a million messages take two minutes
+	lastTime  = 30 * time.Second      // for the last copies, once those on most members are whole
+	copyPause = 20 * time.Millisecond // between the first looks; it doubles, since each look costs the members something
+	copyMost  = time.Second
 )
 
 // copied waits until all copies of a restored stream, which ends with the sequence last, have all
@@ -25,19 +27,22 @@ func (r *restorer) copied(ctx context.Context, name string, last uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, copyTime)
 	defer cancel()
 	whole := map[string]bool{} // members whose copy has everything
-	for {
+	var most time.Time         // when most had
+	for pause := copyPause; ; pause = min(2*pause, copyMost) {
 		err := r.look(ctx, name, last, whole)
-		if len(whole) >= r.to.Copies {
+		switch {
+		case len(whole) >= r.to.Copies:
 			return nil
-		}
-		if backoff.Sleep(ctx, copyPause) {
-			continue
-		}
-		if 2*len(whole) > r.to.Copies && err == nil { // a member went away, and gets its copy when it returns
+		case 2*len(whole) <= r.to.Copies:
+		case most.IsZero():
+			most = time.Now()
+		case time.Since(most) > lastTime: // a member is away, and gets its copy when it returns
 			r.to.Log.Warn("not all members have their copy yet", "stream", name, "copies", len(whole), "wanted", r.to.Copies)
 			return nil
 		}
-		return errors.Join(fmt.Errorf("%d of %d copies are whole after %s", len(whole), r.to.Copies, copyTime), err)
+		if !backoff.Sleep(ctx, pause) {
+			return errors.Join(fmt.Errorf("%d of %d copies are whole after %s", len(whole), r.to.Copies, copyTime), err)
+		}
 	}
 }
 

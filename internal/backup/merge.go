@@ -54,11 +54,12 @@ func (r *restorer) add(ctx context.Context, m move) error {
 		if h.Sequence == 0 {
 			return nil
 		}
+		body = r.change(m, h, body)
 		entry, err := entryOf(h, body)
 		if err != nil || entry == nil {
 			return err
 		}
-		entry.Subject, entry.Reply = m.from.Subject(h.Name, m.to), inbox
+		entry.Subject, entry.Reply = h.Name, inbox
 		if err := r.nc.PublishMsg(entry); err != nil {
 			return err
 		}

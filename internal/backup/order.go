@@ -25,6 +25,7 @@ type Request struct {
 	From     string // see Target
 	Member   string // the name of the member that this master is; "" is alone
 	Version  string
+	Entry    func(table, key string, value []byte, from, to string) (string, []byte) // see Target
 	Log      *slog.Logger
 }
 
@@ -102,7 +103,7 @@ func (r Request) Carry(ctx context.Context) (*Result, error) {
 	if err := m.Verify(ctx, o.Dir); err != nil {
 		return nil, err
 	}
-	to := Target{Member: r.Member, Members: []string{r.Member}, From: o.From, Log: r.Log}
+	to := Target{Member: r.Member, Members: []string{r.Member}, From: o.From, Entry: r.Entry, Log: r.Log}
 	if _, _, err := m.plan(to); err != nil {
 		return nil, err
 	}

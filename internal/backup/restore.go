@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server/archive"
 	"github.com/nats-io/nats.go"
 
 	"github.com/brinebus/brine/internal/backoff"
@@ -25,7 +27,10 @@ type Target struct {
 	// From is the member of the cluster of the backup whose place this master takes; "" is the one
 	// with the same name, or for a master alone the one that wrote the backup.
 	From string
-	Log  *slog.Logger
+	// Entry returns what an entry of a table becomes that is about the journal of the member from,
+	// which becomes that of the member to; "" is that of a master alone. nil changes nothing.
+	Entry func(table, key string, value []byte, from, to string) (string, []byte)
+	Log   *slog.Logger
 }
 
 // Restored is what Restore has done.
@@ -45,6 +50,7 @@ type Progress struct {
 type restorer struct {
 	nc   *nats.Conn
 	dir  string
+	from string // the member of the backup whose place to takes
 	to   Target
 	at   *Progress
 	note func() error // stores at
@@ -60,7 +66,11 @@ type move struct {
 // connected to. A stream of this master that is there already is an error, unless an earlier
 // attempt has begun it. note stores progress before and after each stream.
 func Restore(ctx context.Context, nc *nats.Conn, m *Manifest, dir string, to Target, at *Progress, note func() error) (*Restored, error) {
-	r := &restorer{nc: nc, dir: dir, to: to, at: at, note: note}
+	from, err := m.whose(to)
+	if err != nil {
+		return nil, err
+	}
+	r := &restorer{nc: nc, dir: dir, from: from, to: to, at: at, note: note}
 	moves, left, err := m.plan(to)
 	if err != nil {
 		return nil, err
@@ -137,7 +147,7 @@ func (r *restorer) send(ctx context.Context, m move) error {
 		return err
 	}
 	defer f.Close()
-	snapshot, done := m.renamed(f)
+	snapshot, done := r.changed(m, f)
 	got, err := r.upload(ctx, begun.Deliver, snapshot)
 	done()
 	if err != nil {
@@ -149,6 +159,7 @@ func (r *restorer) send(ctx context.Context, m move) error {
 	if r.to.Copies <= 1 {
 		return nil
 	}
+	r.to.Log.Debug("a stream has one copy, and the others follow", "stream", m.to.Stream())
 	return r.copied(ctx, m.to.Stream(), m.Last)
 }
 
@@ -173,20 +184,33 @@ func (r *restorer) begin(ctx context.Context, what string, question, answer any)
 	}
 }
 
-// renamed returns the snapshot as its new stream has it, and what ends the reading of f.
-func (m move) renamed(f io.Reader) (snapshot io.Reader, done func()) {
-	if m.from.Stream() == m.to.Stream() || m.to.Kind != journal.QueueKind && m.to.Kind != journal.TableKind {
+// changed returns the snapshot as its new stream has it, and what ends the reading of f.
+func (r *restorer) changed(m move, f io.Reader) (snapshot io.Reader, done func()) {
+	if m.to.Kind != journal.QueueKind && m.to.Kind != journal.TableKind {
 		return f, func() {}
 	}
 	out, in := io.Pipe()
 	var running sync.WaitGroup
 	running.Go(func() {
-		in.CloseWithError(rename(in, f, func(s string) string { return m.from.Subject(s, m.to) }))
+		in.CloseWithError(rewrite(in, f, func(h *archive.Header, body []byte) []byte { return r.change(m, h, body) }))
 	})
 	return out, func() {
 		out.Close()
 		running.Wait()
 	}
+}
+
+// change gives a message of a queue or a table the subject that it has in its new stream, and the
+// entry of a table the content.
+func (r *restorer) change(m move, h *archive.Header, body []byte) []byte {
+	h.Name = m.from.Subject(h.Name, m.to)
+	key, ok := m.to.Entry(h.Name)
+	if !ok || r.to.Entry == nil || h.PayloadSize == 0 { // the mark of a deleted one is empty
+		return body
+	}
+	key, value := r.to.Entry(m.to.Name, key, body[h.HeaderSize:], r.from, r.to.Member)
+	h.Name, h.PayloadSize = m.to.EntrySubject(key), int64(len(value))
+	return append(bytes.Clone(body[:h.HeaderSize]), value...)
 }
 
 // upload sends a snapshot, with some pieces under way, and returns what the server has of it.

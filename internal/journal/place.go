@@ -139,3 +139,17 @@ func markOwn(c *jetstream.StreamConfig) {
 	}
 	c.Metadata = m
 }
+
+// Entry returns the key of the entry of a table with this subject; false if it is none.
+func (p Place) Entry(subject string) (key string, ok bool) {
+	text, ok := strings.CutPrefix(subject, p.entries())
+	if !ok || p.Kind != TableKind {
+		return "", false
+	}
+	return kvText(text)
+}
+
+// EntrySubject returns the subject of an entry of a table.
+func (p Place) EntrySubject(key string) string { return p.entries() + kvKey(key) }
+
+func (p Place) entries() string { return "$KV." + strings.TrimPrefix(p.Stream(), tablePrefix) + "." }

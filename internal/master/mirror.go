@@ -31,6 +31,9 @@ func (m *Master) openTokens(ctx context.Context) error {
 
 // openOthers opens what shows this master the journals of others.
 func (m *Master) openOthers(ctx context.Context) error {
+	if m.member == nil && m.mirror == nil {
+		return membership.ShowLeft(ctx, m.broker, m.events, m.storeDir())
+	}
 	closing, err := m.mirror.Open(ctx, m.broker, m.journal, m.events, journal.Options{MaxAge: m.retention(), MaxBytes: m.cfg.EventMaxBytes})
 	m.undo = append(m.undo, closing...)
 	if err != nil {

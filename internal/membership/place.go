@@ -1,6 +1,9 @@
 package membership
 
-import "github.com/brinebus/brine/internal/config"
+import (
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/eventbus"
+)
 
 // Place is where a master stands among those that are one system.
 type Place struct {
@@ -32,4 +35,10 @@ func PlaceIn(cfg *config.Master) (Place, error) {
 	}
 	i, err := identify(cfg)
 	return i.place(), err
+}
+
+// MoveEntry returns what an entry of a table becomes when the journal that it is about becomes that
+// of another member, see eventbus.MoveEntry.
+func MoveEntry(table, key string, value []byte, from, to string) (string, []byte) {
+	return eventbus.MoveEntry(table, key, value, from, to)
 }

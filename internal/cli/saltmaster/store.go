@@ -27,7 +27,7 @@ func (stores) Check(cacheDir string, p membership.Place) error {
 
 // CarryOut implements master.Stores.
 func (s stores) CarryOut(ctx context.Context, nc *nats.Conn, cacheDir string, p membership.Place) error {
-	_, err := backup.CarryOut(ctx, nc, cacheDir, backup.Target{Member: p.Name, Members: p.All, Copies: p.Copies, Log: s.log})
+	_, err := backup.CarryOut(ctx, nc, cacheDir, backup.Target{Member: p.Name, Members: p.All, Copies: p.Copies, Entry: membership.MoveEntry, Log: s.log})
 	return err
 }
 
@@ -64,7 +64,7 @@ func restore(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config
 	}
 	defer release()
 	did, err := backup.Request{
-		CacheDir: cfg.CacheDir, Source: opts.String("restore"), From: opts.String("restore-as"), Member: p.Name, Version: version.Version(), Log: log,
+		CacheDir: cfg.CacheDir, Source: opts.String("restore"), From: opts.String("restore-as"), Member: p.Name, Version: version.Version(), Entry: membership.MoveEntry, Log: log,
 	}.Carry(ctx)
 	if err != nil {
 		return err
