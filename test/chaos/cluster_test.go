@@ -38,14 +38,22 @@ func (w *world) makeCluster(masters int) {
 		m := w.machine(fmt.Sprintf("web%d", i+1), "salt-minion")
 		m.address = place(m, 11+i)
 		turned := append(addresses[i%masters:len(addresses):len(addresses)], addresses[:i%masters]...)
-		w.write(m, "minion", fmt.Sprintf("id: %s\nmaster: [%s]\nmaster_type: failover\nmaster_port: %d\nverify_master_pubkey_sign: true\n",
-			m.name, strings.Join(turned, ", "), ports[0]))
+		w.write(m, "minion", fmt.Sprintf("id: %s\n", m.name)+toMasters(turned, ports[0]))
 		w.minions = append(w.minions, m)
+	}
+	if *byKeys {
+		w.makeGuest(toMasters(addresses, ports[0]))
+		place(w.guest, 11+clusterMinions)
 	}
 	w.makeKeys()
 	for i, m := range w.masters[:2] {
 		w.listeners = append(w.listeners, &listener{w: w, name: fmt.Sprintf("chaos%d", i+1), at: m})
 	}
+}
+
+// toMasters are the settings of a minion with several masters.
+func toMasters(addresses []string, port int) string {
+	return fmt.Sprintf("master: [%s]\nmaster_type: failover\nmaster_port: %d\nverify_master_pubkey_sign: true\n", strings.Join(addresses, ", "), port)
 }
 
 // places returns what gives each machine its address.
@@ -65,7 +73,7 @@ func (w *world) places() func(m *machine, n int) string {
 
 // makeKeys makes the signing pair of the members, and the keys of minions.
 func (w *world) makeKeys() {
-	for _, m := range w.machines() {
+	for _, m := range w.all() {
 		w.must(os.MkdirAll(filepath.Join(m.disk.dir, "pki", "minions"), 0o700))
 		w.must(os.Chmod(filepath.Join(m.disk.dir, "pki"), 0o700))
 	}
@@ -74,8 +82,12 @@ func (w *world) makeKeys() {
 		w.copy(pair+".pem", m, "master_sign.pem")
 		w.copy(pair+".pub", m, "master_sign.pub")
 	}
+	for _, m := range w.all() {
+		if m.program == "salt-minion" {
+			w.copy(pair+".pub", m, "master_sign.pub")
+		}
+	}
 	for _, m := range w.minions {
-		w.copy(pair+".pub", m, "master_sign.pub")
 		own := w.makeKey(m.name)
 		w.copy(own+".pem", m, "minion.pem")
 		w.copy(own+".pub", m, "minion.pub")

@@ -76,6 +76,9 @@ func (r *round) work(stop chan struct{}) *sync.WaitGroup {
 		})
 		repeat(func(n int) { r.call(m, n) })
 	}
+	if r.w.guest != nil {
+		repeat(r.decide)
+	}
 	repeat(func(n int) { r.job(n, false) })
 	repeat(func(n int) { r.job(n, true) })
 	return &all

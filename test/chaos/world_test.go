@@ -32,6 +32,7 @@ type world struct {
 	masters   []*machine
 	master    *machine // the first of them
 	minions   []*machine
+	guest     *machine // a minion of a cluster that gets no work; nil with one master
 	listeners []*listener
 	sequences map[string]sequences // by the bus, and its journal if there are several
 	turn      atomic.Int64
@@ -72,6 +73,9 @@ func newWorld(t *testing.T, masters int) *world {
 	t.Cleanup(w.clear)
 	w.must(startAll(w.masters))
 	w.must(startAll(w.minions))
+	if w.guest != nil {
+		w.must(w.guest.launch()) // it is ready when its key is accepted
+	}
 	w.must(w.back())
 	for _, l := range w.listeners {
 		w.must(l.start())
@@ -96,7 +100,16 @@ func (w *world) must(err error) {
 	}
 }
 
+// machines are those that work.
 func (w *world) machines() []*machine { return append(slices.Clone(w.masters), w.minions...) }
+
+// all are the guest, too.
+func (w *world) all() []*machine {
+	if w.guest == nil {
+		return w.machines()
+	}
+	return append(w.machines(), w.guest)
+}
 
 func (w *world) machine(name, program string) *machine {
 	m := &machine{t: w.t, name: name, program: program, etc: filepath.Join(w.dir, name), effects: filepath.Join(w.dir, name+".effects")}
@@ -144,7 +157,7 @@ func (w *world) clear() {
 			l.kill()
 		}
 	}
-	for _, m := range w.machines() {
+	for _, m := range w.all() {
 		m.signal(syscall.SIGCONT)
 		if m.running() {
 			_ = m.end(syscall.SIGKILL)
