@@ -79,6 +79,10 @@ type RunOptions struct {
 	ReturnTag      string         // the tag of the returner master_bus
 	ReturnerConfig string         // the name of an alternative configuration of the returners
 	ReturnerKwargs map[string]any // single settings of the returners
+
+	// Waiting is called when the start of the job has to wait, with what it waits for: that the
+	// masters of a cluster elect a leader, for example. It may be nil.
+	Waiting func(what string)
 }
 
 // last returns the options that count: the last ones given, or the zero value.
@@ -92,7 +96,7 @@ func last[T any](opts []T) (o T) {
 // put adds the options to a request.
 func (o RunOptions) put(q *protocol.Publish) (err error) {
 	q.Timeout, q.Queue, q.Subset, q.Follow = job.Seconds(o.Timeout.Seconds()), job.Seconds(o.Queue.Seconds()), o.Subset, o.Output
-	q.Async = o.Detach
+	q.Async, q.Waiting = o.Detach, o.Waiting != nil
 	q.Batch = job.BatchOptions{Size: o.Batch, Wait: job.Seconds(o.BatchWait.Seconds()), MaxFail: o.BatchMaxFail, SafeLimit: o.SafeLimit, SafeSize: o.SafeSize}
 	q.Returner, q.ReturnTag, q.ReturnConfig = o.Returners, o.ReturnTag, o.ReturnerConfig
 	if q.Metadata.V, err = value.Plain(o.Metadata); err != nil {
@@ -157,7 +161,7 @@ func (c *Conn) Follow(ctx context.Context, jid string) (*Job, error) {
 	if err != nil {
 		return nil, failure{err, ErrUsage}
 	}
-	return c.job(ctx, protocol.OpFollow, protocol.Follow{JID: id})
+	return c.job(ctx, protocol.OpFollow, protocol.Follow{JID: id}, nil)
 }
 
 func (c *Conn) publish(ctx context.Context, t Target, cmds []Command, opts []RunOptions, also func(*protocol.Publish)) (*Job, error) {
@@ -173,21 +177,34 @@ func (c *Conn) publish(ctx context.Context, t Target, cmds []Command, opts []Run
 		return nil, err
 	}
 	also(&q)
-	return c.job(ctx, protocol.OpPublish, q)
+	return c.job(ctx, protocol.OpPublish, q, last(opts).Waiting)
 }
 
 // job sends a request for a job and reads the start of the answer.
-func (c *Conn) job(ctx context.Context, op string, q any) (*Job, error) {
+func (c *Conn) job(ctx context.Context, op string, q any, waiting func(string)) (*Job, error) {
 	stream, err := c.rpc.Call(op, q)
 	if err != nil {
 		return nil, known(err)
 	}
-	var start job.Start
-	if err := stream.Decode(ctx, &start); err != nil {
+	start, err := readStart(ctx, stream, waiting)
+	if err != nil {
 		stream.Close()
 		return nil, known(err)
 	}
 	return &Job{ID: string(start.JID), Minions: texts(start.Minions), Missing: texts(start.Missing), conn: c, stream: stream}, nil
+}
+
+// readStart reads the start of a job, and calls waiting, if not nil, when it has to wait.
+func readStart(ctx context.Context, stream *rpc.Stream, waiting func(string)) (job.Start, error) {
+	for {
+		var start job.Start
+		if err := stream.Decode(ctx, &start); err != nil || start.Waiting == "" {
+			return start, err
+		}
+		if waiting != nil {
+			waiting(start.Waiting)
+		}
+	}
 }
 
 func texts(ids []salt.MinionID) []string {

@@ -94,5 +94,8 @@ func (a *Authorizer) Unwritten(err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		return rpc.Errorf(rpc.Unavailable, "nothing was done: %v: %w", what, syscall.ENOSPC).WithHint("the disk of the master is full: free some space, and it continues by itself")
 	}
+	if salt.Hint(err) != "" { // for example that most members of the cluster are not reached
+		return rpc.Errorf(rpc.Unavailable, "nothing was done: %w", err)
+	}
 	return rpc.Errorf(rpc.Unavailable, "nothing was done: %v", what).WithHint("the log of the master says why")
 }

@@ -8,10 +8,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/lease"
+	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -34,11 +36,99 @@ func (d relay) hold(ctx context.Context, p *plan, batch *job.Batch) error {
 		return err
 	}
 	revision, err := d.plans.Update(ctx, string(p.Start.JID), b, p.revision)
+	if errors.Is(err, journal.ErrChanged) {
+		revision, err = d.alreadyHeld(ctx, p.Start.JID, holder)
+	}
 	if err != nil {
 		return err
 	}
 	p.term, p.revision = term, revision
 	return nil
+}
+
+// alreadyHeld returns the revision of a plan that an earlier attempt has stored, whose answer was
+// lost; otherwise the error is journal.ErrChanged.
+func (d relay) alreadyHeld(ctx context.Context, jid salt.JID, holder lease.Holder) (uint64, error) {
+	e, err := d.plans.Entry(ctx, string(jid))
+	if err != nil {
+		return 0, err
+	}
+	if e.Value == nil || holderIn(e.Value) != holder {
+		return 0, journal.ErrChanged
+	}
+	return e.Revision, nil
+}
+
+// holderIn returns the holder of a stored plan, nobody for one that cannot be read.
+func holderIn(b []byte) lease.Holder {
+	var p struct{ Holder lease.Holder }
+	if json.Unmarshal(b, &p) != nil {
+		return lease.Holder{}
+	}
+	return p.Holder
+}
+
+const (
+	// holdTime is how long the start of a job waits until the members have a leader.
+	holdTime  = 22 * time.Second
+	holdPause = 100 * time.Millisecond
+	// tellTime is when the caller is told what the start waits for: within the second after which
+	// commands say so.
+	tellTime = 500 * time.Millisecond
+)
+
+// electing is what a start waits for, as commands say it: "waiting for ...".
+const electing = "the members of the cluster to elect a leader"
+
+// ready returns why a job cannot be remembered, so that it is not started; nil if it can be.
+func (d relay) ready() error {
+	if d.Members == nil {
+		return nil
+	}
+	if err := d.Journal.Err(); err != nil {
+		return rpc.Errorf(rpc.Unavailable, "the job is not started, since it could not be remembered: %w", err)
+	}
+	return nil
+}
+
+// holdNew stores the plan of a new job. During an election it waits.
+func (d relay) holdNew(ctx context.Context, p *plan, batch *job.Batch) error {
+	ctx, cancel := context.WithTimeout(ctx, holdTime)
+	defer cancel()
+	for {
+		err := d.hold(ctx, p, batch)
+		if err == nil || errors.Is(err, journal.ErrChanged) {
+			return err
+		}
+		if bad := d.ready(); bad != nil {
+			return bad
+		}
+		if !backoff.Sleep(ctx, holdPause) {
+			return rpc.Errorf(rpc.Unavailable, "the job is not started: the members of the cluster have no leader for %s: %v", holdTime, err)
+		}
+	}
+}
+
+// prepareInformed is Prepare for a caller who is told when the job has to wait for an election.
+func (d relay) prepareInformed(ctx context.Context, req *rpc.Request, q protocol.Publish, who authz.Principal, may authz.Permission) (r *Run, err error) {
+	if d.Members == nil || !q.Waiting {
+		return d.Prepare(ctx, q, who, may)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r, err = d.Prepare(ctx, q, who, may)
+	}()
+	tell := time.NewTimer(tellTime)
+	defer tell.Stop()
+	select {
+	case <-done:
+		return r, err
+	case <-tell.C:
+	}
+	_ = req.Send(ctx, job.Start{Waiting: electing}) // a caller who is gone is noticed later
+	<-done
+	return r, err
 }
 
 // holder returns the member that carries a job on, "" if it is finished.
@@ -50,11 +140,7 @@ func (d relay) holder(ctx context.Context, jid salt.JID) (string, error) {
 	if err != nil {
 		return "", rpc.Errorf(rpc.Unavailable, "which member has job %s is not known now: %v", jid, err)
 	}
-	var p struct{ Holder lease.Holder }
-	if e.Value != nil {
-		err = json.Unmarshal(e.Value, &p)
-	}
-	return p.Holder.Member, err
+	return holderIn(e.Value).Member, nil
 }
 
 // lapsed returns a channel that is closed when this master must not act for the job any more,

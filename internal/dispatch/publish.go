@@ -37,7 +37,7 @@ func (d *Dispatcher) publish(ctx context.Context, req *rpc.Request, q protocol.P
 		}
 		return req.Send(ctx, may.Start())
 	}
-	r, err := d.Prepare(ctx, q, who, may)
+	r, err := relay{d}.prepareInformed(ctx, req, q, who, may)
 	if err != nil {
 		return err
 	}
@@ -144,6 +144,10 @@ func (d *Dispatcher) Prepare(ctx context.Context, q protocol.Publish, who authz.
 		d.Audit.Note(may)
 		return nil, rpc.Errorf(rpc.NoMatch, "No minions matched the target. No command was sent, no jid was assigned.").
 			WithHint("%s", noMatch(who))
+	}
+	if err := (relay{d}).ready(); err != nil {
+		d.Audit.Note(may)
+		return nil, err
 	}
 	now := time.Now()
 	p, batch, err := d.plan(q, who, start, may.Target(), now)

@@ -40,7 +40,7 @@ func (p *plan) encode(batch *job.Batch) ([]byte, error) {
 // finish. In a cluster it then belongs to the present lease of this member.
 func (d *Dispatcher) storePlan(ctx context.Context, p *plan, batch *job.Batch) error {
 	if d.Leases != nil {
-		return relay{d}.hold(ctx, p, batch)
+		return relay{d}.holdNew(ctx, p, batch)
 	}
 	b, err := p.encode(batch)
 	if err != nil {

@@ -84,4 +84,7 @@ type Start struct {
 	Minions []salt.MinionID `json:"minions"`
 	Missing []salt.MinionID `json:"missing,omitempty"` // named by a list, but no accepted key has that id
 	Batch   bool            `json:"batch,omitempty"`   // they begin a few at a time
+	// Waiting is what the start waits for, such as the election of a leader. There is nothing else
+	// then, and another Start follows.
+	Waiting string `json:"waiting,omitempty"`
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // fence lets a writer know exactly what is stored, if its stream has copies on several members.
@@ -56,7 +58,7 @@ const (
 // plainPrefix begins all subjects of the journal.
 const plainPrefix = "salt."
 
-var errElection = errors.New("the members of the cluster have stored nothing for too long: they have no leader, or it is not reached")
+var errElection = salt.WithHint(errors.New("the members of the cluster have stored nothing for too long: they have no leader, or it is not reached"), "salt-run cluster.status shows which members are reached")
 
 // beginFence prepares f for the first message: the stream ends with the sequence last.
 func (w *writer) beginFence(f *fence, last uint64) {

@@ -205,6 +205,10 @@ func (j *Journal) Close() {
 	j.wg.Wait()
 }
 
+// Err returns why nothing can be stored now, nil if it can. During an election it is nil until that
+// takes too long.
+func (j *Journal) Err() error { return j.writer.store.Err() }
+
 // Stored returns the sequence up to which everything is known to be stored.
 func (j *Journal) Stored() uint64 { return j.writer.stored() }
 

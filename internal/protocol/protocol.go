@@ -435,6 +435,7 @@ type Publish struct {
 	Follow   bool             `json:"follow,omitempty"`  // send the output of commands while they run
 	Metadata value.Value      `json:"metadata,omitzero"` // for the events of the job
 	Lines    bool             `json:"lines,omitempty"`   // a message may have several updates, a line each
+	Waiting  bool             `json:"waiting,omitempty"` // send what the start of the job waits for, see job.Start
 	Internal bool             `json:"-"`                 // a job of a runner itself
 }
 

@@ -1,6 +1,7 @@
 package jobview
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -40,6 +41,7 @@ type Show struct {
 	stream  stream
 
 	mu       sync.Mutex // guards what waitingFor reads
+	waits    string     // what the start of the job waits for, as far as known
 	start    job.Start
 	open     map[salt.MinionID]bool
 	returned int
@@ -242,12 +244,19 @@ func (s *Show) miss(u job.Update) error {
 	return s.out.Return(output.Return{ID: string(u.ID), Value: text, Failed: true})
 }
 
+// Waits records what the start of the job waits for.
+func (s *Show) Waits(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits = what
+}
+
 // waitingFor names the minions that are missing.
 func (s *Show) waitingFor() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.start.JID == "" {
-		return "the master to start the job"
+		return cmp.Or(s.waits, "the master to start the job")
 	}
 	return fmt.Sprintf("%d of %d minions (job %s): %s", len(s.open), s.targeted(), s.start.JID, few(slices.Collect(maps.Keys(s.open)), 5))
 }

@@ -117,6 +117,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	defer conn.Close()
+	q.options.Waiting = show.Waits
 	return show.Follow(ctx, func(ctx context.Context) (*brine.Job, error) { return q.begin(ctx, conn) }, q.end())
 }
 

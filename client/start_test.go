@@ -1,0 +1,41 @@
+package client
+
+import (
+	"context"
+	"testing"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// TestACallerLearnsWhatAStartWaitsFor, and gets the start that follows.
+func TestACallerLearnsWhatAStartWaitsFor(t *testing.T) {
+	b := bustest.Start(t)
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "echo"), func(ctx context.Context, r *rpc.Request) error {
+		if err := r.Send(ctx, job.Start{Waiting: "a leader"}); err != nil {
+			return err
+		}
+		return r.Send(ctx, job.Start{JID: "20260101000000000001"})
+	})
+	if err := b.Server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := b.As(t, bus.RoleUser, "")
+	for _, told := range []bool{true, false} {
+		stream, err := rpc.NewConn(c.Conn, c.Self).Call("echo", "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		heard := ""
+		waiting := func(what string) { heard += what }
+		if !told {
+			waiting = nil
+		}
+		start, err := readStart(t.Context(), stream, waiting)
+		if err != nil || start.JID != "20260101000000000001" || told && heard != "a leader" {
+			t.Errorf("%+v, %v, after %q", start, err, heard)
+		}
+	}
+}
