@@ -389,25 +389,30 @@ func TestAMemberThatIsStartedAgainGoesOn(t *testing.T) {
 func TestJobsOfALivingMemberAreItsOwn(t *testing.T) {
 	t.Parallel()
 	_, all := startCluster(t)
-	web1 := all[1].arrive(t, "web1")
-	all[0].know(t, "web1")
-	run, w := all[0].begin(t, protocol.Publish{}, "web1")
+	web0, web1 := all[0].arrive(t, "web0"), all[1].arrive(t, "web1")
+	all[0].know(t, "web0", "web1")
+	run, w := all[0].begin(t, protocol.Publish{}, "web0", "web1")
 	jid := run.plan.Start.JID
+	web0.got(t)
 	web1.got(t)
 	thief := takeover{relay: relay{all[2].Dispatcher}, unread: map[salt.JID]plan{}}
 	if err := thief.take(within(t), jid); !errors.Is(err, errAtWork) || all[2].jobs.running(jid) != nil {
 		t.Errorf("m3 takes a job of m1 over: %v", err)
 	}
-	if err := all[2].exchange.Ask(within(t), "m2", kindJob, handed{run.plan.Envelope, []salt.MinionID{"web1"}}, nil); rpc.CodeOf(err) != rpc.Denied {
-		t.Errorf("m2 believes m3: %v", err)
+	for member, id := range map[string]salt.MinionID{"m1": "web0", "m2": "web1"} {
+		if err := all[2].exchange.Ask(within(t), member, kindJob, handed{run.plan.Envelope, []salt.MinionID{id}}, nil); rpc.CodeOf(err) != rpc.Denied {
+			t.Errorf("%s believes m3: %v", member, err)
+		}
 	}
-	if err := all[2].exchange.Ask(within(t), "m1", kindJob, handed{run.plan.Envelope, []salt.MinionID{"web1"}}, nil); err != nil || all[0].jobs.running(jid) == nil {
-		t.Errorf("m1 believes m3: %v", err)
+	if all[0].jobs.running(jid) == nil {
+		t.Error("m1 has left its job to m3")
 	}
-	if err := web1.says(t, jid, done("ok")); err != nil {
-		t.Error(err)
+	for _, m := range []*minion{web0, web1} {
+		if err := m.says(t, jid, done("ok")); err != nil {
+			t.Error(err)
+		}
 	}
-	if got := states(t, w); got != "web1=done(ok)" {
+	if got := states(t, w); got != "web0=done(ok) web1=done(ok)" {
 		t.Errorf("%s", got)
 	}
 }
