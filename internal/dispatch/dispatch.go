@@ -71,8 +71,8 @@ type Journals interface {
 // Options are what a Dispatcher needs from its master.
 type Options struct {
 	Journal *journal.Journal
-	// Journals are those of all members of a cluster, also of those that do not run; nil is the
-	// own one alone. The journal of a member has its name.
+	// Journals are those of all members of a cluster, also of those that do not run; nil, or without
+	// Members, the own one alone. The journal of a member has its name.
 	Journals  Journals
 	Fleet     Fleet
 	Keys      Keys
@@ -137,7 +137,7 @@ const storeTime = 30 * time.Second
 
 // Open returns the jobs of a master that ends with ctx. Jobs continue only after Resume.
 func Open(ctx context.Context, o Options) (*Dispatcher, error) {
-	if o.Journals == nil {
+	if o.Journals == nil || o.Members == nil { // what another master alone has sent is no job of this one
 		o.Journals = journal.All{Own: o.Journal}
 	}
 	plans, err := o.Journal.Table(ctx, plansTable)
