@@ -19,28 +19,23 @@ type agreements struct {
 	all   map[string]agreement
 }
 
-// readAgreements reads what is stored.
-func readAgreements(ctx context.Context, table Table) (*agreements, error) {
+// readAgreements makes them of what is stored.
+func readAgreements(table Table, stored map[string][]byte) (*agreements, error) {
 	a := &agreements{table: table, all: map[string]agreement{}}
 	var bad error
-	err := table.Each(ctx, func(key string, value []byte) {
-		if key == directoryKey {
-			return
-		}
+	for key, value := range stored {
 		var one agreement
 		if err := json.Unmarshal(value, &one); err != nil {
 			bad = cmp.Or(bad, fmt.Errorf("what was agreed about %.80q cannot be read: %w", key, err))
 		}
 		a.all[key] = one
-	})
-	return a, cmp.Or(err, bad)
+	}
+	return a, bad
 }
 
 // clearAgreements forgets what is stored, which is about another key directory.
-func clearAgreements(ctx context.Context, table Table) (*agreements, error) {
-	var keys []string
-	err := table.Each(ctx, func(key string, _ []byte) { keys = append(keys, key) })
-	for _, key := range keys {
+func clearAgreements(ctx context.Context, table Table, stored map[string][]byte) (a *agreements, err error) {
+	for key := range stored {
 		err = errors.Join(err, table.Remove(ctx, key))
 	}
 	return &agreements{table: table, all: map[string]agreement{}}, err

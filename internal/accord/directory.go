@@ -36,20 +36,15 @@ const (
 // errDirectory is why a key that is missing does not count as deleted.
 var errDirectory = errors.New("the key directory is not there, or was replaced while the daemon was running: restart it")
 
-// openDirectory finds out whether a key directory and a table belong together.
-func openDirectory(ctx context.Context, dir string, table Table) (*directory, error) {
-	d := &directory{path: filepath.Join(dir, directoryFile), table: table}
+// openDirectory finds out whether a key directory and a table, which has this text, belong together.
+func openDirectory(dir, mark string, table Table) (*directory, error) {
+	d := &directory{path: filepath.Join(dir, directoryFile), table: table, mark: mark}
 	there, err := os.ReadFile(d.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	err = table.Each(ctx, func(key string, value []byte) {
-		if key == directoryKey {
-			d.mark = string(value)
-		}
-	})
 	d.fresh = d.mark == "" || !slices.Contains(strings.Fields(string(there)), d.mark)
-	return d, err
+	return d, nil
 }
 
 // renew replaces the text. In between the directory has both: whenever the daemon is killed, it has

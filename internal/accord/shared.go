@@ -1,6 +1,7 @@
 package accord
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"hash/fnv"
@@ -80,14 +81,19 @@ func OpenShared(ctx context.Context, o SharedOptions) (*Shared, error) {
 		pulse: &heartbeats{name: o.Name, table: o.Table, tell: o.Tell, log: o.Log, stale: staleAfter},
 	}
 	s.waits = newWaits(s)
-	var err error
-	if s.directory, err = openDirectory(ctx, o.Dir, o.Agreed); err != nil {
+	stored := map[string][]byte{}
+	if err := o.Agreed.Each(ctx, func(key string, value []byte) { stored[key] = bytes.Clone(value) }); err != nil {
 		return nil, err
 	}
+	var err error
+	if s.directory, err = openDirectory(o.Dir, string(stored[directoryKey]), o.Agreed); err != nil {
+		return nil, err
+	}
+	delete(stored, directoryKey)
 	if s.directory.fresh {
-		s.agreed, err = clearAgreements(ctx, o.Agreed)
+		s.agreed, err = clearAgreements(ctx, o.Agreed, stored)
 	} else {
-		s.agreed, err = readAgreements(ctx, o.Agreed)
+		s.agreed, err = readAgreements(o.Agreed, stored)
 	}
 	if err == nil {
 		err = s.findOld()

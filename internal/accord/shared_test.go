@@ -3,8 +3,10 @@ package accord_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -74,6 +76,16 @@ func (m *master) Revoke() {}
 // startMasters starts three members with empty key directories.
 func startMasters(t *testing.T) (*bustest.System, []*master) {
 	t.Helper()
+	s, list := startBrokers(t)
+	for _, m := range list {
+		m.run()
+	}
+	return s, list
+}
+
+// startBrokers starts three members, without anything that decides about keys.
+func startBrokers(t *testing.T) (*bustest.System, []*master) {
+	t.Helper()
 	s := bustest.NewSystem(t, 3)
 	var list []*master
 	for _, member := range s.Members {
@@ -95,9 +107,6 @@ func startMasters(t *testing.T) (*bustest.System, []*master) {
 	s.Start(t)
 	s.Linked(t)
 	s.Leader(t)
-	for _, m := range list {
-		m.run()
-	}
 	return s, list
 }
 
@@ -151,22 +160,22 @@ func (m *master) run() {
 }
 
 // entry is a key in the directory of this member, with the state Unknown if it is not there.
-func (m *master) entry(id string, key *pki.PrivateKey) pki.Entry {
+func (m *master) entry(id string, key pki.PublicKey) pki.Entry {
 	m.t.Helper()
 	list, err := m.keys.Store.Of(salt.MinionID(id))
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	for _, e := range list {
-		if e.Key == key.Public() {
+		if e.Key == key {
 			return e
 		}
 	}
-	return pki.Entry{ID: salt.MinionID(id), Key: key.Public()}
+	return pki.Entry{ID: salt.MinionID(id), Key: key}
 }
 
 // does applies an act of a person at this member, who may bring the key.
-func (m *master) does(act accord.Act, id string, key *pki.PrivateKey) {
+func (m *master) does(act accord.Act, id string, key pki.PublicKey) {
 	m.t.Helper()
 	e := m.entry(id, key)
 	var err error
@@ -188,7 +197,7 @@ func (m *master) does(act accord.Act, id string, key *pki.PrivateKey) {
 }
 
 // all waits until a key has this state at all of these members, and returns how long that took.
-func all(t *testing.T, list []*master, id string, key *pki.PrivateKey, want pki.State) time.Duration {
+func all(t *testing.T, list []*master, id string, key pki.PublicKey, want pki.State) time.Duration {
 	t.Helper()
 	begun := time.Now()
 	for _, m := range list {
@@ -240,8 +249,8 @@ func TestAKeyCountsAtAllMembers(t *testing.T) {
 		t.Fatal(minion, err)
 	}
 	defer minion.Close()
-	shown := all(t, list, "waits", waits, pki.Pending)
-	b.does(accord.Accept, "waits", waits)
+	shown := all(t, list, "waits", waits.Public(), pki.Pending)
+	b.does(accord.Accept, "waits", waits.Public())
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -249,33 +258,33 @@ func TestAKeyCountsAtAllMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	woken := time.Since(begun)
-	all(t, list, "waits", waits, pki.Accepted)
+	all(t, list, "waits", waits.Public(), pki.Accepted)
 	bustest.Until(t, "the audit log says who accepted", func() bool { return a.noted("key.accept [waits] the master m2") })
 
 	var accepts, cuts []time.Duration
 	for n := range 6 {
 		key, id := bustest.Key(t), fmt.Sprint("web", n)
-		list[n%3].does(accord.Accept, id, key)
-		accepts = append(accepts, all(t, list, id, key, pki.Accepted))
+		list[n%3].does(accord.Accept, id, key.Public())
+		accepts = append(accepts, all(t, list, id, key.Public(), pki.Accepted))
 		var connections []*bustest.Client
 		for _, m := range list {
 			connections = append(connections, m.dial(id, key))
 		}
 		other := bustest.Key(t)
-		c.does(accord.Accept, id+"-stays", other)
-		all(t, list, id+"-stays", other, pki.Accepted)
+		c.does(accord.Accept, id+"-stays", other.Public())
+		all(t, list, id+"-stays", other.Public(), pki.Accepted)
 		stays := a.dial(id+"-stays", other)
 		act, state := accord.Delete, pki.Unknown
 		if n%2 == 0 {
 			act, state = accord.Reject, pki.Rejected
 		}
-		list[(n+1)%3].does(act, id, key)
+		list[(n+1)%3].does(act, id, key.Public())
 		begun := time.Now()
 		for i, connection := range connections {
 			cut(t, fmt.Sprint(id, " at ", list[i].Name), connection)
 		}
 		cuts = append(cuts, time.Since(begun))
-		all(t, list, id, key, state)
+		all(t, list, id, key.Public(), state)
 		if stays.IsClosed() {
 			t.Error("a minion whose key is accepted was cut")
 		}
@@ -288,10 +297,10 @@ func TestAKeyCountsAtAllMembers(t *testing.T) {
 	// A waiting key that is deleted at another member waits nowhere any more.
 	dropped := bustest.Key(t)
 	c.dial("dropped", dropped)
-	all(t, list, "dropped", dropped, pki.Pending)
+	all(t, list, "dropped", dropped.Public(), pki.Pending)
 	bustest.Until(t, "a person could have seen it", func() bool { return a.keys.Count()[pki.Pending] > 0 })
-	a.does(accord.Delete, "dropped", dropped)
-	all(t, list, "dropped", dropped, pki.Unknown)
+	a.does(accord.Delete, "dropped", dropped.Public())
+	all(t, list, "dropped", dropped.Public(), pki.Unknown)
 }
 
 // TestAMemberThatIsCutOff: it stops serving minions, since their keys may have been refused by the
@@ -304,8 +313,8 @@ func TestAMemberThatIsCutOff(t *testing.T) {
 	keys := map[string]*pki.PrivateKey{}
 	for _, id := range []string{"deleted", "stays", "rejected-there", "rejected-here"} {
 		keys[id] = bustest.Key(t)
-		a.does(accord.Accept, id, keys[id])
-		all(t, list, id, keys[id], pki.Accepted)
+		a.does(accord.Accept, id, keys[id].Public())
+		all(t, list, id, keys[id].Public(), pki.Accepted)
 	}
 	deleted, stays := c.dial("deleted", keys["deleted"]), c.dial("stays", keys["stays"])
 	elsewhere := a.dial("stays", keys["stays"])
@@ -313,7 +322,7 @@ func TestAMemberThatIsCutOff(t *testing.T) {
 	s.Isolate(t, c.Member)
 	begun := time.Now()
 	bustest.Until(t, "the others decide", func() bool { return !a.shared.Stale() && time.Since(a.shared.Current()) < 3*time.Second })
-	a.does(accord.Delete, "deleted", keys["deleted"])
+	a.does(accord.Delete, "deleted", keys["deleted"].Public())
 	cut(t, "the minion with the deleted key", deleted)
 	cut(t, "the other minion there", stays)
 	t.Logf("%s after it was cut off, it has no minions", time.Since(begun))
@@ -334,18 +343,18 @@ func TestAMemberThatIsCutOff(t *testing.T) {
 	for _, id := range []string{"new-here", "new-there", "both-differ"} {
 		keys[id] = bustest.Key(t)
 	}
-	a.does(accord.Reject, "rejected-here", keys["rejected-here"])
-	c.does(accord.Reject, "rejected-there", keys["rejected-there"])
-	a.does(accord.Accept, "new-here", keys["new-here"])
-	c.does(accord.Accept, "new-there", keys["new-there"])
-	a.does(accord.Accept, "both-differ", keys["both-differ"])
-	c.does(accord.Reject, "both-differ", keys["both-differ"])
+	a.does(accord.Reject, "rejected-here", keys["rejected-here"].Public())
+	c.does(accord.Reject, "rejected-there", keys["rejected-there"].Public())
+	a.does(accord.Accept, "new-here", keys["new-here"].Public())
+	c.does(accord.Accept, "new-there", keys["new-there"].Public())
+	a.does(accord.Accept, "both-differ", keys["both-differ"].Public())
+	c.does(accord.Reject, "both-differ", keys["both-differ"].Public())
 	one, two := bustest.Key(t), bustest.Key(t)
-	a.does(accord.Accept, "two-keys", one)
-	c.does(accord.Accept, "two-keys", two)
-	all(t, list[:2], "new-here", keys["new-here"], pki.Accepted)
-	all(t, list[:2], "two-keys", one, pki.Accepted)
-	if c.entry("deleted", keys["deleted"]).State != pki.Accepted {
+	a.does(accord.Accept, "two-keys", one.Public())
+	c.does(accord.Accept, "two-keys", two.Public())
+	all(t, list[:2], "new-here", keys["new-here"].Public(), pki.Accepted)
+	all(t, list[:2], "two-keys", one.Public(), pki.Accepted)
+	if c.entry("deleted", keys["deleted"].Public()).State != pki.Accepted {
 		t.Error("it knows of a deletion while it is cut off")
 	}
 	s.Rejoin(c.Member)
@@ -354,13 +363,13 @@ func TestAMemberThatIsCutOff(t *testing.T) {
 		"deleted": pki.Unknown, "stays": pki.Accepted, "rejected-here": pki.Rejected, "rejected-there": pki.Rejected,
 		"new-here": pki.Accepted, "new-there": pki.Accepted, "both-differ": pki.Rejected,
 	} {
-		all(t, list, id, keys[id], want)
+		all(t, list, id, keys[id].Public(), want)
 	}
-	all(t, list, "two-keys", one, pki.Accepted)
-	if got := []pki.State{a.entry("two-keys", two).State, b.entry("two-keys", two).State}; slices.Contains(got, pki.Accepted) {
+	all(t, list, "two-keys", one.Public(), pki.Accepted)
+	if got := []pki.State{a.entry("two-keys", two.Public()).State, b.entry("two-keys", two.Public()).State}; slices.Contains(got, pki.Accepted) {
 		t.Errorf("the second key of an id is %v", got)
 	}
-	bustest.Until(t, "the second key of an id is not accepted", func() bool { return c.entry("two-keys", two).State != pki.Accepted })
+	bustest.Until(t, "the second key of an id is not accepted", func() bool { return c.entry("two-keys", two.Public()).State != pki.Accepted })
 	t.Logf("all agree %s after it came back", time.Since(begun))
 	bustest.Until(t, "it admits minions again", func() bool {
 		l, err := c.connect("stays", keys["stays"])
@@ -374,4 +383,68 @@ func TestAMemberThatIsCutOff(t *testing.T) {
 	if told := a.wasTold(); !slices.Equal(told, []bool{true}) {
 		t.Errorf("another member was told %v", told)
 	}
+}
+
+// manyKeys is how many keys there are where a member joins.
+var manyKeys = flag.Int("keys", 300, "")
+
+// TestAMemberJoinsWithManyKeys: one member has many keys and publishes them, another one with an empty
+// directory gets all of them, and is current soon, long before it has all: only refusals must be in
+// force for that. When it starts again, nothing is done twice.
+func TestAMemberJoinsWithManyKeys(t *testing.T) {
+	t.Parallel()
+	_, list := startBrokers(t)
+	a, b := list[0], list[1]
+	for n := range *manyKeys {
+		id := fmt.Sprintf("web%05d", n)
+		if err := os.WriteFile(filepath.Join(a.dir, "minions", id), bustest.Key(t).Public().PEM(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	accepted := func(m *master) int {
+		t.Helper()
+		names, err := os.ReadDir(filepath.Join(m.dir, "minions"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(names) - 1 // without the mark of the directory
+	}
+	has := func(m *master) {
+		t.Helper()
+		for end := time.Now().Add(5 * time.Minute); accepted(m) < *manyKeys; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s has %d keys after five minutes", m.Name, accepted(m))
+			}
+		}
+	}
+	begun := time.Now()
+	a.run()
+	first := time.Since(begun)
+	begun = time.Now()
+	b.run()
+	current := time.Since(begun)
+	has(b)
+	joined := time.Since(begun)
+	b.does(accord.Delete, "web00000", a.onlyKey("web00000"))
+	bustest.Until(t, "a deletion comes through", func() bool { return accepted(a) == *manyKeys-1 })
+	if accepted(b) != *manyKeys-1 {
+		t.Errorf("%d keys are left", accepted(b))
+	}
+	b.end()
+	begun = time.Now()
+	b.run()
+	t.Logf("%d keys: the first member was current after %s; the next one after %s, and had all after %s; started again, it was current after %s", *manyKeys, first, current, joined, time.Since(begun))
+	if accepted(a) != *manyKeys-1 || accepted(b) != *manyKeys-1 {
+		t.Errorf("after the start there are %d and %d keys", accepted(a), accepted(b))
+	}
+}
+
+// onlyKey is the key of an id that has one.
+func (m *master) onlyKey(id string) pki.PublicKey {
+	m.t.Helper()
+	list, err := m.keys.Store.Of(salt.MinionID(id))
+	if err != nil || len(list) != 1 {
+		m.t.Fatal(list, err)
+	}
+	return list[0].Key
 }

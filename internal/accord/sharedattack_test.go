@@ -518,3 +518,87 @@ func TestARefusalIsEnforcedWhateverFails(t *testing.T) {
 		t.Error("it is not current, although everything is in force")
 	}
 }
+
+// TestTwoKeysOfOneID: two members accept different keys for an id, and neither knows of the other. The
+// one that was stored first counts at all, until somebody deletes it.
+func TestTwoKeysOfOneID(t *testing.T) {
+	j := openStore(t)
+	a, b, c := newSeat(t, j, "a"), newSeat(t, j, "b"), newSeat(t, j, "c")
+	one, two := newKey(t).Public(), newKey(t).Public()
+	settled(a, b, c)
+	a.act(Accept, "web1", one)
+	b.act(Accept, "web1", two)
+	a.rounds()
+	b.rounds()
+	settled(a, b, c)
+	for _, s := range []*seat{a, b, c} {
+		s.is("web1", one, pki.Accepted)
+		s.is("web1", two, pki.Unknown)
+	}
+	b.act(Delete, "web1", one)
+	b.act(Accept, "web1", two)
+	settled(b, a, c)
+	for _, s := range []*seat{a, b, c} {
+		s.is("web1", one, pki.Unknown)
+		s.is("web1", two, pki.Accepted)
+	}
+}
+
+// TestALostAnswer: an acceptance was stored although the answer did not come, and is taken back before
+// that is known: it does not take effect again, also if the daemon is started in between.
+func TestALostAnswer(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprint(restart), func(t *testing.T) {
+			j := openStore(t)
+			a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+			key := newKey(t).Public()
+			settled(a, b)
+			a.begin() // with a directory that it knows
+			settled(a, b)
+			a.table.flaky = func() bool { return true }
+			a.act(Accept, "web1", key)
+			a.rounds()
+			a.table.flaky = func() bool { return false }
+			b.hears()
+			b.rounds()
+			b.is("web1", key, pki.Accepted)
+			a.act(Delete, "web1", key)
+			if restart {
+				a.begin()
+			}
+			settled(a, b)
+			for _, s := range []*seat{a, b} {
+				s.is("web1", key, pki.Unknown)
+			}
+		})
+	}
+}
+
+// TestTwoRefusalsAreTwo: two members reject a key. Who knows of the one refusal only does not lift the
+// other one.
+func TestTwoRefusalsAreTwo(t *testing.T) {
+	j := openStore(t)
+	a, b, c := newSeat(t, j, "a"), newSeat(t, j, "b"), newSeat(t, j, "c")
+	list := []*seat{a, b, c}
+	key := newKey(t).Public()
+	a.act(Accept, "web1", key)
+	settled(list...)
+	a.act(Reject, "web1", key)
+	a.rounds()
+	b.act(Reject, "web1", key)
+	for _, s := range []*seat{c, b} { // c does not hear of the refusal of b
+		s.hears()
+		s.rounds()
+	}
+	c.act(Accept, "web1", key)
+	c.rounds()
+	settled(c, a, b)
+	for _, s := range list {
+		s.is("web1", key, pki.Rejected)
+	}
+	c.act(Accept, "web1", key)
+	settled(list...)
+	for _, s := range list {
+		s.is("web1", key, pki.Accepted)
+	}
+}
