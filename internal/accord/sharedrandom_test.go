@@ -223,7 +223,7 @@ func (h *sharedHistory) round(at *seat) {
 		}
 	}
 	for _, k := range h.keys {
-		if r, base := at.shared.at(k.name()); at.shared.knows(k.name(), r, base) {
+		if r, base := at.shared.at(k.name()); at.shared.knows(k.name(), r, base) || at.shared.ours(k.name(), r, base) {
 			at.known[k.name()] = max(at.known[k.name()], r.revision)
 		}
 	}
