@@ -179,6 +179,7 @@ func TestNeeded(t *testing.T) {
 		&urcli.BoolFlag{Name: "on", Value: true},
 		&urcli.StringFlag{Name: "out"},
 		&urcli.StringFlag{Name: "delimiter", Value: ":"},
+		&urcli.StringFlag{Name: "creds", EnvVars: []string{"SALT_CREDS"}},
 		&urcli.IntFlag{Name: "indent"},
 		&urcli.IntFlag{Name: "tries", Value: 3},
 		&urcli.StringSliceFlag{Name: "tag"},
@@ -194,7 +195,7 @@ func TestNeeded(t *testing.T) {
 	for _, f := range needed(flags, g.given(args)) {
 		got = append(got, f.Names()[0])
 	}
-	if want := []string{"yes", "on", "delimiter", "tries", "tag", "bus", "wait"}; !slices.Equal(got, want) {
+	if want := []string{"yes", "on", "delimiter", "creds", "tries", "tag", "bus", "wait"}; !slices.Equal(got, want) {
 		t.Errorf("needed are %q, want %q", got, want)
 	}
 }

@@ -151,7 +151,8 @@ func (e *Env) answer(spec Spec, args []string) (text string, ok bool) {
 	return "", false
 }
 
-// needed returns the options that urfave/cli must know: those given, and those with a default.
+// needed returns the options that urfave/cli must know: those given, and those with a default or
+// a variable of the environment.
 // Others are unset and zero.
 //
 // This is only for speed. For each option, urfave/cli compares each name of every other one,
@@ -166,13 +167,13 @@ func needed(flags []urcli.Flag, given map[urcli.Flag]bool) []urcli.Flag {
 	return list
 }
 
-// hasDefault reports whether f has a value other than zero when it is not given.
+// hasDefault reports whether f may have a value other than zero when it is not given.
 func hasDefault(f urcli.Flag) bool {
 	switch f := f.(type) {
 	case *urcli.BoolFlag:
 		return f.Value
 	case *urcli.StringFlag:
-		return f.Value != ""
+		return f.Value != "" || len(f.EnvVars) > 0
 	case *urcli.IntFlag:
 		return f.Value != 0
 	case *urcli.StringSliceFlag:
