@@ -13,10 +13,12 @@ import (
 	"github.com/brinebus/brine/internal/logging"
 )
 
-// MemberOptions are what makes a bus that of a member of a cluster. All are required.
+// MemberOptions are what makes a bus that of a member of a cluster. All but Lease are required.
 type MemberOptions struct {
 	Name   string          // of this member, and of its journal
 	Others func() []string // the other members that are running
+	// Lease is that of this member, which Run renews; nil makes one.
+	Lease *lease.Member
 }
 
 // Member is the part of a bus that works together with the other members: listeners hear the
@@ -48,11 +50,13 @@ func (r *Bus) Join(ctx context.Context, o MemberOptions) (*Member, error) {
 	m := &Member{opts: o, events: r, ends: event.Position{}}
 	m.duties.changed = make(chan struct{})
 	r.SetMirrors(o.Name, m.runs)
-	table, err := r.tables.get(ctx, "leases")
-	if err != nil {
-		return nil, err
+	if m.lease = o.Lease; m.lease == nil {
+		table, err := r.tables.get(ctx, "leases")
+		if err != nil {
+			return nil, err
+		}
+		m.lease = lease.New(o.Name, table, r.log)
 	}
-	m.lease = lease.New(o.Name, table, r.log)
 	r.member, r.positions.member = m, m
 	r.dead.join(m)
 	if err := m.addPeers(ctx); err != nil {

@@ -229,6 +229,9 @@ func (m *Master) openJournal(ctx context.Context) error {
 		return err
 	}
 	m.undo = append(m.undo, m.journal.Close)
+	if err := m.member.Open(ctx, m.journal, m.keys); err != nil {
+		return err
+	}
 	m.events = eventbus.New(m.journal, m.cfg.MaxEventSize, m.log)
 	m.events.SetGrants(m.start.Grants)
 	m.tellLost = m.events.TellLost(m.broker)

@@ -14,6 +14,12 @@ func (m *Master) openTokens(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if m.member != nil {
+		m.admission.Changed = m.member.Changed
+		if !m.member.Serves() {
+			m.admission.Current = m.member.Current
+		}
+	}
 	if m.mirror == nil {
 		return m.authz.Logins.Open(ctx, tokens, m.start.Backends)
 	}
@@ -39,7 +45,7 @@ func (m *Master) openOthers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return m.member.Attach(ctx, membership.Parts{Fleet: m.fleet, Jobs: m.dispatch, Events: m.events, Journal: m.journal, Own: standing{m}})
+	return m.member.Attach(ctx, membership.Parts{Fleet: m.fleet, Jobs: m.dispatch, Events: m.events, Own: standing{m}})
 }
 
 // runOthers follows the other masters until this one stops.
@@ -49,6 +55,9 @@ func (m *Master) runOthers() {
 	}
 	if m.member != nil {
 		m.wg.Go(func() { m.member.Run(m.ctx) })
+	}
+	if m.admission.Current != nil {
+		m.wg.Go(func() { m.admission.WatchCurrent(m.ctx) })
 	}
 }
 

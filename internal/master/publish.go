@@ -13,7 +13,7 @@ func (m *Master) openDispatch() (err error) {
 	m.dispatch, err = dispatch.Open(m.ctx, dispatch.Options{
 		Journal: m.journal, Fleet: m.fleet, Keys: m.keys, Events: m.events, Audit: m.authz, Conn: m.connections(), Key: m.key.PrivateKey,
 		Known: m.authz.Tables.Known, Retention: m.retention(), Durable: m.durable, Log: m.log, Latency: m.latency,
-		Members: m.member.Jobs(), Number: m.member.Number(),
+		Members: m.member.Jobs(), Number: m.member.Number(), Name: m.member.Name(), Leases: m.member.Leases(), Journals: m.journals(),
 	})
 	m.undo = append(m.undo, m.dispatch.Wait)
 	m.reactor = reactor.New(m.ctx, reactor.Options{Events: m.events, DeadLetters: m.events.DeadLetters(), Start: dispatch.NewRequests(m.dispatch, m.authz).React, Log: m.log})

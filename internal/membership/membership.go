@@ -8,12 +8,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brinebus/brine/internal/accord"
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/cluster"
 	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/fleet"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/keyring"
+	"github.com/brinebus/brine/internal/lease"
 	"github.com/brinebus/brine/internal/member"
 )
 
@@ -24,6 +27,9 @@ type links struct {
 	elsewhere *fleet.Elsewhere
 	bus       *eventbus.Member // the part of events for the other members
 	journal   *journal.Journal
+	lease     *lease.Member  // by which one member does what only one may do
+	keys      *accord.Shared // what all members have decided about keys
+	jobs      dispatch.All
 	met       met
 	own       Own // what this member says of itself
 	heard     heard
@@ -99,6 +105,67 @@ func (m *Membership) await(ctx context.Context) error {
 	return nil
 }
 
+// Open opens what all members have in common, in the journal of this one.
+func (m *Membership) Open(ctx context.Context, j *journal.Journal, keys *keyring.Keyring) error {
+	if m == nil {
+		return nil
+	}
+	m.journal = j
+	leases, err := j.Table(ctx, "leases")
+	if err != nil {
+		return err
+	}
+	m.lease = lease.New(m.name, leases, m.log)
+	decisions, err := j.Table(ctx, "keys")
+	if err != nil {
+		return err
+	}
+	agreed, err := j.OwnTable(ctx, "agreed")
+	if err != nil {
+		return err
+	}
+	m.keys, err = accord.OpenShared(ctx, accord.SharedOptions{Name: m.name, Dir: m.cfg.PKIDir, Table: decisions, Agreed: agreed, Keys: keys, Tell: m.tellCurrent, Log: m.log})
+	return err
+}
+
+// tellCurrent logs whether this member knows what the others decide about keys.
+func (m *Membership) tellCurrent(current bool) {
+	switch {
+	case current:
+		m.log.Info("what the members of the cluster have decided about keys is known here")
+	case m.Serves():
+		m.log.Warn("what the other members have decided about keys is not known here: the keys that were accepted last stay so, since cluster_without_quorum is run")
+	default:
+		m.log.Warn("what the other members have decided about keys is not known here: no minion is admitted until it is")
+	}
+}
+
+// Serves reports whether minions are served although it is not known which keys other members
+// have refused.
+func (m *Membership) Serves() bool { return m.cfg.ClusterWithoutQuorum == "run" }
+
+// Current reports whether what all members have decided about keys is in force here.
+func (m *Membership) Current() bool { return !m.keys.Stale() }
+
+// Changed is called when keys of minions have changed here.
+func (m *Membership) Changed(changes []keyring.Change) { m.keys.Changed(changes) }
+
+// Leases returns what decides which member carries a job on; nil for a master alone.
+func (m *Membership) Leases() dispatch.Leases {
+	if m == nil {
+		return nil
+	}
+	return m.lease
+}
+
+// Name returns the name of this member, "" for a master alone.
+func (m *Membership) Name() string {
+	if m == nil {
+		return ""
+	}
+	return m.name
+}
+
 // Fleet returns what is told of the minions that are connected here; nil for a master alone.
 func (m *Membership) Fleet() fleet.Members {
 	if m == nil {
@@ -117,11 +184,10 @@ func (m *Membership) Jobs() dispatch.Members {
 
 // Parts are the parts of the master that need the other members.
 type Parts struct {
-	Fleet   *fleet.Fleet
-	Jobs    *dispatch.Dispatcher
-	Events  *eventbus.Bus
-	Journal *journal.Journal
-	Own     Own
+	Fleet  *fleet.Fleet
+	Jobs   *dispatch.Dispatcher
+	Events *eventbus.Bus
+	Own    Own
 }
 
 // Attach connects the parts of the master with the other members, before Start.
@@ -134,9 +200,9 @@ func (m *Membership) Attach(ctx context.Context, p Parts) error {
 	dispatch.ServeMembers(p.Jobs, m.exchange.Handle)
 	m.serveStatus()
 	m.exchange.Handle(kindRemove, m.removeFor)
-	m.own, m.journal = p.Own, p.Journal
+	m.own, m.jobs = p.Own, dispatch.All{Dispatcher: p.Jobs}
 	var err error
-	m.bus, err = p.Events.Join(ctx, eventbus.MemberOptions{Name: m.name, Others: m.exchange.Others})
+	m.bus, err = p.Events.Join(ctx, eventbus.MemberOptions{Name: m.name, Others: m.exchange.Others, Lease: m.lease})
 	return err
 }
 
@@ -167,6 +233,8 @@ func (m *Membership) Run(ctx context.Context) {
 	wg.Go(func() { m.elsewhere.Run(ctx) })
 	wg.Go(func() { m.watchLinks(ctx) })
 	wg.Go(func() { m.bus.Run(ctx) })
+	wg.Go(func() { m.keys.Run(ctx) })
+	wg.Go(func() { m.jobs.TakeOver(ctx) })
 	tick := time.NewTicker(compareEvery)
 	defer tick.Stop()
 	m.compare(ctx)

@@ -86,7 +86,7 @@ var layers = []layer{
 	{"logging", "salt", "lines for people and files"},
 	{"master", "admission audit authz broker bus config daemon dispatch eventbus fileapi fleet journal keyring membership outbox reactor rpc runner runnerjob settings", "carries what happens between the rules and the bus; never minion"},
 	{"member", "pki salt", "which masters are one system, by their keys; what goes over a link between them is not its affair"},
-	{"membership", "accord broker cluster config dispatch eventbus fleet journal keyring logging member mirror pki runner salt", "makes a master a member of a cluster, or of a pair that mirror each other: it connects parts of the master with the other masters, and decides nothing of what they do"},
+	{"membership", "accord broker cluster config dispatch eventbus fleet journal keyring lease logging member mirror pki runner salt", "makes a master a member of a cluster, or of a pair that mirror each other: it connects parts of the master with the other masters, and decides nothing of what they do"},
 	{"metrics", "salt socket", "names, and figures that it is handed; whose they are is not its affair"},
 	{"mine", "salt value", "the words about the mine, which functions, the master and what goes between them have in common"},
 	{"minion", "authz/eventacl beacon broker bus config daemon eventbus executor forwarder host journal localapi outbox rpc scheduler upstream", "the daemon: it opens its parts in order, and ends them; never master or runner"},
