@@ -10,9 +10,7 @@ import (
 )
 
 // notYet are settings that nothing uses so far, each with what it will be for.
-var notYet = map[string]string{
-	"cluster_without_quorum": "a member that reaches too few others",
-}
+var notYet = map[string]string{}
 
 // TestSettingsAreUsed: a setting that is documented and has no effect deceives whoever sets it, above
 // all one that limits or refuses something. Such a key belongs to saltKeys of package config, with
