@@ -59,7 +59,7 @@ const maxMarks = 64
 const positionKey = ".position"
 
 func openWatermarks(ctx context.Context, j *journal.Journal, durable func() error) (*watermarks, error) {
-	table, err := j.Table(ctx, "outboxes")
+	table, err := j.OwnTable(ctx, "outboxes") // its position is one in the own journal
 	if err != nil {
 		return nil, err
 	}
