@@ -110,8 +110,9 @@ type Master struct {
 	ClusterPeers []string `yaml:"cluster_peers" is:"texts"`
 	// The port on which the other members of the cluster reach this one.
 	ClusterPort int `yaml:"cluster_port" is:"1..65535" default:"4520"`
-	// What a member does that reaches too few others to store anything: refuse jobs and
-	// disconnect its minions, or run and go on with the keys that it knew last.
+	// What happens to the minions of a member that cannot reach most of the others, and so does
+	// not know which keys they refuse: refuse disconnects them after 15 seconds, run keeps them
+	// with the keys that it knew last. Jobs are refused in both cases, as they cannot be stored.
 	ClusterWithoutQuorum string `yaml:"cluster_without_quorum" is:"one of refuse run" default:"refuse"`
 	// The maximum size of the journal. Beyond it the oldest events are removed, first those of
 	// senders that have stored more than their share.
