@@ -90,13 +90,13 @@ func (t *Table) Update(ctx context.Context, key string, value []byte, revision u
 		return err
 	})
 	switch {
-	case errors.Is(err, jetstream.ErrKeyExists) && tries > 1:
+	case isMoved(err) && tries > 1:
 		e, bad := t.Entry(ctx, key)
 		if bad == nil && (e.Revision <= revision || !bytes.Equal(e.Value, value)) {
 			bad = ErrChanged
 		}
 		now, err = e.Revision, bad
-	case errors.Is(err, jetstream.ErrKeyExists):
+	case isMoved(err):
 		err = ErrChanged
 	}
 	if err != nil {
@@ -114,7 +114,7 @@ func (t *Table) DeleteAt(ctx context.Context, key string, revision uint64) error
 		}
 		return t.kv.Purge(ctx, kvKey(key), jetstream.LastRevision(revision))
 	})
-	if errors.Is(err, jetstream.ErrKeyExists) {
+	if isMoved(err) {
 		err = ErrChanged
 	}
 	if err != nil {
@@ -133,4 +133,10 @@ func (t *Table) RemoveAt(ctx context.Context, key string, revision uint64) error
 		return fmt.Errorf("remove %s of table %s: %w", key, t.name, err)
 	}
 	return nil
+}
+
+// isMoved reports whether an entry did not have the revision that was named. A stream with copies
+// says so with another code, where the leader sees it before it is stored.
+func isMoved(err error) bool {
+	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch)
 }
