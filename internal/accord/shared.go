@@ -56,7 +56,6 @@ type Shared struct {
 	pulse     *heartbeats
 	waits     *waits
 	most      int // mostThings
-	claimable int // mostClaims
 	workers   int // how many keys are handled at once
 
 	mu     sync.Mutex // guards the next fields; not held over I/O

@@ -32,7 +32,7 @@ func (a All) watchJob(ctx context.Context, jid salt.JID) (progress, error) {
 	if a.Members == nil {
 		return nil, nil
 	}
-	d := relay{a.Dispatcher}
+	d := relay(a)
 	member, err := d.holdsIt(ctx, jid)
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (a All) sendStates(ctx context.Context, r *rpc.Request, h *history) error {
 
 // replayReturns sends the stored returns.
 func (a All) replayReturns(ctx context.Context, r *rpc.Request, jid salt.JID) error {
-	return relay{a.Dispatcher}.stored(ctx, jid, func(u job.Update) error {
+	return relay(a).stored(ctx, jid, func(u job.Update) error {
 		b, err := u.Append(nil)
 		if err != nil {
 			return err
@@ -116,7 +116,7 @@ func (a All) Runs(ctx context.Context, jid salt.JID, shown func(*Job) bool) []jo
 	if a.Members == nil || jid != "" && len(list) > 0 {
 		return list
 	}
-	list = append(list, relay{a.Dispatcher}.runsElsewhere(ctx, jid, shown)...)
+	list = append(list, relay(a).runsElsewhere(ctx, jid, shown)...)
 	slices.SortStableFunc(list, func(a, b job.Summary) int { return strings.Compare(string(a.JID), string(b.JID)) })
 	return slices.CompactFunc(list, func(a, b job.Summary) bool { return a.JID == b.JID })
 }
@@ -145,7 +145,7 @@ func (a All) Cancel(ctx context.Context, jid salt.JID, by string) ([]salt.Minion
 	if err == nil || a.Members == nil || a.jobs.running(jid) != nil {
 		return ids, err
 	}
-	d := relay{a.Dispatcher}
+	d := relay(a)
 	member, look := d.holdsIt(ctx, jid)
 	if look != nil {
 		return nil, look

@@ -37,7 +37,7 @@ func (a All) TakeOver(ctx context.Context) {
 	if a.Leases == nil {
 		return
 	}
-	t := takeover{relay: relay{a.Dispatcher}, gone: map[string]time.Time{}, seen: map[string]bool{}, unread: map[salt.JID]plan{}}
+	t := takeover{relay: relay(a), gone: map[string]time.Time{}, seen: map[string]bool{}, unread: map[salt.JID]plan{}}
 	for {
 		t.look(ctx, time.Now())
 		if !backoff.Sleep(ctx, goneLook) {
