@@ -379,8 +379,8 @@ func (d relay) confirmed(ctx context.Context, k *Job, jid salt.JID) error {
 
 // awaitAdopted waits until a job that is just taken over has its run.
 func (j *jobs) awaitAdopted() {
-	//lint:ignore SA2001 nothing is to be done: whoever has the lock is waited for
 	j.adopting.Lock()
+	//lint:ignore SA2001 nothing is to be done: whoever has the lock is waited for
 	j.adopting.Unlock()
 }
 
