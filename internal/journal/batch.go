@@ -379,16 +379,16 @@ func cutLast(s string) (before, behind string, ok bool) {
 // with its number in it, in the order of the journal, up to what was stored when it began. It
 // reads no data, so it is quick enough for a start to find out what is stored. No batch may be
 // split at seq.
-func (j *Journal) Names(ctx context.Context, seq uint64, f func(seq uint64, name string, number int)) error {
+func (j *source) Names(ctx context.Context, seq uint64, f func(seq uint64, name string, number int)) error {
 	return j.readNames(ctx, Query{FromSeq: max(seq, 1)}, f)
 }
 
-func (j *Journal) readNames(ctx context.Context, q Query, f func(seq uint64, name string, number int)) error {
+func (j *source) readNames(ctx context.Context, q Query, f func(seq uint64, name string, number int)) error {
 	reader := batchReader{tell: f}
 	q.bare = true
 	want, last := uint64(0), max(q.FromSeq, 1)-1
 	for {
-		if j.copies > 0 {
+		if j.stream.CachedInfo().Config.Replicas > 1 {
 			var err error
 			if want, err = j.Last(ctx); err != nil {
 				return err
@@ -413,7 +413,7 @@ func (j *Journal) readNames(ctx context.Context, q Query, f func(seq uint64, nam
 }
 
 // gone reports whether nothing is stored from one sequence to another.
-func (j *Journal) gone(ctx context.Context, from, to uint64) bool {
+func (j *source) gone(ctx context.Context, from, to uint64) bool {
 	m, err := j.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(">"))
 	return errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Sequence > to
 }

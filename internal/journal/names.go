@@ -295,6 +295,18 @@ func (j *Journal) known(name string) (known, error) {
 	return j.names.find(name), nil
 }
 
+// Settle returns when it is decided of everything that was begun before whether it is stored. Others
+// wait meanwhile.
+func (j *Journal) Settle(ctx context.Context) error {
+	j.writer.order.Lock()
+	defer j.writer.order.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, stallWait)
+	defer cancel()
+	j.writer.doubt()
+	j.cut = true
+	return j.reconcile(ctx)
+}
+
 // learn finds out which batches were stored after the sequence from, before the start; from is
 // 0 if nothing is known of any.
 func (j *Journal) learn(ctx context.Context, from uint64, s jetstream.StreamState) error {

@@ -96,6 +96,22 @@ func (j *Journal) OwnTable(ctx context.Context, name string) (*Table, error) {
 	return t, err
 }
 
+// PeerTable opens the OwnTable of this name of another member, for reading; nil if they have none.
+func (j *Journal) PeerTable(ctx context.Context, name, member string) (*Table, error) {
+	t := &Table{name: name + "-" + member, store: j.writer.store, conn: j.js.Conn()}
+	err := insist(ctx, t.store, "open the table "+t.name, func(ctx context.Context) (err error) {
+		t.kv, err = j.js.KeyValue(ctx, t.name)
+		return err
+	})
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the table %s: %w", t.name, err)
+	}
+	return t, nil
+}
+
 // write calls f, which writes the table and may do so twice, unless the store cannot be
 // written. If the store fails meanwhile, f is cancelled: the server does not answer it.
 func (t *Table) write(ctx context.Context, f func(context.Context) error) error {

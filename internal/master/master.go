@@ -245,7 +245,7 @@ func (m *Master) openJournal(ctx context.Context) error {
 		return err
 	}
 	m.outboxes, err = outbox.NewReceiver(ctx, outbox.ReceiverOptions{
-		Journal: m.journal, Returns: m.dispatch, TagSpaces: m.authz, MaxEventSize: m.cfg.MaxEventSize, Durable: m.durable, Log: m.log,
+		Journal: m.journal, Returns: m.dispatch, TagSpaces: m.authz, MaxEventSize: m.cfg.MaxEventSize, Durable: m.durable, Elsewhere: m.storedElsewhere(), Log: m.log,
 	})
 	if err != nil {
 		return err

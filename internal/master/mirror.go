@@ -5,6 +5,7 @@ import (
 
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/membership"
+	"github.com/brinebus/brine/internal/outbox"
 )
 
 // openTokens opens the tokens: with journal_mirror those of both masters, in a cluster those of
@@ -45,7 +46,16 @@ func (m *Master) openOthers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return m.member.Attach(ctx, membership.Parts{Fleet: m.fleet, Jobs: m.dispatch, Events: m.events, Own: standing{m}})
+	return m.member.Attach(ctx, membership.Parts{Fleet: m.fleet, Jobs: m.dispatch, Events: m.events, Outboxes: m.outboxes, Own: standing{m}})
+}
+
+// storedElsewhere knows what other members have stored of the outboxes of minions; nil for a master
+// alone.
+func (m *Master) storedElsewhere() outbox.Elsewhere {
+	if m.member == nil {
+		return nil
+	}
+	return &outbox.Members{Exchange: m.member.Jobs(), Journal: m.journal, Journals: m.events.Mirrors}
 }
 
 // runOthers follows the other masters until this one stops.

@@ -184,10 +184,17 @@ func (m *Membership) Jobs() dispatch.Members {
 
 // Parts are the parts of the master that need the other members.
 type Parts struct {
-	Fleet  *fleet.Fleet
-	Jobs   *dispatch.Dispatcher
-	Events *eventbus.Bus
-	Own    Own
+	Fleet    *fleet.Fleet
+	Jobs     *dispatch.Dispatcher
+	Events   *eventbus.Bus
+	Outboxes Outboxes
+	Own      Own
+}
+
+// Outboxes receive what minions have to store.
+type Outboxes interface {
+	// ServeMembers registers what other members ask for.
+	ServeMembers(handle func(kind string, h func(ctx context.Context, from string, body []byte) (any, error)))
 }
 
 // Attach connects the parts of the master with the other members, before Start.
@@ -198,6 +205,7 @@ func (m *Membership) Attach(ctx context.Context, p Parts) error {
 	m.elsewhere.Fleet, m.elsewhere.Jobs, m.elsewhere.Ask = p.Fleet, p.Jobs, m.exchange.Ask
 	m.elsewhere.Serve(m.exchange.Handle)
 	dispatch.ServeMembers(p.Jobs, m.exchange.Handle)
+	p.Outboxes.ServeMembers(m.exchange.Handle)
 	m.serveStatus()
 	m.exchange.Handle(kindRemove, m.removeFor)
 	m.own, m.jobs = p.Own, dispatch.All{Dispatcher: p.Jobs}

@@ -32,7 +32,9 @@ func (r *Receiver) DeliverEach(ctx context.Context, requests []*rpc.Request) []e
 		if d == nil {
 			continue
 		}
-		if errs[i] = err; err == nil {
+		if errs[i] = err; err != nil {
+			d.from.fails()
+		} else {
 			errs[i] = requests[i].Last(ctx, answer(requests[i].Op, d.outcome()))
 		}
 		d.from.end()
@@ -55,6 +57,10 @@ func (r *Receiver) quick(ctx context.Context, req *rpc.Request) *delivery {
 	}
 	from := r.watermarks.tryBegin(id)
 	if from == nil {
+		return nil
+	}
+	if !r.knows(from, req.Inbox()) {
+		from.end()
 		return nil
 	}
 	d := &delivery{id: id, from: from}
@@ -108,7 +114,7 @@ func (d *delivery) append(batches []journal.Batch) []journal.Batch {
 func (d *delivery) stored() {
 	for _, in := range d.messages {
 		if len(in.Events) > 0 {
-			d.from.set(watermark{in.Epoch, in.N, 0})
+			d.from.set(Watermark{in.Epoch, in.N, 0})
 		}
 		in.after()
 	}

@@ -37,7 +37,7 @@ type Record struct {
 	After func(*journal.Pending)
 }
 
-// ReceiverOptions are what a receiver needs. All but MaxEventSize are required.
+// ReceiverOptions are what a receiver needs. All but MaxEventSize and Elsewhere are required.
 type ReceiverOptions struct {
 	Journal      *journal.Journal
 	Returns      Returns
@@ -45,8 +45,9 @@ type ReceiverOptions struct {
 	MaxEventSize int64 // bytes of the data of one event; 0 means no limit
 	// Durable returns when stored messages are on the disk: only then the minion gets an
 	// answer, after which it removes its copy.
-	Durable func() error
-	Log     *slog.Logger
+	Durable   func() error
+	Elsewhere Elsewhere // nil for a master alone
+	Log       *slog.Logger
 }
 
 // Receiver is the master's end: it stores what minions' outboxes send, each message once and in
@@ -86,7 +87,7 @@ func (r *Receiver) Deliver(ctx context.Context, req *rpc.Request) error {
 	// outcome.
 	store, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeFor(q.Messages))
 	defer cancel()
-	deliveries, err := r.store(store, id, q.Messages)
+	deliveries, err := r.store(store, id, req.Inbox(), q.Messages)
 	if err != nil && len(deliveries) == 0 {
 		return err
 	}
@@ -109,8 +110,11 @@ type incoming struct {
 
 // store stores messages in order: it begins all before it waits for the first. The result ends
 // before a message that could not be stored now.
-func (r *Receiver) store(ctx context.Context, id salt.MinionID, batch []Message) ([]Delivery, error) {
-	from := r.watermarks.begin(id)
+func (r *Receiver) store(ctx context.Context, id salt.MinionID, inbox string, batch []Message) ([]Delivery, error) {
+	from, err := r.begin(ctx, id, inbox)
+	if err != nil {
+		return nil, err
+	}
 	defer from.end()
 	var broken error
 	begun := make([]*incoming, 0, len(batch))
@@ -171,7 +175,9 @@ func (in *incoming) begin(j *journal.Journal, id salt.MinionID, from *sender) (e
 	if first == len(in.Events) {
 		return nil
 	}
-	in.pending, err = j.BeginAll(drafts(in.Events, messageName(id, in.Epoch, in.N), first))
+	if in.pending, err = j.BeginAll(drafts(in.Events, messageName(id, in.Epoch, in.N), first)); err != nil {
+		from.fails()
+	}
 	return err
 }
 
@@ -194,9 +200,10 @@ func (in *incoming) wait(ctx context.Context, from *sender) (last uint64, err er
 		return 0, nil
 	}
 	if last, err = in.pending.Wait(ctx); err != nil {
+		from.fails()
 		return 0, err
 	}
-	from.set(watermark{in.Epoch, in.N, len(in.Events) - 1})
+	from.set(Watermark{in.Epoch, in.N, len(in.Events) - 1})
 	return last, nil
 }
 

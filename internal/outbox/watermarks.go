@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -36,16 +37,20 @@ type watermarks struct {
 // ended.
 type sender struct {
 	all   *watermarks
-	turn  sync.Mutex
-	marks []watermark // the latest last; guarded by all, as are the next fields
+	turn  chan struct{} // taken by whoever has put something into it; guards the next fields
+	known string        // the connection for which it is known what other members have stored; "" for none
+	told  uint64        // how often another member was told what is stored here
+	doubt bool          // something may be stored, or be stored yet, that marks lack
+	since uint64        // with doubt: it comes after this sequence
+	marks []Watermark   // the latest last; guarded by all, as are the next fields
 	busy  bool
 	start uint64 // while busy: what is being stored comes after this sequence
 	dirty bool
 }
 
-// watermark is how far an epoch of a minion's outbox is stored: all messages before N, and of N
+// Watermark is how far an epoch of a minion's outbox is stored: all messages before N, and of N
 // the events up to Item.
-type watermark struct {
+type Watermark struct {
 	Epoch string `json:"epoch"`
 	N     uint64 `json:"n"`
 	Item  int    `json:"item"`
@@ -55,33 +60,43 @@ type watermark struct {
 // stored but unconfirmed messages come again, so it must be more than one request may contain.
 const maxMarks = 64
 
+// outboxes is the name of the table of checkpoints.
+const outboxes = "outboxes"
+
 // positionKey is the key of the checkpoint's sequence; no minion id begins with a dot.
 const positionKey = ".position"
 
 func openWatermarks(ctx context.Context, j *journal.Journal, durable func() error) (*watermarks, error) {
-	table, err := j.OwnTable(ctx, "outboxes") // its position is one in the own journal
+	table, err := j.OwnTable(ctx, outboxes) // its position is one in the own journal
 	if err != nil {
 		return nil, err
 	}
 	w := &watermarks{journal: j, durable: durable, table: table, senders: map[salt.MinionID]*sender{}}
-	var bad error
-	err = table.Each(ctx, func(key string, value []byte) {
-		if key == positionKey {
-			bad = json.Unmarshal(value, &w.written)
-			return
-		}
-		var marks []watermark
-		if bad = json.Unmarshal(value, &marks); bad == nil {
-			w.senders[salt.MinionID(key)] = &sender{all: w, marks: marks}
-		}
-	})
-	if err == nil {
-		err = bad
-	}
+	w.written, err = readCheckpoint(ctx, table, func(id salt.MinionID, marks []Watermark) { w.sender(id).marks = marks })
 	if err != nil {
-		return nil, fmt.Errorf("read what is stored of the minions' outboxes: %w", err)
+		return nil, err
 	}
 	return w, w.catchUp(ctx)
+}
+
+// readCheckpoint calls f for each minion, and returns the sequence of the journal up to which that
+// is complete.
+func readCheckpoint(ctx context.Context, table *journal.Table, f func(salt.MinionID, []Watermark)) (position uint64, err error) {
+	var bad error
+	err = table.Each(ctx, func(key string, value []byte) {
+		var marks []Watermark
+		if key == positionKey {
+			bad = errors.Join(bad, json.Unmarshal(value, &position))
+		} else if err := json.Unmarshal(value, &marks); err != nil {
+			bad = errors.Join(bad, err)
+		} else {
+			f(salt.MinionID(key), marks)
+		}
+	})
+	if err = errors.Join(err, bad); err != nil {
+		return 0, fmt.Errorf("read what is stored of the minions' outboxes: %w", err)
+	}
+	return position, nil
 }
 
 // catchUp takes into account what was stored after the checkpoint.
@@ -89,9 +104,13 @@ func (w *watermarks) catchUp(ctx context.Context) error {
 	if w.written >= w.journal.Stored() {
 		return nil
 	}
-	return w.journal.Names(ctx, w.written+1, func(_ uint64, name string, item int) {
+	return w.readNames(ctx, w.written+1)
+}
+
+func (w *watermarks) readNames(ctx context.Context, seq uint64) error {
+	return w.journal.Names(ctx, seq, func(_ uint64, name string, item int) {
 		if minion, epoch, n, ok := parseMessageName(name); ok {
-			w.sender(minion).set(watermark{epoch, n, item})
+			w.sender(minion).set(Watermark{epoch, n, item})
 		}
 	})
 }
@@ -101,7 +120,7 @@ func (w *watermarks) sender(id salt.MinionID) *sender {
 	defer w.mu.Unlock()
 	s := w.senders[id]
 	if s == nil {
-		s = &sender{all: w}
+		s = &sender{all: w, turn: make(chan struct{}, 1)}
 		w.senders[id] = s
 	}
 	return s
@@ -110,19 +129,33 @@ func (w *watermarks) sender(id salt.MinionID) *sender {
 // begin waits for the minion's turn to store messages; end releases it.
 func (w *watermarks) begin(id salt.MinionID) *sender {
 	s := w.sender(id)
-	s.turn.Lock()
+	s.turn <- struct{}{}
 	s.begin()
 	return s
+}
+
+// beginBefore is begin that waits no longer than ctx.
+func (w *watermarks) beginBefore(ctx context.Context, id salt.MinionID) (*sender, error) {
+	s := w.sender(id)
+	select {
+	case s.turn <- struct{}{}:
+		s.begin()
+		return s, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // tryBegin is begin without waiting; it returns nil if the turn is taken.
 func (w *watermarks) tryBegin(id salt.MinionID) *sender {
 	s := w.sender(id)
-	if !s.turn.TryLock() {
+	select {
+	case s.turn <- struct{}{}:
+		s.begin()
+		return s
+	default:
 		return nil
 	}
-	s.begin()
-	return s
 }
 
 func (s *sender) begin() {
@@ -135,7 +168,7 @@ func (s *sender) end() {
 	s.all.mu.Lock()
 	s.busy = false
 	s.all.mu.Unlock()
-	s.turn.Unlock()
+	<-s.turn
 }
 
 // has reports whether an event of a message is stored.
@@ -147,11 +180,11 @@ func (s *sender) has(epoch string, n uint64, item int) bool {
 }
 
 func (s *sender) find(epoch string) int {
-	return slices.IndexFunc(s.marks, func(m watermark) bool { return m.Epoch == epoch })
+	return slices.IndexFunc(s.marks, func(m Watermark) bool { return m.Epoch == epoch })
 }
 
 // set records that the events of a message up to that one are stored.
-func (s *sender) set(m watermark) {
+func (s *sender) set(m Watermark) {
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
 	if i := s.find(m.Epoch); i >= 0 {
@@ -163,6 +196,36 @@ func (s *sender) set(m watermark) {
 	s.marks = append(s.marks, m)
 	s.marks = s.marks[max(0, len(s.marks)-maxMarks):]
 	s.dirty = true
+}
+
+// stored returns how far each epoch is stored.
+func (s *sender) stored() []Watermark {
+	s.all.mu.Lock()
+	defer s.all.mu.Unlock()
+	return slices.Clone(s.marks)
+}
+
+// fails records that it is not known what of this turn is stored. When the minion sends it again, the
+// journal recognises its names.
+func (s *sender) fails() {
+	if !s.doubt {
+		s.doubt, s.since = true, s.start
+	}
+}
+
+// settle finds out what is stored after fails. The caller has the turn.
+func (s *sender) settle(ctx context.Context) error {
+	if !s.doubt {
+		return nil
+	}
+	if err := s.all.journal.Settle(ctx); err != nil {
+		return err
+	}
+	if err := s.all.readNames(ctx, s.since+1); err != nil {
+		return err
+	}
+	s.doubt = false
+	return nil
 }
 
 // checkpoint records what has changed, and then up to which sequence of the journal that is
@@ -193,10 +256,10 @@ func (w *watermarks) checkpoint(ctx context.Context) error {
 
 // changes returns the marks that were not recorded yet, and the sequence up to which they are
 // complete: before one where messages are being stored now.
-func (w *watermarks) changes() (position uint64, changed map[salt.MinionID][]watermark) {
+func (w *watermarks) changes() (position uint64, changed map[salt.MinionID][]Watermark) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	position, changed = w.journal.Stored(), map[salt.MinionID][]watermark{}
+	position, changed = w.journal.Stored(), map[salt.MinionID][]Watermark{}
 	for id, s := range w.senders {
 		if s.busy {
 			position = min(position, s.start)

@@ -1,0 +1,264 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/brinebus/brine/internal/backoff"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Elsewhere knows what the other members of a cluster have stored of a minion's outbox.
+type Elsewhere interface {
+	Stored(ctx context.Context, id salt.MinionID) ([]Watermark, error)
+}
+
+// kindStored is the request of one member to another for that.
+const kindStored = "outbox"
+
+// question is that request.
+type question struct {
+	ID salt.MinionID `json:"id"`
+}
+
+const (
+	// knowTime limits how long it may take to find out what others have stored: nobody can tell what
+	// is in the journal of a member that was killed while the others elect a leader for it.
+	knowTime = 12 * time.Second
+	// knowPause is about the pause of a member that has asked another one and was asked meanwhile.
+	knowPause = 20 * time.Millisecond
+)
+
+// begin waits for the minion's turn to store what comes over the connection inbox. In a cluster it
+// first finds out what other members have stored: the minion repeats what they have not confirmed.
+// If that cannot be known, nothing is stored.
+//
+// Of two members that store for the same minion only one can know it: whoever tells another what
+// is stored here has to ask again.
+func (r *Receiver) begin(ctx context.Context, id salt.MinionID, inbox string) (*sender, error) {
+	ctx, cancel := context.WithTimeout(ctx, knowTime)
+	defer cancel()
+	for {
+		from := r.watermarks.begin(id)
+		if r.knows(from, inbox) {
+			return from, nil
+		}
+		told := from.told
+		from.end() // another member may ask meanwhile
+		marks, err := r.Elsewhere.Stored(ctx, id)
+		if err == nil && !r.learn(id, inbox, told, marks) && !backoff.Sleep(ctx, knowPause/2+rand.N(knowPause)) {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return nil, rpc.Errorf(rpc.Unavailable, "it is not known what other members have stored of the messages of %s: %v", id, err).
+				WithHint("the minion keeps its messages, and sends them again")
+		}
+	}
+}
+
+// knows reports whether it is known what other members have stored. The caller has the turn.
+func (r *Receiver) knows(from *sender, inbox string) bool {
+	return r.Elsewhere == nil || from.known == inbox
+}
+
+// learn takes over what other members have stored, unless one of them has asked meanwhile.
+func (r *Receiver) learn(id salt.MinionID, inbox string, told uint64, marks []Watermark) bool {
+	from := r.watermarks.begin(id)
+	defer from.end()
+	if from.told != told {
+		return false
+	}
+	for _, m := range marks {
+		from.set(m)
+	}
+	from.known = inbox
+	return true
+}
+
+// ServeMembers registers the handler for requests of other members.
+func (r *Receiver) ServeMembers(handle func(kind string, h func(ctx context.Context, from string, body []byte) (any, error))) {
+	handle(kindStored, r.answerStored)
+}
+
+// answerStored tells another member what is stored here of a minion's outbox, when what is being
+// stored is finished.
+func (r *Receiver) answerStored(ctx context.Context, _ string, body []byte) (any, error) {
+	var q question
+	if err := json.Unmarshal(body, &q); err != nil {
+		return nil, rpc.Errorf(rpc.Usage, "%v", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, knowTime)
+	defer cancel()
+	from, err := r.watermarks.beginBefore(ctx, q.ID)
+	if err != nil {
+		return nil, rpc.Errorf(rpc.Unavailable, "messages of %s are still being stored: %v", q.ID, err)
+	}
+	defer from.end()
+	if err := from.settle(ctx); err != nil {
+		return nil, rpc.Errorf(rpc.Unavailable, "it is not known which messages of %s are stored: %v", q.ID, err)
+	}
+	from.known = ""
+	from.told++
+	return from.stored(), nil
+}
+
+// Exchange carries requests to the other members of a cluster.
+type Exchange interface {
+	// Others returns the other members that are running.
+	Others() []string
+	// Ask sends a request to a member. IsGone reports whether its error means that the member is
+	// not running, or has stopped.
+	Ask(ctx context.Context, member, kind string, body, answer any) error
+	IsGone(error) bool
+}
+
+// Members implement Elsewhere: those that run are asked, and of the others their journals are read.
+type Members struct {
+	Exchange Exchange
+	Journal  *journal.Journal         // the own one
+	Journals func() []*journal.Mirror // of the other members
+
+	mu    sync.Mutex
+	pasts map[string]*past
+}
+
+// Stored implements Elsewhere.
+func (m *Members) Stored(ctx context.Context, id salt.MinionID) (all []Watermark, err error) {
+	ctx = journal.Starting(ctx) // an election takes some seconds
+	running, journals := m.Exchange.Others(), map[string]*journal.Mirror{}
+	for _, one := range m.Journals() {
+		journals[one.Name] = one
+	}
+	for _, name := range running {
+		journals[name] = journals[name]
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for name, one := range journals {
+		wg.Go(func() {
+			marks, bad := m.storedAt(ctx, name, slices.Contains(running, name), one, id)
+			mu.Lock()
+			defer mu.Unlock()
+			all, err = append(all, marks...), errors.Join(err, bad)
+		})
+	}
+	wg.Wait()
+	return all, err
+}
+
+// storedAt returns what one member has stored.
+func (m *Members) storedAt(ctx context.Context, name string, runs bool, of *journal.Mirror, id salt.MinionID) (marks []Watermark, err error) {
+	if runs {
+		err = m.Exchange.Ask(ctx, name, kindStored, question{id}, &marks)
+		if !m.Exchange.IsGone(err) && rpc.CodeOf(err) != rpc.NotFound { // an older version does not know the request
+			m.forget(name)
+			return marks, err
+		}
+	}
+	if of == nil {
+		return nil, fmt.Errorf("the journal of %s is not known here yet", name)
+	}
+	p := m.past(name)
+	if err := p.read(ctx, m.Journal, of); err != nil {
+		return nil, fmt.Errorf("read what %s has stored: %w", name, err)
+	}
+	return p.marks.sender(id).stored(), nil
+}
+
+func (m *Members) past(name string) *past {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pasts == nil {
+		m.pasts = map[string]*past{}
+	}
+	if m.pasts[name] == nil {
+		m.pasts[name] = &past{turn: make(chan struct{}, 1)}
+	}
+	return m.pasts[name]
+}
+
+// forget makes the next reading begin with the checkpoint that the member has written since.
+func (m *Members) forget(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.pasts, name)
+}
+
+// past is what a member that does not run has stored of all minions: its checkpoint, and the names
+// in its journal after that. Many minions arrive at once when a member is killed, so it is kept.
+type past struct {
+	turn  chan struct{} // taken by whoever reads; guards the rest
+	marks *watermarks   // nil before the first reading
+	next  uint64        // where the next reading begins
+	last  uint64        // the newest sequence at the latest reading
+	begun time.Time     // when that began
+}
+
+// read reads what is there and was not read before, unless a reading has begun since it was
+// called.
+func (p *past) read(ctx context.Context, j *journal.Journal, of *journal.Mirror) error {
+	called := time.Now()
+	select {
+	case p.turn <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-p.turn }()
+	if p.begun.After(called) {
+		return nil
+	}
+	begun := time.Now()
+	if err := p.open(ctx, j, of.Name); err != nil {
+		return err
+	}
+	last, err := of.Last(ctx)
+	if err != nil {
+		return err
+	}
+	if last != p.last {
+		if err := p.readNames(ctx, of); err != nil {
+			return err
+		}
+	}
+	p.last, p.begun = last, begun
+	return nil
+}
+
+// open reads the checkpoint.
+func (p *past) open(ctx context.Context, j *journal.Journal, member string) error {
+	if p.marks != nil {
+		return nil
+	}
+	marks, position := &watermarks{senders: map[salt.MinionID]*sender{}}, uint64(0)
+	table, err := j.PeerTable(ctx, outboxes, member)
+	if err == nil && table != nil {
+		position, err = readCheckpoint(ctx, table, func(id salt.MinionID, list []Watermark) { marks.sender(id).marks = list })
+	}
+	if err != nil {
+		return err
+	}
+	p.marks, p.next, p.last = marks, position+1, position
+	return nil
+}
+
+// readNames reads the names of messages. The next reading begins with the first event of the last
+// message, since only that has the name.
+func (p *past) readNames(ctx context.Context, of *journal.Mirror) error {
+	latest := ""
+	return of.Names(ctx, p.next, func(seq uint64, name string, item int) {
+		if name != latest {
+			latest, p.next = name, seq
+		}
+		if minion, epoch, n, ok := parseMessageName(name); ok {
+			p.marks.sender(minion).set(Watermark{epoch, n, item})
+		}
+	})
+}

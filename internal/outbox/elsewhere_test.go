@@ -1,0 +1,282 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/authz/decision"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cluster"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// keeper is the part of a member that stores what outboxes of minions send.
+type keeper struct {
+	*Receiver
+	bus      *bustest.Member
+	exchange *cluster.Exchange
+	peers    []*journal.Mirror
+}
+
+// plain implements Returns, TagSpaces and cluster.Minions: each return is one event.
+type plain struct{}
+
+func (plain) Quick(salt.JID, int) bool { return true }
+func (plain) ReadReturn(_ context.Context, from salt.MinionID, jid salt.JID, m Message) (Record, error) {
+	e, err := event.NewValid("salt/job/"+string(jid)+"/ret/"+string(from), []byte(m.Body), string(from), time.Now())
+	return Record{Events: []event.Event{e}, After: func(*journal.Pending) {}}, err
+}
+func (plain) LocalReturnEvent(context.Context, salt.MinionID, protocol.LocalReturn) (e event.Event, err error) {
+	return e, rpc.Errorf(rpc.Usage, "there are none")
+}
+func (plain) MinionFire(salt.MinionID, ...string) (d decision.Decision) { return d }
+func (plain) Came(string, cluster.Minion)                               {}
+func (plain) Went(string, salt.MinionID)                                {}
+
+// startKeepers starts three members of one cluster.
+func startKeepers(t *testing.T) (all []*keeper) {
+	t.Helper()
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	ctx, cancel := context.WithTimeout(journal.Starting(t.Context()), 2*time.Minute)
+	defer cancel()
+	for _, m := range s.Members {
+		all = append(all, startKeeper(ctx, t, m))
+	}
+	for _, k := range all {
+		var err error
+		if k.peers, err = journal.Peers(ctx, k.bus.Conn(), k.bus.Name, nil); err != nil {
+			t.Fatal(err)
+		}
+		bustest.Until(t, k.bus.Name+" knows the others", func() bool { return len(k.exchange.Others()) == 2 })
+	}
+	return all
+}
+
+func startKeeper(ctx context.Context, t *testing.T, m *bustest.Member) *keeper {
+	t.Helper()
+	j, err := journal.Open(ctx, m.Conn(), journal.Options{Store: m.Store(), Copies: 3, Name: m.Name, Server: m.Name, Names: filepath.Join(m.Dir, "names")})
+	if err != nil {
+		t.Fatal(m.Name, err)
+	}
+	t.Cleanup(j.Close)
+	k := &keeper{bus: m, exchange: cluster.New(cluster.Options{Name: m.Name, Conn: m.Conn(), Minions: plain{}, Heartbeat: 400 * time.Millisecond, Log: m.Log})}
+	k.Receiver, err = NewReceiver(ctx, ReceiverOptions{
+		Journal: j, Returns: plain{}, TagSpaces: plain{}, Durable: func() error { return nil }, Log: m.Log,
+		Elsewhere: &Members{Exchange: k.exchange, Journal: j, Journals: func() []*journal.Mirror { return k.peers }},
+	})
+	if err != nil {
+		t.Fatal(m.Name, err)
+	}
+	var table bus.Endpoints
+	for _, e := range bus.MasterEndpoints {
+		if e.Handler == "deliver" {
+			table = append(table, e)
+		}
+	}
+	s := rpc.NewServer(m.Conn(), m.Owner, table, m.Log)
+	s.Handle("deliver", k.Deliver)
+	s.HandleBatches("deliver", k.DeliverEach)
+	k.ServeMembers(k.exchange.Handle)
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.exchange.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Stop(); k.exchange.Stop() })
+	return k
+}
+
+func (k *keeper) connect(t *testing.T, id string, key *pki.PrivateKey) *rpc.Conn {
+	t.Helper()
+	k.bus.Accept(salt.MinionID(id), key)
+	c, err := k.bus.Dial(bustest.Claim{ID: id, Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return rpc.NewConn(c.Conn, c.Self)
+}
+
+// deliver sends messages of an outbox.
+func deliver(t *testing.T, over *rpc.Conn, numbers ...uint64) error {
+	t.Helper()
+	var q Batch
+	for _, n := range numbers {
+		q.Messages = append(q.Messages, Message{Epoch: "e", N: n, Op: "ret.20260101000000000000", Body: fmt.Appendf(nil, "%d", n)})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	return over.Ask(ctx, OpDeliver, q, nil)
+}
+
+// stored returns the messages of a minion in all journals.
+func (k *keeper) stored(t *testing.T, id string) (list []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(journal.Starting(t.Context()), time.Minute)
+	defer cancel()
+	all := journal.All{Own: k.Journal, Mirrors: func() []*journal.Mirror { return k.peers }, Log: k.bus.Log}
+	err := all.Read(ctx, journal.Query{Whole: true}, func(e event.Event) error {
+		if e.From == id {
+			list = append(list, string(e.Data))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(list)
+	return list
+}
+
+func (k *keeper) check(t *testing.T, id string, want ...string) {
+	t.Helper()
+	if got := k.stored(t, id); !slices.Equal(got, want) {
+		t.Errorf("of %s is stored %v, want %v", id, got, want)
+	}
+}
+
+// TestAMessageIsStoredByOneMember: a minion whose messages were not confirmed sends them again to
+// another member, and what it sent to the first one may come even later.
+func TestAMessageIsStoredByOneMember(t *testing.T) {
+	all, key := startKeepers(t), bustest.Key(t)
+	first, second := all[0].connect(t, "web1", key), all[1].connect(t, "web1", key)
+	for _, step := range []struct {
+		over    *rpc.Conn
+		numbers []uint64
+	}{{first, []uint64{1, 2}}, {second, []uint64{1, 2, 3}}, {first, []uint64{2, 3, 4}}, {second, []uint64{3, 4}}} {
+		if err := deliver(t, step.over, step.numbers...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all[2].check(t, "web1", "1", "2", "3", "4")
+}
+
+// TestTwoMembersAtOnce: of two members that get the same messages at the same moment, one stores
+// them.
+func TestTwoMembersAtOnce(t *testing.T) {
+	all, key := startKeepers(t), bustest.Key(t)
+	const rounds = 20
+	for n := range uint64(rounds) {
+		errs := make(chan error, len(all))
+		for _, k := range all {
+			over := k.connect(t, "web1", key)
+			go func() { errs <- deliver(t, over, n+1) }()
+		}
+		for range all {
+			if err := <-errs; err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := all[0].stored(t, "web1"); len(got) != rounds {
+		t.Errorf("%d messages are stored, want %d: %v", len(got), rounds, got)
+	}
+}
+
+// meanwhile does something once, after another member was asked.
+type meanwhile struct {
+	Elsewhere
+	once sync.Once
+	do   func()
+}
+
+func (m *meanwhile) Stored(ctx context.Context, id salt.MinionID) ([]Watermark, error) {
+	marks, err := m.Elsewhere.Stored(ctx, id)
+	m.once.Do(m.do)
+	return marks, err
+}
+
+// TestWhatWasToldMeanwhileIsOutOfDate: a member that has asked is asked itself before it knows.
+func TestWhatWasToldMeanwhileIsOutOfDate(t *testing.T) {
+	all, key := startKeepers(t), bustest.Key(t)
+	first := all[0].connect(t, "web1", key)
+	all[1].Elsewhere = &meanwhile{Elsewhere: all[1].Elsewhere, do: func() {
+		if err := deliver(t, first, 1); err != nil {
+			t.Error(err)
+		}
+	}}
+	if err := deliver(t, all[1].connect(t, "web1", key), 1); err != nil {
+		t.Fatal(err)
+	}
+	all[2].check(t, "web1", "1")
+}
+
+// TestWhatAKilledMemberHasStored: a part of it is in its checkpoint, the rest only in its journal.
+func TestWhatAKilledMemberHasStored(t *testing.T) {
+	all, key := startKeepers(t), bustest.Key(t)
+	over := all[0].connect(t, "web1", key)
+	if err := deliver(t, over, 1, 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := deliver(t, all[0].connect(t, "old", key), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := all[0].watermarks.checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := deliver(t, over, 3, 4); err != nil {
+		t.Fatal(err)
+	}
+	all[0].bus.Kill(t)
+	if err := deliver(t, all[1].connect(t, "web1", key), 2, 3, 4, 5); err != nil {
+		t.Fatal(err)
+	}
+	all[1].check(t, "web1", "1", "2", "3", "4", "5")
+	if err := deliver(t, all[2].connect(t, "old", key), 1); err != nil {
+		t.Fatal(err)
+	}
+	all[2].check(t, "old", "1")
+}
+
+// TestWhatCannotBeKnownIsNotStored: another member does not tell what it has stored.
+func TestWhatCannotBeKnownIsNotStored(t *testing.T) {
+	all, key := startKeepers(t), bustest.Key(t)
+	storing := all[0].watermarks.begin("web1")
+	over := all[1].connect(t, "web1", key)
+	if err := deliver(t, over, 1); rpc.CodeOf(err) != rpc.Unavailable {
+		t.Errorf("a message that may be stored elsewhere: %v", err)
+	}
+	all[1].check(t, "web1")
+	storing.end()
+	if err := deliver(t, over, 1); err != nil {
+		t.Fatal(err)
+	}
+	all[1].check(t, "web1", "1")
+}
+
+// TestWhatIsInDoubtIsLookedUp: a member did not hear in time whether it has stored a message.
+func TestWhatIsInDoubtIsLookedUp(t *testing.T) {
+	all, key := startKeepers(t), bustest.Key(t)
+	first := all[0].watermarks.begin("web1")
+	e, err := event.NewValid("a/b", []byte("1"), "web1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &incoming{Message: Message{Epoch: "e", N: 1}, Record: Record{Events: []event.Event{e}}}
+	if err := in.begin(all[0].Journal, "web1", first); err != nil {
+		t.Fatal(err)
+	}
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := in.wait(late, first); err == nil {
+		t.Fatal("it was heard in no time")
+	}
+	first.end()
+	if err := deliver(t, all[1].connect(t, "web1", key), 1, 2); err != nil {
+		t.Fatal(err)
+	}
+	all[1].check(t, "web1", "1", "2")
+}
