@@ -403,7 +403,7 @@ func (j *source) readNames(ctx context.Context, q Query, f func(seq uint64, name
 			return err
 		}
 		// The member that answered lacks the newest messages, or they were removed.
-		if last == 0 || !backoff.Sleep(ctx, completePause) {
+		if !backoff.Sleep(ctx, completePause) {
 			return context.Cause(ctx)
 		}
 		if q = (Query{FromSeq: last + 1, bare: true}); j.gone(ctx, last+1, want) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -97,6 +98,35 @@ func TestEachMemberHasAJournal(t *testing.T) {
 	count := 0
 	if err := all.Read(journal.Starting(inTime(t)), journal.Query{Subjects: []string{"salt.event.>"}}, func(event.Event) error { count++; return nil }); err != nil || count != 33 {
 		t.Errorf("all journals have %d events, %v", count, err)
+	}
+}
+
+// TestNamesAreNeverStale: the names of what was just stored can be read at each member, whichever copy
+// is read, also of the first event of a journal.
+func TestNamesAreNeverStale(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	for n := range 12 {
+		j := openMember(t, s.Members[0], func(o *journal.Options) { o.Name, o.Server, o.Names = fmt.Sprint("j", n), "", "" })
+		var readers []*journal.Mirror
+		for _, m := range s.Members {
+			peers, err := journal.Peers(journal.Starting(inTime(t)), m.Conn(), "", m.Store())
+			if err != nil {
+				t.Fatal(err)
+			}
+			readers = append(readers, peers[slices.IndexFunc(peers, func(p *journal.Mirror) bool { return p.Name == fmt.Sprint("j", n) })])
+		}
+		for k := range 3 {
+			if _, err := j.Append(inTime(t), filled("a", "x", 1), fmt.Sprint("web1/", k)); err != nil {
+				t.Fatal(err)
+			}
+			for i, r := range readers {
+				count := 0
+				if err := r.Names(inTime(t), 1, func(uint64, string, int) { count++ }); err != nil || count != k+1 {
+					t.Errorf("%s reads %d names of %s, want %d: %v", s.Members[i].Name, count, r.Name, k+1, err)
+				}
+			}
+		}
 	}
 }
 

@@ -295,9 +295,9 @@ func (j *Journal) known(name string) (known, error) {
 	return j.names.find(name), nil
 }
 
-// Settle returns when it is decided of everything that was begun before whether it is stored. Others
+// Resolve returns when it is decided of everything that was begun before whether it is stored. Others
 // wait meanwhile.
-func (j *Journal) Settle(ctx context.Context) error {
+func (j *Journal) Resolve(ctx context.Context) error {
 	j.writer.order.Lock()
 	defer j.writer.order.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, stallWait)

@@ -51,10 +51,10 @@ func (r *Receiver) begin(ctx context.Context, id salt.MinionID, inbox string) (*
 		if r.knows(from, inbox) {
 			return from, nil
 		}
-		told := from.told
+		answered := from.answered
 		from.end() // another member may ask meanwhile
 		marks, err := r.Elsewhere.Stored(ctx, id)
-		if err == nil && !r.learn(id, inbox, told, marks) && !backoff.Sleep(ctx, knowPause/2+rand.N(knowPause)) {
+		if err == nil && !r.learn(id, inbox, answered, marks) && !backoff.Sleep(ctx, knowPause/2+rand.N(knowPause)) {
 			err = context.Cause(ctx)
 		}
 		if err != nil {
@@ -70,10 +70,10 @@ func (r *Receiver) knows(from *sender, inbox string) bool {
 }
 
 // learn takes over what other members have stored, unless one of them has asked meanwhile.
-func (r *Receiver) learn(id salt.MinionID, inbox string, told uint64, marks []Watermark) bool {
+func (r *Receiver) learn(id salt.MinionID, inbox string, answered uint64, marks []Watermark) bool {
 	from := r.watermarks.begin(id)
 	defer from.end()
-	if from.told != told {
+	if from.answered != answered {
 		return false
 	}
 	for _, m := range marks {
@@ -102,11 +102,11 @@ func (r *Receiver) answerStored(ctx context.Context, _ string, body []byte) (any
 		return nil, rpc.Errorf(rpc.Unavailable, "messages of %s are still being stored: %v", q.ID, err)
 	}
 	defer from.end()
-	if err := from.settle(ctx); err != nil {
+	if err := from.resolve(ctx); err != nil {
 		return nil, rpc.Errorf(rpc.Unavailable, "it is not known which messages of %s are stored: %v", q.ID, err)
 	}
 	from.known = ""
-	from.told++
+	from.answered++
 	return from.stored(), nil
 }
 
@@ -134,17 +134,18 @@ type Members struct {
 func (m *Members) Stored(ctx context.Context, id salt.MinionID) (all []Watermark, err error) {
 	ctx = journal.Starting(ctx) // an election takes some seconds
 	running, journals := m.Exchange.Others(), map[string]*journal.Mirror{}
+	names := slices.Clone(running)
 	for _, one := range m.Journals() {
 		journals[one.Name] = one
-	}
-	for _, name := range running {
-		journals[name] = journals[name]
+		if !slices.Contains(running, one.Name) {
+			names = append(names, one.Name)
+		}
 	}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	for name, one := range journals {
+	for _, name := range names {
 		wg.Go(func() {
-			marks, bad := m.storedAt(ctx, name, slices.Contains(running, name), one, id)
+			marks, bad := m.storedAt(ctx, name, slices.Contains(running, name), journals[name], id)
 			mu.Lock()
 			defer mu.Unlock()
 			all, err = append(all, marks...), errors.Join(err, bad)

@@ -36,16 +36,16 @@ type watermarks struct {
 // minion are stored: a minion that was cut may send them again before its first request has
 // ended.
 type sender struct {
-	all   *watermarks
-	turn  chan struct{} // taken by whoever has put something into it; guards the next fields
-	known string        // the connection for which it is known what other members have stored; "" for none
-	told  uint64        // how often another member was told what is stored here
-	doubt bool          // something may be stored, or be stored yet, that marks lack
-	since uint64        // with doubt: it comes after this sequence
-	marks []Watermark   // the latest last; guarded by all, as are the next fields
-	busy  bool
-	start uint64 // while busy: what is being stored comes after this sequence
-	dirty bool
+	all      *watermarks
+	turn     chan struct{} // taken by whoever has put something into it; guards the next fields
+	known    string        // the connection for which it is known what other members have stored; "" for none
+	answered uint64        // how often another member was answered what is stored here
+	doubt    bool          // something may be stored, or be stored yet, that marks lack
+	since    uint64        // with doubt: it comes after this sequence
+	marks    []Watermark   // the latest last; guarded by all, as are the next fields
+	busy     bool
+	start    uint64 // while busy: what is being stored comes after this sequence
+	dirty    bool
 }
 
 // Watermark is how far an epoch of a minion's outbox is stored: all messages before N, and of N
@@ -213,12 +213,12 @@ func (s *sender) fails() {
 	}
 }
 
-// settle finds out what is stored after fails. The caller has the turn.
-func (s *sender) settle(ctx context.Context) error {
+// resolve finds out what is stored after fails. The caller has the turn.
+func (s *sender) resolve(ctx context.Context) error {
 	if !s.doubt {
 		return nil
 	}
-	if err := s.all.journal.Settle(ctx); err != nil {
+	if err := s.all.journal.Resolve(ctx); err != nil {
 		return err
 	}
 	if err := s.all.readNames(ctx, s.since+1); err != nil {
