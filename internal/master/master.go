@@ -21,18 +21,13 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
-	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/eventbus"
-	"github.com/brinebus/brine/internal/fileapi"
-	"github.com/brinebus/brine/internal/fleet"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/membership"
-	"github.com/brinebus/brine/internal/outbox"
-	"github.com/brinebus/brine/internal/reactor"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/runner"
-	"github.com/brinebus/brine/internal/runnerjob"
+	"github.com/brinebus/brine/internal/service"
 	"github.com/brinebus/brine/internal/settings"
 )
 
@@ -47,7 +42,7 @@ type Options struct {
 	// Reload reads the configuration again, after SIGHUP.
 	Reload func() (*config.Master, error)
 	// Latency gets the time that each return has taken. It may be nil.
-	Latency dispatch.Latency
+	Latency interface{ Observe(seconds float64) }
 	// Stores moves the store as a whole; nil only where that is not needed.
 	Stores Stores
 	// SelfCheck is the pause between two checks whether the daemon serves; 0 is the default.
@@ -64,24 +59,18 @@ type Master struct {
 	broker    *broker.Broker
 	server    *rpc.Server
 	journal   *journal.Journal
-	fleet     *fleet.Fleet
-	files     *fileapi.Server
-	arrivals  *fleet.Arrivals
-	host      runner.Host // what runners can use
-	runners   *runnerjob.Server
-	outboxes  *outbox.Receiver // receives from the outboxes of minions
+	services  *service.Services
+	host      runner.Host // what runners can use beside the services
 	auditLog  *audit.Log
 	events    *eventbus.Bus
-	dispatch  *dispatch.Dispatcher
 	admission *admission.Admission
 	tellLost  eventbus.Found // for losses of the store
 	serving   chan struct{}  // closed when everything is open; connections wait for it
 	authz     *authz.Authorizer
-	reactor   *reactor.Reactor
 	settings  *settings.Settings
 	start     settings.Compiled // the reloadable settings, as of the start
 	every     time.Duration     // between two self-checks
-	latency   dispatch.Latency
+	latency   interface{ Observe(seconds float64) }
 	stores    Stores
 	mirror    *membership.Mirror     // nil without journal_mirror
 	member    *membership.Membership // nil without a cluster
@@ -115,7 +104,7 @@ func (m *Master) apply(cfg *config.Master, c settings.Compiled) error {
 	}
 	m.authz.SetRules(c.Rules) // before listeners reconnect, since these rules say who is an operator
 	m.events.SetGrants(c.Grants)
-	m.reactor.Set(c.Reactions)
+	m.services.Reactor.Set(c.Reactions)
 	m.authz.Logins.Authenticator.Set(c.Backends)
 	return nil
 }
@@ -136,9 +125,6 @@ func (m *Master) open(ctx context.Context) error {
 	m.authz = authz.New(authz.Options{
 		Users: &m.settings.Users, Tables: settings.Tables(m.host.Custom), FileRecv: m.cfg.FileRecv, KeyRevoke: m.cfg.AllowMinionKeyRevoke, APIUser: m.cfg.APIUser, Remote: m.cfg.RemoteLogin, Log: m.log,
 	}, m.start.Rules)
-	m.files = fileapi.New(fileapi.Options{
-		Roots: m.cfg.FileRoots, CacheDir: m.cfg.CacheDir, Uploads: m.cfg.FileRecv, MaxUpload: int64(m.cfg.FileRecvMaxSize) << 20, Audit: m.authz, Log: m.log,
-	})
 	release, err := daemon.Open(m.cfg.CacheDir, m.version)
 	if err != nil {
 		return err
@@ -210,10 +196,6 @@ func (m *Master) openBroker() error {
 	return nil
 }
 
-// storeDir is the directory of the journal. Each mode of the journal has its own directory: a
-// cluster must never open one that was written by a single server.
-func (m *Master) storeDir() string { return filepath.Join(m.cfg.CacheDir, m.member.StoreDir()) }
-
 func (m *Master) openJournal(ctx context.Context) error {
 	err := m.member.Join(ctx, m.broker, m.status)
 	if err == nil {
@@ -238,71 +220,30 @@ func (m *Master) openJournal(ctx context.Context) error {
 	if err := m.openAudit(ctx); err != nil {
 		return err
 	}
-	if err := m.openFleet(ctx); err != nil {
-		return err
-	}
-	if err := m.openDispatch(); err != nil {
-		return err
-	}
-	m.outboxes, err = outbox.NewReceiver(ctx, outbox.ReceiverOptions{
-		Journal: m.journal, Returns: m.dispatch, TagSpaces: m.authz, MaxEventSize: m.cfg.MaxEventSize, Durable: m.durable, Elsewhere: m.storedElsewhere(), Log: m.log,
-	})
-	if err != nil {
+	if err := m.openServices(ctx); err != nil {
 		return err
 	}
 	if err := m.openTokens(ctx); err != nil {
 		return err
 	}
-	if err := m.openOthers(ctx); err != nil {
-		return err
-	}
-	m.openRunners()
-	return nil
-}
-
-func (m *Master) openFleet(ctx context.Context) (err error) {
-	m.fleet, err = fleet.Open(ctx, fleet.Options{
-		Journal: m.journal, Keys: m.keys, Events: m.events, Nodegroups: func() map[string]any { return m.authz.Rules().Nodegroups() }, PillarRoots: m.cfg.PillarRoots, Log: m.log,
-		MayReadMine: m.authz.Mine, MayTarget: m.authz.MayTarget, Refused: m.authz.RefuseEntry, Members: m.member.Fleet(),
-	})
-	m.authz.Fleet = m.fleet
+	err = m.openOthers(ctx)
+	m.undo = append(m.undo, m.services.Wait) // before what they read is closed
 	return err
 }
 
-// store implements runner.Journal.
-type store struct{ *Master }
-
-// StoreErr implements runner.Journal.
-func (m store) StoreErr() error { return m.broker.Store().Err() }
-
-// Verify implements runner.Journal: it checks all of the store.
-func (m store) Verify(ctx context.Context) (runner.JournalReport, error) {
-	r, err := m.broker.Verify(ctx)
-	if err != nil {
-		return runner.JournalReport{}, err
-	}
-	if len(r.Lost) > 0 {
-		m.tellLost(r.Lost)
-	}
-	report := runner.JournalReport{Blocks: r.Blocks, Bytes: r.Bytes, Records: r.Records}
-	_, all := m.broker.Lost()
-	for _, l := range all {
-		report.Lost = append(report.Lost, l.Map())
-	}
-	return report, nil
-}
-
-// durable returns when stored messages are on the disk: only then a minion gets an answer,
-// after which it removes its copy. For an event or job of a user this is waited for only with
-// journal_sync: always.
-func (m *Master) durable() error { return m.broker.Store().Flush(journal.Stream) }
-
-// retention returns how long the journal keeps events and jobs; 0 is forever.
-func (m *Master) retention() time.Duration {
-	if m.cfg.KeepJobs == 0 {
-		return 0
-	}
-	return max(m.cfg.EventRetention, m.cfg.KeepJobs)
+// openServices opens what serves minions and users.
+func (m *Master) openServices(ctx context.Context) (err error) {
+	m.host.Settings, m.host.Journal, m.host.NATS, m.host.Cluster = m.settings, store{m}, servers{m}, m.member
+	m.services, err = service.Open(ctx, service.Options{
+		Context: m.ctx, Config: m.cfg, InForce: m.settings.InForce, Version: m.version, Key: m.key, Keys: m.keys, Log: m.log,
+		Journal: m.journal, Retention: m.retention(), Durable: m.durable, Events: m.events, Authz: m.authz, AuditLog: m.auditLog,
+		Connections: m.connections(), CutOlder: m.admission.CutOlder, Runners: m.host, Latency: m.latency,
+		Cluster: service.Cluster{
+			Fleet: m.member.Fleet(), Jobs: m.member.Jobs(), Leases: m.member.Leases(), Name: m.member.Name(), Number: m.member.Number(),
+			Guide: m.member.Guide(func() int { return len(m.keys.IDs()) }),
+		},
+	})
+	return err
 }
 
 // gone is called by the broker for every connection that has ended.
@@ -312,26 +253,23 @@ func (m *Master) gone(i bus.Identity) {
 		m.external.server.Gone(i.Inbox())
 	}
 	m.authz.Logins.Ended(i.Inbox())
-	m.arrivals.Gone(i)
+	m.services.Arrivals.Gone(i)
 }
 
 func (m *Master) openServer() error {
 	a := m.admission
-	a.Connections, a.Audit, a.Events, a.Minions, a.Jobs = m.connections(), m.auditLog, m.events, m.fleet, m.dispatch
+	a.Connections, a.Audit, a.Events, a.Minions, a.Jobs = m.connections(), m.auditLog, m.events, m.services.Fleet, m.services.Jobs
 	a.Logins = m.authz.Logins
 	m.authz.Logins.Came = func(inbox string) bool { _, here := m.broker.Owner(inbox); return here }
 	a.Local = func(ctx context.Context, i bus.Identity) audit.Who { return m.authz.Local(ctx, i).Who() }
 	m.undo = append(m.undo, a.Wait)
-	m.arrivals = &fleet.Arrivals{
-		Fleet: m.fleet, Connections: m.connections(), CutOlder: a.CutOlder, Jobs: m.dispatch, Now: m.dispatch.Now, Version: m.version, Cluster: m.guide(), Log: m.log,
-	}
 	m.server = rpc.NewServer(m.broker.Conn(), m.broker.Owner, bus.MasterEndpoints, m.log)
 	m.server.Room = daemon.MakeRoom
 	m.server.Cut, m.server.CutKey, m.server.Slow, m.server.Authorize = m.admission.Cut, m.broker.CutUnaccepted, m.broker.Slow, m.authz.Authorize
 	m.server.Quota = m.authz.Logins.Quota
 	m.server.GrainsCount = m.keys.GrainsCount
 	m.register(m.server, bus.MasterEndpoints)
-	m.registerEvents(m.server)
+	m.services.RegisterEvents(m.server)
 	if err := m.server.Served(); err != nil {
 		return err
 	}
@@ -339,14 +277,6 @@ func (m *Master) openServer() error {
 		return err
 	}
 	return m.broker.ServeLocal(filepath.Join(m.cfg.SockDir, SocketName))
-}
-
-// guide tells minions about the members of the cluster; nil for a master alone.
-func (m *Master) guide() *fleet.Guide {
-	if m.member == nil {
-		return nil
-	}
-	return &fleet.Guide{Members: m.member.Members, Accepted: func() int { return len(m.keys.IDs()) }, Publish: m.broker.Conn().Publish, Log: m.log}
 }
 
 // Addr is the listen address for minions, nil with nats_servers.
@@ -364,7 +294,7 @@ func (m *Master) Run(ctx context.Context) error {
 		return err
 	}
 	m.keys.Take() // it is not news
-	m.fleet.ForgetDeleted(journal.Starting(ctx))
+	m.services.Fleet.ForgetDeleted(journal.Starting(ctx))
 	m.wg.Go(func() { m.journal.Tend(m.ctx, m.log) })
 	if err := m.server.Start(); err != nil {
 		return err
@@ -373,27 +303,25 @@ func (m *Master) Run(ctx context.Context) error {
 	if err := m.member.Start(); err != nil {
 		return err
 	}
-	switch err := m.dispatch.Resume(journal.Starting(ctx)); {
+	switch err := m.services.Jobs.Resume(journal.Starting(ctx)); {
 	case ctx.Err() != nil:
 		return nil // it was stopped before it has begun
 	case err != nil:
 		return err
 	}
 	close(m.serving)
-	m.reactor.Set(m.start.Reactions)
+	m.services.Reactor.Set(m.start.Reactions)
 	m.start = settings.Compiled{} // the parts have it now
-	m.wg.Go(func() { m.fleet.Keep(m.ctx, m.log) })
+	m.wg.Go(func() { m.services.Run(m.ctx) })
 	m.broker.WatchStore(m.tellLost)
 	m.wg.Go(func() { m.admission.Watch(changed) })
 	if m.cfg.PresenceEvents {
-		m.wg.Go(func() { m.fleet.Announce(m.ctx, m.cfg.LoopInterval, m.events, m.member.First()) })
+		m.wg.Go(func() { m.services.Fleet.Announce(m.ctx, m.cfg.LoopInterval, m.events, m.member.First()) })
 	}
 	m.wg.Go(func() { m.authz.Logins.Authenticator.Keep(m.ctx) })
 	m.wg.Go(func() { m.admission.WatchExpiry(m.ctx) })
 	m.wg.Go(func() { m.admission.WatchLogins(m.ctx) })
-	m.wg.Go(func() { m.outboxes.Keep(m.ctx) })
 	m.runOthers()
-	m.wg.Go(func() { m.arrivals.Cluster.Watch(m.ctx) })
 	m.runExternal()
 	hangups, stop := daemon.Hangups()
 	defer stop()
@@ -416,7 +344,7 @@ func (m *Master) Run(ctx context.Context) error {
 	m.undo = append([]func(){stopped}, m.undo...)
 	if err == nil {
 		m.log.Info("the master is stopping", "reason", context.Cause(ctx).Error())
-		m.arrivals.Cluster.Retire(m.ctx) // while it still serves them, and the jobs under way
+		m.services.Arrivals.Cluster.Retire(m.ctx) // while it still serves them, and the jobs under way
 	}
 	return err
 }

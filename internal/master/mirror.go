@@ -5,7 +5,6 @@ import (
 
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/membership"
-	"github.com/brinebus/brine/internal/outbox"
 )
 
 // openTokens opens the tokens: with journal_mirror those of both masters, in a cluster those of
@@ -46,16 +45,7 @@ func (m *Master) openOthers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return m.member.Attach(ctx, membership.Parts{Fleet: m.fleet, Jobs: m.dispatch, Events: m.events, Outboxes: m.outboxes, Own: standing{m}})
-}
-
-// storedElsewhere knows what other members have stored of the outboxes of minions; nil for a master
-// alone.
-func (m *Master) storedElsewhere() outbox.Elsewhere {
-	if m.member == nil {
-		return nil
-	}
-	return &outbox.Members{Exchange: m.member.Jobs(), Journal: m.journal, Journals: m.events.Mirrors}
+	return m.member.Attach(ctx, membership.Parts{Fleet: m.services.Fleet, Jobs: m.services.Jobs, Events: m.events, Outboxes: m.services.Outboxes, Own: standing{m}})
 }
 
 // runOthers follows the other masters until this one stops.
@@ -78,9 +68,4 @@ type standing struct{ *Master }
 func (m standing) Rules() string { return m.settings.Digest() }
 
 // Minions implements membership.Own.
-func (m standing) Minions() int { return m.fleet.Presence.CountHere() }
-
-// journals returns the own journal together with those of other masters.
-func (m *Master) journals() journal.All {
-	return journal.All{Own: m.journal, Mirrors: m.events.Mirrors, Log: m.log}
-}
+func (m standing) Minions() int { return m.services.Fleet.Presence.CountHere() }

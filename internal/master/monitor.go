@@ -35,8 +35,8 @@ type Figures struct {
 
 // Figures returns the metrics.
 func (w *Monitor) Figures(ctx context.Context) Figures {
-	f := Figures{Broker: w.m.connections().figures(), Bus: w.m.events.Figures(ctx), Keys: w.m.keys.Count(), Connected: w.m.fleet.Presence.Count(), Differing: w.m.member.Differing()}
-	f.Jobs, f.Waiting = w.m.dispatch.UnderWay()
+	f := Figures{Broker: w.m.connections().figures(), Bus: w.m.events.Figures(ctx), Keys: w.m.keys.Count(), Connected: w.m.services.Fleet.Presence.Count(), Differing: w.m.member.Differing()}
+	f.Jobs, f.Waiting = w.m.services.Jobs.UnderWay()
 	f.Allowed, f.Refused = w.m.auditLog.Decisions()
 	return f
 }

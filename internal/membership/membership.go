@@ -182,6 +182,15 @@ func (m *Membership) Jobs() dispatch.Members {
 	return m.exchange
 }
 
+// Guide returns what tells minions about the members, for this many accepted minions; nil for a
+// master alone.
+func (m *Membership) Guide(accepted func() int) *fleet.Guide {
+	if m == nil {
+		return nil
+	}
+	return &fleet.Guide{Members: m.Members, Accepted: accepted, Publish: m.broker.Conn().Publish, Log: m.log}
+}
+
 // Parts are the parts of the master that need the other members.
 type Parts struct {
 	Fleet    *fleet.Fleet
