@@ -159,13 +159,13 @@ func (m *Master) openBroker() error {
 	if err != nil {
 		return err
 	}
-	if m.member, err = membership.New(m.cfg, m.key.PrivateKey, m.key.Signature, m.version, m.log); err != nil {
+	if m.member, err = membership.New(m.cfg, m.key, m.version, m.log); err != nil {
 		return err
 	}
 	if err := m.checkStore(); err != nil {
 		return err
 	}
-	if m.mirror, err = membership.NewMirror(m.cfg, m.key.PrivateKey, m.key.Signature, m.storeDir(), m.version, m.log); err != nil {
+	if m.mirror, err = membership.NewMirror(m.cfg, m.key, m.storeDir(), m.version, m.log); err != nil {
 		return err
 	}
 	m.broker, err = broker.Start(broker.Options{

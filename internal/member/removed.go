@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -33,6 +34,9 @@ func CheckFingerprint(finger string) error {
 	}
 	return nil
 }
+
+// RemovedFile is the file with the keys of removed members.
+func RemovedFile(pkiDir string) string { return filepath.Join(pkiDir, "cluster_removed") }
 
 // ReadRemoved reads a list of removed keys: one fingerprint a line (SHA-256, as 'salt-key -F
 // master' shows it); the rest of a line is a comment. Empty lines and lines that begin with #

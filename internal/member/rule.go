@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
@@ -30,6 +31,14 @@ type Rule struct {
 	// a removal applies at once. If it fails, nobody is accepted; nil means that none are
 	// removed.
 	Removed func() (Fingerprints, error)
+}
+
+// LoadRule returns the rule of the member with this card and key. pkiDir has the public half of the
+// signing key, in the file signer.pub, and the list of removed members.
+func LoadRule(c Card, key pki.PublicKey, pkiDir, signer string) (Rule, error) {
+	shared, err := pki.LoadPublic(filepath.Join(pkiDir, signer+".pub"))
+	removed := RemovedFile(pkiDir)
+	return Rule{Card: c, Key: key, Signer: shared, Removed: func() (Fingerprints, error) { return ReadRemoved(removed) }}, err
 }
 
 // Member is an accepted member.

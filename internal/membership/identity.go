@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,9 +18,9 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/member"
-	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -31,8 +30,6 @@ const (
 	fewest = 3
 	// usualCopies is how many copies there are of everything, unless cluster_copies says more.
 	usualCopies = 3
-	// removedName is the file in pki_dir with the keys of removed members.
-	removedName = "cluster_removed"
 	// lookupTime limits the lookup of the names in cluster_peers.
 	lookupTime = 5 * time.Second
 )
@@ -183,7 +180,7 @@ func isLocal(host string) bool {
 }
 
 // New returns this master as a member of a cluster, nil if it is a master alone.
-func New(cfg *config.Master, key *pki.PrivateKey, signature []byte, version string, log *slog.Logger) (*Membership, error) {
+func New(cfg *config.Master, own keyring.Own, version string, log *slog.Logger) (*Membership, error) {
 	if cfg.ClusterID == "" {
 		return nil, nil
 	}
@@ -194,20 +191,15 @@ func New(cfg *config.Master, key *pki.PrivateKey, signature []byte, version stri
 	if err != nil {
 		return nil, config.Mistake(err)
 	}
-	signer, err := pki.LoadPublic(filepath.Join(cfg.PKIDir, cfg.MasterSignKeyName+".pub"))
+	rule, err := member.LoadRule(member.NewCard(cfg.ClusterID, i.name, version), own.Public(), cfg.PKIDir, cfg.MasterSignKeyName)
 	if err != nil {
 		return nil, err
 	}
-	removed := filepath.Join(cfg.PKIDir, removedName)
-	rule := member.Rule{
-		Card: member.NewCard(cfg.ClusterID, i.name, version), Key: key.Public(), Signer: signer,
-		Removed: func() (member.Fingerprints, error) { return member.ReadRemoved(removed) },
-	}
-	certificate, err := rule.Own(key, signature)
+	certificate, err := rule.Own(own.PrivateKey, own.Signature)
 	if err != nil {
 		return nil, err
 	}
-	m := &Membership{identity: i, cfg: cfg, version: version, removed: removed, key: key.Public(), log: log}
+	m := &Membership{identity: i, cfg: cfg, version: version, log: log}
 	m.cluster = &broker.ClusterOptions{
 		Rule: rule, Certificate: certificate, Listen: net.JoinHostPort(cfg.Interface, strconv.Itoa(cfg.ClusterPort)), Peers: i.peers, Advertise: i.self,
 	}
@@ -220,14 +212,18 @@ type Membership struct {
 	identity
 	cfg     *config.Master
 	version string
-	removed string // the file with removed members
-	key     pki.PublicKey
 	cluster *broker.ClusterOptions
 	log     *slog.Logger
 
 	throttle logging.Throttle
 	links
 }
+
+// fingerprint is the one of this member's key.
+func (m *Membership) fingerprint() string { return m.cluster.Rule.Key.SHA256() }
+
+// removed is the file with the keys of removed members.
+func (m *Membership) removed() string { return member.RemovedFile(m.cfg.PKIDir) }
 
 // Cluster returns the options of the broker.
 func (m *Membership) Cluster() *broker.ClusterOptions {

@@ -26,7 +26,7 @@ func (m *Membership) Members() (list []cluster.Member) {
 		one := cluster.Member{Name: name, Address: cmp.Or(s.Address, m.forMinions(peer)), Key: s.Key, Running: slices.Contains(running, name)}
 		unheard := s.Address == "" && peer != m.self
 		if peer == m.self {
-			one.Address, one.Key, one.Running = own, m.key.SHA256(), true
+			one.Address, one.Key, one.Running = own, m.fingerprint(), true
 		}
 		if removed[one.Key] || unheard && one.Address == own {
 			continue

@@ -13,7 +13,6 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/mirror"
-	"github.com/brinebus/brine/internal/pki"
 )
 
 // Mirror is the other one of two masters that mirror each other's journal. The methods of nil
@@ -29,12 +28,12 @@ type Mirror struct {
 
 // NewMirror returns what a master with journal_mirror has beside others, nil for one without it.
 // dir is the directory of the journal.
-func NewMirror(cfg *config.Master, key *pki.PrivateKey, signature []byte, dir, version string, log *slog.Logger) (*Mirror, error) {
-	own, err := mirror.NewMember(cfg, key, signature, dir, version, log)
-	if own == nil || err != nil {
+func NewMirror(cfg *config.Master, own keyring.Own, dir, version string, log *slog.Logger) (*Mirror, error) {
+	as, err := mirror.NewMember(cfg, own, dir, version, log)
+	if as == nil || err != nil {
 		return nil, err
 	}
-	return &Mirror{cfg: cfg, member: own, log: log}, nil
+	return &Mirror{cfg: cfg, member: as, log: log}, nil
 }
 
 // CheckMirror finds mistakes in the settings of a mirror.

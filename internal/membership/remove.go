@@ -61,7 +61,7 @@ func (m *Membership) RemoveMember(ctx context.Context, who string) (removed stri
 // find returns which member is meant. One that does not run is known by its name alone if it was
 // linked since the start of this one.
 func (m *Membership) find(who string) (removal, error) {
-	if who == m.name || who == m.key.SHA256() {
+	if who == m.name || who == m.fingerprint() {
 		return removal{}, salt.WithHint(errors.New("this is the member that was asked: no member removes itself"), "ask another member")
 	}
 	for _, one := range m.known() {
@@ -70,7 +70,7 @@ func (m *Membership) find(who string) (removal, error) {
 		}
 	}
 	return removal{}, salt.WithHint(fmt.Errorf("no member %.80q was linked since this one was started", who),
-		"'salt-run cluster.status' lists the names; of one that was never linked add the fingerprint to "+m.removed+" on each member")
+		"'salt-run cluster.status' lists the names; of one that was never linked add the fingerprint to "+m.removed()+" on each member")
 }
 
 // meet remembers the members that are linked, so that they can be removed after they are gone.
@@ -100,7 +100,7 @@ func (m *Membership) removeFor(_ context.Context, from string, body []byte) (any
 	if err := member.CheckFingerprint(r.Fingerprint); err != nil {
 		return nil, err
 	}
-	if r.Fingerprint == m.key.SHA256() {
+	if r.Fingerprint == m.fingerprint() {
 		return nil, fmt.Errorf("member %s removes this one, which still runs", from)
 	}
 	m.log.Warn("another member has removed one from the cluster", "member", from, "removed", r.Name, "fingerprint", r.Fingerprint)
@@ -116,11 +116,11 @@ func (m *Membership) removeFor(_ context.Context, from string, body []byte) (any
 func (m *Membership) refuse(r removal) error {
 	m.met.file.Lock()
 	defer m.met.file.Unlock()
-	list, err := member.ReadRemoved(m.removed)
+	list, err := member.ReadRemoved(m.removed())
 	if err != nil || list[r.Fingerprint] {
 		return err
 	}
-	f, err := os.OpenFile(m.removed, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(m.removed(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func (m *Membership) serveStatus() {
 }
 
 func (m *Membership) say() said {
-	return said{Version: m.version, Rules: m.own.Rules(), Minions: m.own.Minions(), Address: m.forMinions(m.self), Key: m.key.SHA256()}
+	return said{Version: m.version, Rules: m.own.Rules(), Minions: m.own.Minions(), Address: m.forMinions(m.self), Key: m.fingerprint()}
 }
 
 // statusTime limits the wait for the answer of a member.

@@ -7,21 +7,17 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/member"
-	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 )
-
-// removedName is the file in pki_dir with the keys of removed masters.
-const removedName = "cluster_removed"
 
 // Member is this master as the other one knows it.
 type Member struct {
@@ -32,7 +28,7 @@ type Member struct {
 
 // NewMember returns this master as a member, which others know by its signed key, if it is
 // configured; otherwise nil. dir is that of the journal.
-func NewMember(cfg *config.Master, key *pki.PrivateKey, signature []byte, dir, version string, log *slog.Logger) (*Member, error) {
+func NewMember(cfg *config.Master, own keyring.Own, dir, version string, log *slog.Logger) (*Member, error) {
 	if cfg.JournalMirror == "" {
 		return nil, nil
 	}
@@ -43,16 +39,12 @@ func NewMember(cfg *config.Master, key *pki.PrivateKey, signature []byte, dir, v
 	if err != nil {
 		return nil, fmt.Errorf("name the journal: %w", err)
 	}
-	signer, err := pki.LoadPublic(filepath.Join(cfg.PKIDir, cfg.MasterSignKeyName+".pub"))
+	rule, err := member.LoadRule(member.NewCard("", name, version), own.Public(), cfg.PKIDir, cfg.MasterSignKeyName)
 	if err != nil {
 		return nil, err
 	}
-	removed := filepath.Join(cfg.PKIDir, removedName)
-	m := &Member{Journal: name, rule: member.Rule{
-		Card: member.NewCard("", name, version), Key: key.Public(), Signer: signer,
-		Removed: func() (member.Fingerprints, error) { return member.ReadRemoved(removed) },
-	}}
-	m.tls, err = m.rule.TLS(key, signature, refused(log))
+	m := &Member{Journal: name, rule: rule}
+	m.tls, err = rule.TLS(own.PrivateKey, own.Signature, refused(log))
 	return m, err
 }
 

@@ -52,7 +52,7 @@ func (s system) member(key *pki.PrivateKey, dir, peer string, port int) (*Member
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	m, err := NewMember(cfg, key, signature, dir, "1.0", slog.New(slog.DiscardHandler))
+	m, err := NewMember(cfg, keyring.Own{PrivateKey: key, Signature: signature}, dir, "1.0", slog.New(slog.DiscardHandler))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestARemovedMasterIsJudgedWhileAway(t *testing.T) {
 	if !eventually(func() bool { return !k.server.Linked() }) {
 		t.Fatal("the link stands")
 	}
-	if err := os.WriteFile(filepath.Join(cfg.PKIDir, removedName), []byte(key.Public().SHA256()+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(member.RemovedFile(cfg.PKIDir), []byte(key.Public().SHA256()+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if k.judge() {

@@ -23,9 +23,8 @@ const mostImports = 15
 // assemblies import more, because they put the others together; their figures may become
 // smaller and not larger.
 var assemblies = map[string]exception{
-	"membership": {16, "it connects what package master has opened with the other masters, and knows as many parts for that"},
-	"minion":     {16, "the daemon: it opens each part of a minion, once, and hands it to those that need it"},
-	"module":     {16, "each of its files is about something else of the machine, and all of them are of any system"},
+	"minion": {16, "the daemon: it opens each part of a minion, once, and hands it to those that need it"},
+	"module": {16, "each of its files is about something else of the machine, and all of them are of any system"},
 }
 
 // exception is a present figure beyond a limit, and what is to be said of it.
