@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/clustertest"
 )
 
 // startCluster starts three members whose journals have copies at all of them.
@@ -28,7 +28,7 @@ func startCluster(t *testing.T) (*bustest.System, []*node) {
 	s.Leader(t)
 	var journals []*journal.Journal
 	for _, m := range s.Members {
-		journals = append(journals, openJournal(t, m))
+		journals = append(journals, clustertest.Journal(t, m))
 	}
 	var all []*node
 	for i, m := range s.Members {
@@ -40,23 +40,9 @@ func startCluster(t *testing.T) (*bustest.System, []*node) {
 	return s, all
 }
 
-func openJournal(t *testing.T, m *bustest.Member) *journal.Journal {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(journal.Starting(t.Context()), 2*time.Minute)
-	defer cancel()
-	j, err := journal.Open(ctx, m.Conn(), journal.Options{Store: m.Store(), Copies: 3, Name: m.Name, Server: m.Name, Names: filepath.Join(m.Dir, "names")})
-	if err != nil {
-		t.Fatalf("%s: %v", m.Name, err)
-	}
-	t.Cleanup(j.Close)
-	return j
-}
-
 func allJournals(t *testing.T, m *bustest.Member, own *journal.Journal) journal.All {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(journal.Starting(t.Context()), 2*time.Minute)
-	defer cancel()
-	peers, err := journal.Peers(ctx, m.Conn(), m.Name, m.Store())
+	peers, err := journal.Peers(clustertest.Starting(t), m.Conn(), m.Name, m.Store())
 	if err != nil || len(peers) != 2 {
 		t.Fatal(m.Name, peers, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/clustertest"
 )
 
 // crew are minions that run jobs: each job once, until they are told to finish it.
@@ -368,7 +369,7 @@ func TestAMemberThatIsStartedAgainGoesOn(t *testing.T) {
 	m.Start(t)
 	s.Linked(t)
 	s.Leader(t)
-	j := openJournal(t, m)
+	j := clustertest.Journal(t, m)
 	all[0] = startNodeOver(t, m, 0, j, allJournals(t, m, j))
 	c.await(t, "w2", "w3")
 	name, err := all[2].holderName(t, jid)

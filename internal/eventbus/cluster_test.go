@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,13 +14,12 @@ import (
 
 	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/bus"
-	"github.com/brinebus/brine/internal/cluster"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
-	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/clustertest"
 	"github.com/brinebus/brine/test/deadline"
 )
 
@@ -33,12 +31,6 @@ type memberWorld struct {
 	journal *journal.Journal
 	end     func() // everything of it but the broker, in good order
 }
-
-// noMinions is for an Exchange that only counts members.
-type noMinions struct{}
-
-func (noMinions) Came(string, cluster.Minion) {}
-func (noMinions) Went(string, salt.MinionID)  {}
 
 // startCluster starts the event buses of three members.
 func startCluster(t testing.TB) (*bustest.System, []*memberWorld) {
@@ -57,18 +49,10 @@ func startCluster(t testing.TB) (*bustest.System, []*memberWorld) {
 
 func startMember(t testing.TB, m *bustest.Member) *memberWorld {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(journal.Starting(t.Context()), 2*time.Minute)
-	defer cancel()
-	j, err := journal.Open(ctx, m.Conn(), journal.Options{MaxAge: time.Hour, Store: m.Store(), Copies: 3, Name: m.Name, Server: m.Name, Names: filepath.Join(m.Dir, "names")})
-	if err != nil {
-		t.Fatal(m.Name, err)
-	}
-	x := cluster.New(cluster.Options{Name: m.Name, Conn: m.Conn(), Minions: noMinions{}, Log: m.Log})
-	if err := x.Start(); err != nil {
-		t.Fatal(err)
-	}
+	j, x := clustertest.Journal(t, m), clustertest.Exchange(t, m)
 	w := &memberWorld{m: m, journal: j, world: &world{t: t, bus: m.Bus, events: New(j, limit, m.Log), user: &atomic.Pointer[string]{}, after: &atomic.Pointer[func()]{}}}
-	if w.member, err = w.events.Join(ctx, MemberOptions{Name: m.Name, Others: x.Others}); err != nil {
+	var err error
+	if w.member, err = w.events.Join(clustertest.Starting(t), MemberOptions{Name: m.Name, Others: x.Others}); err != nil {
 		t.Fatal(m.Name, err)
 	}
 	who := func(_ context.Context, i bus.Identity) eventacl.Principal {

@@ -4,12 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/clustertest"
 )
 
 // leasing is a member of a cluster that keeps a lease.
@@ -30,14 +29,7 @@ func start(t *testing.T, s *bustest.System) (list []*leasing) {
 
 func begin(t *testing.T, m *bustest.Member) *leasing {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(journal.Starting(t.Context()), 2*time.Minute)
-	defer cancel()
-	j, err := journal.Open(ctx, m.Conn(), journal.Options{Store: m.Store(), Copies: 3, Name: m.Name, Server: m.Name, Names: filepath.Join(m.Dir, "names")})
-	if err != nil {
-		t.Fatal(m.Name, err)
-	}
-	t.Cleanup(j.Close)
-	table, err := j.Table(ctx, "leases")
+	table, err := clustertest.Journal(t, m).Table(clustertest.Starting(t), "leases")
 	if err != nil {
 		t.Fatal(m.Name, err)
 	}

@@ -4,25 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/brinebus/brine/internal/cluster"
 	"github.com/brinebus/brine/internal/eventbus"
-	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
-	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/clustertest"
 	"github.com/brinebus/brine/test/deadline"
 )
-
-// noMinions is for an Exchange that only counts members.
-type noMinions struct{}
-
-func (noMinions) Came(string, cluster.Minion) {}
-func (noMinions) Went(string, salt.MinionID)  {}
 
 // record is what the reactors of all members do.
 type record struct {
@@ -79,18 +70,9 @@ type memberWorld struct {
 
 func startMember(t *testing.T, m *bustest.Member, r *record) *memberWorld {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(journal.Starting(t.Context()), 2*time.Minute)
-	defer cancel()
-	j, err := journal.Open(ctx, m.Conn(), journal.Options{MaxAge: time.Hour, Store: m.Store(), Copies: 3, Name: m.Name, Server: m.Name, Names: filepath.Join(m.Dir, "names")})
-	if err != nil {
-		t.Fatal(m.Name, err)
-	}
-	x := cluster.New(cluster.Options{Name: m.Name, Conn: m.Conn(), Minions: noMinions{}, Log: m.Log})
-	if err := x.Start(); err != nil {
-		t.Fatal(err)
-	}
+	j, x := clustertest.Journal(t, m), clustertest.Exchange(t, m)
 	w := &memberWorld{m: m, others: x.Others, record: r, world: &world{t: t, events: eventbus.New(j, 1<<20, m.Log)}}
-	member, err := w.events.Join(ctx, eventbus.MemberOptions{Name: m.Name, Others: x.Others})
+	member, err := w.events.Join(clustertest.Starting(t), eventbus.MemberOptions{Name: m.Name, Others: x.Others})
 	if err != nil {
 		t.Fatal(m.Name, err)
 	}

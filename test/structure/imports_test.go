@@ -136,6 +136,7 @@ var layers = []layer{
 	{"test/bustest", "broker bus member pki rpc salt socket test/deadline upstream", "starts a real broker for the tests of others, which announces the protocol of a master"},
 	{"test/capture", "", "keeps what programs and loggers write, for the tests of others"},
 	{"test/chaos", "test/netlab test/port", "treats the programs badly from outside, on hosts whose cables can be pulled; it has none of their code"},
+	{"test/clustertest", "cluster journal salt test/bustest", "starts what a member of a cluster has above its bus, for the tests of others"},
 	{"test/dbtest", "test/port", "starts real databases for the tests of others"},
 	{"test/deadline", "", "bounds what the tests of others wait for"},
 	{"test/documented", "", "looks into a page, for the tests of others that compare with Salt"},

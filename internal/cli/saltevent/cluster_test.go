@@ -16,20 +16,12 @@ import (
 
 	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/bus"
-	"github.com/brinebus/brine/internal/cluster"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/eventbus"
-	"github.com/brinebus/brine/internal/journal"
-	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/clustertest"
 	"github.com/brinebus/brine/test/deadline"
 )
-
-// noMinions is for an Exchange that only counts members.
-type noMinions struct{}
-
-func (noMinions) Came(string, cluster.Minion) {}
-func (noMinions) Went(string, salt.MinionID)  {}
 
 // eventMember is the event bus of a member of a cluster, with a configuration for the tools.
 type eventMember struct {
@@ -56,18 +48,9 @@ func startMembers(t *testing.T) (list []*eventMember) {
 
 func startMember(t *testing.T, m *bustest.Member) *eventMember {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(journal.Starting(t.Context()), 2*time.Minute)
-	defer cancel()
-	j, err := journal.Open(ctx, m.Conn(), journal.Options{MaxAge: time.Hour, Store: m.Store(), Copies: 3, Name: m.Name, Server: m.Name, Names: filepath.Join(m.Dir, "names")})
-	if err != nil {
-		t.Fatal(m.Name, err)
-	}
-	x := cluster.New(cluster.Options{Name: m.Name, Conn: m.Conn(), Minions: noMinions{}, Log: m.Log})
-	if err := x.Start(); err != nil {
-		t.Fatal(err)
-	}
+	j, x := clustertest.Journal(t, m), clustertest.Exchange(t, m)
 	w := &eventMember{system: systemIn(t, t.TempDir()), m: m, events: eventbus.New(j, 1<<20, m.Log)}
-	member, err := w.events.Join(ctx, eventbus.MemberOptions{Name: m.Name, Others: x.Others})
+	member, err := w.events.Join(clustertest.Starting(t), eventbus.MemberOptions{Name: m.Name, Others: x.Others})
 	if err != nil {
 		t.Fatal(m.Name, err)
 	}
