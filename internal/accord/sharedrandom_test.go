@@ -11,25 +11,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/brinebus/brine/internal/broker"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // openStore starts one server for the tables of several members: what a network does to them is up
 // to the test.
 func openStore(t *testing.T) *journal.Journal {
 	t.Helper()
-	b, err := broker.Start(broker.Options{Name: "test", StoreDir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Admit: func(broker.Peer) bus.Identity { return bus.Identity{} }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.Stop)
-	j, err := journal.Open(t.Context(), b.Conn(), journal.Options{})
+	j, err := journal.Open(t.Context(), bustest.StartStore(t).Conn(), journal.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

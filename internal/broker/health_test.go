@@ -35,6 +35,24 @@ func stored(t *testing.T) (b *Broker, dir string, there func() bool) {
 	}
 }
 
+// failSync makes a sync of the store fail, and returns the path of its block and where the block is
+// meanwhile.
+func failSync(t *testing.T, b *Broker, dir string) (block, aside string) {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, "jetstream/*/streams/EVENTS/msgs/1.blk"))
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	block, aside = found[0], filepath.Join(t.TempDir(), "1.blk")
+	if err := errors.Join(os.Rename(block, aside), os.Symlink(os.DevNull, block)); err != nil { // this cannot be synced
+		t.Fatal(err)
+	}
+	if err := b.health.Flush("EVENTS"); err == nil {
+		t.Fatal("what cannot be synced was")
+	}
+	return block, aside
+}
+
 // Without free descriptors the store is not reopened until there are some; then it is complete.
 func TestStoreIsReopenedWhenThereAreDescriptors(t *testing.T) {
 	b, _, there := stored(t)
@@ -132,24 +150,14 @@ func TestAFailedSyncLastsUntilTheStoreIsReopened(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	found, err := filepath.Glob(filepath.Join(dir, "jetstream/*/streams/EVENTS/msgs/1.blk"))
-	if err != nil || len(found) != 1 {
-		t.Fatal(found, err)
-	}
-	aside := filepath.Join(t.TempDir(), "1.blk")
-	if err := errors.Join(os.Rename(found[0], aside), os.Symlink(os.DevNull, found[0])); err != nil { // this cannot be synced
-		t.Fatal(err)
-	}
-	if err := b.health.Flush("EVENTS"); err == nil {
-		t.Fatal("what cannot be synced was")
-	}
+	block, aside := failSync(t, b, dir)
 	text, err := os.ReadFile(aside)
 	at := bytes.Index(text, []byte("damaged later"))
 	if err != nil || at < 0 {
 		t.Fatal(err)
 	}
 	text[at] ^= 1
-	if err := errors.Join(os.Remove(found[0]), os.WriteFile(aside, text, 0o600), os.Rename(aside, found[0])); err != nil {
+	if err := errors.Join(os.Remove(block), os.WriteFile(aside, text, 0o600), os.Rename(aside, block)); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.health.Flush("EVENTS"); err == nil || b.health.Err() == nil {
@@ -177,24 +185,14 @@ func TestAFailedSyncLastsUntilTheStoreIsReopened(t *testing.T) {
 func TestAFailedSyncIsKnownToTheNextStart(t *testing.T) {
 	b, dir, _ := stored(t)
 	b.health.stop() // the daemon ends before anything is done
-	found, err := filepath.Glob(filepath.Join(dir, "jetstream/*/streams/EVENTS/msgs/1.blk"))
-	if err != nil || len(found) != 1 {
-		t.Fatal(found, err)
-	}
-	aside := filepath.Join(t.TempDir(), "1.blk")
-	if err := errors.Join(os.Rename(found[0], aside), os.Symlink(os.DevNull, found[0])); err != nil { // this cannot be synced
-		t.Fatal(err)
-	}
-	if err := b.health.Flush("EVENTS"); err == nil {
-		t.Fatal("what cannot be synced was")
-	}
-	if err := errors.Join(os.Remove(found[0]), os.Link(aside, found[0])); err != nil {
+	block, aside := failSync(t, b, dir)
+	if err := errors.Join(os.Remove(block), os.Link(aside, block)); err != nil {
 		t.Fatal(err)
 	}
 	b.Stop()
 
 	same := func() bool {
-		now, err := os.Stat(found[0])
+		now, err := os.Stat(block)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +217,7 @@ func TestAFailedSyncIsKnownToTheNextStart(t *testing.T) {
 		t.Errorf("it is done once more at the next start: %v", left)
 	}
 	b.Stop()
-	if err := errors.Join(os.Remove(aside), os.Link(found[0], aside)); err != nil {
+	if err := errors.Join(os.Remove(aside), os.Link(block, aside)); err != nil {
 		t.Fatal(err)
 	}
 	startLocal(t, dir)

@@ -3,32 +3,22 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/brinebus/brine/internal/broker"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // When a minion was seen last is known after a kill, too: of one that was connected it is
 // when that was last recorded, of one that had gone the time at which it went.
 func TestLastSeenOverAKill(t *testing.T) {
 	t.Parallel()
-	b, err := broker.Start(broker.Options{
-		Name: "test", StoreDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Admit: func(broker.Peer) bus.Identity { return bus.Identity{} },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.Stop)
-	j, err := journal.Open(t.Context(), b.Conn(), journal.Options{})
+	j, err := journal.Open(t.Context(), bustest.StartStore(t).Conn(), journal.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
