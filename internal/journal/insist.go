@@ -70,11 +70,12 @@ const leaderPause = 100 * time.Millisecond
 const noLeader jetstream.ErrorCode = 10008
 
 // askLed calls ask. A start asks again until there is a leader to answer, or ctx ends: a cluster
-// elects one within seconds. Whoever else asks is told at once, since most members may be away.
+// elects one within seconds, and may lose it again while other members start. Whoever else asks is
+// told at once, since most members may be away.
 func askLed(ctx context.Context, ask func(context.Context) error) error {
 	for {
 		err := ask(ctx)
-		if api := (*jetstream.APIError)(nil); ctx.Value(startKey{}) == nil || !errors.As(err, &api) || api.ErrorCode != noLeader {
+		if ctx.Value(startKey{}) == nil || !isLeaderless(err) {
 			return err
 		}
 		select {
@@ -83,4 +84,11 @@ func askLed(ctx context.Context, ask func(context.Context) error) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// isLeaderless reports whether err says that a stream has no leader: the server's answer to a
+// question, and to a message that nobody takes. Neither has stored anything.
+func isLeaderless(err error) bool {
+	api := (*jetstream.APIError)(nil)
+	return errors.As(err, &api) && api.ErrorCode == noLeader || errors.Is(err, jetstream.ErrNoStreamResponse)
 }

@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -65,8 +66,11 @@ func TestWhatIsNotAnsweredIsAskedAgain(t *testing.T) {
 		}
 		elected := 0
 		led := func(context.Context) error {
-			if elected++; elected < 50 {
+			switch elected++; {
+			case elected < 25:
 				return &jetstream.APIError{Code: 503, ErrorCode: noLeader}
+			case elected < 50: // what a publisher is told
+				return fmt.Errorf("%w", jetstream.ErrNoStreamResponse)
 			}
 			return nil
 		}
