@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -386,36 +385,10 @@ func (j *source) Names(ctx context.Context, seq uint64, f func(seq uint64, name 
 func (j *source) readNames(ctx context.Context, q Query, f func(seq uint64, name string, number int)) error {
 	reader := batchReader{tell: f}
 	q.bare = true
-	want, last := uint64(0), max(q.FromSeq, 1)-1
-	for {
-		if j.stream.CachedInfo().Config.Replicas > 1 {
-			var err error
-			if want, err = j.Last(ctx); err != nil {
-				return err
-			}
-		}
-		err := j.For("", nil).messages(ctx, q, func(m jetstream.Msg, seq uint64) error {
-			reader.read(seq, m.Headers())
-			last = seq
-			return nil
-		})
-		if err != nil || last >= want || q.FromSeq > want {
-			return err
-		}
-		// The member that answered lacks the newest messages, or they were removed.
-		if !backoff.Sleep(ctx, completePause) {
-			return context.Cause(ctx)
-		}
-		if q = (Query{FromSeq: last + 1, bare: true}); j.gone(ctx, last+1, want) {
-			return nil
-		}
-	}
-}
-
-// gone reports whether nothing is stored from one sequence to another.
-func (j *source) gone(ctx context.Context, from, to uint64) bool {
-	m, err := j.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(">"))
-	return errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Sequence > to
+	return j.For("", nil).messages(ctx, q, func(m jetstream.Msg, seq uint64) error {
+		reader.read(seq, m.Headers())
+		return nil
+	})
 }
 
 // batchReader finds out from headers which messages belong to which batch.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -13,8 +14,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/brinebus/brine/internal/backoff"
 )
 
 // newFence is the fence for a writer of this stream.
@@ -22,7 +21,7 @@ func newFence(s jetstream.Stream, prefix string) *fence {
 	return &fence{
 		prefix: prefix,
 		last: func(ctx context.Context) (uint64, error) {
-			info, err := s.Info(ctx) // only the leader answers this
+			info, err := leaderInfo(ctx, s)
 			if err != nil {
 				return 0, err
 			}
@@ -32,46 +31,59 @@ func newFence(s jetstream.Stream, prefix string) *fence {
 	}
 }
 
-// Limits of complete.
-const (
-	completeTimes = 60
-	completePause = 25 * time.Millisecond
-)
+// errNoLeader is the error for information about a stream that does not come from its leader.
+var errNoLeader = &jetstream.APIError{Code: http.StatusServiceUnavailable, ErrorCode: noLeader, Description: "the stream has no leader"}
 
-// complete makes a consumer that has everything that is stored. With copies, the server may
-// place it at any member with a copy, even one that has just returned and lacks the newest
-// messages; then another consumer is made.
-func (j *source) complete(ctx context.Context, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
-	for n := 0; ; n++ {
-		c, err := j.consumer(ctx, cfg)
-		if err != nil || j.stream.CachedInfo().Config.Replicas <= 1 || n == completeTimes {
-			return c, err
-		}
-		info, err := j.info(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if has(info.Cluster, c.CachedInfo().Cluster) {
-			return c, nil
-		}
-		j.release(&Cursor{consumer: c})
-		if !backoff.Sleep(ctx, completePause) {
-			return nil, context.Cause(ctx)
-		}
+// leaderInfo returns the state of a stream as its leader has it, which is everything that was ever
+// acknowledged. While a stream has no leader, each member with a copy answers, too: with what it
+// has applied, which may lack the newest messages. That is an error here.
+func leaderInfo(ctx context.Context, s jetstream.Stream) (*jetstream.StreamInfo, error) {
+	info, err := s.Info(ctx)
+	if err == nil && !byLeader(info.Cluster) {
+		return nil, errNoLeader
 	}
+	return info, err
 }
 
-// has reports whether the member with the consumer has all of the stream.
-func has(stream, consumer *jetstream.ClusterInfo) bool {
-	if stream == nil || consumer == nil || consumer.Leader == "" || consumer.Leader == stream.Leader {
-		return true
+// byLeader reports whether the leader of a stream has sent this: it lists the other members only.
+func byLeader(c *jetstream.ClusterInfo) bool {
+	return c == nil || c.Leader != "" && !slices.ContainsFunc(c.Replicas, func(r *jetstream.PeerInfo) bool { return r.Name == c.Leader })
+}
+
+// newest returns the newest message with one of the subjects, any without one, as the leader has it;
+// nil if there is none.
+func (j *source) newest(ctx context.Context, subjects []string) (*jetstream.RawStreamMsg, error) {
+	if len(subjects) == 0 {
+		subjects = []string{">"}
 	}
-	for _, r := range stream.Replicas {
-		if r.Name == consumer.Leader {
-			return r.Current && !r.Offline && r.Lag == 0
+	found, errs := make([]*jetstream.RawStreamMsg, len(subjects)), make([]error, len(subjects))
+	var all sync.WaitGroup
+	for i, subject := range subjects {
+		all.Go(func() {
+			errs[i] = j.ask(ctx, func(ctx context.Context) (err error) {
+				found[i], err = j.stream.GetLastMsgForSubject(ctx, subject)
+				return err
+			})
+		})
+	}
+	all.Wait()
+	var last *jetstream.RawStreamMsg
+	for i, m := range found {
+		switch {
+		case errors.Is(errs[i], jetstream.ErrMsgNotFound):
+		case errs[i] != nil:
+			return nil, errs[i]
+		case last == nil || m.Sequence > last.Sequence:
+			last = m
 		}
 	}
-	return false
+	return last, nil
+}
+
+// gone reports whether nothing is stored any more from one sequence to another.
+func (j *source) gone(ctx context.Context, from, to uint64) bool {
+	m, err := j.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(">"))
+	return errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Sequence > to
 }
 
 // Intervals of keepLead.
@@ -137,7 +149,7 @@ func (j *Journal) Lead(ctx context.Context, server string) error {
 }
 
 func (j *Journal) lead(ctx context.Context, s jetstream.Stream, server string) error {
-	info, err := s.Info(ctx)
+	info, err := leaderInfo(ctx, s)
 	if err != nil || info.Cluster == nil || info.Cluster.Leader == server {
 		return err
 	}

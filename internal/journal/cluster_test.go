@@ -1,10 +1,13 @@
 package journal_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +15,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
@@ -412,6 +418,160 @@ func TestAMemberAloneRefusesToWrite(t *testing.T) {
 	if list := readAll(t, j, journal.Query{}); len(list) != 3 {
 		t.Errorf("the journal has %v", show(list))
 	}
+}
+
+// TestAStartKnowsWhatThisMemberHasSentLast: a message that was on its way when two of three members
+// were killed is stored by the next election. A start waits for it: a member that has no leader
+// yet would answer that the journal ends before it. So it is read, recognised when it is sent
+// again, and stays in its place.
+func TestAStartKnowsWhatThisMemberHasSentLast(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	writer, dead, alone := s.Members[0], s.Members[1], s.Members[2]
+	j := openMember(t, writer)
+	leadBy(t, j, writer.Name)
+	if _, err := j.Append(inTime(t), filled("first", "x", 10), "s/first"); err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(writer.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(inTime(t), "EVENTS_"+writer.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := stream.GetMsg(inTime(t), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.Kill(t)
+	s.Isolate(t, alone)
+	late := &nats.Msg{
+		Subject: "salt.journal." + writer.Name + strings.TrimPrefix(first.Subject, "salt"),
+		Data:    bytes.Replace(first.Data, []byte("first"), []byte("later"), 1),
+		Header:  nats.Header{"Salt-Lot": {"s/later/0/1"}, jetstream.ExpectedLastSeqHeader: {"1"}},
+	}
+	if err := errors.Join(writer.Conn().PublishMsg(late), writer.Conn().Flush()); err != nil {
+		t.Fatal(err)
+	}
+	bustest.Until(t, "the leader has written it to its log", func() bool { return written(t, writer.Dir, "s/later") })
+	writer.Kill(t)
+	other, err := jetstream.New(alone.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bustest.Until(t, "a copy without a leader answers", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		s, err := other.Stream(ctx, "EVENTS_"+writer.Name)
+		return err == nil && s.CachedInfo().Cluster.Leader == "" && s.CachedInfo().State.LastSeq == 1
+	})
+	s.Rejoin(alone)
+	s.Rejoin(writer)
+	writer.Start(t)
+	j = openMember(t, writer)
+	var tags []string
+	for _, e := range readAll(t, j, journal.Query{}) {
+		tags = append(tags, e.Tag)
+	}
+	if !slices.Equal(tags, []string{"first", "later"}) {
+		t.Errorf("the journal has %v", tags)
+	}
+	for name, want := range map[string]uint64{"s/later": 2, "s/next": 3} {
+		if seq, err := j.Append(inTime(t), filled(name, "x", 10), name); err != nil || seq != want {
+			t.Errorf("%s is at %d: %v", name, seq, err)
+		}
+	}
+}
+
+// TestReadersSeeAllWhileAMemberCatchesUp: the server lets any copy answer a reader, and also one
+// that has just returned, has nothing yet, and is nevertheless reported as current.
+func TestReadersSeeAllWhileAMemberCatchesUp(t *testing.T) {
+	t.Parallel()
+	const each, rounds = 1500, 4
+	s := startMembers(t)
+	j := openMember(t, s.Members[0])
+	table, err := j.Table(inTime(t), "grains")
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := s.Members[2]
+	stored, entries := 0, 0
+	for round := range rounds {
+		back.Kill(t)
+		if round == 0 { // it gets a snapshot
+			if err := os.RemoveAll(back.Dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range each {
+			stored++
+			name := fmt.Sprintf("s/%d", stored)
+			if _, err := j.Begin(filled(fmt.Sprint(stored), "x", 1<<10), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := j.Append(inTime(t), filled("end", "x", 1), ""); err != nil {
+			t.Fatal(err)
+		}
+		stored++
+		for range each / 10 {
+			entries++
+			if err := table.Put(inTime(t), fmt.Sprint(entries), []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Rejoin(back)
+		back.Start(t)
+		reads := 0
+		bustest.Until(t, "it has caught up", func() bool {
+			reads++
+			if list := readAll(t, j, journal.Query{}); len(list) != stored {
+				t.Errorf("round %d, read %d: %d of %d", round, reads, len(list), stored)
+			}
+			if keys, err := table.Keys(inTime(t)); err != nil || len(keys) != entries {
+				t.Errorf("round %d, read %d: %d of %d entries: %v", round, reads, len(keys), entries, err)
+			}
+			last := 0
+			err := j.Replay(inTime(t), uint64(stored-5), uint64(stored), func(x journal.Text) error { last = int(x.Seq); return nil })
+			if err != nil || last != stored {
+				t.Errorf("round %d, read %d: the replay ends with %d of %d: %v", round, reads, last, stored, err)
+			}
+			return t.Failed() || reads > 8 && current(t, s.Members[0].Conn(), "EVENTS_m1", back.Name)
+		})
+	}
+}
+
+// current reports whether the leader of a stream takes a copy for complete.
+func current(t *testing.T, nc *nats.Conn, stream, member string) bool {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(inTime(t), stream)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(s.CachedInfo().Cluster.Replicas, func(r *jetstream.PeerInfo) bool { return r.Name == member && r.Current && r.Lag == 0 })
+}
+
+// written reports whether a file below a directory has this text.
+func written(t *testing.T, dir, text string) (found bool) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || found {
+			return nil //nolint:nilerr // the server removes files meanwhile
+		}
+		b, err := os.ReadFile(path)
+		found = err == nil && bytes.Contains(b, []byte(text))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
 }
 
 // TestTheFirstEventAfterOpenIsAnswered: the leader changes immediately after Open, and what was

@@ -294,11 +294,14 @@ func (w *writer) catchUp(ctx context.Context, last uint64) error {
 		return nil
 	}
 	// Another process has written, or this one before it was killed: its last messages were
-	// stored after the stream was opened.
+	// stored after the stream was opened. Readers and the names of batches lack them.
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.tap.n == n {
-		w.tap.seq = last
+		w.tap.seq, w.tap.lost, w.doubts = last, true, true
+		if w.missed != nil {
+			w.missed(seq)
+		}
 	}
 	return nil
 }

@@ -107,7 +107,7 @@ func (r Reader) messages(ctx context.Context, q Query, f func(m jetstream.Msg, s
 		return err
 	}
 	defer r.journal.release(c)
-	if !q.Follow && c.left == 0 {
+	if c.nothing() {
 		return nil
 	}
 	most, end := r.pull()
@@ -144,7 +144,7 @@ func (r Reader) messages(ctx context.Context, q Query, f func(m jetstream.Msg, s
 			}
 			return err
 		}
-		if c.left--; !q.Follow && (c.left == 0 || at.pending == 0) {
+		if c.passed(at.seq, at.pending) {
 			return nil
 		}
 	}
@@ -239,7 +239,14 @@ func (w *watcher) await(ctx context.Context, c *Cursor) {
 			looks = 0
 			continue
 		}
-		if looks++; looks == 2 && w.waiting.Load() && w.count.Load() == now {
+		if looks++; looks < 2 {
+			continue
+		}
+		if !c.over(ctx) { // the member that is read lacks what another one has
+			looks = 0
+			continue
+		}
+		if w.waiting.Load() && w.count.Load() == now {
 			w.empty.Store(true)
 			return
 		}
@@ -252,6 +259,9 @@ const releaseTime = 5 * time.Second
 // release removes the reader's consumer from the server, which would otherwise keep it for a
 // minute: with thousands of short listeners they would add up.
 func (j *source) release(c *Cursor) {
+	if c.consumer == nil {
+		return
+	}
 	select {
 	case <-j.closed:
 		return

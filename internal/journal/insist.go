@@ -43,13 +43,13 @@ func times(ctx context.Context) int {
 // longest is the total time for an answer of the store.
 func longest(ctx context.Context) time.Duration { return askTime<<times(ctx) - askTime }
 
-// insist calls ask, again if no answer comes, until ctx ends; store logs each missing answer. It
-// is for questions that may be asked twice.
+// insist calls ask, again if no answer comes or there is no leader to answer, until ctx ends; store
+// logs each missing answer. It is for questions that may be asked twice.
 func insist(ctx context.Context, store Delays, what string, ask func(context.Context) error) (err error) {
 	begun, patience := time.Now(), askTime
 	for range times(ctx) {
 		once, cancel := context.WithTimeout(ctx, patience)
-		err = askLed(once, ask)
+		err = askLed(once, store, ask)
 		cancel()
 		if ctx.Err() != nil && err != nil {
 			return context.Cause(ctx)
@@ -60,6 +60,9 @@ func insist(ctx context.Context, store Delays, what string, ask func(context.Con
 		store.Late(what, time.Since(begun))
 		patience *= 2
 	}
+	if errors.Is(err, errElection) {
+		return fmt.Errorf("%w: %w", errElection, errLate)
+	}
 	return errLate
 }
 
@@ -69,19 +72,22 @@ const leaderPause = 100 * time.Millisecond
 // noLeader is the server's code for a stream without a leader.
 const noLeader jetstream.ErrorCode = 10008
 
-// askLed calls ask. A start asks again until there is a leader to answer, or ctx ends: a cluster
-// elects one within seconds, and may lose it again while other members start. Whoever else asks is
-// told at once, since most members may be away.
-func askLed(ctx context.Context, ask func(context.Context) error) error {
+// askLed calls ask, again until there is a leader to answer, or ctx ends: a cluster elects one
+// within seconds. If most members are not reached, it does not wait: there will be none. A start
+// does, since the others may be starting.
+func askLed(ctx context.Context, store Delays, ask func(context.Context) error) error {
 	for {
 		err := ask(ctx)
-		if ctx.Value(startKey{}) == nil || !isLeaderless(err) {
+		if !isLeaderless(err) {
 			return err
+		}
+		if s, ok := store.(interface{ Err() error }); ok && ctx.Value(startKey{}) == nil && s.Err() != nil {
+			return s.Err()
 		}
 		select {
 		case <-time.After(leaderPause):
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("%w: %w", errElection, ctx.Err())
 		}
 	}
 }

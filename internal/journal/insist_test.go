@@ -15,8 +15,11 @@ import (
 // late records which questions were reported as unanswered.
 type late struct {
 	sound
-	waited []time.Duration
+	waited   []time.Duration
+	minority error
 }
+
+func (l *late) Err() error { return l.minority }
 
 func (l *late) Late(_ string, waited time.Duration) { l.waited = append(l.waited, waited) }
 
@@ -68,7 +71,7 @@ func TestWhatIsNotAnsweredIsAskedAgain(t *testing.T) {
 		led := func(context.Context) error {
 			switch elected++; {
 			case elected < 25:
-				return &jetstream.APIError{Code: 503, ErrorCode: noLeader}
+				return errNoLeader
 			case elected < 50: // what a publisher is told
 				return fmt.Errorf("%w", jetstream.ErrNoStreamResponse)
 			}
@@ -78,8 +81,20 @@ func TestWhatIsNotAnsweredIsAskedAgain(t *testing.T) {
 			t.Errorf("a stream without a leader at a start: asked %d times, %v", elected, err)
 		}
 		elected = 0
-		if err := insist(t.Context(), reported, "it", led); err == nil || elected != 1 {
+		if err := insist(t.Context(), reported, "it", led); err != nil || elected != 50 {
 			t.Errorf("a stream without a leader later: asked %d times, %v", elected, err)
+		}
+		elected = -1000
+		if err := insist(t.Context(), reported, "it", led); !late(err) || !errors.Is(err, errElection) {
+			t.Errorf("a stream without a leader for too long: %v", err)
+		}
+		elected, reported.minority = 0, errors.New("most members are not reached")
+		if err := insist(t.Context(), reported, "it", led); !errors.Is(err, reported.minority) || elected != 1 {
+			t.Errorf("a stream without a leader, and most members are away: asked %d times, %v", elected, err)
+		}
+		elected = 0
+		if err := insist(ctx, reported, "it", led); err != nil || elected != 50 {
+			t.Errorf("the same at a start: asked %d times, %v", elected, err)
 		}
 		ended := errors.New("a signal")
 		stop(ended)

@@ -158,6 +158,9 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	if err := j.openNames(ctx, o.Names, o.Lost); err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
+	w.mu.Lock()
+	w.missed = j.names.missed
+	w.mu.Unlock()
 	if j.log != nil {
 		j.wg.Go(j.keepNames)
 	}
@@ -184,6 +187,9 @@ func configureStream(ctx context.Context, js jetstream.JetStream, name string, c
 	want := jetstream.StreamConfig{Name: name}
 	configure(&want)
 	s, err := js.Stream(ctx, name)
+	if err == nil && !byLeader(s.CachedInfo().Cluster) {
+		return nil, errNoLeader // see leaderInfo
+	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return js.CreateStream(ctx, want)
 	}

@@ -266,6 +266,16 @@ func (n *names) forget() (from uint64, any bool) {
 	return from, any
 }
 
+// missed records that what was stored after this sequence is not known.
+func (n *names) missed(after uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.held || after < n.hold {
+		n.hold = after
+	}
+	n.held = true
+}
+
 // found is called when it is known again what was stored of them.
 func (n *names) found() {
 	n.mu.Lock()

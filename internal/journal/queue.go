@@ -169,7 +169,7 @@ type Span struct {
 func (q *Queue) Span(ctx context.Context) (Span, error) {
 	var info *jetstream.StreamInfo
 	err := insist(ctx, q.writer.store, "look into the queue "+q.name, func(ctx context.Context) (err error) {
-		info, err = q.stream.Info(ctx)
+		info, err = leaderInfo(ctx, q.stream)
 		return err
 	})
 	if err != nil {

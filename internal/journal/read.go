@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -69,11 +70,13 @@ func (j *source) Read(ctx context.Context, q Query, f func(event.Event) error) e
 
 // Cursor is a position in the journal from which events are read.
 type Cursor struct {
-	consumer jetstream.Consumer
+	consumer jetstream.Consumer // nil if there is nothing to read
 	reader   Reader
 	follow   bool
-	left     uint64 // matching messages that were stored when it began
-	last     uint64 // the server's number of the message that was read last
+	left     uint64        // matching messages that were stored when it began
+	end      uint64        // the sequence of the last of these, for a stream with copies
+	at       atomic.Uint64 // the sequence of the message that was read last
+	last     uint64        // the server's number of the message that was read last
 	joiner   joiner
 	long     func(ctx context.Context, size int) error
 }
@@ -100,11 +103,54 @@ func (j *source) open(ctx context.Context, q Query) (*Cursor, error) {
 		}
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, last+1
 	}
-	c, err := j.complete(ctx, cfg)
-	if err != nil {
+	c := &Cursor{reader: j.For("", nil), follow: q.Follow, joiner: joiner{}, long: q.Long}
+	if !q.Follow && j.stream.CachedInfo().Config.Replicas > 1 {
+		var err error
+		if c.end, err = j.end(ctx, cfg); err != nil || c.end == 0 {
+			return c, err
+		}
+	}
+	var err error
+	if c.consumer, err = j.consumer(ctx, cfg); err != nil {
 		return nil, err
 	}
-	return &Cursor{consumer: c, reader: j.For("", nil), follow: q.Follow, left: c.CachedInfo().NumPending, joiner: joiner{}, long: q.Long}, nil
+	c.left = max(c.consumer.CachedInfo().NumPending, min(c.end, 1))
+	return c, nil
+}
+
+// end returns the sequence of the last message that a consumer with these settings has to read, as
+// the leader has it; 0 if there is none. The server places a consumer at any member with a copy,
+// even one that has just returned: it may lack the newest messages, and then says that there are
+// none.
+func (j *source) end(ctx context.Context, cfg jetstream.OrderedConsumerConfig) (uint64, error) {
+	m, err := j.newest(ctx, cfg.FilterSubjects)
+	if err != nil || m == nil || m.Sequence < cfg.OptStartSeq || cfg.OptStartTime != nil && m.Time.Before(*cfg.OptStartTime) {
+		return 0, err
+	}
+	return m.Sequence, nil
+}
+
+// nothing reports whether there is nothing to read.
+func (c *Cursor) nothing() bool { return !c.follow && c.left == 0 }
+
+// passed reports whether the message at a sequence is the last one to read, behind which the member
+// that was read has that many more.
+func (c *Cursor) passed(seq, pending uint64) bool {
+	c.at.Store(seq)
+	switch {
+	case c.follow:
+		return false
+	case c.end > 0:
+		return seq >= c.end
+	}
+	c.left-- // it bounds the reading where events come as fast as they are read
+	return c.left == 0 || pending == 0
+}
+
+// over reports whether the rest, up to end, does not exist any more, if the member that is read has
+// nothing more.
+func (c *Cursor) over(ctx context.Context) bool {
+	return c.end == 0 || c.reader.journal.gone(ctx, c.at.Load()+1, c.end)
 }
 
 // consumer makes a consumer of the stream. If the answer is late, there may be a second one
@@ -129,7 +175,7 @@ func (j *source) message(ctx context.Context, seq uint64, opts ...jetstream.GetM
 // info returns the state of the stream.
 func (j *source) info(ctx context.Context) (info *jetstream.StreamInfo, err error) {
 	err = j.ask(ctx, func(ctx context.Context) (err error) {
-		info, err = j.stream.Info(ctx)
+		info, err = leaderInfo(ctx, j.stream)
 		return err
 	})
 	return info, err
@@ -144,7 +190,7 @@ func (j *source) ask(ctx context.Context, question func(context.Context) error) 
 }
 
 func (c *Cursor) each(ctx context.Context, f func(event.Event) error) error {
-	if !c.follow && c.left == 0 {
+	if c.nothing() {
 		return nil
 	}
 	most, end := c.reader.pull()
@@ -178,8 +224,7 @@ func (c *Cursor) each(ctx context.Context, f func(event.Event) error) error {
 		if err := c.one(ctx, m, meta.Sequence.Stream, f); err != nil {
 			return err
 		}
-		// The count bounds the reading where events come as fast as they are read.
-		if c.left--; !c.follow && (c.left == 0 || meta.NumPending == 0) {
+		if c.passed(meta.Sequence.Stream, meta.NumPending) {
 			return nil
 		}
 	}
@@ -212,7 +257,7 @@ func (c *Cursor) next(ctx context.Context, it jetstream.MessagesContext) (jetstr
 		if err != nil {
 			return nil, err
 		}
-		if info.NumPending == 0 && info.Delivered.Consumer <= c.last { // otherwise something is on its way
+		if info.NumPending == 0 && info.Delivered.Consumer <= c.last && c.over(ctx) { // otherwise something is on its way
 			return nil, errEnd
 		}
 		if time.Since(begun) > longest(ctx) {

@@ -532,7 +532,7 @@ func (j *Journal) measure(ctx context.Context) (jetstream.StreamState, error) {
 	sent := j.shares.sent
 	j.shares.mu.Unlock()
 	sent -= j.writer.underWay()
-	info, err := j.stream.Info(ctx)
+	info, err := leaderInfo(ctx, j.stream)
 	if err != nil {
 		return jetstream.StreamState{}, err
 	}

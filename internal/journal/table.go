@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -100,10 +102,12 @@ func (j *Journal) OwnTable(ctx context.Context, name string) (*Table, error) {
 func (j *Journal) PeerTable(ctx context.Context, name, member string) (*Table, error) {
 	t := &Table{name: name + "-" + member, store: j.writer.store, conn: j.js.Conn()}
 	err := insist(ctx, t.store, "open the table "+t.name, func(ctx context.Context) (err error) {
-		t.kv, err = j.js.KeyValue(ctx, t.name)
+		if t.all, err = j.js.Stream(ctx, t.stream()); err == nil {
+			t.kv, err = j.js.KeyValue(ctx, t.name)
+		}
 		return err
 	})
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil, nil
 	}
 	if err != nil {
@@ -236,46 +240,101 @@ func (t *Table) Remove(ctx context.Context, key string) error {
 }
 
 // Each calls f for every entry, unsorted. It is for small values: several hundred are under way
-// at once.
+// at once. In a cluster, f may be called twice with an entry that is stored anew meanwhile, the newer
+// value last.
 func (t *Table) Each(ctx context.Context, f func(key string, value []byte)) error {
-	return t.each(ctx, func(key string, e jetstream.KeyValueEntry) { f(key, e.Value()) })
+	return t.each(ctx, f)
 }
 
 // Keys returns the keys, unsorted, without reading the values.
 func (t *Table) Keys(ctx context.Context) (keys []string, err error) {
-	err = t.each(ctx, func(key string, _ jetstream.KeyValueEntry) { keys = append(keys, key) }, jetstream.MetaOnly())
-	return keys, err
+	err = t.each(ctx, func(key string, _ []byte) { keys = append(keys, key) }, jetstream.MetaOnly())
+	slices.Sort(keys)
+	return slices.Compact(keys), err
 }
 
-func (t *Table) each(ctx context.Context, f func(key string, e jetstream.KeyValueEntry), opts ...jetstream.WatchOpt) error {
+func (t *Table) each(ctx context.Context, f func(key string, value []byte), opts ...jetstream.WatchOpt) error {
+	if err := t.every(ctx, f, opts...); err != nil {
+		return fmt.Errorf("read table %s: %w", t.name, err)
+	}
+	return nil
+}
+
+func (t *Table) every(ctx context.Context, f func(key string, value []byte), opts ...jetstream.WatchOpt) error {
+	end, err := t.end(ctx)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w, err := t.watch(ctx, append(opts, jetstream.IgnoreDeletes())...)
+	w, err := t.watch(ctx, opts...)
 	if err != nil {
-		return fmt.Errorf("read table %s: %w", t.name, err)
+		return err
 	}
 	defer w.Stop() //nolint:errcheck // it ends with the connection at the latest
 	late := time.NewTimer(longest(ctx))
 	defer late.Stop()
+	last := uint64(0)
 	for {
 		select {
 		case e, more := <-w.Updates():
 			if !more {
-				return fmt.Errorf("read table %s: %w", t.name, nats.ErrConnectionClosed)
+				return nats.ErrConnectionClosed
 			}
-			if e == nil {
-				return nil // all entries that existed have come
+			if e == nil { // all entries that the member has that was asked
+				return t.rest(ctx, last, end, f)
 			}
-			if key, ok := kvText(e.Key()); ok {
-				f(key, e)
+			last = e.Revision()
+			if key, ok := kvText(e.Key()); ok && e.Operation() == jetstream.KeyValuePut {
+				f(key, e.Value())
 			}
 			late.Reset(longest(ctx))
 		case <-late.C: // if something is missing, the library asks again by itself
-			return fmt.Errorf("read table %s: %w", t.name, errLate)
+			return errLate
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// end returns the revision up to which a reader must know a table with copies, since any member may
+// answer it; 0 without copies.
+func (t *Table) end(ctx context.Context) (uint64, error) {
+	if t.all.CachedInfo().Config.Replicas <= 1 {
+		return 0, nil
+	}
+	var info *jetstream.StreamInfo
+	err := insist(ctx, t.store, "read the table "+t.name, func(ctx context.Context) (err error) {
+		info, err = leaderInfo(ctx, t.all)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return info.State.LastSeq, nil
+}
+
+// rest reads from the leader what a member lacks that has just returned: the entries after the
+// revision last up to the revision end.
+func (t *Table) rest(ctx context.Context, last, end uint64, f func(key string, value []byte)) error {
+	for last < end {
+		var m *jetstream.RawStreamMsg
+		err := insist(ctx, t.store, "read the table "+t.name, func(ctx context.Context) (err error) {
+			m, err = t.all.GetMsg(ctx, last+1, jetstream.WithGetMsgSubject(">"))
+			return err
+		})
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		last = m.Sequence
+		if key, ok := kvText(strings.TrimPrefix(m.Subject, "$KV."+t.name+".")); ok && !deletes(m.Header) {
+			f(key, m.Data)
+		}
+	}
+	return nil
 }
 
 // watch starts to read the table. The watcher ends with ctx.

@@ -73,8 +73,9 @@ type writer struct {
 	acked  chan struct{}   // signals an acknowledgement
 	grown  chan struct{}   // the same, for keepNames
 
-	fence   *fence   // nil for a stream that has no copies
-	patient *patient // its store
+	fence   *fence             // nil for a stream that has no copies
+	patient *patient           // its store
+	missed  func(after uint64) // is told of messages that somebody else has stored; nil for nobody
 
 	order    sync.Mutex      // held while a batch is sent; guards the next fields
 	failed   <-chan struct{} // of the store when the latest batch began
