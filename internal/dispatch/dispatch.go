@@ -119,7 +119,7 @@ func noMatch(who authz.Principal) string {
 // Dispatcher manages the jobs of one master.
 type Dispatcher struct {
 	Options
-	plans    *journal.Table
+	plans    *plans
 	jobs     *jobs
 	ended    *ended
 	jids     job.Clock
@@ -140,7 +140,7 @@ func Open(ctx context.Context, o Options) (*Dispatcher, error) {
 	if o.Journals == nil || o.Members == nil { // what another master alone has sent is no job of this one
 		o.Journals = journal.All{Own: o.Journal}
 	}
-	plans, err := o.Journal.Table(ctx, plansTable)
+	plans, err := openPlans(ctx, o.Journal)
 	d := &Dispatcher{Options: o, plans: plans, jobs: newJobs(), ended: newEnded(), steady: job.NewSteady(time.Now()), ctx: ctx, grace: resumeGrace}
 	if o.Members != nil {
 		d.jids.Number, d.jids.Of = o.Number, MaxMembers

@@ -370,11 +370,10 @@ func (d relay) runsOfGone(ctx context.Context, jid salt.JID, shown func(*Job) bo
 	holders := map[salt.JID]lease.Holder{}
 	if jid == "" {
 		holders, err = d.holders(ctx)
-	} else if member, bad := d.holder(ctx, jid); member != "" || bad != nil {
-		holders[jid], err = lease.Holder{Member: member}, bad
-	}
-	if err != nil {
-		return nil, err
+	} else if member, bad := d.holder(ctx, jid); bad != nil {
+		return nil, bad
+	} else if member != "" {
+		holders[jid] = lease.Holder{Member: member}
 	}
 	for jid, h := range holders {
 		if h.Member == d.Name || slices.Contains(d.Members.Others(), h.Member) {
@@ -391,7 +390,7 @@ func (d relay) runsOfGone(ctx context.Context, jid salt.JID, shown func(*Job) bo
 			all = append(all, one.summary())
 		}
 	}
-	return all, nil
+	return all, err
 }
 
 func (d relay) runsOf(ctx context.Context, member string, jid salt.JID, shown func(*Job) bool) (all []job.Summary, err error) {

@@ -62,7 +62,7 @@ func (d *Dispatcher) planOf(t *testing.T, jid salt.JID) {
 
 func (d *Dispatcher) planned(t *testing.T) []string {
 	t.Helper()
-	keys, err := d.plans.Keys(t.Context())
+	keys, err := d.plans.own.Keys(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,17 +87,47 @@ func TestPlansOfEndedJobsGo(t *testing.T) {
 		d.planOf(t, jid(i))
 	}
 	for i := range maxEnded {
-		d.dropSoon(jid(i), 0) // with the last one they are deleted before the time
+		d.dropSoon(stalePlan{jid(i), d.plans.name, 0}) // with the last one they are deleted before the time
 	}
 	deadline.Call(t, d.wg.Wait, "wg")
 	if left := d.planned(t); len(left) != 2 {
 		t.Fatalf("%d plans are left, want 2", len(left))
 	}
-	d.dropSoon(jid(maxEnded), 0)
+	d.dropSoon(stalePlan{jid(maxEnded), d.plans.name, 0})
 	stop()
 	deadline.Call(t, d.Wait, "d")
 	if left := d.planned(t); !slices.Equal(left, []string{string(jid(maxEnded + 1))}) {
 		t.Errorf("at the end of the daemon are left: %q", left)
+	}
+}
+
+// A master that was a member of a cluster carries on the jobs of all members, whose plans are in
+// tables of theirs, and deletes each from the table that has it.
+func TestPlansOfFormerMembers(t *testing.T) {
+	t.Parallel()
+	d, _ := stored(t)
+	const open, ended = "20260101000000000001", "20260101000000000002"
+	table, err := d.Journal.Table(t.Context(), journal.LedTableName(plansTable, "10_0_0_2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, jid := range []salt.JID{open, ended} {
+		b, err := (&plan{Start: job.Start{JID: jid, Minions: []salt.MinionID{"web1"}}, Began: time.Now()}).encode(nil)
+		if err == nil {
+			err = table.Put(t.Context(), string(jid), b)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.store(t, "salt/job/"+string(jid)+"/new", map[string]any{"jid": jid, "fun": "test.ping", "minions": []string{"web1"}, "user": "root"})
+	}
+	d.store(t, "salt/job/"+ended+"/ret/web1", map[string]any{"jid": ended, "id": "web1", "return": true, "success": true})
+	if err := d.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := table.Keys(t.Context())
+	if err != nil || !slices.Equal(keys, []string{open}) || d.jobs.running(open) == nil {
+		t.Errorf("plans are left of %q, %v", keys, err)
 	}
 }
 

@@ -18,10 +18,10 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// In a cluster the plans of all members are in one table. Each names its holder: the member that
-// carries the job on, under one of its leases. Whoever takes a job over writes itself into the
-// plan at the revision that it has read, so that only one member can. A member whose lease has
-// lapsed sends nothing and records nothing until it has written itself into the plan again.
+// In a cluster each plan names its holder: the member that carries the job on, under one of its
+// leases. Whoever takes a job over writes itself into the plan, in the table of the member that has
+// accepted the job, at the revision that it has read, so that only one member can. A member whose
+// lease has lapsed sends nothing and records nothing until it has written itself into the plan again.
 
 // hold stores a plan under the present lease of this member, in place of the one at its revision.
 // The error is journal.ErrChanged if another member has taken the job over.
@@ -35,9 +35,9 @@ func (d relay) hold(ctx context.Context, p *plan, batch *job.Batch) error {
 	if err != nil {
 		return err
 	}
-	revision, err := d.plans.Update(ctx, string(p.Start.JID), b, p.revision)
+	revision, err := d.plans.update(ctx, p.table, p.Start.JID, b, p.revision)
 	if errors.Is(err, journal.ErrChanged) {
-		revision, err = d.alreadyHeld(ctx, p.Start.JID, holder)
+		revision, err = d.alreadyHeld(ctx, p, holder)
 	}
 	if err != nil {
 		return err
@@ -48,8 +48,8 @@ func (d relay) hold(ctx context.Context, p *plan, batch *job.Batch) error {
 
 // alreadyHeld returns the revision of a plan that an earlier attempt has stored, whose answer was
 // lost; otherwise the error is journal.ErrChanged.
-func (d relay) alreadyHeld(ctx context.Context, jid salt.JID, holder lease.Holder) (uint64, error) {
-	e, err := d.plans.Entry(ctx, string(jid))
+func (d relay) alreadyHeld(ctx context.Context, p *plan, holder lease.Holder) (uint64, error) {
+	e, err := d.plans.find(ctx, p.Start.JID, p.table)
 	if err != nil {
 		return 0, err
 	}
@@ -136,7 +136,15 @@ func (d relay) holder(ctx context.Context, jid salt.JID) (string, error) {
 	if d.Leases == nil {
 		return "", nil
 	}
-	e, err := d.plans.Entry(ctx, string(jid))
+	home := d.jobs.tableOf(jid)
+	var err error
+	if home == "" {
+		err = d.plans.meet(ctx, d.Members.Others())
+	}
+	var e planned
+	if err == nil {
+		e, err = d.plans.find(ctx, jid, home)
+	}
 	if err != nil {
 		return "", rpc.Errorf(rpc.Unavailable, "which member has job %s is not known now: %v", jid, err)
 	}

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -26,13 +28,14 @@ type Job struct {
 	Backend  string // that authenticated the user; "" for a user of this machine
 	metadata any
 	owner    string                 // the member of the cluster that has it; "" for this master
+	table    string                 // that has its plan, while it is not finished; "" if that is not known
 	partial  bool                   // it is known from another member, for some of its minions only
 	returned map[salt.MinionID]bool // guarded by jobs; without returns before a restart
 }
 
 func jobOf(p *plan) *Job {
 	e := &p.Envelope
-	k := &Job{minions: make(map[salt.MinionID]bool, len(p.Start.Minions)), fun: e.Fun(), args: e.Arguments(), User: e.User, Backend: p.Backend, metadata: p.Metadata}
+	k := &Job{minions: make(map[salt.MinionID]bool, len(p.Start.Minions)), fun: e.Fun(), args: e.Arguments(), User: e.User, Backend: p.Backend, metadata: p.Metadata, table: p.table}
 	for _, id := range p.Start.Minions {
 		k.minions[id] = true
 	}
@@ -161,6 +164,14 @@ func (j *jobs) ownerOf(k *Job) string {
 	return k.owner
 }
 
+// tableOf returns the table that has the plan of a job, "" if that is not known.
+func (j *jobs) tableOf(jid salt.JID) string {
+	if k := j.find(jid); k != nil {
+		return k.table
+	}
+	return ""
+}
+
 // isFor reports whether a job was sent to a minion. That of another member gets minions later.
 func (j *jobs) isFor(k *Job, id salt.MinionID) bool {
 	j.mu.Lock()
@@ -178,7 +189,7 @@ func (d *Dispatcher) Lookup(ctx context.Context, jid salt.JID) (*Job, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	return d.jobs.load(jid, e, of)
+	return d.jobs.load(jid, e, of, journal.LedTableName(plansTable, cmp.Or(of, d.Name)))
 }
 
 // lookupOwn is Lookup for a job that this master has sent.
@@ -190,12 +201,12 @@ func (d relay) lookupOwn(ctx context.Context, jid salt.JID) (*Job, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	return d.jobs.load(jid, e, "")
+	return d.jobs.load(jid, e, "", d.plans.name)
 }
 
 // load remembers a job from the event of its start, in the journal of the member that has sent
-// it.
-func (j *jobs) load(jid salt.JID, e event.Event, owner string) (*Job, error) {
+// it, and so has the plan in its table.
+func (j *jobs) load(jid salt.JID, e event.Event, owner, table string) (*Job, error) {
 	var load struct {
 		Minions []salt.MinionID `json:"minions"`
 		Fun     any             `json:"fun"`
@@ -207,7 +218,7 @@ func (j *jobs) load(jid salt.JID, e event.Event, owner string) (*Job, error) {
 	if err := json.Unmarshal(e.Data, &load); err != nil {
 		return nil, err
 	}
-	k := &Job{minions: make(map[salt.MinionID]bool, len(load.Minions)), fun: load.Fun, args: load.Arg, User: load.User, Backend: load.Backend, metadata: load.Meta.V, owner: owner}
+	k := &Job{minions: make(map[salt.MinionID]bool, len(load.Minions)), fun: load.Fun, args: load.Arg, User: load.User, Backend: load.Backend, metadata: load.Meta.V, owner: owner, table: table}
 	for _, id := range load.Minions {
 		k.minions[id] = true
 	}

@@ -26,6 +26,7 @@ type plan struct {
 	Holder   lease.Holder             `json:"holder,omitzero"`   // the member that carries the job on; nobody for a master alone
 	Metadata any                      `json:"-"`
 
+	table    string          // that has the plan
 	term     context.Context // ends when this member has lost the lease of Holder; nil for a master alone
 	revision uint64          // of the plan in the table; 0 for a master alone
 }

@@ -164,7 +164,7 @@ func (d *Dispatcher) Prepare(ctx context.Context, q protocol.Publish, who authz.
 		return d.record(ctx, &p)
 	})
 	if err != nil {
-		d.dropPlan(p.Start.JID, p.revision)
+		d.dropPlan(p.stale())
 		return nil, err
 	}
 	d.Log.Info("job", "jid", p.Start.JID, "fun", functionList(p.Envelope.Commands), "user", who.Name(), "target", q.Target, "minions", len(start.Minions))

@@ -47,29 +47,36 @@ func TestAJobThatCannotBeRememberedIsRefused(t *testing.T) {
 	})
 }
 
-// TestAStartWaitsForAnElection: the member that leads the table of plans is killed, and a job that
-// another member starts at that moment waits until there is a new leader.
+// leader returns the member that leads a table of plans, "" for none.
+func (n *node) leader(of string) string {
+	var info struct{ Cluster struct{ Leader string } }
+	m, err := n.bus.Conn().Request("$JS.API.STREAM.INFO.KV_"+of, nil, time.Second)
+	if err != nil || json.Unmarshal(m.Data, &info) != nil {
+		return ""
+	}
+	return info.Cluster.Leader
+}
+
+// leadsItsPlans waits until a member leads the table of its plans.
+func (n *node) leadsItsPlans(t *testing.T) {
+	t.Helper()
+	bustest.Until(t, n.bus.Name+" leads its plans", func() bool { return n.leader(n.plans.name) == n.bus.Name })
+}
+
+// TestAStartWaitsForAnElection: another member leads the plans of one, as it does for some seconds
+// after that was started, and is killed. A job that is started at that moment waits until there is
+// a new leader.
 func TestAStartWaitsForAnElection(t *testing.T) {
 	t.Parallel()
 	_, all := startCluster(t)
-	leads := ""
-	bustest.Until(t, "the table has a leader", func() bool {
-		var info struct{ Cluster struct{ Leader string } }
-		m, err := all[0].bus.Conn().Request("$JS.API.STREAM.INFO.KV_"+plansTable, nil, time.Second)
-		if err == nil {
-			err = json.Unmarshal(m.Data, &info)
-		}
-		leads = info.Cluster.Leader
-		return err == nil && leads != ""
-	})
-	var alive *node
-	for _, n := range all {
-		if n.bus.Name == leads {
-			n.die(t)
-		} else {
-			alive = n
-		}
+	alive, leads := all[1], all[0].bus.Name
+	alive.leadsItsPlans(t)
+	alive.Journal.Yield()
+	if _, err := alive.bus.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN.KV_"+alive.plans.name, []byte(`{"placement": {"preferred": "`+leads+`"}}`), 5*time.Second); err != nil {
+		t.Fatal(err)
 	}
+	bustest.Until(t, leads+" leads them", func() bool { return alive.leader(alive.plans.name) == leads })
+	all[0].die(t)
 	p := alive.newPlan()
 	if err := alive.storePlan(within(t), &p, nil); err != nil {
 		t.Errorf("a job in the election: %v", err)
@@ -77,5 +84,25 @@ func TestAStartWaitsForAnElection(t *testing.T) {
 	run, _ := alive.begin(t, protocol.Publish{Queue: 3600}, "web1")
 	if !run.holds() {
 		t.Error("it does not hold its job")
+	}
+}
+
+// TestAStartDoesNotWaitForTheDead: a member that was killed leads nothing that a job of another one
+// needs, so that is started at once, although the others elect leaders for four seconds or more.
+func TestAStartDoesNotWaitForTheDead(t *testing.T) {
+	t.Parallel()
+	_, all := startCluster(t)
+	for _, n := range all {
+		n.leadsItsPlans(t)
+	}
+	all[0].die(t)
+	for _, n := range all[1:] {
+		begun := time.Now()
+		n.begin(t, protocol.Publish{Queue: 3600}, "web1")
+		took := time.Since(begun)
+		t.Logf("%s has started a job after %s", n.bus.Name, took)
+		if took > 2*time.Second { // a moment; an election takes four seconds at least
+			t.Errorf("%s has started a job only after %s", n.bus.Name, took)
+		}
 	}
 }

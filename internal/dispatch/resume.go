@@ -15,9 +15,6 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// plansTable holds the plans of unfinished jobs.
-const plansTable = "plans"
-
 // maxPlan is the largest plan, in bytes, for the table. A larger one, of a job that does not
 // continue after a restart, is stored without what is needed to send it again.
 const maxPlan = 900 << 10
@@ -39,6 +36,7 @@ func (p *plan) encode(batch *job.Batch) ([]byte, error) {
 // storePlan stores the plan as durably as the job's start: a job without its plan would never
 // finish. In a cluster it then belongs to the present lease of this member.
 func (d *Dispatcher) storePlan(ctx context.Context, p *plan, batch *job.Batch) error {
+	p.table = d.plans.name
 	if d.Leases != nil {
 		return relay{d}.holdNew(ctx, p, batch)
 	}
@@ -46,21 +44,16 @@ func (d *Dispatcher) storePlan(ctx context.Context, p *plan, batch *job.Batch) e
 	if err != nil {
 		return err
 	}
-	return d.plans.Keep(ctx, string(p.Start.JID), b)
+	return d.plans.own.Keep(ctx, string(p.Start.JID), b)
 }
 
 // dropPlan deletes a plan, unless another member has taken it over since that revision.
-func (d *Dispatcher) dropPlan(jid salt.JID, revision uint64) (dropped bool) {
+func (d *Dispatcher) dropPlan(p stalePlan) (dropped bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), storeTime)
 	defer cancel()
-	var err error
-	if revision > 0 {
-		err = d.plans.RemoveAt(ctx, string(jid), revision)
-	} else {
-		err = d.plans.Remove(ctx, string(jid))
-	}
+	err := d.plans.remove(ctx, p)
 	if err != nil {
-		d.Log.Error("the plan of a job that has ended is not deleted", "jid", jid, "err", err)
+		d.Log.Error("the plan of a job that has ended is not deleted", "jid", p.jid, "err", err)
 	}
 	return err == nil
 }
@@ -81,11 +74,15 @@ type ended struct {
 	full  chan struct{} // there are maxEnded
 }
 
-// stalePlan is the plan of a job that has ended, and its revision in the table.
+// stalePlan is the plan of a job that has ended, and its revision in its table.
 type stalePlan struct {
 	jid      salt.JID
+	table    string
 	revision uint64
 }
+
+// stale is the plan when its job has ended.
+func (p *plan) stale() stalePlan { return stalePlan{p.Start.JID, p.table, p.revision} }
 
 func newEnded() *ended { return &ended{full: make(chan struct{}, 1)} }
 
@@ -112,8 +109,8 @@ func (e *ended) take() (plans []stalePlan) {
 
 // dropSoon deletes the plan of a job that has ended, together with others. Its callers are
 // among the goroutines that Wait waits for.
-func (d *Dispatcher) dropSoon(jid salt.JID, revision uint64) {
-	if d.ended.add(stalePlan{jid, revision}) == 1 {
+func (d *Dispatcher) dropSoon(p stalePlan) {
+	if d.ended.add(p) == 1 {
 		d.wg.Go(d.dropEnded)
 	}
 }
@@ -127,7 +124,7 @@ func (d *Dispatcher) dropEnded() {
 	case <-d.ctx.Done():
 	}
 	for _, p := range d.ended.take() {
-		if !d.dropPlan(p.jid, p.revision) && d.ctx.Err() != nil {
+		if !d.dropPlan(p) && d.ctx.Err() != nil {
 			return // a store that hangs must not prevent the daemon from ending
 		}
 	}
@@ -145,10 +142,10 @@ func (d *Dispatcher) Resume(ctx context.Context) error {
 	}
 	var plans []plan
 	var bad error
-	err := d.plans.Each(ctx, func(jid string, b []byte) {
-		var p plan
-		if err := json.Unmarshal(b, &p); err != nil {
-			bad = fmt.Errorf("plan of job %s: %w", jid, err)
+	err := d.plans.each(ctx, func(e planned) {
+		p := plan{table: e.table}
+		if err := json.Unmarshal(e.Value, &p); err != nil {
+			bad = fmt.Errorf("plan of job %s: %w", e.Key, err)
 			return
 		}
 		plans = append(plans, p)
@@ -174,7 +171,7 @@ func (d *Dispatcher) Resume(ctx context.Context) error {
 func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 	h, err := d.history(ctx, p.Start.JID)
 	if rpc.CodeOf(err) == rpc.NotFound { // nobody was told about it
-		d.dropPlan(p.Start.JID, p.revision)
+		d.dropPlan(p.stale())
 		return nil
 	}
 	if err != nil {
@@ -192,7 +189,7 @@ func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 		r.tracker.Restore(id, s, now.Add(d.grace))
 	}
 	if r.tracker.Finished() {
-		d.dropPlan(p.Start.JID, p.revision)
+		d.dropPlan(p.stale())
 		return nil
 	}
 	if r.batch, err = job.NewBatch(p.Batch, p.Start.Minions); err != nil {

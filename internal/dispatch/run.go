@@ -208,7 +208,7 @@ func (d *Dispatcher) recordStates(jid salt.JID, minions map[string]any) {
 func (r *Run) end() {
 	r.record()
 	r.d.jobs.forget(r)
-	r.d.dropSoon(r.plan.Start.JID, r.plan.revision)
+	r.d.dropSoon(r.plan.stale())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.release()

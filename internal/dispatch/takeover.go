@@ -97,10 +97,10 @@ func (t *takeover) takeFree(ctx context.Context, now time.Time, others []string)
 	}
 	holders, err := t.holders(ctx)
 	if err != nil {
-		t.throttle.Log(t.Log, slog.LevelWarn, "holders", 1, "the plans of jobs cannot be read: those of members that are gone are not carried on", "err", err)
-		return
+		t.throttle.Log(t.Log, slog.LevelWarn, "holders", 1, "the plans of some jobs cannot be read: those of members that are gone are not carried on yet", "err", err)
+	} else {
+		t.read = now
 	}
-	t.read = now
 	free := map[lease.Holder]bool{}
 	for _, jid := range slices.Sorted(maps.Keys(holders)) {
 		h := holders[jid]
@@ -151,11 +151,11 @@ func (t *takeover) take(ctx context.Context, jid salt.JID) error {
 	if t.jobs.running(jid) != nil {
 		return nil
 	}
-	e, err := t.plans.Entry(ctx, string(jid))
-	if err != nil || e.Value == nil {
+	e, err := t.plans.find(ctx, jid, "")
+	if e.Value == nil {
 		return err
 	}
-	p := plan{}
+	p := plan{table: e.table}
 	if err := json.Unmarshal(e.Value, &p); err != nil {
 		return err
 	}
@@ -198,16 +198,17 @@ func (t *takeover) again(ctx context.Context, jid salt.JID, p plan) {
 	}
 }
 
-// holders returns the holder of the plan of each unfinished job.
+// holders returns the holder of the plan of each unfinished job. With an error it lacks those in a
+// table that did not answer.
 func (d relay) holders(ctx context.Context) (map[salt.JID]lease.Holder, error) {
 	all := map[salt.JID]lease.Holder{}
-	err := d.plans.Each(ctx, func(jid string, b []byte) {
+	err := d.plans.each(ctx, func(e planned) {
 		var p struct{ Holder lease.Holder }
-		if err := json.Unmarshal(b, &p); err != nil {
-			d.throttle.Log(d.Log, slog.LevelError, "bad plan", 1, "a job cannot be resumed", "jid", jid, "err", err)
+		if err := json.Unmarshal(e.Value, &p); err != nil {
+			d.throttle.Log(d.Log, slog.LevelError, "bad plan", 1, "a job cannot be resumed", "jid", e.Key, "err", err)
 			return
 		}
-		all[salt.JID(jid)] = p.Holder
+		all[salt.JID(e.Key)] = p.Holder
 	})
 	return all, err
 }

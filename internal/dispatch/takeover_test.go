@@ -194,7 +194,7 @@ func hasEnded(t *testing.T, all []*node, jid salt.JID, ids []salt.MinionID) {
 			return len(All{n.Dispatcher}.Runs(within(t), "", func(*Job) bool { return true })) == 0
 		})
 		bustest.Until(t, "the plan is gone", func() bool {
-			e, err := n.plans.Entry(within(t), string(jid))
+			e, err := n.plans.find(within(t), jid, "")
 			return err == nil && e.Value == nil
 		})
 		h, err := n.history(within(t), jid)

@@ -72,6 +72,9 @@ func Open(ctx context.Context, o Options) (*Fleet, error) {
 	if f.grains, err = openGrains(ctx, o.Journal); err != nil {
 		return nil, err
 	}
+	if o.Members != nil {
+		f.grains.later = newLaterGrains()
+	}
 	if f.mine, err = openMine(ctx, o.Journal); err != nil {
 		return nil, err
 	}

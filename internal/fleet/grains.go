@@ -39,6 +39,7 @@ func checkGrains(body []byte) error {
 // match targets.
 type grains struct {
 	table *journal.Table
+	later *laterGrains // in a cluster
 	mu    sync.RWMutex
 	byID  map[salt.MinionID]fact
 
@@ -89,6 +90,7 @@ func (g *grains) learn(id salt.MinionID, grains map[string]any) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.byID[id] = newFact(grains, b)
+	g.later.drop(id)
 	return nil
 }
 
@@ -156,6 +158,7 @@ func (g *grains) read(text *[]byte) map[string]any {
 func (g *grains) forget(ctx context.Context, id salt.MinionID) error {
 	g.mu.Lock()
 	delete(g.byID, id)
+	g.later.drop(id)
 	g.mu.Unlock()
 	return g.table.Delete(ctx, string(id))
 }
@@ -173,7 +176,15 @@ func (g *grains) store(ctx context.Context, id salt.MinionID, v any) error {
 		return err
 	}
 	if g.has(id, b) {
-		return nil // most minions say the same at each hello, and a cluster may have no leader just then
+		return nil // most minions say the same at each hello
+	}
+	if g.later != nil {
+		g.mu.Lock()
+		g.byID[id] = newFact(grains, b)
+		w := g.later.put(id, b)
+		g.mu.Unlock()
+		w.wait(ctx)
+		return nil
 	}
 	if err := g.table.Put(ctx, string(id), b); err != nil {
 		return err

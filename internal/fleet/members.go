@@ -183,8 +183,11 @@ func (e *Elsewhere) Went(member string, id salt.MinionID) {
 // factsPause is the pause before facts that could not be had are asked for again.
 const factsPause = 5 * time.Second
 
-// Run fetches facts of minions from other members until ctx ends.
+// Run fetches facts of minions from other members, and stores those of minions here, until ctx ends.
 func (e *Elsewhere) Run(ctx context.Context) {
+	var kept sync.WaitGroup
+	defer kept.Wait()
+	kept.Go(func() { e.Fleet.grains.keepLater(ctx, e.Log) })
 	for {
 		e.mu.Lock()
 		list := e.due

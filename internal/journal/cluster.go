@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -89,6 +90,7 @@ func (j *source) gone(ctx context.Context, from, to uint64) bool {
 // Intervals of keepLead.
 const (
 	leadFirst = 2 * time.Second // after the start
+	leadAgain = time.Second     // while something is led by another member
 	leadEvery = 10 * time.Second
 )
 
@@ -109,20 +111,34 @@ func (j *Journal) keepLead(server string) {
 		if j.yields.Load() {
 			return
 		}
+		all := true
 		for _, s := range append(j.led.all(), j.stream) {
 			ctx, cancel := context.WithTimeout(context.Background(), apiTime)
-			_ = j.lead(ctx, s, server) // tried again later
+			leader, err := j.lead(ctx, s, server) // tried again later
+			all = all && err == nil && leader == server
 			cancel()
 		}
-		pause.Reset(leadEvery)
+		if j.led.whole.Store(all); all {
+			pause.Reset(leadEvery)
+		} else {
+			pause.Reset(leadAgain)
+		}
 	}
 }
 
 // Yield makes this member take back nothing that another one leads.
-func (j *Journal) Yield() { j.yields.Store(true) }
+func (j *Journal) Yield() {
+	j.yields.Store(true)
+	j.led.whole.Store(false)
+}
 
-// led are the streams, beside its events, that a member alone writes, by name.
+// Leads reports whether the member of a journal led all that it has to, when it looked last. Then
+// the end of another member delays nothing that it stores.
+func Leads(j *Journal) bool { return j.led.whole.Load() }
+
+// led are the streams, beside its events, that a member leads, by name.
 type led struct {
+	whole  atomic.Bool // it led all of them at the last look
 	mu     sync.Mutex
 	byName map[string]jetstream.Stream
 }
@@ -145,29 +161,34 @@ func (l *led) all() []jetstream.Stream {
 // Lead makes the member with this name the leader of the journal's stream, if it has all of it.
 // Writers wait until that is done.
 func (j *Journal) Lead(ctx context.Context, server string) error {
-	return j.lead(ctx, j.stream, server)
+	_, err := j.lead(ctx, j.stream, server)
+	return err
 }
 
-func (j *Journal) lead(ctx context.Context, s jetstream.Stream, server string) error {
+// lead returns the member that led the stream before.
+func (j *Journal) lead(ctx context.Context, s jetstream.Stream, server string) (leader string, err error) {
 	info, err := leaderInfo(ctx, s)
-	if err != nil || info.Cluster == nil || info.Cluster.Leader == server {
-		return err
+	if err != nil || info.Cluster == nil {
+		return "", err
+	}
+	if leader = info.Cluster.Leader; leader == server {
+		return leader, nil
 	}
 	for _, r := range info.Cluster.Replicas {
 		if r.Name != server {
 			continue
 		}
 		if !r.Current || r.Offline {
-			return nil
+			return leader, nil
 		}
 		body, err := json.Marshal(map[string]any{"placement": map[string]string{"preferred": server}})
 		if err != nil {
-			return err
+			return leader, err
 		}
 		_, err = j.js.Conn().RequestWithContext(ctx, jetstream.DefaultAPIPrefix+"STREAM.LEADER.STEPDOWN."+info.Config.Name, body)
-		return err
+		return leader, err
 	}
-	return nil
+	return leader, nil
 }
 
 // Leader returns the name of the member that leads the stream of this journal, "" while there

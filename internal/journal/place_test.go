@@ -19,6 +19,7 @@ func TestPlaces(t *testing.T) {
 		"AUDIT":               {Kind: journal.QueueKind, Name: "AUDIT", Own: true},
 		"AUDIT_m1":            {Kind: journal.QueueKind, Name: "AUDIT", Member: "m1", Own: true},
 		"KV_grains":           {Kind: journal.TableKind, Name: "grains"},
+		"KV_plans_10_0_0_1":   {Kind: journal.TableKind, Name: "plans_10_0_0_1"},
 		"KV_plans-m1":         {Kind: journal.TableKind, Name: "plans", Member: "m1", Own: true},
 	} {
 		got, err := journal.PlaceOf(name, []byte(`{}`))

@@ -33,6 +33,9 @@ type Table struct {
 	next, reserved uint64
 }
 
+// Name returns the name of the table.
+func (t *Table) Name() string { return t.name }
+
 // stream is the name of the underlying stream.
 func (t *Table) stream() string { return tablePrefix + t.name }
 
@@ -81,8 +84,8 @@ func (j *Journal) openTable(ctx context.Context, name string, configure func(*je
 	return t, nil
 }
 
-// OwnTable opens the table of this name of this member alone, for what is about its own journal
-// or its own jobs. Without a cluster it is the same as Table, but is marked, so that it becomes
+// OwnTable opens the table of this name of this member alone, for what is about its own
+// journal. Without a cluster it is the same as Table, but is marked, so that it becomes
 // such a table when the master becomes a member.
 func (j *Journal) OwnTable(ctx context.Context, name string) (*Table, error) {
 	if j.copies == 0 {

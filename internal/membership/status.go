@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/runner"
 )
 
@@ -19,6 +20,7 @@ type said struct {
 	Version string `json:"version"`
 	Rules   string `json:"rules"` // a digest of its access rules
 	Minions int    `json:"minions"`
+	Leads   bool   `json:"leads"` // what it writes
 
 	Address string `json:"address"` // host:port, for minions
 	Key     string `json:"key"`     // the fingerprint of its master key
@@ -66,7 +68,7 @@ func (m *Membership) serveStatus() {
 }
 
 func (m *Membership) say() said {
-	return said{Version: m.version, Rules: m.own.Rules(), Minions: m.own.Minions(), Address: m.forMinions(m.self), Key: m.fingerprint()}
+	return said{Version: m.version, Rules: m.own.Rules(), Leads: journal.Leads(m.journal), Minions: m.own.Minions(), Address: m.forMinions(m.self), Key: m.fingerprint()}
 }
 
 // statusTime limits the wait for the answer of a member.
@@ -154,7 +156,7 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 		}
 		one.Running = answers
 		if answers {
-			one.Version, one.Minions, one.SameRules = s.Version, s.Minions, s.Rules == own.Rules
+			one.Version, one.Minions, one.SameRules, one.Leads = s.Version, s.Minions, s.Rules == own.Rules, s.Leads
 		} else if p, ok := linked[address]; ok && p.Err != nil {
 			one.Fault = p.Err.Error()
 		}

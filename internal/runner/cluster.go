@@ -29,6 +29,8 @@ type MemberStatus struct {
 	Version       string
 	Minions       int  // connected to it
 	SameRules     bool // its access rules are those of the asked member
+	// Leads means that the end of another member delays nothing that it stores.
+	Leads bool
 }
 
 // clusterModule is about the masters that are one system.
@@ -42,7 +44,7 @@ func clusterModule(h *Host) *function.Module {
 				}
 				return map[string]any{"removed": removed, "not_told": anyList(unaware)}, nil
 			}},
-		{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster: which run, with which version, how many minions are connected to each, and whether their access rules are those of the asked one.",
+		{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster: which run, with which version, how many minions are connected to each, whether their access rules are those of the asked one, and whether they lead what they write.",
 			Example: "salt-run cluster.status", Run: func(ctx context.Context, _ *function.Call) (any, error) {
 				s, err := h.ClusterStatus(ctx)
 				if err != nil {
@@ -72,7 +74,7 @@ func (m MemberStatus) data() map[string]any {
 	data := map[string]any{"address": m.Address, "running": m.Running}
 	switch {
 	case m.Running:
-		data["version"], data["minions"], data["same_rules"] = m.Version, m.Minions, m.SameRules
+		data["version"], data["minions"], data["same_rules"], data["leads"] = m.Version, m.Minions, m.SameRules, m.Leads
 	case m.Fault != "":
 		data["error"] = m.Fault
 	}
