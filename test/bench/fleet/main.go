@@ -43,6 +43,7 @@ func main() {
 //	keys DIR N        writes N public keys into DIR and the private ones into DIR.keys
 //	brine ADDRESS DIR connects a minion for each key
 //	bare URL N        connects N responders, on job.0, job.1, ...
+//	herd ADDRESSES DIR N  connects N minions to the members of a cluster
 //
 // Who is connected obeys standard input.
 func run(args []string) error {
@@ -62,8 +63,10 @@ func run(args []string) error {
 			return err
 		}
 		return obey(all)
+	case len(args) == 4 && args[0] == "herd":
+		return runHerd(args[1], args[2], number(args[3]))
 	}
-	return errors.New("usage: fleet keys DIR N | brine ADDRESS DIR | bare URL N")
+	return errors.New("usage: fleet keys DIR N | brine ADDRESS DIR | bare URL N | herd ADDRESSES DIR N")
 }
 
 func number(s string) int {
