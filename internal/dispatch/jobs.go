@@ -148,6 +148,13 @@ func (j *jobs) note(k *Job, id salt.MinionID, returned bool) (again bool) {
 	return again
 }
 
+// hasReturned reports whether the return of a minion was stored here since the start.
+func (j *jobs) hasReturned(k *Job, id salt.MinionID) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return k.returned[id]
+}
+
 func (j *jobs) find(jid salt.JID) *Job {
 	j.mu.Lock()
 	defer j.mu.Unlock()

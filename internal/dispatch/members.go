@@ -339,8 +339,11 @@ func (d relay) saidElsewhere(ctx context.Context, member string, body []byte) (a
 // hasReturn reports whether the return of a finished job is already stored: a message that was
 // passed on may be repeated much later, when the journal has forgotten its name.
 func (d relay) hasReturn(ctx context.Context, k *Job, s said) (found bool, err error) {
-	if d.jobs.running(s.JID) != nil || !d.jobs.isFor(k, s.Minion) {
+	switch {
+	case d.jobs.running(s.JID) != nil, !d.jobs.isFor(k, s.Minion):
 		return false, nil
+	case d.jobs.hasReturned(k, s.Minion):
+		return true, nil
 	}
 	err = d.Journals.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(s.JID, "ret")}, Whole: true}, func(e event.Event) error {
 		found = found || e.Tag == returnTag(s.Minion, s.JID)
@@ -398,6 +401,15 @@ const maxUnknown = 10
 // lookupFor is Lookup for a job that a minion names. If the job may be one of another member,
 // it asks those that run, and then reads the journals of all.
 func (d relay) lookupFor(ctx context.Context, id salt.MinionID, jid salt.JID) (*Job, error) {
+	k, err := d.lookupRunning(ctx, id, jid)
+	if d.Members == nil || err != nil || k != nil {
+		return k, err
+	}
+	return d.Lookup(ctx, jid)
+}
+
+// lookupRunning is lookupFor for a job of a member that runs; nil for any other.
+func (d relay) lookupRunning(ctx context.Context, id salt.MinionID, jid salt.JID) (*Job, error) {
 	k, err := d.lookupOwn(ctx, jid)
 	if d.Members == nil || err != nil || k != nil && (!k.partial || d.jobs.isFor(k, id)) {
 		return k, err
@@ -422,7 +434,7 @@ func (d relay) lookupFor(ctx context.Context, id salt.MinionID, jid salt.JID) (*
 		d.unknown.Undo(string(id)) // it was not invented: the minion got it at the member that it was connected to before
 		return d.jobs.find(jid), nil
 	}
-	return d.Lookup(ctx, jid)
+	return nil, nil
 }
 
 // answerAwaited returns the jobs of this master that a minion has not finished.

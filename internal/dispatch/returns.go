@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/brinebus/brine/internal/event"
@@ -173,6 +174,9 @@ func (d *Dispatcher) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.
 		return relay{d}.readElsewhere(ctx, k, said{Minion: id, JID: jid, Report: msg.Body}, rep)
 	}
 	if rep.State.Returned() {
+		if d.Members != nil && d.jobs.hasReturned(k, id) { // it came by another member, which was lost before it has said so
+			return r, nil
+		}
 		e, err := returnEvent(id, jid, k, rep)
 		if err != nil {
 			return r, rpc.Errorf(rpc.Usage, "%v", err)
@@ -183,6 +187,26 @@ func (d *Dispatcher) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.
 		d.heard(ctx, id, jid, k, rep, largeSeqs(ctx, len(msg.Body), p))
 	}
 	return r, nil
+}
+
+// Awaits implements outbox.Returns.
+func (d *Dispatcher) Awaits(ctx context.Context, id salt.MinionID, jid salt.JID) (awaits, here bool) {
+	if d.Members == nil {
+		return false, false
+	}
+	if _, err := salt.ParseJID(string(jid)); err != nil {
+		return false, false
+	}
+	k, err := relay{d}.lookupRunning(ctx, id, jid)
+	if err != nil || k == nil || !d.jobs.isFor(k, id) {
+		return false, false
+	}
+	if owner := d.jobs.ownerOf(k); owner != "" {
+		return slices.Contains(d.Members.Others(), owner), false
+	}
+	run := d.jobs.running(jid)
+	here = run != nil && run.holds() || d.jobs.hasReturned(k, id)
+	return here, here
 }
 
 // readReport reads a return, see protocol.Return. The returned data is only passed on and not

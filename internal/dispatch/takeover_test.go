@@ -318,6 +318,7 @@ func TestAMemberThatComesBackDoesNotGoOn(t *testing.T) {
 	}
 	s.Linked(t)
 	c.workers["w6"].connect(t, all[0]) // messages of its minions go to the one that has the job
+	bustest.Until(t, "m2 knows where w6 is", func() bool { there, _ := all[1].fleet.Connected("w6"); return there })
 	for _, id := range []string{"w2", "w5"} {
 		c.finishes(id)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // The benchmarks do the same work over Brine's bus, as salt-event does it, and over a plain
@@ -212,6 +213,51 @@ func BenchmarkFireStored(b *testing.B) {
 			pair(b, n, func() { w.fireBatches(c, n, data) }, func() { x.publish(n, data) })
 		})
 	}
+}
+
+// BenchmarkFireStoredOnThree compares with a client that publishes to JetStream with three copies,
+// both at the leader.
+func BenchmarkFireStoredOnThree(b *testing.B) {
+	for _, size := range sizes {
+		b.Run(fmt.Sprintf("%dB", size), func(b *testing.B) {
+			_, list := startCluster(b)
+			w, x := list[0], startBareThree(b)
+			bustest.Until(b, "it leads its journal", func() bool {
+				_ = w.journal.Lead(b.Context(), w.m.Name)
+				leader, err := w.journal.Leader(b.Context())
+				return err == nil && leader == w.m.Name
+			})
+			c, data := w.dial(), payload(size)
+			const n = 20 * batchSize
+			pair(b, n, func() { w.fireBatches(c, n, data) }, func() { x.publish(n, data) })
+		})
+	}
+}
+
+// startBareThree starts three bare servers with a stream of three copies. The client is connected to
+// its leader.
+func startBareThree(b *testing.B) *bare {
+	b.Helper()
+	servers := bustest.BareServers(b, 3)
+	x := &bare{b: b, server: servers[0]}
+	config := jetstream.StreamConfig{Name: "E", Subjects: []string{"e"}, Storage: jetstream.FileStorage, Replicas: 3}
+	bustest.Until(b, "there is a stream", func() bool {
+		js, err := jetstream.New(x.dial())
+		if err == nil {
+			x.stream, err = js.CreateStream(b.Context(), config)
+		}
+		return err == nil
+	})
+	for _, s := range servers {
+		if s.Name() == x.stream.CachedInfo().Cluster.Leader {
+			x.server = s
+		}
+	}
+	var err error
+	if x.js, err = jetstream.New(x.dial(), jetstream.WithPublishAsyncMaxPending(4096)); err != nil {
+		b.Fatal(err)
+	}
+	return x
 }
 
 // BenchmarkFireToListen compares with JetStream from the publisher to a consumer:

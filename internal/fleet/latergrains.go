@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -123,7 +122,7 @@ func (g *grains) keepLater(ctx context.Context, log *slog.Logger) {
 			return
 		}
 		for !g.writeLater(ctx, log) {
-			if !backoff.Sleep(ctx, grainsPause) {
+			if !sleep(ctx, grainsPause) {
 				return
 			}
 		}

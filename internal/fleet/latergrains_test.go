@@ -40,7 +40,8 @@ func memberFleet(t *testing.T, m *bustest.Member) *Fleet {
 	}
 	life, end := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { f.grains.keepLater(life, m.Log) })
+	log := m.Log // that of the member changes when it is killed
+	wg.Go(func() { f.grains.keepLater(life, log) })
 	t.Cleanup(func() { end(); wg.Wait() })
 	return f
 }

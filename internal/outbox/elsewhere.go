@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,9 +34,42 @@ const (
 	// knowTime limits how long it may take to find out what others have stored: nobody can tell what
 	// is in the journal of a member that was killed while the others elect a leader for it.
 	knowTime = 12 * time.Second
+	// awaitedTime is that for a return that somebody waits for, and need not wait for it.
+	awaitedTime = 250 * time.Millisecond
 	// knowPause is about the pause of a member that has asked another one and was asked meanwhile.
 	knowPause = 20 * time.Millisecond
 )
+
+// awaits reports whether a batch has only returns of jobs of running members. The minion sends in
+// order, so all that came before is confirmed; and no other member has stored these, since the one
+// that has sent a job stores its returns. So they need not wait until it is known what a member has
+// stored that was killed.
+func (r *Receiver) awaits(ctx context.Context, id salt.MinionID, batch []Message) bool {
+	for _, m := range batch {
+		jid, isReturn := strings.CutPrefix(m.Op, "ret.")
+		if !isReturn {
+			return false
+		}
+		if awaits, _ := r.Returns.Awaits(ctx, id, salt.JID(jid)); !awaits {
+			return false
+		}
+	}
+	return len(batch) > 0
+}
+
+// errFollower means that the member that follows the job of a return is gone.
+var errFollower = rpc.Errorf(rpc.Unavailable, "the member that follows the job is gone")
+
+// isAwaited checks a return that is stored although it is not known what other members have stored.
+func (r *Receiver) isAwaited(ctx context.Context, id salt.MinionID, in *incoming) error {
+	if len(in.Events) == 0 { // another member has stored it
+		return nil
+	}
+	if _, here := r.Returns.Awaits(ctx, id, salt.JID(strings.TrimPrefix(in.Op, "ret."))); !here {
+		return errFollower
+	}
+	return nil
+}
 
 // begin waits for the minion's turn to store what comes over the connection inbox. In a cluster it
 // first finds out what other members have stored: the minion repeats what they have not confirmed.

@@ -34,7 +34,8 @@ type keeper struct {
 // plain implements Returns, TagSpaces and cluster.Minions: each return is one event.
 type plain struct{}
 
-func (plain) Quick(salt.JID, int) bool { return true }
+func (plain) Quick(salt.JID, int) bool                                     { return true }
+func (plain) Awaits(context.Context, salt.MinionID, salt.JID) (bool, bool) { return false, false }
 func (plain) ReadReturn(_ context.Context, from salt.MinionID, jid salt.JID, m Message) (Record, error) {
 	e, err := event.NewValid("salt/job/"+string(jid)+"/ret/"+string(from), []byte(m.Body), string(from), time.Now())
 	return Record{Events: []event.Event{e}, After: func(*journal.Pending) {}}, err
@@ -292,4 +293,31 @@ func TestWhatIsInDoubtIsLookedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	all[1].check(t, "web1", "1", "2")
+}
+
+// waiting is plain where every return is one of a job that this member follows.
+type waiting struct{ plain }
+
+func (waiting) Awaits(context.Context, salt.MinionID, salt.JID) (bool, bool) { return true, true }
+
+// TestAnAwaitedReturnWaitsForNobody: after a member was killed, the return of a job that another one
+// follows is stored at once, although nobody knows yet what the killed one has stored; the messages
+// after it are stored once, and when that is known.
+func TestAnAwaitedReturnWaitsForNobody(t *testing.T) {
+	all, key := startKeepers(t), bustest.Key(t)
+	all[0].bus.Kill(t)
+	k := all[1]
+	bustest.Until(t, "the others know", func() bool { return len(k.exchange.Others()) == 1 })
+	over := k.connect(t, "web1", key)
+	k.Returns = waiting{}
+	begun := time.Now()
+	if err := deliver(t, over, 1); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took > 2*time.Second { // a moment; an election takes four seconds at least
+		t.Errorf("it is stored after %s", took)
+	}
+	k.Returns = plain{}
+	bustest.Until(t, "the rest is stored", func() bool { return deliver(t, over, 1, 2) == nil })
+	k.check(t, "web1", "1", "2")
 }

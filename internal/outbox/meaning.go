@@ -17,6 +17,9 @@ type Returns interface {
 	// Quick reports whether a return of this size becomes at most one event, and can be read
 	// without waiting.
 	Quick(jid salt.JID, size int) bool
+	// Awaits reports whether a running member of a cluster has sent a job and waits for the return of
+	// this minion, or has it; and whether that is this one. Then no other member has stored it.
+	Awaits(ctx context.Context, from salt.MinionID, jid salt.JID) (awaits, here bool)
 	// ReadReturn reads a return of a job.
 	ReadReturn(ctx context.Context, from salt.MinionID, jid salt.JID, m Message) (Record, error)
 	// LocalReturnEvent is the event for what a minion has run by itself.

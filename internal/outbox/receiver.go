@@ -111,7 +111,7 @@ type incoming struct {
 // store stores messages in order: it begins all before it waits for the first. The result ends
 // before a message that could not be stored now.
 func (r *Receiver) store(ctx context.Context, id salt.MinionID, inbox string, batch []Message) ([]Delivery, error) {
-	from, err := r.begin(ctx, id, inbox)
+	from, awaited, err := r.beginFor(ctx, id, inbox, batch)
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +120,9 @@ func (r *Receiver) store(ctx context.Context, id salt.MinionID, inbox string, ba
 	begun := make([]*incoming, 0, len(batch))
 	for _, m := range batch {
 		in, err := r.open(ctx, id, m)
+		if err == nil && awaited {
+			err = r.isAwaited(ctx, id, in)
+		}
 		if err == nil {
 			err = in.begin(r.Journal, id, from)
 		}
@@ -139,6 +142,26 @@ func (r *Receiver) store(ctx context.Context, id salt.MinionID, inbox string, ba
 		deliveries = append(deliveries, Delivery{Seq: seq, Refused: in.refused})
 	}
 	return deliveries, broken
+}
+
+// beginFor waits for the minion's turn to store a batch. awaited means that it is not known what
+// other members have stored, and that this batch need not wait for that.
+func (r *Receiver) beginFor(ctx context.Context, id salt.MinionID, inbox string, batch []Message) (from *sender, awaited bool, err error) {
+	from = r.watermarks.begin(id)
+	if r.knows(from, inbox) {
+		return from, false, nil
+	}
+	from.end()
+	if !r.awaits(ctx, id, batch) {
+		from, err = r.begin(ctx, id, inbox)
+		return from, false, err
+	}
+	soon, cancel := context.WithTimeout(ctx, awaitedTime)
+	defer cancel()
+	if from, err = r.begin(soon, id, inbox); err != nil {
+		return r.watermarks.begin(id), true, nil
+	}
+	return from, false, nil
 }
 
 // open reads a message. A refusal is final. err is any other error.

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -79,7 +78,7 @@ func benchJournalOnThree(b *testing.B) {
 func benchBareOnThree(b *testing.B) {
 	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)
 	defer cancel()
-	servers := bareThree(b)
+	servers := bustest.BareServers(b, 3)
 	js, leader := bareStream(ctx, b, servers)
 	body := []byte(strings.Repeat("x", 200))
 	b.ResetTimer()
@@ -95,32 +94,6 @@ func benchBareOnThree(b *testing.B) {
 	}
 	b.SetBytes(int64(len(body)))
 	b.Log("at", leader)
-}
-
-// bareThree starts three servers that form a cluster.
-func bareThree(b *testing.B) (list []*server.Server) {
-	b.Helper()
-	ports := []string{}
-	for i := range 3 {
-		o := &server.Options{ServerName: fmt.Sprint("s", i), Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: b.TempDir()}
-		o.Cluster = server.ClusterOpts{Name: "bare", Host: "127.0.0.1", Port: -1}
-		for _, port := range ports {
-			o.Routes = append(o.Routes, &url.URL{Scheme: "nats-route", Host: port})
-		}
-		if len(o.Routes) == 0 {
-			o.Routes = []*url.URL{{Scheme: "nats-route", Host: "127.0.0.1:1"}}
-		}
-		s, err := server.NewServer(o)
-		if err != nil {
-			b.Fatal(err)
-		}
-		s.Start()
-		b.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-		bustest.Until(b, "it listens", func() bool { return s.ClusterAddr() != nil })
-		ports = append(ports, s.ClusterAddr().String())
-		list = append(list, s)
-	}
-	return list
 }
 
 // bareStream makes a stream with three copies, and connects to its leader.

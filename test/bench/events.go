@@ -22,15 +22,20 @@ type eventRow struct {
 
 const (
 	acknowledged = "JetStream, an acknowledgement each"
-	consumed     = "JetStream and an ordered consumer"
-	plain        = "NATS, nothing stored"
-	relayed      = "two JetStream servers and a program between them"
+	// acknowledgedByThree is with copies on three servers, at the leader.
+	acknowledgedByThree = "JetStream of three copies, an acknowledgement each"
+
+	consumed = "JetStream and an ordered consumer"
+	plain    = "NATS, nothing stored"
+	relayed  = "two JetStream servers and a program between them"
 )
 
 // eventRows are in the order of the table.
 var eventRows = []eventRow{
 	rate("FireStored/100B", "fire, stored, 100 B", acknowledged, 0.8),
 	rate("FireStored/1024B", "fire, stored, 1 KiB", acknowledged, 0.8),
+	rate("FireStoredOnThree/100B", "fire at a member of three, stored, 100 B", acknowledgedByThree, 1/trioGoal),
+	rate("FireStoredOnThree/1024B", "fire at a member of three, stored, 1 KiB", acknowledgedByThree, 1/trioGoal),
 	rate("FireToListen/100B", "fire to a listener, stored, 100 B", consumed, 0.8),
 	rate("FireToListen/1024B", "fire to a listener, stored, 1 KiB", consumed, 0.8),
 	rate("FireToListenBareNATS/stored/100B", "fire to a listener, stored, 100 B", plain, 0),

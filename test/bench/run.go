@@ -25,6 +25,8 @@ type Options struct {
 	OnlyFleets  bool
 	Events      int // rounds of the event bus; 0 leaves it out
 	OnlyEvents  bool
+	Trio        int // simulated minions of a cluster of three; 0 leaves it out
+	OnlyTrio    bool
 }
 
 // connectRounds is how often the connections are counted on each side.
@@ -54,6 +56,12 @@ type part struct {
 }
 
 func parts(o Options) (list []part) {
+	if o.Trio > 0 && !o.OnlyFleets && !o.OnlyEvents {
+		list = append(list, part{"three masters", three})
+	}
+	if o.OnlyTrio {
+		return list
+	}
 	if !o.OnlyFleets && !o.OnlyEvents {
 		list = append(list, part{"two minions", few})
 	}

@@ -32,7 +32,7 @@ var foreign = []struct {
 	{"github.com/klauspost/compress", "backup", "snapshots of the embedded server are compressed by it"},
 	{"github.com/minio/highwayhash", "backup blockfile", "the sums in the files of the embedded server's store"},
 	{"github.com/nats-io/jwt/v2", "broker", "servers of others ask and are answered in its format"},
-	{natsServer, "broker test/bench/bareserver", "both daemons reach the server through broker; bareserver is what it is compared with"},
+	{natsServer, "broker test/bench/bareserver test/bustest", "both daemons reach the server through broker; bareserver, and those of bustest, are what it is compared with"},
 	{natsServer + "/server/archive", "backup", "the form of snapshots, which is all that is in it"},
 	{natsServer + "/server/avl", "blockfile", "sets of sequences, as the index of the server's store has them"},
 	{"github.com/nats-io/nats.go", "backup broker cli/saltmaster cluster journal master minion outbox rpc test/bench/bare test/bench/bareserver test/bench/fleet test/bustest upstream", "whoever holds a connection; tools hold one through rpc"},

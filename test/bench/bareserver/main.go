@@ -10,8 +10,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,12 +27,15 @@ import (
 
 func main() {
 	port := flag.Int("port", server.RANDOM_PORT, "where it listens")
+	var c cluster
+	flag.StringVar(&c.listen, "cluster", "", "host:port for the other servers of a cluster")
+	flag.StringVar(&c.peers, "routes", "", "host:port of those, separated by commas")
 	flag.Parse()
 	if flag.NArg() < 1 || flag.NArg() > 2 {
 		fmt.Fprintln(os.Stderr, "usage: bareserver [-port N] STOREDIR [UPSTREAM]")
 		os.Exit(1)
 	}
-	if err := serve(*port, flag.Arg(0), flag.Args()[1:]); err != nil {
+	if err := serve(*port, flag.Arg(0), flag.Args()[1:], c); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -57,7 +64,31 @@ func (g *authenticator) Check(c server.ClientAuthentication) bool {
 	return true
 }
 
-func serve(port int, dir string, upstream []string) error {
+// cluster is where a server of a cluster listens for the others, and where those do.
+type cluster struct{ listen, peers string }
+
+// set puts it into options.
+func (c cluster) set(o *server.Options) error {
+	if c.listen == "" {
+		return nil
+	}
+	host, text, err := net.SplitHostPort(c.listen)
+	if err != nil {
+		return err
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		return err
+	}
+	o.ServerName = "bare" + text
+	o.Cluster = server.ClusterOpts{Name: "bare", Host: host, Port: port}
+	for peer := range strings.SplitSeq(c.peers, ",") {
+		o.Routes = append(o.Routes, &url.URL{Scheme: "nats-route", Host: peer})
+	}
+	return nil
+}
+
+func serve(port int, dir string, upstream []string, c cluster) error {
 	key, err := pki.Generate(pki.Ed25519, 0)
 	if err != nil {
 		return err
@@ -69,11 +100,15 @@ func serve(port int, dir string, upstream []string) error {
 	if err := show(certificate, dir); err != nil {
 		return err
 	}
-	s, err := server.NewServer(&server.Options{
+	o := &server.Options{
 		Host: "127.0.0.1", Port: port, NoLog: true, NoSigs: true, JetStream: true, StoreDir: dir, AllowNonTLS: true, TLS: true,
 		TLSTimeout: 5, CustomClientAuthentication: &authenticator{seen: map[[32]byte]bool{}},
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAnyClientCert},
-	})
+	}
+	if err := c.set(o); err != nil {
+		return err
+	}
+	s, err := server.NewServer(o)
 	if err != nil {
 		return err
 	}
@@ -81,11 +116,14 @@ func serve(port int, dir string, upstream []string) error {
 	if !s.ReadyForConnections(10 * time.Second) {
 		return fmt.Errorf("the server is not ready")
 	}
+	if c.listen != "" { // the others are waited for next
+		fmt.Println(s.Addr())
+	}
 	a := &answerer{}
 	if a.nc, err = nats.Connect("nats://self", nats.InProcessServer(s)); err != nil {
 		return err
 	}
-	if err := errors.Join(a.openStore(), a.openFiles(dir)); err != nil {
+	if err := errors.Join(a.openStore(s), a.openFiles(dir)); err != nil {
 		return err
 	}
 	if len(upstream) == 1 {
@@ -99,7 +137,9 @@ func serve(port int, dir string, upstream []string) error {
 	if err := errors.Join(a.answer(), a.serveSigned()); err != nil {
 		return err
 	}
-	fmt.Println(s.Addr())
+	if c.listen == "" {
+		fmt.Println(s.Addr())
+	}
 	s.WaitForShutdown()
 	return nil
 }
@@ -120,7 +160,10 @@ type answerer struct {
 	decided, planned *os.File // synced at each line
 }
 
-func (a *answerer) openStore() error {
+func (a *answerer) openStore(s *server.Server) error {
+	for begun := time.Now(); s.ClusterName() != "" && !s.JetStreamIsCurrent() && time.Since(begun) < 30*time.Second; { // until there is a leader
+		time.Sleep(10 * time.Millisecond)
+	}
 	var err error
 	if a.js, err = a.nc.JetStream(nats.MaxWait(patience)); err != nil {
 		return err

@@ -33,7 +33,7 @@ import (
 type herd struct {
 	addresses []string
 	dir       string
-	signer    pki.PublicKey // of the members' keys
+	trust     upstream.Trust
 	all       []*stray
 
 	refused atomic.Int64 // attempts at a member that runs which have failed
@@ -55,11 +55,11 @@ type stray struct {
 
 // runHerd connects N minions, and reports each loss of a member, until standard input ends.
 func runHerd(addresses, dir string, n int) error {
-	signer, err := pki.LoadPublic(filepath.Join(dir+".keys", "master_sign.pub"))
+	trust, err := trustSigned(dir)
 	if err != nil {
 		return err
 	}
-	h := &herd{addresses: strings.Split(addresses, ","), dir: dir, signer: signer, reasons: map[string]int{}}
+	h := &herd{addresses: strings.Split(addresses, ","), dir: dir, trust: trust, reasons: map[string]int{}}
 	begun := time.Now()
 	_, err = each(n, func(i int) (member, error) {
 		s, err := h.join(i)
@@ -93,7 +93,7 @@ func (h *herd) join(i int) (*stray, error) {
 	source := netip.AddrFrom4([4]byte{127, 77, byte(i >> 8), byte(i)})
 	s := &stray{herd: h, list: slices.Clone(h.addresses), opts: upstream.Options{
 		ID: salt.MinionID(id(i)), Key: key, Version: "bench", Timeout: time.Minute, PingInterval: 5 * time.Minute, Source: source.String(),
-		Trust: upstream.Trust{Verify: true, VerifyKey: h.signer},
+		Trust: h.trust,
 		Log:   slog.New(slog.DiscardHandler),
 	}}
 	slices.SortFunc(s.list, func(a, b string) int { return cmp.Compare(weight(i, a), weight(i, b)) })
@@ -109,7 +109,7 @@ func weight(i int, address string) uint64 {
 // connect is what the daemon does, with its greeting and the pillar.
 func (s *stray) connect(address string) error {
 	s.opts.Address = address
-	s.opts.PinFile = filepath.Join(s.herd.dir+".keys", "minion_master."+strings.NewReplacer(":", "_").Replace(address)+".pub")
+	s.opts.PinFile = pinOf(s.herd.dir, address)
 	ctx := context.Background()
 	l, err := upstream.Connect(ctx, s.opts)
 	if err != nil {

@@ -41,9 +41,12 @@ func main() {
 // run does one of
 //
 //	keys DIR N        writes N public keys into DIR and the private ones into DIR.keys
-//	brine ADDRESS DIR connects a minion for each key
-//	bare URL N        connects N responders, on job.0, job.1, ...
+//	brine ADDRESSES DIR   connects a minion for each key
+//	bare URLS N           connects N responders, on job.0, job.1, ...
 //	herd ADDRESSES DIR N  connects N minions to the members of a cluster
+//
+// and distributes the connections over the addresses, which are separated by commas. Members of a
+// cluster sign their keys, with the pair whose public half is in DIR.keys.
 //
 // Who is connected obeys standard input.
 func run(args []string) error {
@@ -58,7 +61,8 @@ func run(args []string) error {
 		return obey(all)
 	case len(args) == 3 && args[0] == "bare":
 		n := number(args[2])
-		all, err := each(n, func(i int) (member, error) { return responder(args[1], i, n) })
+		urls := strings.Split(args[1], ",")
+		all, err := each(n, func(i int) (member, error) { return responder(urls[i%len(urls)], i, n) })
 		if err != nil {
 			return err
 		}
@@ -66,7 +70,7 @@ func run(args []string) error {
 	case len(args) == 4 && args[0] == "herd":
 		return runHerd(args[1], args[2], number(args[3]))
 	}
-	return errors.New("usage: fleet keys DIR N | brine ADDRESS DIR | bare URL N | herd ADDRESSES DIR N")
+	return errors.New("usage: fleet keys DIR N | brine ADDRESSES DIR | bare URLS N | herd ADDRESSES DIR N")
 }
 
 func number(s string) int {
@@ -136,28 +140,57 @@ func each(n int, connect func(i int) (member, error)) ([]member, error) {
 	return all, nil
 }
 
-func minions(address, dir string) ([]member, error) {
+func minions(addresses, dir string) ([]member, error) {
+	if list := strings.Split(addresses, ","); len(list) > 1 {
+		return clusterMinions(list, dir)
+	}
 	keys, err := filepath.Glob(filepath.Join(dir+".keys", "*.pem"))
 	if err != nil {
 		return nil, err
 	}
 	pin := filepath.Join(dir+".keys", "minion_master.pub")
-	first, err := minion(address, dir, pin, 0) // it pins the master's key for all
+	first, err := minion(addresses, dir, pin, 0, upstream.Trust{}) // it pins the master's key for all
 	if err != nil {
 		return nil, err
 	}
-	others, err := each(len(keys)-1, func(i int) (member, error) { return minion(address, dir, pin, i+1) })
+	others, err := each(len(keys)-1, func(i int) (member, error) { return minion(addresses, dir, pin, i+1, upstream.Trust{}) })
 	return append(others, first), err
 }
 
+// clusterMinions connects the minions to the members of a cluster in turn.
+func clusterMinions(addresses []string, dir string) ([]member, error) {
+	keys, err := filepath.Glob(filepath.Join(dir+".keys", "m*.pem"))
+	if err != nil {
+		return nil, err
+	}
+	trust, err := trustSigned(dir)
+	if err != nil {
+		return nil, err
+	}
+	return each(len(keys), func(i int) (member, error) {
+		address := addresses[i%len(addresses)]
+		return minion(address, dir, pinOf(dir, address), i, trust)
+	})
+}
+
+// trustSigned trusts the keys that members of a cluster have signed.
+func trustSigned(dir string) (upstream.Trust, error) {
+	key, err := pki.LoadPublic(filepath.Join(dir+".keys", "master_sign.pub"))
+	return upstream.Trust{Verify: true, VerifyKey: key}, err
+}
+
+func pinOf(dir, address string) string {
+	return filepath.Join(dir+".keys", "minion_master."+strings.ReplaceAll(address, ":", "_")+".pub")
+}
+
 // minion connects one simulated minion.
-func minion(address, dir, pin string, i int) (member, error) {
+func minion(address, dir, pin string, i int, trust upstream.Trust) (member, error) {
 	key, err := pki.LoadPrivate(filepath.Join(dir+".keys", id(i)+".pem"))
 	if err != nil {
 		return nil, err
 	}
 	m := &simulated{epoch: bus.NewNonce(), ready: make(chan struct{}, 1), opts: upstream.Options{
-		Address: address, ID: salt.MinionID(id(i)), Key: key, PinFile: pin, Version: "bench", Timeout: time.Minute, PingInterval: 5 * time.Minute,
+		Address: address, ID: salt.MinionID(id(i)), Key: key, PinFile: pin, Trust: trust, Version: "bench", Timeout: time.Minute, PingInterval: 5 * time.Minute,
 		Log: slog.New(slog.DiscardHandler),
 	}}
 	if err := m.connect(); err != nil {

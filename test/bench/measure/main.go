@@ -38,6 +38,8 @@ func run() error {
 	flag.BoolVar(&o.OnlyFleets, "only-fleets", false, "leave out all else")
 	flag.IntVar(&o.Events, "events", 3, "how often the benchmarks of the event bus are run; 0 leaves them out")
 	flag.BoolVar(&o.OnlyEvents, "only-events", false, "leave out all else")
+	flag.IntVar(&o.Trio, "trio", 999, "how many simulated minions three masters of a cluster have; 0 leaves them out")
+	flag.BoolVar(&o.OnlyTrio, "only-trio", false, "leave out all else")
 	flag.Parse()
 	for word := range strings.SplitSeq(*sizes, ",") {
 		if n, err := strconv.Atoi(word); err == nil && n > 0 {
