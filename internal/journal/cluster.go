@@ -18,9 +18,9 @@ import (
 )
 
 // newFence is the fence for a writer of this stream.
-func newFence(s jetstream.Stream, prefix string) *fence {
+func newFence(s jetstream.Stream, prefix string, turn *Turn) *fence {
 	return &fence{
-		prefix: prefix,
+		prefix: prefix, turn: turn,
 		last: func(ctx context.Context) (uint64, error) {
 			info, err := leaderInfo(ctx, s)
 			if err != nil {

@@ -27,6 +27,7 @@ import (
 // sequence shows which messages are stored.
 type fence struct {
 	prefix string // of the subjects of the stream, instead of plainPrefix; "" changes none
+	turn   *Turn  // nil where only this process opens the stream
 	last   func(context.Context) (uint64, error)
 	read   func(context.Context, uint64) (*jetstream.RawStreamMsg, error)
 	doubt  chan struct{} // signals a refusal
@@ -81,6 +82,9 @@ func (f *fence) fenced(m *nats.Msg, after uint64) *nats.Msg {
 		m.Header = nats.Header{}
 	}
 	m.Header[jetstream.ExpectedLastSeqHeader] = []string{strconv.FormatUint(after, 10)}
+	if f.turn != nil {
+		m.Header[writerHeader] = []string{f.turn.id}
+	}
 	if f.prefix != "" {
 		m.Subject = f.prefix + strings.TrimPrefix(m.Subject, plainPrefix)
 	}
@@ -99,7 +103,11 @@ func (w *writer) sendFenced(m *nats.Msg, in inFlight, p *Pending, last bool) err
 	w.count(m, in, p, last)
 	m = w.fence.fenced(m, w.tap.seq+w.sent.n-1-w.tap.n)
 	w.mu.Unlock()
-	return w.nc.PublishMsg(m)
+	err := w.nc.PublishMsg(m)
+	if errors.Is(err, nats.ErrReconnectBufExceeded) {
+		return nil // there is no connection: guard sends it again
+	}
+	return err
 }
 
 // reply is the subject for the answer to message n.
@@ -137,6 +145,9 @@ func (w *writer) answerFenced(m *nats.Msg) {
 	wanted := w.tap.seq + n - w.tap.n
 	current := generation == f.generation
 	w.mu.Unlock()
+	if err != nil && current && !old {
+		w.patient.refused(err)
+	}
 	switch {
 	case old:
 	case err == nil && seq == wanted:
@@ -289,9 +300,13 @@ func (w *writer) catchUp(ctx context.Context, last uint64) error {
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return err
 	}
-	if err == nil && bytes.Equal(there.Data, mine.Data) {
+	if err == nil && bytes.Equal(there.Data, mine.Data) && f.turn.wrote(there.Header) {
 		w.confirm(n+k, seq+k)
 		return nil
+	}
+	if f.turn != nil {
+		w.patient.end(f.turn.lose())
+		return ErrTaken
 	}
 	// Another process has written, or this one before it was killed: its last messages were
 	// stored after the stream was opened. Readers and the names of batches lack them.
@@ -335,6 +350,8 @@ type patient struct {
 	cause  error
 	failed chan struct{}
 	logged bool
+	over   error // it is for good
+	reason error // the last refusal of the servers
 }
 
 func newPatient(s Store) *patient {
@@ -361,26 +378,60 @@ func (p *patient) Err() error {
 // look records for how long nothing was stored.
 func (p *patient) look(waited time.Duration) {
 	err := p.Store.Err()
-	if err == nil && waited > electionTime {
-		err = fmt.Errorf("%w (%s)", errElection, waited.Round(time.Second))
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err == nil && waited > 0 && errors.Is(p.cause, errElection) {
+	if p.over != nil {
+		return
+	}
+	if err == nil && waited > electionTime {
+		err = p.overdue(waited)
+	}
+	if err == nil && waited > 0 && (errors.Is(p.cause, errElection) || errors.Is(p.cause, ErrAway)) {
 		err = p.cause
 	}
 	p.fail(err)
 	if late := waited > 2*lateTime; late && !p.logged {
 		p.logged = true
-		p.Store.Late("store messages: the members elect a leader, what is written waits", waited)
+		p.Store.Late("store messages: there is no leader now, what is written waits", waited)
 	}
+}
+
+// overdue is the error when nothing was stored for that long. The caller holds the lock.
+func (p *patient) overdue(waited time.Duration) error {
+	err := fmt.Errorf("%w (%s)", errElection, waited.Round(time.Second))
+	if _, remote := p.Store.(Remote); remote {
+		err = fmt.Errorf("%w (%s)", ErrAway, waited.Round(time.Second))
+	}
+	if p.reason != nil {
+		err = fmt.Errorf("%w: %w", err, p.reason)
+	}
+	return err
 }
 
 // moved records that something was stored.
 func (p *patient) moved() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.logged = false
+	p.logged, p.reason = false, nil
+}
+
+// refused records why the servers have not stored something. That it has a wrong sequence is no
+// reason: it follows from another one.
+func (p *patient) refused(err error) {
+	if isSequence(err) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reason = err
+}
+
+// end makes the store fail for good.
+func (p *patient) end(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fail(err)
+	p.over, p.cause = err, err
 }
 
 // fail sets the cause; nil clears it. The caller holds the lock.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -49,7 +50,11 @@ func insist(ctx context.Context, store Delays, what string, ask func(context.Con
 	begun, patience := time.Now(), askTime
 	for range times(ctx) {
 		once, cancel := context.WithTimeout(ctx, patience)
-		err = askLed(once, store, ask)
+		if r, ok := remoteOf(store); ok {
+			err = askRemote(once, r, ask)
+		} else {
+			err = askLed(once, store, ask)
+		}
 		cancel()
 		if ctx.Err() != nil && err != nil {
 			return context.Cause(ctx)
@@ -63,7 +68,49 @@ func insist(ctx context.Context, store Delays, what string, ask func(context.Con
 	if errors.Is(err, errElection) {
 		return fmt.Errorf("%w: %w", errElection, errLate)
 	}
+	if unheard(err) {
+		return fmt.Errorf("%w: %w", errLate, err)
+	}
 	return errLate
+}
+
+// unheard reports whether a question may have found nobody to answer it: there is no connection, no
+// leader, or too few servers. With servers that others run that passes, as long as most of them run.
+func unheard(err error) bool {
+	var api *jetstream.APIError
+	return isLeaderless(err) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrDisconnected) || errors.Is(err, nats.ErrConnectionReconnecting) ||
+		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.As(err, &api) && api.ErrorCode == noPeers
+}
+
+// remoteOf returns the store of others that this one is, or is about.
+func remoteOf(store Delays) (Remote, bool) {
+	if p, ok := store.(*patient); ok {
+		store = p.Store
+	}
+	r, ok := store.(Remote)
+	return r, ok
+}
+
+// askRemote is askLed for a store behind a connection that may be lost: what nobody has heard is
+// asked again.
+func askRemote(ctx context.Context, r Remote, ask func(context.Context) error) error {
+	for {
+		err := r.Usable(ctx)
+		if err == nil {
+			err = ask(ctx)
+		}
+		if !unheard(err) {
+			return err
+		}
+		if ctx.Value(startKey{}) == nil && r.Err() != nil {
+			return r.Err()
+		}
+		select {
+		case <-time.After(leaderPause):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+	}
 }
 
 // leaderPause is the pause before a stream is asked again that had no leader.
@@ -71,6 +118,10 @@ const leaderPause = 100 * time.Millisecond
 
 // noLeader is the server's code for a stream without a leader.
 const noLeader jetstream.ErrorCode = 10008
+
+// noPeers is its code for a stream for whose copies there are not enough servers, or are not known
+// yet.
+const noPeers jetstream.ErrorCode = 10005
 
 // askLed calls ask, again until there is a leader to answer, or ctx ends: a cluster elects one
 // within seconds. If most members are not reached, it does not wait: there will be none. A start

@@ -64,6 +64,9 @@ type Options struct {
 	Copies int
 	Name   string // of the journal, unique among the members
 	Server string // the name of the member, which leads the stream where it can
+	// Turn is for a journal, with copies, that other processes may open, too, one after the other;
+	// nil for one that only this process opens.
+	Turn *Turn
 }
 
 // memberPrefix is the prefix of the names of streams that are journals of members.
@@ -105,6 +108,7 @@ type Journal struct {
 	names  *names
 	copies int    // of each stream and table, 0 for a journal alone
 	member string // the journal's name, in a cluster
+	turn   *Turn  // that of Options
 	led    led    // what it leads there beside its events
 	yields atomic.Bool
 	// reserve is that of Options.
@@ -143,15 +147,20 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", storageError(err))
 	}
+	if o.Turn != nil {
+		if err := o.Turn.take(ctx, w, s, o); err != nil {
+			return nil, fmt.Errorf("open the journal: %w", err)
+		}
+	}
 	w.tap.begin(s.CachedInfo().State.LastSeq)
 	if o.Copies > 0 {
 		o.Reserve = nil // copies bring back what one member has lost
-		w.beginFence(newFence(s, o.prefix()), s.CachedInfo().State.LastSeq)
+		w.beginFence(newFence(s, o.prefix(), o.Turn), s.CachedInfo().State.LastSeq)
 	}
 	if o.Reserve != nil {
 		w.reserve = func(upto uint64) error { return o.Reserve(stream, upto) }
 	}
-	j := &Journal{copies: o.Copies, member: o.Name, reserve: o.Reserve, source: source{name: stream, js: js, stream: s, closed: w.closed, delays: w.store}, writer: w, names: newNames(), shares: newShares(o.MaxBytes), cut: true, stop: make(chan struct{})}
+	j := &Journal{copies: o.Copies, member: o.Name, turn: o.Turn, reserve: o.Reserve, source: source{name: stream, js: js, stream: s, closed: w.closed, delays: w.store}, writer: w, names: newNames(), shares: newShares(o.MaxBytes), cut: true, stop: make(chan struct{})}
 	if err := j.recall(ctx, s.CachedInfo().State); err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}

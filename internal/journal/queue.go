@@ -42,23 +42,23 @@ const repeatWindow = 2 * time.Minute
 // OpenQueue opens the queue of this name, made of capital letters, in the
 // JetStream that nc is connected to. The store may be nil.
 func OpenQueue(ctx context.Context, nc *nats.Conn, name string, store Store) (*Queue, error) {
-	return openQueue(ctx, nc, name, store, 0)
+	return openQueue(ctx, nc, name, store, 0, nil)
 }
 
 // Queue opens a queue of this member alone, with as many copies as its journal. It does not
 // support message ids.
 func (j *Journal) Queue(ctx context.Context, name string, store Store) (*Queue, error) {
 	if j.copies == 0 {
-		return openQueue(ctx, j.js.Conn(), name, store, 0)
+		return openQueue(ctx, j.js.Conn(), name, store, 0, nil)
 	}
-	q, err := openQueue(ctx, j.js.Conn(), name+"_"+j.member, store, j.copies)
+	q, err := openQueue(ctx, j.js.Conn(), name+"_"+j.member, store, j.copies, j.turn)
 	if err == nil {
 		j.led.add(q.stream)
 	}
 	return q, err
 }
 
-func openQueue(ctx context.Context, nc *nats.Conn, name string, store Store, copies int) (*Queue, error) {
+func openQueue(ctx context.Context, nc *nats.Conn, name string, store Store, copies int, turn *Turn) (*Queue, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func openQueue(ctx context.Context, nc *nats.Conn, name string, store Store, cop
 		return nil, fmt.Errorf("open the queue %s: %w", name, err)
 	}
 	if copies > 0 {
-		w.beginFence(newFence(q.stream, ""), q.stream.CachedInfo().State.LastSeq)
+		w.beginFence(newFence(q.stream, "", turn), q.stream.CachedInfo().State.LastSeq)
 	}
 	return q, nil
 }

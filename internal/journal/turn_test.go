@@ -1,0 +1,159 @@
+package journal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// openTurn opens the one journal of a system over the connection of a member.
+func openTurn(t testing.TB, m *bustest.Member, alone func(context.Context) error) (*journal.Journal, <-chan error) {
+	t.Helper()
+	lost := make(chan error, 1)
+	turn := journal.NewTurn(alone, func(err error) { lost <- err })
+	return openMember(t, m, func(o *journal.Options) { o.Name, o.Server, o.Names, o.Turn = "one", "", "", turn }), lost
+}
+
+// TestTheLastToOpenWrites: of two processes that open the same journal, one after the other while the
+// first one writes, the second one has everything that was acknowledged to the first, and the first
+// stores nothing any more, in the journal or in a queue.
+func TestTheLastToOpenWrites(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	first, lost := openTurn(t, s.Members[0], nil)
+	queue, err := first.Queue(inTime(t), "WORK", s.Members[0].Store())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := queue.Put(inTime(t), []byte("by the first")); err != nil {
+		t.Fatal(err)
+	}
+	var acked atomic.Int64
+	ended := make(chan error, 1)
+	go func() {
+		for n := 0; ; n++ {
+			tag := fmt.Sprintf("first/%06d", n)
+			if _, err := first.Append(inTime(t), filled(tag, "f", 20), tag); err != nil {
+				ended <- err
+				return
+			}
+			acked.Store(int64(n + 1))
+		}
+	}()
+	bustest.Until(t, "events of the first", func() bool { return acked.Load() > 200 })
+	before := int64(0)
+	second, _ := openTurn(t, s.Members[1], func(context.Context) error { before = acked.Load(); return nil })
+	if before == 0 {
+		t.Error("the second was not told that it is alone")
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, journal.ErrStore) || !errors.Is(err, journal.ErrTaken) {
+			t.Errorf("the first one gets %v, want ErrTaken", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the first one goes on")
+	}
+	select {
+	case err := <-lost:
+		if !errors.Is(err, journal.ErrTaken) {
+			t.Errorf("it is told %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the first one is not told")
+	}
+	if err := first.Held(inTime(t)); !errors.Is(err, journal.ErrTaken) {
+		t.Errorf("the first one holds the journal: %v", err)
+	}
+	if err := second.Held(inTime(t)); err != nil {
+		t.Errorf("the second one does not hold it: %v", err)
+	}
+	for n := range 50 {
+		tag := fmt.Sprintf("second/%06d", n)
+		if _, err := second.Append(inTime(t), filled(tag, "s", 20), tag); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other, err := second.Queue(inTime(t), "WORK", s.Members[1].Store())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Put(inTime(t), []byte("by the second")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := queue.Put(inTime(t), []byte("by the first again")); !errors.Is(err, journal.ErrTaken) {
+		t.Errorf("the queue takes what the first one sends: %v", err)
+	}
+	inOrder(t, second, int(acked.Load()))
+}
+
+// inOrder checks the journal: what the first one has stored, which is what was acknowledged and at
+// most one more, then what the second one has.
+func inOrder(t *testing.T, j *journal.Journal, acked int) {
+	t.Helper()
+	var tags []string
+	if err := j.Read(inTime(t), journal.Query{}, func(e event.Event) error { tags = append(tags, e.Tag); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	opened, first, second := 0, 0, 0
+	for _, tag := range tags {
+		switch {
+		case tag == "salt/journal/opened":
+			opened++
+		case strings.HasPrefix(tag, "first/"):
+			if want := fmt.Sprintf("first/%06d", first); tag != want || opened != 1 {
+				t.Fatalf("%s is there after %d openings, want %s", tag, opened, want)
+			}
+			first++
+		default:
+			if want := fmt.Sprintf("second/%06d", second); tag != want || opened != 2 {
+				t.Fatalf("%s is there after %d openings, want %s", tag, opened, want)
+			}
+			second++
+		}
+	}
+	if first < acked || first > acked+1 || second != 50 {
+		t.Errorf("%d of the first and %d of the second, want %d and 50", first, second, acked)
+	}
+}
+
+// TestATurnThatIsNotTakenGoesOn: the elections of leaders, and a member that dies, are no other
+// process.
+func TestATurnThatIsNotTakenGoesOn(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	j, lost := openTurn(t, s.Members[0], nil)
+	for n := range 20 {
+		if n == 10 {
+			leader, err := j.Leader(inTime(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range s.Members[1:] {
+				if m.Name == leader || leader == s.Members[0].Name {
+					m.Kill(t)
+					break
+				}
+			}
+		}
+		if _, err := j.Append(inTime(t), filled(fmt.Sprintf("n/%d", n), "x", 20), fmt.Sprintf("n/%d", n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Held(inTime(t)); err != nil {
+		t.Errorf("it does not hold the journal: %v", err)
+	}
+	select {
+	case err := <-lost:
+		t.Errorf("it is told %v", err)
+	default:
+	}
+}
