@@ -20,11 +20,13 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 )
 
-// The accounts on servers that others run: that of the minions, and that of whoever answers the
-// servers.
+// The accounts on servers that others run: that of the minions, that of whoever answers the
+// servers, and that of the journal.
 const (
 	ExternalAccount = "BRINE"
 	answererAccount = "BRINE_AUTH"
+	// storeAccount is that of the journal: the master alone has a user there.
+	storeAccount = "BRINE_JOURNAL"
 )
 
 const (

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/nats-io/nkeys"
@@ -23,6 +24,7 @@ type Credentials struct {
 	traffic  nkeys.KeyPair // the user that talks with minions
 	answerer nkeys.KeyPair // the user that answers who may connect
 	watcher  nkeys.KeyPair // the user of the system account
+	store    nkeys.KeyPair // the user of the account with the journal, if that is there
 	issuer   nkeys.KeyPair // signs what minions may do
 	curve    nkeys.KeyPair // opens the requests of the servers
 }
@@ -41,7 +43,11 @@ func EnsureCredentials(file string) (*Credentials, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := atomicfile.Write(file, append(seed, '\n'), 0o600); err != nil {
+	err = os.MkdirAll(filepath.Dir(file), 0o700)
+	if err == nil {
+		err = atomicfile.Write(file, append(seed, '\n'), 0o600)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("make nats_creds: %w", err)
 	}
 	return ReadCredentials(file)
@@ -90,6 +96,7 @@ func deriveCredentials(seed []byte) (*Credentials, error) {
 		to      *nkeys.KeyPair
 	}{
 		{"traffic", nkeys.PrefixByteUser, &c.traffic}, {"answerer", nkeys.PrefixByteUser, &c.answerer}, {"watcher", nkeys.PrefixByteUser, &c.watcher},
+		{"store", nkeys.PrefixByteUser, &c.store},
 		{"issuer", nkeys.PrefixByteAccount, &c.issuer}, {"curve", nkeys.PrefixByteCurve, &c.curve},
 	} {
 		raw, err := hkdf.Key(sha256.New, seed, nil, "brine nats "+k.purpose, 32)

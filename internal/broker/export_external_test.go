@@ -2,6 +2,7 @@ package broker
 
 import (
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
@@ -40,5 +41,25 @@ func (x *External) AgainAll(t *testing.T) (list []*nats.Conn) {
 // Names are those of the users, which are public.
 func (x *External) Names() []string {
 	c := x.opts.Credentials
-	return []string{public(c.traffic), public(c.answerer), public(c.watcher)}
+	return []string{public(c.traffic), public(c.answerer), public(c.watcher), public(c.store)}
 }
+
+// StoreAgain connects once more with the user of the journal.
+func (x *External) StoreAgain(t *testing.T) *nats.Conn {
+	t.Helper()
+	nc, err := x.connect("test", x.opts.Credentials.store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return nc
+}
+
+// Reach sets how long servers that are not reached are waited for.
+func (x *External) Reach(d time.Duration) { x.reach = d }
+
+// StoreRights are the subjects to which the journal sends something.
+var StoreRights = storeRights

@@ -31,13 +31,16 @@ type ExternalOptions struct {
 	Version   func(tls.ConnectionState) error
 	Gone      func(bus.Identity) // called after the end of every connection that was admitted
 	Endpoints bus.Endpoints      // the requests that peers may send
-	Log       *slog.Logger
+	// Journal makes a fourth connection, for a journal in the JetStream of the servers. Remote.Claim
+	// is then called before Serve.
+	Journal bool
+	Log     *slog.Logger
 }
 
 // External is the bus on NATS servers that others run: minions connect there instead of to the
 // daemon, which is a client itself. The servers ask it about each connection. It takes part
 // with three users: one in the account of the minions, one that answers the servers, and one
-// that sees and ends the connections of that account.
+// that sees and ends the connections of that account; a fourth one is for a journal there.
 //
 // What counts is what this process has admitted. A connection that it does not know, for
 // example of its predecessor, is ended and has to be made again.
@@ -48,6 +51,11 @@ type External struct {
 	log    *slog.Logger
 
 	traffic, answerer, watcher *nats.Conn
+	store                      *nats.Conn // nil without a journal there
+	remote                     *Remote    // the same
+
+	reach time.Duration // reachTime
+	held  string        // the claim of Claim, "" without one
 
 	throttle logging.Throttle
 	turns    chan struct{} // of requests that are answered at once
@@ -100,19 +108,26 @@ func NewExternal(o ExternalOptions) (*External, error) {
 	}
 	x := &External{
 		opts: o, rights: o.Endpoints.Rights(), log: o.Log.With("part", "nats"), turns: make(chan struct{}, maxAnswering), look: make(chan struct{}, 1),
-		gone: make(chan struct{}, 1), stop: make(chan struct{}), in: map[place]*guest{}, inboxes: map[string]place{}, perKey: map[string]int{}, servers: map[string]time.Time{},
+		gone: make(chan struct{}, 1), stop: make(chan struct{}), reach: reachTime, in: map[place]*guest{}, inboxes: map[string]place{}, perKey: map[string]int{}, servers: map[string]time.Time{},
 	}
 	var err error
 	if x.tls, err = (pki.ServerPins{Fingers: o.Fingers, CAFile: o.CAFile}).TLS(); err != nil {
 		return nil, err
 	}
-	c := o.Credentials
-	for _, k := range []struct {
+	type user struct {
 		name string
 		key  nkeys.KeyPair
 		to   **nats.Conn
-	}{{"minions", c.traffic, &x.traffic}, {"logins", c.answerer, &x.answerer}, {"system", c.watcher, &x.watcher}} {
-		nc, err := x.connect(k.name, k.key)
+		more []nats.Option
+	}
+	c := o.Credentials
+	users := []user{{"minions", c.traffic, &x.traffic, nil}, {"logins", c.answerer, &x.answerer, nil}, {"system", c.watcher, &x.watcher, nil}}
+	if o.Journal {
+		x.remote = newRemote(x)
+		users = append(users, user{"journal", c.store, &x.store, []nats.Option{nats.SetCustomDialer(x.remote)}})
+	}
+	for _, k := range users {
+		nc, err := x.connect(k.name, k.key, k.more...)
 		if err != nil {
 			x.Close()
 			return nil, fmt.Errorf("connect to nats_servers: %w", err)
@@ -124,7 +139,7 @@ func NewExternal(o ExternalOptions) (*External, error) {
 
 // connect makes one connection, which is made again for ever. Nothing is kept for a time without
 // a connection: it could be half of a message.
-func (x *External) connect(what string, key nkeys.KeyPair) (*nats.Conn, error) {
+func (x *External) connect(what string, key nkeys.KeyPair, more ...nats.Option) (*nats.Conn, error) {
 	var urls string
 	for _, s := range x.opts.Servers {
 		if urls != "" {
@@ -133,9 +148,15 @@ func (x *External) connect(what string, key nkeys.KeyPair) (*nats.Conn, error) {
 		urls += "tls://" + s
 	}
 	changed := func(text string) nats.ConnHandler {
-		return func(nc *nats.Conn) { x.log.Info(text, "as", what, "server", nc.ConnectedAddr()); x.wake() }
+		return func(nc *nats.Conn) {
+			x.log.Info(text, "as", what, "server", nc.ConnectedAddr())
+			x.wake()
+			if what == "journal" {
+				x.remote.connected()
+			}
+		}
 	}
-	return nats.Connect(urls, nats.Secure(x.tls), nats.Nkey(public(key), key.Sign), nats.Name(x.opts.Name+" "+what),
+	return nats.Connect(urls, append(more, nats.Secure(x.tls), nats.Nkey(public(key), key.Sign), nats.Name(x.opts.Name+" "+what),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(externalWait), nats.ReconnectJitter(externalWait, externalWait), nats.ReconnectBufSize(-1),
 		nats.IgnoreAuthErrorAbort(), nats.IgnoreDiscoveredServers(), nats.Timeout(externalTimeout), nats.PingInterval(externalPing), nats.MaxPingsOutstanding(1),
 		nats.CustomInboxPrefix("_INBOX.master"),
@@ -149,7 +170,7 @@ func (x *External) connect(what string, key nkeys.KeyPair) (*nats.Conn, error) {
 				x.dropAll() // what was under way may be lost in part, so it must begin anew
 			}
 		}),
-		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { x.failed(what, sub, err) }))
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { x.failed(what, sub, err) }))...)
 }
 
 // failed handles an error of a connection that goes on.
@@ -173,8 +194,16 @@ func (x *External) Pending() int { return maxExternalPending }
 
 // Serve admits connections until ctx ends, whenever no other master does. begin is called once,
 // before the first one is admitted.
+//
+// After Claim, the journal decides who is at work, see journal.Turn: whoever has lost it ends.
 func (x *External) Serve(ctx context.Context, begin func() error) error {
 	x.wg.Go(x.tellGone)
+	if x.held != "" {
+		if err := begin(); err != nil {
+			return err
+		}
+		return x.work(ctx)
+	}
 	for begun := false; x.await(ctx); begun = true {
 		if !begun {
 			if err := begin(); err != nil {
@@ -188,14 +217,21 @@ func (x *External) Serve(ctx context.Context, begin func() error) error {
 	return nil
 }
 
-// subscribe hears the questions of the servers, and what becomes of connections.
+// subscribe hears the questions of the servers, and what becomes of connections. Others hear of
+// claim, unless it is held already.
 func (x *External) subscribe(claim string) (subs []*nats.Subscription, err error) {
+	if claim != x.held {
+		sub, err := x.announce(claim)
+		if err != nil {
+			return nil, err
+		}
+		subs = append(subs, sub)
+	}
 	for _, s := range []struct {
 		nc      *nats.Conn
 		subject string
 		f       nats.MsgHandler
 	}{
-		{x.traffic, workSubject, func(m *nats.Msg) { _ = m.Respond([]byte(claim)) }}, // fails without a connection
 		{x.watcher, "$SYS.ACCOUNT." + ExternalAccount + ".DISCONNECT", x.disconnected},
 		{x.watcher, "$SYS.SERVER.*.STATSZ", x.alive},
 		{x.answerer, authSubject, x.asked},
@@ -217,7 +253,7 @@ func (x *External) subscribe(claim string) (subs []*nats.Subscription, err error
 // this one again, ends their connections; they can do nothing meanwhile.
 func (x *External) Close() {
 	x.stopping.Do(func() { close(x.stop) })
-	for _, nc := range []*nats.Conn{x.answerer, x.traffic, x.watcher} {
+	for _, nc := range []*nats.Conn{x.answerer, x.traffic, x.watcher, x.store} {
 		if nc != nil {
 			nc.Close()
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +44,7 @@ type abroad struct {
 func goAbroad(t *testing.T, change func(config string) string) *abroad {
 	t.Helper()
 	a := &abroad{t: t, lab: natslab.New(t, 1), gone: make(chan bus.Identity, 1000), accepted: map[salt.MinionID]pki.PublicKey{}}
+	a.lab.JetStream = true
 	var err error
 	if a.tls, err = (pki.ServerPins{Fingers: []string{a.lab.Finger}}).TLS(); err != nil {
 		t.Fatal(err)
@@ -51,7 +53,7 @@ func goAbroad(t *testing.T, change func(config string) string) *abroad {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := broker.ExternalConfig(c, externals)
+	config := broker.ExternalConfig(c, externals, true)
 	if change != nil {
 		config = change(config)
 	}
@@ -280,6 +282,188 @@ func TestMastersUsersOnAForeignServer(t *testing.T) {
 				t.Errorf("user %d may subscribe to %s", n, subject)
 			}
 		}
+	}
+}
+
+// The user of the journal has JetStream, with the requests of the journal and no others, and
+// nothing of the minions; what is refused to it are the powers that it would have over the servers,
+// and consumers that outlive its connection.
+func TestJournalsUserOnAForeignServer(t *testing.T) {
+	t.Parallel()
+	a := goAbroad(t, nil)
+	nc := a.StoreAgain(t)
+	if m, err := nc.Request("$JS.API.INFO", nil, 10*time.Second); err != nil || strings.Contains(string(m.Data), `"error"`) {
+		t.Fatalf("it has no JetStream: %v", err)
+	}
+	refused := make(chan error, 1000)
+	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err })
+	isRefused := func() bool {
+		if err := nc.FlushTimeout(10 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-refused:
+			return true
+		case <-time.After(100 * time.Millisecond): // an error of a flushed message is here, but for its goroutine
+			return false
+		}
+	}
+	for _, subject := range []string{
+		"other", "salt.minion.web1.job", "salt.minion.web1.req.hello", "salt.user.0.req.publish", "salt.key.x.req.ask", "salt.master.work", "salt.event.x", "_INBOX.x",
+		"$SYS.REQ.SERVER.PING.VARZ", "$SYS.REQ.SERVER.x.KICK", "$SYS.REQ.USER.AUTH",
+		"$JS.API.META.LEADER.STEPDOWN", "$JS.API.SERVER.REMOVE", "$JS.API.ACCOUNT.PURGE.BRINE", "$JS.API.STREAM.PEER.REMOVE.EVENTS_nats", "$JS.API.STREAM.LEADER.STEPDOWN.EVENTS_nats",
+		"$JS.API.CONSUMER.DURABLE.CREATE.EVENTS_nats.x", "$JS.API.DIRECT.GET.EVENTS_nats", "$JS.API.STREAM.TEMPLATE.CREATE.x", "$JS.ACK.EVENTS_nats.x.1.1.1.1.1", "$JS.EVENT.x",
+	} {
+		if err := nc.Publish(subject, nil); err != nil {
+			t.Fatal(err)
+		}
+		if !isRefused() {
+			t.Errorf("it may publish to %s", subject)
+		}
+	}
+	for _, subject := range []string{">", "$SYS.>", "salt.>", "_INBOX.>", "$JS.>", "*.>"} {
+		if _, err := nc.SubscribeSync(subject); err != nil {
+			t.Fatal(err)
+		}
+		if !isRefused() {
+			t.Errorf("it may subscribe to %s", subject)
+		}
+	}
+	for _, r := range broker.StoreRights {
+		if err := nc.Publish(strings.NewReplacer("*", "x", ">", "x").Replace(r), nil); err != nil {
+			t.Fatal(err)
+		}
+		if isRefused() {
+			t.Errorf("it may not publish to %s", r)
+		}
+	}
+}
+
+// Servers that are not reached, or do not know the user of the journal, are waited for within
+// bounds, and the error says what was tried.
+func TestAClaimWaitsWithinBounds(t *testing.T) {
+	t.Parallel()
+	lab := natslab.New(t, 1)
+	c, err := broker.EnsureCredentials(filepath.Join(t.TempDir(), "seed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := func() error {
+		t.Helper()
+		x, err := broker.NewExternal(broker.ExternalOptions{
+			Servers: lab.Addresses(), Fingers: []string{lab.Finger}, Credentials: c, Name: "test", Journal: true, Endpoints: externals, Log: bustest.Log(t),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+		x.Reach(2 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, r := x.Journal()
+		return r.Claim(ctx, func(text string) { t.Errorf("it waits for %s", text) })
+	}
+	if err := claim(); err == nil || !strings.Contains(err.Error(), "not reached") || salt.Hint(err) == "" {
+		t.Errorf("no servers: %v, want a reason and a hint", err)
+	}
+	lab.Start(broker.ExternalConfig(c, externals, false))
+	if err := claim(); err == nil || !strings.Contains(err.Error(), "do not take this master") || salt.Hint(err) == "" {
+		t.Errorf("servers without the account of the journal: %v, want a reason and a hint", err)
+	}
+}
+
+// A master that takes over ends the connections of others to the journal. A connection that is made
+// again is not used before it is known who writes the journal, and never if another master does.
+func TestOthersOfAJournalAreEnded(t *testing.T) {
+	t.Parallel()
+	lab := natslab.New(t, 1)
+	lab.JetStream = true
+	c, err := broker.EnsureCredentials(filepath.Join(t.TempDir(), "seed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab.Start(broker.ExternalConfig(c, externals, true))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	join := func() (*nats.Conn, *broker.Remote) {
+		x, err := broker.NewExternal(broker.ExternalOptions{
+			Servers: lab.Addresses(), Fingers: []string{lab.Finger}, Credentials: c, Name: "test", Journal: true, Endpoints: externals, Log: bustest.Log(t),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(x.Close)
+		return x.Journal()
+	}
+	conn, first := join()
+	_, second := join()
+	if err := first.Claim(ctx, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Usable(ctx); err != nil {
+		t.Fatal(err)
+	}
+	taken := errors.New("another master writes")
+	var asked atomic.Int64
+	var known atomic.Bool
+	first.Watch(func(context.Context) error {
+		asked.Add(1)
+		if known.Load() {
+			return taken
+		}
+		return errors.New("the servers do not say it yet")
+	}, taken)
+	id, err := conn.GetClientID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.EndOthers(ctx); err != nil {
+		t.Fatal(err)
+	}
+	bustest.Until(t, "the other connection to be made again", func() bool {
+		again, err := conn.GetClientID()
+		return err == nil && again != id && asked.Load() > 1
+	})
+	short, end := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer end()
+	if err := first.Usable(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("it may be used before it is known who writes: %v", err)
+	}
+	known.Store(true)
+	if err := first.Usable(ctx); !errors.Is(err, taken) || !errors.Is(first.Err(), taken) {
+		t.Errorf("it may be used after another one has taken over: %v, %v", err, first.Err())
+	}
+	select {
+	case <-first.Failed():
+	default:
+		t.Error("what waits for the store is not told")
+	}
+}
+
+// No role of a minion, and no other user of the master, reaches JetStream: not by its account, which
+// has none, and not by its rights.
+func TestNobodyElseHasJetStreamOnAForeignServer(t *testing.T) {
+	t.Parallel()
+	a := goAbroad(t, nil)
+	for _, role := range []bus.Role{bus.RoleMinion, bus.RoleCaller, bus.RoleUnaccepted} {
+		c := a.as(role, "web1")
+		for _, r := range append(broker.StoreRights, "$JS.>", "$JS.API.>", "$KV.x") {
+			if err := c.Publish(strings.NewReplacer("*", "x", ">", "x").Replace(r), nil); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-c.Violations:
+			case <-time.After(10 * time.Second):
+				t.Errorf("a %s may publish to %s", role, r)
+			}
+		}
+	}
+	wide := goAbroad(t, func(config string) string { // even with all rights
+		return regexp.MustCompile(`(BRINE \{\s*users: \[\n *\{nkey: "[^"]*"), permissions: .*\}\}`).ReplaceAllString(config, "$1}")
+	})
+	m, err := wide.Again(t).Request("$JS.API.INFO", nil, 10*time.Second)
+	if err == nil && !strings.Contains(string(m.Data), "JetStream not enabled for account") || err != nil && !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("the account of the minions has JetStream: %v, %v", m, err)
 	}
 }
 

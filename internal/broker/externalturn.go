@@ -20,38 +20,61 @@ const (
 	workTwice = 300 * time.Millisecond
 )
 
-// claim is what a master answers: when it began, and a random text. The smaller one goes on if
+// newClaim returns what a master answers: when it began, and a random text. The smaller one goes on if
 // two are at work, which happens after the servers were separated.
-func (x *External) claim() string {
+func newClaim() string {
 	return fmt.Sprintf("%020d.%s", time.Now().UnixNano(), secret())
 }
 
 // await returns true when no other master is at work, false if ctx ends first.
 func (x *External) await(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		if x.watcher.IsConnected() && x.traffic.IsConnected() {
-			asking, cancel := context.WithTimeout(ctx, workEvery)
-			_, err := x.traffic.RequestWithContext(asking, workSubject, nil)
-			cancel()
-			switch {
-			case errors.Is(err, nats.ErrNoResponders):
-				return true
-			case err == nil:
-				x.throttle.Log(x.log, slog.LevelInfo, "waits", 1, "another master is at work on these NATS servers; this one waits for it to end")
-			}
+		if free, _ := x.free(ctx); free {
+			return true
 		}
-		t := time.NewTimer(workEvery)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if !x.pause(ctx) {
 			return false
-		case <-x.stop:
-			t.Stop()
-			return false
-		case <-t.C:
 		}
 	}
 	return false
+}
+
+// free reports whether no other master is at work; other is true if one is, both are false if it
+// is not known.
+func (x *External) free(ctx context.Context) (free, other bool) {
+	if !x.watcher.IsConnected() || !x.traffic.IsConnected() {
+		return false, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, workEvery)
+	defer cancel()
+	_, err := x.traffic.RequestWithContext(ctx, workSubject, nil)
+	if err == nil {
+		x.throttle.Log(x.log, slog.LevelInfo, "waits", 1, "another master is at work on these NATS servers; this one waits for it to end")
+	}
+	return errors.Is(err, nats.ErrNoResponders), err == nil
+}
+
+// pause waits until it is asked again; false is the end.
+func (x *External) pause(ctx context.Context) bool {
+	t := time.NewTimer(workEvery)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-x.stop:
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// announce lets other masters hear that this one is at work.
+func (x *External) announce(claim string) (*nats.Subscription, error) {
+	sub, err := x.traffic.Subscribe(workSubject, func(m *nats.Msg) { _ = m.Respond([]byte(claim)) }) // fails without a connection
+	if err != nil {
+		return nil, fmt.Errorf("serve through NATS servers: %w", err)
+	}
+	return sub, sub.SetPendingLimits(maxAsked, -1)
 }
 
 // preceded reports whether another master is at work that began before this one.
@@ -80,7 +103,10 @@ func (x *External) preceded(ctx context.Context, claim string) bool {
 
 // work is one turn at work: it returns when ctx ends, or another master goes on.
 func (x *External) work(ctx context.Context) error {
-	claim := x.claim()
+	claim := x.held
+	if claim == "" {
+		claim = newClaim()
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	subs, err := x.subscribe(claim)

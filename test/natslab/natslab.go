@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,9 +75,10 @@ func binary(t testing.TB) string {
 
 // Cluster are servers that know each other.
 type Cluster struct {
-	Servers []*Server
-	Finger  string // SHA-256 of their certificate
-	CA      string // file with it, as its own authority
+	Servers   []*Server
+	Finger    string // SHA-256 of their certificate
+	CA        string // file with it, as its own authority
+	JetStream bool   // they have it, if this is set before Start
 
 	t   testing.TB
 	dir string
@@ -86,11 +88,12 @@ type Cluster struct {
 type Server struct {
 	Address string // for clients
 
-	of    *Cluster
-	n     int
-	route string
-	cmd   *exec.Cmd
-	ended chan struct{}
+	monitor string // where it says how it is
+	of      *Cluster
+	n       int
+	route   string
+	cmd     *exec.Cmd
+	ended   chan struct{}
 }
 
 // New prepares n servers. They do not run yet.
@@ -101,7 +104,7 @@ func New(t testing.TB, n int) *Cluster {
 	c.certificate()
 	for i := range n {
 		c.Servers = append(c.Servers, &Server{
-			of: c, n: i, Address: fmt.Sprintf("127.0.0.1:%d", port.Free(t)), route: fmt.Sprintf("127.0.0.1:%d", port.Free(t)),
+			of: c, n: i, Address: fmt.Sprintf("127.0.0.1:%d", port.Free(t)), route: fmt.Sprintf("127.0.0.1:%d", port.Free(t)), monitor: fmt.Sprintf("127.0.0.1:%d", port.Free(t)),
 		})
 	}
 	return c
@@ -166,12 +169,31 @@ func (c *Cluster) Start(config string) {
 		if len(c.Servers) > 1 {
 			text += fmt.Sprintf("cluster {name: lab, listen: %q, routes: [%s]}\n", s.route, strings.Join(routes, ", "))
 		}
+		if c.JetStream {
+			text += fmt.Sprintf("http: %q\njetstream {store_dir: %q}\n", s.monitor, filepath.Join(c.dir, fmt.Sprintf("n%d", s.n)))
+		}
 		c.write(fmt.Sprintf("n%d.conf", s.n), text)
 		s.Start()
 	}
 	for _, s := range c.Servers {
 		s.await()
 	}
+}
+
+// Whole reports whether all servers run and have all copies that they are to have in JetStream.
+func (c *Cluster) Whole() bool {
+	client := http.Client{Timeout: 5 * time.Second}
+	for _, s := range c.Servers {
+		r, err := client.Get("http://" + s.monitor + "/healthz")
+		if err != nil {
+			return false
+		}
+		r.Body.Close()
+		if r.StatusCode != http.StatusOK {
+			return false
+		}
+	}
+	return true
 }
 
 // Start starts the server, after New or Kill.

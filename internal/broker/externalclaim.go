@@ -1,0 +1,79 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// reachTime is how long a start waits for servers that it does not reach, and tellEvery how often it
+// says that it waits for another master.
+const (
+	reachTime = 2 * time.Minute
+	tellEvery = 10 * time.Second
+)
+
+// errUnreached is why a master does not start whose journal is at servers that it does not reach.
+var errUnreached = salt.WithHint(errors.New("the NATS servers are not reached, or do not take this master as one of their users"), "their configuration needs what 'salt-master --nats-config' prints; the log says what was tried")
+
+// Claim returns when this master is the one at work: the connection for the journal is there, and
+// no other master answers that it is at work. While one is, it waits without a limit, and calls
+// tell; servers that are not reached it does not wait for longer than reachTime.
+func (r *Remote) Claim(ctx context.Context, tell func(string)) error {
+	x, heard, said := r.x, time.Now(), time.Time{}
+	for ctx.Err() == nil {
+		free, other := x.free(ctx)
+		free = free && x.store.IsConnected()
+		if free {
+			won, err := r.hold(ctx)
+			if won || err != nil {
+				return err
+			}
+		}
+		if other && time.Since(said) > tellEvery {
+			said = time.Now()
+			tell("another master is at work on the NATS servers; this one waits")
+		}
+		if other || free {
+			heard = time.Now()
+		}
+		if time.Since(heard) > x.reach {
+			return r.unreached()
+		}
+		if !x.pause(ctx) {
+			break
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// unreached says what was not reached, and why, as far as a connection knows it.
+func (r *Remote) unreached() error {
+	err := errUnreached
+	if why := r.x.store.LastError(); why != nil {
+		err = fmt.Errorf("%w: %w", err, why)
+	}
+	return err
+}
+
+// hold announces that this master is at work, and reports whether it is the only one.
+func (r *Remote) hold(ctx context.Context) (bool, error) {
+	x := r.x
+	claim := newClaim()
+	sub, err := x.announce(claim)
+	if err == nil {
+		err = x.traffic.FlushTimeout(externalTimeout) // from here on others hear of it
+	}
+	if err != nil {
+		return false, nil //nolint:nilerr // the connection was lost just now: it is tried again
+	}
+	if x.preceded(ctx, claim) {
+		_ = sub.Unsubscribe() // fails if the connection has ended
+		return false, nil
+	}
+	x.held = claim
+	return true, nil
+}
