@@ -21,6 +21,10 @@ func CheckStore(cacheDir, member string) error {
 	if err != nil {
 		return config.Mistake(err)
 	}
+	if moved, err := isHosted(cacheDir); err != nil || moved && o == nil {
+		return errors.Join(err, config.Mistake(salt.WithHint(fmt.Errorf("the data of this master is in the JetStream of its nats_servers, as %s says, and by its configuration it has a store of its own", hostedPath(cacheDir)),
+			"set nats_jetstream again; or make a backup there with 'salt-run journal.backup DIR', and take it over by 'salt-master --restore DIR'; or remove that file to start with nothing")))
+	}
 	own, other := StoreDir(cacheDir, member != ""), StoreDir(cacheDir, member == "")
 	there, err := hasData(other)
 	if err != nil {
@@ -43,6 +47,42 @@ func CheckStore(cacheDir, member string) error {
 			fmt.Sprintf("take it over by 'salt-master --restore %s', or move it away to start with nothing", other)))
 	}
 	return sameMember(own, member)
+}
+
+// hostedPath is the file in the directory of a master that says that its store is in the JetStream
+// of NATS servers that others run.
+func hostedPath(cacheDir string) string { return filepath.Join(cacheDir, "hosted") }
+
+func isHosted(cacheDir string) (bool, error) {
+	_, err := os.Lstat(hostedPath(cacheDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// CheckHosted is CheckStore for a master whose store is in the JetStream of NATS servers that others
+// run: it refuses to start beside a store of its own that has data.
+func CheckHosted(cacheDir string) error {
+	o, err := readOrder(cacheDir)
+	if err != nil {
+		return config.Mistake(err)
+	}
+	if o != nil {
+		return nil
+	}
+	for _, cluster := range []bool{false, true} {
+		dir := StoreDir(cacheDir, cluster)
+		there, err := hasData(dir)
+		if err != nil {
+			return err
+		}
+		if there {
+			return config.Mistake(salt.WithHint(fmt.Errorf("the data of this master is in %s, and by its configuration it is in the JetStream of nats_servers", dir),
+				fmt.Sprintf("take it over by 'salt-master --restore %s', or move it away to go on with what is there", dir)))
+		}
+	}
+	return nil
 }
 
 func describe(cluster bool) string {

@@ -24,6 +24,7 @@ type Request struct {
 	Source   string // the directory of a backup, or of a store that no server has open
 	From     string // see Target
 	Member   string // the name of the member that this master is; "" is alone
+	Hosted   bool   // its store is in the JetStream of NATS servers that others run
 	Version  string
 	Entry    func(table, key string, value []byte, from, to string) (string, []byte) // see Target
 	Log      *slog.Logger
@@ -89,7 +90,7 @@ func (r Request) Carry(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if full && (before == nil || r.Member == "") {
+	if full && !r.Hosted && (before == nil || r.Member == "") {
 		return nil, salt.WithHint(fmt.Errorf("the store %s is not empty", store), "nothing is restored over a store that is in use: move it away first")
 	}
 	o, err := r.order(ctx)
@@ -138,7 +139,7 @@ func (r Request) order(ctx context.Context) (*order, error) {
 	if o.From == "" {
 		o.From = member
 	}
-	if dir == StoreDir(r.CacheDir, r.Member == "") {
+	if dir == StoreDir(r.CacheDir, r.Member == "") || r.Hosted && dir == StoreDir(r.CacheDir, true) {
 		o.Move = dir
 	}
 	o.Dir, err = source{dir: dir, work: workDir(r.CacheDir), member: member, version: r.Version, log: r.Log}.backup(ctx)
@@ -185,8 +186,10 @@ func (o *order) finish(cacheDir string) (moved string, err error) {
 			return "", err
 		}
 	}
-	if err := os.Remove(orderPath(cacheDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return moved, err
+	for _, file := range []string{hostedPath(cacheDir), orderPath(cacheDir)} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return moved, err
+		}
 	}
 	return moved, os.RemoveAll(workDir(cacheDir))
 }
@@ -195,18 +198,26 @@ func (o *order) finish(cacheDir string) (moved string, err error) {
 // the journal is opened: it restores what was ordered, and goes on where an earlier start was
 // killed. Without an order it returns nil. nc is a connection of the daemon.
 func CarryOut(ctx context.Context, nc *nats.Conn, cacheDir string, to Target) (*Restored, error) {
-	if err := markMember(cacheDir, to.Member); err != nil {
-		return nil, err
+	if !to.Hosted {
+		if err := markMember(cacheDir, to.Member); err != nil {
+			return nil, err
+		}
 	}
 	o, err := readOrder(cacheDir)
-	if err != nil || o == nil {
+	if err != nil {
 		return nil, err
 	}
-	did, err := o.carryOut(ctx, nc, cacheDir, to)
-	if err != nil {
+	var did *Restored
+	if o != nil {
+		did, err = o.carryOut(ctx, nc, cacheDir, to)
+	}
+	if err == nil && to.Hosted {
+		err = markHosted(cacheDir, to.Member)
+	}
+	if err != nil && o != nil {
 		return nil, salt.WithHint(fmt.Errorf("restore %s: %w", o.Dir, err), "start the master again when this is mended: it goes on with what "+orderPath(cacheDir)+" orders. 'salt-master --restore DIR' orders another backup")
 	}
-	return did, nil
+	return did, err
 }
 
 func (o *order) carryOut(ctx context.Context, nc *nats.Conn, cacheDir string, to Target) (*Restored, error) {
@@ -225,6 +236,11 @@ func (o *order) carryOut(ctx context.Context, nc *nats.Conn, cacheDir string, to
 	moved, err := o.finish(cacheDir)
 	to.Log.Info("the store was restored", "from", o.Dir, "streams", len(did.Streams), "merged", did.Merged, "left", did.Left, "moved", moved)
 	return did, err
+}
+
+// markHosted writes down that the store of this master is at NATS servers that others run.
+func markHosted(cacheDir, name string) error {
+	return atomicfile.Write(hostedPath(cacheDir), []byte(name+"\n"), 0o600)
 }
 
 // markMember writes down whose store the store of a member is.

@@ -24,6 +24,7 @@ type Target struct {
 	Member  string   // the name of this member of a cluster; "" for a master alone
 	Members []string // the names of all members, this one included
 	Copies  int      // of each stream, in a cluster
+	Hosted  bool     // it is in the JetStream of NATS servers that others run
 	// From is the member of the cluster of the backup whose place this master takes; "" is the one
 	// with the same name, or for a master alone the one that wrote the backup.
 	From string

@@ -165,6 +165,13 @@ type Master struct {
 	// is created if it does not exist; masters that take over from each other share it. Empty
 	// means master_nats.seed in pki_dir.
 	NATSCreds string `yaml:"nats_creds" is:"below root"`
+	// On how many of nats_servers each event, job, key and table is stored, with nats_jetstream;
+	// an odd number. 1 is for a single server.
+	NATSCopies int `yaml:"nats_copies" is:"1..5" default:"3"`
+	// The journal, tables, tokens and decisions about keys are stored in the JetStream of
+	// nats_servers instead of in cachedir, so that a master with another, empty directory goes on
+	// with them. Each of the servers needs JetStream.
+	NATSJetStream bool `yaml:"nats_jetstream"`
 	// The clients of salt-api that are enabled: local, local_async, local_batch, local_subset,
 	// runner, runner_async, wheel, wheel_async.
 	NetapiClients []string `yaml:"netapi_enable_clients"`

@@ -57,12 +57,32 @@ func (m *Master) NATSSeed() string {
 
 // checkNATS checks what only a master has beside them.
 func (m *Master) checkNATS() error {
+	if err := m.checkJetStream(); err != nil {
+		return err
+	}
 	if err := m.Common.checkNATS(); err != nil || len(m.NATSServers) == 0 {
 		return err
 	}
 	if m.RemoteLogin {
 		return m.natsError("remote_login", errors.New("users of other machines reach a master by its own port, which it does not open with nats_servers"),
 			"leave one of the two settings out; salt-api on the machine of the master works with both")
+	}
+	return nil
+}
+
+// checkJetStream checks the settings of a journal at NATS servers that others run.
+func (m *Master) checkJetStream() error {
+	switch {
+	case !m.NATSJetStream:
+		return nil
+	case len(m.NATSServers) == 0:
+		return m.natsError("nats_jetstream", errors.New("there are no nats_servers whose JetStream could be used"), "name them, or leave nats_jetstream out")
+	case m.NATSCopies%2 == 0:
+		return m.natsError("nats_copies", fmt.Errorf("%d copies survive the loss of as many servers as %d do", m.NATSCopies, m.NATSCopies-1), "set 1, 3 or 5")
+	case m.JournalSync == "always":
+		return m.natsError("journal_sync", errors.New("with nats_jetstream the NATS servers write the files of the journal, and they alone decide when these are synced"), "leave it out, and set sync_interval: always for JetStream in the configuration of these servers")
+	case m.JournalMirror != "":
+		return m.natsError("journal_mirror", errors.New("a journal in the JetStream of nats_servers has its copies there, and is not mirrored"), "leave one of the two settings out")
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 // openAudit opens the audit log. Its head and the key of its digests are stored with the keys
 // of the master: in another place than the journal, and as safe.
 func (m *Master) openAudit(ctx context.Context) error {
-	queue, err := m.journal.Queue(ctx, "AUDIT", m.broker.Store())
+	queue, err := m.journal.Queue(ctx, "AUDIT", m.storage())
 	if err != nil {
 		return err
 	}
@@ -24,7 +24,7 @@ func (m *Master) openAudit(ctx context.Context) error {
 		HeadFile: filepath.Join(m.cfg.PKIDir, "audit.head"), KeyFile: filepath.Join(m.cfg.PKIDir, "audit.key"),
 		File: m.cfg.AuditFile, Values: m.cfg.AuditArgs, MaxAge: m.cfg.AuditRetention, MaxBytes: m.cfg.AuditMaxBytes,
 		Announce: func(tag string, data json.RawMessage) { m.events.Announce(tag, data) },
-		Flush:    func() error { return m.broker.Store().Flush("AUDIT") },
+		Flush:    func() error { return m.storage().Flush("AUDIT") },
 		Log:      m.log,
 	})
 	if err != nil {

@@ -53,7 +53,7 @@ func (m *Master) openExternal(certificate func(*tls.ClientHelloInfo) (*tls.Certi
 	}
 	x, err := broker.NewExternal(broker.ExternalOptions{
 		Servers: m.cfg.NATSServers, Fingers: m.cfg.NATSFinger, CAFile: m.cfg.NATSCA, Credentials: credentials, Name: "salt-master",
-		Admit: m.admission.Admit, Version: m.admission.CheckVersion, Gone: m.gone, Endpoints: minionEndpoints, Log: m.log,
+		Admit: m.admission.Admit, Version: m.admission.CheckVersion, Gone: m.gone, Endpoints: minionEndpoints, Journal: m.hosted != nil, Log: m.log,
 	})
 	if err != nil {
 		return err
@@ -156,12 +156,16 @@ type servers struct{ *Master }
 
 // ServerConfig implements runner.NATS: it returns what NATS servers need to know of this
 // system.
-func (m servers) ServerConfig() (string, error) {
-	c, err := broker.EnsureCredentials(m.cfg.NATSSeed())
+func (m servers) ServerConfig() (string, error) { return ServerConfig(m.cfg) }
+
+// ServerConfig returns what the NATS servers of a master with this configuration need to know of
+// it. It makes the master's file with the secret if there is none.
+func ServerConfig(cfg *config.Master) (string, error) {
+	c, err := broker.EnsureCredentials(cfg.NATSSeed())
 	if err != nil {
 		return "", err
 	}
-	return broker.ExternalConfig(c, minionEndpoints), nil
+	return broker.ExternalConfig(c, minionEndpoints, cfg.NATSJetStream), nil
 }
 
 var _ runner.NATS = servers{}

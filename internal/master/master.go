@@ -74,6 +74,7 @@ type Master struct {
 	stores    Stores
 	mirror    *membership.Mirror     // nil without journal_mirror
 	member    *membership.Membership // nil without a cluster
+	hosted    *membership.Hosted     // nil without nats_jetstream
 	external  *external              // nil without nats_servers
 	undo      []func()               // closes what New has opened, in order
 	ctx       context.Context
@@ -137,7 +138,7 @@ func (m *Master) open(ctx context.Context) error {
 		return err
 	}
 	if err := m.openJournal(ctx); err != nil {
-		return err
+		return m.hosted.Fault(ctx, err)
 	}
 	return m.openServer()
 }
@@ -162,6 +163,7 @@ func (m *Master) openBroker() error {
 	if m.member, err = membership.New(m.cfg, m.key, m.version, m.log); err != nil {
 		return err
 	}
+	m.hosted = membership.NewHosted(m.cfg, m.log)
 	if err := m.checkStore(); err != nil {
 		return err
 	}
@@ -175,7 +177,7 @@ func (m *Master) openBroker() error {
 		Name:         "salt-master",
 		Listen:       m.listens(),
 		TLS:          &tls.Config{GetCertificate: certificate, VerifyConnection: m.admission.CheckVersion},
-		StoreDir:     m.storeDir(),
+		StoreDir:     m.brokerDir(),
 		Sync:         broker.SyncOf(m.cfg.JournalSync),
 		Admit:        m.admission.Admit,
 		Context:      m.ctx,
@@ -197,15 +199,15 @@ func (m *Master) openBroker() error {
 }
 
 func (m *Master) openJournal(ctx context.Context) error {
-	err := m.member.Join(ctx, m.broker, m.status)
+	err := m.joinOthers(ctx)
 	if err == nil {
 		err = m.restoreStore(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	m.journal, err = journal.Open(ctx, m.broker.Conn(), m.member.Journal(journal.Options{
-		MaxAge: m.retention(), MaxBytes: m.cfg.EventMaxBytes, Store: m.broker.Store(), Names: filepath.Join(m.storeDir(), "names"), Reserve: m.broker.Reserve, Lost: eventbus.Gaps(m.broker),
+	m.journal, err = journal.Open(ctx, m.storeConn(), m.journalOptions(journal.Options{
+		MaxAge: m.retention(), MaxBytes: m.cfg.EventMaxBytes, Store: m.storage(), Names: filepath.Join(m.storeDir(), "names"), Reserve: m.broker.Reserve, Lost: eventbus.Gaps(m.broker),
 	}))
 	if err != nil {
 		return err
@@ -214,6 +216,14 @@ func (m *Master) openJournal(ctx context.Context) error {
 	if err := m.member.Open(ctx, m.journal, m.keys); err != nil {
 		return err
 	}
+	if err := m.hosted.Open(ctx, m.journal, m.keys); err != nil {
+		return err
+	}
+	return m.openParts(ctx)
+}
+
+// openParts opens what stores something in the journal.
+func (m *Master) openParts(ctx context.Context) error {
 	m.events = eventbus.New(m.journal, m.cfg.MaxEventSize, m.log)
 	m.events.SetGrants(m.start.Grants)
 	m.tellLost = m.events.TellLost(m.broker)
@@ -226,7 +236,7 @@ func (m *Master) openJournal(ctx context.Context) error {
 	if err := m.openTokens(ctx); err != nil {
 		return err
 	}
-	err = m.openOthers(ctx)
+	err := m.openOthers(ctx)
 	m.undo = append(m.undo, m.services.Wait) // before what they read is closed
 	return err
 }
@@ -313,7 +323,7 @@ func (m *Master) Run(ctx context.Context) error {
 	m.services.Reactor.Set(m.start.Reactions)
 	m.start = settings.Compiled{} // the parts have it now
 	m.wg.Go(func() { m.services.Run(m.ctx) })
-	m.broker.WatchStore(m.tellLost)
+	m.watchStore()
 	m.wg.Go(func() { m.admission.Watch(changed) })
 	if m.cfg.PresenceEvents {
 		m.wg.Go(func() { m.services.Fleet.Announce(m.ctx, m.cfg.LoopInterval, m.events, m.member.First()) })
@@ -337,8 +347,8 @@ func (m *Master) Run(ctx context.Context) error {
 		m.log.Warn("open_mode is on: every key that connects is accepted, and replaces the one that its id had")
 	}
 	stopped, err := daemon.Life{
-		Name: "master", Self: m.events.Self(filepath.Join(m.cfg.SockDir, SocketName), m.broker.Store()), Every: m.every,
-		Failed: m.broker.Failed(), Hangups: hangups, Hangup: func() { _, _ = m.settings.Reload() }, // Reload logs its errors
+		Name: "master", Self: m.events.Self(filepath.Join(m.cfg.SockDir, SocketName), m.storage()), Every: m.every,
+		Failed: m.broker.Failed(), Refused: m.hosted.Lost(), Hangups: hangups, Hangup: func() { _, _ = m.settings.Reload() }, // Reload logs its errors
 		Log: m.log,
 	}.Live(ctx, m.ctx, &m.wg)
 	m.undo = append([]func(){stopped}, m.undo...)

@@ -20,6 +20,9 @@ func (m *Master) openTokens(ctx context.Context) error {
 			m.admission.Current = m.member.Current
 		}
 	}
+	if m.hosted != nil {
+		m.admission.Changed, m.admission.Current = m.hosted.Changed, m.hosted.Current
+	}
 	if m.mirror == nil {
 		return m.authz.Logins.Open(ctx, tokens, m.start.Backends)
 	}
@@ -37,6 +40,9 @@ func (m *Master) openTokens(ctx context.Context) error {
 
 // openOthers opens what shows this master the journals of others.
 func (m *Master) openOthers(ctx context.Context) error {
+	if m.hosted != nil {
+		return m.hosted.ShowLeft(ctx, m.events)
+	}
 	if m.member == nil && m.mirror == nil {
 		return membership.ShowLeft(ctx, m.broker, m.events, m.storeDir())
 	}
@@ -55,6 +61,9 @@ func (m *Master) runOthers() {
 	}
 	if m.member != nil {
 		m.wg.Go(func() { m.member.Run(m.ctx) })
+	}
+	if m.hosted != nil {
+		m.wg.Go(func() { m.hosted.Run(m.ctx, m.journal) })
 	}
 	if m.admission.Current != nil {
 		m.wg.Go(func() { m.admission.WatchCurrent(m.ctx) })

@@ -19,7 +19,7 @@ type Monitor struct {
 
 // NewMonitor returns a Monitor for m, which has not ended. Close ends it.
 func NewMonitor(m *Master) *Monitor {
-	return &Monitor{m, m.events.Self(filepath.Join(m.cfg.SockDir, SocketName), m.broker.Store())}
+	return &Monitor{m, m.events.Self(filepath.Join(m.cfg.SockDir, SocketName), m.storage())}
 }
 
 // Figures are the metrics of a moment.

@@ -30,7 +30,7 @@ func (m *Master) storeDir() string { return filepath.Join(m.cfg.CacheDir, m.memb
 // durable returns when stored messages are on the disk: only then a minion gets an answer,
 // after which it removes its copy. For an event or job of a user this is waited for only with
 // journal_sync: always.
-func (m *Master) durable() error { return m.broker.Store().Flush(journal.Stream) }
+func (m *Master) durable() error { return m.storage().Flush(journal.Stream) }
 
 // retention returns how long the journal keeps events and jobs; 0 is forever.
 func (m *Master) retention() time.Duration {
@@ -45,25 +45,28 @@ func (m *Master) checkStore() error {
 	if m.stores == nil {
 		return nil
 	}
-	return m.stores.Check(m.cfg.CacheDir, m.member.Place())
+	return m.stores.Check(m.cfg.CacheDir, m.place())
 }
 
 // restoreStore is called before anything of the store is used.
 func (m *Master) restoreStore(ctx context.Context) error {
-	if m.stores == nil || m.member == nil {
+	if m.stores == nil || m.member == nil && m.hosted == nil {
 		return nil
 	}
-	return m.stores.CarryOut(ctx, m.broker.Conn(), m.cfg.CacheDir, m.member.Place())
+	return m.stores.CarryOut(ctx, m.storeConn(), m.cfg.CacheDir, m.place())
 }
 
 // store implements runner.Journal.
 type store struct{ *Master }
 
 // StoreErr implements runner.Journal.
-func (m store) StoreErr() error { return m.broker.Store().Err() }
+func (m store) StoreErr() error { return m.storage().Err() }
 
 // Verify implements runner.Journal: it checks all of the store.
 func (m store) Verify(ctx context.Context) (runner.JournalReport, error) {
+	if m.hosted != nil {
+		return runner.JournalReport{}, membership.ErrElsewhere
+	}
 	r, err := m.broker.Verify(ctx)
 	if err != nil {
 		return runner.JournalReport{}, err
@@ -84,5 +87,5 @@ func (m store) Backup(ctx context.Context, dir string) (runner.JournalBackup, er
 	if m.stores == nil {
 		return runner.JournalBackup{}, errors.New("this master cannot back up its store")
 	}
-	return m.stores.Backup(ctx, m.broker.Conn(), dir, m.member.Place())
+	return m.stores.Backup(ctx, m.storeConn(), dir, m.place())
 }

@@ -16,12 +16,19 @@ func ShowLeft(ctx context.Context, b *broker.Broker, events *eventbus.Bus, dir s
 		return err
 	}
 	own, err := journal.Name(dir)
-	if err != nil {
-		return err
+	if err == nil {
+		showMirrors(events, own, list)
+	}
+	return err
+}
+
+// showMirrors shows mirrors that are left, if there are any, beside the journal with the name own.
+func showMirrors(events *eventbus.Bus, own string, list []*journal.Mirror) {
+	if len(list) == 0 {
+		return
 	}
 	events.SetMirrors(own, func(string) bool { return false })
 	for _, one := range list {
 		events.AddMirror(one)
 	}
-	return nil
 }

@@ -10,6 +10,7 @@ type Place struct {
 	Name   string   // of this member; "" for a master alone
 	All    []string // the names of all members, this one included
 	Copies int      // of what they store
+	Hosted bool     // at NATS servers that others run, and so in no directory of the master
 }
 
 // Place returns the place of this member.
@@ -30,7 +31,10 @@ func (i identity) place() Place {
 
 // PlaceIn returns the place of a master with these settings, while it does not run.
 func PlaceIn(cfg *config.Master) (Place, error) {
-	if cfg.ClusterID == "" {
+	switch {
+	case cfg.NATSJetStream:
+		return hostedPlace(cfg), nil
+	case cfg.ClusterID == "":
 		return Place{}, nil
 	}
 	i, err := identify(cfg)
@@ -38,7 +42,15 @@ func PlaceIn(cfg *config.Master) (Place, error) {
 }
 
 // MoveEntry returns what an entry of a table becomes when the journal that it is about becomes that
-// of another member, see eventbus.MoveEntry.
+// of another member, see eventbus.MoveEntry. With nats_jetstream a master is alone, although its
+// journal has a name.
 func MoveEntry(table, key string, value []byte, from, to string) (string, []byte) {
-	return eventbus.MoveEntry(table, key, value, from, to)
+	return eventbus.MoveEntry(table, key, value, unhosted(from), unhosted(to))
+}
+
+func unhosted(name string) string {
+	if name == hostedName {
+		return ""
+	}
+	return name
 }

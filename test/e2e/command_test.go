@@ -38,6 +38,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"ended":      ended,
 		"fleet":      fleet,
 		"mount":      mount,
+		"nats":       natsServers,
 		"pamservice": pamService,
 		"outputs":    outputs,
 		"run":        run,

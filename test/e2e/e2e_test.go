@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/brinebus/brine/test/natslab"
 )
 
 var update = flag.Bool("update", false, "write what cmp finds other than expected into the scripts")
@@ -104,6 +106,7 @@ func setUp(env *testscript.Env) error {
 	env.Setenv("SALT_CONFIG_DIR", filepath.Join(env.WorkDir, "master"))
 	s := newSystem(env)
 	env.Values[systemKey{}] = s
+	env.Values[labKey{}] = new(*natslab.Cluster)
 	env.Defer(s.close)
 	return nil
 }

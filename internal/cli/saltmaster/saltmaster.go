@@ -4,6 +4,8 @@ package saltmaster
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	urcli "github.com/urfave/cli/v2"
 
@@ -25,7 +27,7 @@ func Run(ctx context.Context, env *cli.Env) int {
 		Synopsis: []string{"[options]"},
 		Summary:  "The master: accepts minions by their keys, runs jobs on them and keeps the journal of events.",
 		Examples: []string{"salt-master", "salt-master -l info", "salt-master -c /srv/test/etc -d", "salt-master --profile heap >heap.pprof", "salt-master --restore /var/backups/salt/2026-11-26"},
-		Flags:    append(serve.Flags(), restoreFlags()...),
+		Flags:    append(serve.Flags(), append(restoreFlags(), &urcli.BoolFlag{Category: "Store", Name: "nats-config", Usage: "print what the configuration of nats_servers needs, as salt-run nats.config does while the master runs, and end"})...),
 		Daemon:   true,
 		Run:      run,
 	})
@@ -45,6 +47,13 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return serve.Check(env, serve.Checked{Err: err, Notices: notices, Warnings: lint(ctx, cfg)})
 	}
 	if err != nil {
+		return serve.Failed(err)
+	}
+	if opts.Bool("nats-config") {
+		text, err := master.ServerConfig(cfg)
+		if err == nil {
+			_, err = fmt.Fprint(env.Stdout, text)
+		}
 		return serve.Failed(err)
 	}
 	if opts.IsSet("profile") {
@@ -76,6 +85,13 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 			return cfg, err
 		},
 	})
+	if err != nil && ctx.Err() != nil {
+		log.Info("the master was stopped before it was ready", "reason", err.Error())
+		return nil
+	}
+	if errors.Is(err, membership.ErrHosted) {
+		return cli.Fail(cli.Unavailable, err)
+	}
 	if err != nil {
 		return serve.Failed(err)
 	}

@@ -22,12 +22,15 @@ type stores struct{ log *slog.Logger }
 
 // Check implements master.Stores.
 func (stores) Check(cacheDir string, p membership.Place) error {
+	if p.Hosted {
+		return backup.CheckHosted(cacheDir)
+	}
 	return backup.CheckStore(cacheDir, p.Name)
 }
 
 // CarryOut implements master.Stores.
 func (s stores) CarryOut(ctx context.Context, nc *nats.Conn, cacheDir string, p membership.Place) error {
-	_, err := backup.CarryOut(ctx, nc, cacheDir, backup.Target{Member: p.Name, Members: p.All, Copies: p.Copies, Entry: membership.MoveEntry, Log: s.log})
+	_, err := backup.CarryOut(ctx, nc, cacheDir, backup.Target{Member: p.Name, Members: p.All, Copies: p.Copies, Hosted: p.Hosted, Entry: membership.MoveEntry, Log: s.log})
 	return err
 }
 
@@ -47,7 +50,7 @@ func (s stores) Backup(ctx context.Context, nc *nats.Conn, dir string, p members
 // restoreFlags are the options for a restore.
 func restoreFlags() []urcli.Flag {
 	return []urcli.Flag{
-		&urcli.StringFlag{Category: "Store", Name: "restore", Usage: "fill the empty store of this master, which does not run, from `DIR`, and end: a backup of salt-run journal.backup, or the folder of a store that no master has open, such as journal or cluster in cachedir. A member of a cluster does it at its next start"},
+		&urcli.StringFlag{Category: "Store", Name: "restore", Usage: "fill the empty store of this master, which does not run, from `DIR`, and end: a backup of salt-run journal.backup, or the folder of a store that no master has open, such as journal or cluster in cachedir. A member of a cluster, and a master with nats_jetstream, does it at its next start"},
 		&urcli.StringFlag{Category: "Store", Name: "restore-as", Usage: "with --restore of what a cluster had: take the place of its member `NAME`; the default is the member of the same name, for a master alone the one that made the backup"},
 	}
 }
@@ -64,7 +67,7 @@ func restore(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config
 	}
 	defer release()
 	did, err := backup.Request{
-		CacheDir: cfg.CacheDir, Source: opts.String("restore"), From: opts.String("restore-as"), Member: p.Name, Version: version.Version(), Entry: membership.MoveEntry, Log: log,
+		CacheDir: cfg.CacheDir, Source: opts.String("restore"), From: opts.String("restore-as"), Member: p.Name, Hosted: p.Hosted, Version: version.Version(), Entry: membership.MoveEntry, Log: log,
 	}.Carry(ctx)
 	if err != nil {
 		return err
@@ -75,6 +78,9 @@ func restore(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config
 
 // describe says what was done, or will be.
 func describe(did *backup.Result, p membership.Place) string {
+	if did.Restored == nil && p.Hosted {
+		return fmt.Sprintf("The next start of this master restores the %d streams of %s into the JetStream of nats_servers. Start it when these run.\n", len(did.Manifest.Streams), did.Manifest.Time.Format("2006-01-02 15:04:05 MST"))
+	}
 	if did.Restored == nil {
 		return fmt.Sprintf("The next start of this master, as the member %s, restores the %d streams of %s. Start it when the other members run.\n", p.Name, len(did.Manifest.Streams), did.Manifest.Time.Format("2006-01-02 15:04:05 MST"))
 	}
