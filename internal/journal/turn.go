@@ -152,9 +152,9 @@ func (j *Journal) Held(ctx context.Context) error {
 	return err
 }
 
-// Beat writes an entry to find out whether anything can be stored, also while the store is said to
+// TryPut writes an entry to find out whether anything can be stored, also while the store is said to
 // fail. A leader that has lost the others still answers questions for some seconds.
-func (t *Table) Beat(ctx context.Context, key string) error {
+func (t *Table) TryPut(ctx context.Context, key string) error {
 	_, err := t.kv.Put(ctx, kvKey(key), []byte(time.Now().UTC().Format(time.RFC3339)))
 	return err
 }

@@ -189,7 +189,7 @@ func (h *Hosted) Run(ctx context.Context, j *journal.Journal) {
 		once, cancel := context.WithTimeout(ctx, heldEvery)
 		err := j.Held(once) // it tells if it is known that another one has
 		if err == nil {
-			err = h.self.Beat(once, "turn")
+			err = h.self.TryPut(once, "turn")
 		}
 		cancel()
 		switch {
