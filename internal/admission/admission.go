@@ -64,7 +64,9 @@ type Options struct {
 	Keys    *keyring.Keyring
 	Users   Users
 	Version string // of this program
-	Log     *slog.Logger
+	// MaxMinions is how many minions may be connected; 0 is any number.
+	MaxMinions int
+	Log        *slog.Logger
 }
 
 // Admission admits connections. Fields other than Options are set before the first one.
@@ -88,6 +90,7 @@ type Admission struct {
 	ctx      context.Context
 	wg       sync.WaitGroup
 	waiting  keyring.Waiters
+	admitted admitted
 	throttle logging.Throttle // of log lines about keys that are not accepted
 	often    logging.Throttle // of log lines that every peer with our protocol can cause
 }

@@ -39,6 +39,10 @@ func (a *Admission) Admit(p broker.Peer) bus.Identity {
 		a.tellStale()
 		return i
 	}
+	if v.State == pki.Accepted && !p.Caller && a.full(id, true) { // likewise
+		a.tellFull(p, id, key)
+		return i
+	}
 	if err == nil || v.State == pki.Accepted {
 		a.tellAuth(p, id, key, v)
 	}

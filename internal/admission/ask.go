@@ -28,6 +28,9 @@ func (a *Admission) Ask(ctx context.Context, r *rpc.Request) error {
 	if a.stale() {
 		return errStale
 	}
+	if a.turnedAway(i) {
+		return errTooMany
+	}
 	certificate, proof, err := a.prove(q.Challenge, r.Inbox())
 	if err != nil {
 		return err

@@ -1,6 +1,9 @@
 package config
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // renamed returns the present name of a setting that had another name in older versions of
 // Salt.
@@ -16,53 +19,91 @@ func renamed(key string) (now string, ok bool) {
 	return "", false
 }
 
-// ignored reports whether Salt has a setting that Brine does not need, and why, as the end of a
-// sentence; "" if there is no reason to give.
+// ignored reports whether Salt has a setting that Brine does not have, and why, or what to use
+// instead, as the end of a sentence; "" if there is nothing to say.
 func ignored(key string) (why string, ok bool) {
 	_, ok = slices.BinarySearch(saltKeys, key)
-	switch key {
-	case "always_verify_signature":
-		why = ", since the signature of a master's key is checked on each connection"
-	case "auth_tries":
-		why = ", since masters that cannot be reached are tried forever"
-	case "auth.ldap.persontype":
-		why = ", since auth.ldap.filter finds users"
-	case "autosign_timeout":
-		why = ", since keys are not accepted by files in minions_autosign"
-	case "cmd_safe":
-		why = ", since commands run without a shell unless the caller asks for one"
-	case "drop_messages_signature_fail", "minion_sign_messages", "require_minion_sign_messages":
-		why = ", since every minion is known by its certificate"
-	case "gather_job_timeout":
-		why = ", since minions say by themselves whether they still run a job"
-	case "job_cache", "ext_job_cache", "master_job_cache", "minion_data_cache":
-		why = ", since the journal keeps jobs, returns and grains"
-	case "key_logfile":
-		why = ", since the audit log has what is done to keys"
-	case "max_open_files":
-		why = ", since the limit is that of the service manager"
-	case "permissive_pki_access":
-		why = ", since no group may read private keys"
-	case "publish_port", "tcp_pub_port", "tcp_pull_port":
-		why = ", since one port carries everything"
-	case "publish_session", "rotate_aes_key", "ping_on_rotate":
-		why = ", since there is no shared key to rotate"
-	case "resolve_dns_fallback":
-		why = ", since a master is never looked for on localhost by itself"
-	case "sign_pub_messages":
-		why = ", since every job is signed"
-	case "ssl", "transport":
-		why = ", since every connection is TLS"
-	case "startup_states", "sls_list", "state_output", "state_verbose", "top_file":
-		why = ", since there are no states"
-	case "tcp_keepalive", "tcp_keepalive_cnt", "tcp_keepalive_idle", "tcp_keepalive_intvl":
-		why = ", since silent connections are probed by messages of the bus"
-	case "verify_env":
-		why = ", since files and directories are always checked"
-	case "worker_threads", "multiprocessing", "pub_hwm", "zmq_backlog":
-		why = ", since there are no worker processes and no queues to size"
+	for _, r := range reasons {
+		if r.is(key) {
+			return r.why, ok
+		}
 	}
-	return why, ok
+	return "", ok
+}
+
+// reason is why some settings are ignored, and what to use instead.
+type reason struct {
+	keys string // separated by spaces; * stands for any end
+	why  string
+}
+
+func (r reason) is(key string) bool {
+	return slices.ContainsFunc(strings.Fields(r.keys), func(one string) bool {
+		begin, open := strings.CutSuffix(one, "*")
+		return one == key || open && strings.HasPrefix(key, begin)
+	})
+}
+
+// reasons are for settings that somebody may miss, above all those that limit or refuse something.
+// The first one that fits is given.
+var reasons = []reason{
+	{"always_verify_signature", ", since the signature of a master's key is checked on each connection"},
+	{"archive_jobs cache con_cache ext_job_cache job_cache job_cache_store_endtime master_job_cache memcache_* minion_data_cache minion_data_cache_events", ", since the journal keeps jobs, returns and grains"},
+	{"auth.ldap.persontype", ", since auth.ldap.filter finds users"},
+	{"auth_events", ", since salt/auth events are always fired"},
+	{"auth_tries request_channel_timeout request_channel_tries tcp_authentication_retries", ", since masters that cannot be reached are tried forever"},
+	{"autoload_dynamic_modules clean_dynamic_modules", ", since saltutil.sync_all copies modules, and removes those that the master no longer has"},
+	{"autosign_timeout", ", since keys are not accepted by files in minions_autosign"},
+	{"batch_safe_limit batch_safe_size", ": give salt the options --batch-safe-limit and --batch-safe-size"},
+	{"cluster_key_pass key_pass signing_key_pass", ", since private keys are not encrypted: only the user of the daemon can read them"},
+	{"cluster_pki_dir cluster_pool_port", ", since members of a cluster share nothing but connections: see cluster_peers and cluster_port"},
+	{"cmd_safe", ", and a text is run by the shell whoever calls: cmd.* run a list without one"},
+	{"decrypt_pillar* gpg_*", ", and pillar is not decrypted: keep secrets in files that only the user of the master can read"},
+	{"discovery", ": name the master in the setting master"},
+	{"drop_messages_signature_fail minion_sign_messages minimum_auth_version require_minion_sign_messages", ", since every minion is known by its certificate"},
+	{"eauth_tokens token_dir", ", since tokens are in the journal"},
+	{"enable_ssh_minions netapi_allow_raw_shell regen_thin roster* ssh_* thin_*", ", since there is no salt-ssh"},
+	{"encryption_algorithm publish_signing_algorithm ssl transport", ", since every connection is TLS"},
+	{"engines engines_dirs", ": run salt-event exec or salt-event sink as a service"},
+	{"environment lock_saltenv pillarenv pillarenv_from_saltenv saltenv", ", and pillar is that of all environments: functions that read files of the master take saltenv"},
+	{"event_return event_return_*", ": salt-event sink writes events into files, databases and services"},
+	{"ext_pillar ext_pillar_first git_pillar_* on_demand_ext_pillar", ", and pillar is read from pillar_roots only: keep a checkout there"},
+	{"extension_modules grains_dirs outputter_dirs returner_dirs utils_dirs", ": module_dirs names the directories with programs of your own"},
+	{"extmod_blacklist extmod_whitelist", ", and every program below _modules, _grains and _returners of file_roots is copied to minions that ask"},
+	{"file_ignore_glob file_ignore_regex", ", and every file below file_roots is served: keep others elsewhere"},
+	{"fileserver_* gitfs_* hgfs_* minionfs_* s3fs_* svnfs_* roots_update_interval", ", and files are served from file_roots only: keep a checkout there"},
+	{"fips_mode", ", and does not restrict any algorithm"},
+	{"gather_job_timeout", ", since minions say by themselves whether they still run a job"},
+	{"grains_refresh_every", ": put saltutil.refresh_grains into schedule"},
+	{"http_connect_timeout http_request_timeout", ": give http.query a timeout"},
+	{"id_function", ": set id"},
+	{"key_logfile", ", since the audit log has what is done to keys"},
+	{"log_datefmt* log_fmt_*", ": log_format: json is a form for programs"},
+	{"log_granular_levels", ": log_level is for all lines"},
+	{"log_rotate_*", ": use logrotate, and reload the daemon"},
+	{"master_stats*", ": see metrics_listen"},
+	{"max_open_files", ", since the limit is that of the service manager"},
+	{"modules_max_memory", ": limit the service, for example with MemoryMax of systemd"},
+	{"netapi_disable_clients", ", since only what netapi_enable_clients names is available"},
+	{"no_proxy proxy_host proxy_password proxy_port proxy_username", ": set https_proxy and no_proxy in the environment of the daemon"},
+	{"order_masters syndic_*", ", since there is no syndic: a minion can have several masters"},
+	{"permissive_pki_access", ", since no group may read private keys"},
+	{"pillar_includes_override_sls pillar_merge_lists pillar_source_merging_strategy top_file_merging_strategy", ": maps of pillar are merged key by key, and any other value is replaced by a later one"},
+	{"ping_on_rotate publish_session rotate_aes_key", ", since there is no shared key to rotate"},
+	{"publish_port tcp_master_* tcp_pub_port tcp_pull_port", ", since one port carries everything"},
+	{"renderer renderer_*", ", since files are YAML, with Jinja or without"},
+	{"resolve_dns_fallback", ", since a master is never looked for on localhost by itself"},
+	{"rest_tornado rest_wsgi", ": salt-api reads rest_cherrypy"},
+	{"restart_on_error", ", since the service manager restarts the minion"},
+	{"return_retry_*", ", since returns are kept until a master has stored them"},
+	{"show_timeout", ": salt --hide-timeout hides minions that did not return"},
+	{"sign_pub_messages", ", since every job is signed"},
+	{"default_top env_order failhard sls_list startup_states state_* states_dirs top_file", ", since there are no states"},
+	{"sudo_user", ", and functions run as the user of the daemon: cmd.* take runas"},
+	{"tcp_keepalive tcp_keepalive_*", ", since silent connections are probed by messages of the bus"},
+	{"use_master_when_local", ", since salt-call --local never connects to a master"},
+	{"verify_env", ", since files and directories are always checked"},
+	{"event_publisher_* ipc_* maintenance_* minion_jid_queue_hwm multiprocessing mworker_* pub_hwm pub_server_niceness reactor_niceness reactor_worker_* req_server_niceness salt_event_pub_hwm worker_threads zmq_*", ", since there are no worker processes and no queues to size"},
 }
 
 // saltKeys are the settings of Salt 3006, and of earlier and later versions, that neither
@@ -249,7 +290,6 @@ var saltKeys = []string{
 	"master_stats_event_iter",
 	"master_tops",
 	"master_tops_first",
-	"max_minions",
 	"max_open_files",
 	"memcache_debug",
 	"memcache_expire_seconds",

@@ -155,6 +155,9 @@ type Master struct {
 	// That signature is read from master_pubkey_signature, so that the signing
 	// key need not be on this machine.
 	MasterUsePubkeySignature bool `yaml:"master_use_pubkey_signature"`
+	// How many minions may be connected to this master; 0 is any number. Further ones are turned away
+	// until others have disconnected, and try their other masters.
+	MaxMinions int `yaml:"max_minions" is:"0..10000000"`
 	// How often a silent connection of a minion is probed. A minion counts as disconnected
 	// after three to four probes without an answer.
 	MinionAliveInterval time.Duration `yaml:"minion_alive_interval" is:"s 1s..1d" default:"5s"`

@@ -30,7 +30,7 @@ var allowing = []string{
 var guarding = []string{
 	"allow_minion_key_revoke", "allow_unsigned_master", "audit_args", "audit_file", "auth_safemode", "auto_accept", "autosign_grains",
 	"client_acl_verify", "cluster_id", "cluster_peers", "cluster_without_quorum", "file_recv", "journal_mirror_accept", "keep_acl_in_token", "key_type", "keysize",
-	"master_finger", "master_pubkey_signature", "master_sign_key_name", "master_sign_pubkey", "master_trust_on_first_use", "master_use_pubkey_signature", "nats_ca", "nats_creds", "nats_finger", "nodegroups", "open_mode",
+	"master_finger", "master_pubkey_signature", "master_sign_key_name", "master_sign_pubkey", "master_trust_on_first_use", "master_use_pubkey_signature", "max_minions", "nats_ca", "nats_creds", "nats_finger", "nodegroups", "open_mode",
 	"permissive_acl", "pki_dir", "rejected_retry", "remote_login", "sharedsecret", "signing_algorithm", "sudo_acl", "token_expire", "token_expire_user_override",
 	"token_file", "verify_master_pubkey_sign",
 }

@@ -319,8 +319,38 @@ func reference(t *testing.T) string {
 			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", d.key, strings.Join(slices.Compact(shown), ", "), d.text)
 		}
 	}
-	b.WriteString("\n## Settings of Salt that are ignored\n\n`" + strings.Join(saltKeys, "`, `") + "`.\n")
+	b.WriteString("\n## Settings of Salt that are ignored\n\nA daemon names each of these at its start, and `--check` does, with what is said here.\n\n| setting | it is ignored ... |\n|---|---|\n")
+	rest := slices.Clone(saltKeys)
+	for _, r := range reasons {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", strings.Join(slices.DeleteFunc(slices.Clone(rest), func(key string) bool { return !r.is(key) }), "`, `"), strings.TrimLeft(r.why, ",: "))
+		rest = slices.DeleteFunc(rest, r.is)
+	}
+	b.WriteString("\nThe others are `" + strings.Join(rest, "`, `") + "`.\n")
 	return b.String()
+}
+
+// TestReasonsFit: each reason is for settings that are ignored, each name in it for at least one, and
+// no setting has two.
+func TestReasonsFit(t *testing.T) {
+	given := map[string]string{}
+	for _, r := range reasons {
+		for _, one := range strings.Fields(r.keys) {
+			fits := 0
+			for _, key := range saltKeys {
+				if !(reason{keys: one}).is(key) {
+					continue
+				}
+				fits++
+				if was := given[key]; was != "" {
+					t.Errorf("%s has two reasons, %q and %q", key, was, r.why)
+				}
+				given[key] = r.why
+			}
+			if fits == 0 {
+				t.Errorf("%s is no setting that is ignored", one)
+			}
+		}
+	}
 }
 
 // markdown formats a default for a table.

@@ -151,7 +151,7 @@ func (m *Master) openKeys() error {
 	if m.keys, err = keyring.Open(m.cfg, m.log); err != nil {
 		return err
 	}
-	m.admission = admission.New(m.ctx, admission.Options{Keys: m.keys, Users: &m.settings.Users, Version: m.version, Log: m.log})
+	m.admission = admission.New(m.ctx, admission.Options{Keys: m.keys, Users: &m.settings.Users, Version: m.version, MaxMinions: m.cfg.MaxMinions, Log: m.log})
 	return nil
 }
 
