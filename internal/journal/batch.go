@@ -31,6 +31,7 @@ type Draft struct {
 type Batch struct {
 	Name   string // "" is never a duplicate. The part before the first slash is the sender
 	Owner  string // whose share it counts for, see Speaker of event.Head; "" is decided for each draft
+	Term   uint64 // the one in which it may be stored, see Journal.Term; 0 for any
 	First  int    // number of the first draft in the batch, from 0: those before it are stored
 	Count  int    // number of drafts
 	Drafts iter.Seq[Draft]
@@ -107,7 +108,7 @@ func (j *Journal) beginNow(batches []Batch) (*Pending, error) {
 	case len(batches) == 0:
 		return p.repetition(), nil
 	}
-	p.names = j.names
+	p.names, p.term = j.names, termOf(batches)
 	for i, l := range batches {
 		last := i == len(batches)-1
 		if last { // p knows what was sent before anybody can report about it
@@ -122,6 +123,16 @@ func (j *Journal) beginNow(batches []Batch) (*Pending, error) {
 		}
 	}
 	return p, nil
+}
+
+// termOf returns the term in which all of these may be stored.
+func termOf(batches []Batch) (term uint64) {
+	for _, l := range batches {
+		if l.Term != 0 && (term == 0 || l.Term < term) {
+			term = l.Term
+		}
+	}
+	return term
 }
 
 // lacking returns the batches that are not stored completely, with the number of their drafts
@@ -186,7 +197,7 @@ const piecesAhead = 2
 func (w *batchWriter) sendLong(l pieces, p *Pending, last bool) error {
 	var before []*Pending
 	for n := range l.count - 1 {
-		one := &Pending{writer: p.writer, failed: p.failed, done: make(chan struct{}), of: p}
+		one := &Pending{writer: p.writer, failed: p.failed, done: make(chan struct{}), of: p, term: p.term}
 		if err := w.journal.writer.put(l.message(n), l.flight(n), one, true); err != nil {
 			return err
 		}

@@ -17,16 +17,26 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// newFence is the fence for a writer of this stream.
-func newFence(s jetstream.Stream, prefix string, turn *Turn) *fence {
+// newFence is the fence for a writer of this stream, whose subjects begin with root; "" is a stream
+// without terms.
+func newFence(s jetstream.Stream, js jetstream.JetStream, root string, turn *Turn) *fence {
+	prefix := func(c jetstream.StreamConfig) string {
+		if root == "" {
+			return ""
+		}
+		return termPrefix(c)
+	}
 	return &fence{
-		prefix: prefix, turn: turn,
-		last: func(ctx context.Context) (uint64, error) {
+		prefix: prefix(s.CachedInfo().Config), turn: turn,
+		last: func(ctx context.Context) (end uint64, now string, err error) {
 			info, err := leaderInfo(ctx, s)
 			if err != nil {
-				return 0, err
+				return 0, "", err
 			}
-			return info.State.LastSeq, nil
+			return info.State.LastSeq, prefix(info.Config), nil
+		},
+		begin: func(ctx context.Context) (string, error) {
+			return change(ctx, js, s.CachedInfo().Config, root, openTerm)
 		},
 		read: func(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) { return s.GetMsg(ctx, seq) },
 	}
@@ -207,7 +217,7 @@ func Exists(ctx context.Context, nc *nats.Conn, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	_, err = js.StreamNameBySubject(ctx, Options{Copies: 1, Name: name}.prefix()+">")
+	_, err = js.StreamNameBySubject(ctx, Options{Copies: 1, Name: name}.root()+">")
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return false, nil
 	}

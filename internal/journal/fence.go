@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,20 +27,29 @@ import (
 // often as needed: one of the copies is stored, the others are refused. The leader's last
 // sequence shows which messages are stored.
 type fence struct {
-	prefix string // of the subjects of the stream, instead of plainPrefix; "" changes none
-	turn   *Turn  // nil where only this process opens the stream
-	last   func(context.Context) (uint64, error)
-	read   func(context.Context, uint64) (*jetstream.RawStreamMsg, error)
-	doubt  chan struct{} // signals a refusal
+	turn  *Turn                                                        // nil where only this process opens the stream
+	last  func(context.Context) (end uint64, prefix string, err error) // asks the leader
+	begin func(context.Context) (prefix string, err error)             // begins a term after one that was ended
+	read  func(context.Context, uint64) (*jetstream.RawStreamMsg, error)
+	doubt chan struct{} // signals a refusal
 
 	line       sync.Mutex // held while a message gets its number and is sent, or all are sent again
 	generation int        // how often they were sent again; guarded by line and the writer
 	settling   sync.Mutex // held while messages are reported as stored
 
 	// Guarded by the writer.
-	window []*nats.Msg // under way: the first one has the number tap.n+1
-	moved  time.Time   // when one was last stored, or the window was last empty
-	asked  time.Time   // when they were last sent again
+	prefix string    // of the subjects in this term, instead of plainPrefix; "" for a stream without terms
+	term   uint64    // its number, from 1
+	window []flying  // under way: the first one has the number tap.n+1
+	moved  time.Time // when one was last stored, or the window was last empty
+	asked  time.Time // when they were last sent again
+}
+
+// flying is a message under way.
+type flying struct {
+	*nats.Msg
+	subject string   // without the prefix
+	p       *Pending // that it is a part of
 }
 
 // Timeouts of a fence.
@@ -63,7 +73,7 @@ var errElection = salt.WithHint(errors.New("the members of the cluster have stor
 
 // beginFence prepares f for the first message: the stream ends with the sequence last.
 func (w *writer) beginFence(f *fence, last uint64) {
-	f.doubt, f.moved = make(chan struct{}, 1), time.Now()
+	f.doubt, f.moved, f.term = make(chan struct{}, 1), time.Now(), 1
 	w.fence = f
 	w.tap.begin(last)
 	w.patient = newPatient(w.store)
@@ -74,7 +84,7 @@ func (w *writer) beginFence(f *fence, last uint64) {
 
 // fenced gives a message the sequence that it must follow; the caller holds the writer and
 // line.
-func (f *fence) fenced(m *nats.Msg, after uint64) *nats.Msg {
+func (f *fence) fenced(m *nats.Msg, p *Pending, after uint64) *nats.Msg {
 	if m.Header.Get(partHeader) != "" {
 		m.Data = bytes.Clone(m.Data) // the buffer is used again for the next piece
 	}
@@ -85,14 +95,21 @@ func (f *fence) fenced(m *nats.Msg, after uint64) *nats.Msg {
 	if f.turn != nil {
 		m.Header[writerHeader] = []string{f.turn.id}
 	}
-	if f.prefix != "" {
-		m.Subject = f.prefix + strings.TrimPrefix(m.Subject, plainPrefix)
-	}
+	one := flying{m, m.Subject, p}
+	m.Subject = f.subject(one)
 	if len(f.window) == 0 {
 		f.moved = time.Now()
 	}
-	f.window = append(f.window, m)
+	f.window = append(f.window, one)
 	return m
+}
+
+// subject returns the subject in the current term.
+func (f *fence) subject(m flying) string {
+	if f.prefix == "" {
+		return m.subject
+	}
+	return f.prefix + strings.TrimPrefix(m.subject, plainPrefix)
 }
 
 // sendFenced sends a message for a writer with a fence.
@@ -100,8 +117,12 @@ func (w *writer) sendFenced(m *nats.Msg, in inFlight, p *Pending, last bool) err
 	w.fence.line.Lock()
 	defer w.fence.line.Unlock()
 	w.mu.Lock()
+	if p.term != 0 && p.term != w.fence.term {
+		w.mu.Unlock()
+		return errTerm
+	}
 	w.count(m, in, p, last)
-	m = w.fence.fenced(m, w.tap.seq+w.sent.n-1-w.tap.n)
+	m = w.fence.fenced(m, p, w.tap.seq+w.sent.n-1-w.tap.n)
 	w.mu.Unlock()
 	err := w.nc.PublishMsg(m)
 	if errors.Is(err, nats.ErrReconnectBufExceeded) {
@@ -249,21 +270,51 @@ func (w *writer) resend() {
 	w.mu.Lock()
 	f.asked = time.Now()
 	w.mu.Unlock()
-	last, err := f.last(ctx)
-	if err == nil {
-		err = w.catchUp(ctx, last)
-	}
+	prefix, err := w.lookUp(ctx)
 	if err != nil {
 		return // there is no leader yet
 	}
 	f.settling.Lock() // nothing is reported while the messages are renumbered
 	defer f.settling.Unlock()
 	w.mu.Lock()
+	if prefix != f.prefix {
+		w.enter(prefix)
+	}
+	again := w.renumber()
+	w.mu.Unlock()
+	for _, m := range again {
+		if w.nc.PublishMsg(m) != nil {
+			return
+		}
+	}
+}
+
+// lookUp treats everything as stored that is, and returns the prefix of the current term: a new
+// one if another member has ended the one before.
+func (w *writer) lookUp(ctx context.Context) (prefix string, err error) {
+	f := w.fence
+	last, prefix, err := f.last(ctx)
+	if err == nil && hasEnded(prefix) {
+		if prefix, err = f.begin(ctx); err == nil {
+			last, _, err = f.last(ctx)
+		}
+	}
+	if err == nil {
+		err = w.catchUp(ctx, last)
+	}
+	return prefix, err
+}
+
+// renumber returns what is under way with the sequences that it must follow now. The caller holds
+// line and the writer.
+func (w *writer) renumber() []*nats.Msg {
+	f := w.fence
 	f.generation++
 	f.asked = time.Now()
 	again := make([]*nats.Msg, len(f.window))
 	for i, m := range f.window {
-		c := *m // the connection may still be writing the previous one
+		c := *m.Msg // the connection may still be writing the previous one
+		c.Subject = f.subject(m)
 		c.Header = nats.Header{}
 		for key, value := range m.Header {
 			c.Header[key] = value
@@ -273,14 +324,9 @@ func (w *writer) resend() {
 		if c.Reply != "" || i == len(f.window)-1 {
 			c.Reply = w.reply(n)
 		}
-		f.window[i], again[i] = &c, &c
+		f.window[i].Msg, again[i] = &c, &c
 	}
-	w.mu.Unlock()
-	for _, m := range again {
-		if w.nc.PublishMsg(m) != nil {
-			return
-		}
-	}
+	return again
 }
 
 // catchUp treats everything as stored that the leader has: the stream ends with the sequence
@@ -293,32 +339,79 @@ func (w *writer) catchUp(ctx context.Context, last uint64) error {
 		w.mu.Unlock()
 		return nil
 	}
-	k := min(last-seq, uint64(len(f.window)))
-	mine := f.window[k-1]
 	w.mu.Unlock()
-	there, err := f.read(ctx, seq+k)
-	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+	end, there, err := f.beforeMarks(ctx, seq, last)
+	if err != nil {
 		return err
 	}
-	if err == nil && bytes.Equal(there.Data, mine.Data) && f.turn.wrote(there.Header) {
-		w.confirm(n+k, seq+k)
+	w.mu.Lock()
+	if w.tap.n != n { // an answer came meanwhile
+		w.mu.Unlock()
 		return nil
 	}
-	if f.turn != nil {
+	k := min(end-seq, uint64(len(f.window)))
+	mine := f.window[max(k, 1)-1]
+	w.mu.Unlock()
+	if k < end-seq {
+		if there, err = f.readAt(ctx, seq+k); err != nil {
+			return err
+		}
+	}
+	marks := end == seq // what was stored is only marks
+	if k > 0 && there != nil && bytes.Equal(there.Data, mine.Data) && f.turn.wrote(there.Header) {
+		w.confirm(n+k, seq+k)
+		if n, marks = n+k, k == end-seq; !marks || end == last {
+			return nil
+		}
+	}
+	if !marks && f.turn != nil {
 		w.patient.end(f.turn.lose())
 		return ErrTaken
 	}
-	// Another process has written, or this one before it was killed: its last messages were
-	// stored after the stream was opened. Readers and the names of batches lack them.
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.tap.n == n {
-		w.tap.seq, w.tap.lost, w.doubts = last, true, true
-		if w.missed != nil {
-			w.missed(seq)
-		}
+	if w.tap.n != n {
+		return nil
+	}
+	w.tap.seq = last
+	if marks {
+		return nil
+	}
+	// Another process has written, or this one before it was killed: its last messages were
+	// stored after the stream was opened. Readers and the names of batches lack them.
+	w.tap.lost, w.doubts = true, true
+	if w.missed != nil {
+		w.missed(seq)
 	}
 	return nil
+}
+
+// beforeMarks returns the last sequence after seq that is no mark of a term, or seq, and the message
+// there. Behind the first mark there are only marks: this writer has noticed none yet.
+func (f *fence) beforeMarks(ctx context.Context, seq, last uint64) (end uint64, there *jetstream.RawStreamMsg, err error) {
+	end = seq
+	sort.Search(int(last-seq), func(i int) bool {
+		at := last - uint64(i)
+		m, bad := f.readAt(ctx, at)
+		if bad != nil {
+			err = bad
+		}
+		mark := m != nil && m.Header.Get(partHeader) == markLabel
+		if !mark && at > end {
+			end, there = at, m
+		}
+		return !mark
+	})
+	return end, there, err
+}
+
+// readAt reads a message, nil if there is none.
+func (f *fence) readAt(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	m, err := f.read(ctx, seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	return m, err
 }
 
 // settled waits until everything that was sent is stored.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -80,20 +81,25 @@ func (o Options) stream() string {
 	return memberPrefix + o.Name
 }
 
-// prefix is that of the subjects to which the daemon sends what a member's journal stores. The
-// stream stores it below plainPrefix, as a journal alone does.
-func (o Options) prefix() string { return "salt.journal." + o.Name + "." }
+// root begins the subjects to which the daemon sends what a member's journal stores; the name of the
+// term follows. The stream stores it below plainPrefix, as a journal alone does.
+func (o Options) root() string { return "salt.journal." + o.Name + "." }
 
 // configure makes the settings of the stream; most is its limit of bytes.
 func (o Options) configure(c *jetstream.StreamConfig, most int64) {
-	c.Subjects, c.Storage, c.Retention, c.AllowDirect = subjects, jetstream.FileStorage, jetstream.LimitsPolicy, true
+	c.Storage, c.Retention, c.AllowDirect = jetstream.FileStorage, jetstream.LimitsPolicy, true
 	c.Discard, c.MaxAge, c.MaxBytes, c.Duplicates = jetstream.DiscardOld, o.MaxAge, most, noWindow
 	if o.Copies > 0 {
 		// Any member answers a direct question, also one that lacks the newest messages.
 		c.Replicas, c.AllowDirect = o.Copies, false
-		c.Subjects = []string{o.prefix() + ">"}
-		c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: o.prefix() + ">", Destination: plainPrefix + ">"}
+		term := termPrefix(*c)
+		if !strings.HasPrefix(term, o.root()) {
+			term = o.root()
+		}
+		setTerm(c, term)
+		return
 	}
+	c.Subjects = subjects
 }
 
 // Gap is a range of sequences, From and To included.
@@ -155,7 +161,11 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	w.tap.begin(s.CachedInfo().State.LastSeq)
 	if o.Copies > 0 {
 		o.Reserve = nil // copies bring back what one member has lost
-		w.beginFence(newFence(s, o.prefix(), o.Turn), s.CachedInfo().State.LastSeq)
+		f := newFence(s, js, o.root(), o.Turn)
+		if err := f.open(ctx, w.store); err != nil {
+			return nil, fmt.Errorf("open the journal: %w", err)
+		}
+		w.beginFence(f, s.CachedInfo().State.LastSeq)
 	}
 	if o.Reserve != nil {
 		w.reserve = func(upto uint64) error { return o.Reserve(stream, upto) }
@@ -206,6 +216,8 @@ func configureStream(ctx context.Context, js jetstream.JetStream, name string, c
 		return nil, err
 	}
 	config := s.CachedInfo().Config
+	want.Subjects = config.Subjects // the term of a member's journal is among them
+	configure(&want)
 	configure(&config)
 	if reflect.DeepEqual(config, s.CachedInfo().Config) {
 		return s, nil

@@ -73,7 +73,7 @@ func openQueue(ctx context.Context, nc *nats.Conn, name string, store Store, cop
 		return nil, fmt.Errorf("open the queue %s: %w", name, err)
 	}
 	if copies > 0 {
-		w.beginFence(newFence(q.stream, "", turn), q.stream.CachedInfo().State.LastSeq)
+		w.beginFence(newFence(q.stream, js, "", turn), q.stream.CachedInfo().State.LastSeq)
 	}
 	return q, nil
 }

@@ -81,7 +81,7 @@ func (t *Turn) take(ctx context.Context, w *writer, s jetstream.Stream, o Option
 	if err != nil {
 		return err
 	}
-	subject := o.prefix() + strings.TrimPrefix(event.Subject(openedTag), plainPrefix)
+	subject := termPrefix(s.CachedInfo().Config) + strings.TrimPrefix(event.Subject(openedTag), plainPrefix)
 	for {
 		err = insist(ctx, w.store, "open the stream "+o.stream(), func(ctx context.Context) error {
 			info, err := s.Info(ctx)
@@ -139,7 +139,7 @@ func (j *Journal) Held(ctx context.Context) error {
 	j.writer.mu.Lock()
 	known := j.writer.tap.seq
 	j.writer.mu.Unlock()
-	last, err := f.last(ctx)
+	last, _, err := f.last(ctx)
 	if err != nil || last <= known {
 		return err
 	}

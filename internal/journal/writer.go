@@ -151,6 +151,7 @@ func closing(nc *nats.Conn) <-chan struct{} {
 type Pending struct {
 	before []*Pending // of the pieces before the last one
 	of     *Pending   // for a piece: the Pending of its event or batch
+	term   uint64     // of Batch
 	writer *writer
 	failed <-chan struct{} // of the store, when it began
 	done   chan struct{}   // closed when the next fields are set

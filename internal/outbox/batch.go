@@ -59,7 +59,7 @@ func (r *Receiver) quick(ctx context.Context, req *rpc.Request) *delivery {
 	if from == nil {
 		return nil
 	}
-	if !r.knows(from, req.Inbox()) {
+	if !r.knows(from, connection{req.Inbox(), r.Journal.Term()}) {
 		from.end()
 		return nil
 	}
@@ -104,7 +104,7 @@ func (r *Receiver) storeEach(ctx context.Context, deliveries []*delivery) error 
 func (d *delivery) append(batches []journal.Batch) []journal.Batch {
 	for _, in := range d.messages {
 		if len(in.Events) > 0 && !d.from.has(in.Epoch, in.N, 0) { // a quick batch has one event
-			batches = append(batches, drafts(in.Events, messageName(d.id, in.Epoch, in.N), 0))
+			batches = append(batches, drafts(in.Events, messageName(d.id, in.Epoch, in.N), 0, d.from.known.term))
 		}
 	}
 	return batches

@@ -33,7 +33,7 @@ func TestWatermarksAreAMembersOwn(t *testing.T) {
 	}
 	put := func(w *watermarks, n uint64) {
 		t.Helper()
-		pending, err := w.journal.BeginEach([]journal.Batch{drafts([]event.Event{{Tag: "a/b", Data: []byte(`{}`), From: "web1"}}, messageName("web1", "e", n), 0)})
+		pending, err := w.journal.BeginEach([]journal.Batch{drafts([]event.Event{{Tag: "a/b", Data: []byte(`{}`), From: "web1"}}, messageName("web1", "e", n), 0, 0)})
 		if err == nil {
 			_, err = pending.Wait(ctx)
 		}

@@ -75,20 +75,22 @@ func (r *Receiver) isAwaited(ctx context.Context, id salt.MinionID, in *incoming
 // first finds out what other members have stored: the minion repeats what they have not confirmed.
 // If that cannot be known, nothing is stored.
 //
-// Of two members that store for the same minion only one can know it: whoever tells another what
-// is stored here has to ask again.
+// Of two members that store for the same minion only one can know it: whoever answers another one what
+// is stored here has to ask again, and so has a member whose term of the journal was ended because it
+// could not answer.
 func (r *Receiver) begin(ctx context.Context, id salt.MinionID, inbox string) (*sender, error) {
 	ctx, cancel := context.WithTimeout(ctx, knowTime)
 	defer cancel()
 	for {
 		from := r.watermarks.begin(id)
-		if r.knows(from, inbox) {
+		term := r.Journal.Term()
+		if r.knows(from, connection{inbox, term}) {
 			return from, nil
 		}
 		answered := from.answered
 		from.end() // another member may ask meanwhile
 		marks, err := r.Elsewhere.Stored(ctx, id)
-		if err == nil && !r.learn(id, inbox, answered, marks) && !backoff.Sleep(ctx, knowPause/2+rand.N(knowPause)) {
+		if err == nil && !r.learn(id, connection{inbox, term}, answered, marks) && !backoff.Sleep(ctx, knowPause/2+rand.N(knowPause)) {
 			err = context.Cause(ctx)
 		}
 		if err != nil {
@@ -99,12 +101,15 @@ func (r *Receiver) begin(ctx context.Context, id salt.MinionID, inbox string) (*
 }
 
 // knows reports whether it is known what other members have stored. The caller has the turn.
-func (r *Receiver) knows(from *sender, inbox string) bool {
-	return r.Elsewhere == nil || from.known == inbox
+func (r *Receiver) knows(from *sender, over connection) bool {
+	if r.Elsewhere == nil {
+		return true
+	}
+	return from.known == over
 }
 
 // learn takes over what other members have stored, unless one of them has asked meanwhile.
-func (r *Receiver) learn(id salt.MinionID, inbox string, answered uint64, marks []Watermark) bool {
+func (r *Receiver) learn(id salt.MinionID, over connection, answered uint64, marks []Watermark) bool {
 	from := r.watermarks.begin(id)
 	defer from.end()
 	if from.answered != answered {
@@ -113,7 +118,7 @@ func (r *Receiver) learn(id salt.MinionID, inbox string, answered uint64, marks 
 	for _, m := range marks {
 		from.set(m)
 	}
-	from.known = inbox
+	from.known = over
 	return true
 }
 
@@ -139,7 +144,7 @@ func (r *Receiver) answerStored(ctx context.Context, _ string, body []byte) (any
 	if err := from.resolve(ctx); err != nil {
 		return nil, rpc.Errorf(rpc.Unavailable, "it is not known which messages of %s are stored: %v", q.ID, err)
 	}
-	from.known = ""
+	from.known = connection{}
 	from.answered++
 	return from.stored(), nil
 }
@@ -193,7 +198,8 @@ func (m *Members) Stored(ctx context.Context, id salt.MinionID) (all []Watermark
 func (m *Members) storedAt(ctx context.Context, name string, runs bool, of *journal.Mirror, id salt.MinionID) (marks []Watermark, err error) {
 	if runs {
 		err = m.Exchange.Ask(ctx, name, kindStored, question{id}, &marks)
-		if !m.Exchange.IsGone(err) && rpc.CodeOf(err) != rpc.NotFound { // an older version does not know the request
+		runs = !m.Exchange.IsGone(err)
+		if runs && rpc.CodeOf(err) != rpc.NotFound { // an older version does not know the request
 			m.forget(name)
 			return marks, err
 		}
@@ -202,7 +208,7 @@ func (m *Members) storedAt(ctx context.Context, name string, runs bool, of *jour
 		return nil, fmt.Errorf("the journal of %s is not known here yet", name)
 	}
 	p := m.past(name)
-	if err := p.read(ctx, m.Journal, of); err != nil {
+	if err := p.read(ctx, m.Journal, of, runs); err != nil {
 		return nil, fmt.Errorf("read what %s has stored: %w", name, err)
 	}
 	return p.marks.sender(id).stored(), nil
@@ -231,6 +237,7 @@ func (m *Members) forget(name string) {
 // in its journal after that. Many minions arrive at once when a member is killed, so it is kept.
 type past struct {
 	turn  chan struct{} // taken by whoever reads; guards the rest
+	ended string        // the term that was ended at the latest reading
 	marks *watermarks   // nil before the first reading
 	next  uint64        // where the next reading begins
 	last  uint64        // the newest sequence at the latest reading
@@ -238,8 +245,9 @@ type past struct {
 }
 
 // read reads what is there and was not read before, unless a reading has begun since it was
-// called.
-func (p *past) read(ctx context.Context, j *journal.Journal, of *journal.Mirror) error {
+// called. The term of the journal is ended first, since the member may be cut off or stopped only, and
+// store more later; not that of an older version that runs.
+func (p *past) read(ctx context.Context, j *journal.Journal, of *journal.Mirror, runs bool) error {
 	called := time.Now()
 	select {
 	case p.turn <- struct{}{}:
@@ -251,6 +259,13 @@ func (p *past) read(ctx context.Context, j *journal.Journal, of *journal.Mirror)
 		return nil
 	}
 	begun := time.Now()
+	if !runs {
+		ended, err := of.EndTerm(ctx, p.ended)
+		if err != nil {
+			return err
+		}
+		p.ended = ended
+	}
 	if err := p.open(ctx, j, of.Name); err != nil {
 		return err
 	}

@@ -125,12 +125,12 @@ func deliver(t *testing.T, over *rpc.Conn, numbers ...uint64) error {
 	return over.Ask(ctx, OpDeliver, q, nil)
 }
 
-// deliverAgain sends them again while it is not known what others have stored, as a minion does.
+// deliverAgain sends them again until they are stored, as a minion does.
 func deliverAgain(t *testing.T, over *rpc.Conn, numbers ...uint64) {
 	t.Helper()
 	bustest.Until(t, "the messages are stored", func() bool {
 		err := deliver(t, over, numbers...)
-		if err != nil && rpc.CodeOf(err) != rpc.Unavailable {
+		if refused := (*rpc.Error)(nil); errors.As(err, &refused) && refused.Permanent() {
 			t.Fatal(err)
 		}
 		return err == nil
@@ -320,4 +320,35 @@ func TestAnAwaitedReturnWaitsForNobody(t *testing.T) {
 	k.Returns = plain{}
 	bustest.Until(t, "the rest is stored", func() bool { return deliver(t, over, 1, 2) == nil })
 	k.check(t, "web1", "1", "2")
+}
+
+// TestWhatAnIsolatedMemberWasStoring: a member had a message under way when it was cut off. The minion
+// sent it again to another member, which stored it. When the first member is back, it stores neither
+// that message nor what it still receives of the minion.
+func TestWhatAnIsolatedMemberWasStoring(t *testing.T) {
+	all, key := startKeepers(t), bustest.Key(t)
+	first := all[0].connect(t, "web1", key)
+	if err := deliver(t, first, 1); err != nil {
+		t.Fatal(err)
+	}
+	s := all[0].bus.System
+	s.Isolate(t, all[0].bus)
+	late := make(chan error, 1)
+	go func() { late <- deliver(t, first, 2, 3) }()
+	bustest.Until(t, "the messages are under way", func() bool { return all[0].watermarks.isBusy("web1") })
+	deliverAgain(t, all[1].connect(t, "web1", key), 1, 2, 3)
+	s.Rejoin(all[0].bus)
+	if err := <-late; err == nil {
+		t.Error("the member that was cut off has confirmed messages that another one has stored")
+	}
+	deliverAgain(t, first, 2, 3, 4)
+	all[2].check(t, "web1", "1", "2", "3", "4")
+}
+
+// isBusy reports whether messages of a minion are being stored.
+func (w *watermarks) isBusy(id salt.MinionID) bool {
+	s := w.sender(id)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return s.busy
 }

@@ -132,7 +132,7 @@ func (r *Receiver) Fire(ctx context.Context, req *rpc.Request) error {
 	if q.ID != "" {
 		name = event.Escape(req.From.Name) + "/" + event.Escape(q.ID)
 	}
-	p, err := r.Journal.BeginAll(drafts(events, name, 0))
+	p, err := r.Journal.BeginAll(drafts(events, name, 0, 0))
 	if err != nil {
 		return err
 	}

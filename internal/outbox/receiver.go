@@ -198,16 +198,16 @@ func (in *incoming) begin(j *journal.Journal, id salt.MinionID, from *sender) (e
 	if first == len(in.Events) {
 		return nil
 	}
-	if in.pending, err = j.BeginAll(drafts(in.Events, messageName(id, in.Epoch, in.N), first)); err != nil {
+	if in.pending, err = j.BeginAll(drafts(in.Events, messageName(id, in.Epoch, in.N), first, from.known.term)); err != nil {
 		from.fails()
 	}
 	return err
 }
 
-// drafts returns events as the journal stores them under one name; those before first are
-// stored already.
-func drafts(events []event.Event, name string, first int) journal.Batch {
-	return journal.Batch{Name: name, First: first, Count: len(events) - first, Drafts: func(yield func(journal.Draft) bool) {
+// drafts returns events as the journal stores them under one name, in that term; those before first
+// are stored already.
+func drafts(events []event.Event, name string, first int, term uint64) journal.Batch {
+	return journal.Batch{Name: name, Term: term, First: first, Count: len(events) - first, Drafts: func(yield func(journal.Draft) bool) {
 		for _, e := range events[first:] {
 			if !yield(journal.Draft{Tag: e.Tag, Text: e.Text()}) {
 				return

@@ -38,7 +38,7 @@ type watermarks struct {
 type sender struct {
 	all      *watermarks
 	turn     chan struct{} // taken by whoever has put something into it; guards the next fields
-	known    string        // the connection for which it is known what other members have stored; "" for none
+	known    connection    // the one for which it is known what other members have stored; zero for none
 	answered uint64        // how often another member was answered what is stored here
 	doubt    bool          // something may be stored, or be stored yet, that marks lack
 	since    uint64        // with doubt: it comes after this sequence
@@ -46,6 +46,12 @@ type sender struct {
 	busy     bool
 	start    uint64 // while busy: what is being stored comes after this sequence
 	dirty    bool
+}
+
+// connection is one of a minion, in one term of the journal.
+type connection struct {
+	inbox string
+	term  uint64
 }
 
 // Watermark is how far an epoch of a minion's outbox is stored: all messages before N, and of N

@@ -1,0 +1,148 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
+)
+
+// A term is a time in which a member writes its journal. Another member ends it before it relies on
+// what is stored there: the member may be cut off or stopped only, and have messages under way that
+// would be stored later.
+//
+// The subjects of the stream contain the name of the term, so the server stores nothing of a term
+// that has ended, wherever it was on its way. Whoever ends a term writes a mark behind it: when that
+// is stored, it is decided of everything before it. The member begins a new term when it notices
+// that, also with a mark, and sends what was under way again, but not what is bound to its term
+// (Batch.Term): that may be stored elsewhere by now.
+
+// The names of terms begin with one of these. The first term of a journal has no name.
+const (
+	openTerm  = "open-"
+	endedTerm = "ended-"
+)
+
+// Labels of messages that belong to no event. They look like the middle of a long event whose
+// beginning is missing, which readers ignore.
+const (
+	markLabel = "term/1/3" // the mark of a term
+	voidLabel = "void/1/3" // in place of what is bound to a term that has ended
+)
+
+// errTerm means that another member has ended the term before a message was stored.
+var errTerm = fmt.Errorf("%w: another member relies on what was stored before", ErrStore)
+
+// Term returns the number of the current term, for Batch.Term; 0 for a journal alone, whose term
+// nobody ends.
+func (j *Journal) Term() uint64 {
+	w := j.writer
+	if w.fence == nil {
+		return 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fence.term
+}
+
+// termPrefix is the prefix of the subjects of a stream, with the name of its term.
+func termPrefix(c jetstream.StreamConfig) string {
+	if len(c.Subjects) != 1 {
+		return ""
+	}
+	return strings.TrimSuffix(c.Subjects[0], ">")
+}
+
+// hasEnded reports whether the term with this prefix has ended.
+func hasEnded(prefix string) bool {
+	parts := strings.Split(prefix, ".")
+	return strings.HasPrefix(parts[max(0, len(parts)-2)], endedTerm)
+}
+
+// setTerm makes the settings of the stream of a member's journal: its subjects begin with prefix.
+func setTerm(c *jetstream.StreamConfig, prefix string) {
+	c.Subjects = []string{prefix + ">"}
+	c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: prefix + ">", Destination: plainPrefix + ">"}
+}
+
+// change begins a term or ends the current one: the stream gets subjects with a new name of that
+// kind, and a mark. root begins all subjects of this journal.
+func change(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig, root, kind string) (prefix string, err error) {
+	prefix = root + kind + bus.NewNonce() + "."
+	setTerm(&c, prefix)
+	if _, err := js.UpdateStream(ctx, c); err != nil {
+		return "", err
+	}
+	return prefix, mark(ctx, js.Conn(), prefix)
+}
+
+// mark stores a mark. It fails if the term with this prefix is not the current one.
+func mark(ctx context.Context, nc *nats.Conn, prefix string) error {
+	m := &nats.Msg{Subject: prefix + strings.TrimPrefix(event.Root, plainPrefix) + ".salt.journal.term", Data: []byte{partMark}, Header: nats.Header{partHeader: {markLabel}}}
+	answer, err := nc.RequestMsgWithContext(ctx, m)
+	if err == nil {
+		_, err = acknowledged(answer)
+	}
+	return err
+}
+
+// EndTerm makes sure that nothing is stored any more of what the member has under way, and that what
+// is stored can be read from now on. ended is the name that EndTerm returned before, "" at first.
+func (m *Mirror) EndTerm(ctx context.Context, ended string) (name string, err error) {
+	err = m.ask(ctx, func(ctx context.Context) error {
+		info, err := m.stream.Info(ctx)
+		if err != nil {
+			return err
+		}
+		c := info.Config
+		switch name = termPrefix(c); {
+		case name == ended:
+			return nil
+		case hasEnded(name):
+			return mark(ctx, m.js.Conn(), name)
+		}
+		name, err = change(ctx, m.js, c, Options{Name: m.Name}.root(), endedTerm)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("end the term of %s: %w", m.Name, err)
+	}
+	return name, nil
+}
+
+// open begins a term if the current one has ended: the daemon has just started.
+func (f *fence) open(ctx context.Context, delays Delays) error {
+	if !hasEnded(f.prefix) {
+		return nil
+	}
+	return insist(ctx, delays, "begin a term of the journal", func(ctx context.Context) (err error) {
+		if f.prefix, err = f.begin(ctx); err == nil {
+			_, _, err = f.last(ctx)
+		}
+		return err
+	})
+}
+
+// enter goes on in the term with this prefix, in which nothing may be stored that is bound to an
+// earlier one. The caller holds the writer and settling.
+func (w *writer) enter(prefix string) {
+	f := w.fence
+	f.prefix = prefix
+	f.term++
+	for i, m := range f.window {
+		if m.p == nil || m.p.term == 0 {
+			continue
+		}
+		for p := m.p; p != nil; p = p.of {
+			p.err = errTerm
+		}
+		f.window[i].Msg = &nats.Msg{Reply: m.Reply, Data: []byte{partMark}, Header: nats.Header{partHeader: {voidLabel}}}
+		w.tap.flight[i] = inFlight{part: voidLabel}
+		w.doubts = true
+	}
+}
