@@ -386,11 +386,11 @@ func cutLast(s string) (before, behind string, ok bool) {
 }
 
 // Names calls f for each event from the sequence seq on that belongs to a batch with a name,
-// with its number in it, in the order of the journal, up to what was stored when it began. It
-// reads no data, so it is quick enough for a start to find out what is stored. No batch may be
-// split at seq.
-func (j *source) Names(ctx context.Context, seq uint64, f func(seq uint64, name string, number int)) error {
-	return j.readNames(ctx, Query{FromSeq: max(seq, 1)}, f)
+// with its number in it, in the order of the journal, up to what was stored when it began, and
+// up to least, which is stored; 0 for nothing. It reads no data, so it is quick enough for a start to
+// find out what is stored. No batch may be split at seq.
+func (j *source) Names(ctx context.Context, seq, least uint64, f func(seq uint64, name string, number int)) error {
+	return j.readNames(ctx, Query{FromSeq: max(seq, 1), least: least}, f)
 }
 
 func (j *source) readNames(ctx context.Context, q Query, f func(seq uint64, name string, number int)) error {

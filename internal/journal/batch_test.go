@@ -172,7 +172,7 @@ func TestNames(t *testing.T) {
 	mustStore(t, j, later)
 	mustStore(t, j, numbered("web1/a b/c", 5, func(int) {})) // one more
 	var got []string
-	if err := j.Names(t.Context(), begin+1, func(_ uint64, name string, n int) { got = append(got, fmt.Sprint(name, " ", n)) }); err != nil {
+	if err := j.Names(t.Context(), begin+1, 0, func(_ uint64, name string, n int) { got = append(got, fmt.Sprint(name, " ", n)) }); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"web1/a b/c 0", "web1/a b/c 1", "web1/a b/c 2", "web1/a b/c 3", "web2/x 7", "web1/a b/c 4"}

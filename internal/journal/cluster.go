@@ -35,7 +35,7 @@ func newFence(s jetstream.Stream, js jetstream.JetStream, root string, turn *Tur
 			}
 			return info.State.LastSeq, prefix(info.Config), nil
 		},
-		begin: func(ctx context.Context) (string, error) {
+		begin: func(ctx context.Context) (string, uint64, error) {
 			return change(ctx, js, s.CachedInfo().Config, root, openTerm)
 		},
 		read: func(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) { return s.GetMsg(ctx, seq) },

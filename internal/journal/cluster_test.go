@@ -128,7 +128,7 @@ func TestNamesAreNeverStale(t *testing.T) {
 			}
 			for i, r := range readers {
 				count := 0
-				if err := r.Names(inTime(t), 1, func(uint64, string, int) { count++ }); err != nil || count != k+1 {
+				if err := r.Names(inTime(t), 1, 0, func(uint64, string, int) { count++ }); err != nil || count != k+1 {
 					t.Errorf("%s reads %d names of %s, want %d: %v", s.Members[i].Name, count, r.Name, k+1, err)
 				}
 			}

@@ -27,9 +27,9 @@ import (
 // often as needed: one of the copies is stored, the others are refused. The leader's last
 // sequence shows which messages are stored.
 type fence struct {
-	turn  *Turn                                                        // nil where only this process opens the stream
-	last  func(context.Context) (end uint64, prefix string, err error) // asks the leader
-	begin func(context.Context) (prefix string, err error)             // begins a term after one that was ended
+	turn  *Turn                                                         // nil where only this process opens the stream
+	last  func(context.Context) (end uint64, prefix string, err error)  // asks the leader
+	begin func(context.Context) (prefix string, mark uint64, err error) // begins a term after one that was ended
 	read  func(context.Context, uint64) (*jetstream.RawStreamMsg, error)
 	doubt chan struct{} // signals a refusal
 
@@ -295,9 +295,7 @@ func (w *writer) lookUp(ctx context.Context) (prefix string, err error) {
 	f := w.fence
 	last, prefix, err := f.last(ctx)
 	if err == nil && hasEnded(prefix) {
-		if prefix, err = f.begin(ctx); err == nil {
-			last, _, err = f.last(ctx)
-		}
+		prefix, last, err = f.begin(ctx)
 	}
 	if err == nil {
 		err = w.catchUp(ctx, last)

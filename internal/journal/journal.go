@@ -162,10 +162,11 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	if o.Copies > 0 {
 		o.Reserve = nil // copies bring back what one member has lost
 		f := newFence(s, js, o.root(), o.Turn)
-		if err := f.open(ctx, w.store); err != nil {
+		last, err := f.open(ctx, w.store, s.CachedInfo().State.LastSeq)
+		if err != nil {
 			return nil, fmt.Errorf("open the journal: %w", err)
 		}
-		w.beginFence(f, s.CachedInfo().State.LastSeq)
+		w.beginFence(f, last)
 	}
 	if o.Reserve != nil {
 		w.reserve = func(upto uint64) error { return o.Reserve(stream, upto) }

@@ -52,6 +52,7 @@ type Query struct {
 	Follow   bool      // do not stop at the end of what is stored
 	Whole    bool      // of several journals as one: all must be read, and one that cannot is an error
 	bare     bool      // headers only
+	least    uint64    // what is stored up to this sequence is read, even if the leader seems to lack it: it may be one no more, and not know that
 	// Long, if not nil, is called before an event of several pieces is assembled, with about
 	// how many bytes it has. It may wait; an error ends the reading.
 	Long func(ctx context.Context, size int) error
@@ -75,6 +76,7 @@ type Cursor struct {
 	follow   bool
 	left     uint64        // matching messages that were stored when it began
 	end      uint64        // the sequence of the last of these, for a stream with copies
+	least    uint64        // of Query
 	at       atomic.Uint64 // the sequence of the message that was read last
 	last     uint64        // the server's number of the message that was read last
 	joiner   joiner
@@ -106,7 +108,10 @@ func (j *source) open(ctx context.Context, q Query) (*Cursor, error) {
 	c := &Cursor{reader: j.For("", nil), follow: q.Follow, joiner: joiner{}, long: q.Long}
 	if !q.Follow && j.stream.CachedInfo().Config.Replicas > 1 {
 		var err error
-		if c.end, err = j.end(ctx, cfg); err != nil || c.end == 0 {
+		if c.end, err = j.end(ctx, cfg); err == nil && q.least >= max(q.FromSeq, 1) {
+			c.least, c.end = q.least, max(c.end, q.least)
+		}
+		if err != nil || c.end == 0 {
 			return c, err
 		}
 	}
@@ -150,7 +155,7 @@ func (c *Cursor) passed(seq, pending uint64) bool {
 // over reports whether the rest, up to end, does not exist any more, if the member that is read has
 // nothing more.
 func (c *Cursor) over(ctx context.Context) bool {
-	return c.end == 0 || c.reader.journal.gone(ctx, c.at.Load()+1, c.end)
+	return c.end == 0 || c.end != c.least && c.reader.journal.gone(ctx, c.at.Load()+1, c.end)
 }
 
 // consumer makes a consumer of the stream. If the answer is late, there may be a second one

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -72,60 +73,79 @@ func setTerm(c *jetstream.StreamConfig, prefix string) {
 
 // change begins a term or ends the current one: the stream gets subjects with a new name of that
 // kind, and a mark. root begins all subjects of this journal.
-func change(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig, root, kind string) (prefix string, err error) {
+func change(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig, root, kind string) (prefix string, at uint64, err error) {
 	prefix = root + kind + bus.NewNonce() + "."
 	setTerm(&c, prefix)
 	if _, err := js.UpdateStream(ctx, c); err != nil {
-		return "", err
+		return "", 0, err
 	}
-	return prefix, mark(ctx, js.Conn(), prefix)
+	at, err = mark(ctx, js.Conn(), prefix)
+	return prefix, at, err
 }
 
-// mark stores a mark. It fails if the term with this prefix is not the current one.
-func mark(ctx context.Context, nc *nats.Conn, prefix string) error {
+// mark stores a mark and returns its sequence. It fails if the term with this prefix is not the
+// current one.
+func mark(ctx context.Context, nc *nats.Conn, prefix string) (uint64, error) {
 	m := &nats.Msg{Subject: prefix + strings.TrimPrefix(event.Root, plainPrefix) + ".salt.journal.term", Data: []byte{partMark}, Header: nats.Header{partHeader: {markLabel}}}
 	answer, err := nc.RequestMsgWithContext(ctx, m)
-	if err == nil {
-		_, err = acknowledged(answer)
+	if err != nil {
+		return 0, err
 	}
-	return err
+	return acknowledged(answer)
 }
 
-// EndTerm makes sure that nothing is stored any more of what the member has under way, and that what
-// is stored can be read from now on. ended is the name that EndTerm returned before, "" at first.
-func (m *Mirror) EndTerm(ctx context.Context, ended string) (name string, err error) {
+// Ended is a term that another member has ended.
+type Ended struct {
+	Mark   uint64 // the sequence of its mark
+	prefix string
+	at     time.Time // when the mark was stored
+}
+
+// freshTime is for how long a mark shows that nothing was stored behind it, if its term is still the
+// latest one: shorter than it takes to elect another leader. After that, the answer may come from a
+// member that was cut off and believes that it is the leader.
+const freshTime = time.Second
+
+// EndTerm makes sure that nothing is stored any more of what the member has under way. Everything
+// that is stored comes before the mark. before is what EndTerm returned before; it is returned again
+// if nothing was stored since.
+func (m *Mirror) EndTerm(ctx context.Context, before Ended) (e Ended, err error) {
 	err = m.ask(ctx, func(ctx context.Context) error {
-		info, err := m.stream.Info(ctx)
+		info, err := leaderInfo(ctx, m.stream)
 		if err != nil {
 			return err
 		}
-		c := info.Config
-		switch name = termPrefix(c); {
-		case name == ended:
+		begun := time.Now()
+		e.prefix = termPrefix(info.Config)
+		switch {
+		case e.prefix == before.prefix && time.Since(before.at) < freshTime:
+			e = before
 			return nil
-		case hasEnded(name):
-			return mark(ctx, m.js.Conn(), name)
+		case hasEnded(e.prefix):
+			e.Mark, err = mark(ctx, m.js.Conn(), e.prefix)
+		default:
+			e.prefix, e.Mark, err = change(ctx, m.js, info.Config, Options{Name: m.Name}.root(), endedTerm)
 		}
-		name, err = change(ctx, m.js, c, Options{Name: m.Name}.root(), endedTerm)
+		e.at = begun
 		return err
 	})
 	if err != nil {
-		return "", fmt.Errorf("end the term of %s: %w", m.Name, err)
+		return Ended{}, fmt.Errorf("end the term of %s: %w", m.Name, err)
 	}
-	return name, nil
+	return e, nil
 }
 
-// open begins a term if the current one has ended: the daemon has just started.
-func (f *fence) open(ctx context.Context, delays Delays) error {
+// open begins a term if the current one has ended: the daemon has just started. last is the end of
+// the stream, and then that of the mark.
+func (f *fence) open(ctx context.Context, delays Delays, last uint64) (uint64, error) {
 	if !hasEnded(f.prefix) {
-		return nil
+		return last, nil
 	}
-	return insist(ctx, delays, "begin a term of the journal", func(ctx context.Context) (err error) {
-		if f.prefix, err = f.begin(ctx); err == nil {
-			_, _, err = f.last(ctx)
-		}
+	err := insist(ctx, delays, "begin a term of the journal", func(ctx context.Context) (err error) {
+		f.prefix, last, err = f.begin(ctx)
 		return err
 	})
+	return last, err
 }
 
 // enter goes on in the term with this prefix, in which nothing may be stored that is bound to an

@@ -100,12 +100,11 @@ func (r *Receiver) begin(ctx context.Context, id salt.MinionID, inbox string) (*
 	}
 }
 
-// knows reports whether it is known what other members have stored. The caller has the turn.
+// knows reports whether it is known what other members have stored. The caller has the turn, in
+// which messages are stored in this term only.
 func (r *Receiver) knows(from *sender, over connection) bool {
-	if r.Elsewhere == nil {
-		return true
-	}
-	return from.known == over
+	from.term = over.term
+	return r.Elsewhere == nil || from.known == over
 }
 
 // learn takes over what other members have stored, unless one of them has asked meanwhile.
@@ -198,8 +197,7 @@ func (m *Members) Stored(ctx context.Context, id salt.MinionID) (all []Watermark
 func (m *Members) storedAt(ctx context.Context, name string, runs bool, of *journal.Mirror, id salt.MinionID) (marks []Watermark, err error) {
 	if runs {
 		err = m.Exchange.Ask(ctx, name, kindStored, question{id}, &marks)
-		runs = !m.Exchange.IsGone(err)
-		if runs && rpc.CodeOf(err) != rpc.NotFound { // an older version does not know the request
+		if !m.Exchange.IsGone(err) {
 			m.forget(name)
 			return marks, err
 		}
@@ -208,7 +206,7 @@ func (m *Members) storedAt(ctx context.Context, name string, runs bool, of *jour
 		return nil, fmt.Errorf("the journal of %s is not known here yet", name)
 	}
 	p := m.past(name)
-	if err := p.read(ctx, m.Journal, of, runs); err != nil {
+	if err := p.read(ctx, m.Journal, of); err != nil {
 		return nil, fmt.Errorf("read what %s has stored: %w", name, err)
 	}
 	return p.marks.sender(id).stored(), nil
@@ -237,17 +235,16 @@ func (m *Members) forget(name string) {
 // in its journal after that. Many minions arrive at once when a member is killed, so it is kept.
 type past struct {
 	turn  chan struct{} // taken by whoever reads; guards the rest
-	ended string        // the term that was ended at the latest reading
+	ended journal.Ended // the term at the latest reading
 	marks *watermarks   // nil before the first reading
 	next  uint64        // where the next reading begins
-	last  uint64        // the newest sequence at the latest reading
-	begun time.Time     // when that began
+	begun time.Time     // when the latest one began
 }
 
 // read reads what is there and was not read before, unless a reading has begun since it was
-// called. The term of the journal is ended first, since the member may be cut off or stopped only, and
-// store more later; not that of an older version that runs.
-func (p *past) read(ctx context.Context, j *journal.Journal, of *journal.Mirror, runs bool) error {
+// called. The term of the journal is ended first: the member may be cut off or stopped only, and
+// store more later.
+func (p *past) read(ctx context.Context, j *journal.Journal, of *journal.Mirror) error {
 	called := time.Now()
 	select {
 	case p.turn <- struct{}{}:
@@ -259,26 +256,17 @@ func (p *past) read(ctx context.Context, j *journal.Journal, of *journal.Mirror,
 		return nil
 	}
 	begun := time.Now()
-	if !runs {
-		ended, err := of.EndTerm(ctx, p.ended)
-		if err != nil {
-			return err
-		}
-		p.ended = ended
+	ended, err := of.EndTerm(ctx, p.ended)
+	if err == nil {
+		err = p.open(ctx, j, of.Name)
 	}
-	if err := p.open(ctx, j, of.Name); err != nil {
-		return err
+	if err == nil && ended != p.ended {
+		err = p.readNames(ctx, of, ended.Mark)
 	}
-	last, err := of.Last(ctx)
 	if err != nil {
 		return err
 	}
-	if last != p.last {
-		if err := p.readNames(ctx, of); err != nil {
-			return err
-		}
-	}
-	p.last, p.begun = last, begun
+	p.ended, p.begun = ended, begun
 	return nil
 }
 
@@ -295,15 +283,15 @@ func (p *past) open(ctx context.Context, j *journal.Journal, member string) erro
 	if err != nil {
 		return err
 	}
-	p.marks, p.next, p.last = marks, position+1, position
+	p.marks, p.next = marks, position+1
 	return nil
 }
 
 // readNames reads the names of messages. The next reading begins with the first event of the last
 // message, since only that has the name.
-func (p *past) readNames(ctx context.Context, of *journal.Mirror) error {
+func (p *past) readNames(ctx context.Context, of *journal.Mirror, least uint64) error {
 	latest := ""
-	return of.Names(ctx, p.next, func(seq uint64, name string, item int) {
+	return of.Names(ctx, p.next, least, func(seq uint64, name string, item int) {
 		if name != latest {
 			latest, p.next = name, seq
 		}

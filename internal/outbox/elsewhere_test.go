@@ -137,8 +137,8 @@ func deliverAgain(t *testing.T, over *rpc.Conn, numbers ...uint64) {
 	})
 }
 
-// stored returns the messages of a minion in all journals. It reads their names: that goes on until
-// the newest one has come, whichever copy is read.
+// stored returns the messages of a minion in all journals, from their names: a mark behind them
+// shows that all have come, whichever copy is read.
 func (k *keeper) stored(t *testing.T, id string) (list []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(journal.Starting(t.Context()), time.Minute)
@@ -148,9 +148,15 @@ func (k *keeper) stored(t *testing.T, id string) (list []string) {
 			list = append(list, strconv.FormatUint(n, 10))
 		}
 	}
-	err := k.Journal.Names(ctx, 1, add)
+	err := k.Journal.Names(ctx, 1, k.Journal.Stored(), add)
 	for _, p := range k.peers {
-		err = errors.Join(err, p.Names(ctx, 1, add))
+		var behind journal.Ended
+		bustest.Until(t, "the journal of "+p.Name+" has a mark", func() bool {
+			e, err := p.EndTerm(ctx, journal.Ended{})
+			behind = e
+			return err == nil
+		})
+		err = errors.Join(err, p.Names(ctx, 1, behind.Mark, add))
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -147,8 +147,9 @@ func (r *Receiver) store(ctx context.Context, id salt.MinionID, inbox string, ba
 // beginFor waits for the minion's turn to store a batch. awaited means that it is not known what
 // other members have stored, and that this batch need not wait for that.
 func (r *Receiver) beginFor(ctx context.Context, id salt.MinionID, inbox string, batch []Message) (from *sender, awaited bool, err error) {
+	term := r.Journal.Term()
 	from = r.watermarks.begin(id)
-	if r.knows(from, inbox) {
+	if r.knows(from, connection{inbox, term}) {
 		return from, false, nil
 	}
 	from.end()
@@ -159,7 +160,9 @@ func (r *Receiver) beginFor(ctx context.Context, id salt.MinionID, inbox string,
 	soon, cancel := context.WithTimeout(ctx, awaitedTime)
 	defer cancel()
 	if from, err = r.begin(soon, id, inbox); err != nil {
-		return r.watermarks.begin(id), true, nil
+		from = r.watermarks.begin(id)
+		from.term = term // in another one, another member may have stored it
+		return from, true, nil
 	}
 	return from, false, nil
 }
@@ -198,7 +201,7 @@ func (in *incoming) begin(j *journal.Journal, id salt.MinionID, from *sender) (e
 	if first == len(in.Events) {
 		return nil
 	}
-	if in.pending, err = j.BeginAll(drafts(in.Events, messageName(id, in.Epoch, in.N), first, from.known.term)); err != nil {
+	if in.pending, err = j.BeginAll(drafts(in.Events, messageName(id, in.Epoch, in.N), first, from.term)); err != nil {
 		from.fails()
 	}
 	return err

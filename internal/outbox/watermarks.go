@@ -38,6 +38,7 @@ type watermarks struct {
 type sender struct {
 	all      *watermarks
 	turn     chan struct{} // taken by whoever has put something into it; guards the next fields
+	term     uint64        // in which what is being stored may be stored
 	known    connection    // the one for which it is known what other members have stored; zero for none
 	answered uint64        // how often another member was answered what is stored here
 	doubt    bool          // something may be stored, or be stored yet, that marks lack
@@ -114,7 +115,7 @@ func (w *watermarks) catchUp(ctx context.Context) error {
 }
 
 func (w *watermarks) readNames(ctx context.Context, seq uint64) error {
-	return w.journal.Names(ctx, seq, func(_ uint64, name string, item int) {
+	return w.journal.Names(ctx, seq, 0, func(_ uint64, name string, item int) {
 		if minion, epoch, n, ok := parseMessageName(name); ok {
 			w.sender(minion).set(Watermark{epoch, n, item})
 		}
