@@ -199,6 +199,9 @@ func (b *Broker) keepSynced() {
 	}
 }
 
+// Clustered implements journal.Clustered.
+func (h *Health) Clustered() bool { return h.clustered }
+
 // Late implements journal.Store.
 func (h *Health) Late(what string, waited time.Duration) { h.delays.Late(what, waited) }
 

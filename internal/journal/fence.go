@@ -451,6 +451,9 @@ func newPatient(s Store) *patient {
 	return p
 }
 
+// Clustered implements Clustered.
+func (p *patient) Clustered() bool { return clustered(p.Store) }
+
 // Failed implements Store.
 func (p *patient) Failed() <-chan struct{} {
 	p.mu.Lock()

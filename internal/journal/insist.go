@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,6 +21,39 @@ const (
 	askTimes   = 3
 	startTimes = 6
 )
+
+// In a cluster, and at servers of others, nobody answers for up to nine seconds when the leader of a stream was killed, and a
+// reader that the server has placed at that member gets no answer at all. So a question is repeated
+// more often, in the same time.
+var (
+	memberAsks   = []time.Duration{askTime, 2 * askTime, askTime, 2 * askTime, askTime}
+	memberStarts = slices.Repeat([]time.Duration{askTime, 2 * askTime, 4 * askTime}, 9)
+)
+
+// Clustered is a Store or Delays of a member of a cluster.
+type Clustered interface {
+	Clustered() bool
+}
+
+func clustered(store Delays) bool {
+	c, ok := store.(Clustered)
+	return ok && c.Clustered()
+}
+
+// patience returns the timeouts of the attempts.
+func patience(ctx context.Context, store Delays) (list []time.Duration) {
+	starting := ctx.Value(startKey{}) != nil
+	if _, remote := remoteOf(store); remote || clustered(store) {
+		if starting {
+			return memberStarts
+		}
+		return memberAsks
+	}
+	for n := range times(ctx) {
+		list = append(list, askTime<<n)
+	}
+	return list
+}
 
 // ErrLate is wrapped by the error for a question that the store has not answered; so is
 // context.DeadlineExceeded.
@@ -47,9 +81,9 @@ func longest(ctx context.Context) time.Duration { return askTime<<times(ctx) - a
 // insist calls ask, again if no answer comes or there is no leader to answer, until ctx ends; store
 // logs each missing answer. It is for questions that may be asked twice.
 func insist(ctx context.Context, store Delays, what string, ask func(context.Context) error) (err error) {
-	begun, patience := time.Now(), askTime
-	for range times(ctx) {
-		once, cancel := context.WithTimeout(ctx, patience)
+	begun := time.Now()
+	for _, limit := range patience(ctx, store) {
+		once, cancel := context.WithTimeout(ctx, limit)
 		if r, ok := remoteOf(store); ok {
 			err = askRemote(once, r, ask)
 		} else {
@@ -63,9 +97,8 @@ func insist(ctx context.Context, store Delays, what string, ask func(context.Con
 			return err
 		}
 		store.Late(what, time.Since(begun))
-		patience *= 2
 	}
-	if errors.Is(err, errElection) {
+	if clustered(store) {
 		return fmt.Errorf("%w: %w", errElection, errLate)
 	}
 	if unheard(err) {

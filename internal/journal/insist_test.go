@@ -17,7 +17,10 @@ type late struct {
 	sound
 	waited   []time.Duration
 	minority error
+	member   bool
 }
+
+func (l *late) Clustered() bool { return l.member }
 
 func (l *late) Err() error { return l.minority }
 
@@ -67,6 +70,20 @@ func TestWhatIsNotAnsweredIsAskedAgain(t *testing.T) {
 		if longest(ctx) != 126*time.Second {
 			t.Errorf("a start waits for %s", longest(ctx))
 		}
+		reported.member = true
+		if n, took, err := lost(100, nil); n != 27 || took != 126*time.Second || !late(err) {
+			t.Errorf("never answered at the start of a member: asked %d times, %s, %v", n, took, err)
+		}
+		begun, asked := time.Now(), []time.Duration(nil)
+		_ = insist(t.Context(), reported, "it", func(ctx context.Context) error {
+			asked = append(asked, time.Since(begun))
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if !slices.Equal(asked, []time.Duration{0, 2 * time.Second, 6 * time.Second, 8 * time.Second, 12 * time.Second}) || time.Since(begun) != 14*time.Second {
+			t.Errorf("never answered to a member: asked after %v", asked)
+		}
+		reported.member = false
 		elected := 0
 		led := func(context.Context) error {
 			switch elected++; {
@@ -84,10 +101,11 @@ func TestWhatIsNotAnsweredIsAskedAgain(t *testing.T) {
 		if err := insist(t.Context(), reported, "it", led); err != nil || elected != 50 {
 			t.Errorf("a stream without a leader later: asked %d times, %v", elected, err)
 		}
-		elected = -1000
+		elected, reported.member = -1000, true
 		if err := insist(t.Context(), reported, "it", led); !late(err) || !errors.Is(err, errElection) {
 			t.Errorf("a stream without a leader for too long: %v", err)
 		}
+		reported.member = false
 		elected, reported.minority = 0, errors.New("most members are not reached")
 		if err := insist(t.Context(), reported, "it", led); !errors.Is(err, reported.minority) || elected != 1 {
 			t.Errorf("a stream without a leader, and most members are away: asked %d times, %v", elected, err)

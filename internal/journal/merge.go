@@ -144,7 +144,8 @@ func (a All) Fetch(ctx context.Context, of string, sequences []uint64) (event.Ev
 }
 
 // Read is like Journal.Read, for queries that do not follow. Each journal has its own
-// sequences, so FromSeq applies only to the own one; the mirrors are read from the start.
+// sequences, so FromSeq applies only to the own one; the mirrors are read from the start. In a
+// cluster, a journal that cannot be read is an error, as with Whole; a mirror is left out.
 func (a All) Read(ctx context.Context, q Query, f func(event.Event) error) error {
 	mirrors := a.mirrors()
 	if len(mirrors) == 0 {
@@ -173,7 +174,7 @@ func (a All) Read(ctx context.Context, q Query, f func(event.Event) error) error
 			case err == nil:
 			case i == 0 || m.refused.Load() || ctx.Err() != nil:
 				cancel(err)
-			case q.Whole:
+			case q.Whole, a.Own.copies > 0:
 				cancel(fmt.Errorf("the journal of %s: %w", mirrors[i-1].Name, err))
 			default: // the own journal can be read without the mirrors
 				a.Log.Warn("the mirror of another master's journal cannot be read", "mirror", mirrors[i-1].Name, "err", err)
