@@ -66,7 +66,7 @@ func (w *world) opened(dial func() (*rpc.Conn, error), user, address string) *rp
 }
 
 const apiRules = `sharedsecret: word
-api_user: [salt-api, 'client:door']
+api_user: [salt-api, 'client:web']
 external_auth: {sharedsecret: {ada: ['@runner': [manage.up]], eve: ['@runner': [manage.up]]}}
 event_acl: {'sharedsecret:ada': {listen: 'x/*'}, 'sharedsecret:eve': {listen: 'x/*'}}
 `
@@ -75,8 +75,8 @@ event_acl: {'sharedsecret:ada': {listen: 'x/*'}, 'sharedsecret:eve': {listen: 'x
 // nor from an account that has the same name.
 func TestOnlyAPIUserNamesClientAddresses(t *testing.T) {
 	w := start(t, apiRules)
-	door, other := w.byCredentials("door"), w.byCredentials("salt-api")
-	w.opened(door, "ada", "192.0.2.7")
+	web, other := w.byCredentials("web"), w.byCredentials("salt-api")
+	w.opened(web, "ada", "192.0.2.7")
 	c := w.opened(other, "", "")
 	q := protocol.Login{Backend: "sharedsecret", User: "ada", Password: "word", Address: "192.0.2.7"}
 	if err := c.Ask(t.Context(), protocol.OpLogin, q, nil); rpc.CodeOf(err) != rpc.Denied || !strings.Contains(err.Error(), "may not log others in") {
@@ -96,8 +96,8 @@ func TestOnlyAPIUserNamesClientAddresses(t *testing.T) {
 // so that all places of one are none of another's.
 func TestOneLoginDoesNotFillThoseOfOthers(t *testing.T) {
 	w := start(t, apiRules)
-	door := w.byCredentials("door")
-	eve, ada := w.opened(door, "eve", "192.0.2.7"), w.opened(door, "ada", "192.0.2.8")
+	web := w.byCredentials("web")
+	eve, ada := w.opened(web, "eve", "192.0.2.7"), w.opened(web, "ada", "192.0.2.8")
 	listen := func(c *rpc.Conn) error {
 		s, err := c.Call(protocol.OpListen, protocol.Listen{Tags: []string{"x/"}})
 		if err != nil {
@@ -118,7 +118,7 @@ func TestOneLoginDoesNotFillThoseOfOthers(t *testing.T) {
 	if err := listen(ada); err != nil {
 		t.Errorf("another login: %v", err)
 	}
-	if err := listen(w.opened(door, "eve", "192.0.2.9")); rpc.CodeOf(err) != rpc.Busy {
+	if err := listen(w.opened(web, "eve", "192.0.2.9")); rpc.CodeOf(err) != rpc.Busy {
 		t.Errorf("the same from another address: %v", err)
 	}
 }
@@ -127,12 +127,12 @@ func TestOneLoginDoesNotFillThoseOfOthers(t *testing.T) {
 // than each key has.
 func TestAPIUserHasConnectionsForItsLogins(t *testing.T) {
 	w := start(t, apiRules)
-	door, other := w.byCredentials("door"), w.byCredentials("salt-api")
+	web, other := w.byCredentials("web"), w.byCredentials("salt-api")
 	for range broker.MaxPerKey {
-		w.opened(door, "", "")
+		w.opened(web, "", "")
 		w.opened(other, "", "")
 	}
-	w.opened(door, "", "")
+	w.opened(web, "", "")
 	if c, err := other(); !errors.Is(err, rpc.ErrRefused) {
 		if err == nil {
 			c.Close()

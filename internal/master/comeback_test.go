@@ -99,10 +99,10 @@ func (p *path) pass(c net.Conn, n int64) {
 func TestAFleetComesBackWithoutAFlood(t *testing.T) {
 	n := *fleetSize
 	w := start(t, "")
-	door := newPath(t)
+	relay := newPath(t)
 	open := func() {
 		address := w.m.Addr().String()
-		door.to.Store(&address)
+		relay.to.Store(&address)
 	}
 	open()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -114,7 +114,7 @@ func TestAFleetComesBackWithoutAFlood(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(w.cfg.PKIDir, "minions", id), k.Public().PEM(), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		keepSimulated(ctx, t, &fleet, door, id, k)
+		keepSimulated(ctx, t, &fleet, relay, id, k)
 	}
 	first := w.user()
 	for begun := time.Now(); ; { // until the master has seen all keys, and they can be targets
@@ -141,29 +141,29 @@ func TestAFleetComesBackWithoutAFlood(t *testing.T) {
 		}
 	}
 	back()
-	if tried := door.tried.Load(); tried != int64(n) {
+	if tried := relay.tried.Load(); tried != int64(n) {
 		t.Errorf("%d minions have connected %d times", n, tried)
 	}
 
-	door.to.Store(nil)
+	relay.to.Store(nil)
 	w.stop()
-	lost, before := time.Now(), door.tried.Load()
-	for door.tried.Load() < before+5*int64(n) {
+	lost, before := time.Now(), relay.tried.Load()
+	for relay.tried.Load() < before+5*int64(n) {
 		if time.Since(lost) > deadline.Time {
 			t.Fatal("nobody tries again")
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	tried := door.tried.Load() - before
+	tried := relay.tried.Load() - before
 	away := time.Since(lost)
 	if most := float64(n) * (math.Log2(away.Seconds()/0.05+1) + 1); float64(tried) > most { // after 50 ms, 100, 200 ...
 		t.Errorf("%d minions have tried %d times within %s, more than %.0f", n, tried, away, most)
 	}
 	w.run()
 	open()
-	before = door.tried.Load()
+	before = relay.tried.Load()
 	back()
-	if tried := door.tried.Load() - before; tried > int64(n) {
+	if tried := relay.tried.Load() - before; tried > int64(n) {
 		t.Errorf("%d minions have come back with %d connections", n, tried)
 	}
 	took := time.Since(lost) - away
@@ -180,9 +180,9 @@ func TestAFleetComesBackWithoutAFlood(t *testing.T) {
 }
 
 // keepSimulated lets a minion keep its connection until ctx ends.
-func keepSimulated(ctx context.Context, t *testing.T, fleet *sync.WaitGroup, door *path, id string, key *pki.PrivateKey) {
+func keepSimulated(ctx context.Context, t *testing.T, fleet *sync.WaitGroup, relay *path, id string, key *pki.PrivateKey) {
 	dir := t.TempDir()
-	port := door.Addr().(*net.TCPAddr).Port
+	port := relay.Addr().(*net.TCPAddr).Port
 	text := fmt.Sprintf("root_dir: %s\nid: %s\nmaster: 127.0.0.1\nmaster_port: %d\nrecon_randomize: False\n", dir, id, port)
 	if err := os.WriteFile(filepath.Join(dir, "minion"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ type Bus struct {
 	*broker.Broker
 	Server *rpc.Server     // register handlers, then Server.Start
 	Key    *pki.PrivateKey // the master's
-	Socket string          // the local door
+	Socket string          // of local programs
 	Log    *slog.Logger
 	Gone   chan bus.Identity // every connection that ended, as far as there is room
 

@@ -119,7 +119,7 @@ var layers = []layer{
 	{"service", "audit authz config dispatch eventbus fileapi fleet journal keyring outbox reactor rpc runner runnerjob salt", "opens the parts of a master that do what minions and users want, and says which of them answers which request; who may connect, the bus and its store are for master"},
 	{"settings", "acl audit auth authz authz/command authz/eventacl config eauth event extension process reactor runner", "what of a master's configuration may change while it runs: it reads it for all that rules are for; its master puts it in force"},
 	{"sink", "backoff event posix salt yamlfile", "events to files, databases and services; where they come from is an interface that it declares"},
-	{"socket", "atomicfile posix salt", "a door and who stands before it"},
+	{"socket", "atomicfile posix salt", "local sockets, and which user is at the other end"},
 	{"target", "salt target/fnmatch target/pyre value", "expressions over facts"},
 	{"target/fnmatch", "", "shell patterns, for ids, tags and names of functions alike"},
 	{"target/pyre", "", "regular expressions, a language of their own"},

@@ -29,8 +29,8 @@ func Check(cfg *config.Common) error {
 	return nil
 }
 
-// Door is the listener for metrics; nil for none.
-type Door struct {
+// Listener serves metrics; nil for none.
+type Listener struct {
 	net.Listener
 	address string // as configured
 	public  bool
@@ -38,7 +38,7 @@ type Door struct {
 
 // Open opens the configured address, if any. It is called before the daemon starts, so that an
 // address in use is reported before anything is changed.
-func Open(cfg *config.Common) (*Door, error) {
+func Open(cfg *config.Common) (*Listener, error) {
 	if cfg.MetricsListen == "" {
 		return nil, nil
 	}
@@ -50,18 +50,18 @@ func Open(cfg *config.Common) (*Door, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metrics_listen: %w", err)
 	}
-	return &Door{l, cfg.MetricsListen, cfg.MetricsPublic}, nil
+	return &Listener{l, cfg.MetricsListen, cfg.MetricsPublic}, nil
 }
 
 // Close closes the address, if the daemon did not start.
-func (d *Door) Close() {
+func (d *Listener) Close() {
 	if d != nil {
 		_ = d.Listener.Close() // it had no clients
 	}
 }
 
 // Serve serves the metrics of a daemon until stop, which waits until everything has ended.
-func (d *Door) Serve(ctx context.Context, from metrics.Source, latency metrics.Latency, log *slog.Logger) (stop func()) {
+func (d *Listener) Serve(ctx context.Context, from metrics.Source, latency metrics.Latency, log *slog.Logger) (stop func()) {
 	if d == nil {
 		return func() {}
 	}

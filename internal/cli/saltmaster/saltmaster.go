@@ -68,11 +68,11 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return serve.Failed(restore(ctx, env, opts, cfg, log.Logger))
 	}
 	defer monitor.DumpAtSignal(cfg.CacheDir, log.Logger)()
-	door, err := monitor.Open(&cfg.Common)
+	listener, err := monitor.Open(&cfg.Common)
 	if err != nil {
 		return serve.Failed(err)
 	}
-	defer door.Close()
+	defer listener.Close()
 	latency := metrics.NewReturnLatency()
 	m, err := master.New(ctx, master.Options{
 		Config: cfg, Version: version.Version(), Log: log.Logger, Latency: latency, Stores: stores{log.Logger},
@@ -97,7 +97,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	}
 	watch := watched{master.NewMonitor(m)}
 	defer watch.Close()
-	defer door.Serve(ctx, watch, latency, log.Logger)()
+	defer listener.Serve(ctx, watch, latency, log.Logger)()
 	return serve.Run(ctx, m)
 }
 

@@ -73,11 +73,11 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	for _, p := range lint(cfg) {
 		log.Warn("a setting has no effect", "setting", p.Key, "why", p.Text)
 	}
-	door, err := monitor.Open(&cfg.Common)
+	listener, err := monitor.Open(&cfg.Common)
 	if err != nil {
 		return serve.Failed(err)
 	}
-	defer door.Close()
+	defer listener.Close()
 	m, err := minion.New(ctx, minion.Options{
 		Config: cfg, Version: version.Version(), Log: log.Logger, Service: daemon.Supervised(),
 		Reload: func() (*config.Minion, error) {
@@ -94,7 +94,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	}
 	watch := watched{minion.NewMonitor(m)}
 	defer watch.Close()
-	defer door.Serve(ctx, watch, nil, log.Logger)()
+	defer listener.Serve(ctx, watch, nil, log.Logger)()
 	return refusal(ctx, log, serve.Run(ctx, m))
 }
 
