@@ -97,7 +97,10 @@ func (h *herd) join(i int) (*stray, error) {
 		Log:   slog.New(slog.DiscardHandler),
 	}}
 	slices.SortFunc(s.list, func(a, b string) int { return cmp.Compare(weight(i, a), weight(i, b)) })
-	return s, s.connect(s.list[0])
+	for n := 0; !s.move(); n++ {
+		time.Sleep(pause(n))
+	}
+	return s, nil
 }
 
 func weight(i int, address string) uint64 {
@@ -110,7 +113,8 @@ func weight(i int, address string) uint64 {
 func (s *stray) connect(address string) error {
 	s.opts.Address = address
 	s.opts.PinFile = pinOf(s.herd.dir, address)
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // as the daemon has it
+	defer cancel()
 	l, err := upstream.Connect(ctx, s.opts)
 	if err != nil {
 		return err
@@ -157,7 +161,9 @@ func (s *stray) move() bool {
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) { // that one does not run
 			s.herd.refused.Add(1)
-			s.herd.note(func(h *herd) { h.reasons[err.Error()]++ })
+			text := err.Error()
+			reason := text[strings.LastIndex(text, ": ")+1:] // without addresses
+			s.herd.note(func(h *herd) { h.reasons[reason]++ })
 		}
 	}
 	return false
@@ -169,10 +175,17 @@ func (h *herd) note(f func(*herd)) {
 	f(h)
 }
 
-// report tells of each loss when all are connected again.
+// report tells of each loss when all are connected again, and every ten seconds until then.
 func (h *herd) report() {
-	for range time.Tick(10 * time.Millisecond) {
+	for n := 0; ; n++ {
+		time.Sleep(10 * time.Millisecond)
 		h.note(func(h *herd) {
+			if h.lost == 0 {
+				n = 0
+			}
+			if n%1000 == 999 {
+				fmt.Printf("%d of %d minions are connected again, %d refused attempts\n", len(h.back), h.lost, h.refused.Load())
+			}
 			if h.lost == 0 || len(h.back) < h.lost {
 				return
 			}
