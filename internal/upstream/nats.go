@@ -22,7 +22,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Servers are NATS servers of others through which the master is reached. The zero value means
+// Servers are NATS servers that others run, through which the master is reached. The zero value means
 // that it is reached directly.
 type Servers struct {
 	Addresses []string // host:port
