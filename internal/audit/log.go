@@ -246,6 +246,9 @@ func (l *Log) Record(ctx context.Context, e Entry) error {
 
 // reconcile finds out which of the pending entries were stored after one failed.
 func (l *Log) reconcile() error {
+	if err := l.opts.Queue.Err(); err != nil {
+		return err // it names the reason at once; questions to the store might get no answer
+	}
 	l.flying.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), ackTime)
 	defer cancel()

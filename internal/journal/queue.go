@@ -98,6 +98,14 @@ func (q *Queue) Size(body []byte) int64 {
 	return int64(recordBytes + len(q.subject) + len(body))
 }
 
+// Err returns why nothing can be put; nil if it can.
+func (q *Queue) Err() error {
+	if err := q.writer.store.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrStore, err)
+	}
+	return nil
+}
+
 // Begin starts to put body at the end without waiting. Messages are put in the order of the
 // calls. Once Wait has returned its sequence, the message survives a kill of the process. An id
 // that was used in the last minutes is a duplicate: nothing is put, and the sequence is that of

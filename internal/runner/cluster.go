@@ -11,6 +11,10 @@ import (
 // ErrAlone is the error of functions that need a cluster, at a master alone.
 var ErrAlone = salt.WithHint(errors.New("this master is not a member of a cluster"), "doc/masters.md says how to make three masters one system")
 
+// Unrecorded reports whether an operator may run a runner while the store cannot be written, so that
+// the audit log gets no entry. Such a runner changes nothing, and says what is wrong with the store.
+func Unrecorded(name salt.Function) bool { return name == "cluster.status" }
+
 // ClusterStatus is what a member knows of its cluster.
 type ClusterStatus struct {
 	Cluster string // its name

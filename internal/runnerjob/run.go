@@ -67,7 +67,7 @@ func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 		err = s.Authz.Book(ctx, p, jid, begun)
 	}
 	if err != nil {
-		return err
+		return s.unrecorded(ctx, r, q, who, jid, err)
 	}
 	if err := r.Send(ctx, protocol.RunStart{JID: jid, Tag: tag}); err != nil {
 		return err
