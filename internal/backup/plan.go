@@ -36,7 +36,7 @@ func (m *Manifest) plan(to Target) (moves []move, left []string, err error) {
 
 // whose returns the member of the backup whose place the target takes.
 func (m *Manifest) whose(to Target) (string, error) {
-	members := m.members()
+	members := m.Members()
 	if m.Mode == ModeAlone {
 		if to.From != "" {
 			return "", fmt.Errorf("the backup is of a master alone, not of a member %.80q", to.From)
@@ -57,8 +57,8 @@ func (m *Manifest) whose(to Target) (string, error) {
 	return from, nil
 }
 
-// members returns the members whose journals are in the backup of a cluster.
-func (m *Manifest) members() (names []string) {
+// Members returns the members whose journals are in the backup of a cluster, sorted.
+func (m *Manifest) Members() (names []string) {
 	for _, s := range m.Streams {
 		if p, err := journal.PlaceOf(s.Name, s.Settings); err == nil && p.Kind == journal.EventsKind && p.Member != "" {
 			names = append(names, p.Member)

@@ -218,7 +218,7 @@ func (r *routes) minority() error {
 	if 2*(linked+1) > all {
 		return nil
 	}
-	return salt.WithHint(fmt.Errorf("%w: this member reaches %d of the %d others", ErrMinority, linked, all-1), "start the other members, or look why they are not reached: salt-run cluster.status")
+	return salt.WithHint(fmt.Errorf("%w: this member reaches %d of the %d others", ErrMinority, linked, all-1), "start the other members, or look why they are not reached: salt-run cluster.status. If they are lost for ever, salt-master --repair opens the store of this one alone")
 }
 
 // ErrMinority is wrapped by the reason why a member can store nothing.

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -42,8 +43,12 @@ func (c *Cluster) StepDown(ctx context.Context) (led int, err error) {
 	return led, c.admin(ctx, server.JSApiLeaderStepDown, nil)
 }
 
-// Forget makes the members forget the one with this name, which is not to come back: it does not
-// count for elections any more, and others get its copies if there are enough of them.
+// ErrNoMember is wrapped by the error of Forget about one that does not count, since it was forgotten
+// before.
+var ErrNoMember = errors.New("the leader of the members does not know it")
+
+// Forget makes the members forget the one with this name: it does not count for elections any more,
+// and others get its copies if there are enough of them. It counts again once it connects.
 func (c *Cluster) Forget(ctx context.Context, name string) error {
 	return c.admin(ctx, server.JSApiRemoveServer, map[string]string{"peer": name})
 }
@@ -88,8 +93,36 @@ func leaderSays(data []byte, first bool) error {
 	switch {
 	case answer.Error == nil, !first && answer.Error.ErrCode == uint16(server.JSClusterServerNotMemberErr):
 		return nil
+	case answer.Error.ErrCode == uint16(server.JSClusterServerNotMemberErr):
+		return fmt.Errorf("the leader of the members refuses: %s: %w", answer.Error.Description, ErrNoMember)
 	}
 	return fmt.Errorf("the leader of the members refuses: %s", answer.Error.Description)
+}
+
+// Lacking returns how many of the streams that this member leads do not have all their copies, or have
+// one that is not whole.
+func (c *Cluster) Lacking() (n int) {
+	info, err := c.b.server.Jsz(&server.JSzOptions{Account: account, Streams: true, Config: true})
+	if err != nil {
+		return 0 // it is stopping
+	}
+	for _, a := range info.AccountDetails {
+		for _, s := range a.Streams {
+			if s.Cluster == nil || s.Config == nil || s.Cluster.Leader != c.r.opts.Rule.Card.Name {
+				continue
+			}
+			whole := 1
+			for _, r := range s.Cluster.Replicas {
+				if r.Current && !r.Offline {
+					whole++
+				}
+			}
+			if whole < s.Config.Replicas {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // Known returns how many members count for elections, whether they run or not; 0 while there is

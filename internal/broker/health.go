@@ -13,6 +13,7 @@ import (
 
 	"github.com/brinebus/brine/internal/blockfile"
 	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Health reports whether the store can be written. After a failed write, for example on a full
@@ -125,8 +126,10 @@ func (h *Health) majority(err error) {
 	case err != nil && h.cause == nil:
 		h.cause = err
 		close(h.failed)
+		h.log.Error("this member can store nothing", "err", err, "hint", salt.Hint(err))
 	case err == nil && h.cause != nil:
 		h.cause, h.failed = nil, make(chan struct{})
+		h.log.Info("this member reaches most others again: it stores what it is given")
 	}
 }
 

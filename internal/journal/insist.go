@@ -110,9 +110,8 @@ func insist(ctx context.Context, store Delays, what string, ask func(context.Con
 // unheard reports whether a question may have found nobody to answer it: there is no connection, no
 // leader, or too few servers. With servers that others run that passes, as long as most of them run.
 func unheard(err error) bool {
-	var api *jetstream.APIError
-	return isLeaderless(err) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrDisconnected) || errors.Is(err, nats.ErrConnectionReconnecting) ||
-		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.As(err, &api) && api.ErrorCode == noPeers
+	return isLeaderless(err) || isPlaceless(err) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrDisconnected) || errors.Is(err, nats.ErrConnectionReconnecting) ||
+		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled)
 }
 
 // remoteOf returns the store of others that this one is, or is about.
@@ -158,11 +157,12 @@ const noPeers jetstream.ErrorCode = 10005
 
 // askLed calls ask, again until there is a leader to answer, or ctx ends: a cluster elects one
 // within seconds. If most members are not reached, it does not wait: there will be none. A start
-// does, since the others may be starting.
+// does, since the others may be starting; it waits for a place for its streams, too, since the leader
+// takes a member that has just come into account only after a moment.
 func askLed(ctx context.Context, store Delays, ask func(context.Context) error) error {
 	for {
 		err := ask(ctx)
-		if !isLeaderless(err) {
+		if !isLeaderless(err) && (ctx.Value(startKey{}) == nil || !isPlaceless(err)) {
 			return err
 		}
 		if s, ok := store.(interface{ Err() error }); ok && ctx.Value(startKey{}) == nil && s.Err() != nil {
@@ -181,4 +181,10 @@ func askLed(ctx context.Context, store Delays, ask func(context.Context) error) 
 func isLeaderless(err error) bool {
 	api := (*jetstream.APIError)(nil)
 	return errors.As(err, &api) && api.ErrorCode == noLeader || errors.Is(err, jetstream.ErrNoStreamResponse)
+}
+
+// isPlaceless reports whether err says that there are too few members for the copies of a stream.
+func isPlaceless(err error) bool {
+	api := (*jetstream.APIError)(nil)
+	return errors.As(err, &api) && api.ErrorCode == noPeers
 }

@@ -114,6 +114,20 @@ func TestWhatIsNotAnsweredIsAskedAgain(t *testing.T) {
 		if err := insist(ctx, reported, "it", led); err != nil || elected != 50 {
 			t.Errorf("the same at a start: asked %d times, %v", elected, err)
 		}
+		asked := 0
+		placed := func(context.Context) error {
+			if asked++; asked < 5 {
+				return &jetstream.APIError{Code: 400, ErrorCode: noPeers}
+			}
+			return nil
+		}
+		if err := insist(ctx, reported, "it", placed); err != nil || asked != 5 {
+			t.Errorf("a stream without a place at a start: asked %d times, %v", asked, err)
+		}
+		asked, reported.minority = 0, nil
+		if err := insist(t.Context(), reported, "it", placed); err == nil || asked != 1 {
+			t.Errorf("a stream without a place later: asked %d times, %v", asked, err)
+		}
 		ended := errors.New("a signal")
 		stop(ended)
 		if n, _, err := lost(100, nil); n != 1 || !errors.Is(err, ended) {

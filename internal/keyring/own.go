@@ -1,10 +1,16 @@
 package keyring
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Own is the master's own key.
@@ -21,6 +27,27 @@ func OpenOwn(cfg *config.Master, log *slog.Logger) (Own, error) {
 	}
 	if created {
 		log.Info("generated the master's keys", "dir", cfg.PKIDir, "type", string(key.Type()))
+	}
+	s, err := Signature(cfg, key.Public(), log)
+	return Own{key, s}, err
+}
+
+// ReadOwn is OpenOwn for a look at what the next start will have with this configuration: it makes
+// neither a key nor a signing pair, and it is an error if one is missing.
+func ReadOwn(cfg *config.Master, log *slog.Logger) (Own, error) {
+	key, err := pki.LoadPrivate(filepath.Join(cfg.PKIDir, "master.pem"))
+	if err != nil {
+		return Own{}, err
+	}
+	if cfg.MasterSignPubkey && !cfg.MasterUsePubkeySignature {
+		path := filepath.Join(cfg.PKIDir, cfg.MasterSignKeyName+".pem")
+		_, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = salt.WithHint(fmt.Errorf("%s is missing, the signing key that all members share", path), "copy it, and its .pub, from another member; with a signature made in advance set master_use_pubkey_signature")
+		}
+		if err != nil {
+			return Own{}, err
+		}
 	}
 	s, err := Signature(cfg, key.Public(), log)
 	return Own{key, s}, err

@@ -79,6 +79,7 @@ type Master struct {
 	undo      []func()               // closes what New has opened, in order
 	ctx       context.Context
 	cancel    context.CancelFunc
+	end       context.CancelCauseFunc // makes Run return
 	wg        sync.WaitGroup
 }
 
@@ -244,6 +245,7 @@ func (m *Master) openParts(ctx context.Context) error {
 // openServices opens what serves minions and users.
 func (m *Master) openServices(ctx context.Context) (err error) {
 	m.host.Settings, m.host.Journal, m.host.NATS, m.host.Cluster = m.settings, store{m}, servers{m}, m.member
+	m.host.Transition = transition{m}
 	m.services, err = service.Open(ctx, service.Options{
 		Context: m.ctx, Config: m.cfg, InForce: m.settings.InForce, Version: m.version, Key: m.key, Keys: m.keys, Log: m.log,
 		Journal: m.journal, Retention: m.retention(), Durable: m.durable, Events: m.events, Authz: m.authz, AuditLog: m.auditLog,
@@ -296,6 +298,7 @@ func (m *Master) Addr() net.Addr { return m.broker.Addr() }
 // running.
 func (m *Master) Run(ctx context.Context) error {
 	defer m.close()
+	ctx, m.end = context.WithCancelCause(ctx)
 	changed, err := m.keys.Store.Watch(m.ctx, m.log)
 	if err != nil {
 		return err

@@ -21,6 +21,14 @@ type Stores interface {
 	CarryOut(ctx context.Context, nc *nats.Conn, cacheDir string, p membership.Place) error
 	// Backup writes the store into a new directory.
 	Backup(ctx context.Context, nc *nats.Conn, dir string, p membership.Place) (runner.JournalBackup, error)
+	// CheckBackup reads all of a backup.
+	CheckBackup(ctx context.Context, dir string) (runner.BackupReport, error)
+	// CheckJoin checks what a master alone needs to take its store into a cluster.
+	CheckJoin(cacheDir string) error
+	// MarkLeft makes sure that a member that leaves does not start as one again; UnmarkLeft undoes
+	// that.
+	MarkLeft(cacheDir string) error
+	UnmarkLeft(cacheDir string) error
 }
 
 // storeDir is the directory of the journal. Each mode of the journal has its own directory: a
@@ -82,10 +90,78 @@ func (m store) Verify(ctx context.Context) (runner.JournalReport, error) {
 	return report, nil
 }
 
+// errNoStores is the error of a master that was started without Stores.
+var errNoStores = errors.New("this master cannot move its store")
+
 // Backup implements runner.Journal.
 func (m store) Backup(ctx context.Context, dir string) (runner.JournalBackup, error) {
 	if m.stores == nil {
-		return runner.JournalBackup{}, errors.New("this master cannot back up its store")
+		return runner.JournalBackup{}, errNoStores
 	}
 	return m.stores.Backup(ctx, m.storeConn(), dir, m.place())
+}
+
+// CheckBackup implements runner.Journal.
+func (m store) CheckBackup(ctx context.Context, dir string) (runner.BackupReport, error) {
+	if m.stores == nil {
+		return runner.BackupReport{}, errNoStores
+	}
+	return m.stores.CheckBackup(ctx, dir)
+}
+
+// StoreDir implements runner.Journal.
+func (m store) StoreDir() string { return m.storeDir() }
+
+// transition implements runner.Transition.
+type transition struct{ *Master }
+
+// CheckJoin implements runner.Transition.
+func (m transition) CheckJoin(ctx context.Context) (runner.JoinReport, error) {
+	if m.stores == nil || m.settings.Read == nil {
+		return runner.JoinReport{}, errNoStores
+	}
+	cfg, err := m.settings.Read()
+	if err != nil {
+		return runner.JoinReport{Missing: []error{err}}, nil
+	}
+	j := membership.CheckJoin(ctx, cfg, m.version, m.log)
+	r := runner.JoinReport{Member: j.Member, Fits: j.Fits, Missing: j.Missing}
+	if err := m.stores.CheckJoin(m.cfg.CacheDir); err != nil {
+		r.Missing = append(r.Missing, err)
+	} else {
+		r.Fits = append(r.Fits, "the store "+m.storeDir()+" can be taken along")
+	}
+	r.Next = []string{"systemctl stop salt-master", "salt-master --restore " + m.storeDir(), "systemctl start salt-master"}
+	return r, nil
+}
+
+// errLeft is why a member stops that has left its cluster.
+var errLeft = errors.New("it has left its cluster")
+
+// answerTime is how long a member that has left waits at most until whoever asked has the answer.
+const answerTime = 10 * time.Second
+
+// Leave implements runner.Transition.
+func (m transition) Leave(ctx context.Context) (runner.LeaveReport, error) {
+	if m.member == nil {
+		return runner.LeaveReport{}, runner.ErrAlone
+	}
+	if m.stores == nil {
+		return runner.LeaveReport{}, errNoStores
+	}
+	r, err := m.member.Leave(ctx, func() error { return m.stores.MarkLeft(m.cfg.CacheDir) }, func() error { return m.stores.UnmarkLeft(m.cfg.CacheDir) })
+	if err == nil {
+		m.wg.Go(func() { m.endAfter(ctx) })
+	}
+	return r, err
+}
+
+// endAfter ends the master when the request with this context is answered.
+func (m transition) endAfter(request context.Context) {
+	select {
+	case <-request.Done():
+	case <-time.After(answerTime): // nobody waits for it
+	case <-m.ctx.Done():
+	}
+	m.end(errLeft)
 }

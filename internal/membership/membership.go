@@ -18,6 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/lease"
 	"github.com/brinebus/brine/internal/member"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // links are the connections of a member with the others, and with the parts of its master.
@@ -31,6 +32,7 @@ type links struct {
 	keys      *accord.Shared // what all members have decided about keys
 	jobs      dispatch.All
 	met       met
+	leaving   leaving
 	own       Own // what this member says of itself
 	heard     heard
 	rules     string // the digest of the own rules at the last comparison; used by Run
@@ -75,7 +77,7 @@ func (m *Membership) Join(ctx context.Context, b *broker.Broker, tell func(strin
 		if err == nil || ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		m.log.Warn("the master waits for the other members of its cluster", "cluster", m.cfg.ClusterID, "member", m.name, "err", err)
+		m.log.Warn("the master waits for the other members of its cluster", "cluster", m.cfg.ClusterID, "member", m.name, "err", err, "hint", salt.Hint(err))
 		tell("waiting for the other members: " + err.Error())
 	}
 }
@@ -217,6 +219,7 @@ func (m *Membership) Attach(ctx context.Context, p Parts) error {
 	p.Outboxes.ServeMembers(m.exchange.Handle)
 	m.serveStatus()
 	m.exchange.Handle(kindRemove, m.removeFor)
+	m.exchange.Handle(kindLeave, m.leaveFor)
 	m.own, m.jobs = p.Own, dispatch.All{Dispatcher: p.Jobs}
 	var err error
 	m.bus, err = p.Events.Join(ctx, eventbus.MemberOptions{Name: m.name, Others: m.exchange.Others, Lease: m.lease})
@@ -249,6 +252,7 @@ func (m *Membership) Run(ctx context.Context) {
 	defer wg.Wait()
 	wg.Go(func() { m.elsewhere.Run(ctx) })
 	wg.Go(func() { m.watchLinks(ctx) })
+	wg.Go(func() { m.leaving.watch(ctx, m.broker.Cluster, m.log) })
 	wg.Go(func() { m.bus.Run(ctx) })
 	wg.Go(func() { m.keys.Run(ctx) })
 	wg.Go(func() { m.jobs.TakeOver(ctx) })

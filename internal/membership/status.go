@@ -20,7 +20,8 @@ type said struct {
 	Version string `json:"version"`
 	Rules   string `json:"rules"` // a digest of its access rules
 	Minions int    `json:"minions"`
-	Leads   bool   `json:"leads"` // what it writes
+	Leads   bool   `json:"leads"`   // what it writes
+	Lacking int    `json:"lacking"` // of the streams that it leads, how many lack a copy
 
 	Address string `json:"address"` // host:port, for minions
 	Key     string `json:"key"`     // the fingerprint of its master key
@@ -68,7 +69,7 @@ func (m *Membership) serveStatus() {
 }
 
 func (m *Membership) say() said {
-	return said{Version: m.version, Rules: m.own.Rules(), Leads: journal.Leads(m.journal), Minions: m.own.Minions(), Address: m.forMinions(m.self), Key: m.fingerprint()}
+	return said{Version: m.version, Rules: m.own.Rules(), Leads: journal.Leads(m.journal), Minions: m.own.Minions(), Lacking: m.broker.Cluster.Lacking(), Address: m.forMinions(m.self), Key: m.fingerprint()}
 }
 
 // statusTime limits the wait for the answer of a member.
@@ -155,6 +156,7 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 			s, answers, one.Self = own, true, true
 		}
 		one.Running = answers
+		status.Lacking += s.Lacking
 		if answers {
 			one.Version, one.Minions, one.SameRules, one.Leads = s.Version, s.Minions, s.Rules == own.Rules, s.Leads
 		} else if p, ok := linked[address]; ok && p.Err != nil {

@@ -13,7 +13,7 @@ var ErrAlone = salt.WithHint(errors.New("this master is not a member of a cluste
 
 // Unrecorded reports whether an operator may run a runner while the store cannot be written, so that
 // the audit log gets no entry. Such a runner changes nothing, and says what is wrong with the store.
-func Unrecorded(name salt.Function) bool { return name == "cluster.status" }
+func Unrecorded(name salt.Function) bool { return name == "cluster.status" || name == "cluster.repair" }
 
 // ClusterStatus is what a member knows of its cluster.
 type ClusterStatus struct {
@@ -21,6 +21,7 @@ type ClusterStatus struct {
 	Member  string // that was asked
 	Copies  int    // of each event, job, key and table
 	Fault   string // why nothing can be stored, "" if it can
+	Lacking int    // streams that do not have all their copies
 	Members []MemberStatus
 }
 
@@ -40,25 +41,35 @@ type MemberStatus struct {
 // clusterModule is about the masters that are one system.
 func clusterModule(h *Host) *function.Module {
 	return &function.Module{Name: "cluster", Doc: "The masters that are one system, see cluster_id.", Functions: []function.Function{
-		{Name: "remove", Class: function.AsDaemon, Doc: "Put a member out of the cluster for good: its key is refused from now on, and it does not count for elections any more. member is its name in cluster.status, or the fingerprint of its key. Return the fingerprint, and the members that have to be told by hand, since they do not answer.",
-			Example: "salt-run cluster.remove 172_16_0_12_4520", Params: []function.Param{{Name: "member", Kind: function.String}}, Run: func(ctx context.Context, c *function.Call) (any, error) {
-				removed, unaware, err := h.RemoveMember(ctx, c.String("member"))
-				if err != nil {
-					return nil, err
-				}
-				return map[string]any{"removed": removed, "not_told": anyList(unaware)}, nil
-			}},
-		{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster: which run, with which version, how many minions are connected to each, whether their access rules are those of the asked one, and whether they lead what they write.",
-			Example: "salt-run cluster.status", Run: func(ctx context.Context, _ *function.Call) (any, error) {
-				s, err := h.ClusterStatus(ctx)
-				if err != nil {
-					return nil, err
-				}
-				return s.data(), nil
-			}},
-		{Name: "step_down", Class: function.Changes, Doc: "Make the asked member give away what it leads, before it is stopped or updated, so that nobody waits for an election. It takes nothing back until it is restarted. Return how many streams it led.",
-			Example: "salt-run cluster.step_down", Run: func(ctx context.Context, _ *function.Call) (any, error) { return h.StepDown(ctx) }},
+		clusterBackup(h), clusterJoin(h), clusterLeave(h), clusterRemove(h), clusterRepair(h), clusterRestore(h), clusterStatus(h), clusterStepDown(h),
 	}}
+}
+
+func clusterRemove(h *Host) function.Function {
+	return function.Function{Name: "remove", Class: function.AsDaemon, Doc: "Put a member out of the cluster for good: its key is refused from now on, and it does not count for elections any more. member is its name in cluster.status, or the fingerprint of its key. Return the fingerprint, and the members that have to be told by hand, since they do not answer. A member that runs and is to go in good order leaves by itself: cluster.leave.",
+		Example: "salt-run cluster.remove 172_16_0_12_4520", Params: []function.Param{{Name: "member", Kind: function.String}}, Run: func(ctx context.Context, c *function.Call) (any, error) {
+			removed, unaware, err := h.RemoveMember(ctx, c.String("member"))
+			if err != nil {
+				return nil, err
+			}
+			return map[string]any{"removed": removed, "not_told": anyList(unaware)}, nil
+		}}
+}
+
+func clusterStatus(h *Host) function.Function {
+	return function.Function{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster: which run, with which version, how many minions are connected to each, whether their access rules are those of the asked one, and whether they lead what they write. lacking is how many streams do not have all their copies at the moment, as after a member was lost: no further one may be lost until it is 0. Operators get an answer also where too few members are reached to store anything.",
+		Example: "salt-run cluster.status", Run: func(ctx context.Context, _ *function.Call) (any, error) {
+			s, err := h.ClusterStatus(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return s.data(), nil
+		}}
+}
+
+func clusterStepDown(h *Host) function.Function {
+	return function.Function{Name: "step_down", Class: function.Changes, Doc: "Make the asked member give away what it leads, before it is stopped or updated, so that nobody waits for an election. It takes nothing back until it is restarted. Return how many streams it led.",
+		Example: "salt-run cluster.step_down", Run: func(ctx context.Context, _ *function.Call) (any, error) { return h.StepDown(ctx) }}
 }
 
 // data is the status as a value.
@@ -67,7 +78,7 @@ func (s ClusterStatus) data() map[string]any {
 	for _, m := range s.Members {
 		members[m.Name] = m.data()
 	}
-	data := map[string]any{"cluster": s.Cluster, "member": s.Member, "copies": s.Copies, "stores": s.Fault == "", "members": members}
+	data := map[string]any{"cluster": s.Cluster, "member": s.Member, "copies": s.Copies, "stores": s.Fault == "", "lacking": s.Lacking, "members": members}
 	if s.Fault != "" {
 		data["error"] = s.Fault
 	}

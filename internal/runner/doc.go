@@ -33,6 +33,7 @@ type Host struct {
 	Reactor
 	Running
 	Settings
+	Transition
 
 	Audit     AuditLog
 	Keys      KeyStore

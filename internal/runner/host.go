@@ -39,6 +39,15 @@ type Cluster interface {
 	StepDown(ctx context.Context) (streams int, err error)
 }
 
+// Transition is how a master becomes a member of a cluster, and stops being one.
+type Transition interface {
+	// CheckJoin says what is missing before this master alone can start as a member, by the
+	// configuration files as they are now. It changes nothing.
+	CheckJoin(ctx context.Context) (JoinReport, error)
+	// Leave makes the asked member leave its cluster in good order. It ends soon afterwards.
+	Leave(ctx context.Context) (LeaveReport, error)
+}
+
 // EventReader reads the journal.
 type EventReader interface {
 	Events(ctx context.Context, subject string, since time.Time, f func(event.Event) error) error
@@ -64,6 +73,10 @@ type Journal interface {
 	Verify(ctx context.Context) (JournalReport, error) // checks its files
 	// Backup writes all of it into a directory that does not exist yet.
 	Backup(ctx context.Context, dir string) (JournalBackup, error)
+	// CheckBackup reads all of a backup, and compares it with its sums.
+	CheckBackup(ctx context.Context, dir string) (BackupReport, error)
+	// StoreDir is the directory of the store.
+	StoreDir() string
 }
 
 // NATS is what NATS servers that others run need to know.

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"time"
 
 	"github.com/brinebus/brine/internal/function"
 )
@@ -21,6 +22,19 @@ type JournalBackup struct {
 	Bytes    int64 // of the files
 }
 
+// data is what has become of a backup, as a value.
+func (b JournalBackup) data(dir string) map[string]any {
+	return map[string]any{"dir": dir, "streams": b.Streams, "messages": int64(b.Messages), "bytes": b.Bytes}
+}
+
+// BackupReport is what a backup that was read whole holds.
+type BackupReport struct {
+	JournalBackup
+	Time    time.Time
+	Version string   // of the program that wrote it
+	Members []string // whose journals are in it; none if it is of a master alone
+}
+
 // journalModule checks and backs up the journal. It is for operators, and for users with a rule that names it.
 func journalModule(h *Host) *function.Module {
 	return &function.Module{Name: "journal", Doc: "The journal of events, jobs and returns.", Functions: []function.Function{
@@ -30,7 +44,7 @@ func journalModule(h *Host) *function.Module {
 				if err != nil {
 					return nil, err
 				}
-				return map[string]any{"dir": c.String("dir"), "streams": b.Streams, "messages": int64(b.Messages), "bytes": b.Bytes}, nil
+				return b.data(c.String("dir")), nil
 			}},
 		{Name: "verify", Class: function.Shared, Doc: "Read all files of the journal and check each record. Return what cannot be read, now or in an earlier check, with its sequences and the times before and after. Readable records after it are kept.",
 			Example: "salt-run journal.verify", Run: func(ctx context.Context, c *function.Call) (any, error) {

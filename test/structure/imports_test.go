@@ -53,7 +53,7 @@ var layers = []layer{
 	{"cli/saltcp", "argument cli cli/client cli/jobview config job output salt target", "sends files in jobs and shows what minions say; the rest is as for salt"},
 	{"cli/saltevent", "atomicfile backoff bus cli cli/client config daemon event eventhandler pki protocol salt sink", "asks a daemon and shows what comes; credentials of clients are files, as keys are"},
 	{"cli/saltkey", "atomicfile cli cli/client config output pki posix protocol rpc salt", "works on the key directory, whether or not a master runs; a running one it tells who decides"},
-	{"cli/saltmaster", "backup cli cli/client cli/monitor cli/serve config daemon logging master membership metrics pki runner settings version", "starts one daemon, whose configuration it checks before, and whose store it can restore while the daemon does not run"},
+	{"cli/saltmaster", "backup cli cli/client cli/monitor cli/serve config daemon logging master membership metrics pki runner salt settings version", "starts one daemon, whose configuration it checks before, and whose store it can restore while the daemon does not run"},
 	{"cli/saltminion", "cli cli/client cli/monitor cli/serve config daemon logging metrics minion upstream version", "starts one daemon; the words of a refusal are those of link"},
 	{"cli/saltpam", "cli pam pam/libpam", "asks PAM one question and ends; the only program that loads its library"},
 	{"cli/saltreturner", "cli returner/database returner/database/driver", "puts one return into a database and ends; the only program that a minion starts with drivers in it"},

@@ -67,6 +67,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if opts.IsSet("restore") {
 		return serve.Failed(restore(ctx, env, opts, cfg, log.Logger))
 	}
+	if opts.Bool("repair") {
+		return serve.Failed(repair(ctx, env, opts, cfg, log.Logger))
+	}
 	defer monitor.DumpAtSignal(cfg.CacheDir, log.Logger)()
 	listener, err := monitor.Open(&cfg.Common)
 	if err != nil {

@@ -2,8 +2,12 @@ package saltmaster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	urcli "github.com/urfave/cli/v2"
@@ -14,6 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/internal/membership"
 	"github.com/brinebus/brine/internal/runner"
+	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/version"
 )
 
@@ -40,18 +45,43 @@ func (s stores) Backup(ctx context.Context, nc *nats.Conn, dir string, p members
 	if err != nil {
 		return runner.JournalBackup{}, err
 	}
+	return counted(m), nil
+}
+
+// CheckBackup implements master.Stores.
+func (stores) CheckBackup(ctx context.Context, dir string) (runner.BackupReport, error) {
+	m, err := backup.Open(dir)
+	if err != nil {
+		return runner.BackupReport{}, err
+	}
+	r := runner.BackupReport{JournalBackup: counted(m), Time: m.Time, Version: m.Version, Members: m.Members()}
+	return r, m.Verify(ctx, dir)
+}
+
+// CheckJoin implements master.Stores.
+func (stores) CheckJoin(cacheDir string) error { return backup.CheckJoin(cacheDir) }
+
+// MarkLeft implements master.Stores.
+func (stores) MarkLeft(cacheDir string) error { return backup.MarkLeft(cacheDir) }
+
+// UnmarkLeft implements master.Stores.
+func (stores) UnmarkLeft(cacheDir string) error { return backup.UnmarkLeft(cacheDir) }
+
+// counted is what is in a backup.
+func counted(m *backup.Manifest) runner.JournalBackup {
 	b := runner.JournalBackup{Streams: len(m.Streams), Bytes: m.Bytes()}
 	for _, one := range m.Streams {
 		b.Messages += one.Messages
 	}
-	return b, nil
+	return b
 }
 
 // restoreFlags are the options for a restore.
 func restoreFlags() []urcli.Flag {
 	return []urcli.Flag{
 		&urcli.StringFlag{Category: "Store", Name: "restore", Usage: "fill the empty store of this master, which does not run, from `DIR`, and end: a backup of salt-run journal.backup, or the folder of a store that no master has open, such as journal or cluster in cachedir. A member of a cluster, and a master with nats_jetstream, does it at its next start"},
-		&urcli.StringFlag{Category: "Store", Name: "restore-as", Usage: "with --restore of what a cluster had: take the place of its member `NAME`; the default is the member of the same name, for a master alone the one that made the backup"},
+		&urcli.BoolFlag{Category: "Store", Name: "repair", Usage: "open the store of a cluster alone, when the other members are lost for ever, and end: it becomes the store of a master alone, and the old one is kept beside it. It is refused while anybody answers at the address of another member"},
+		&urcli.StringFlag{Category: "Store", Name: "restore-as", Usage: "with --restore or --repair of what a cluster had: take the place of its member `NAME`; the default is the member of the same name, for a master alone the one that made the backup"},
 	}
 }
 
@@ -66,13 +96,51 @@ func restore(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config
 		return err
 	}
 	defer release()
-	did, err := backup.Request{
-		CacheDir: cfg.CacheDir, Source: opts.String("restore"), From: opts.String("restore-as"), Member: p.Name, Hosted: p.Hosted, Version: version.Version(), Entry: membership.MoveEntry, Log: log,
-	}.Carry(ctx)
+	r := request(opts, cfg, opts.String("restore"), p.Name, log)
+	r.Hosted = p.Hosted
+	did, err := r.Carry(ctx)
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprint(env.Stdout, describe(did, p))
+	return err
+}
+
+func request(opts *urcli.Context, cfg *config.Master, source, member string, log *slog.Logger) backup.Request {
+	return backup.Request{
+		CacheDir: cfg.CacheDir, Source: source, From: opts.String("restore-as"), Member: member, Version: version.Version(), Entry: membership.MoveEntry, Log: log,
+	}
+}
+
+// repair opens the store of the last member of a cluster alone. Two masters that both go on with
+// what the cluster had could not be made one again, so nobody else may run.
+func repair(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, log *slog.Logger) error {
+	release, err := daemon.Open(cfg.CacheDir, version.Version())
+	if err != nil {
+		return err
+	}
+	defer release()
+	store := backup.StoreDir(cfg.CacheDir, true)
+	if _, err := os.Stat(store); errors.Is(err, fs.ErrNotExist) {
+		return salt.WithHint(fmt.Errorf("%s is missing: this machine has no store of a cluster", store), "look at the configuration: is cachedir the right one?")
+	}
+	answers, err := membership.Answering(ctx, cfg)
+	if err != nil {
+		return config.Mistake(err)
+	}
+	if len(answers) > 0 {
+		return salt.WithHint(fmt.Errorf("%s: another member answers, so they are not all lost", strings.Join(answers, ", ")),
+			"start this master as a member; with most of them lost, stop the others for good and run this again on the one that goes on alone")
+	}
+	did, err := request(opts, cfg, store, "", log).Carry(ctx)
+	if err != nil {
+		return err
+	}
+	text := describe(did, membership.Place{})
+	if cfg.ClusterID != "" {
+		text += "Take cluster_id and cluster_peers out of the configuration, then start this master. The other members must not start again.\n"
+	}
+	_, err = fmt.Fprint(env.Stdout, text)
 	return err
 }
 

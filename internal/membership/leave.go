@@ -1,0 +1,171 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/member"
+	"github.com/brinebus/brine/internal/runner"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// kindLeave is the request of a member that leaves in good order.
+const kindLeave = "leave"
+
+const (
+	// leaveTime is how long after its request a member may take to stop: its minions get ten
+	// seconds, and what is under way some more. Later the request no longer counts.
+	leaveTime = 5 * time.Minute
+	// leaveLook is the pause between two looks whether it has stopped.
+	leaveLook = 250 * time.Millisecond
+)
+
+// leaving are the members that have asked to leave, until they are forgotten.
+type leaving struct {
+	mu    sync.Mutex
+	until map[string]time.Time
+	came  chan struct{} // signals a new one
+}
+
+func (l *leaving) signal() chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.came == nil {
+		l.came = make(chan struct{}, 1)
+	}
+	return l.came
+}
+
+// add remembers one. It is the member that asked, so there are no more than members.
+func (l *leaving) add(name string) {
+	came := l.signal()
+	l.mu.Lock()
+	if l.until == nil {
+		l.until = map[string]time.Time{}
+	}
+	l.until[name] = time.Now().Add(leaveTime)
+	l.mu.Unlock()
+	select {
+	case came <- struct{}{}:
+	default:
+	}
+}
+
+func (l *leaving) remove(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.until, name)
+}
+
+// names returns those whose time is not over, and forgets the others.
+func (l *leaving) names() (list []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, until := range l.until {
+		if time.Now().After(until) {
+			delete(l.until, name)
+			continue
+		}
+		list = append(list, name)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// errTooFew is wrapped by the refusal of a leave after which too few would be left.
+var errTooFew = errors.New("too few members would be left")
+
+// Leave lets this member leave the cluster in good order: the others forget it when it has stopped,
+// which the caller sees to. What it leads it gives away as it stops. mark makes sure that it does not start as
+// a member again, and unmark undoes that after an error. Its key stays valid.
+func (m *Membership) Leave(ctx context.Context, mark, unmark func() error) (runner.LeaveReport, error) {
+	if m == nil {
+		return runner.LeaveReport{}, runner.ErrAlone
+	}
+	report, err := m.afterLeave()
+	if err != nil {
+		return report, err
+	}
+	if err := mark(); err != nil {
+		return report, err
+	}
+	for _, name := range report.Left {
+		if err := m.exchange.Ask(ctx, name, kindLeave, nil, nil); err != nil {
+			return report, errors.Join(fmt.Errorf("this member does not leave, since %s cannot be told: %w", name, err), unmark())
+		}
+	}
+	m.log.Warn("this member leaves the cluster", "member", m.name, "left", report.Left)
+	return report, nil
+}
+
+// afterLeave says who is left without this member, and refuses if they could not go on.
+func (m *Membership) afterLeave() (runner.LeaveReport, error) {
+	report := runner.LeaveReport{Member: m.name, Minions: m.own.Minions(), Left: m.exchange.Others()}
+	slices.Sort(report.Left)
+	if err := m.broker.Store().Err(); err != nil {
+		return report, fmt.Errorf("this member cannot leave now: %w", err)
+	}
+	counted := m.broker.Cluster.Known() - 1
+	if counted < 0 {
+		return report, salt.WithHint(errors.New("this member cannot leave now: the members have no leader"), "wait for the election, it takes some seconds, then ask again")
+	}
+	report.Quorum = counted/2 + 1
+	switch {
+	case counted < 2:
+		return report, salt.WithHint(fmt.Errorf("%w: a cluster has two at least", errTooFew), "to go on with one master alone, see 'From one master to three, and back' in doc/operating.md")
+	case len(report.Left) < report.Quorum:
+		return report, salt.WithHint(fmt.Errorf("%w: without this member %d count, so that %d have to run, and %d do", errTooFew, counted, report.Quorum, len(report.Left)),
+			"start the others first; take out those that are lost with 'salt-run cluster.remove MEMBER'")
+	}
+	return report, nil
+}
+
+// leaveFor notes that the member that asks leaves.
+func (m *Membership) leaveFor(_ context.Context, from string, _ []byte) (any, error) {
+	m.log.Warn("another member leaves the cluster", "member", from)
+	m.leaving.add(from)
+	return nil, nil
+}
+
+// watch forgets members that have left, once they have stopped, until ctx ends.
+func (l *leaving) watch(ctx context.Context, c *broker.Cluster, log *slog.Logger) {
+	came := l.signal()
+	for {
+		names := l.names()
+		for _, name := range names {
+			l.forget(ctx, c, name, log)
+		}
+		var again <-chan time.Time
+		if len(names) > 0 {
+			again = time.After(leaveLook)
+		}
+		select {
+		case <-came:
+		case <-again:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// forget forgets a member that has stopped. All others do that: the first one counts.
+func (l *leaving) forget(ctx context.Context, c *broker.Cluster, name string, log *slog.Logger) {
+	if slices.ContainsFunc(c.Members(), func(o member.Member) bool { return o.Name == name }) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, forgetTime)
+	defer cancel()
+	err := c.Forget(ctx, name)
+	if err != nil && !errors.Is(err, broker.ErrNoMember) {
+		log.Warn("a member that has left still counts for elections: it is tried again", "member", name, "err", err)
+		return
+	}
+	l.remove(name)
+	log.Info("a member has left the cluster", "member", name)
+}

@@ -1,0 +1,180 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// JoinReport is what stands between a master alone and its cluster.
+type JoinReport struct {
+	Member  string   // the name that it will have, "" if the configuration does not say it
+	Fits    []string // what is as it must be
+	Missing []error
+	Next    []string // the commands that make it a member, once nothing is missing
+}
+
+// LeaveReport is what a member that leaves leaves behind.
+type LeaveReport struct {
+	Member  string
+	Minions int      // that are sent to the others
+	Left    []string // the others that run
+	Quorum  int      // how many of those that are left have to run
+}
+
+// fewestPeers is how many members cluster_peers names at least.
+const fewestPeers = 3
+
+// Commands of a service manager.
+const (
+	stopMaster  = "systemctl stop salt-master"
+	startMaster = "systemctl start salt-master"
+)
+
+func clusterBackup(h *Host) function.Function {
+	return function.Function{Name: "backup", Class: function.AsDaemon, Doc: "Write the store of the whole cluster, with the journals of all members, into a new directory on the machine of the asked member, while all of them serve: what journal.backup does at a master alone. The directory appears when everything in it was read back. It holds what pillar, tokens and returns hold: keep it as safe as the masters. Keys and configuration are not in it. cluster.restore checks it and says how to restore it.",
+		Example: "salt-run cluster.backup /var/backups/salt/2026-11-26", Params: []function.Param{{Name: "dir", Kind: function.String, Required: true}}, Run: func(ctx context.Context, c *function.Call) (any, error) {
+			s, err := h.ClusterStatus(ctx)
+			if err != nil {
+				return nil, hintAlone(err, "'salt-run journal.backup DIR' backs up the store of a master alone")
+			}
+			if s.Fault != "" {
+				return nil, salt.WithHint(fmt.Errorf("nothing is backed up while too few members are reached, since most of them know more than this one: %s", s.Fault), "'salt-run cluster.status' shows which are reached")
+			}
+			b, err := h.Backup(ctx, c.String("dir"))
+			if err != nil {
+				return nil, err
+			}
+			return b.data(c.String("dir")), nil
+		}}
+}
+
+// hintAlone gives the error of a master alone another hint.
+func hintAlone(err error, hint string) error {
+	if errors.Is(err, ErrAlone) {
+		return salt.WithHint(ErrAlone, hint)
+	}
+	return err
+}
+
+func clusterJoin(h *Host) function.Function {
+	return function.Function{Name: "join", Class: function.Changes, Doc: "Check, at a master alone whose configuration files already have the settings of a member, what is missing before it can start as one: the settings, the signing key that all members share, its own signed key, the port, the room on the disk, and that each other member runs and accepts this one. Nothing is changed. Return what is missing, or the commands that make it a member. The exit code is 1 if something is missing.",
+		Example: "salt-run cluster.join", Run: func(ctx context.Context, c *function.Call) (any, error) {
+			if s, err := h.ClusterStatus(ctx); err == nil {
+				return nil, salt.WithHint(fmt.Errorf("this master is a member of the cluster %s already: %s", s.Cluster, s.Member), "'salt-run cluster.status' shows the others")
+			}
+			r, err := h.CheckJoin(ctx)
+			if err != nil {
+				return nil, err
+			}
+			missing := []any{}
+			for _, err := range r.Missing {
+				missing = append(missing, line(err))
+			}
+			data := map[string]any{"member": r.Member, "fits": anyList(r.Fits), "missing": missing}
+			if len(missing) > 0 {
+				c.SetRetcode(1)
+				return data, nil
+			}
+			data["next"] = anyList(r.Next)
+			return data, nil
+		}}
+}
+
+// line is an error with its hint.
+func line(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	if hint := salt.Hint(err); hint != "" {
+		text += " (" + hint + ")"
+	}
+	return text
+}
+
+func clusterLeave(h *Host) function.Function {
+	return function.Function{Name: "leave", Class: function.AsDaemon, Doc: "Make the asked member leave its cluster in good order: it sends its minions to the others, gives away what it leads and stops; the others take over its jobs and duties, keep its journal, and do not count it for elections any more. It does not start as a member again; its key stays valid. It is refused if the others could not go on. Return who is left, and what remains to be done. A member that is lost or not to be trusted is removed instead: cluster.remove.",
+		Example: "salt-run cluster.leave", Run: func(ctx context.Context, _ *function.Call) (any, error) {
+			r, err := h.Leave(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return map[string]any{"member": r.Member, "minions": r.Minions, "left": anyList(r.Left), "quorum": r.Quorum, "next": anyList(r.next())}, nil
+		}}
+}
+
+// next is what remains to be done.
+func (r LeaveReport) next() []string {
+	list := []string{"this master stops now: keep it stopped (systemctl disable salt-master)"}
+	if len(r.Left) < fewestPeers {
+		return append(list, fmt.Sprintf("%d members are left, and %d of them have to run: add another one soon, in the place of this one in cluster_peers. Until then leave the entry there, since %d are named at least", len(r.Left), r.Quorum, fewestPeers))
+	}
+	return append(list, "take this master out of cluster_peers on the others, and restart them one by one")
+}
+
+func clusterRestore(h *Host) function.Function {
+	return function.Function{Name: "restore", Class: function.AsDaemon, Doc: "Read all of a backup on the machine of the asked master and compare it with its sums. Return what is in it, and for each member the commands that restore it: nothing is restored over a store that is in use, and members can only do it together.",
+		Example: "salt-run cluster.restore /var/backups/salt/2026-11-26", Params: []function.Param{{Name: "dir", Kind: function.String, Required: true}}, Run: func(ctx context.Context, c *function.Call) (any, error) {
+			dir := c.String("dir")
+			if !filepath.IsAbs(dir) {
+				return nil, salt.WithHint(fmt.Errorf("%.200q is not the path of a backup", dir), "name it from the root on, since the daemon has a directory of its own")
+			}
+			b, err := h.CheckBackup(ctx, dir)
+			if err != nil {
+				return nil, err
+			}
+			names := []string{""}
+			if s, err := h.ClusterStatus(ctx); err == nil {
+				names = nil
+				for _, m := range s.Members {
+					names = append(names, m.Name)
+				}
+			}
+			data := b.data(dir)
+			data["time"], data["version"], data["members"] = b.Time.UTC().Format(time.RFC3339), b.Version, anyList(b.Members)
+			data["next"] = b.next(dir, h.StoreDir(), names)
+			return data, nil
+		}}
+}
+
+// next has the commands for each of the members of these names; "" is a master alone. store is the
+// directory of the store of the asked one.
+func (b BackupReport) next(dir, store string, names []string) map[string]any {
+	next := map[string]any{}
+	for _, name := range names {
+		restore := "salt-master --restore " + dir
+		if name != "" && len(b.Members) > 0 && !slices.Contains(b.Members, name) {
+			restore += " --restore-as NAME"
+		}
+		next[nameOr(name, "this master")] = anyList([]string{stopMaster, "mv " + store + " " + store + ".old", restore, startMaster})
+	}
+	return next
+}
+
+func nameOr(name, other string) string {
+	if name == "" {
+		return other
+	}
+	return name
+}
+
+func clusterRepair(h *Host) function.Function {
+	return function.Function{Name: "repair", Class: function.Shared, Doc: "Say, at the one member that is left when the others are lost for ever, how to open its store alone: a running member cannot do it. Return the reason why nothing can be stored, and the commands. As long as most members are reached there is nothing to repair, which is an error. Operators get an answer although nothing can be recorded.",
+		Example: "salt-run cluster.repair", Run: func(ctx context.Context, _ *function.Call) (any, error) {
+			s, err := h.ClusterStatus(ctx)
+			if err != nil {
+				return nil, hintAlone(err, "'salt-master --repair' opens the store that this machine has of a cluster")
+			}
+			if s.Fault == "" {
+				return nil, salt.WithHint(errors.New("most members are reached: there is nothing to repair"), "a member that is lost is taken out with 'salt-run cluster.remove MEMBER'")
+			}
+			return map[string]any{"member": s.Member, "error": s.Fault, "next": anyList([]string{
+				"make sure that the other members are lost for ever: what they have stored alone is given up, and they must not start again", stopMaster, "salt-master --repair", "take cluster_id and cluster_peers out of the configuration", startMaster,
+			})}, nil
+		}}
+}
