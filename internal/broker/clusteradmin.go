@@ -99,30 +99,34 @@ func leaderSays(data []byte, first bool) error {
 	return fmt.Errorf("the leader of the members refuses: %s", answer.Error.Description)
 }
 
-// Lacking returns how many of the streams that this member leads do not have all their copies, or have
-// one that is not whole.
-func (c *Cluster) Lacking() (n int) {
+// Lacking returns the streams that do not have all their copies, or have one that is not whole, as far
+// as this member knows: of those that it leads, and of those that have no leader.
+func (c *Cluster) Lacking() (names []string) {
 	info, err := c.b.server.Jsz(&server.JSzOptions{Account: account, Streams: true, Config: true})
 	if err != nil {
-		return 0 // it is stopping
+		return nil // it is stopping
 	}
 	for _, a := range info.AccountDetails {
 		for _, s := range a.Streams {
-			if s.Cluster == nil || s.Config == nil || s.Cluster.Leader != c.r.opts.Rule.Card.Name {
-				continue
-			}
-			whole := 1
-			for _, r := range s.Cluster.Replicas {
-				if r.Current && !r.Offline {
-					whole++
-				}
-			}
-			if whole < s.Config.Replicas {
-				n++
+			if s.Cluster != nil && s.Config != nil && c.lacks(s.Cluster, s.Config.Replicas) {
+				names = append(names, s.Name)
 			}
 		}
 	}
-	return n
+	return names
+}
+
+func (c *Cluster) lacks(i *server.ClusterInfo, copies int) bool {
+	if i.Leader != c.r.opts.Rule.Card.Name {
+		return i.Leader == ""
+	}
+	whole := 1
+	for _, r := range i.Replicas {
+		if r.Current && !r.Offline {
+			whole++
+		}
+	}
+	return whole < copies || i.Desired != nil
 }
 
 // Known returns how many members count for elections, whether they run or not; 0 while there is

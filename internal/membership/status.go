@@ -17,11 +17,11 @@ const kindStatus = "status"
 
 // said is what a member says of itself.
 type said struct {
-	Version string `json:"version"`
-	Rules   string `json:"rules"` // a digest of its access rules
-	Minions int    `json:"minions"`
-	Leads   bool   `json:"leads"`   // what it writes
-	Lacking int    `json:"lacking"` // of the streams that it leads, how many lack a copy
+	Version string   `json:"version"`
+	Rules   string   `json:"rules"` // a digest of its access rules
+	Minions int      `json:"minions"`
+	Lacking []string `json:"lacking,omitempty"` // streams that lack a copy, as far as it knows
+	Leads   bool     `json:"leads"`             // what it writes
 
 	Address string `json:"address"` // host:port, for minions
 	Key     string `json:"key"`     // the fingerprint of its master key
@@ -149,6 +149,7 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 	if err := m.broker.Store().Err(); err != nil {
 		status.Fault = err.Error()
 	}
+	var lacking []string
 	for _, address := range m.peers {
 		one := runner.MemberStatus{Name: nameOf(address), Address: address}
 		s, answers := all[one.Name]
@@ -156,7 +157,7 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 			s, answers, one.Self = own, true, true
 		}
 		one.Running = answers
-		status.Lacking += s.Lacking
+		lacking = append(lacking, s.Lacking...)
 		if answers {
 			one.Version, one.Minions, one.SameRules, one.Leads = s.Version, s.Minions, s.Rules == own.Rules, s.Leads
 		} else if p, ok := linked[address]; ok && p.Err != nil {
@@ -164,5 +165,7 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 		}
 		status.Members = append(status.Members, one)
 	}
+	slices.Sort(lacking)
+	status.Lacking = len(slices.Compact(lacking))
 	return status, nil
 }

@@ -46,6 +46,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"setup":      setup,
 		"signal":     signal,
 		"spawn":      spawn,
+		"speaks":     speaks,
 		"start":      start,
 		"startall":   startAll,
 		"status":     status,
@@ -326,6 +327,9 @@ func (s *system) begin(ts *testscript.TestScript, name string, options []string)
 	program := "salt-minion"
 	if isMaster(name) {
 		program = "salt-master"
+	}
+	if other := s.programs[name]; other != "" {
+		program = other
 	}
 	n, err := listenNotices()
 	if err != nil {

@@ -40,6 +40,8 @@ type system struct {
 	ids     []string
 	started []*process
 	mounts  []string
+
+	programs map[string]string // of daemons of other versions
 }
 
 func newSystem(env *testscript.Env) *system {
