@@ -114,19 +114,19 @@ func TestWhatIsNotAnsweredIsAskedAgain(t *testing.T) {
 		if err := insist(ctx, reported, "it", led); err != nil || elected != 50 {
 			t.Errorf("the same at a start: asked %d times, %v", elected, err)
 		}
-		asked := 0
+		looked := 0
 		placed := func(context.Context) error {
-			if asked++; asked < 5 {
+			if looked++; looked < 5 {
 				return &jetstream.APIError{Code: 400, ErrorCode: noPeers}
 			}
 			return nil
 		}
-		if err := insist(ctx, reported, "it", placed); err != nil || asked != 5 {
-			t.Errorf("a stream without a place at a start: asked %d times, %v", asked, err)
+		if err := insist(ctx, reported, "it", placed); err != nil || looked != 5 {
+			t.Errorf("a stream without a place at a start: asked %d times, %v", looked, err)
 		}
-		asked, reported.minority = 0, nil
-		if err := insist(t.Context(), reported, "it", placed); err == nil || asked != 1 {
-			t.Errorf("a stream without a place later: asked %d times, %v", asked, err)
+		looked, reported.minority = 0, nil
+		if err := insist(t.Context(), reported, "it", placed); err == nil || looked != 1 {
+			t.Errorf("a stream without a place later: asked %d times, %v", looked, err)
 		}
 		ended := errors.New("a signal")
 		stop(ended)
