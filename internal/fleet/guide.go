@@ -1,8 +1,10 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -28,6 +30,8 @@ type Guide struct {
 	moving   map[string]bool // the inboxes of connections whose minions move to other members
 	changed  chan struct{}   // closed when one of them has ended; nil if nobody waits for it
 	stopping bool
+
+	processors int // of each member; 0 for as many as this machine has
 }
 
 // Limits of what is told. A change causes a message to each minion, and what each does about it
@@ -45,12 +49,18 @@ const (
 	leftTime = 5 * time.Second
 )
 
-// The minions of a lost member distribute their attempts so that each other member gets this
-// many in a second. One connection, with hello, costs a member about 2 ms of CPU time.
+// The minions of a lost member distribute their attempts so that each other member gets this many
+// in a second, for each of its processors. One connection, with hello, costs a member about 2 ms of
+// CPU time, and the events and copies that follow cost all of them as much again; the members do
+// their usual work meanwhile.
 const (
-	takenEachSecond = 400
-	maxSpread       = 15 * time.Second
+	takenByProcessor = 50
+	maxSpread        = 20 * time.Second
 )
+
+// taken is how many attempts a member gets in a second: the members have as many processors as this
+// one.
+func (g *Guide) taken() int { return takenByProcessor * cmp.Or(g.processors, runtime.NumCPU()) }
 
 // greet returns what a new connection is told. A member that stops takes none.
 func (g *Guide) greet(inbox string, moves bool) (*protocol.Cluster, error) {
@@ -119,7 +129,7 @@ func running(members []cluster.Member) (n int) {
 func (g *Guide) spread(running int) time.Duration {
 	others := max(1, running-1)
 	ofOne := g.Accepted() / max(1, running)
-	return min(maxSpread, time.Duration(ofOne)*time.Second/time.Duration(others*takenEachSecond))
+	return min(maxSpread, time.Duration(ofOne)*time.Second/time.Duration(others*g.taken()))
 }
 
 // Watch tells the minions about each change of the members, until ctx ends.

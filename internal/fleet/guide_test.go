@@ -191,7 +191,8 @@ func TestTheLastMemberWaitsForNobody(t *testing.T) {
 	})
 }
 
-// What a minion is told about the pause after a loss depends on how many would come.
+// What a minion is told about the pause after a loss depends on how many would come, and on the
+// processors of the members.
 func TestSpread(t *testing.T) {
 	for _, test := range []struct {
 		accepted, running int
@@ -204,7 +205,9 @@ func TestSpread(t *testing.T) {
 		{5000, 1, 12500 * time.Millisecond}, // to whoever comes back
 		{1000000, 3, maxSpread},
 	} {
-		if got := newAudience(test.accepted, three(test.running)...).now().Spread; got != test.want {
+		a := newAudience(test.accepted, three(test.running)...)
+		a.processors = 8
+		if got := a.now().Spread; got != test.want {
 			t.Errorf("%d minions of %d members: %s, want %s", test.accepted, test.running, got, test.want)
 		}
 	}
