@@ -311,8 +311,12 @@ func (waiting) Awaits(context.Context, salt.MinionID, salt.JID) (bool, bool) { r
 // after it are stored once, and when that is known.
 func TestAnAwaitedReturnWaitsForNobody(t *testing.T) {
 	all, key := startKeepers(t), bustest.Key(t)
-	all[0].bus.Kill(t)
 	k := all[1]
+	bustest.Until(t, "it leads its journal", func() bool { // otherwise storing waits for an election, too
+		leader, err := k.Journal.Leader(t.Context())
+		return err == nil && leader == k.bus.Name
+	})
+	all[0].bus.Kill(t)
 	bustest.Until(t, "the others know", func() bool { return len(k.exchange.Others()) == 1 })
 	over := k.connect(t, "web1", key)
 	k.Returns = waiting{}
