@@ -15,6 +15,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/brinebus/brine/internal/backoff"
 )
 
 // newFence is the fence for a writer of this stream, whose subjects begin with root; "" is a stream
@@ -247,24 +249,35 @@ func (j *Journal) NewPeers(ctx context.Context, known func(name string) bool) ([
 }
 
 func peers(ctx context.Context, js jetstream.JetStream, delays Delays, known func(name string) bool) (list []*Mirror, err error) {
-	err = insist(ctx, delays, "list the journals of the members", func(ctx context.Context) error {
-		list = nil
-		names := js.StreamNames(ctx)
-		for name := range names.Name() {
-			of, ok := strings.CutPrefix(name, memberPrefix)
-			if !ok || known(of) {
-				continue
-			}
-			s, err := js.Stream(ctx, name)
-			if err != nil {
-				return fmt.Errorf("open the journal of %s: %w", of, err)
-			}
-			list = append(list, newMirror(of, js, s, delays))
+	err = insist(ctx, delays, "list the journals of the members", func(ctx context.Context) (err error) {
+		list, err = listPeers(ctx, js, delays, known)
+		for errors.Is(err, jetstream.ErrStreamNotFound) && backoff.Sleep(ctx, bucketPause) { // it is just being made, or it was removed since it was listed
+			list, err = listPeers(ctx, js, delays, known)
 		}
-		return names.Err()
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return ctx.Err()
+		}
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the journals of the members: %w", err)
 	}
 	return list, nil
+}
+
+// listPeers does it once. A journal that was listed and is not there is an error.
+func listPeers(ctx context.Context, js jetstream.JetStream, delays Delays, known func(name string) bool) (list []*Mirror, err error) {
+	names := js.StreamNames(ctx)
+	for name := range names.Name() {
+		of, ok := strings.CutPrefix(name, memberPrefix)
+		if !ok || known(of) {
+			continue
+		}
+		s, err := js.Stream(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("open the journal of %s: %w", of, err)
+		}
+		list = append(list, newMirror(of, js, s, delays))
+	}
+	return list, names.Err()
 }
