@@ -32,6 +32,7 @@ const (
 // Run runs the program once, in its own process group, of which nothing is left when it
 // returns. stderr is the end of what it printed there.
 func (p *Program) Run(ctx context.Context, stdin []byte, vars []string) (stderr string, err error) {
+	stopped := ctx.Err
 	ctx, cancel := context.WithTimeoutCause(ctx, p.Limit, fmt.Errorf("it ran longer than %s and was ended", p.Limit))
 	defer cancel()
 	last := &lastWords{limit: keptStderr}
@@ -49,6 +50,9 @@ func (p *Program) Run(ctx context.Context, stdin []byte, vars []string) (stderr 
 	err = c.Run()
 	if c.Process != nil {
 		_ = posix.KillGroup(c.Process.Pid, syscall.SIGKILL) // processes that it has left behind; mostly none
+	}
+	if stopped() != nil && c.ProcessState != nil && c.ProcessState.Success() {
+		return last.String(), nil // it has done its work, and must not do it again
 	}
 	if ctx.Err() != nil {
 		return last.String(), context.Cause(ctx)
