@@ -131,12 +131,17 @@ func (m *Mirror) Cut() {
 	}
 }
 
+// flushTime limits the wait for what was asked before a store is opened again.
+const flushTime = 2 * time.Second
+
 // Reopen closes and reopens the store. Afterwards the mirror immediately requests from the
 // other master what it lacks; without that it would wait longer and longer. It also makes a
 // store writable again that could not be written.
 func (m *Mirror) Reopen() error {
 	m.reopens.Lock()
 	defer m.reopens.Unlock()
+	// What was asked before is taken by the server then: it does not lock what opening sets anew.
+	_ = m.nc.FlushTimeout(flushTime) // an error means that it does not read
 	_ = m.account.DisableJetStream() // an error means that the server has closed it, on a full disk
 	if !m.server.JetStreamEnabled() {
 		if err := m.server.EnableJetStream(&server.JetStreamConfig{StoreDir: m.opts.StoreDir, MaxStore: maxStore, MaxMemory: -1, Domain: mirrorDomain}); err != nil {
