@@ -46,7 +46,7 @@ func (a *Admission) Watch(changed <-chan pki.Seen) {
 			if len(now) > 0 {
 				a.Jobs.Revoke()
 			}
-			a.waiting.Wake(changes)
+			a.waiting.Wake(seen, changes)
 		case <-again.C:
 			// The first check has missed a connection that was checked just before the change
 			// and registered just after it.

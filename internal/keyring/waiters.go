@@ -3,6 +3,7 @@ package keyring
 import (
 	"sync"
 
+	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -41,16 +42,32 @@ func (w *Waiters) leave(id salt.MinionID, inbox string) {
 	}
 }
 
-// Wake signals the waiters of changed keys.
-func (w *Waiters) Wake(changes []Change) {
+// Wake signals those who wait for keys that have changed, or were seen to be touched: a key that was
+// deleted and waits again within a moment, or the other way round, is no change in the end, but who
+// waits has to be told, and to show the key again.
+func (w *Waiters) Wake(seen pki.Seen, changes []Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if seen.All {
+		for id := range w.ids {
+			w.wake(id)
+		}
+		return
+	}
+	for id := range seen.IDs {
+		w.wake(id)
+	}
 	for _, change := range changes {
-		for _, c := range w.ids[change.ID] {
-			select {
-			case c <- struct{}{}:
-			default:
-			}
+		w.wake(change.ID)
+	}
+}
+
+// wake signals the waiters of one id. The caller holds mu.
+func (w *Waiters) wake(id salt.MinionID) {
+	for _, c := range w.ids[id] {
+		select {
+		case c <- struct{}{}:
+		default:
 		}
 	}
 }

@@ -1,11 +1,17 @@
 package master_test
 
 import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/upstream"
 )
 
 // TestQuestionOfAnUnacceptedKey: it has room for grains where those can have a key accepted,
@@ -34,5 +40,26 @@ func TestQuestionOfAnUnacceptedKey(t *testing.T) {
 				t.Errorf("%q: a question of 1100 bytes: %v, want a refusal", config, err)
 			}
 		})
+	}
+}
+
+// TestAWaitingKeyIsDeletedAtOnce: who waits is told that a key was deleted, so as to show it again,
+// also where it was deleted before the master had noticed that it waits.
+func TestAWaitingKeyIsDeletedAtOnce(t *testing.T) {
+	w := start(t, "")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for round := range 30 {
+		l, err := w.offerKey("web1", key(t), nil)
+		if err != nil || l.State() != protocol.KeyPending {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		if err := os.Remove(filepath.Join(w.cfg.PKIDir, "minions_pre", "web1")); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Wait(ctx); !errors.Is(err, upstream.ErrForgotten) {
+			t.Fatalf("round %d: the connection waits for a key that was deleted: %v", round, err)
+		}
+		l.Close()
 	}
 }

@@ -32,6 +32,8 @@ var (
 	ErrSignature = errors.New("the master's public key did not authenticate")
 	ErrRejected  = errors.New("the master has rejected this minion's public key")
 	ErrDenied    = errors.New("the master knows this minion's id with another public key")
+	// ErrForgotten is no refusal: the key is to be shown again.
+	ErrForgotten = errors.New("this minion's public key was deleted at the master while it waited to be accepted")
 )
 
 // Options describe one attempt. Address, ID, Key, PinFile and Log are required.
@@ -228,12 +230,15 @@ func (l *Connection) Ready() bool {
 func (l *Connection) State() protocol.KeyState { return l.answer.State }
 
 // Wait returns when a waiting key was decided about: nil if it was accepted, so that the minion
-// should connect again for its rights; an error that wraps ErrRejected or ErrDenied; another
-// one if the connection ended.
+// should connect again for its rights; an error that wraps ErrRejected, ErrDenied or ErrForgotten;
+// another one if the connection ended.
 func (l *Connection) Wait(ctx context.Context) error {
 	for l.answer.State != protocol.KeyAccepted {
 		if err := l.next(ctx, nil); err != nil {
 			return err
+		}
+		if l.answer.State == protocol.KeyFull {
+			return ErrForgotten
 		}
 	}
 	return nil

@@ -134,7 +134,7 @@ func (u *Uplink) judge(err error) (time.Duration, error) {
 		pause = u.pauses.barred()
 		u.tellBarred(err, pause)
 		return pause, nil
-	case isRefusal(err), errors.Is(err, errFull):
+	case isRefusal(err), errors.Is(err, errFull), errors.Is(err, ErrForgotten):
 		pause = u.pauses.refused()
 		u.log.Error(fmt.Sprintf("the master does not accept this minion now; waiting %s before the next attempt", pause), "err", err)
 		return pause, nil
