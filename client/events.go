@@ -90,7 +90,7 @@ type ListenOptions struct {
 	Resume bool
 	// Mirrors also requests the events of other masters whose journals are mirrored by this one.
 	Mirrors bool
-	// Members requests the events of all members of a cluster, as Mirrors does. For a master alone
+	// Members requests the events of all members of a cluster, as Mirrors does. For a single master
 	// it changes nothing.
 	Members bool
 	// At begins after these positions in several journals, as returned by [Listener.Positions]

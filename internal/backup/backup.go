@@ -30,7 +30,7 @@ import (
 // Options say what is written, and where.
 type Options struct {
 	Dir     string // absolute; it must not exist, and its parent must
-	Member  string // the name of this member of a cluster; "" for a master alone
+	Member  string // the name of this member of a cluster; "" for a single master
 	Version string // of the program
 	Log     *slog.Logger
 }

@@ -24,7 +24,7 @@ func inTime(t testing.TB) context.Context {
 	return ctx
 }
 
-// alone opens the journal of a master alone.
+// alone opens the journal of a single master.
 func alone(t testing.TB, b *bustest.Bus) *journal.Journal {
 	t.Helper()
 	j, err := journal.Open(inTime(t), b.Conn(), journal.Options{Store: b.Store(), MaxAge: time.Hour, Reserve: b.Reserve})

@@ -49,7 +49,7 @@ func hasLeft(cacheDir string) error {
 		fmt.Sprintf("to make it a member again, move %s away, since the other members have what is in it; to use it alone, take cluster_id out of the configuration, too", store)))
 }
 
-// CheckJoin checks what a master alone needs to take its store into a cluster: no other store, and
+// CheckJoin checks what a single master needs to take its store into a cluster: no other store, and
 // room on the disk for the copy that it is read from.
 func CheckJoin(cacheDir string) error {
 	store, other := StoreDir(cacheDir, true), StoreDir(cacheDir, false)

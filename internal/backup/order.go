@@ -77,7 +77,7 @@ func (o *order) write(cacheDir string) error {
 // workDir is the directory for a backup that is made of a store.
 func workDir(cacheDir string) string { return filepath.Join(cacheDir, "restore") }
 
-// Carry restores what r asks for into the empty store of a master alone. For a member of a
+// Carry restores what r asks for into the empty store of a single master. For a member of a
 // cluster, whose other members must run for that, it leaves an order to the next start, which
 // CarryOut carries out. Nothing is changed unless the whole source can be read.
 func (r Request) Carry(ctx context.Context) (*Result, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// openStore opens a store that a master alone would open, until the test ends.
+// openStore opens a store that a single master would open, until the test ends.
 func openStore(t testing.TB, dir string) *broker.Broker {
 	t.Helper()
 	b, err := broker.Start(broker.Options{Name: "test", StoreDir: dir, Admit: func(broker.Peer) bus.Identity { return bus.Identity{} }, Log: bustest.Log(t)})
@@ -63,7 +63,7 @@ func whole(t testing.TB, m *bustest.Member) bool {
 }
 
 // TestTheLastOfThree: of a cluster whose other members are gone for good, the store that is left
-// opens as that of a master alone, with everything that it had got, and is itself left as it is.
+// opens as that of a single master, with everything that it had got, and is itself left as it is.
 func TestTheLastOfThree(t *testing.T) {
 	t.Parallel()
 	s, journals := startMembers(t, 10000)
@@ -83,7 +83,7 @@ func TestTheLastOfThree(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := backup.CheckStore(cache, ""); !errors.Is(err, config.ErrMistake) || !strings.Contains(salt.Hint(err), "salt-master --restore "+cluster) {
-		t.Errorf("a master alone starts with nothing: %v, hint %q", err, salt.Hint(err))
+		t.Errorf("a single master starts with nothing: %v, hint %q", err, salt.Hint(err))
 	}
 	r := backup.Request{CacheDir: cache, Source: cluster, Version: "1", Log: bustest.Log(t)}
 	if _, err := r.Carry(inTime(t)); err == nil || !strings.Contains(salt.Hint(err), "--restore-as") {
@@ -236,7 +236,7 @@ func TestARestoreGoesOnAfterAKill(t *testing.T) {
 		t.Error(err)
 	}
 	if err := backup.CheckStore(cache, ""); !errors.Is(err, config.ErrMistake) {
-		t.Errorf("a master alone ignores what is ordered for a member: %v", err)
+		t.Errorf("a single master ignores what is ordered for a member: %v", err)
 	}
 	s := bustest.StartSystem(t, 3)
 	s.Leader(t)

@@ -39,7 +39,7 @@ func (m *Manifest) whose(to Target) (string, error) {
 	members := m.Members()
 	if m.Mode == ModeAlone {
 		if to.From != "" {
-			return "", fmt.Errorf("the backup is of a master alone, not of a member %.80q", to.From)
+			return "", fmt.Errorf("the backup is of a single master, not of a member %.80q", to.From)
 		}
 		return "", nil
 	}

@@ -21,15 +21,15 @@ import (
 
 // Target is the store that a backup is restored into.
 type Target struct {
-	Member  string   // the name of this member of a cluster; "" for a master alone
+	Member  string   // the name of this member of a cluster; "" for a single master
 	Members []string // the names of all members, this one included
 	Copies  int      // of each stream, in a cluster
 	Hosted  bool     // it is in the JetStream of NATS servers that others run
 	// From is the member of the cluster of the backup whose place this master takes; "" is the one
-	// with the same name, or for a master alone the one that wrote the backup.
+	// with the same name, or for a single master the one that wrote the backup.
 	From string
 	// Entry returns what an entry of a table becomes that is about the journal of the member from,
-	// which becomes that of the member to; "" is that of a master alone. nil changes nothing.
+	// which becomes that of the member to; "" is that of a single master. nil changes nothing.
 	Entry func(table, key string, value []byte, from, to string) (string, []byte)
 	Log   *slog.Logger
 }

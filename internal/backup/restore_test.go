@@ -143,7 +143,7 @@ func (h held) same(t testing.TB, want held) {
 	}
 }
 
-// TestOneBecomesThree: all that a master alone has is there when it is a member, with the same
+// TestOneBecomesThree: all that a single master has is there when it is a member, with the same
 // sequences and times, in three copies; its journal goes on after its last event.
 func TestOneBecomesThree(t *testing.T) {
 	t.Parallel()
@@ -195,7 +195,7 @@ func startMembers(t testing.TB, events int) (*bustest.System, []*journal.Journal
 	return s, journals
 }
 
-// TestThreeBecomeOne: a master alone goes on with all that the member had; the journals of the
+// TestThreeBecomeOne: a single master goes on with all that the member had; the journals of the
 // other members are kept like those of other masters.
 func TestThreeBecomeOne(t *testing.T) {
 	t.Parallel()

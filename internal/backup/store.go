@@ -51,7 +51,7 @@ func hasData(store string) (bool, error) {
 // memberFile is the file in the store of a member with its name, see MarkMember.
 const memberFile = "member"
 
-// memberOf returns the member whose store this is, "" for a master alone. If the store does not
+// memberOf returns the member whose store this is, "" for a single master. If the store does not
 // say whose it is, named does.
 func memberOf(store, named string) (string, error) {
 	dirs, err := streamDirs(store)
@@ -94,7 +94,7 @@ const (
 type source struct {
 	dir     string
 	work    string // the directory for the copy, and for the backup
-	member  string // whose store it is; "" of a master alone
+	member  string // whose store it is; "" of a single master
 	version string
 	log     *slog.Logger
 }

@@ -85,7 +85,7 @@ type Options struct {
 	Durable   func() error             // returns when stored messages are on the disk
 	Log       *slog.Logger
 	Latency   Latency // of returns; may be nil
-	Members   Members // the other masters of a cluster; nil for a master alone
+	Members   Members // the other masters of a cluster; nil for a single master
 	// Leases decide which member carries a job on. Without them, only this one does.
 	Leases Leases
 	Name   string // of this member, as the others and its lease have it

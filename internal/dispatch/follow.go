@@ -13,7 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// All are the jobs of all members of a cluster, as one; those of a master alone are its own.
+// All are the jobs of all members of a cluster, as one; those of a single master are its own.
 type All struct{ *Dispatcher }
 
 // progress is the progress of an unfinished job, here or at another member.

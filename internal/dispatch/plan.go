@@ -23,12 +23,12 @@ type plan struct {
 	Keys     map[salt.MinionID]string `json:"keys,omitempty"` // the job is only for the holder of this key; without keys it is not sent again
 	Internal bool                     `json:"internal,omitempty"`
 	Backend  string                   `json:"backend,omitempty"` // that authenticated the user
-	Holder   lease.Holder             `json:"holder,omitzero"`   // the member that carries the job on; nobody for a master alone
+	Holder   lease.Holder             `json:"holder,omitzero"`   // the member that carries the job on; nobody for a single master
 	Metadata any                      `json:"-"`
 
 	table    string          // that has the plan
-	term     context.Context // ends when this member has lost the lease of Holder; nil for a master alone
-	revision uint64          // of the plan in the table; 0 for a master alone
+	term     context.Context // ends when this member has lost the lease of Holder; nil for a single master
+	revision uint64          // of the plan in the table; 0 for a single master
 }
 
 // lasts reports whether the job continues after a restart of the master, however late.

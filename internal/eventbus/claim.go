@@ -13,7 +13,7 @@ import (
 
 // claim is a position that this member of a cluster has taken. Its entry names the member, and is
 // written only at the revision that this member knows: after another member has taken the
-// position, this one cannot move it. It is nil for a master alone, which needs none.
+// position, this one cannot move it. It is nil for a single master, which needs none.
 type claim struct {
 	holder   lease.Holder
 	term     context.Context // ends when others may take the position

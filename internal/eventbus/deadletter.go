@@ -41,11 +41,11 @@ const (
 // the daemon's own handlers.
 type DeadLetters struct {
 	tables   *tables
-	member   *Member // nil for a master alone
+	member   *Member // nil for a single master
 	log      *slog.Logger
 	throttle logging.Throttle // of dead letters that gave way, by sender
 
-	synced chan struct{} // closed once watch has read them all; nil for a master alone
+	synced chan struct{} // closed once watch has read them all; nil for a single master
 
 	mu    sync.Mutex            // held while dead letters are counted and stored
 	known map[string]letterHead // by key; nil until they were read

@@ -52,7 +52,7 @@ type stored struct {
 // positions are those of one bus.
 type positions struct {
 	tables *tables
-	member *Member // nil for a master alone
+	member *Member // nil for a single master
 	log    *slog.Logger
 
 	mu      sync.Mutex
@@ -148,7 +148,7 @@ func (p *positions) patience(member string) time.Duration {
 	return handover + lease.Longest
 }
 
-// in is the position in each journal of a cluster. A position of a master alone is one in its own
+// in is the position in each journal of a cluster. A position of a single master is one in its own
 // journal.
 func (s *stored) in(own string) event.Position {
 	if len(s.At) == 0 && s.Seq > 0 {

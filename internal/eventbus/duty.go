@@ -193,7 +193,7 @@ func (s *duties) join(known map[*duty]bool) (list []*duty, changed <-chan struct
 }
 
 // Each calls serve for each journal whose events this daemon handles, and for each one that comes
-// later, until ctx ends; then it waits for those calls. For a master alone that is its own journal.
+// later, until ctx ends; then it waits for those calls. For a single master that is its own journal.
 // When feed ends, a call takes no more events and ends when what is under way is done; when life
 // ends, it ends at once.
 func (r *Bus) Each(ctx context.Context, serve func(feed, life context.Context, j *Handled)) {

@@ -61,7 +61,7 @@ type Bus struct {
 	efforts efforts // of matching, by the owner of listeners
 	name    string  // of the own journal; "" if no other one is mirrored
 	mirrors mirrors
-	member  *Member // nil for a master alone
+	member  *Member // nil for a single master
 }
 
 // New returns an event bus over j. Events whose data has more than limit bytes are

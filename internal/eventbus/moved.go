@@ -11,7 +11,7 @@ import (
 )
 
 // MoveEntry returns what an entry of a table of positions or dead letters becomes when the journal
-// of the member from becomes that of the member to; "" is that of a master alone. Entries of other
+// of the member from becomes that of the member to; "" is that of a single master. Entries of other
 // tables, and unreadable ones, stay as they are.
 func MoveEntry(table, key string, value []byte, from, to string) (string, []byte) {
 	switch table {

@@ -19,7 +19,7 @@ const daemonOwner = "reactor"
 // cluster.
 type Handled struct {
 	events *Bus
-	member *Member // nil for a master alone
+	member *Member // nil for a single master
 	name   string  // of the journal, in a cluster
 	from   readable
 }
@@ -31,7 +31,7 @@ type readable interface {
 	Replay(ctx context.Context, from, to uint64, f func(journal.Text) error) error
 }
 
-// Name returns the name of the journal in a cluster, "" for a master alone.
+// Name returns the name of the journal in a cluster, "" for a single master.
 func (j *Handled) Name() string { return j.name }
 
 // owner is the owner of the positions in this journal: each handler has one in each journal.
@@ -48,7 +48,7 @@ type Position struct {
 	journal *Handled
 	key     string
 	table   *journal.Table
-	claim   *claim // nil for a master alone
+	claim   *claim // nil for a single master
 	next    uint64
 	lost    uint64
 

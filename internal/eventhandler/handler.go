@@ -30,7 +30,7 @@ type Item struct {
 	Event event.Event
 	Line  []byte // its text, one line of JSON without a line end
 	// Journal is the name of the journal that it is from, in a cluster: each has its own
-	// sequences. It is "" for a master alone.
+	// sequences. It is "" for a single master.
 	Journal string
 }
 

@@ -35,7 +35,7 @@ type Arrivals struct {
 	Jobs        Jobs
 	Now         func() time.Time // the time for the expiry of jobs
 	Version     string           // of this program
-	Cluster     *Guide           // guides them through the cluster; nil for a master alone
+	Cluster     *Guide           // guides them through the cluster; nil for a single master
 	Log         *slog.Logger
 
 	often logging.Throttle

@@ -48,7 +48,7 @@ type Options struct {
 	// pillar. Refused records a refusal, and returns the error for the minion.
 	MayTarget func(salt.MinionID, *target.Target) bool
 	Refused   func(owner salt.MinionID, what, expression string) error
-	// Members hears which minions are connected here; nil for a master alone.
+	// Members hears which minions are connected here; nil for a single master.
 	Members Members
 }
 

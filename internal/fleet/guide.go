@@ -16,7 +16,7 @@ import (
 )
 
 // Guide tells the minions that are connected here which members their cluster has, and sends
-// them to others when this one stops. A nil Guide, of a master alone, tells nothing.
+// them to others when this one stops. A nil Guide, of a single master, tells nothing.
 type Guide struct {
 	// Members are all members of the cluster, this one included. A change is noticed within
 	// lookEvery.

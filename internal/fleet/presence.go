@@ -263,7 +263,7 @@ func (p *Presence) takeNews() (news, connected bool) {
 }
 
 // Announce fires salt/presence events until ctx ends, while first returns true: in a cluster one
-// member fires them, for the minions of all. first is nil for a master alone. A member that takes
+// member fires them, for the minions of all. first is nil for a single master. A member that takes
 // over cannot know which changes were fired before, so it fires those from then on.
 func (p *Presence) Announce(ctx context.Context, every time.Duration, events Events, first func() bool) {
 	tick := time.NewTicker(max(every, time.Second))

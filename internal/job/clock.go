@@ -8,7 +8,7 @@ import (
 )
 
 // Clock generates job ids, each later than the one before, even if the system's clock stands
-// still or goes back. The zero value is ready, for a master alone.
+// still or goes back. The zero value is ready, for a single master.
 //
 // The members of a cluster cannot ask each other for every job. So each has a number, and uses
 // only the microseconds whose remainder modulo Of is that number: ids of two members are never

@@ -26,7 +26,7 @@ const (
 // tablePrefix begins the names of streams that are tables.
 const tablePrefix = "KV_"
 
-// Place is what a stream of a store is, and whose. The streams of a master alone belong to
+// Place is what a stream of a store is, and whose. The streams of a single master belong to
 // nobody, except what is left of other masters. In a cluster each member has a journal, queues
 // and tables of its own, and the other tables are shared.
 type Place struct {
@@ -99,7 +99,7 @@ func (p Place) Subject(subject string, to Place) string {
 }
 
 // Configure returns the settings, as JSON, that a stream gets here, from the settings that it had
-// elsewhere. copies are those of Options; 0 is a master alone. What a stream keeps, its limits for
+// elsewhere. copies are those of Options; 0 is a single master. What a stream keeps, its limits for
 // example, is as it was.
 func (p Place) Configure(settings []byte, copies int) ([]byte, error) {
 	var c jetstream.StreamConfig

@@ -40,7 +40,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestOwnTablesAreMarked: the store of a master alone says which of its tables would be its own
+// TestOwnTablesAreMarked: the store of a single master says which of its tables would be its own
 // in a cluster, also where an earlier version has made them; a table that is marked is not
 // updated again.
 func TestOwnTablesAreMarked(t *testing.T) {

@@ -23,7 +23,7 @@ type Stores interface {
 	Backup(ctx context.Context, nc *nats.Conn, dir string, p membership.Place) (runner.JournalBackup, error)
 	// CheckBackup reads all of a backup.
 	CheckBackup(ctx context.Context, dir string) (runner.BackupReport, error)
-	// CheckJoin checks what a master alone needs to take its store into a cluster.
+	// CheckJoin checks what a single master needs to take its store into a cluster.
 	CheckJoin(cacheDir string) error
 	// MarkLeft makes sure that a member that leaves does not start as one again; UnmarkLeft undoes
 	// that.

@@ -179,7 +179,7 @@ func isLocal(host string) bool {
 	return false
 }
 
-// New returns this master as a member of a cluster, nil if it is a master alone.
+// New returns this master as a member of a cluster, nil if it is a single master.
 func New(cfg *config.Master, own keyring.Own, version string, log *slog.Logger) (*Membership, error) {
 	if cfg.ClusterID == "" {
 		return nil, nil
@@ -242,7 +242,7 @@ func (m *Membership) Journal(o journal.Options) journal.Options {
 }
 
 // StoreDir is the directory of the journal. Each mode of the journal has its own: a member must
-// never open one that was written by a master alone.
+// never open one that was written by a single master.
 func (m *Membership) StoreDir() string {
 	if m == nil {
 		return "journal"

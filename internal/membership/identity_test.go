@@ -56,7 +56,7 @@ func TestCheck(t *testing.T) {
 		want   string // in the error; "" for none
 	}{
 		"a member":             {nil, ""},
-		"a master alone":       {func(c *config.Master) { *c = *config.NewMaster() }, ""},
+		"a single master":      {func(c *config.Master) { *c = *config.NewMaster() }, ""},
 		"peers without a name": {func(c *config.Master) { c.ClusterID = "" }, "cluster_id is not"},
 		"two members":          {func(c *config.Master) { c.ClusterPeers = c.ClusterPeers[:2] }, "at least 3 members"},
 		"nobody named":         {func(c *config.Master) { c.ClusterPeers = nil }, "at least 3 members"},

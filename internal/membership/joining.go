@@ -18,7 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Joining is what stands between a master alone and its cluster. Making it changes nothing.
+// Joining is what stands between a single master and its cluster. Making it changes nothing.
 type Joining struct {
 	Member  string   // the name that this master will have, "" if the settings do not say it
 	Fits    []string // what is as it must be

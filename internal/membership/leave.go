@@ -118,7 +118,7 @@ func (m *Membership) afterLeave() (runner.LeaveReport, error) {
 	report.Quorum = counted/2 + 1
 	switch {
 	case counted < 2:
-		return report, salt.WithHint(fmt.Errorf("%w: a cluster has two at least", errTooFew), "to go on with one master alone, see 'From one master to three, and back' in doc/operating.md")
+		return report, salt.WithHint(fmt.Errorf("%w: a cluster has two at least", errTooFew), "to go on with a single master, see 'From one master to three, and back' in doc/operating.md")
 	case len(report.Left) < report.Quorum:
 		return report, salt.WithHint(fmt.Errorf("%w: without this member %d count, so that %d have to run, and %d do", errTooFew, counted, report.Quorum, len(report.Left)),
 			"start the others first; take out those that are lost with 'salt-run cluster.remove MEMBER'")

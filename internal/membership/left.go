@@ -8,7 +8,7 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 )
 
-// ShowLeft shows to listeners of a master alone what it has kept of the journals of other masters,
+// ShowLeft shows to listeners of a single master what it has kept of the journals of other masters,
 // since it was a member of a cluster. dir is the directory of its journal.
 func ShowLeft(ctx context.Context, b *broker.Broker, events *eventbus.Bus, dir string) error {
 	list, err := journal.Mirrors(ctx, b.Conn(), b.Store())

@@ -152,7 +152,7 @@ func (m *Membership) Current() bool { return !m.keys.Stale() }
 // Changed is called when keys of minions have changed here.
 func (m *Membership) Changed(changes []keyring.Change) { m.keys.Changed(changes) }
 
-// Leases returns what decides which member carries a job on; nil for a master alone.
+// Leases returns what decides which member carries a job on; nil for a single master.
 func (m *Membership) Leases() dispatch.Leases {
 	if m == nil {
 		return nil
@@ -160,7 +160,7 @@ func (m *Membership) Leases() dispatch.Leases {
 	return m.lease
 }
 
-// Name returns the name of this member, "" for a master alone.
+// Name returns the name of this member, "" for a single master.
 func (m *Membership) Name() string {
 	if m == nil {
 		return ""
@@ -168,7 +168,7 @@ func (m *Membership) Name() string {
 	return m.name
 }
 
-// Fleet returns what is told of the minions that are connected here; nil for a master alone.
+// Fleet returns what is told of the minions that are connected here; nil for a single master.
 func (m *Membership) Fleet() fleet.Members {
 	if m == nil {
 		return nil
@@ -176,7 +176,7 @@ func (m *Membership) Fleet() fleet.Members {
 	return m.exchange
 }
 
-// Jobs returns the other members, as far as jobs are concerned; nil for a master alone.
+// Jobs returns the other members, as far as jobs are concerned; nil for a single master.
 func (m *Membership) Jobs() dispatch.Members {
 	if m == nil {
 		return nil
@@ -227,7 +227,7 @@ func (m *Membership) Attach(ctx context.Context, p Parts) error {
 }
 
 // First returns what reports whether this member does what the cluster does by time, for all
-// members; nil for a master alone.
+// members; nil for a single master.
 func (m *Membership) First() func() bool {
 	if m == nil {
 		return nil

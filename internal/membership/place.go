@@ -7,7 +7,7 @@ import (
 
 // Place is where a master stands among those that are one system.
 type Place struct {
-	Name   string   // of this member; "" for a master alone
+	Name   string   // of this member; "" for a single master
 	All    []string // the names of all members, this one included
 	Copies int      // of what they store
 	Hosted bool     // at NATS servers that others run, and so in no directory of the master

@@ -27,10 +27,10 @@ var archiveModule = &function.Module{
 	Doc:  "Functions that pack and unpack files. zip, unzip, gzip, gunzip and list need no program; tar is that of the system. Nothing is unpacked outside of its directory.",
 	Functions: []function.Function{
 		{
-			Name: "gunzip", Doc: "Replace a file of gzip by what it holds and return the name.", Example: `salt '*' archive.gunzip /tmp/sourcefile.txt.gz`, Params: []function.Param{{Name: "gzipfile", Kind: function.Path, Required: true}}, Run: archiveGunzip,
+			Name: "gunzip", Doc: "Replace a gzip file by its unpacked content and return the name of that.", Example: `salt '*' archive.gunzip /tmp/sourcefile.txt.gz`, Params: []function.Param{{Name: "gzipfile", Kind: function.Path, Required: true}}, Run: archiveGunzip,
 		},
 		{
-			Name: "gzip", Doc: "Replace a file by one of gzip and return the name.", Example: `salt '*' archive.gzip /tmp/sourcefile.txt`, Params: []function.Param{{Name: "sourcefile", Kind: function.Path, Required: true}}, Run: archiveGzip,
+			Name: "gzip", Doc: "Replace a file by a gzip file and return the name of that.", Example: `salt '*' archive.gzip /tmp/sourcefile.txt`, Params: []function.Param{{Name: "sourcefile", Kind: function.Path, Required: true}}, Run: archiveGzip,
 		},
 		{
 			Name: "is_encrypted", Doc: "Return whether a zip file needs a password.", Example: `salt '*' archive.is_encrypted /path/to/myfile.zip`, Params: []function.Param{{Name: "name", Kind: function.String, Required: true}, saltenv},
@@ -44,7 +44,7 @@ var archiveModule = &function.Module{
 			},
 		},
 		{
-			Name: "list", Doc: "Return the names in a zip file or a tar file (plain, gzip, bzip2); with verbose, directories, files and links apart. The archive is on the minion, the master (salt://) or the web.",
+			Name: "list", Doc: "Return the names in a zip file or a tar file (plain, gzip, bzip2); with verbose, directories, files and links in lists of their own. The archive is on the minion, the master (salt://) or the web.",
 			Example: "salt '*' archive.list /path/to/myfile.tar.gz\nsalt '*' archive.list salt://foo.zip verbose=True",
 			Params:  []function.Param{{Name: "name", Kind: function.String, Required: true}, {Name: "archive_format", Kind: function.String}, {Name: "verbose", Kind: function.Bool, Default: false}, saltenv}, Run: archiveList,
 		},

@@ -123,7 +123,7 @@ var beaconsModule = &function.Module{
 			},
 		},
 		{
-			Name: "save", Doc: "Keep what functions have changed over a start.", Example: `salt '*' beacons.save`,
+			Name: "save", Doc: "Save what functions have changed, so that it stays over a restart.", Example: `salt '*' beacons.save`,
 			Run: func(_ context.Context, c *function.Call) (any, error) {
 				b, err := beaconsOf(c)
 				if err != nil {

@@ -35,7 +35,7 @@ var cpModule = &function.Module{
 	Functions: []function.Function{
 		{
 			Name:    "cache_dest",
-			Doc:     "Return where the copy of a file lies, or would lie.",
+			Doc:     "Return the path that the copy of a file has, or would have.",
 			Example: `salt '*' cp.cache_dest salt://path/to/file`,
 			Params:  []function.Param{cpSource, saltenv},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
@@ -49,14 +49,14 @@ var cpModule = &function.Module{
 		},
 		{
 			Name:    "cache_dir",
-			Doc:     "Copy all files below a directory of the master and return where the copies lie. include_pat and exclude_pat are shell patterns for whole paths.",
+			Doc:     "Copy all files below a directory of the master and return the paths of the copies. include_pat and exclude_pat are shell patterns for whole paths.",
 			Example: `salt '*' cp.cache_dir salt://path/to/dir include_pat='*.py'`,
 			Params:  []function.Param{cpSource, saltenv, {Name: "include_pat", Kind: function.String}, {Name: "exclude_pat", Kind: function.String}},
 			Run:     cpCacheDir,
 		},
 		{
 			Name:    "cache_file",
-			Doc:     "Copy a file of the master, or of the web, and return where the copy lies.",
+			Doc:     "Copy a file of the master, or of the web, and return the path of the copy.",
 			Example: "salt '*' cp.cache_file salt://path/to/file\nsalt '*' cp.cache_file 'salt://path/to/file?saltenv=dev'",
 			Params:  []function.Param{cpSource, saltenv},
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
@@ -65,7 +65,7 @@ var cpModule = &function.Module{
 		},
 		{
 			Name:    "cache_files",
-			Doc:     "Copy several files and return where the copies lie.",
+			Doc:     "Copy several files and return the paths of the copies.",
 			Example: `salt '*' cp.cache_files salt://a,salt://b`,
 			Params:  []function.Param{{Name: "paths", Kind: function.Words, Required: true}, saltenv},
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
@@ -82,7 +82,7 @@ var cpModule = &function.Module{
 		},
 		{
 			Name:    "cache_master",
-			Doc:     "Copy all files of an environment and return where the copies lie.",
+			Doc:     "Copy all files of an environment and return the paths of the copies.",
 			Example: `salt '*' cp.cache_master`,
 			Params:  []function.Param{saltenv},
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
@@ -147,7 +147,7 @@ var cpModule = &function.Module{
 		},
 		{
 			Name:    "get_url",
-			Doc:     "Copy what an address (salt://, http://, https://, file://) names to a place on the minion, by default among the copies, and return the place. With source_hash, such as sha256=..., it must have that digest.",
+			Doc:     "Copy what an address (salt://, http://, https://, file://) names to a path on the minion, by default among its other copies, and return that path. With source_hash, such as sha256=..., it must have that digest.",
 			Example: "salt '*' cp.get_url salt://my/file /tmp/mine\nsalt '*' cp.get_url https://www.example.com/index.html /tmp/index.html",
 			Params:  []function.Param{cpSource, {Name: "dest", Kind: function.String, Default: ""}, saltenv, cpParents, {Name: "source_hash", Kind: function.String}},
 			Run:     cpGetURL,
@@ -161,7 +161,7 @@ var cpModule = &function.Module{
 		},
 		{
 			Name:    "is_cached",
-			Doc:     "Return where the copy of a file lies, whether or not it is up to date; an empty text if there is none.",
+			Doc:     "Return the path of the copy of a file, whether or not it is up to date; an empty text if there is none.",
 			Example: `salt '*' cp.is_cached salt://path/to/file`,
 			Params:  []function.Param{cpSource, saltenv},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
@@ -222,15 +222,15 @@ var cpModule = &function.Module{
 		},
 		{
 			Name:    "push_dir",
-			Doc:     "Hand the files below a directory to the master as cp.push does; with glob, those whose names match.",
+			Doc:     "Upload the files below a directory to the master, as cp.push does; with glob, those whose names match.",
 			Example: `salt '*' cp.push_dir /etc/modprobe.d/ glob='*.conf'`,
 			Params:  []function.Param{{Name: "path", Kind: function.Path, Required: true}, {Name: "glob", Kind: function.String, Default: ""}, cpUpload},
 			Run:     cpPushDir,
 		},
 		{
 			Name: "recv_chunked",
-			Doc: "Take a chunk of a file that salt-cp sends, and return True; with the last one, which brings the sha256 digest of all, put the file to dest, or below its name into the directory dest, " +
-				"and return its place. Without a chunk dest is made as a directory. Events and job lists do not show the chunk.",
+			Doc: "Store a chunk of a file that salt-cp sends, and return True. With the last chunk, which brings the sha256 digest of the whole file, move the file to dest, or into the directory dest under its own name, " +
+				"and return its path. Without a chunk, make the directory dest. Events and job lists do not show the chunk.",
 			Example: `salt web1 cp.recv_chunked /tmp/hello aGVsbG8K upload=x compressed=False sha256=...`,
 			Params: []function.Param{{Name: "dest", Kind: function.String, Required: true}, {Name: "chunk", Kind: function.String}, {Name: "upload", Kind: function.String, Default: ""},
 				{Name: "offset", Kind: function.Int, Default: 0}, {Name: "sha256", Kind: function.String, Default: ""}, {Name: "name", Kind: function.String, Default: ""},

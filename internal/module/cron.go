@@ -21,7 +21,7 @@ var (
 // cronModule manages crontabs.
 var cronModule = &function.Module{
 	Name: "cron",
-	Doc:  "Functions that manage the cron tables of users by the program crontab. Lines that a function does not mean stay as they are.",
+	Doc:  "Functions that manage the cron tables of users by the program crontab. All other lines stay as they are.",
 	Functions: []function.Function{
 		{
 			Name: "get_entry", Doc: "Return the entry with an identifier or a command, False if there is none.", Example: `salt '*' cron.get_entry root identifier=task1`,

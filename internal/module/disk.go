@@ -14,7 +14,7 @@ import (
 // diskModule shows disks and file systems.
 var diskModule = &function.Module{
 	Name: "disk",
-	Doc:  "Functions that tell of disks and file systems.",
+	Doc:  "Functions that report on disks and file systems.",
 	Functions: []function.Function{
 		{
 			Name:    "blkid",

@@ -46,11 +46,11 @@ func (o Outcomes) Add(master string, stored bool) {
 // eventModule fires events.
 var eventModule = &function.Module{
 	Name: "event",
-	Doc:  "Functions that fire events on the minion's bus and on the master's. An event carries what was given and nothing of the job.",
+	Doc:  "Functions that fire events on the minion's bus and on the master's. An event contains what was given and nothing about the job.",
 	Functions: []function.Function{
 		{
 			Name:    "fire",
-			Doc:     "Fire an event on the minion's own bus. The data is a dictionary. One whose tag begins with fire_master is passed on to the master: its data contains the events, and the caller must be allowed to use event.send with each of their tags.",
+			Doc:     "Fire an event on the minion's own bus. The data is a dictionary. An event whose tag begins with fire_master is passed on to the master: its data contains the events, and the caller must be allowed to use event.send with each of their tags.",
 			Example: `salt '*' event.fire '{data: my event data}' tag`,
 			Params:  []function.Param{{Name: "data", Kind: function.Map, Required: true}, {Name: "tag", Kind: function.String, Required: true}},
 			Calls: &function.Calls{Read: passedOn, Run: func(ctx context.Context, c *function.Call, _ *function.Caller) (any, error) {

@@ -30,7 +30,7 @@ var (
 // fileModule reads and changes files of the minion.
 var fileModule = &function.Module{
 	Name: "file",
-	Doc:  "Functions that read and change files and folders of the minion. Paths are absolute, or begin with ~ for the home of the minion's user.",
+	Doc:  "Functions that read and change files and directories of the minion. Paths are absolute, or begin with ~ for the home of the minion's user.",
 	Functions: []function.Function{
 		{
 			Name:    "access",
@@ -118,7 +118,7 @@ var fileModule = &function.Module{
 		},
 		{
 			Name:    "copy",
-			Doc:     "Copy a file, or with recurse a folder. remove_existing removes the target first.",
+			Doc:     "Copy a file, or with recurse a directory. remove_existing removes the target first.",
 			Example: `salt '*' file.copy /path/to/src /path/to/dst`,
 			Params: []function.Param{fileSource, fileTarget,
 				{Name: "recurse", Kind: function.Bool, Default: false}, {Name: "remove_existing", Kind: function.Bool, Default: false}},
@@ -126,7 +126,7 @@ var fileModule = &function.Module{
 		},
 		{
 			Name:    "directory_exists",
-			Doc:     "Return whether the path is a folder.",
+			Doc:     "Return whether the path is a directory.",
 			Example: `salt '*' file.directory_exists /etc`,
 			Params:  []function.Param{filePath},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
@@ -143,7 +143,7 @@ var fileModule = &function.Module{
 		},
 		{
 			Name:    "diskusage",
-			Doc:     "Return the size of a file, or of all files below a folder, in bytes.",
+			Doc:     "Return the size of a file, or of all files below a directory, in bytes.",
 			Example: `salt '*' file.diskusage /var/log`,
 			Params:  []function.Param{filePath},
 			Run:     fileDiskusage,
@@ -160,7 +160,7 @@ var fileModule = &function.Module{
 		},
 		{
 			Name:    "find",
-			Doc:     "Return the paths below a folder whose name matches a glob, or a regular expression with regex. type selects files (f), folders (d) and links (l); maxdepth bounds the search; size is 10k, +1m, -2g or 1m-10m, mtime an age: 2d for older, -1h for newer. exec is a command that is run for each, without a shell, with the path for {}: then what it is and what it writes is returned.",
+			Doc:     "Return the paths below a directory whose name matches a glob, or a regular expression with regex. type selects files (f), directories (d) and links (l); maxdepth limits the depth; size is 10k, +1m, -2g or 1m-10m, mtime an age: 2d for older, -1h for newer. exec is a command that is run for each, without a shell, with the path for {}: then what it is and what it writes is returned.",
 			Example: "salt '*' file.find /var/log name='*.log' type=f maxdepth=2\nsalt '*' file.find /var/log mtime=30d type=f exec='gzip {}'",
 			Params: []function.Param{filePath,
 				{Name: "name", Kind: function.String}, {Name: "regex", Kind: function.String}, {Name: "type", Kind: function.String}, {Name: "maxdepth", Kind: function.Int},
@@ -269,7 +269,7 @@ var fileModule = &function.Module{
 		},
 		{
 			Name:    "makedirs",
-			Doc:     "Make a folder and those that lead to it.",
+			Doc:     "Make a directory and its missing parents.",
 			Example: `salt '*' file.makedirs /opt/code/`,
 			Params:  []function.Param{{Name: "name", Kind: function.Path, Required: true}},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
@@ -278,7 +278,7 @@ var fileModule = &function.Module{
 		},
 		{
 			Name: "manage_file",
-			Doc: "Do what file.managed does, with the arguments in the order of Salt's function of that name; sfn is a file of the minion that is the source, ret is not looked at. " +
+			Doc: "Do what file.managed does, with the arguments in the order of Salt's function of that name; sfn is a file of the minion that is the source, ret is ignored. " +
 				"The source must have the digest of source_sum, a dictionary of hash_type and hsum. attrs and backup are refused.",
 			Example: "salt '*' file.manage_file /etc/httpd.conf '' '{}' salt://httpd.conf '{hash_type: sha256, hsum: ...}' root root '755' '' base ''",
 			Params:  manageParams,
@@ -287,14 +287,14 @@ var fileModule = &function.Module{
 		{
 			Name: "managed",
 			Doc: "Make a file have the content of source, a file of the master or of the web, or of contents, and an owner and a mode. With template=jinja the content is a template, " +
-				"which sees the grains and the pillar of the minion and the names of context. What is right already is not touched. Return what has changed; with test, what would.",
+				"which sees the grains and the pillar of the minion and the names of context. What is as it should be is not changed. Return what has changed; with test, what would.",
 			Example: "salt '*' file.managed /etc/motd source=salt://motd template=jinja\nsalt '*' file.managed /etc/issue contents='Hello' mode=0644 test=True",
 			Params:  managedParams,
 			Run:     fileManaged,
 		},
 		{
 			Name:    "mkdir",
-			Doc:     "Make a folder and those that lead to it. Owner and mode are set if the folder is new.",
+			Doc:     "Make a directory and its missing parents. Owner and mode are set if the directory is new.",
 			Example: `salt '*' file.mkdir /opt/jetty/context mode=0750`,
 			Params:  []function.Param{{Name: "dir_path", Kind: function.Path, Required: true}, {Name: "user", Kind: function.String}, {Name: "group", Kind: function.String}, {Name: "mode"}},
 			Run:     fileMkdir,
@@ -327,7 +327,7 @@ var fileModule = &function.Module{
 		},
 		{
 			Name:    "readdir",
-			Doc:     "Return the names in a folder, . and .. among them.",
+			Doc:     "Return the names in a directory, . and .. among them.",
 			Example: `salt '*' file.readdir /path/to/dir`,
 			Params:  []function.Param{filePath},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
@@ -353,14 +353,14 @@ var fileModule = &function.Module{
 		},
 		{
 			Name:    "remove",
-			Doc:     "Remove a file, or a folder with all that is in it. The root folder is refused.",
+			Doc:     "Remove a file, or a directory with everything in it. The root directory is refused.",
 			Example: `salt '*' file.remove /tmp/foo`,
 			Params:  []function.Param{filePath},
 			Run:     fileRemove,
 		},
 		{
 			Name:    "rename",
-			Doc:     "Rename a file or folder.",
+			Doc:     "Rename a file or directory.",
 			Example: `salt '*' file.rename /path/to/src /path/to/dst`,
 			Params:  []function.Param{fileSource, fileTarget},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
@@ -376,13 +376,13 @@ var fileModule = &function.Module{
 		},
 		{
 			Name:    "rmdir",
-			Doc:     "Remove an empty folder.",
+			Doc:     "Remove an empty directory.",
 			Example: `salt '*' file.rmdir /tmp/foo/`,
 			Params:  []function.Param{filePath},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
 				info, err := os.Lstat(c.String("path"))
 				if err == nil && !info.IsDir() {
-					return nil, function.Invalid("%s is not a folder", c.String("path"))
+					return nil, function.Invalid("%s is not a directory", c.String("path"))
 				}
 				return done(errors.Join(err, os.Remove(c.String("path"))))
 			},
@@ -440,7 +440,7 @@ var fileModule = &function.Module{
 		},
 		{
 			Name:    "truncate",
-			Doc:     "Cut a file off, or extend it with zero bytes, at a length in bytes.",
+			Doc:     "Cut a file to a length in bytes, or extend it to that length with zero bytes.",
 			Example: `salt '*' file.truncate /path/to/file 512`,
 			Params:  []function.Param{filePath, {Name: "length", Kind: function.Int, Required: true}},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
@@ -618,7 +618,7 @@ func fileMkdir(ctx context.Context, c *function.Call) (any, error) {
 func fileRemove(_ context.Context, c *function.Call) (any, error) {
 	file := c.String("path")
 	if file == "/" {
-		return nil, function.Invalid("the root folder is not removed")
+		return nil, function.Invalid("the root directory is not removed")
 	}
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		return false, nil

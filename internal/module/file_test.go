@@ -142,9 +142,9 @@ func TestFilesAreChanged(t *testing.T) {
 	for _, tt := range steps {
 		same(t, tt.function+repr(tt.args), good(t, nil, tt.function, tt.kwargs, tt.args...), tt.want)
 	}
-	bad(t, nil, "file.remove", "the root folder is not removed", nil, "//")
+	bad(t, nil, "file.remove", "the root directory is not removed", nil, "//")
 	bad(t, nil, "file.remove", "want an absolute path", nil, "x")
-	bad(t, nil, "file.rmdir", "is not a folder", nil, p("b"))
+	bad(t, nil, "file.rmdir", "is not a directory", nil, p("b"))
 	bad(t, nil, "file.rmdir", "no such file", nil, p("nosuch"))
 	bad(t, nil, "file.symlink", "file exists", nil, p("d"), p("b"))
 	bad(t, nil, "file.copy", "recurse=True only", nil, p("d"), p("x"))

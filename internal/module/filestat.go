@@ -133,7 +133,7 @@ func fileCopy(ctx context.Context, c *function.Call) (any, error) {
 		return nil, err
 	}
 	if info.IsDir() && !c.Bool("recurse") {
-		return nil, function.Invalid("%s is a folder: it is copied with recurse=True only", src)
+		return nil, function.Invalid("%s is a directory: it is copied with recurse=True only", src)
 	}
 	if dst == src || strings.HasPrefix(dst, src+"/") || c.Bool("remove_existing") && strings.HasPrefix(src, dst+"/") {
 		return nil, function.Invalid("%s and %s lie within each other", src, dst)

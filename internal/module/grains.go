@@ -110,7 +110,7 @@ var grainsModule = &function.Module{
 		},
 		{
 			Name:    "items",
-			Doc:     "Return all grains. With sanitize, without what names the machine.",
+			Doc:     "Return all grains. With sanitize, those that identify the machine are hidden.",
 			Example: "salt '*' grains.items\nsalt '*' grains.items sanitize=True",
 			Params:  []function.Param{{Name: "sanitize", Kind: function.Bool, Default: false}},
 			Run: func(_ context.Context, c *function.Call) (any, error) {

@@ -22,7 +22,7 @@ var (
 // hostsModule edits /etc/hosts.
 var hostsModule = &function.Module{
 	Name: "hosts",
-	Doc:  "Functions that read and edit the hosts file: /etc/hosts, or what hosts.file in the minion's configuration names. Comments and lines that a function does not mean stay as they are.",
+	Doc:  "Functions that read and edit the hosts file: /etc/hosts, or what hosts.file in the minion's configuration names. Comments and all other lines stay as they are.",
 	Functions: []function.Function{
 		{
 			Name:    "add_host",
@@ -111,7 +111,7 @@ var hostsModule = &function.Module{
 		},
 		{
 			Name:    "rm_host",
-			Doc:     "Take names from an address; one that has none left goes.",
+			Doc:     "Remove names from an address. An address that has none left is removed.",
 			Example: `salt '*' hosts.rm_host 192.0.2.1 web1.example.com`,
 			Params:  []function.Param{hostIP, hostAlias},
 			Run: func(_ context.Context, c *function.Call) (any, error) {
@@ -122,7 +122,7 @@ var hostsModule = &function.Module{
 		},
 		{
 			Name:    "set_host",
-			Doc:     "Give an address these names and no others; without any, it goes.",
+			Doc:     "Give an address these names and no others; without names, remove it.",
 			Example: `salt '*' hosts.set_host 192.0.2.1 web1.example.com,web1`,
 			Params:  []function.Param{hostIP, hostAlias},
 			Run: func(_ context.Context, c *function.Call) (any, error) {

@@ -42,11 +42,11 @@ var httpParams = []function.Param{
 // httpModule sends requests to web servers.
 var httpModule = &function.Module{
 	Name: "http",
-	Doc:  "Functions that ask web servers. Certificates are checked unless verify_ssl is False.",
+	Doc:  "Functions that send requests to web servers. Certificates are checked unless verify_ssl is False.",
 	Functions: []function.Function{
 		{
 			Name: "query",
-			Doc: "Ask a web server and return a dictionary: body, or text with text; status and headers where asked for; with decode, dict, which is read from JSON. " +
+			Doc: "Send a request to a web server and return a dictionary: body, or text with text; status and headers where asked for; with decode, dict, which is read from JSON. " +
 				"data is a text, or a dictionary that is sent as a form. An answer of 400 and more has status and error, and fails with raise_error.",
 			Example: "salt '*' http.query http://example.com/ status=True\nsalt '*' http.query http://example.com/api method=POST data='{\"a\": 1}' header_dict='{Content-Type: application/json}' decode=True",
 			Params:  httpParams,
@@ -54,7 +54,7 @@ var httpModule = &function.Module{
 		},
 		{
 			Name:    "wait_for_successful_query",
-			Doc:     "Ask a web server again and again, until it answers with less than 400 or wait_for seconds have passed.",
+			Doc:     "Send a request to a web server again and again, until it answers with less than 400 or wait_for seconds have passed.",
 			Example: `salt '*' http.wait_for_successful_query http://example.com/ wait_for=160 request_interval=1`,
 			Params:  append(httpParams[:len(httpParams):len(httpParams)], function.Param{Name: "wait_for", Kind: function.Float, Default: 300.0}, function.Param{Name: "request_interval", Kind: function.Float, Default: 1.0}),
 			Run:     httpWait,

@@ -15,7 +15,7 @@ type Keys interface {
 // keyModule shows the keys of the minion.
 var keyModule = &function.Module{
 	Name: "key",
-	Doc:  "Functions that show the fingerprints of the keys that the minion holds.",
+	Doc:  "Functions that show the fingerprints of the keys that the minion has.",
 	Functions: []function.Function{
 		{
 			Name:    "finger",

@@ -15,7 +15,7 @@ var localeModule = &function.Module{
 	Doc:  "Functions that show and set the locale of the machine.",
 	Functions: []function.Function{
 		{
-			Name: "avail", Doc: "Return whether a locale is there, however its character set is written.", Example: `salt '*' locale.avail de_DE.UTF-8`,
+			Name: "avail", Doc: "Return whether the machine has a locale, however its character set is written.", Example: `salt '*' locale.avail de_DE.UTF-8`,
 			Params: []function.Param{localeName},
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				all, err := locales(ctx)
@@ -27,7 +27,7 @@ var localeModule = &function.Module{
 			Run: func(_ context.Context, c *function.Call) (any, error) { return machineLocale(c), nil },
 		},
 		{
-			Name: "list_avail", Doc: "Return the locales that are there.", Example: `salt '*' locale.list_avail`,
+			Name: "list_avail", Doc: "Return the locales that the machine has.", Example: `salt '*' locale.list_avail`,
 			Run: func(ctx context.Context, _ *function.Call) (any, error) { return locales(ctx) },
 		},
 		{

@@ -16,7 +16,7 @@ var (
 // matchModule matches the minion against targets.
 var matchModule = &function.Module{
 	Name: "match",
-	Doc:  "Functions that tell whether the minion is meant by a target. Nodegroups belong to the master and are not known here.",
+	Doc:  "Functions that return whether a target matches the minion. Nodegroups are settings of the master and are not known here.",
 	Functions: []function.Function{
 		{
 			Name:    "compound",

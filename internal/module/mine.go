@@ -58,7 +58,7 @@ var mineModule = &function.Module{
 		},
 		{
 			Name:    "send",
-			Doc:     "Run a function, mine_function or else the one that is the name, with the further arguments, and store its return in the mine under the name. If allow_tgt is given, only its minions may read it.",
+			Doc:     "Run a function with the further arguments, and store its return in the mine under the name. mine_function names the function; without it, the name is that of the function. If allow_tgt is given, only its minions may read it.",
 			Example: "salt '*' mine.send network.ip_addrs interface=eth0\nsalt '*' mine.send eth0_ip mine_function=network.ip_addrs interface=eth0 allow_tgt='web*'",
 			Params: []function.Param{
 				{Name: "name", Kind: function.String, Required: true}, {Name: "mine_function", Kind: function.String}, {Name: "allow_tgt", Kind: function.Any}, {Name: "allow_tgt_type", Kind: function.String},

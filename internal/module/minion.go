@@ -22,7 +22,7 @@ var minionModule = &function.Module{
 	Doc:  "Functions that end or restart the minion itself.",
 	Functions: []function.Function{
 		{
-			Name: "kill", Doc: "Let the minion end, a moment after it has answered, and return its process. Its service manager may start it again.", Example: `salt '*' minion.kill`,
+			Name: "kill", Doc: "End the minion, a moment after it has answered, and return its process. Its service manager may start it again.", Example: `salt '*' minion.kill`,
 			Run: func(_ context.Context, c *function.Call) (any, error) {
 				pid, err := minionProcess(c)
 				if err != nil {
@@ -36,7 +36,7 @@ var minionModule = &function.Module{
 			},
 		},
 		{
-			Name: "restart", Doc: "Let the minion end, a moment after it has answered, start it anew, and return its process. The setting minion_restart_command names the program for that; without it systemd does so, where the minion is its service, or else the minion is started as it was, in the background.",
+			Name: "restart", Doc: "End the minion, a moment after it has answered, start it again, and return its process. The setting minion_restart_command names the program for that; without it systemd does so, where the minion is its service, or else the minion is started as it was, in the background.",
 			Example: `salt '*' minion.restart`,
 			Run:     restartMinion,
 		},

@@ -85,14 +85,14 @@ var mountModule = &function.Module{
 			Run: setFstab,
 		},
 		{
-			Name: "swapoff", Doc: "Stop using a place for swapping.", Example: `salt '*' mount.swapoff /root/swapfile`, Params: []function.Param{mountPoint},
+			Name: "swapoff", Doc: "Stop using a device or file for swapping.", Example: `salt '*' mount.swapoff /root/swapfile`, Params: []function.Param{mountPoint},
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				_, err := output(ctx, "swapoff", "--", c.String("name"))
 				return done(err)
 			},
 		},
 		{
-			Name: "swapon", Doc: "Use a place for swapping.", Example: `salt '*' mount.swapon /root/swapfile`, Params: []function.Param{mountPoint, {Name: "priority", Kind: function.Int}},
+			Name: "swapon", Doc: "Use a device or file for swapping.", Example: `salt '*' mount.swapon /root/swapfile`, Params: []function.Param{mountPoint, {Name: "priority", Kind: function.Int}},
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
 				args := []string{"swapon"}
 				if c.Has("priority") {
@@ -103,7 +103,7 @@ var mountModule = &function.Module{
 			},
 		},
 		{
-			Name: "swaps", Doc: "Return the places that are used for swapping.", Example: `salt '*' mount.swaps`,
+			Name: "swaps", Doc: "Return the devices and files that are used for swapping.", Example: `salt '*' mount.swaps`,
 			Run: func(context.Context, *function.Call) (any, error) { return swaps(), nil },
 		},
 		{

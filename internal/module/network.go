@@ -26,11 +26,11 @@ var addressParams = []function.Param{
 // networkModule shows interfaces and addresses.
 var networkModule = &function.Module{
 	Name: "network",
-	Doc:  "Functions that tell of network interfaces and addresses, and try connections.",
+	Doc:  "Functions that show network interfaces and addresses, and test connections.",
 	Functions: []function.Function{
 		{
 			Name:    "active_tcp",
-			Doc:     "Return the connections of TCP that stand: both addresses and ports of each.",
+			Doc:     "Return the open TCP connections: both addresses and ports of each.",
 			Example: `salt '*' network.active_tcp`,
 			Run:     activeTCP,
 		},
@@ -43,7 +43,7 @@ var networkModule = &function.Module{
 		},
 		{
 			Name:    "connect",
-			Doc:     "Try a TCP connection. Returns whether it came about and a sentence about it.",
+			Doc:     "Try a TCP connection. Returns whether it was established, and a sentence about it.",
 			Example: `salt '*' network.connect google-public-dns-a.google.com 53 timeout=3`,
 			Params: []function.Param{
 				{Name: "host", Kind: function.String, Required: true},
@@ -246,7 +246,7 @@ var networkModule = &function.Module{
 		},
 		{
 			Name:    "traceroute",
-			Doc:     "Follow the way to a host by the system's traceroute, and return its stations: number, name, address and times in milliseconds.",
+			Doc:     "Trace the route to a host by the system's traceroute, and return the hops: number, name, address and times in milliseconds.",
 			Example: `salt '*' network.traceroute archlinux.org`,
 			Params:  []function.Param{{Name: "host", Kind: function.String, Required: true}},
 			Run:     networkTraceroute,

@@ -12,7 +12,7 @@ import (
 // pillarModule reads the minion's pillar.
 var pillarModule = &function.Module{
 	Name: "pillar",
-	Doc:  "Functions that read the pillar of the minion. Where the files of the master have a mistake they read what was good last, add `_errors`, and end with 1.",
+	Doc:  "Functions that read the pillar of the minion. While the master's pillar files have a mistake, they return the last good pillar with the mistakes under `_errors`, and end with 1.",
 	Functions: []function.Function{
 		{
 			Name:    "get",
@@ -79,7 +79,7 @@ var pillarModule = &function.Module{
 		},
 		{
 			Name:    "obfuscate",
-			Doc:     "Return the whole pillar with the kind of each value in its place.",
+			Doc:     "Return the whole pillar with the type of each value instead of the value.",
 			Example: `salt '*' pillar.obfuscate`,
 			Run: func(_ context.Context, c *function.Call) (any, error) {
 				data := maps.Clone(pillarOf(c))

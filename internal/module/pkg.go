@@ -35,7 +35,7 @@ var pkgModule = &function.Module{
 		},
 		{
 			Name:    "del_repo",
-			Doc:     "Remove a repository, of apt with the components that are named or, without any, as a whole. A file with nothing else goes with it. apt then fetches its lists, unless refresh is False.",
+			Doc:     "Remove a repository, of apt with the components that are named or, without any, as a whole. A file that contains nothing else is removed, too. apt then fetches its lists, unless refresh is False.",
 			Example: "salt '*' pkg.del_repo 'deb http://deb.debian.org/debian stable contrib'\nsalt '*' pkg.del_repo epel",
 			Params:  []function.Param{repoName, repoRefresh},
 			Run:     pkgDelRepo,
@@ -77,7 +77,7 @@ var pkgModule = &function.Module{
 		},
 		{
 			Name:    "hold",
-			Doc:     "Keep packages at their version, and return by name what came of it.",
+			Doc:     "Keep packages at their version, and return the result for each by its name.",
 			Example: `salt '*' pkg.hold bash`,
 			Params:  packageParams,
 			Run:     func(ctx context.Context, c *function.Call) (any, error) { return pkgHold(ctx, c, true) },
@@ -133,7 +133,7 @@ var pkgModule = &function.Module{
 		{
 			Name: "mod_repo",
 			Doc: "Change a repository, or make it, and return what it is then. For apt it is named by its line: components are added to those that it has, comps takes their place; " +
-				"a new one is written to /etc/apt/sources.list or to file. For dnf and zypper it is named by its id, and a setting that is an empty text goes. apt then fetches its lists, unless refresh is False.",
+				"a new one is written to /etc/apt/sources.list or to file. For dnf and zypper it is named by its id, and a setting that is an empty text is removed. apt then fetches its lists, unless refresh is False.",
 			Example: "salt '*' pkg.mod_repo 'deb http://deb.debian.org/debian stable main' file=/etc/apt/sources.list.d/debian.list signedby=/usr/share/keyrings/debian.gpg\nsalt '*' pkg.mod_repo epel baseurl=https://example.com/epel gpgcheck=True enabled=False",
 			Params:  slices.Concat([]function.Param{repoName}, aptParams, rpmParams, []function.Param{{Name: "disabled", Kind: function.Bool}, {Name: "enabled", Kind: function.Bool}, {Name: "file", Kind: function.Path}, repoRefresh}),
 			Run:     pkgModRepo,
@@ -178,7 +178,7 @@ var pkgModule = &function.Module{
 		},
 		{
 			Name:    "unhold",
-			Doc:     "Let packages be upgraded again, and return by name what came of it.",
+			Doc:     "Allow packages to be upgraded again, and return the result for each by its name.",
 			Example: `salt '*' pkg.unhold bash`,
 			Params:  packageParams,
 			Run:     func(ctx context.Context, c *function.Call) (any, error) { return pkgHold(ctx, c, false) },

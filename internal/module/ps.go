@@ -88,7 +88,7 @@ var psModule = &function.Module{
 		},
 		{
 			Name:    "kill_pid",
-			Doc:     "Send a signal, by default SIGTERM, to a process. Returns whether it was there to get it.",
+			Doc:     "Send a signal, by default SIGTERM, to a process. Returns whether the process existed.",
 			Example: `salt '*' ps.kill_pid 2000 signal=9`,
 			Params:  []function.Param{{Name: "pid", Kind: function.Int, Required: true}, {Name: "signal", Kind: function.String, Default: "15"}},
 			Run:     psKill,

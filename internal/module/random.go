@@ -19,7 +19,7 @@ var randomSeed = function.Param{Name: "seed"}
 // randomModule makes random values.
 var randomModule = &function.Module{
 	Name: "random",
-	Doc:  "Functions that make random values. Without a seed they come from the system's generator; with one they are the same each time, and no secret.",
+	Doc:  "Functions that make random values. Without a seed they come from the system's generator; with one they are the same each time, and not secret.",
 	Functions: []function.Function{
 		{
 			Name: "get_str", Doc: "Return a random text: of letters, digits and punctuation, or of the given characters.",
@@ -74,7 +74,7 @@ var randomModule = &function.Module{
 			},
 		},
 		{
-			Name: "shadow_hash", Doc: "Return the hash of a password, as /etc/shadow has it: sha512 or sha256, with a random salt, or the one that is given. Without a password it is that of one that nobody knows. What is called from the master stays in its journal: salt-call --local keeps a password on this machine.",
+			Name: "shadow_hash", Doc: "Return the hash of a password, as /etc/shadow has it: sha512 or sha256, with a random salt, or the one that is given. Without a password it is the hash of a random one that nobody knows. The arguments of a job stay in the journal of the master: to keep a password on this machine, use salt-call --local.",
 			Example: `salt-call --local random.shadow_hash password=secret algorithm=sha512`,
 			Params:  []function.Param{{Name: "crypt_salt", Kind: function.String}, {Name: "password", Kind: function.String}, {Name: "algorithm", Kind: function.String, Default: "sha512"}},
 			Run:     shadowHash,

@@ -229,7 +229,7 @@ var saltutilModule = &function.Module{
 		},
 		{
 			Name:    "sync_modules",
-			Doc:     "Synchronise the programs of the master's _modules and return what has changed; what the master has no more goes. Their functions can be called at once.",
+			Doc:     "Synchronise the programs of the master's _modules and return what has changed; what the master no longer has is removed. Their functions can be called at once.",
 			Example: "salt '*' saltutil.sync_modules\nsalt '*' saltutil.sync_modules saltenv=base,dev",
 			Params:  syncParams,
 			Run:     runSync(extension.Modules),

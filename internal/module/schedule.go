@@ -35,7 +35,7 @@ var jobName = function.Param{Name: "name", Kind: function.String, Required: true
 // scheduleModule manages the schedule.
 var scheduleModule = &function.Module{
 	Name: "schedule",
-	Doc:  "Functions that show and change what this minion runs by the clock. A change is kept in _schedule.conf beside the configuration, unless persist=False.",
+	Doc:  "Functions that show and change the schedule of this minion: the jobs that it starts by itself at set times. A change is kept in _schedule.conf beside the configuration, unless persist=False.",
 	Functions: []function.Function{
 		{
 			Name:    "add",
@@ -123,7 +123,7 @@ var scheduleModule = &function.Module{
 		},
 		{
 			Name:    "modify",
-			Doc:     "Change a job: the given keys replace those that it has, None takes one away.",
+			Doc:     "Change a job: the given keys replace those that it has, None removes one.",
 			Example: `salt '*' schedule.modify check minutes=10`,
 			Params:  []function.Param{jobName, persist},
 			Kwargs:  true,
@@ -149,7 +149,7 @@ var scheduleModule = &function.Module{
 		},
 		{
 			Name:    "reload",
-			Doc:     "Take the schedule from the configuration files again.",
+			Doc:     "Read the schedule from the configuration files again.",
 			Example: `salt '*' schedule.reload`,
 			Calls: &function.Calls{Read: function.Hidden, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
 				s, err := scheduleOf(r.Host())
@@ -168,7 +168,7 @@ var scheduleModule = &function.Module{
 		},
 		{
 			Name:    "save",
-			Doc:     "Keep the schedule as it is over a restart.",
+			Doc:     "Save the schedule, so that it stays as it is over a restart.",
 			Example: `salt '*' schedule.save`,
 			Calls: &function.Calls{Read: function.Hidden, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
 				s, now, err := changeableSchedule(ctx, r)

@@ -31,7 +31,7 @@ var serviceModule = &function.Module{
 		},
 		{
 			Name:    "disable",
-			Doc:     "Let a service not be started with the machine.",
+			Doc:     "Disable a service: it is not started with the machine any more.",
 			Example: `salt '*' service.disable sshd`,
 			Params:  serviceNames,
 			Run:     func(ctx context.Context, c *function.Call) (any, error) { return setEnabled(ctx, c, false) },
@@ -48,7 +48,7 @@ var serviceModule = &function.Module{
 		},
 		{
 			Name:    "enable",
-			Doc:     "Let a service be started with the machine.",
+			Doc:     "Enable a service: it is started with the machine.",
 			Example: `salt '*' service.enable sshd`,
 			Params:  serviceNames,
 			Run:     func(ctx context.Context, c *function.Call) (any, error) { return setEnabled(ctx, c, true) },
@@ -62,7 +62,7 @@ var serviceModule = &function.Module{
 		},
 		{
 			Name:    "force_reload",
-			Doc:     "Let a service read its configuration again, by a restart if it cannot otherwise.",
+			Doc:     "Make a service read its configuration again, by a restart if it has no other way.",
 			Example: `salt '*' service.force_reload sshd`,
 			Params:  serviceNames,
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
@@ -108,7 +108,7 @@ var serviceModule = &function.Module{
 		},
 		{
 			Name:    "mask",
-			Doc:     "Let a service not be started at all.",
+			Doc:     "Mask a service: it cannot be started at all.",
 			Example: `salt '*' service.mask sshd`,
 			Params:  serviceNames,
 			Run:     func(ctx context.Context, c *function.Call) (any, error) { return systemctlUnit(ctx, c, "mask") },
@@ -135,7 +135,7 @@ var serviceModule = &function.Module{
 		},
 		{
 			Name:    "reload",
-			Doc:     "Let a service read its configuration again.",
+			Doc:     "Make a service read its configuration again.",
 			Example: `salt '*' service.reload sshd`,
 			Params:  serviceNames,
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
@@ -192,7 +192,7 @@ var serviceModule = &function.Module{
 		},
 		{
 			Name:    "unmask",
-			Doc:     "Let a masked service be started again.",
+			Doc:     "Unmask a service: it can be started again.",
 			Example: `salt '*' service.unmask sshd`,
 			Params:  serviceNames,
 			Run:     func(ctx context.Context, c *function.Call) (any, error) { return systemctlUnit(ctx, c, "unmask") },

@@ -15,14 +15,14 @@ import (
 // shadowModule manages passwords and their age.
 var shadowModule = &function.Module{
 	Name: "shadow",
-	Doc:  "Functions that manage passwords of users and how long they are good, in /etc/shadow. The hash of a password is shown by none of them.",
+	Doc:  "Functions that manage passwords of users and how long they are valid, in /etc/shadow. None of them shows the hash of a password.",
 	Functions: []function.Function{
 		{
 			Name: "del_password", Doc: "Remove the password of a user, who then may log in without one where the system allows that.", Example: `salt '*' shadow.del_password kim`,
 			Params: []function.Param{shadowName}, Run: func(ctx context.Context, c *function.Call) (any, error) { return shadowTool(ctx, c, "passwd", "-d") },
 		},
 		{
-			Name: "info", Doc: "Return how long the password of a user is good: days since 1970 and numbers of days, -1 where nothing is said. passwd is set, locked, or an empty text for none.", Example: `salt '*' shadow.info root`,
+			Name: "info", Doc: "Return how long the password of a user is valid: dates as days since 1970, and numbers of days, -1 where nothing is set. passwd is set, locked, or an empty text for none.", Example: `salt '*' shadow.info root`,
 			Params: []function.Param{shadowName}, Run: shadowInfo,
 		},
 		{
@@ -54,7 +54,7 @@ var shadowModule = &function.Module{
 			Params: []function.Param{shadowName, {Name: "inactdays", Required: true}}, Run: func(ctx context.Context, c *function.Call) (any, error) { return shadowAge(ctx, c, "-I", "inactdays") },
 		},
 		{
-			Name: "set_maxdays", Doc: "Set for how many days a password is good.", Example: `salt '*' shadow.set_maxdays kim 90`,
+			Name: "set_maxdays", Doc: "Set for how many days a password is valid.", Example: `salt '*' shadow.set_maxdays kim 90`,
 			Params: []function.Param{shadowName, {Name: "maxdays", Required: true}}, Run: func(ctx context.Context, c *function.Call) (any, error) { return shadowAge(ctx, c, "-M", "maxdays") },
 		},
 		{

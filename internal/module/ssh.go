@@ -21,18 +21,18 @@ import (
 var sshModule = &function.Module{
 	Name: "ssh",
 	Doc: "Functions that manage the keys that may log in as a user by ssh: ~/.ssh/authorized_keys, or another file below the user's home. " +
-		"The user, to whom the folder belongs, cannot lead them out of it.",
+		"The user, who owns that directory, cannot make these functions use files elsewhere.",
 	Functions: []function.Function{
 		{
 			Name: "auth_keys", Doc: "Return the keys that may log in as a user, by the key: its kind, comment, options and fingerprint.", Example: `salt '*' ssh.auth_keys root`,
 			Params: []function.Param{sshUser, sshConfig}, Run: sshAuthKeys,
 		},
 		{
-			Name: "rm_auth_key", Doc: "Take a key away from those that may log in as a user. Returns Key removed, or Key not present.", Example: `salt '*' ssh.rm_auth_key root AAAAC3NzaC1lZDI1NTE5AAAAIJ...`,
+			Name: "rm_auth_key", Doc: "Remove a key from those that may log in as a user. Returns Key removed, or Key not present.", Example: `salt '*' ssh.rm_auth_key root AAAAC3NzaC1lZDI1NTE5AAAAIJ...`,
 			Params: []function.Param{sshUser, sshKey, sshConfig}, Run: sshRemoveKey,
 		},
 		{
-			Name: "set_auth_key", Doc: "Let a key log in as a user. Returns new, replace where it had another comment or other options, or no change.",
+			Name: "set_auth_key", Doc: "Allow a key to log in as a user. Returns new, replace where it had another comment or other options, or no change.",
 			Example: `salt '*' ssh.set_auth_key root AAAAC3NzaC1lZDI1NTE5AAAAIJ... enc=ssh-ed25519 comment=kim`,
 			Params: []function.Param{sshUser, sshKey, {Name: "enc", Kind: function.String, Default: "ssh-rsa"}, {Name: "comment", Kind: function.String, Default: ""},
 				{Name: "options", Kind: function.List}, sshConfig},

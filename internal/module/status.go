@@ -29,11 +29,11 @@ type MasterConnection interface {
 // statusModule shows the state of the machine.
 var statusModule = &function.Module{
 	Name: "status",
-	Doc:  "Functions that tell how the machine is doing, most of them from /proc.",
+	Doc:  "Functions that show the state of the machine, mostly from /proc.",
 	Functions: []function.Function{
 		{
 			Name:    "all_status",
-			Doc:     "Return what the other functions of status tell of the machine. What a machine lacks is left out.",
+			Doc:     "Return what the other functions of status return. What a machine does not have is left out.",
 			Example: `salt '*' status.all_status`,
 			Calls:   &function.Calls{Read: allOfStatus, Run: statusAll},
 		},

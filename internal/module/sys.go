@@ -14,7 +14,7 @@ import (
 // sysModule describes the available functions.
 var sysModule = &function.Module{
 	Name: "sys",
-	Doc:  "Functions that tell what the minion can run.",
+	Doc:  "Functions that show what the minion can run.",
 	Functions: []function.Function{
 		{
 			Name:    "argspec",
@@ -83,7 +83,7 @@ var sysModule = &function.Module{
 		},
 		{
 			Name:    "reload_modules",
-			Doc:     "Return True. Programs that were added are found when they are called, so there is never an older state to reload; scripts that ask need not change.",
+			Doc:     "Return True. Programs that were added are found when they are called, so there is nothing to reload. Scripts for Salt can call it nevertheless.",
 			Example: `salt '*' sys.reload_modules`,
 			Run:     func(context.Context, *function.Call) (any, error) { return true, nil },
 		},

@@ -16,7 +16,7 @@ var systemAt = function.Param{Name: "at_time", Kind: function.String}
 // systemModule manages the machine as a whole.
 var systemModule = &function.Module{
 	Name: "system",
-	Doc:  "Functions that start and stop the machine, and its name and clock. Without a time the machine goes at once: the return of such a job may not arrive.",
+	Doc:  "Functions that stop and restart the machine, and set its name and clock. Without a time the machine stops at once, and the return of such a job may not arrive.",
 	Functions: []function.Function{
 		{
 			Name: "get_computer_name", Doc: "Return the name of the machine.", Example: `salt '*' system.get_computer_name`,

@@ -23,7 +23,7 @@ import (
 // testModule returns every kind of value for tests.
 var testModule = &function.Module{
 	Name: "test",
-	Doc:  "Functions that show that a minion is there and how it answers.",
+	Doc:  "Functions that test whether a minion answers, and how.",
 	Functions: []function.Function{
 		{
 			Name:    "arg",
@@ -145,7 +145,7 @@ var testModule = &function.Module{
 		},
 		{
 			Name:    "providers",
-			Doc:     "Return by what of the system a module does its work: the package manager and the manager of services.",
+			Doc:     "Return what programs of the system the modules use: the package manager and the service manager.",
 			Example: `salt '*' test.providers`,
 			Run: func(_ context.Context, c *function.Call) (any, error) {
 				all := map[string]any{}
@@ -222,7 +222,7 @@ var testModule = &function.Module{
 		},
 		{
 			Name:    "try",
-			Doc:     "Run another function and return its answer. Should it fail, return False, or with return_try_exception the text of the failure.",
+			Doc:     "Run another function and return its answer. If it fails, return False, or with return_try_exception the text of the failure.",
 			Example: `salt '*' test.try file.read return_try_exception=True path=/nonexistent`,
 			Params:  []function.Param{{Name: "module", Kind: function.String, Required: true}, {Name: "return_try_exception", Kind: function.Bool, Default: false}},
 			Varargs: true, Kwargs: true,

@@ -46,7 +46,7 @@ type ReceiverOptions struct {
 	// Durable returns when stored messages are on the disk: only then the minion gets an
 	// answer, after which it removes its copy.
 	Durable   func() error
-	Elsewhere Elsewhere // nil for a master alone
+	Elsewhere Elsewhere // nil for a single master
 	Log       *slog.Logger
 }
 

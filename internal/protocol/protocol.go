@@ -156,7 +156,7 @@ type Welcome struct {
 	// Jobs are unfinished jobs that were sent to the minion. It reports the state of each as a
 	// job.Report; job.Unknown for one that it never received.
 	Jobs []salt.JID `json:"jobs,omitempty"`
-	// Cluster is nil for a master alone.
+	// Cluster is nil for a single master.
 	Cluster *Cluster `json:"cluster,omitempty"`
 }
 
@@ -250,7 +250,7 @@ type Listen struct {
 	// Mirrors also asks for the events of other masters' journals that are mirrored here. Each
 	// has its own sequence, and MasterOf returns its journal. It needs Lines.
 	Mirrors bool `json:"mirrors,omitempty"`
-	// Members asks for the events of all members of a cluster, as Mirrors does. Of a master alone
+	// Members asks for the events of all members of a cluster, as Mirrors does. Of a single master
 	// it asks for nothing more.
 	Members bool `json:"members,omitempty"`
 	// At are the sequences to begin at, by the names of journals. For other journals Since and
@@ -333,7 +333,7 @@ const (
 type DeadLetter struct {
 	Name     string          `json:"name"` // of the handler
 	Seq      uint64          `json:"seq"`
-	Journal  string          `json:"journal,omitempty"` // that Seq belongs to; "" for the own one of a master alone
+	Journal  string          `json:"journal,omitempty"` // that Seq belongs to; "" for the own one of a single master
 	Tag      string          `json:"tag"`
 	From     string          `json:"from,omitempty"`
 	Event    json.RawMessage `json:"event,omitempty"` // the whole event; left out if it is too large to be stored twice

@@ -38,7 +38,7 @@ func auditModule(h *Host) *function.Module {
 			Params: []function.Param{{Name: "since", Kind: function.String}}, Out: "txt", Run: a.export},
 		{Name: "repair", Class: function.AsDaemon, Doc: "Make a new audit.head and audit.key if they are damaged; until then nothing that needs an entry is done. The damaged files are kept beside the new ones, and an entry says who repaired what, and up to which entry the chain is complete. Compare that with a head that was kept on another machine, with audit.verify.",
 			Example: "salt-run audit.repair", Run: a.repair},
-		{Name: "search", Class: function.Secret, Doc: "Return the entries that have all of these; fun may be a pattern, and arg and kwarg are compared by their digest. The newest are last.",
+		{Name: "search", Class: function.Secret, Doc: "Return the entries that match all arguments. fun may be a pattern; arg and kwarg are compared by their digest. The newest are last.",
 			Example: "salt-run audit.search user=fred verdict=refused since=2h\nsalt-run audit.search fun='cmd.*' minion=web1\nsalt-run audit.search fun=cmd.run arg='[reboot]'",
 			Params: []function.Param{
 				{Name: "user", Kind: function.String}, {Name: "fun", Kind: function.String}, {Name: "verdict", Kind: function.String}, {Name: "kind", Kind: function.String},
@@ -47,7 +47,7 @@ func auditModule(h *Host) *function.Module {
 			}, Run: a.search},
 		{Name: "tail", Class: function.Secret, Doc: "Return the newest entries.", Example: "salt-run audit.tail\nsalt-run audit.tail 3",
 			Params: []function.Param{{Name: "count", Kind: function.Int, Default: 20}}, Run: a.tail},
-		{Name: "verify", Class: function.Secret, Doc: "Check that no entry was changed or removed, and return the head of the audit log. Keep it on another machine and give it the next time: then a log that was replaced as a whole is noticed, too.",
+		{Name: "verify", Class: function.Secret, Doc: "Check that no entry was changed or removed, and return the head of the audit log. Keep the head on another machine and pass it the next time: then a log that was replaced as a whole is noticed, too.",
 			Example: "salt-run audit.verify\nsalt-run audit.verify head=1042:6d1f9c...",
 			Params:  []function.Param{{Name: "head", Kind: function.String}}, Run: a.verify},
 	}}

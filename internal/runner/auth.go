@@ -45,7 +45,7 @@ func authModule(h *Host) *function.Module {
 		{Name: "del_token", Class: function.Changes, Own: true, Doc: "Revoke a token, named by the beginning of its id, and the tokens that were made with it.", Example: "salt-run auth.del_token 5f3a0c11",
 			Params: []function.Param{{Name: tokenParam, Kind: function.String, Required: true}}, Run: t.forget},
 		{Name: "list_tokens", Class: function.Shared, Own: true, Doc: "Return the tokens that have not expired, without their secrets: whose they are, since when, until when.", Example: "salt-run auth.list_tokens", Run: t.list},
-		{Name: "mk_token", Class: function.Changes, Doc: "Make a token: of the user who is logged in by -a, or, for root, of any user of a backend. token_expire is its life in seconds.",
+		{Name: "mk_token", Class: function.Changes, Doc: "Make a token: of the user who is logged in by -a, or, for root, of any user of a backend. token_expire is its lifetime in seconds.",
 			Example: "salt-run -a pam auth.mk_token\nsalt-run auth.mk_token username=fred eauth=pam token_expire=600",
 			Params: []function.Param{
 				{Name: "username", Kind: function.String}, {Name: "eauth", Kind: function.String}, {Name: "token_expire", Kind: function.Float},

@@ -14,7 +14,7 @@ func cacheModule(h *Host) *function.Module {
 	s := stored{h}
 	params := []function.Param{{Name: "tgt", Kind: function.String, Default: "*"}, {Name: "tgt_type", Kind: function.String, Default: "glob"}}
 	return &function.Module{Name: "cache", Doc: "What the master knows about minions, without asking them.", Functions: []function.Function{
-		{Name: "clear_all", Class: function.Changes, Doc: "Forget grains, pillar and mine of minions, and return theirs. A minion sends its grains and its mine again when it connects, or when it is asked to.", Example: "salt-run cache.clear_all 'web*'", Params: params,
+		{Name: "clear_all", Class: function.Changes, Doc: "Forget the grains, pillar and mine entries of minions, and return the ids of these. A minion sends its grains and its mine again when it connects, or when it is asked to.", Example: "salt-run cache.clear_all 'web*'", Params: params,
 			Run: s.clear(func(ctx context.Context, h *Host, id salt.MinionID) (any, error) {
 				h.DropPillar(id)
 				return true, errors.Join(h.DropGrains(ctx, id), h.DropMine(ctx, id, ""))

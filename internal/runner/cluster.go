@@ -8,7 +8,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// ErrAlone is the error of functions that need a cluster, at a master alone.
+// ErrAlone is the error of functions that need a cluster, at a single master.
 var ErrAlone = salt.WithHint(errors.New("this master is not a member of a cluster"), "doc/masters.md says how to make three masters one system")
 
 // Unrecorded reports whether an operator may run a runner while the store cannot be written, so that
@@ -40,13 +40,13 @@ type MemberStatus struct {
 
 // clusterModule is about the masters that are one system.
 func clusterModule(h *Host) *function.Module {
-	return &function.Module{Name: "cluster", Doc: "The masters that are one system, see cluster_id.", Functions: []function.Function{
+	return &function.Module{Name: "cluster", Doc: "The members of a cluster: several masters that work as one system.", Functions: []function.Function{
 		clusterBackup(h), clusterJoin(h), clusterLeave(h), clusterRemove(h), clusterRepair(h), clusterRestore(h), clusterStatus(h), clusterStepDown(h),
 	}}
 }
 
 func clusterRemove(h *Host) function.Function {
-	return function.Function{Name: "remove", Class: function.AsDaemon, Doc: "Put a member out of the cluster for good: its key is refused from now on, and it does not count for elections any more. member is its name in cluster.status, or the fingerprint of its key. Return the fingerprint, and the members that have to be told by hand, since they do not answer. A member that runs and is to go in good order leaves by itself: cluster.leave.",
+	return function.Function{Name: "remove", Class: function.AsDaemon, Doc: "Remove a member from the cluster for good: its key is refused from now on, and it does not count for elections any more. member is its name in cluster.status, or the fingerprint of its key. Return the fingerprint, and below not_told the members that did not answer: add the fingerprint to the file cluster_removed in pki_dir of each of these. Use cluster.leave for a member that runs and is to leave in good order.",
 		Example: "salt-run cluster.remove 172_16_0_12_4520", Params: []function.Param{{Name: "member", Kind: function.String}}, Run: func(ctx context.Context, c *function.Call) (any, error) {
 			removed, unaware, err := h.RemoveMember(ctx, c.String("member"))
 			if err != nil {
@@ -57,7 +57,7 @@ func clusterRemove(h *Host) function.Function {
 }
 
 func clusterStatus(h *Host) function.Function {
-	return function.Function{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster: which run, with which version, how many minions are connected to each, whether their access rules are those of the asked one, and whether they lead what they write. lacking is how many streams do not have all their copies at the moment, as after a member was lost: no further one may be lost until it is 0. Operators get an answer also where too few members are reached to store anything.",
+	return function.Function{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster: which run, with which version, how many minions are connected to each, whether their access rules are the same as those of the member that is asked, and whether they lead the streams that they write. lacking is how many streams do not have all their copies at the moment, for example after a member was lost: do not stop another one until it is 0. Operators get an answer also where too few members are reached to store anything.",
 		Example: "salt-run cluster.status", Run: func(ctx context.Context, _ *function.Call) (any, error) {
 			s, err := h.ClusterStatus(ctx)
 			if err != nil {
@@ -68,7 +68,7 @@ func clusterStatus(h *Host) function.Function {
 }
 
 func clusterStepDown(h *Host) function.Function {
-	return function.Function{Name: "step_down", Class: function.Changes, Doc: "Make the asked member give away what it leads, before it is stopped or updated, so that nobody waits for an election. It takes nothing back until it is restarted. Return how many streams it led.",
+	return function.Function{Name: "step_down", Class: function.Changes, Doc: "Make the member that is asked let others lead its streams, before it is stopped or upgraded, so that nobody waits for an election. It leads none again until it is restarted. Return how many streams it led.",
 		Example: "salt-run cluster.step_down", Run: func(ctx context.Context, _ *function.Call) (any, error) { return h.StepDown(ctx) }}
 }
 

@@ -28,7 +28,7 @@ type Cache interface {
 	DropPillar(id salt.MinionID)
 }
 
-// Cluster is about the masters that are one system; the error for a master alone is ErrAlone.
+// Cluster is about the masters that are one system; the error for a single master is ErrAlone.
 type Cluster interface {
 	ClusterStatus(ctx context.Context) (ClusterStatus, error)
 	// RemoveMember puts a member out of the cluster for good, by its name or the fingerprint of

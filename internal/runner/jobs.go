@@ -47,7 +47,7 @@ func jobsModule(h *Host) *function.Module {
 		{Name: "list_jobs", Class: function.Shared, Own: true, Doc: "Return the jobs of the journal. Jobs that runners started for themselves are left out, unless internal=True.",
 			Example: "salt-run jobs.list_jobs\nsalt-run jobs.list_jobs since=2h fun='cmd.*' user=fred\nsalt-run jobs.list_jobs search_target='web*' start_time='2026-11-21 09:00' end_time='2026-11-21 18:00'",
 			Params:  filters, Run: j.listJobs},
-		{Name: "list_jobs_filter", Class: function.Shared, Own: true, Doc: "Return the latest jobs of the journal, count of them.", Example: "salt-run jobs.list_jobs_filter 50",
+		{Name: "list_jobs_filter", Class: function.Shared, Own: true, Doc: "Return the latest jobs of the journal, as many as count says.", Example: "salt-run jobs.list_jobs_filter 50",
 			Params: []function.Param{{Name: "count", Kind: function.Int, Required: true}, {Name: "filter_find_job", Kind: function.Bool, Default: true}}, Run: j.listLatest},
 		{Name: "list_queued", Class: function.Shared, Own: true, Doc: "Return the waiting jobs: for minions that are away, and until when, or for their turn in a batch.", Example: "salt-run jobs.list_queued", Run: j.queued},
 		{Name: "lookup_jid", Class: function.Shared, Own: true, Doc: "Return what each minion returned for a job; with missing=True, also those that have not.", Example: "salt-run jobs.lookup_jid " + sample,

@@ -32,13 +32,13 @@ type BackupReport struct {
 	JournalBackup
 	Time    time.Time
 	Version string   // of the program that wrote it
-	Members []string // whose journals are in it; none if it is of a master alone
+	Members []string // whose journals are in it; none if it is of a single master
 }
 
 // journalModule checks and backs up the journal. It is for operators, and for users with a rule that names it.
 func journalModule(h *Host) *function.Module {
 	return &function.Module{Name: "journal", Doc: "The journal of events, jobs and returns.", Functions: []function.Function{
-		{Name: "backup", Class: function.AsDaemon, Doc: "Write the whole store, events, jobs, tables and the audit log, into a new directory on the machine of the master, while it serves. The directory appears when everything in it was read back. It holds what pillar, tokens and returns hold: keep it as safe as the master. Keys and configuration are not in it. 'salt-master --restore DIR' restores it.",
+		{Name: "backup", Class: function.AsDaemon, Doc: "Write the whole store, events, jobs, tables and the audit log, into a new directory on the machine of the master, while it serves. The directory appears when everything in it has been read back. It contains returns, pillar data and tokens: keep it as safe as the master. Keys and configuration are not in it. 'salt-master --restore DIR' restores it.",
 			Example: "salt-run journal.backup /var/backups/salt/2026-11-26", Params: []function.Param{{Name: "dir", Kind: function.String, Required: true}}, Run: func(ctx context.Context, c *function.Call) (any, error) {
 				b, err := h.Backup(ctx, c.String("dir"))
 				if err != nil {

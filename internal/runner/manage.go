@@ -31,7 +31,7 @@ func manageModule(h *Host) *function.Module {
 			}},
 		{Name: "up", Class: function.Shared, Doc: "Return the ids of the minions that answer.", Example: "salt-run manage.up", Params: ask,
 			Run: func(ctx context.Context, c *function.Call) (any, error) { up, _, err := m.ask(ctx, c); return up, err }},
-		{Name: "versions", Class: function.Shared, Doc: "Return the minions by comparison of their version with the master's.", Example: "salt-run manage.versions",
+		{Name: "versions", Class: function.Shared, Doc: "Return the versions of minions: of those that have the version of the master, of those that have another one, and of those that are not connected.", Example: "salt-run manage.versions",
 			Run: func(context.Context, *function.Call) (any, error) { return m.versions(), nil }},
 	}
 	functions = append(functions, m.presenceFunctions()...)

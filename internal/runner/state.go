@@ -20,7 +20,7 @@ func stateModule() *function.Module {
 			Run: func(context.Context, *function.Call) (any, error) {
 				return nil, salt.WithHint(errors.New("state.event prints while it runs: it is of use in salt-run only, and not with --async"), "salt-event listen is for scripts")
 			}},
-		{Name: "orchestrate_show_sls", Class: function.Shared, Doc: "Return the orchestrations by name: there are none, nor states. Web pages ask for them.", Example: "salt-run state.orchestrate_show_sls '*'",
+		{Name: "orchestrate_show_sls", Class: function.Shared, Doc: "Return the orchestrations by name: there are none, as there are no states. Web interfaces such as SaltGUI ask for them.", Example: "salt-run state.orchestrate_show_sls '*'",
 			Params: []function.Param{{Name: "mods", Kind: function.String, Default: "*"}},
 			Run:    func(context.Context, *function.Call) (any, error) { return map[string]any{}, nil }},
 	}}

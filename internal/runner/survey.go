@@ -23,7 +23,7 @@ func surveyModule(h *Host) *function.Module {
 		{Name: "tgt_type", Kind: function.String, Default: "compound"}, {Name: "survey_sort", Kind: function.String, Default: "down"},
 		{Name: "timeout", Kind: function.Float, Default: 5.0},
 	}
-	return &function.Module{Name: "survey", Doc: "Minions in groups with equal returns.", Functions: []function.Function{
+	return &function.Module{Name: "survey", Doc: "Groups of minions with equal returns.", Functions: []function.Function{
 		{Name: "diff", Class: function.Changes, Doc: "Run a function on minions, and return the groups with equal returns, and how each differs from the first. The largest group is the first; survey_sort=up begins with the smallest.",
 			Example: "salt-run survey.diff 'web*' file.read /etc/hosts", Params: params, Varargs: true, Kwargs: true, Calls: &function.Calls{Read: surveyed, Run: s.diff}},
 		{Name: "hash", Class: function.Changes, Doc: "Run a function on minions, and return the groups with equal returns. The largest group is the first; survey_sort=up begins with the smallest.",

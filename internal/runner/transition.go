@@ -13,7 +13,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// JoinReport is what stands between a master alone and its cluster.
+// JoinReport is what stands between a single master and its cluster.
 type JoinReport struct {
 	Member  string   // the name that it will have, "" if the configuration does not say it
 	Fits    []string // what is as it must be
@@ -39,11 +39,11 @@ const (
 )
 
 func clusterBackup(h *Host) function.Function {
-	return function.Function{Name: "backup", Class: function.AsDaemon, Doc: "Write the store of the whole cluster, with the journals of all members, into a new directory on the machine of the asked member, while all of them serve: what journal.backup does at a master alone. The directory appears when everything in it was read back. It holds what pillar, tokens and returns hold: keep it as safe as the masters. Keys and configuration are not in it. cluster.restore checks it and says how to restore it.",
+	return function.Function{Name: "backup", Class: function.AsDaemon, Doc: "Write the store of the whole cluster, with the journals of all members, into a new directory on the machine of the member that is asked, while all members serve. It does what journal.backup does at a single master. The directory appears when everything in it has been read back. It contains returns, pillar data and tokens: keep it as safe as the masters. Keys and configuration are not in it. cluster.restore checks it and says how to restore it.",
 		Example: "salt-run cluster.backup /var/backups/salt/2026-11-26", Params: []function.Param{{Name: "dir", Kind: function.String, Required: true}}, Run: func(ctx context.Context, c *function.Call) (any, error) {
 			s, err := h.ClusterStatus(ctx)
 			if err != nil {
-				return nil, hintAlone(err, "'salt-run journal.backup DIR' backs up the store of a master alone")
+				return nil, hintAlone(err, "'salt-run journal.backup DIR' backs up the store of a single master")
 			}
 			if s.Fault != "" {
 				return nil, salt.WithHint(fmt.Errorf("nothing is backed up while too few members are reached, since most of them know more than this one: %s", s.Fault), "'salt-run cluster.status' shows which are reached")
@@ -56,7 +56,7 @@ func clusterBackup(h *Host) function.Function {
 		}}
 }
 
-// hintAlone gives the error of a master alone another hint.
+// hintAlone gives the error of a single master another hint.
 func hintAlone(err error, hint string) error {
 	if errors.Is(err, ErrAlone) {
 		return salt.WithHint(ErrAlone, hint)
@@ -65,7 +65,7 @@ func hintAlone(err error, hint string) error {
 }
 
 func clusterJoin(h *Host) function.Function {
-	return function.Function{Name: "join", Class: function.Changes, Doc: "Check, at a master alone whose configuration files already have the settings of a member, what is missing before it can start as one: the settings, the signing key that all members share, its own signed key, the port, the room on the disk, and that each other member runs and accepts this one. Nothing is changed. Return what is missing, or the commands that make it a member. The exit code is 1 if something is missing.",
+	return function.Function{Name: "join", Class: function.Changes, Doc: "Check, at a single master whose configuration files already have the settings of a member, what is missing before it can start as one: the settings, the signing key pair that all members share, the signature of its own key, the port, the space on the disk, and that each of the other members runs and accepts this master. Nothing is changed. Return what is missing, or the commands that make it a member. The exit code is 1 if something is missing.",
 		Example: "salt-run cluster.join", Run: func(ctx context.Context, c *function.Call) (any, error) {
 			if s, err := h.ClusterStatus(ctx); err == nil {
 				return nil, salt.WithHint(fmt.Errorf("this master is a member of the cluster %s already: %s", s.Cluster, s.Member), "'salt-run cluster.status' shows the others")
@@ -98,7 +98,7 @@ func line(err error) string {
 }
 
 func clusterLeave(h *Host) function.Function {
-	return function.Function{Name: "leave", Class: function.AsDaemon, Doc: "Make the asked member leave its cluster in good order: it sends its minions to the others, gives away what it leads and stops; the others take over its jobs and duties, keep its journal, and do not count it for elections any more. It does not start as a member again; its key stays valid. It is refused if the others could not go on. Return who is left, and what remains to be done. A member that is lost or not to be trusted is removed instead: cluster.remove.",
+	return function.Function{Name: "leave", Class: function.AsDaemon, Doc: "Make the member that is asked leave its cluster in good order: it sends its minions to the others, lets others lead its streams, and stops. The others take over its jobs and what it has to handle, keep its journal, and do not count it for elections any more. It does not start as a member again; its key stays valid. This is refused if the others could not continue without it. Return who is left, and what remains to be done. Use cluster.remove for a member that is lost or not to be trusted.",
 		Example: "salt-run cluster.leave", Run: func(ctx context.Context, _ *function.Call) (any, error) {
 			r, err := h.Leave(ctx)
 			if err != nil {
@@ -112,13 +112,13 @@ func clusterLeave(h *Host) function.Function {
 func (r LeaveReport) next() []string {
 	list := []string{"this master stops now: keep it stopped (systemctl disable salt-master)"}
 	if len(r.Left) < fewestPeers {
-		return append(list, fmt.Sprintf("%d members are left, and %d of them have to run: add another one soon, in the place of this one in cluster_peers. Until then leave the entry there, since %d are named at least", len(r.Left), r.Quorum, fewestPeers))
+		return append(list, fmt.Sprintf("%d members are left, and %d of them have to run: add another one soon, in the place of this one in cluster_peers. Until then leave the entry there, since at least %d have to be named", len(r.Left), r.Quorum, fewestPeers))
 	}
 	return append(list, "take this master out of cluster_peers on the others, and restart them one by one")
 }
 
 func clusterRestore(h *Host) function.Function {
-	return function.Function{Name: "restore", Class: function.AsDaemon, Doc: "Read all of a backup on the machine of the asked master and compare it with its sums. Return what is in it, and for each member the commands that restore it: nothing is restored over a store that is in use, and members can only do it together.",
+	return function.Function{Name: "restore", Class: function.AsDaemon, Doc: "Read a whole backup on the machine of the master that is asked, and compare it with its sums. Return what is in it, and for each member the commands that restore it. Nothing is restored yet: a store that is in use is never replaced, and members can only restore together.",
 		Example: "salt-run cluster.restore /var/backups/salt/2026-11-26", Params: []function.Param{{Name: "dir", Kind: function.String, Required: true}}, Run: func(ctx context.Context, c *function.Call) (any, error) {
 			dir := c.String("dir")
 			if !filepath.IsAbs(dir) {
@@ -142,7 +142,7 @@ func clusterRestore(h *Host) function.Function {
 		}}
 }
 
-// next has the commands for each of the members of these names; "" is a master alone. store is the
+// next has the commands for each of the members of these names; "" is a single master. store is the
 // directory of the store of the asked one.
 func (b BackupReport) next(dir, store string, names []string) map[string]any {
 	next := map[string]any{}
@@ -164,17 +164,17 @@ func nameOr(name, other string) string {
 }
 
 func clusterRepair(h *Host) function.Function {
-	return function.Function{Name: "repair", Class: function.Shared, Doc: "Say, at the one member that is left when the others are lost for ever, how to open its store alone: a running member cannot do it. Return the reason why nothing can be stored, and the commands. As long as most members are reached there is nothing to repair, which is an error. Operators get an answer although nothing can be recorded.",
+	return function.Function{Name: "repair", Class: function.Shared, Doc: "Return, at the only member that is left when the others are lost for ever, why nothing can be stored, and the commands that make it a single master with its store. A running member cannot do that by itself. While most members are reached there is nothing to repair, and this fails. Operators get an answer although it cannot be recorded.",
 		Example: "salt-run cluster.repair", Run: func(ctx context.Context, _ *function.Call) (any, error) {
 			s, err := h.ClusterStatus(ctx)
 			if err != nil {
-				return nil, hintAlone(err, "'salt-master --repair' opens the store that this machine has of a cluster")
+				return nil, hintAlone(err, "'salt-master --repair' makes a store that this machine has of a cluster that of a single master")
 			}
 			if s.Fault == "" {
 				return nil, salt.WithHint(errors.New("most members are reached: there is nothing to repair"), "a member that is lost is taken out with 'salt-run cluster.remove MEMBER'")
 			}
 			return map[string]any{"member": s.Member, "error": s.Fault, "next": anyList([]string{
-				"make sure that the other members are lost for ever: what they have stored alone is given up, and they must not start again", stopMaster, "salt-master --repair", "take cluster_id and cluster_peers out of the configuration", startMaster,
+				"make sure that the other members are lost for ever: what only they have stored is lost, and they must not start again", stopMaster, "salt-master --repair", "take cluster_id and cluster_peers out of the configuration", startMaster,
 			})}, nil
 		}}
 }

@@ -58,7 +58,7 @@ type Options struct {
 	Log         *slog.Logger
 }
 
-// Cluster is this master as one of several; zero for a master alone.
+// Cluster is this master as one of several; zero for a single master.
 type Cluster struct {
 	Fleet  fleet.Members
 	Jobs   dispatch.Members

@@ -18,7 +18,7 @@ type Source interface {
 	// Begin returns when the position is locked for this rule.
 	Begin(ctx context.Context) error
 	// Next waits for events. All events up to passed are in lines, were in earlier lines, or do not
-	// belong to this rule. In a cluster each line names its journal; the journal of a master alone
+	// belong to this rule. In a cluster each line names its journal; the journal of a single master
 	// is "" in a position.
 	Next(ctx context.Context) (lines [][]byte, passed event.Position, err error)
 	// Confirm stores that all events up to done are done.

@@ -103,7 +103,7 @@ func (c *Cluster) addresses() []string {
 
 func (c *Cluster) address(name string) string { return WithPort(name, c.port) }
 
-// learn takes the list of a master that is trusted; nil is that of a master alone.
+// learn takes the list of a master that is trusted; nil is that of a single master.
 func (c *Cluster) learn(by pki.PublicKey, cluster *protocol.Cluster) {
 	if c == nil {
 		return

@@ -86,7 +86,7 @@ func TestMembersAreKeptAndForgotten(t *testing.T) {
 	}
 	c.learn(finger, nil)
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
-		t.Errorf("the members of a master alone: %v", err)
+		t.Errorf("the members of a single master: %v", err)
 	}
 	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)

@@ -79,9 +79,9 @@ func counted(m *backup.Manifest) runner.JournalBackup {
 // restoreFlags are the options for a restore.
 func restoreFlags() []urcli.Flag {
 	return []urcli.Flag{
-		&urcli.StringFlag{Category: "Store", Name: "restore", Usage: "fill the empty store of this master, which does not run, from `DIR`, and end: a backup of salt-run journal.backup, or the folder of a store that no master has open, such as journal or cluster in cachedir. A member of a cluster, and a master with nats_jetstream, does it at its next start"},
-		&urcli.BoolFlag{Category: "Store", Name: "repair", Usage: "open the store of a cluster alone, when the other members are lost for ever, and end: it becomes the store of a master alone, and the old one is kept beside it. It is refused while anybody answers at the address of another member"},
-		&urcli.StringFlag{Category: "Store", Name: "restore-as", Usage: "with --restore or --repair of what a cluster had: take the place of its member `NAME`; the default is the member of the same name, for a master alone the one that made the backup"},
+		&urcli.StringFlag{Category: "Store", Name: "restore", Usage: "fill the empty store of this master, which does not run, from `DIR`, and end: a backup of salt-run journal.backup, or the directory of a store that no master has open, such as journal or cluster in cachedir. A member of a cluster, and a master with nats_jetstream, does it at its next start"},
+		&urcli.BoolFlag{Category: "Store", Name: "repair", Usage: "when the other members of a cluster are lost for ever: make the store of this member that of a single master, and end. The old store is kept beside it. This is refused while anything answers at the address of another member"},
+		&urcli.StringFlag{Category: "Store", Name: "restore-as", Usage: "with --restore or --repair of what a cluster had: take the place of its member `NAME`; the default is the member of the same name, for a single master the one that made the backup"},
 	}
 }
 
