@@ -23,18 +23,18 @@ func TestACallerLearnsWhatAStartWaitsFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := b.As(t, bus.RoleUser, "")
-	for _, told := range []bool{true, false} {
+	for _, informed := range []bool{true, false} {
 		stream, err := rpc.NewConn(c.Conn, c.Self).Call("echo", "x")
 		if err != nil {
 			t.Fatal(err)
 		}
 		heard := ""
 		waiting := func(what string) { heard += what }
-		if !told {
+		if !informed {
 			waiting = nil
 		}
 		start, err := readStart(t.Context(), stream, waiting)
-		if err != nil || start.JID != "20260101000000000001" || told && heard != "a leader" {
+		if err != nil || start.JID != "20260101000000000001" || informed && heard != "a leader" {
 			t.Errorf("%+v, %v, after %q", start, err, heard)
 		}
 	}

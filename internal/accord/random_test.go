@@ -36,7 +36,7 @@ type history struct {
 	ids      []string
 	keys     map[string]pki.PublicKey
 	refusals []*refusal
-	told     []string // what happened, for the report of a failure
+	log      []string // what happened, for the report of a failure
 }
 
 func (h *history) other(of *half) *half {
@@ -47,7 +47,7 @@ func (h *history) other(of *half) *half {
 }
 
 func (h *history) tell(format string, args ...any) {
-	h.told = append(h.told, fmt.Sprintf(format, args...))
+	h.log = append(h.log, fmt.Sprintf(format, args...))
 }
 
 func (h *history) name(id string) string { return named(id, h.keys[id]) }
@@ -192,7 +192,7 @@ func (h *history) step() {
 
 func (h *history) fail(format string, args ...any) {
 	h.t.Helper()
-	for _, line := range h.told {
+	for _, line := range h.log {
 		h.t.Log(line)
 	}
 	h.t.Fatalf(format, args...)

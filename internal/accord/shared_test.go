@@ -42,9 +42,9 @@ type master struct {
 	shared    *accord.Shared
 	end       func()
 
-	mu    sync.Mutex
-	told  []bool   // what Tell said
-	notes []string // of the audit log: the act, the minion and the source
+	mu      sync.Mutex
+	updates []bool   // what Tell said
+	notes   []string // of the audit log: the act, the minion and the source
 }
 
 // Note implements admission.Audit.
@@ -61,10 +61,10 @@ func (m *master) noted(want string) bool {
 	return slices.Contains(m.notes, want)
 }
 
-func (m *master) wasTold() []bool {
+func (m *master) current() []bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Clone(m.told)
+	return slices.Clone(m.updates)
 }
 
 func (m *master) Announce(string, any) {}
@@ -132,7 +132,7 @@ func (m *master) run() {
 		Tell: func(current bool) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			m.told = append(m.told, current)
+			m.updates = append(m.updates, current)
 		},
 	})
 	if err != nil {
@@ -379,9 +379,9 @@ func TestAMemberThatIsCutOff(t *testing.T) {
 		defer l.Close()
 		return l.Ready()
 	})
-	bustest.Until(t, "it is told that it is current again", func() bool { return slices.Equal(c.wasTold(), []bool{true, false, true}) })
-	if told := a.wasTold(); !slices.Equal(told, []bool{true}) {
-		t.Errorf("another member was told %v", told)
+	bustest.Until(t, "it is told that it is current again", func() bool { return slices.Equal(c.current(), []bool{true, false, true}) })
+	if got := a.current(); !slices.Equal(got, []bool{true}) {
+		t.Errorf("another member got %v", got)
 	}
 }
 

@@ -141,16 +141,16 @@ type sharedHistory struct {
 	seats    []*seat
 	keys     []named1
 	refusals []*sharedRefusal
-	told     []string
+	log      []string
 }
 
 func (h *sharedHistory) tell(format string, args ...any) {
-	h.told = append(h.told, fmt.Sprintf(format, args...))
+	h.log = append(h.log, fmt.Sprintf(format, args...))
 }
 
 func (h *sharedHistory) fail(format string, args ...any) {
 	h.t.Helper()
-	for _, line := range h.told {
+	for _, line := range h.log {
 		h.t.Log(line)
 	}
 	h.t.Fatalf(format, args...)

@@ -123,14 +123,14 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// stranger is a peer that is not a member, with what it presents at the port of routes.
-type stranger struct {
+// outsider is a peer that is not a member, with what it presents at the port of routes.
+type outsider struct {
 	name string
 	conf *tls.Config // nil speaks no TLS
 	want string      // in the log of the member
 }
 
-func strangers(t *testing.T, s *bustest.System) []stranger {
+func outsiders(t *testing.T, s *bustest.System) []outsider {
 	t.Helper()
 	key := bustest.Key(t)
 	sign := func(signer, key *pki.PrivateKey) []byte {
@@ -153,7 +153,7 @@ func strangers(t *testing.T, s *bustest.System) []stranger {
 	}
 	gone := bustest.Key(t)
 	s.Remove(gone.Public())
-	return []stranger{
+	return []outsider{
 		{"a minion's key", &tls.Config{Certificates: []tls.Certificate{minion}, InsecureSkipVerify: true}, "that of a minion"},
 		{"a key that nobody has signed", shows(s.ID, "m9", key, []byte("x")), "a signature that is not by"},
 		{"another signing key", shows(s.ID, "m9", key, sign(bustest.Key(t), key)), "a signature that is not by"},
@@ -170,7 +170,7 @@ func strangers(t *testing.T, s *bustest.System) []stranger {
 // connection and no route, whatever it presents, and the member's log says why.
 func TestUnknownKeysGetNoRoute(t *testing.T) {
 	t.Parallel()
-	for _, who := range strangers(t, bustest.NewSystem(t, 2)) {
+	for _, who := range outsiders(t, bustest.NewSystem(t, 2)) {
 		t.Run(who.name, func(t *testing.T) {
 			t.Parallel()
 			s := bustest.NewSystem(t, 2)
@@ -178,12 +178,12 @@ func TestUnknownKeysGetNoRoute(t *testing.T) {
 			m := s.Members[0]
 			m.Change = func(o *broker.Options) { o.Log = slog.New(slog.NewTextHandler(logs, nil)) }
 			m.Start(t)
-			for _, same := range strangers(t, s) {
+			for _, same := range outsiders(t, s) {
 				if same.name == who.name {
 					who = same
 				}
 			}
-			if heard := knock(t, m.Cluster.Addr(), who.conf); len(heard) > 0 {
+			if heard := greet(t, m.Cluster.Addr(), who.conf); len(heard) > 0 {
 				t.Errorf("it heard %q", heard)
 			}
 			bustest.Until(t, "the log says: "+who.want, func() bool {
@@ -196,9 +196,9 @@ func TestUnknownKeysGetNoRoute(t *testing.T) {
 	}
 }
 
-// knock sends what a member sends first at the port of routes, and returns what it receives
+// greet sends what a member sends first at the port of routes, and returns what it receives
 // until the end.
-func knock(t *testing.T, address string, conf *tls.Config) []byte {
+func greet(t *testing.T, address string, conf *tls.Config) []byte {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", address, 10*time.Second)
 	if err != nil {

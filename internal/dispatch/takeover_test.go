@@ -105,14 +105,14 @@ func (w *worker) begin(t *testing.T, jid salt.JID) {
 	c.most = max(c.most, len(c.busy))
 	c.mu.Unlock()
 	w.ended.Go(func() {
-		beat := time.NewTicker(2 * time.Second) // it says that it runs, as a minion does
-		defer beat.Stop()
-		for told := false; ; told = true {
-			if m := w.there(); !told || m != nil {
+		heartbeat := time.NewTicker(2 * time.Second) // it says that it runs, as a minion does
+		defer heartbeat.Stop()
+		for sent := false; ; sent = true {
+			if m := w.there(); !sent || m != nil {
 				_ = m.says(t, jid, job.Report{State: job.Running})
 			}
 			select {
-			case <-beat.C:
+			case <-heartbeat.C:
 				continue
 			case <-w.finish:
 			}

@@ -111,11 +111,11 @@ func logger(t *testing.T) *slog.Logger {
 // offerKey connects as a minion with this key.
 func (w *world) offerKey(id salt.MinionID, key *pki.PrivateKey, grains map[string]string) (*upstream.Connection, error) {
 	w.t.Helper()
-	return w.knockAs(id, key, grains, upstream.Spoken("test"))
+	return w.connectAs(id, key, grains, upstream.Spoken("test"))
 }
 
-// knockAs is knock with another protocol.
-func (w *world) knockAs(id salt.MinionID, key *pki.PrivateKey, grains map[string]string, speaks upstream.Protocol) (*upstream.Connection, error) {
+// connectAs is offerKey with another protocol.
+func (w *world) connectAs(id salt.MinionID, key *pki.PrivateKey, grains map[string]string, speaks upstream.Protocol) (*upstream.Connection, error) {
 	w.t.Helper()
 	l, err := upstream.Connect(w.t.Context(), upstream.Options{
 		Address: w.m.Addr().String(), ID: id, Key: key, PinFile: filepath.Join(w.t.TempDir(), "minion_master.pub"), Version: "test",

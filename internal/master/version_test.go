@@ -19,7 +19,7 @@ import (
 func TestProtocolOne(t *testing.T) {
 	w := start(t, "auto_accept: True\n")
 	old := upstream.Protocol{Newest: 1, Oldest: 1, Version: "0.2.0"}
-	c, err := w.knockAs("old", key(t), nil, old)
+	c, err := w.connectAs("old", key(t), nil, old)
 	l := w.attend("old", c, err, pong)
 	if !l.Framed() {
 		t.Fatal("it speaks the present protocol")
@@ -39,9 +39,9 @@ func TestProtocolOne(t *testing.T) {
 		}
 	}
 	waiting := outbox.Batch{Messages: []outbox.Message{{Epoch: "e", N: 1, Op: protocol.OpFire, Body: json.RawMessage(`{"events":[{"tag":"old/1","data":1}]}`)}}}
-	var told struct{ Letters []outbox.Delivery }
-	if err := l.Ask(t.Context(), "letters", waiting, &told); err != nil || len(told.Letters) != 1 || told.Letters[0].Refused != nil {
-		t.Errorf("its outbox: %+v, %v", told, err)
+	var reply struct{ Letters []outbox.Delivery }
+	if err := l.Ask(t.Context(), "letters", waiting, &reply); err != nil || len(reply.Letters) != 1 || reply.Letters[0].Refused != nil {
+		t.Errorf("its outbox: %+v, %v", reply, err)
 	}
 	if err := l.Ask(t.Context(), protocol.OpRun, protocol.Run{Command: job.Command{Function: "manage.up"}}, nil); rpc.CodeOf(err) != rpc.Denied {
 		t.Errorf("what it may not: %v", err)

@@ -13,9 +13,9 @@ import (
 // clients. When the credentials are revoked, nobody is served any longer.
 func TestFromAnotherMachine(t *testing.T) {
 	s := start(t)
-	door := filepath.Join(s.root, "door")
-	s.tool("salt-event", "creds", "door", "--dir", door)
-	a := s.api("A", "sock_dir: "+s.root+"/nobody\napi_creds: "+door+"\n"+open+"  webhook_disable_auth: true\n")
+	web := filepath.Join(s.root, "web")
+	s.tool("salt-event", "creds", "web", "--dir", web)
+	a := s.api("A", "sock_dir: "+s.root+"/nobody\napi_creds: "+web+"\n"+open+"  webhook_disable_auth: true\n")
 	url := "http://" + a
 	admin := login(t, a, "admin", "adminpw")
 
@@ -55,7 +55,7 @@ func TestFromAnotherMachine(t *testing.T) {
 		}
 	}
 
-	s.tool("salt-event", "creds", "--revoke", "door")
+	s.tool("salt-event", "creds", "--revoke", "web")
 	live.ends(time.Minute)
 	stored.ends(time.Minute)
 	if res, _ := post(t, url+"/", admin, `{"client":"local","tgt":"*","fun":"test.ping"}`); res.StatusCode != http.StatusServiceUnavailable {

@@ -430,8 +430,8 @@ func TestAsAUserOfItsOwn(t *testing.T) {
 			t.Skipf("skipped: %v", err)
 		}
 	}
-	door, unknown := newAccount(t, 1), newAccount(t, 2)
-	s := startMaster(t, "api_user: [salt-api, 'client:door']", "api_user: "+door.name, "event_acl:\n", "event_acl:\n  "+door.name+": {fire: salt/netapi/hook/open/*}\n")
+	named, unknown := newAccount(t, 1), newAccount(t, 2)
+	s := startMaster(t, "api_user: [salt-api, 'client:web']", "api_user: "+named.name, "event_acl:\n", "event_acl:\n  "+named.name+": {fire: salt/netapi/hook/open/*}\n")
 	root := (&issuer{t: t}).issue("root", true)
 	own := root.issue("own", false)
 	s.write("own.crt", own.pem())
@@ -442,7 +442,7 @@ func TestAsAUserOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.write("etc-bad/master", fmt.Sprintf("root_dir: %s\n", s.root)+strings.ReplaceAll(settings, "<port>", "8000"))
-	c := door.command(filepath.Join(bin, "salt-api"), "-c", filepath.Join(s.root, "etc-bad"))
+	c := named.command(filepath.Join(bin, "salt-api"), "-c", filepath.Join(s.root, "etc-bad"))
 	if out, err := c.CombinedOutput(); c.ProcessState.ExitCode() != 77 {
 		t.Errorf("with a key that it may not read: %v\n%s", err, out)
 	}
@@ -454,12 +454,12 @@ func TestAsAUserOfItsOwn(t *testing.T) {
 		s.user = a
 		return newSite(t, "https://"+s.api(a.name, settings), root)
 	}
-	o := serve(door)
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.pids["own/"+door.name]))
+	o := serve(named)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.pids["own/"+named.name]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{fmt.Sprintf(`(?m)^Uid:\s+%[1]d\s+%[1]d\s+%[1]d`, door.uid), `(?m)^Groups:\s*$`, `(?m)^CapEff:\s+0+$`, `(?m)^CapBnd:\s+0+$`} {
+	for _, want := range []string{fmt.Sprintf(`(?m)^Uid:\s+%[1]d\s+%[1]d\s+%[1]d`, named.uid), `(?m)^Groups:\s*$`, `(?m)^CapEff:\s+0+$`, `(?m)^CapBnd:\s+0+$`} {
 		if !regexp.MustCompile(want).Match(status) {
 			t.Errorf("the process has no %s:\n%s", want, status)
 		}
@@ -472,11 +472,11 @@ func TestAsAUserOfItsOwn(t *testing.T) {
 	}
 	o.want("an event that event_acl grants to the user", http.StatusOK, "/hook/open/x", "{}")
 	o.want("an event that it does not", http.StatusUnauthorized, "/hook/other", "{}")
-	if heard := s.tool("salt-event", "listen", "--since", "1h", "--until-end", "--tag", "salt/netapi/"); !strings.Contains(heard, `"from":"user:`+door.name+`"`) || strings.Contains(heard, "hook/other") {
+	if heard := s.tool("salt-event", "listen", "--since", "1h", "--until-end", "--tag", "salt/netapi/"); !strings.Contains(heard, `"from":"user:`+named.name+`"`) || strings.Contains(heard, "hook/other") {
 		t.Errorf("the events are\n%s", heard)
 	}
 	for _, args := range [][]string{{"salt-run", "manage.up"}, {"salt-run", "config.values"}, {"salt-event", "listen", "--until-end"}} {
-		c := door.command(append([]string{filepath.Join(bin, args[0]), "-c", filepath.Join(s.root, "etc")}, args[1:]...)...)
+		c := named.command(append([]string{filepath.Join(bin, args[0]), "-c", filepath.Join(s.root, "etc")}, args[1:]...)...)
 		if out, err := c.CombinedOutput(); c.ProcessState.ExitCode() != 77 {
 			t.Errorf("the user itself, %v: %v\n%s", args, err, out)
 		}

@@ -90,7 +90,7 @@ external_auth:
   sharedsecret:
     pepper: ['.*', '@jobs', '@wheel', '@runner']
 sharedsecret: pepper
-api_user: [salt-api, 'client:door']
+api_user: [salt-api, 'client:web']
 token_expire_user_override: {file: [shorty], sharedsecret: [pepper]}
 saltgui_templates: {tpl1: {description: First, target: '*', command: test.ping}}
 nodegroups: {web: 'web*', all: '*'}

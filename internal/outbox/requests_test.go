@@ -73,15 +73,15 @@ func (m *taking) Framed() bool          { return m.framed }
 func (m *taking) Gone() <-chan struct{} { return nil }
 
 func (m *taking) Ask(_ context.Context, op string, body, answer any) error {
-	batch, told := body.(Batch).Messages, answer.(*Delivered)
+	batch, delivered := body.(Batch).Messages, answer.(*Delivered)
 	if m.framed != (op == opLetters) {
 		return rpc.Errorf(rpc.NotFound, "there is no request %q", op)
 	}
 	for _, k := range batch {
 		m.took[fmt.Sprint(k.Epoch, k.N)]++
 	}
-	if told.Messages = make([]Delivery, len(batch)); m.framed {
-		told.Messages, told.Letters = nil, told.Messages
+	if delivered.Messages = make([]Delivery, len(batch)); m.framed {
+		delivered.Messages, delivered.Letters = nil, delivered.Messages
 	}
 	return nil
 }

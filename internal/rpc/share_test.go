@@ -81,14 +81,14 @@ func TestUsersOfOneProgramHaveTheirOwnLimits(t *testing.T) {
 	if err := b.Server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	deaf, hearing := b.As(t, bus.RoleMinion, "door"), b.As(t, bus.RoleMinion, "door")
-	holders.Store(deaf.Self.Nonce, "eve")
-	holders.Store(hearing.Self.Nonce, "ada")
-	if _, err := deaf.SubscribeSync(deaf.Self.Inbox() + ".>"); err != nil {
+	silent, reading := b.As(t, bus.RoleMinion, "api"), b.As(t, bus.RoleMinion, "api")
+	holders.Store(silent.Self.Nonce, "eve")
+	holders.Store(reading.Self.Nonce, "ada")
+	if _, err := silent.SubscribeSync(silent.Self.Inbox() + ".>"); err != nil {
 		t.Fatal(err)
 	}
 	for range 5 {
-		if err := deaf.PublishRequest(bus.RequestSubject(bus.RoleMinion, "door", "long"), deaf.NewInbox(), []byte("{}")); err != nil {
+		if err := silent.PublishRequest(bus.RequestSubject(bus.RoleMinion, "api", "long"), silent.NewInbox(), []byte("{}")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,7 +97,7 @@ func TestUsersOfOneProgramHaveTheirOwnLimits(t *testing.T) {
 			t.Fatalf("%d bytes were sent, want four windows", sent.Load())
 		}
 	}
-	takesAll(t, hearing)
+	takesAll(t, reading)
 }
 
 // hears fails unless another principal gets a complete answer.

@@ -55,13 +55,13 @@ func TestMembersAreKeptAndForgotten(t *testing.T) {
 	const one = "master: A\n"
 	cfg := settings(t, one)
 	finger := generate(t).Public()
-	told := cluster("A", "B", "C")
-	told.Members[1].Key = finger.SHA256()
+	listed := cluster("A", "B", "C")
+	listed.Members[1].Key = finger.SHA256()
 	file := filepath.Join(cfg.PKIDir, clusterFile)
 	if err := os.MkdirAll(cfg.PKIDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	openCluster(t, cfg).learn(finger, told)
+	openCluster(t, cfg).learn(finger, listed)
 	if got := fmt.Sprint(openCluster(t, cfg).Masters()); got != "[A B:4506 C:4506]" {
 		t.Errorf("after a restart the masters are %s", got)
 	}
@@ -75,8 +75,8 @@ func TestMembersAreKeptAndForgotten(t *testing.T) {
 	}
 
 	c := openCluster(t, cfg)
-	told.Members[1].Key = "" // by a member that has not met it yet
-	c.learn(finger, told)
+	listed.Members[1].Key = "" // by a member that has not met it yet
+	c.learn(finger, listed)
 	if list, _ := c.now(); !list.named(finger) {
 		t.Error("a key that a master does not know is forgotten")
 	}
@@ -203,14 +203,14 @@ func TestMinionsDistributeEvenly(t *testing.T) {
 }
 
 func TestOrderWithMembers(t *testing.T) {
-	r := func(text string, told *protocol.Cluster) *roster {
+	r := func(text string, listed *protocol.Cluster) *roster {
 		cfg := settings(t, text)
 		if err := os.MkdirAll(cfg.PKIDir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		r := newRosters(cfg)[0]
 		r.join(openCluster(t, cfg), cfg)
-		r.cluster.learn(generate(t).Public(), told)
+		r.cluster.learn(generate(t).Public(), listed)
 		return r
 	}
 	list := r("master: [A, B]\nmaster_type: failover\n", cluster("C", "B"))
@@ -235,11 +235,11 @@ func TestOrderWithMembers(t *testing.T) {
 	if got, want := single.round(), []string{names[1], names[2], "vip", names[0]}; !slices.Equal(got, want) {
 		t.Errorf("after a loss: %v, want %v", got, want)
 	}
-	told := cluster("A", "B", "C")
-	for i, m := range told.Members {
-		told.Members[i].Running = m.Address != names[0]
+	listed := cluster("A", "B", "C")
+	for i, m := range listed.Members {
+		listed.Members[i].Running = m.Address != names[0]
 	}
-	single.cluster.learn(generate(t).Public(), told)
+	single.cluster.learn(generate(t).Public(), listed)
 	if got, want := single.round(), []string{names[1], names[2], names[0], "vip"}; !slices.Equal(got, want) {
 		t.Errorf("with the first one not running: %v, want %v", got, want)
 	}
@@ -248,7 +248,7 @@ func TestOrderWithMembers(t *testing.T) {
 // At the address of a member, a key is trusted that is signed, pinned, or named by a trusted
 // master for this address, and no other one: whatever the minion trusts elsewhere.
 func TestTrustInMembers(t *testing.T) {
-	first, b, c, stranger, sign := generate(t), generate(t), generate(t), generate(t), generate(t)
+	first, b, c, unknown, sign := generate(t), generate(t), generate(t), generate(t), generate(t)
 	signed := func(key *pki.PrivateKey) []byte {
 		sig, err := sign.SignPublic(key.Public())
 		if err != nil {
@@ -267,18 +267,18 @@ func TestTrustInMembers(t *testing.T) {
 	}{
 		{"the named key", "B:4506", Trust{}, b, false, true},
 		{"the key of another member", "B:4506", Trust{}, c, false, false},
-		{"a stranger's", "B:4506", Trust{}, stranger, false, false},
-		{"a stranger's, with open_mode", "B:4506", Trust{OpenMode: true}, stranger, false, false},
-		{"a stranger's, where each is trusted at first", "B:4506", Trust{FirstUse: EachMaster}, stranger, false, false},
+		{"an unknown key", "B:4506", Trust{}, unknown, false, false},
+		{"an unknown key, with open_mode", "B:4506", Trust{OpenMode: true}, unknown, false, false},
+		{"an unknown key, where each is trusted at first", "B:4506", Trust{FirstUse: EachMaster}, unknown, false, false},
 		{"the named key, which master_finger does not name", "B:4506", Trust{Fingers: []string{first.Public().SHA256()}, FingerHash: "sha256"}, b, false, false},
 		{"the key of the first master", "B:4506", Trust{}, first, false, true},
 		{"the named key without the signature that is wanted", "B:4506", verify, b, false, false},
 		{"the named key, signed", "B:4506", verify, b, true, true},
-		{"a new key, signed", "B:4506", verify, stranger, true, true},
-		{"any key of a member whose key is not known", "D:4506", Trust{}, stranger, false, false},
+		{"a new key, signed", "B:4506", verify, unknown, true, true},
+		{"any key of a member whose key is not known", "D:4506", Trust{}, unknown, false, false},
 		{"the key of another member where none is known", "D:4506", Trust{}, c, false, false},
 		{"the key of a member at the configured address", "A", Trust{}, c, false, true},
-		{"a stranger's at the configured address", "A", Trust{}, stranger, false, false},
+		{"an unknown key at the configured address", "A", Trust{}, unknown, false, false},
 	} {
 		cfg := settings(t, "master: A\n")
 		if err := os.MkdirAll(cfg.PKIDir, 0o700); err != nil {
@@ -288,8 +288,8 @@ func TestTrustInMembers(t *testing.T) {
 			t.Fatal(err)
 		}
 		cluster := openCluster(t, cfg)
-		told := clusterWith(map[string]*pki.PrivateKey{"A": first, "B": b, "C": c, "D": nil})
-		cluster.learn(first.Public(), told)
+		listed := clusterWith(map[string]*pki.PrivateKey{"A": first, "B": b, "C": c, "D": nil})
+		cluster.learn(first.Public(), listed)
 		o := FromConfig(cfg, nil, test.address, slog.New(slog.DiscardHandler))
 		o.Trust = test.trust
 		cluster.Trust(&o)
@@ -308,15 +308,15 @@ func TestTrustInMembers(t *testing.T) {
 }
 
 func clusterWith(keys map[string]*pki.PrivateKey) *protocol.Cluster {
-	told := &protocol.Cluster{}
+	listed := &protocol.Cluster{}
 	for name, key := range keys {
 		m := protocol.Member{Name: name, Address: name + ":4506"}
 		if key != nil {
 			m.Key = key.Public().SHA256()
 		}
-		told.Members = append(told.Members, m)
+		listed.Members = append(listed.Members, m)
 	}
-	return told
+	return listed
 }
 
 // With open_mode any key is accepted, and its holder must not name others.
@@ -379,11 +379,11 @@ func TestMinionsComeHome(t *testing.T) {
 		if p.current() != second {
 			t.Fatalf("after the loss the minion is at %q, want %s", p.current(), second)
 		}
-		told := cluster("A", "B", "C")
-		for i := range told.Members {
-			told.Members[i].Running = hostOf(told.Members[i].Address) != home
+		listed := cluster("A", "B", "C")
+		for i := range listed.Members {
+			listed.Members[i].Running = hostOf(listed.Members[i].Address) != home
 		}
-		p.u.all.cluster.learn(pki.PublicKey{}, told)
+		p.u.all.cluster.learn(pki.PublicKey{}, listed)
 		tried := len(p.tried())
 		time.Sleep(2 * homeTime)
 		synctest.Wait()
@@ -445,9 +445,9 @@ func TestMinionsOfALostMemberDistribute(t *testing.T) {
 	var waits []time.Duration
 	for range 20 {
 		inCluster(t, &atomic.Bool{}, func(int) []string { return []string{"A", "B", "C"} }, func(p *play, _, second, _ string) {
-			told := cluster("A", "B", "C")
-			told.Spread = spread
-			p.u.all.cluster.learn(pki.PublicKey{}, told)
+			listed := cluster("A", "B", "C")
+			listed.Spread = spread
+			p.u.all.cluster.learn(pki.PublicKey{}, listed)
 			p.lose()
 			began := time.Now()
 			for p.current() != second && time.Since(began) < 2*spread {

@@ -35,8 +35,8 @@ func TestDescriptorsRunOut(t *testing.T) {
 	if err := o.fires("starved", 100); err == nil {
 		t.Error("20 MB are stored without a new file: nothing was tried")
 	}
-	for _, told := range []string{"connections cannot be taken for the moment", "the journal cannot be written", "the journal cannot be opened again yet"} {
-		v.await("the word that "+told, readyTime, func() bool { return strings.Contains(v.master.said(), told) })
+	for _, line := range []string{"connections cannot be taken for the moment", "the journal cannot be written", "the journal cannot be opened again yet"} {
+		v.await("the line "+line, readyTime, func() bool { return strings.Contains(v.master.said(), line) })
 	}
 	if !v.master.running() {
 		t.Fatalf("the master has ended: %s\n%s", v.master.cmd.ProcessState, v.logs())

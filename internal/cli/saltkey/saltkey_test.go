@@ -54,7 +54,7 @@ func (m *master) store() *pki.Store {
 	return s
 }
 
-// connect lets a minion with a new key knock, and returns the key.
+// connect lets a minion with a new key connect, and returns the key.
 func (m *master) connect(id salt.MinionID) pki.PublicKey {
 	m.t.Helper()
 	key := newKey(m.t).Public()
