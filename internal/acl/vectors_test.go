@@ -267,16 +267,16 @@ func TestSaltACLCases(t *testing.T) {
 func notAsked(c *aclCase) string {
 	switch {
 	case c.Kind == "check_whitelist_blacklist", c.Kind == "user_is_whitelisted":
-		return "Salt's helper for whitelists is asked by no setting of the master"
+		return "no setting of the master uses Salt's helper for whitelists"
 	case c.Kind == "spec_check" && c.Form == "cloud":
-		return "there is no salt-cloud, and so no rule for it"
+		return "there is no salt-cloud, and no rule for it"
 	}
 	return ""
 }
 
 // inOwnName is the reason for cases in which a user does in their own name what Salt refuses
 // them in the name of another user.
-const inOwnName = "a request in the name of another user cannot be made: the kernel names who asks"
+const inOwnName = "nobody can make a request in the name of another user: the kernel says who the user is"
 
 // asOther reports whether the request names another user.
 func (c *aclCase) asOther() bool {

@@ -33,10 +33,10 @@ type vector struct {
 
 // differences are the cases in which we answer otherwise than Salt, by reason.
 var differences = map[string][]string{
-	"times of day stay text, they are not numbers to the base of 60": {"0036", "0037"},
-	"a word that YAML reads as nothing stays text":                   {"0218", "0231", "0232"},
-	"a lone ! begins many a shell command and is not lost":           {"0210"},
-	"the input is not words but values of Salt's Python API":         {"0485", "0487", "0488"},
+	"times of day stay text; they do not become numbers to the base of 60": {"0036", "0037"},
+	"a word that YAML reads as null stays text":                            {"0218", "0231", "0232"},
+	"a word that is only ! stays text: many shell commands begin with it":  {"0210"},
+	"the input is not words but values of Salt's Python API":               {"0485", "0487", "0488"},
 }
 
 func TestVectors(t *testing.T) {

@@ -440,11 +440,11 @@ func TestMasters(t *testing.T) {
 // masterDifferences are the cases in which Salt at most warns, and continues with a value that
 // it cannot use; here they are errors.
 var masterDifferences = map[string]string{
-	"master_failover-0012": "a map is not the name of a master",
-	"master_failover-0024": "no such master_type; Salt notices when it connects",
+	"master_failover-0012": "a map cannot be the name of a master",
+	"master_failover-0024": "a master_type that does not exist; Salt notices it only when it connects",
 	"master_failover-0031": "quoted text is not a boolean",
 	"master_failover-0032": "a number is not a boolean",
-	"master_failover-0037": "no time is negative",
+	"master_failover-0037": "a time cannot be negative",
 	"master_failover-0039": "text is not a time",
 	"master_failover-0040": "a boolean is not a time",
 	"master_failover-0043": "quoted text is not a boolean",
@@ -452,8 +452,8 @@ var masterDifferences = map[string]string{
 	"master_failover-0061": "a fraction is not a count",
 	"master_failover-0066": "a boolean is not a time",
 	"master_failover-0070": "a list is not a time",
-	"master_failover-0083": "quoted text is not a boolean; Salt silently leaves the mode off",
-	"master_failover-0084": "a number is not a boolean; Salt silently leaves the mode off",
+	"master_failover-0083": "quoted text is not a boolean; Salt ignores it silently",
+	"master_failover-0084": "a number is not a boolean; Salt ignores it silently",
 }
 
 func BenchmarkLoadMaster(b *testing.B) {

@@ -28,14 +28,14 @@ type forwardCase struct {
 
 // different are the cases that Brine answers differently on purpose.
 var different = map[string]string{
-	"event_tags-0438": "a key that is missing means none: Salt loses the event",
-	"event_tags-0446": "salt/minion/web2 belongs to another minion: Salt lets web1 speak there",
-	"event_tags-0450": "a bare job id announces a job, which only the master does",
-	"event_tags-0455": "without a master the event waits in the outbox: Salt drops it",
-	"event_tags-0463": "a key that is missing means none",
-	"event_tags-0465": "the sender is the one of the connection, whatever the request says",
-	"event_tags-0468": "a key that is null means none",
-	"event_tags-0471": "there are no tokens: the connection proves who speaks",
+	"event_tags-0438": "a missing key means that there is no value; Salt loses the event",
+	"event_tags-0446": "web1 cannot fire below salt/minion/web2, which belongs to another minion; in Salt it can",
+	"event_tags-0450": "an event whose tag is a job id announces a job, and only the master may fire it",
+	"event_tags-0455": "without a master the event waits in the outbox; Salt drops it",
+	"event_tags-0463": "a missing key means that there is no value",
+	"event_tags-0465": "the sender is the minion of the connection, whatever the request says",
+	"event_tags-0468": "a key that is null means that there is no value",
+	"event_tags-0471": "there are no tokens: the connection proves which minion it is",
 }
 
 func TestForwardLikeSalt(t *testing.T) {

@@ -47,12 +47,12 @@ type eventCase struct {
 
 // differentEvents are the cases that Brine answers differently on purpose.
 var differentEvents = map[string][]string{
-	"a whole number of any size stays one":                                                   {"0412"},
-	"an event beyond max_event_size is refused, not trimmed":                                 {"0413", "0416"},
-	"a listener gets all that it asks for, whoever else has read it":                         {"0396"},
-	"a job without minions is not a job, and has no events":                                  {"0484"},
-	"the name of an event that Brine does not have: progress, sub-events of states, syndics": {"0347", "0348", "0354", "0480"},
-	"the names of events are fixed: there is no function that makes them of parts":           {"0351", "0358", "0363", "0364", "0368", "0369", "0370", "0375", "0378", "0382"},
+	"integers of any size stay integers":                                                    {"0412"},
+	"an event beyond max_event_size is refused, not trimmed":                                {"0413", "0416"},
+	"a listener gets all events that it asks for, whether or not another one has read them": {"0396"},
+	"a job that no minion matches is not started, and has no events":                        {"0484"},
+	"Brine does not have this event: progress, sub-events of states, syndics":               {"0347", "0348", "0354", "0480"},
+	"the names of events are fixed: there is no function that builds them from parts":       {"0351", "0358", "0363", "0364", "0368", "0369", "0370", "0375", "0378", "0382"},
 }
 
 // events is what stands on the bus: tag and data, without the moment.

@@ -33,11 +33,11 @@ type vector struct {
 
 // differences are the cases in which we print otherwise than Salt, by reason.
 var differences = map[string][]string{
-	"a value has no ordered map of its own type: any map keeps its order":         {"0618", "0619", "0621"},
-	"json has no NaN and no infinity, so they are text and the document is valid": {"0085", "0092", "0854"},
-	"an indent is a number, also if the configuration has it as text":             {"0839", "0840"},
-	"an unknown outputter is an error":                                            {"0804", "0820"},
-	"table shows what is not a table as nested does, instead of blank lines":      {"0812"},
+	"a value has no ordered map of its own type: any map keeps its order":                         {"0618", "0619", "0621"},
+	"json has no NaN and no infinity, so they are text and the document is valid":                 {"0085", "0092", "0854"},
+	"an indent is a number, also if the configuration has it as text":                             {"0839", "0840"},
+	"an unknown outputter is an error":                                                            {"0804", "0820"},
+	"the outputter table shows what is not a table as nested does; in Salt it prints blank lines": {"0812"},
 }
 
 func TestVectors(t *testing.T) {

@@ -228,7 +228,7 @@ var differences = map[string][]string{
 	"what is signed is the key as openssl writes it, so all forms of its file have one signature": {
 		"0028", "0030", "0032", "0035", "0036", "0038", "0050", "0052", "0053", "0055",
 	},
-	"a signature is base64 without other characters": {"0077", "0083"},
+	"a signature must be base64 without any other characters": {"0077", "0083"},
 }
 
 // asListed fails the test for an answer that differs from Salt's and is not listed, or the

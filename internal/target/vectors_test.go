@@ -15,12 +15,12 @@ import (
 // differences are the cases of testdata/targeting.json that Brine answers
 // differently on purpose.
 var differences = map[string]string{
-	"targeting-0156": "a list travels as text: an entry with a comma in it is two entries",
-	"targeting-0164": "a target is text; Salt walks over the keys of a mapping",
+	"targeting-0156": "a list is sent as text: an entry that contains a comma becomes two entries",
+	"targeting-0164": "a target is text; Salt also takes a mapping and uses its keys",
 	"targeting-0544": "an address is compared as an address; Salt finds 10.3.0.1 within the text 10.3.0.10",
-	"targeting-0617": "empty parentheses are a mistake, not an operand that is false",
-	"targeting-0710": "a mistake in one word is a mistake of the expression, even where another word matches",
-	"targeting-0835": "empty parentheses are a mistake; Salt takes the negation to be every minion",
+	"targeting-0617": "empty parentheses are a mistake, not an operand that matches nothing",
+	"targeting-0710": "a mistake in one word is a mistake in the whole expression, even if another word matches",
+	"targeting-0835": "empty parentheses are a mistake; in Salt their negation matches every minion",
 }
 
 // saltCases are cases answered by Salt 3006; the file describes itself.

@@ -45,17 +45,17 @@ type failoverCase struct {
 // different are the cases in which Brine does another thing than Salt, with the
 // reason.
 var different = map[string]string{
-	"master_failover-0148": "a list with master_type str is not failover: all masters are in use, see the cases of kind spawn",
-	"master_failover-0150": "a list with master_type str is not failover: all masters are in use, see the cases of kind spawn",
-	"master_failover-0165": "random_master goes before its older name master_shuffle, as all new names do",
-	"master_failover-0176": "a name with a port that is not a number is one master that cannot be reached; Salt stops",
-	"master_failover-0180": "an empty name is one master that cannot be reached; Salt stops",
-	"master_failover-0194": "there is no syndic: master_type is the minion's",
-	"master_failover-0217": "the second master is left only once the first one has taken the minion; Salt leaves it, and comes back",
-	"master_failover-0231": "a master with a port of its own is known as the one that failed; Salt tries it again first",
-	"master_failover-0233": "the first master is in use, so there is nothing to go back to; Salt connects again",
-	"master_failover-0246": "func is refused when the configuration is read",
-	"master_failover-0251": "the pause never exceeds acceptance_wait_time_max; Salt overshoots it",
+	"master_failover-0148": "a list with master_type str is not failover: all masters are in use",
+	"master_failover-0150": "a list with master_type str is not failover: all masters are in use",
+	"master_failover-0165": "random_master has precedence over its older name master_shuffle, like all new names",
+	"master_failover-0176": "a name with a port that is not a number is one master that cannot be reached; Salt's minion ends",
+	"master_failover-0180": "an empty name is one master that cannot be reached; Salt's minion ends",
+	"master_failover-0194": "there is no syndic: master_type is a setting of the minion only",
+	"master_failover-0217": "the minion leaves the second master only when the first one has accepted it; Salt's minion leaves it first, and comes back",
+	"master_failover-0231": "a master that failed is recognised although its name has a port; Salt's minion tries it again first",
+	"master_failover-0233": "if the first master is in use there is nothing to go back to; Salt's minion connects again",
+	"master_failover-0246": "master_type func is refused when the configuration is read",
+	"master_failover-0251": "the pause never exceeds acceptance_wait_time_max; in Salt it can",
 }
 
 func readFailoverCases(t *testing.T, kind string) (cases []failoverCase) {

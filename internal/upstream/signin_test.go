@@ -18,7 +18,7 @@ import (
 // TestSignInAsInSalt asks masters that answer as in the cases: how often a minion asks, and
 // what comes of it.
 func TestSignInAsInSalt(t *testing.T) {
-	const waits = "a key that waits is not asked for again: the master tells when it is accepted"
+	const waits = "a minion whose key waits does not ask again: the master informs it when the key is accepted"
 	documented.Differences(t, waits)
 	text, err := os.ReadFile("testdata/failover.json")
 	if err != nil {

@@ -43,7 +43,7 @@ func onlyPin(key pki.PublicKey) pins {
 // stricter lists the cases in which Brine refuses what Salt takes, with reasons; laxerCases
 // those in which it takes what Salt refuses.
 var stricter = map[string]string{
-	"signature-0159": "the signature is checked at every contact, also when the key is the pinned one",
+	"signature-0159": "the signature is checked at every connection, also if the key is the pinned one",
 }
 
 func TestJudgeAsSalt(t *testing.T) {
@@ -163,7 +163,7 @@ func meet(t *testing.T, o Options, master *pki.PrivateKey, sig []byte) error {
 // laxerCases are those in which Salt fails by a fault of its own: it looks for a
 // signature that it has not asked for.
 func laxerCases() map[string]string {
-	const reason = "no signature is asked for and the key is the pinned one; Salt stops with an exception"
+	const reason = "no signature is required and the key is the pinned one; Salt's minion ends with an exception"
 	return map[string]string{"signature-0137": reason, "signature-0177": reason, "signature-0217": reason}
 }
 

@@ -15,13 +15,13 @@ import (
 
 // differentAddresses are the names that Brine takes apart in another way than Salt.
 var differentAddresses = map[string]string{
-	"master_failover-0106": "an address in brackets without a port is that address; Salt stops",
-	"master_failover-0108": "what follows the bracket is not left out: it is a mistake",
-	"master_failover-0116": "an empty name has no address; Salt stops",
-	"master_failover-0123": "a port that no master has is a mistake",
-	"master_failover-0132": "a number is the name that is written so; Salt stops",
-	"master_failover-0129": "the resolver says what is a name; Salt stops",
-	"master_failover-0131": "no name at all is the one that everybody has without a setting; Salt stops",
+	"master_failover-0106": "an address in brackets may have no port; Salt's minion ends",
+	"master_failover-0108": "text after the closing bracket is a mistake, and is not ignored",
+	"master_failover-0116": "an empty name has no address; Salt's minion ends",
+	"master_failover-0123": "a port that cannot exist is a mistake",
+	"master_failover-0132": "a number is taken as a name; Salt's minion ends",
+	"master_failover-0129": "the resolver decides whether a name is valid; Salt's minion ends",
+	"master_failover-0131": "null means the default name, salt; Salt's minion ends",
 }
 
 func TestNamesOfMastersAsInSalt(t *testing.T) {

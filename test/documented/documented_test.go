@@ -36,7 +36,7 @@ func TestTheTableAddsUp(t *testing.T) {
 			t.Errorf("%d of %d answers are %s, less than %d of 1,000", c.got, cases, what, c.per1000)
 		}
 	}
-	said := fmt.Sprintf("Equal are %.1f %%, and equal or stricter %.1f %%.", 100*float64(sum[Equal])/cases, 100*float64(sum[Equal]+sum[Stricter])/cases)
+	said := fmt.Sprintf("%.1f %% of the answers are equal, and %.1f %% are equal or stricter.", 100*float64(sum[Equal])/cases, 100*float64(sum[Equal]+sum[Stricter])/cases)
 	if missing(string(text), []string{said}) != nil {
 		t.Errorf("the page does not say: %s", said)
 	}
