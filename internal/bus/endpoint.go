@@ -55,13 +55,13 @@ var checks = []struct {
 	{Operator, true, "root and the daemon's own user"},
 	{FileRecv, true, "the setting lets minions upload files"},
 	{KeyRevoke, true, "the setting lets minions delete their own keys"},
-	{Published, false, "`publisher_acl`, its blacklist and `external_auth`, on functions, arguments and targets; runners about what is one's own need no rule"},
+	{Published, false, "`publisher_acl`, its blacklist and `external_auth`, on functions, arguments and targets; users need no rule for runners about their own jobs and tokens"},
 	{Started, false, "whoever started the job; otherwise as `publisher_acl`"},
 	{Proof, false, "the password, certificate or token of the login"},
 	{Peers, false, "the setting, on functions, arguments and targets"},
 	{PeerRuns, false, "the setting, on runners, wheel functions and arguments"},
 	{MineReads, false, "the setting, on names and targets; then what the owner of each entry allows"},
-	{EventGrant, false, "the setting, on tags; operators need no rule, and only they may use `stat` and `purge`, except for one's own position"},
+	{EventGrant, false, "the setting, on tags; operators need no rule, and only they may use `stat` and `purge`, except for a user's own position"},
 	{TagSpace, false, "no tag space of the master or of another minion"},
 }
 
@@ -118,7 +118,7 @@ var (
 
 // MasterEndpoints are all requests that a master answers.
 var MasterEndpoints = Endpoints{
-	{"ask", []Role{RoleMinion, RoleCaller, RoleUnaccepted}, Own, tinyBody, "ask", "am I accepted? With a version, and a few grains where `autosign_grains_dir` is set; else it has 512 B"},
+	{"ask", []Role{RoleMinion, RoleCaller, RoleUnaccepted}, Own, tinyBody, "ask", "is this key accepted? Contains the version, and a few grains where `autosign_grains_dir` is set; without grains at most 512 B"},
 
 	{"file", minions, Own, shortBody, "sendFile", "a file of file_roots, which are for all minions"},
 	{"files", minions, Own, shortBody, "listFiles", "the names of those files"},
@@ -161,7 +161,7 @@ var MasterEndpoints = Endpoints{
 	{"place", people, EventGrant, tinyBody, "userEnd", "where does the journal end?"},
 	{"profile", users, Operator, tinyBody, "profile", "profiles of processor time and memory"},
 	{"publish", people, Published, callBody, "publish", "a job on minions"},
-	{"purge", people, EventGrant, shortBody, "userPurge", "remove events; forget one's own position"},
+	{"purge", people, EventGrant, shortBody, "userPurge", "remove events; forget the user's own position"},
 	{"run", people, Published, callBody, "run", "a runner, or a wheel function"},
 	{"stat", people, EventGrant, tinyBody, "userStat", "the state of the bus"},
 }
@@ -182,7 +182,7 @@ var MinionEndpoints = Endpoints{
 	{"place", users, EventGrant, tinyBody, "userEnd", "where does the journal end?"},
 	{"profile", users, Operator, tinyBody, "profile", "profiles of processor time and memory"},
 	{"publish", users, Operator, peerBody, "passToMaster", "a job on other minions, in the minion's name"},
-	{"purge", users, EventGrant, shortBody, "userPurge", "remove events; forget one's own position"},
+	{"purge", users, EventGrant, shortBody, "userPurge", "remove events; forget the user's own position"},
 	{"push", users, Operator, factsBody, "passFiles", "a piece of a file for the master"},
 	{"refresh", users, Operator, tinyBody, "refresh", "refresh grains and pillar"},
 	{"return", users, Operator, LargeBody, "passReturn", "the return of what salt-call ran"},

@@ -39,19 +39,19 @@ var Table = Rights{
 	{RoleMaster, Subscribe, ">", "the daemon hears everything that its clients may publish"},
 
 	{RoleMinion, Publish, "salt.minion.<id>.ack.*.*", "how much of an answer was read"},
-	{RoleMinion, Publish, "salt.minion.<id>.credit", "the same, by programs that speak protocol 1"},
+	{RoleMinion, Publish, "salt.minion.<id>.credit", "the same as `ack`, from programs that speak protocol 1"},
 	{RoleMinion, Subscribe, "salt.minion.<id>.job", "its own jobs, nobody else's"},
 	{RoleMinion, Subscribe, "<inbox>.>", "answers to this connection, and what the master says about its cluster"},
 
 	{RoleCaller, Publish, "salt.minion.<id>.ack.*.*", "how much of an answer was read"},
-	{RoleCaller, Publish, "salt.minion.<id>.credit", "the same, by programs that speak protocol 1"},
+	{RoleCaller, Publish, "salt.minion.<id>.credit", "the same as `ack`, from programs that speak protocol 1"},
 	{RoleCaller, Subscribe, "<inbox>.>", "answers to this connection"},
 
 	{RoleClient, Publish, "salt.client.<client>.ack.*.*", "how much of an answer was read"},
 	{RoleClient, Subscribe, "<inbox>.>", "answers to this connection"},
 
 	{RoleRemote, Publish, "salt.remote.<login>.ack.*.*", "how much of an answer was read"},
-	{RoleRemote, Publish, "salt.remote.<login>.credit", "the same, by programs that speak protocol 1"},
+	{RoleRemote, Publish, "salt.remote.<login>.credit", "the same as `ack`, from programs that speak protocol 1"},
 	{RoleRemote, Subscribe, "<inbox>.>", "answers to this connection"},
 
 	{RoleGuest, Subscribe, "<inbox>.>", "the answer to the login"},
@@ -59,7 +59,7 @@ var Table = Rights{
 	{RoleUnaccepted, Subscribe, "<inbox>.>", "the answer, and updates of it"},
 
 	{RoleUser, Publish, "salt.user.<uid>.ack.*.*", "how much of an answer was read"},
-	{RoleUser, Publish, "salt.user.<uid>.credit", "the same, by programs that speak protocol 1"},
+	{RoleUser, Publish, "salt.user.<uid>.credit", "the same as `ack`, from programs that speak protocol 1"},
 	{RoleUser, Subscribe, "<inbox>.>", "answers to this connection"},
 }
 

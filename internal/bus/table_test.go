@@ -197,7 +197,7 @@ var about = map[Role]string{
 	RoleMaster:     "The daemon itself, on its own embedded server. Nothing connects in this role from outside the process.",
 	RoleMinion:     "The daemon of a minion whose key is accepted.",
 	RoleCaller:     "`salt-call` with the key of an accepted minion: it takes no jobs and reports none.",
-	RoleClient:     "A program with credentials of `salt-event creds`: events and nothing else. See [clients](clients.md).",
+	RoleClient:     "A program with credentials of `salt-event creds`: it may do only what rules grant to it. See [clients](clients.md).",
 	RoleRemote:     "A user of `external_auth` on another machine, on the connection after their login. See [clients](clients.md#the-tools-from-another-machine).",
 	RoleGuest:      "A program on another machine, without credentials: it may log in and nothing else.",
 	RoleUnaccepted: "The holder of a key that is waiting, rejected, denied or unknown.",
@@ -206,12 +206,12 @@ var about = map[Role]string{
 
 const docHead = `# Subjects of the bus
 
-Who may publish and subscribe to what, and what can be asked. Printed from the table in ` + "`internal/bus`" + `, which the embedded
-server enforces; what is not listed is refused, for queue subscriptions too. There are no rules that deny.
+Who may publish and subscribe to what, and which requests there are. Generated from the table in ` + "`internal/bus`" + `, which the embedded
+server enforces. What is not listed is refused, also for queue subscriptions. There are no rules that deny.
 
 In a subject ` + "`<id>`" + ` is the minion's id, ` + "`<client>`" + ` the client's name, ` + "`<login>`" + ` the backend and name of a login, ` + "`<uid>`" + ` the user's number, ` + "`<key>`" + ` the SHA-256 of the connection's
 public key, and ` + "`<inbox>`" + ` the prefix that belongs to this one connection. All of them come from what the server
-verified and never from a message. Requests of users are those to a master; a minion's daemon has its own, below. Names are escaped into one token: letters, digits, ` + "`-`" + ` and ` + "`_`" + ` stay, every
+verified and never from a message. The requests of users are those to a master; those to a minion's daemon are at the end. Names are escaped into one token: letters, digits, ` + "`-`" + ` and ` + "`_`" + ` stay, every
 other byte is ` + "`%`" + ` and two hexadecimal digits. ` + "`*`" + ` is one token and ` + "`>`" + ` all that follow.
 [Clients](clients.md#questions-and-answers) has the form of the messages, which is the same for all.
 `
@@ -220,10 +220,10 @@ other byte is ` + "`%`" + ` and two hexadecimal digits. ` + "`*`" + ` is one tok
 const docRequests = `
 ## Requests
 
-What a daemon can be asked: printed from the table in ` + "`internal/bus/endpoint.go`" + `, from which the rights on the subjects above
-are made too. There is no other request: the server refuses its subject, and a handler is registered for a row of this table or
-not at all. Each row has the check that stands before the answer, and the bytes of the largest request. Where the
-check needs nothing of the request but who sends it (*before*), the body is not decoded until it has allowed it.
+Which requests a daemon answers: generated from the table in ` + "`internal/bus/endpoint.go`" + `, from which the rights on the subjects above
+are derived, too. There are no other requests: the server refuses their subjects, and a handler can only be registered for a row of this
+table. Each row has the check that decides whether the request is answered, and the size of the largest request. If the
+check only needs to know who sends the request (*before*), the body is not decoded before the check has allowed it.
 
 | check | decided | what allows it |
 |---|---|---|
