@@ -213,8 +213,8 @@ func TestARestoreAloneIsWholeOrNotThere(t *testing.T) {
 	holds(t, k, o.Store()).same(t, want)
 }
 
-// TestARestoreGoesOnAfterAKill: a member that is killed while it takes over the store of a master
-// alone goes on at its next start; then that store is moved away.
+// TestARestoreGoesOnAfterAKill: a member that is killed while it takes over the store of a single
+// master goes on at its next start; then that store is moved away.
 func TestARestoreGoesOnAfterAKill(t *testing.T) {
 	t.Parallel()
 	cache := t.TempDir()

@@ -96,17 +96,17 @@ type Master struct {
 	CLISummary bool `yaml:"cli_summary"`
 	// The users of publisher_acl must exist on this machine.
 	ClientACLVerify bool `yaml:"client_acl_verify" default:"true"`
-	// The host:port at which the other members of the cluster reach this one, as it stands in
-	// cluster_peers. It is needed only where that is not an address of this machine.
+	// The entry of cluster_peers that is this master. It is needed only if none of them is an
+	// address of this machine, as in a container.
 	ClusterAdvertise string `yaml:"cluster_advertise"`
-	// On how many members of the cluster each event, job, key and table is stored; 0 means 3,
-	// or all members if there are only two.
+	// On how many members of the cluster each event, job, key and table is stored; 0 means 3. The
+	// cluster needs at least as many members.
 	ClusterCopies int `yaml:"cluster_copies" is:"0..5"`
-	// The name of the cluster of masters that this master is a member of; empty for a master
-	// alone.
+	// The name of the cluster of masters that this master is a member of; empty for a single
+	// master.
 	ClusterID string `yaml:"cluster_id"`
 	// All members of the cluster, this one included, each as the host:port at which the others
-	// reach it. Without a port it is cluster_port.
+	// reach it. An address without a port has cluster_port.
 	ClusterPeers []string `yaml:"cluster_peers" is:"texts"`
 	// The port on which the other members of the cluster reach this one.
 	ClusterPort int `yaml:"cluster_port" is:"1..65535" default:"4520"`
@@ -155,8 +155,8 @@ type Master struct {
 	// That signature is read from master_pubkey_signature, so that the signing
 	// key need not be on this machine.
 	MasterUsePubkeySignature bool `yaml:"master_use_pubkey_signature"`
-	// How many minions may be connected to this master; 0 is any number. Further ones are turned away
-	// until others have disconnected, and try their other masters.
+	// How many minions may be connected to this master; 0 sets no limit. Further ones are refused
+	// until others have disconnected, and meanwhile try their other masters.
 	MaxMinions int `yaml:"max_minions" is:"0..10000000"`
 	// How often a silent connection of a minion is probed. A minion counts as disconnected
 	// after three to four probes without an answer.
@@ -172,8 +172,8 @@ type Master struct {
 	// an odd number. 1 is for a single server.
 	NATSCopies int `yaml:"nats_copies" is:"1..5" default:"3"`
 	// The journal, tables, tokens and decisions about keys are stored in the JetStream of
-	// nats_servers instead of in cachedir, so that a master with another, empty directory goes on
-	// with them. Each of the servers needs JetStream.
+	// nats_servers instead of in cachedir, so that another master with an empty cachedir can
+	// continue with them. Each of the servers needs JetStream.
 	NATSJetStream bool `yaml:"nats_jetstream"`
 	// The clients of salt-api that are enabled: local, local_async, local_batch, local_subset,
 	// runner, runner_async, wheel, wheel_async.

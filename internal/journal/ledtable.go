@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// LedTableName returns the name of the table that LedTable opens for a member, "" for a master
-// alone. It has no dash, so that the table is restored under the same name everywhere.
+// LedTableName returns the name of the table that LedTable opens for a member, "" for a single
+// master. It has no dash, so that the table is restored under the same name everywhere.
 func LedTableName(name, member string) string {
 	if member == "" {
 		return name

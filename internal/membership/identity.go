@@ -206,8 +206,8 @@ func New(cfg *config.Master, own keyring.Own, version string, log *slog.Logger) 
 	return m, nil
 }
 
-// Membership is this master as a member of a cluster. The methods of nil are those of a master
-// alone.
+// Membership is this master as a member of a cluster. The methods of nil are those of a single
+// master.
 type Membership struct {
 	identity
 	cfg     *config.Master

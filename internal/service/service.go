@@ -104,8 +104,8 @@ func Open(ctx context.Context, o Options) (*Services, error) {
 	return s, nil
 }
 
-// storedElsewhere knows what other members have stored of the outboxes of minions; nil for a master
-// alone.
+// storedElsewhere knows what other members have stored of the outboxes of minions; nil for a single
+// master.
 func (s *Services) storedElsewhere() outbox.Elsewhere {
 	if s.Cluster.Jobs == nil {
 		return nil
