@@ -251,7 +251,7 @@ func (x *External) kick(p place) {
 		err = x.watcher.PublishRequest("$SYS.REQ.SERVER."+p.server+".KICK", kicked, body) // without a reply subject it would be ignored
 	}
 	if err != nil {
-		x.log.Warn("a NATS server was not told to end a connection; it is told again", "server", p.server, "err", err)
+		x.log.Warn("a NATS server could not be asked to end a connection; it is asked again", "server", p.server, "err", err)
 		x.wake()
 	}
 }
