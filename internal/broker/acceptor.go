@@ -176,7 +176,7 @@ func (p *acceptor) left(a *arrival) {
 		return
 	}
 	a.timer.Stop()
-	a.rest()
+	a.giveTurn()
 	if entered {
 		p.leave(cid)
 	}

@@ -87,7 +87,7 @@ func (a *arrival) Read(b []byte) (int, error) {
 	if a.in.Load() {
 		return a.metered(a.acceptor.meter, a.gone, a.Conn, b)
 	}
-	a.rest()
+	a.giveTurn()
 	a.waiting.Store(time.Now().UnixNano())
 	n, err := a.Conn.Read(b)
 	a.waiting.Store(0)
@@ -99,13 +99,13 @@ func (a *arrival) Read(b []byte) (int, error) {
 	}
 	a.turn.Store(true)
 	if a.ends() {
-		a.rest()
+		a.giveTurn()
 	}
 	return n, nil
 }
 
-// rest gives the turn back, if it has one.
-func (a *arrival) rest() {
+// giveTurn gives the turn back, if it has one.
+func (a *arrival) giveTurn() {
 	if a.turn.CompareAndSwap(true, false) {
 		a.acceptor.turns.give()
 	}
@@ -124,7 +124,7 @@ func (a *arrival) ends() bool {
 func (a *arrival) letIn() {
 	a.timer.Stop()
 	a.in.Store(true)
-	a.rest()
+	a.giveTurn()
 }
 
 // silent reports whether the daemon has waited for the peer long enough that it may have to

@@ -327,7 +327,7 @@ func (l *listener) sit() bool {
 	if l.seated {
 		return true
 	}
-	at, lives, ok := l.events.tail.seat(l.next.Load())
+	at, lives, ok := l.events.tail.locate(l.next.Load())
 	if !ok {
 		return false
 	}

@@ -170,7 +170,7 @@ func TestTailKeepsTheOrder(t *testing.T) {
 		}
 		return tags
 	}
-	first, _, _ := x.seat(1)
+	first, _, _ := x.locate(1)
 	for name, step := range map[string]struct {
 		next  uint64
 		lives uint64
@@ -179,12 +179,12 @@ func TestTailKeepsTheOrder(t *testing.T) {
 		"all": {1, 1, []string{"s1", "s2", "b", "c", "s3"}}, "middle": {2, 1, []string{"s2", "b", "c", "s3"}},
 		"last": {3, 3, []string{"s3"}}, "end": {4, 3, nil}, "ahead": {9, 3, nil},
 	} {
-		at, lives, ok := x.seat(step.next)
+		at, lives, ok := x.locate(step.next)
 		if got := tags(at); !ok || lives != step.lives || !slices.Equal(got, step.want) {
 			t.Errorf("%s: %q after %d that are not stored, want %q after %d", name, got, lives, step.want, step.lives)
 		}
 	}
-	end, _, _ := x.seat(4)
+	end, _, _ := x.locate(4)
 	x.take([]journal.Text{{Seq: 7}}) // this must be read from the journal
 	if got := tags(end); !slices.Equal(got, []string{"left"}) {
 		t.Errorf("who had seen all does not read what is in the journal only: %q", got)
@@ -192,11 +192,11 @@ func TestTailKeepsTheOrder(t *testing.T) {
 	if got := tags(first); !slices.Equal(got, []string{"left"}) {
 		t.Errorf("what has left the window is there: %q", got)
 	}
-	if _, _, ok := x.seat(7); ok {
+	if _, _, ok := x.locate(7); ok {
 		t.Error("a sequence in the window for what is in the journal only")
 	}
 	x.offer([]line{live("d")})
-	if at, lives, ok := x.seat(8); !ok || lives != 4 || len(tags(at)) != 0 {
+	if at, lives, ok := x.locate(8); !ok || lives != 4 || len(tags(at)) != 0 {
 		t.Errorf("behind the journal: %q after %d, %v", tags(at), lives, ok)
 	}
 }

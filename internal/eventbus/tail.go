@@ -174,10 +174,10 @@ func lineOf(e journal.Text, heads *event.Heads, texts *arena) (line, error) {
 	return line{seq: e.Seq, head: head, text: text}, nil
 }
 
-// seat returns the number of the first line from the sequence next on, and how many events that
+// locate returns the number of the first line from the sequence next on, and how many events that
 // are not stored came before it. ok is false if stored events from there on have left the
 // window already.
-func (t *tail) seat(next uint64) (at, lives uint64, ok bool) {
+func (t *tail) locate(next uint64) (at, lives uint64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if next < t.from {

@@ -285,7 +285,7 @@ func (t *Table) every(ctx context.Context, f func(key string, value []byte), opt
 				return nats.ErrConnectionClosed
 			}
 			if e == nil { // all entries that the member has that was asked
-				return t.rest(ctx, last, end, f)
+				return t.readMissing(ctx, last, end, f)
 			}
 			last = e.Revision()
 			if key, ok := kvText(e.Key()); ok && e.Operation() == jetstream.KeyValuePut {
@@ -317,9 +317,9 @@ func (t *Table) end(ctx context.Context) (uint64, error) {
 	return info.State.LastSeq, nil
 }
 
-// rest reads from the leader what a member lacks that has just returned: the entries after the
+// readMissing reads from the leader what a member lacks that has just returned: the entries after the
 // revision last up to the revision end.
-func (t *Table) rest(ctx context.Context, last, end uint64, f func(key string, value []byte)) error {
+func (t *Table) readMissing(ctx context.Context, last, end uint64, f func(key string, value []byte)) error {
 	for last < end {
 		var m *jetstream.RawStreamMsg
 		err := insist(ctx, t.store, "read the table "+t.name, func(ctx context.Context) (err error) {

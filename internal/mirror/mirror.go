@@ -51,12 +51,12 @@ type Keeper struct {
 
 	mu     sync.Mutex
 	all    map[string]*journal.Mirror
-	rested map[string]bool // journals that are no longer mirrored
+	ended map[string]bool // journals that are no longer mirrored
 }
 
 // Open opens the existing mirrors. Run continues them.
 func Open(ctx context.Context, o Options) (*Keeper, error) {
-	k := &Keeper{opts: o, all: map[string]*journal.Mirror{}, rested: map[string]bool{}}
+	k := &Keeper{opts: o, all: map[string]*journal.Mirror{}, ended: map[string]bool{}}
 	var err error
 	if k.server, err = broker.StartMirror(ctx, broker.MirrorOptions{Peer: o.Peer, TLS: k.tls(), StoreDir: o.Dir, Log: o.Log}); err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			}
 		case here && !k.checked && time.Since(asked) > 2*silent:
 			k.checked = true
-			k.tellDeaf(ctx)
+			k.warnUndecided(ctx)
 		}
 		select {
 		case <-tick.C:
@@ -223,24 +223,24 @@ func (k *Keeper) resume(ctx context.Context) error {
 	k.opts.Accord.Follow(*peer, decided)
 	known := k.all[*peer] != nil
 	k.all[*peer] = m
-	k.rest(ctx, *peer)
+	k.endOthers(ctx, *peer)
 	if !known {
 		k.opts.Found(m)
 	}
 	return nil
 }
 
-// rest ends the mirroring of other journals: the other master has started a new one. What is
+// endOthers ends the mirroring of other journals: the other master has started a new one. What is
 // mirrored of the old one can be read until it is too old.
-func (k *Keeper) rest(ctx context.Context, peer string) {
+func (k *Keeper) endOthers(ctx context.Context, peer string) {
 	for name, m := range k.all {
 		if name == peer {
 			continue
 		}
-		if k.rested[name] {
+		if k.ended[name] {
 			continue
 		}
-		k.rested[name] = true
+		k.ended[name] = true
 		k.opts.Log.Warn("the other master has begun another journal: the mirror of the old one stays until it is too old", "old", name, "new", peer)
 		if err := m.Detach(ctx); err != nil {
 			k.opts.Log.Warn("the mirror of the old journal still waits for it", "master", name, "err", err)
@@ -251,9 +251,9 @@ func (k *Keeper) rest(ctx context.Context, peer string) {
 	}
 }
 
-// tellDeaf warns if the other master does not send its decisions about keys and tokens: an
+// warnUndecided warns if the other master does not send its decisions about keys and tokens: an
 // older version does not.
-func (k *Keeper) tellDeaf(ctx context.Context) {
+func (k *Keeper) warnUndecided(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if ok, err := k.decided.Answered(ctx); err != nil || !ok {
