@@ -49,8 +49,8 @@ type Keeper struct {
 	decided *journal.MirroredTable // of the latest link; used by Run
 	checked bool                   // it was checked whether it arrives
 
-	mu     sync.Mutex
-	all    map[string]*journal.Mirror
+	mu    sync.Mutex
+	all   map[string]*journal.Mirror
 	ended map[string]bool // journals that are no longer mirrored
 }
 
