@@ -45,7 +45,7 @@ func CheckStore(cacheDir, member string) error {
 	case o != nil:
 		return sameMember(own, member)
 	case there && here:
-		return config.Mistake(salt.WithHint(fmt.Errorf("both %s and %s have data, and only one of them can be what counts", own, other),
+		return config.Mistake(salt.WithHint(fmt.Errorf("both %s and %s have data, and only one of them can be used", own, other),
 			fmt.Sprintf("%s is the store for the present configuration: move the other one away, or this one and then run 'salt-master --restore %s'", own, other)))
 	case there:
 		return config.Mistake(salt.WithHint(fmt.Errorf("the data of this master is in %s, the store of a master that is %s", other, describe(member == "")),

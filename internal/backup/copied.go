@@ -41,7 +41,7 @@ func (r *restorer) copied(ctx context.Context, name string, last uint64) error {
 			return nil
 		}
 		if !backoff.Sleep(ctx, pause) {
-			return errors.Join(fmt.Errorf("%d of %d copies are whole after %s", len(whole), r.to.Copies, copyTime), err)
+			return errors.Join(fmt.Errorf("%d of %d copies are complete after %s", len(whole), r.to.Copies, copyTime), err)
 		}
 	}
 }

@@ -215,7 +215,7 @@ func CarryOut(ctx context.Context, nc *nats.Conn, cacheDir string, to Target) (*
 		err = markHosted(cacheDir, to.Member)
 	}
 	if err != nil && o != nil {
-		return nil, salt.WithHint(fmt.Errorf("restore %s: %w", o.Dir, err), "start the master again when this is mended: it goes on with what "+orderPath(cacheDir)+" orders. 'salt-master --restore DIR' orders another backup")
+		return nil, salt.WithHint(fmt.Errorf("restore %s: %w", o.Dir, err), "correct this and start the master again: it continues with what "+orderPath(cacheDir)+" orders. 'salt-master --restore DIR' orders another backup")
 	}
 	return did, err
 }

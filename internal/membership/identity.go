@@ -59,10 +59,10 @@ func Check(cfg *config.Master) error {
 func conflicts(cfg *config.Master) error {
 	var errs []error
 	if cfg.JournalMirror != "" {
-		errs = append(errs, salt.WithHint(errors.New("journal_mirror: two masters that mirror each other are not a cluster, but cluster_id is set, too"), "take one of the two settings out"))
+		errs = append(errs, salt.WithHint(errors.New("journal_mirror: two masters that mirror each other are not a cluster, but cluster_id is set, too"), "remove one of the two settings"))
 	}
 	if len(cfg.NATSServers) > 0 {
-		errs = append(errs, salt.WithHint(errors.New("nats_servers: the minions of a cluster connect to its members, but cluster_id is set, too"), "take one of the two settings out"))
+		errs = append(errs, salt.WithHint(errors.New("nats_servers: the minions of a cluster connect to its members, but cluster_id is set, too"), "remove one of the two settings"))
 	}
 	if !cfg.MasterSignPubkey {
 		errs = append(errs, salt.WithHint(errors.New("cluster_id is set, but master_sign_pubkey is not: members know each other by their signed keys"),

@@ -36,7 +36,7 @@ const probeTime = 3 * time.Second
 func CheckJoin(ctx context.Context, cfg *config.Master, version string, log *slog.Logger) Joining {
 	var j Joining
 	if cfg.ClusterID == "" {
-		j.missing(salt.WithHint(errors.New("cluster_id is not set in the configuration files"), "set cluster_id, cluster_peers and master_sign_pubkey as on the other members; nothing of it is in force before the next start"))
+		j.missing(salt.WithHint(errors.New("cluster_id is not set in the configuration files"), "set cluster_id, cluster_peers and master_sign_pubkey as on the other members; they take effect at the next start only"))
 		return j
 	}
 	if err := Check(cfg); err != nil {

@@ -97,7 +97,7 @@ func (m *Membership) Leave(ctx context.Context, mark, unmark func() error) (runn
 	}
 	for _, name := range report.Left {
 		if err := m.exchange.Ask(ctx, name, kindLeave, nil, nil); err != nil {
-			return report, errors.Join(fmt.Errorf("this member does not leave, since %s cannot be told: %w", name, err), unmark())
+			return report, errors.Join(fmt.Errorf("this member does not leave, since %s cannot be informed: %w", name, err), unmark())
 		}
 	}
 	m.log.Warn("this member leaves the cluster", "member", m.name, "left", report.Left)
@@ -118,9 +118,9 @@ func (m *Membership) afterLeave() (runner.LeaveReport, error) {
 	report.Quorum = counted/2 + 1
 	switch {
 	case counted < 2:
-		return report, salt.WithHint(fmt.Errorf("%w: a cluster has two at least", errTooFew), "to go on with a single master, see 'From one master to three, and back' in doc/operating.md")
+		return report, salt.WithHint(fmt.Errorf("%w: a cluster needs at least two", errTooFew), "to go on with a single master, see 'From one master to three, and back' in doc/operating.md")
 	case len(report.Left) < report.Quorum:
-		return report, salt.WithHint(fmt.Errorf("%w: without this member %d count, so that %d have to run, and %d do", errTooFew, counted, report.Quorum, len(report.Left)),
+		return report, salt.WithHint(fmt.Errorf("%w: of the %d that would be left %d have to run, and %d are running", errTooFew, counted, report.Quorum, len(report.Left)),
 			"start the others first; take out those that are lost with 'salt-run cluster.remove MEMBER'")
 	}
 	return report, nil

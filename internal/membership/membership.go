@@ -83,7 +83,7 @@ func (m *Membership) Join(ctx context.Context, b *broker.Broker, tell func(strin
 }
 
 // errNew is why a member waits that has not stored anything yet.
-var errNew = errors.New("the journal of this member is new, and as many members as it has copies must run once to make it")
+var errNew = errors.New("the journal of this member does not exist yet, and as many members as it has copies must run to make it")
 
 // await returns when this member can open its journal: the members have a leader, and where the
 // journal has to be made first, enough of them are there for its copies.
@@ -101,7 +101,7 @@ func (m *Membership) await(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %d of %d do", errNew, m.broker.Cluster.Routes()+1, m.copies)
+			return fmt.Errorf("%w: %d of %d are running", errNew, m.broker.Cluster.Routes()+1, m.copies)
 		}
 	}
 	return nil
