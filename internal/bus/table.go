@@ -40,7 +40,7 @@ var Table = Rights{
 
 	{RoleMinion, Publish, "salt.minion.<id>.ack.*.*", "how much of an answer was read"},
 	{RoleMinion, Publish, "salt.minion.<id>.credit", "the same as `ack`, from programs that speak protocol 1"},
-	{RoleMinion, Subscribe, "salt.minion.<id>.job", "its own jobs, nobody else's"},
+	{RoleMinion, Subscribe, "salt.minion.<id>.job", "its own jobs only"},
 	{RoleMinion, Subscribe, "<inbox>.>", "answers to this connection, and what the master says about its cluster"},
 
 	{RoleCaller, Publish, "salt.minion.<id>.ack.*.*", "how much of an answer was read"},

@@ -185,7 +185,7 @@ var pkgModule = &function.Module{
 		},
 		{
 			Name:    "upgrade",
-			Doc:     "Upgrade all packages and return what changed. With dist_upgrade=False none is installed anew or removed for that, where the manager knows the difference.",
+			Doc:     "Upgrade all packages and return what changed. With dist_upgrade=False no package is newly installed or removed for that, if the package manager distinguishes the two.",
 			Example: "salt '*' pkg.upgrade refresh=True\nsalt '*' pkg.upgrade dist_upgrade=False",
 			Params:  []function.Param{{Name: "refresh", Kind: function.Bool, Default: false}, {Name: "dist_upgrade", Kind: function.Bool, Default: true}},
 			Run: func(ctx context.Context, c *function.Call) (any, error) {
