@@ -78,6 +78,7 @@ type counts struct {
 	heardWrong, differ                      int // what listeners heard, and what members show
 	ranTwice, wrongWords, unknown           int // jobs
 	decisions, wrongKeys                    int // about keys
+	logins, revoked, wrongTokens            int // of users
 	hung, broken                            int // commands and daemons
 }
 
@@ -111,7 +112,7 @@ func chaos(w *world) {
 			total[k.name] = &counts{}
 		}
 		total[k.name].add(r.counts)
-		t.Logf("round %d, %s: %d acknowledged, %d jobs, %.1f s", r.number, k.name, r.counts.acknowledged, r.counts.jobs, time.Since(begun).Seconds())
+		t.Logf("round %d, %s: %d acknowledged, %d jobs, %d logins, %.1f s", r.number, k.name, r.counts.acknowledged, r.counts.jobs, r.counts.logins, time.Since(begun).Seconds())
 		for _, s := range alike(r.said) {
 			t.Errorf("round %d, %s: %s", r.number, k.name, s)
 		}
@@ -191,7 +192,7 @@ func (w *world) plan() []*kind {
 func table(total map[string]*counts) string {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
-	columns := []string{"kind", "rounds", "acknowledged", "unconfirmed", "jobs", "lost", "twice", "out of order", "sequence reused", "not heard", "heard out of order or twice", "members differ", "ran twice", "wrong last words", "unknown jobs", "decisions about keys", "wrong keys", "hung", "broken"}
+	columns := []string{"kind", "rounds", "acknowledged", "unconfirmed", "jobs", "lost", "twice", "out of order", "sequence reused", "not heard", "heard out of order or twice", "members differ", "ran twice", "wrong last words", "unknown jobs", "decisions about keys", "wrong keys", "logins", "tokens deleted", "wrong tokens", "hung", "broken"}
 	fmt.Fprintln(w, "| "+strings.Join(columns, "\t| ")+"\t|")
 	fmt.Fprintln(w, strings.Repeat("|---\t", len(columns))+"|")
 	var sum counts

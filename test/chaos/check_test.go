@@ -42,6 +42,7 @@ func (r *round) run(rnd *rand.Rand) {
 			r.judgeListener(l)
 		}
 		r.judgeJobs()
+		r.judgeTokens()
 		r.judgeKeys()
 	}
 	if r.kind.after != nil && r.check(r.kind.after(r, rnd)) && r.check(r.w.back()) {

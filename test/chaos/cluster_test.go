@@ -30,9 +30,10 @@ func (w *world) makeCluster(masters int) {
 		w.masters, peers, addresses = append(w.masters, m), append(peers, peer), append(addresses, m.address)
 	}
 	w.master = w.masters[0]
+	users := w.makeUsers()
 	for _, m := range w.masters {
-		w.write(m, "master", fmt.Sprintf("interface: %s\nret_port: %d\ncluster_id: chaos\ncluster_port: %d\ncluster_peers: [%s]\nmaster_sign_pubkey: true\n",
-			m.address, ports[0], ports[1], strings.Join(peers, ", ")))
+		w.write(m, "master", fmt.Sprintf("interface: %s\nret_port: %d\ncluster_id: chaos\ncluster_port: %d\ncluster_peers: [%s]\nmaster_sign_pubkey: true\n%s",
+			m.address, ports[0], ports[1], strings.Join(peers, ", "), users))
 	}
 	for i := range clusterMinions {
 		m := w.machine(fmt.Sprintf("web%d", i+1), "salt-minion")

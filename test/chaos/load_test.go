@@ -79,6 +79,9 @@ func (r *round) work(stop chan struct{}) *sync.WaitGroup {
 	if r.w.guest != nil {
 		repeat(r.decide)
 	}
+	for _, u := range r.w.users {
+		repeat(func(int) { r.login(u) })
+	}
 	repeat(func(n int) { r.job(n, false) })
 	repeat(func(n int) { r.job(n, true) })
 	return &all

@@ -197,9 +197,15 @@ type result struct {
 
 // tool runs a command on the machine.
 func (m *machine) tool(input, program string, args ...string) result {
+	return m.toolOf(os.Getenv("HOME"), input, program, args...)
+}
+
+// toolOf runs a command of somebody with a home directory.
+func (m *machine) toolOf(home, input, program string, args ...string) result {
 	ctx, cancel := context.WithTimeout(context.Background(), toolTime)
 	defer cancel()
 	c := m.command(ctx, program, args...)
+	c.Env = append(c.Env, "HOME="+home)
 	var out, said bytes.Buffer
 	c.Stdin, c.Stdout, c.Stderr = strings.NewReader(input), &out, &said
 	err := c.Run()

@@ -34,6 +34,7 @@ type world struct {
 	minions   []*machine
 	guest     *machine // a minion of a cluster that gets no work; nil with one master
 	listeners []*listener
+	users     []*user
 	sequences map[string]sequences // by the bus, and its journal if there are several
 	turn      atomic.Int64
 
@@ -136,7 +137,7 @@ func (w *world) connect() {
 		}
 		w.write(m, "minion", fmt.Sprintf("id: %s\nmaster: %s\nmaster_port: %d\n", m.name, address, w.port))
 	}
-	w.write(w.master, "master", fmt.Sprintf("interface: 0.0.0.0\nret_port: %d\nauto_accept: true\n", w.port))
+	w.write(w.master, "master", fmt.Sprintf("interface: 0.0.0.0\nret_port: %d\nauto_accept: true\n%s", w.port, w.makeUsers()))
 }
 
 func (w *world) write(m *machine, name, text string) {
