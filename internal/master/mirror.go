@@ -24,7 +24,7 @@ func (m *Master) openTokens(ctx context.Context) error {
 		m.admission.Changed, m.admission.Current = m.hosted.Changed, m.hosted.Current
 	}
 	if m.mirror == nil {
-		return m.authz.Logins.Open(ctx, tokens, m.start.Backends)
+		return m.authz.Logins.Open(ctx, tokens.Confirmed(), m.start.Backends)
 	}
 	if err := m.mirror.OpenAccord(ctx, m.journal, m.keys); err != nil {
 		return err

@@ -1,0 +1,93 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// heardTime is how recently a leader must have heard from enough of the other members. Together with
+// freshTime that is less than the four seconds without a leader after which a member may become one.
+const heardTime = 2 * time.Second
+
+// ConfirmedTable is a Table whose Get does not return what others have replaced or deleted. The
+// leader of a table that is cut off goes on to answer for ten seconds or more, while the others have
+// elected another one: a token that they have deleted would still be valid there. Get fails then.
+type ConfirmedTable struct {
+	*Table
+
+	mu    sync.Mutex
+	until time.Time // there is no other leader
+}
+
+// Confirmed returns the same table with such a Get. For a table without copies it is
+// the same.
+func (t *Table) Confirmed() *ConfirmedTable { return &ConfirmedTable{Table: t} }
+
+// Get returns the value under key, nil if there is none.
+func (t *ConfirmedTable) Get(ctx context.Context, key string) ([]byte, error) {
+	if t.all.CachedInfo().Config.Replicas <= 1 {
+		return t.Table.Get(ctx, key)
+	}
+	var e jetstream.KeyValueEntry
+	err := insist(ctx, t.store, "read the table "+t.name, func(ctx context.Context) error {
+		until, err := t.confirm(ctx)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithDeadline(ctx, until)
+		defer cancel()
+		e, err = t.kv.Get(ctx, kvKey(key))
+		return err
+	})
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s of table %s: %w", key, t.name, err)
+	}
+	return e.Value(), nil
+}
+
+// confirm returns until when no other member leads the table than the one that answers for it now.
+func (t *ConfirmedTable) confirm(ctx context.Context) (time.Time, error) {
+	t.mu.Lock()
+	until := t.until
+	t.mu.Unlock()
+	begun := time.Now()
+	if until.Sub(begun) > freshTime/2 {
+		return until, nil
+	}
+	info, err := leaderInfo(ctx, t.all)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if !isHeard(info.Cluster) {
+		return time.Time{}, errNoLeader
+	}
+	until = begun.Add(freshTime)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.until = until
+	return until, nil
+}
+
+// isHeard reports whether a leader has just heard from so many others that a majority without it cannot
+// have elected another one. A leader that is cut off from one other member only may have lost an
+// election; it hears that from the rest with the next heartbeat, a second later.
+func isHeard(c *jetstream.ClusterInfo) bool {
+	if c == nil {
+		return true
+	}
+	heard := 1
+	for _, r := range c.Replicas {
+		if !r.Offline && r.Active > 0 && r.Active < heardTime { // 0 is never
+			heard++
+		}
+	}
+	return heard > (len(c.Replicas)+1)/2
+}
