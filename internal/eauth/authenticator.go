@@ -251,7 +251,7 @@ func (g *Authenticator) Check(ctx context.Context, old *Grant) (*Grant, error) {
 	for _, key := range old.tokens {
 		b, err := g.store.Get(ctx, key)
 		if err != nil {
-			return nil, err
+			return nil, g.unavailable("the tokens", err)
 		}
 		if b == nil {
 			return nil, fmt.Errorf("%w: its token %s is revoked", ErrRefused, key[:shortest])

@@ -723,6 +723,51 @@ func TestFloodOfTokens(t *testing.T) {
 	}
 }
 
+// leaderless is a store that cannot be asked for a while.
+type leaderless struct {
+	memory
+	err error
+}
+
+func (s *leaderless) Get(ctx context.Context, key string) ([]byte, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	return s.memory.Get(ctx, key)
+}
+
+func (s *leaderless) Put(ctx context.Context, key string, value []byte) error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.memory.Put(ctx, key, value)
+}
+
+// While the store cannot be asked, no token is accepted or made, none is refused for good, and no login
+// ends.
+func TestTokensOfAStoreThatCannotBeAsked(t *testing.T) {
+	store := &leaderless{}
+	g := newAuthenticator(t, store, parse(t, load(t, secretSettings, "")))
+	good := mustToken(t, g, 0)
+	login, err := g.Token(t.Context(), good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.err = errors.New("there is no leader")
+	_, shown := g.ShowToken(t.Context(), "fred", good)
+	_, checked := g.Check(t.Context(), login)
+	_, _, made := g.MakeToken(t.Context(), login, 0, false)
+	for what, err := range map[string]error{"a token": shown, "a login": checked, "a new token": made} {
+		if !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrRefused) || !errors.Is(err, store.err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	store.err = nil
+	if _, err := g.ShowToken(t.Context(), "fred", good); err != nil {
+		t.Errorf("the token is gone: %v", err)
+	}
+}
+
 // slow is a backend that takes its time to refuse, and counts.
 type slow struct {
 	stub

@@ -172,7 +172,7 @@ func (g *Authenticator) put(ctx context.Context, key string, t *Grant) error {
 		return err
 	}
 	if err := g.store.Put(ctx, key, b); err != nil {
-		return err
+		return g.unavailable("the tokens", err)
 	}
 	return g.noteTime(ctx)
 }
@@ -204,7 +204,7 @@ func (g *Authenticator) Token(ctx context.Context, token string) (*Grant, error)
 	key := tokenKey(token)
 	b, err := g.store.Get(ctx, key)
 	if err != nil {
-		return nil, err
+		return nil, g.unavailable("the tokens", err)
 	}
 	if b == nil {
 		return nil, fmt.Errorf("%w: there is no such token", ErrRefused)
