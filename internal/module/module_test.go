@@ -273,7 +273,7 @@ func TestNothingRiskyIsProposed(t *testing.T) {
 		"service.rstrt": "'service.rstrt' is not available.", "file.reed": "'file.reed' is not available. Did you mean file.read?",
 		"saltutil.sync_module": "'saltutil.sync_module' is not available. Did you mean saltutil.sync_modules?", "x509.read_certificat": "'x509.read_certificat' is not available. Did you mean x509.read_certificate?",
 		"saltutil.sync_states":    "'saltutil.sync_states' is not available. Brine does not have the copying of modules of other kinds. Instead: saltutil.sync_all, which copies the kinds that Brine has: modules, grains and returners.",
-		"state.orchestrate":       "'state.orchestrate' is not available. Brine does not have the orchestration of states. Instead: a script of salt, whose exit codes tell how it went, and salt-event wait; or the reactor: see doc/reactor.md.",
+		"state.orchestrate":       "'state.orchestrate' is not available. Brine does not have the orchestration of states. Instead: a script that calls salt, whose exit codes say what happened, and salt-event wait; or the reactor: see doc/reactor.md.",
 		"x509.create_certificate": "'x509.create_certificate' is not available. Brine does not have the making of certificates. Instead: cmd.run with openssl.",
 	} {
 		same(t, name, run(t, nil, name, nil).Return, want)
