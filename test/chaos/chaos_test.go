@@ -22,7 +22,6 @@ var (
 	seed   = flag.Uint64("seed", 1, "the `number` from which the kinds of rounds and their times follow")
 	only   = flag.String("only", "", "only kinds whose names begin with `TEXT`")
 	within = flag.Duration("within", 0, "no round begins after this `time`; 0 for none but the short form with a cluster, which is bounded")
-	byKeys = flag.Bool("keys", false, "with a cluster, decide about the key of a further minion at random members, and compare their keys")
 	syncs  = flag.String("journal-sync", "always", "journal_sync of all daemons; with default a power cut may lose what was stored in the last second")
 )
 

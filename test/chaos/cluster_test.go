@@ -42,10 +42,8 @@ func (w *world) makeCluster(masters int) {
 		w.write(m, "minion", fmt.Sprintf("id: %s\n", m.name)+toMasters(turned, ports[0]))
 		w.minions = append(w.minions, m)
 	}
-	if *byKeys {
-		w.makeGuest(toMasters(addresses, ports[0]))
-		place(w.guest, 11+clusterMinions)
-	}
+	w.makeGuest(toMasters(addresses, ports[0]))
+	place(w.guest, 11+clusterMinions)
 	w.makeKeys()
 	for i, m := range w.masters[:2] {
 		w.listeners = append(w.listeners, &listener{w: w, name: fmt.Sprintf("chaos%d", i+1), at: m})

@@ -8,7 +8,8 @@
 //	scripts/chaos -rounds 20 -only power        those kinds whose names begin so
 //	scripts/chaos -masters 3 -rounds 200        with three masters that are one system
 //
-// Meanwhile events are fired, jobs run, and users log in, use their tokens and delete them.
+// Meanwhile events are fired, jobs run, and users log in, use their tokens and delete them. With three
+// masters the key of a further minion is accepted, rejected and deleted.
 //
 // The clock of one process is changed in its memory: only that process takes the time for another
 // one, not the kernel, nor the programs that it starts.

@@ -59,10 +59,9 @@ func (r *round) judgeKeys() {
 	// A key that waits is shown when the guest has asked again.
 	var res result
 	for end := time.Now().Add(wordTime); time.Now().Before(end); time.Sleep(10 * look) {
-		if res = r.w.next().tool("", "salt-key", "-y", "-a", guestName, "--include-rejected"); res.code == 0 {
-			if k, err := r.w.next().keys(); err == nil && slices.Contains(k["minions"], guestName) {
-				break
-			}
+		res = r.w.next().tool("", "salt-key", "-y", "-a", guestName, "--include-rejected")
+		if k, err := r.w.next().keys(); err == nil && slices.Contains(k["minions"], guestName) {
+			break // there is nothing to accept if it was accepted before
 		}
 	}
 	r.agree("accepted", func(k, _ keys) bool { return slices.Contains(k["minions"], guestName) })
