@@ -99,24 +99,66 @@ func leaderSays(data []byte, first bool) error {
 	return fmt.Errorf("the leader of the members refuses: %s", answer.Error.Description)
 }
 
-// Lacking returns the streams that do not have all their copies, or have one that is not whole, as far
-// as this member knows: of those that it leads, and of those that have no leader.
+// Lacking returns the streams that do not have all their copies, or have one that is not whole or
+// not counted in elections yet, as far as this member knows: of those that it leads, and of those
+// that have no leader. So does the group of all members, under the name of its own, if it counts one
+// that does not run.
 func (c *Cluster) Lacking() (names []string) {
-	info, err := c.b.server.Jsz(&server.JSzOptions{Account: account, Streams: true, Config: true})
+	info, err := c.b.server.Jsz(&server.JSzOptions{Account: account, Streams: true, Config: true, RaftGroups: true})
 	if err != nil {
 		return nil // it is stopping
 	}
+	voters := c.voters()
 	for _, a := range info.AccountDetails {
 		for _, s := range a.Streams {
-			if s.Cluster != nil && s.Config != nil && c.lacks(s.Cluster, s.Config.Replicas) {
+			if s.Cluster != nil && s.Config != nil && c.lacks(s.Cluster, s.Config.Replicas, voters[s.RaftGroup]) {
 				names = append(names, s.Name)
 			}
 		}
 	}
+	if n, leads := voters[metaGroup]; leads && n != c.Routes()+1 {
+		names = append(names, metaGroup)
+	}
 	return names
 }
 
-func (c *Cluster) lacks(i *server.ClusterInfo, copies int) bool {
+// metaGroup is the server's name of the group of all members.
+const metaGroup = "_meta_"
+
+// voters returns how many members count in the elections of each group that this member leads, 0
+// while that is being changed. When a member takes the place of another one, the server first stores
+// all at the new one, and then lets that one count, and the old one not any more: until then the
+// loss of a third one may leave a group without a majority.
+func (c *Cluster) voters() map[string]int {
+	list := map[string]int{}
+	for _, of := range []string{account, system} {
+		status := c.b.server.Raftz(&server.RaftzOptions{AccountFilter: of})
+		if status == nil {
+			continue // it is stopping
+		}
+		for name, g := range (*status)[of] {
+			if g.State == server.Leader.String() {
+				list[name] = votersOf(g)
+			}
+		}
+	}
+	return list
+}
+
+// votersOf returns how many members count in a group, 0 while that is being changed.
+func votersOf(g server.RaftzGroup) int {
+	for _, p := range g.Peers {
+		if !p.Known {
+			return 0
+		}
+	}
+	if len(g.Peers)+1 != g.Size {
+		return 0
+	}
+	return g.Size
+}
+
+func (c *Cluster) lacks(i *server.ClusterInfo, copies, voters int) bool {
 	if i.Leader != c.r.opts.Rule.Card.Name {
 		return i.Leader == ""
 	}
@@ -126,7 +168,7 @@ func (c *Cluster) lacks(i *server.ClusterInfo, copies int) bool {
 			whole++
 		}
 	}
-	return whole < copies || i.Desired != nil
+	return whole < copies || i.Desired != nil || copies > 1 && voters != copies
 }
 
 // Known returns how many members count for elections, whether they run or not; 0 while there is
