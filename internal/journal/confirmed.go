@@ -22,6 +22,7 @@ type ConfirmedTable struct {
 
 	mu    sync.Mutex
 	until time.Time // there is no other leader
+	doubt time.Time // until then the leader may have been cut off, and not know yet that it was replaced
 }
 
 // Confirmed returns the same table with such a Get. For a table without copies it is
@@ -56,7 +57,7 @@ func (t *ConfirmedTable) Get(ctx context.Context, key string) ([]byte, error) {
 // confirm returns until when no other member leads the table than the one that answers for it now.
 func (t *ConfirmedTable) confirm(ctx context.Context) (time.Time, error) {
 	t.mu.Lock()
-	until := t.until
+	until, doubt := t.until, t.doubt
 	t.mu.Unlock()
 	begun := time.Now()
 	if until.Sub(begun) > freshTime/2 {
@@ -66,14 +67,17 @@ func (t *ConfirmedTable) confirm(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	if !isHeard(info.Cluster) {
-		return time.Time{}, errNoLeader
-	}
-	until = begun.Add(freshTime)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.until = until
-	return until, nil
+	if !isHeard(info.Cluster) {
+		t.doubt = time.Now().Add(heardTime)
+		return time.Time{}, errNoLeader
+	}
+	if begun.Before(doubt) { // the first that it hears may be that there is another one
+		return time.Time{}, errNoLeader
+	}
+	t.until = begun.Add(freshTime)
+	return t.until, nil
 }
 
 // isHeard reports whether a leader has just heard from so many others that a majority without it cannot
