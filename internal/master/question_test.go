@@ -49,7 +49,7 @@ func TestAWaitingKeyIsDeletedAtOnce(t *testing.T) {
 	w := start(t, "")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for round := range 30 {
+	for round := range 5 {
 		l, err := w.offerKey("web1", key(t), nil)
 		if err != nil || l.State() != protocol.KeyPending {
 			t.Fatalf("round %d: %v", round, err)

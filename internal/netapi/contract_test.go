@@ -101,7 +101,7 @@ var quirks = map[string]string{
 const (
 	noSense  = "what makes no sense ends in 500"
 	question = "`OPTIONS` without a route for it ends in 500"
-	tooLarge = "a body that is too large is taken all the same"
+	tooLarge = "a body that is too large is accepted nevertheless"
 	keyPairs = "`POST /keys` makes a key pair and hands out its private half"
 	noRunner = "a runner that is none ends in 500"
 )

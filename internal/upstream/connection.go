@@ -234,14 +234,29 @@ func (l *Connection) State() protocol.KeyState { return l.answer.State }
 // another one if the connection ended.
 func (l *Connection) Wait(ctx context.Context) error {
 	for l.answer.State != protocol.KeyAccepted {
-		if err := l.next(ctx, nil); err != nil {
+		if err := l.nextWhileKnown(ctx); err != nil {
 			return err
-		}
-		if l.answer.State == protocol.KeyFull {
-			return ErrForgotten
 		}
 	}
 	return nil
+}
+
+// forgottenTime is how long a key whose file is gone is waited for: one that is put elsewhere by hand
+// may be gone for a moment.
+const forgottenTime = 2 * time.Second
+
+// nextWhileKnown is next that does not wait for long if the master does not know the key any more.
+func (l *Connection) nextWhileKnown(ctx context.Context) error {
+	if l.answer.State != protocol.KeyFull {
+		return l.next(ctx, nil)
+	}
+	once, cancel := context.WithTimeout(ctx, forgottenTime)
+	defer cancel()
+	err := l.next(once, nil)
+	if err != nil && ctx.Err() == nil && once.Err() != nil {
+		return ErrForgotten
+	}
+	return err
 }
 
 // next reads one message about the state of the key. check is called with it before anything
