@@ -39,6 +39,9 @@ func TestStartDoesLittle(t *testing.T) {
 	}
 	initialised := regexp.MustCompile(`(?m)^init (\S+) .* (\d+) bytes,`)
 	for _, p := range programs {
+		if p.IsDir() { // programs that speak another protocol
+			continue
+		}
 		var trace bytes.Buffer
 		c := exec.Command(filepath.Join(bin, p.Name()), "--version")
 		c.Env = append(os.Environ(), "GODEBUG=inittrace=1")
