@@ -25,12 +25,12 @@ type Common struct {
 	Color bool `yaml:"color" default:"true"`
 	// The directory of state: journal, grains, outbox.
 	CacheDir string `yaml:"cachedir" is:"path below root" default:"/var/cache/salt/{daemon}"`
-	// Drop-ins that are read after the main file: a pattern relative to its
-	// directory. Empty reads none.
+	// Further configuration files (drop-ins), which are read after the main file: a pattern
+	// relative to its directory. Empty means none.
 	DefaultInclude string `yaml:"default_include" default:"{daemon}.d/*.conf"`
 	// Which users may fire and hear events of which tags on the bus of this machine; on a master
-	// also programs with credentials, as client:NAME. If it is not set, only root and the daemon's
-	// own user may.
+	// also users of external_auth, as BACKEND:NAME, and programs with credentials, as client:NAME.
+	// If it is not set, only root and the daemon's own user may.
 	EventACL Located `yaml:"event_acl"`
 	// The environments and directories of the file server. Relative
 	// directories are below root_dir.
@@ -54,7 +54,7 @@ type Common struct {
 	LogLevel string `yaml:"log_level" is:"one of all garbage trace debug profile info warning error critical quiet" default:"warning"`
 	// The log level in log_file; null means the value of log_level.
 	LogLevelLogfile string `yaml:"log_level_logfile" is:"one of all garbage trace debug profile info warning error critical quiet"`
-	// The pause between two rounds of housekeeping.
+	// With presence_events, how often the master fires these events. It has no effect on a minion.
 	LoopInterval time.Duration `yaml:"loop_interval" is:"s 10ms..1d"`
 	// The name, without suffix, of the key pair in pki_dir that signs the
 	// master's public key.
@@ -76,11 +76,12 @@ type Common struct {
 	// The SHA-256 fingerprints of the certificates of nats_servers. One of nats_finger and
 	// nats_ca is needed; with both, a certificate must satisfy both.
 	NATSFinger []string `yaml:"nats_finger" is:"texts"`
-	// NATS servers that others run, each as host:port, through which minions and masters reach
-	// each other, instead of the master's own port. Empty means the master's own port.
+	// NATS servers that others run, each as host:port. Minions and masters reach each other through
+	// them, and the master does not open its own port for minions. Empty means that minions connect
+	// to the master's own port.
 	NATSServers []string `yaml:"nats_servers" is:"texts"`
-	// Accept every key. On a minion: accept any key of a master, even if another one is pinned,
-	// which stays pinned. Only for test systems.
+	// Accept every key. On a minion: accept every key of a master, even if another one is pinned;
+	// the pinned one is not replaced. Only for test systems.
 	OpenMode bool `yaml:"open_mode"`
 	// How the command-line tools show results; empty means the outputter that
 	// the function asks for.
@@ -102,8 +103,8 @@ type Common struct {
 	RootDir string `yaml:"root_dir" is:"path" default:"/"`
 	// Jobs that the daemon runs by itself at set times.
 	Schedule Located `yaml:"schedule"`
-	// The signature algorithm that is accepted from RSA keys besides Brine's own:
-	// PKCS1v15-SHA1, PKCS1v15-SHA224 or PKCS1v15-SHA256. Use the first two only while old
+	// A signature algorithm that is accepted from RSA keys in addition to Brine's own:
+	// PKCS1v15-SHA1, PKCS1v15-SHA224 or PKCS1v15-SHA256. Set the first two only as long as old
 	// signatures must be read.
 	SigningAlgorithm string `yaml:"signing_algorithm" is:"one of PKCS1v15-SHA1 PKCS1v15-SHA224 PKCS1v15-SHA256"`
 	// The directory of the Unix sockets of the command-line tools.

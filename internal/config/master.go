@@ -9,7 +9,7 @@ import (
 type Master struct {
 	Common
 
-	// Minions may have their own key deleted, by saltutil.revoke_auth.
+	// A minion may delete its own key at the master, with saltutil.revoke_auth.
 	AllowMinionKeyRevoke bool `yaml:"allow_minion_key_revoke" default:"true"`
 	// Store the arguments of functions in the audit log, not only a digest. There may be secrets
 	// among them.
@@ -28,27 +28,27 @@ type Master struct {
 	APILogFile string `yaml:"api_logfile" is:"path below root" default:"/var/log/salt/api"`
 	// The file with the process id of salt-api.
 	APIPidfile string `yaml:"api_pidfile" is:"path below root" default:"/var/run/salt-api.pid"`
-	// Users whose programs may log others in and say from which address these come: the user as
-	// which salt-api runs, client:NAME for credentials that it uses from another machine, or a
+	// Users whose programs may log in other users and say from which address these come: the user
+	// as which salt-api runs, client:NAME for credentials that it uses from another machine, or a
 	// list of these. Empty means only root.
 	APIUser []string `yaml:"api_user" is:"texts" default:"salt-api"`
-	// The attribute of a group that has the names of its members; in Active Directory the
-	// attribute of a user that has their name.
+	// The attribute of a group that has the names of its members; in Active Directory the attribute
+	// of a user that has the user's name.
 	LDAPAccountAttribute string `yaml:"auth.ldap.accountattributename" default:"memberUid"`
 	// The server is Active Directory: the groups of a user are those that have the user's DN as a
 	// member.
 	LDAPActiveDirectory bool `yaml:"auth.ldap.activedirectory"`
-	// Look users up without a name and password.
+	// Look up users without a name and password.
 	LDAPAnonymous bool `yaml:"auth.ldap.anonymous"`
 	// The DN below which users and groups are looked up.
 	LDAPBaseDN string `yaml:"auth.ldap.basedn"`
-	// The DN that is used for looking users up. With {{ username }} in it, users bind with this DN
-	// themselves, and are not looked up.
+	// The DN with which users are looked up. If it contains {{ username }}, users log in with this
+	// DN themselves, and are not looked up.
 	LDAPBindDN string `yaml:"auth.ldap.binddn"`
-	// The password of that DN.
+	// The password of auth.ldap.binddn.
 	LDAPBindPassword string `yaml:"auth.ldap.bindpw"`
-	// A file with the certificates that the server's must be signed by; empty
-	// means those of the system.
+	// A file with the certificates of the authorities that may have signed the server's
+	// certificate; empty means those of the system.
 	LDAPCAFile string `yaml:"auth.ldap.ca_file" is:"path"`
 	// The filter that finds a user.
 	LDAPFilter string `yaml:"auth.ldap.filter" default:"(uid={{ username }})"`
@@ -89,8 +89,8 @@ type Master struct {
 	AutorejectFile string `yaml:"autoreject_file" is:"below root"`
 	// A file with ids and patterns of minions whose new keys are accepted.
 	AutosignFile string `yaml:"autosign_file" is:"below root"`
-	// A directory with one file per grain: a new key is accepted if the minion has one of the
-	// values that the lines of a file list.
+	// A directory with a file for each grain, which has the grain's name: a new key is accepted if
+	// the minion's grain has one of the values in that file, one on each line.
 	AutosignGrainsDir string `yaml:"autosign_grains_dir" is:"below root"`
 	// The command-line tools print a summary below the returns.
 	CLISummary bool `yaml:"cli_summary"`
@@ -110,9 +110,10 @@ type Master struct {
 	ClusterPeers []string `yaml:"cluster_peers" is:"texts"`
 	// The port on which the other members of the cluster reach this one.
 	ClusterPort int `yaml:"cluster_port" is:"1..65535" default:"4520"`
-	// What happens to the minions of a member that cannot reach most of the others, and so does
-	// not know which keys they refuse: refuse disconnects them after 15 seconds, run keeps them
-	// with the keys that it knew last. Jobs are refused in both cases, as they cannot be stored.
+	// What a member does with its minions when it cannot reach most of the others, and so does not
+	// know which keys they refuse: with refuse it disconnects them after 15 seconds, with run it
+	// goes on with the keys that it knew last. In both cases it refuses jobs, since it cannot store
+	// them.
 	ClusterWithoutQuorum string `yaml:"cluster_without_quorum" is:"one of refuse run" default:"refuse"`
 	// The maximum size of the journal. Beyond it the oldest events are removed, first those of
 	// senders that have stored more than their share.
@@ -133,16 +134,16 @@ type Master struct {
 	// default, within about a second. With default, a power failure can lose what was stored in
 	// the last second; a crash of the daemon loses nothing either way.
 	JournalSync string `yaml:"journal_sync" is:"one of default always" default:"default"`
-	// The other one of two masters, as the host:port of its journal_mirror_port. Its journal is
-	// mirrored here, and this master's may be mirrored there. It needs master_sign_pubkey, with
-	// the same signing key pair on both.
+	// The other one of two masters, as host:port, with the port that is its journal_mirror_port.
+	// Its journal is mirrored here; its own journal_mirror decides whether this master's is
+	// mirrored there. It needs master_sign_pubkey, with the same signing key pair on both.
 	JournalMirror string `yaml:"journal_mirror"`
 	// Keys that the other master has accepted, and tokens that it has issued, are valid here, too.
 	// What it rejects, deletes or revokes is invalid here in any case.
 	JournalMirrorAccept bool `yaml:"journal_mirror_accept"`
 	// The port on which the other master reaches this one, if journal_mirror is set.
 	JournalMirrorPort int `yaml:"journal_mirror_port" is:"1..65535" default:"4507"`
-	// A token keeps the access rules of the time when it was issued.
+	// A token keeps the access rules that were in force when it was issued.
 	KeepACLInToken bool `yaml:"keep_acl_in_token"`
 	// How long jobs are kept; 0 keeps them forever.
 	KeepJobs time.Duration `yaml:"keep_jobs_seconds" is:"s 0.." default:"1d"`
@@ -152,11 +153,11 @@ type Master struct {
 	// Minions get a signature of the master's public key, by the key that
 	// master_sign_key_name names.
 	MasterSignPubkey bool `yaml:"master_sign_pubkey"`
-	// That signature is read from master_pubkey_signature, so that the signing
-	// key need not be on this machine.
+	// With master_sign_pubkey, read the signature from the file master_pubkey_signature instead of
+	// making it, so that the signing key need not be on this machine.
 	MasterUsePubkeySignature bool `yaml:"master_use_pubkey_signature"`
-	// How many minions may be connected to this master; 0 sets no limit. Further ones are refused
-	// until others have disconnected, and meanwhile try their other masters.
+	// How many minions may be connected to this master; 0 means any number. Further ones are
+	// refused until others have disconnected, and try their other masters meanwhile.
 	MaxMinions int `yaml:"max_minions" is:"0..10000000"`
 	// How often a silent connection of a minion is probed. A minion counts as disconnected
 	// after three to four probes without an answer.
@@ -164,9 +165,9 @@ type Master struct {
 	// Which minions may read which entries of the mine. If it is not set, every minion may read
 	// every entry.
 	MineGet Located `yaml:"mine_get"`
-	// The file with the secret from which the keys of this master for nats_servers are derived. It
-	// is created if it does not exist; masters that take over from each other share it. Empty
-	// means master_nats.seed in pki_dir.
+	// The file with the secret from which this master's keys for nats_servers are derived. It is
+	// created if it does not exist; masters that take over from each other must have the same file.
+	// Empty means master_nats.seed in pki_dir.
 	NATSCreds string `yaml:"nats_creds" is:"below root"`
 	// On how many of nats_servers each event, job, key and table is stored, with nats_jetstream;
 	// an odd number. 1 is for a single server.
@@ -178,7 +179,7 @@ type Master struct {
 	// The clients of salt-api that are enabled: local, local_async, local_batch, local_subset,
 	// runner, runner_async, wheel, wheel_async.
 	NetapiClients []string `yaml:"netapi_enable_clients"`
-	// Targets that have a name.
+	// Names for targets.
 	Nodegroups Located `yaml:"nodegroups"`
 	// Which minions may publish which functions to which minions.
 	Peer Located `yaml:"peer"`
@@ -207,7 +208,8 @@ type Master struct {
 	SharedSecret string `yaml:"sharedsecret"`
 	// The tools show the id of each job.
 	ShowJID bool `yaml:"show_jid"`
-	// Users of sudo are also bound by their own rules, not only by those of root.
+	// Users who run a tool through sudo are also bound by their own rules, not only by those of
+	// root.
 	SudoACL bool `yaml:"sudo_acl"`
 	// How long a tool waits for the first answer of minions.
 	Timeout time.Duration `yaml:"timeout" is:"s 100ms..1d" default:"5s"`

@@ -19,10 +19,10 @@ import (
 type Minion struct {
 	Common
 
-	// The id of this minion. If it is not set: the cached one of the file minion_id beside the
-	// configuration, or the full name of the host according to the resolver, the kernel,
-	// /etc/hostname and /etc/hosts, whichever is the first that is not a name of localhost;
-	// otherwise an address, or localhost.
+	// The id of this minion. If it is not set, the minion uses the one in the file minion_id beside
+	// the configuration. Without that file it uses the full name of the host: of the names that the
+	// resolver, the kernel, /etc/hostname and /etc/hosts give, the first that is not a name of
+	// localhost. If there is none, it uses an address of the host, or localhost.
 	ID salt.MinionID `yaml:"id"`
 	// IDFrom says where ID comes from: "id", the name of the cache file, or
 	// "host".
@@ -31,23 +31,25 @@ type Minion struct {
 	// one name is one master and a list of one is a list.
 	MasterIsList bool `yaml:"-"`
 
-	// The pause before the minion tries a master again that cannot accept it now, because too many
-	// keys are waiting there, or with rejected_retry or auth_safemode. (It learns at once when its
-	// key is accepted.) A minion that runs as a service also pauses this long after it was
-	// refused, or has refused a master; each further pause is twice as long, with a random part.
+	// The pause before the minion tries a master again that does not accept it now, because too
+	// many keys are pending there, or because it was refused and rejected_retry or auth_safemode is
+	// set. (While its key is pending it learns at once when it is accepted.) For a minion that runs
+	// as a service it is also the first pause after any other refusal; each further one is twice as
+	// long, and each has a random part that is at most as long again.
 	AcceptanceWaitTime time.Duration `yaml:"acceptance_wait_time" is:"s 0..1d" default:"10s"`
-	// The maximum of that pause, which grows by acceptance_wait_time each time. With 0 it does not
-	// grow, and that of a service grows to five minutes and a random part at most.
+	// The maximum of these pauses, without the random part. Those of a service double until they
+	// reach it, the others grow by acceptance_wait_time each time. With 0 those of a service grow
+	// to five minutes, and the others do not grow.
 	AcceptanceWaitTimeMax time.Duration `yaml:"acceptance_wait_time_max" is:"s 0..30d"`
-	// With verify_master_pubkey_sign: treat a master that sends no signature of its public key as
-	// without that setting, with a warning. Use it while the masters of a system are being
+	// With verify_master_pubkey_sign: if a master sends no signature of its public key, treat it as
+	// without that setting, and log a warning. Use it while the masters of a system are being
 	// switched to signatures.
 	AllowUnsignedMaster bool `yaml:"allow_unsigned_master"`
 	// A domain that is appended to an id that does not end with it.
 	AppendDomain string `yaml:"append_domain"`
-	// A minion that is refused, or refuses its masters, waits for acceptance_wait_time and tries
-	// again. Without this setting, a minion in the foreground exits, and one that runs as a
-	// service waits longer.
+	// A minion that was refused by its masters, or refuses them, tries again after
+	// acceptance_wait_time. Without this setting a minion in the foreground exits, and one that
+	// runs as a service waits longer each time.
 	AuthSafemode bool `yaml:"auth_safemode"`
 	// How long the minion waits for each address of a master, and for each answer while it
 	// connects.
@@ -73,12 +75,12 @@ type Minion struct {
 	GrainsBlacklist []string `yaml:"grains_blacklist"`
 	// The masters: one name, or a list. A name may carry a port, as host:port.
 	Master []string `yaml:"master" is:"masters" default:"salt"`
-	// How soon a silent master is noticed: another one is in use within twice this time. 0 stands
-	// for the default, with which a silent connection is noticed after 10 s.
+	// How soon the minion notices that a master is silent: within twice this time it uses another
+	// one. 0 means the default, with which a silent connection is noticed after 10 s.
 	MasterAliveInterval time.Duration `yaml:"master_alive_interval" is:"s 0..1d"`
 	// The tag of the events of the returner master_bus.
 	MasterBusTag string `yaml:"master_bus.tag"`
-	// Use the other members of the cluster that the master belongs to, too: with a single master,
+	// Also use the other members of the cluster that the master belongs to: with a single master,
 	// and with failover after the masters of the list.
 	MasterCluster bool `yaml:"master_cluster" default:"true"`
 	// With failover: return to the first master when it is available again.
@@ -94,12 +96,12 @@ type Minion struct {
 	// After this many rounds without a master an error is logged; the minion keeps trying forever.
 	// -1 logs none.
 	MasterTries int `yaml:"master_tries" is:"-1..10000000" default:"-1"`
-	// Which new keys of masters are trusted without a signature or a master_finger: first, only
-	// the one of the first contact, while no key is pinned; each, the first one at each address of
-	// a list; never, none.
+	// Which new keys of masters the minion trusts without a signature or master_finger: first, only
+	// the key of the first contact, while none is pinned; each, the first key at each address of a
+	// list; never, none.
 	MasterTrustOnFirstUse string `yaml:"master_trust_on_first_use" is:"one of first each never" default:"first"`
-	// How several masters are used: str, one, or all of a list at once; failover, one after the
-	// other; distributed, one that is chosen by the id of the minion; disable, none.
+	// How several masters are used: str, one master, or all masters of a list at once; failover,
+	// one after the other; distributed, one that is chosen by the minion's id; disable, none.
 	MasterType string `yaml:"master_type" is:"master type" default:"str"`
 	// How master is written: default, a name with an optional port, or ip_only, an address
 	// without one.
@@ -139,23 +141,24 @@ type Minion struct {
 	ProcessCountMax int `yaml:"process_count_max" is:"-1..10000000" default:"-1"`
 	// Try the masters of a list in random order.
 	RandomMaster bool `yaml:"random_master"`
-	// The maximum of the random part of the pause before the minion reconnects.
+	// The maximum of the random part that recon_randomize adds to a pause.
 	RandomReauthDelay time.Duration `yaml:"random_reauth_delay" is:"s 0..1d" default:"10s"`
 	// The maximum of the random pause before the first connection.
 	RandomStartupDelay time.Duration `yaml:"random_startup_delay" is:"s 0..1d"`
-	// The maximum of the first pause before the minion reconnects, in milliseconds; values above
-	// 50 count as 50.
+	// The first pause before the minion reconnects, in milliseconds; values above 50 count as 50.
 	ReconDefault time.Duration `yaml:"recon_default" is:"ms 1ms..1d" default:"1s"`
-	// The maximum of that pause, in milliseconds: it doubles up to this value.
+	// The longest pause before the minion reconnects, in milliseconds: each pause is twice as long
+	// as the last one, up to this value. Values below 1000 count as 1000.
 	ReconMax time.Duration `yaml:"recon_max" is:"ms 0..1d" default:"10s"`
-	// Lengthen these pauses by a random part of up to 100 %.
+	// Add a random part to each of these pauses, at most as long as the pause itself.
 	ReconRandomize bool `yaml:"recon_randomize" default:"true"`
 	// A minion whose key is rejected tries again instead of exiting.
 	RejectedRetry bool `yaml:"rejected_retry"`
-	// The maximum pause before the name of the only master is resolved again while it has no
-	// address; 0 means the value of recon_max. With several masters the next one is tried at once.
+	// The longest pause before the minion resolves the name of its only master again, as long as
+	// the name has no address; 0 means the value of recon_max. If there are several masters, the
+	// minion tries the next one at once.
 	RetryDNS time.Duration `yaml:"retry_dns" is:"s 0..1d" default:"30s"`
-	// How often that is tried before the minion exits; null means forever.
+	// How often the minion resolves that name again before it exits; null means forever.
 	RetryDNSCount *int `yaml:"retry_dns_count" is:"0..10000000"`
 	// Returners that also get every result: a list, or names separated by commas.
 	Return []string `yaml:"return" is:"commas"`
