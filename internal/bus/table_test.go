@@ -213,7 +213,7 @@ In a subject ` + "`<id>`" + ` is the minion's id, ` + "`<client>`" + ` the clien
 public key, and ` + "`<inbox>`" + ` the prefix that belongs to this one connection. All of them come from what the server
 verified and never from a message. The requests of users are those to a master; those to a minion's daemon are at the end. Names are escaped into one token: letters, digits, ` + "`-`" + ` and ` + "`_`" + ` stay, every
 other byte is ` + "`%`" + ` and two hexadecimal digits. ` + "`*`" + ` is one token and ` + "`>`" + ` all that follow.
-[Clients](clients.md#questions-and-answers) has the form of the messages, which is the same for all.
+[Clients](clients.md#requests-and-answers) has the form of the messages, which is the same for all.
 `
 
 // docRequests stands before the endpoints.

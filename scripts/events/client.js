@@ -48,11 +48,11 @@ async function fire (nc, tag, data) {
   console.log(m.json().outcome) // stored
 }
 
-// answers are the messages of the answer to one question, as they come.
-async function * answers (nc, subject, question) {
+// answers are the messages of the answer to one request, as they come.
+async function * answers (nc, subject, request) {
   const answer = `${nc.options.inboxPrefix}.answer`
   const messages = nc.subscribe(answer)
-  nc.publish(subject, JSON.stringify(question), { reply: answer })
+  nc.publish(subject, JSON.stringify(request), { reply: answer })
   let pieces = []
   for await (const m of messages) {
     check(m)
@@ -75,8 +75,8 @@ async function listen (nc, tags) {
 
 async function run (nc, target, fun, ...words) {
   const commands = [{ fun, arg: words.map(w => JSON.parse(w)), kwarg: {} }]
-  const question = { tgt: target, tgt_type: 'glob', commands }
-  for await (const u of answers(nc, creds.subjects.publish, question)) {
+  const request = { tgt: target, tgt_type: 'glob', commands }
+  for await (const u of answers(nc, creds.subjects.publish, request)) {
     if (u.jid) console.error(`job ${u.jid} on ${u.minions.join(', ')}`)
     else if (u.state === 'done' || u.state === 'failed') console.log(JSON.stringify({ [u.id]: u.return }))
     else if (u.state !== 'received' && u.state !== 'running') console.error(`${u.id}: ${u.state} ${u.text ?? ''}`)

@@ -83,9 +83,9 @@ class Connection:
             data = data[sizes[0]:]
         return reply, headers, data
 
-    def ask(self, operation, question):
-        """Yields the messages of the answer to one question, as they come."""
-        subject, body = self.creds['subjects'][operation], json.dumps(question).encode()
+    def ask(self, operation, request):
+        """Yields the messages of the answer to one request, as they come."""
+        subject, body = self.creds['subjects'][operation], json.dumps(request).encode()
         self.asked += 1
         answer = f'{self.inbox}.{self.asked}'
         self.send('SUB', answer, str(self.asked))
