@@ -57,7 +57,7 @@ func TestDefaults(t *testing.T) {
 		"sock_dir": "/var/run/salt/master", "log_file": "/var/log/salt/master", "pidfile": "/var/run/salt-master.pid",
 		"log_level": "warning", "token_expire": int64(43200), "auto_accept": false, "keysize": int64(2048),
 		"max_event_size": int64(1048576), "hash_type": "sha256", "loop_interval": int64(60),
-		"client_acl_verify": true, "cluster_copies": int64(0), "ipv6": nil, "peer": nil,
+		"client_acl_verify": true, "cluster_copies": int64(3), "ipv6": nil, "peer": nil,
 		"file_roots": map[string]any{"base": []any{"/srv/salt"}}, "journal_sync": "default", "key_type": "ed25519",
 	}
 	for key, value := range want {

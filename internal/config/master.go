@@ -99,9 +99,9 @@ type Master struct {
 	// The entry of cluster_peers that is this master. It is needed only if none of them is an
 	// address of this machine, as in a container.
 	ClusterAdvertise string `yaml:"cluster_advertise"`
-	// On how many members of the cluster each event, job, key and table is stored; 0 means 3. The
-	// cluster needs at least as many members.
-	ClusterCopies int `yaml:"cluster_copies" is:"0..5"`
+	// On how many members of the cluster each event, job, key and table is stored: 3, or 5 in a
+	// cluster of at least five members.
+	ClusterCopies int `yaml:"cluster_copies" is:"0..5" default:"3"`
 	// The name of the cluster of masters that this master is a member of; empty for a single
 	// master.
 	ClusterID string `yaml:"cluster_id"`

@@ -28,8 +28,6 @@ const (
 	// fewest is how many members a cluster has at least: with two, the loss of either stops
 	// both.
 	fewest = 3
-	// usualCopies is how many copies there are of everything, unless cluster_copies says more.
-	usualCopies = 3
 	// lookupTime limits the lookup of the names in cluster_peers.
 	lookupTime = 5 * time.Second
 )
@@ -90,19 +88,31 @@ func identify(cfg *config.Master) (identity, error) {
 		return i, salt.WithHint(fmt.Errorf("cluster_peers: a cluster has at least %d members, and %d are named", fewest, len(i.peers)),
 			"name all members, this one included; two masters mirror each other with journal_mirror instead")
 	}
-	if i.copies = cfg.ClusterCopies; i.copies == 0 {
-		i.copies = usualCopies
+	err := checkCopies(cfg.ClusterCopies, len(i.peers))
+	if err != nil {
+		return i, err
 	}
-	if i.copies > len(i.peers) {
-		return i, fmt.Errorf("cluster_copies: %d copies need as many members, and cluster_peers names %d", i.copies, len(i.peers))
-	}
+	i.copies = cfg.ClusterCopies
 	slices.Sort(i.peers)
-	var err error
 	if i.self, err = own(cfg, i.peers); err != nil {
 		return i, err
 	}
 	i.name, i.number = nameOf(i.self), slices.Index(i.peers, i.self)
 	return i, nil
+}
+
+// checkCopies refuses numbers of copies that make no sense with so many members. A majority of the
+// copies must be there to write, so that an even number survives no more losses than one less.
+func checkCopies(copies, members int) error {
+	switch {
+	case copies < fewest:
+		return salt.WithHint(fmt.Errorf("cluster_copies: %d: with fewer than %d copies the loss of one member would stop the others", copies, fewest), "leave it out, which means 3 copies")
+	case copies%2 == 0:
+		return salt.WithHint(fmt.Errorf("cluster_copies: %d copies survive the loss of as many members as %d do", copies, copies-1), "set 3 or 5")
+	case copies > members:
+		return salt.WithHint(fmt.Errorf("cluster_copies: %d copies need as many members, and cluster_peers names %d", copies, members), "name more members, or leave cluster_copies out, which means 3 copies")
+	}
+	return nil
 }
 
 // withPort returns an address with a port.

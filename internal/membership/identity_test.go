@@ -31,8 +31,11 @@ func TestIdentify(t *testing.T) {
 		"by an address of this machine": {func(c *config.Master) {
 			c.Interface, c.ClusterPeers = "0.0.0.0", []string{"198.51.100.1", "198.51.100.2", "localhost"}
 		}, identity{name: "localhost_4520", number: 2, self: "localhost:4520", copies: 3}},
-		"by cluster_advertise": {func(c *config.Master) { c.ClusterAdvertise, c.ClusterCopies = "198.51.100.7:4521", 1 },
-			identity{name: "198_51_100_7_4521", number: 2, self: "198.51.100.7:4521", copies: 1}},
+		"by cluster_advertise": {func(c *config.Master) { c.ClusterAdvertise = "198.51.100.7:4521" },
+			identity{name: "198_51_100_7_4521", number: 2, self: "198.51.100.7:4521", copies: 3}},
+		"five copies": {func(c *config.Master) {
+			c.ClusterPeers, c.ClusterCopies = append(c.ClusterPeers, "198.51.100.8", "198.51.100.9"), 5
+		}, identity{name: "127_0_0_2_4520", number: 0, self: "127.0.0.2:4520", copies: 5}},
 		"IPv6": {func(c *config.Master) {
 			c.ClusterPeers, c.ClusterAdvertise = []string{"[2001:db8::1]:4520", "2001:db8::2", "::1"}, "[::1]"
 		},
@@ -64,11 +67,16 @@ func TestCheck(t *testing.T) {
 		"not this machine": {func(c *config.Master) {
 			c.Interface, c.ClusterPeers = "0.0.0.0", []string{"198.51.100.1", "198.51.100.2", "198.51.100.3"}
 		}, "none of the members"},
-		"several of them":          {func(c *config.Master) { c.Interface = "0.0.0.0" }, "several members"},
-		"advertised elsewhere":     {func(c *config.Master) { c.ClusterAdvertise = "198.51.100.9" }, "is not in cluster_peers"},
-		"no host":                  {func(c *config.Master) { c.ClusterPeers[2] = ":4520" }, "is not a host:port"},
-		"no port":                  {func(c *config.Master) { c.ClusterPeers[2] = "a:b" }, "is not a host:port"},
-		"a list in one entry":      {func(c *config.Master) { c.ClusterPeers[2] = "a, b" }, "is not a host:port"},
+		"several of them":      {func(c *config.Master) { c.Interface = "0.0.0.0" }, "several members"},
+		"advertised elsewhere": {func(c *config.Master) { c.ClusterAdvertise = "198.51.100.9" }, "is not in cluster_peers"},
+		"no host":              {func(c *config.Master) { c.ClusterPeers[2] = ":4520" }, "is not a host:port"},
+		"no port":              {func(c *config.Master) { c.ClusterPeers[2] = "a:b" }, "is not a host:port"},
+		"a list in one entry":  {func(c *config.Master) { c.ClusterPeers[2] = "a, b" }, "is not a host:port"},
+		"one copy":             {func(c *config.Master) { c.ClusterCopies = 1 }, "with fewer than 3 copies"},
+		"two copies":           {func(c *config.Master) { c.ClusterCopies = 2 }, "with fewer than 3 copies"},
+		"four copies": {func(c *config.Master) {
+			c.ClusterPeers, c.ClusterCopies = append(c.ClusterPeers, "198.51.100.8", "198.51.100.9"), 4
+		}, "as many members as 3 do"},
 		"too many copies":          {func(c *config.Master) { c.ClusterCopies = 5 }, "5 copies need as many members"},
 		"unsigned":                 {func(c *config.Master) { c.MasterSignPubkey = false }, "master_sign_pubkey is not"},
 		"a mirror, too":            {func(c *config.Master) { c.JournalMirror = "198.51.100.1:4507" }, "journal_mirror"},

@@ -28,6 +28,8 @@ func check(t *testing.T, text string) (code int, said string) {
 	return code, out.String()
 }
 
+const threeMembers = "cluster_id: prod\nmaster_sign_pubkey: True\ninterface: 127.0.0.2\ncluster_peers: [127.0.0.2, 127.0.0.3, 127.0.0.4]\n"
+
 // TestCheck: mistakes of all parts are found, with the place of each, and nothing is touched.
 func TestCheck(t *testing.T) {
 	for text, want := range map[string]struct {
@@ -42,20 +44,25 @@ func TestCheck(t *testing.T) {
 		"external_auth:\n  nosuch: {fred: [.*]}\n": {cli.Usage, "nosuch"},
 		"metrics_listen: nowhere\n":                {cli.Usage, "metrics_listen"},
 
-		"master_sign_pubkey: True\njournal_mirror: m2:4507\n":                                            {0, ""},
-		"journal_mirror: m2:4507\n":                                                                      {cli.Usage, "master_sign_pubkey is not"},
-		"master_sign_pubkey: True\njournal_mirror: m2\n":                                                 {cli.Usage, "not a host:port"},
-		"master_sign_pubkey: True\njournal_mirror: ':4507'\n":                                            {cli.Usage, "not a host:port"},
-		"master_sign_pubkey: True\njournal_mirror: 'm2,m3:4507'\n":                                       {cli.Usage, "not a host:port"},
-		"master_sign_pubkey: True\njournal_mirror: tls://m2:4507\n":                                      {cli.Usage, "not a host:port"},
-		"master_sign_pubkey: True\njournal_mirror: m2:0\n":                                               {cli.Usage, "is not a port"},
-		"master_sign_pubkey: True\njournal_mirror: m2:70000\n":                                           {cli.Usage, "is not a port"},
-		"master_sign_pubkey: True\njournal_mirror: m2:4507\njournal_mirror_port: 4506\n":                 {cli.Usage, "that of minions"},
-		"master_sign_pubkey: True\njournal_mirror: m2:4507\njournal_mirror_port: 0\n":                    {cli.Usage, "journal_mirror_port"},
-		"master_sign_pubkey: True\ninterface: 127.0.0.2\njournal_mirror: 127.0.0.2:4507\n":               {cli.Usage, "is this master"},
-		"master_sign_pubkey: True\njournal_mirror: m2:4507\ncluster_id: prod\n":                          {cli.Usage, "are not a cluster, but cluster_id is set"},
-		"nats_servers: [n1:4222]\nnats_finger: [" + strings.Repeat("ab", 32) + "]\n":                     {0, ""},
-		"nats_servers: [n1:4222]\n":                                                                      {cli.Usage, "neither nats_finger nor nats_ca"},
+		"master_sign_pubkey: True\njournal_mirror: m2:4507\n":                              {0, ""},
+		"journal_mirror: m2:4507\n":                                                        {cli.Usage, "master_sign_pubkey is not"},
+		"master_sign_pubkey: True\njournal_mirror: m2\n":                                   {cli.Usage, "not a host:port"},
+		"master_sign_pubkey: True\njournal_mirror: ':4507'\n":                              {cli.Usage, "not a host:port"},
+		"master_sign_pubkey: True\njournal_mirror: 'm2,m3:4507'\n":                         {cli.Usage, "not a host:port"},
+		"master_sign_pubkey: True\njournal_mirror: tls://m2:4507\n":                        {cli.Usage, "not a host:port"},
+		"master_sign_pubkey: True\njournal_mirror: m2:0\n":                                 {cli.Usage, "is not a port"},
+		"master_sign_pubkey: True\njournal_mirror: m2:70000\n":                             {cli.Usage, "is not a port"},
+		"master_sign_pubkey: True\njournal_mirror: m2:4507\njournal_mirror_port: 4506\n":   {cli.Usage, "that of minions"},
+		"master_sign_pubkey: True\njournal_mirror: m2:4507\njournal_mirror_port: 0\n":      {cli.Usage, "journal_mirror_port"},
+		"master_sign_pubkey: True\ninterface: 127.0.0.2\njournal_mirror: 127.0.0.2:4507\n": {cli.Usage, "is this master"},
+		"master_sign_pubkey: True\njournal_mirror: m2:4507\ncluster_id: prod\n":            {cli.Usage, "are not a cluster, but cluster_id is set"},
+		threeMembers:                         {0, ""},
+		threeMembers + "cluster_copies: 1\n": {cli.Usage, "1: with fewer than 3 copies"},
+		threeMembers + "cluster_copies: 4\n": {cli.Usage, "as many members as 3 do"},
+		threeMembers + "cluster_copies: 5\n": {cli.Usage, "5 copies need as many members"},
+		threeMembers + "cluster_copies: 0\n": {cli.Usage, "0: with fewer than 3 copies"},
+		"nats_servers: [n1:4222]\nnats_finger: [" + strings.Repeat("ab", 32) + "]\n": {0, ""},
+		"nats_servers: [n1:4222]\n": {cli.Usage, "neither nats_finger nor nats_ca"},
 		"nats_servers: [n1]\nnats_finger: [" + strings.Repeat("ab", 32) + "]\n":                          {cli.Usage, "not a host:port"},
 		"nats_servers: ['n1:0']\nnats_finger: [" + strings.Repeat("ab", 32) + "]\n":                      {cli.Usage, "has no port"},
 		"nats_servers: [n1:4222]\nnats_finger: [abc]\n":                                                  {cli.Usage, "not a SHA-256 fingerprint"},
