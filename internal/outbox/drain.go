@@ -34,15 +34,21 @@ const (
 func (b *Box) Drain(ctx context.Context) {
 	tick := time.NewTicker(clearAfter)
 	defer tick.Stop()
-	defer b.clear(context.WithoutCancel(ctx), true)
+	// What is delivered is removed even if ctx ends meanwhile: at the end of a minion the returns of
+	// the jobs that it has ended are delivered.
+	lasting := context.WithoutCancel(ctx)
+	defer b.clear(lasting, true)
 	for ctx.Err() == nil {
 		more, err := b.turn(ctx)
-		if ctx.Err() == nil && err != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
 			b.log.Warn("outbox not delivered, trying again", "err", err, "waiting", b.Waiting())
 			backoff.Sleep(ctx, RetryPause)
 			continue
 		}
-		b.clear(ctx, false)
+		b.clear(lasting, false)
 		if more {
 			continue
 		}

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -102,6 +103,39 @@ func openBox(t *testing.T, dir string, m Master) (b *Box, store *failing, stop f
 		t.Fatal(err)
 	}
 	return b, store, stop
+}
+
+// ending is a master that takes a message while the minion is told to end.
+type ending struct {
+	*taking
+	end context.CancelFunc
+}
+
+func (m ending) Ask(ctx context.Context, op string, body, answer any) error {
+	m.end()
+	return m.taking.Ask(ctx, op, body, answer)
+}
+
+// TestWhatIsDeliveredAtTheEndIsRemoved: the return of a job that the end of the minion has cut off
+// is delivered, and leaves the store without a warning.
+func TestWhatIsDeliveredAtTheEndIsRemoved(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	b, _, _ := openBox(t, t.TempDir(), ending{&taking{took: map[string]int{}}, cancel})
+	var said bytes.Buffer
+	b.log = slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if err := b.Put(t.Context(), Outgoing{Op: protocol.OpFire, Body: json.RawMessage(`{}`), Events: 1, ID: "0/x"}); err != nil {
+		t.Fatal(err)
+	}
+	b.Drain(ctx)
+	if said.Len() > 0 {
+		t.Errorf("the log has %s", &said)
+	}
+	left, err := b.queue.Read(t.Context(), 1, 10, readBytes)
+	if err != nil || len(left) != 0 || b.Waiting() != 0 {
+		t.Errorf("%d messages are in the store and %d wait: %v", len(left), b.Waiting(), err)
+	}
 }
 
 // TestAMasterOfProtocolOne: the request had another name.
