@@ -40,8 +40,8 @@ func CheckStore(cacheDir, member string) error {
 	case err != nil:
 		return err
 	case o != nil && member == "":
-		return config.Mistake(salt.WithHint(fmt.Errorf("%s orders a restore as a member of a cluster, and this master is alone", orderPath(cacheDir)),
-			"set cluster_peers again, or remove that file"))
+		return config.Mistake(salt.WithHint(fmt.Errorf("%s orders a restore for a member of a cluster or with nats_jetstream, and by its configuration this master is neither", orderPath(cacheDir)),
+			fmt.Sprintf("set cluster_id or nats_jetstream again, or withdraw the order with 'rm %s'", orderPath(cacheDir))))
 	case o != nil:
 		return sameMember(own, member)
 	case there && here:

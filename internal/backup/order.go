@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -215,9 +216,34 @@ func CarryOut(ctx context.Context, nc *nats.Conn, cacheDir string, to Target) (*
 		err = markHosted(cacheDir, to.Member)
 	}
 	if err != nil && o != nil {
-		return nil, salt.WithHint(fmt.Errorf("restore %s: %w", o.Dir, err), "correct this and start the master again: it continues with what "+orderPath(cacheDir)+" orders. 'salt-master --restore DIR' orders another backup")
+		return nil, o.failed(cacheDir, err)
 	}
 	return did, err
+}
+
+// failed is the error of a restore that was not carried out. What was refused because of what is
+// there already is withdrawn: another start would be refused, too.
+func (o *order) failed(cacheDir string, err error) error {
+	err = fmt.Errorf("restore %s: %w", o.Dir, err)
+	again := "correct this and start the master again. 'salt-master --restore DIR' orders another backup"
+	switch {
+	case len(o.Begun)+len(o.Done) > 0:
+		return salt.WithHint(err, again+"; what was begun is continued")
+	case !errors.Is(err, errExists):
+		return salt.WithHint(err, again+", and 'rm "+orderPath(cacheDir)+"' withdraws the order")
+	}
+	if gone := o.withdraw(cacheDir); gone != nil {
+		return errors.Join(err, gone)
+	}
+	return config.Mistake(salt.WithHint(err, "nothing was changed, and the order to restore is withdrawn: start the master again to use what is there"))
+}
+
+// withdraw removes the order, with the copy of the store that was made for it.
+func (o *order) withdraw(cacheDir string) error {
+	if err := os.Remove(orderPath(cacheDir)); err != nil {
+		return err
+	}
+	return os.RemoveAll(workDir(cacheDir))
 }
 
 func (o *order) carryOut(ctx context.Context, nc *nats.Conn, cacheDir string, to Target) (*Restored, error) {

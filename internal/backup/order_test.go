@@ -269,3 +269,39 @@ func TestARestoreGoesOnAfterAKill(t *testing.T) {
 		t.Errorf("a member opens the store of another: %v", err)
 	}
 }
+
+// TestARestoreOverAJournalIsRefused: a journal that is there already, such as that of a member whose
+// directory was lost, or one at the NATS servers of others, is not replaced, however often the
+// master is started. Nothing is left that an operator has to remove.
+func TestARestoreOverAJournalIsRefused(t *testing.T) {
+	t.Parallel()
+	s, journals := startMembers(t, 100)
+	m := s.Members[0]
+	want := holds(t, journals[0], m.Store())
+	cache := t.TempDir()
+	old := backup.StoreDir(cache, false)
+	b := openStore(t, old)
+	bus := &bustest.Bus{Broker: b, Log: bustest.Log(t)}
+	j := alone(t, bus)
+	fill(t, j, bus, 10)
+	j.Close()
+	b.Stop()
+	if _, err := (backup.Request{CacheDir: cache, Source: old, Member: m.Name, Version: "1", Log: bus.Log}).Carry(inTime(t)); err != nil {
+		t.Fatal(err)
+	}
+	to := member(s, m)
+	to.Log = bus.Log
+	_, err := backup.CarryOut(inTime(t), m.Conn(), cache, to)
+	if !errors.Is(err, config.ErrMistake) || !strings.Contains(err.Error(), "AUDIT_"+m.Name+": the stream exists already") || !strings.Contains(salt.Hint(err), "nothing was changed") {
+		t.Errorf("the first start: %v, hint %q", err, salt.Hint(err))
+	}
+	for _, name := range []string{"restore.json", "restore"} {
+		if _, err := os.Lstat(filepath.Join(cache, name)); err == nil {
+			t.Errorf("%s is left", name)
+		}
+	}
+	if did, err := backup.CarryOut(inTime(t), m.Conn(), cache, to); did != nil || err != nil {
+		t.Errorf("the second start: %v, %v", did, err)
+	}
+	holds(t, journals[0], m.Store()).same(t, want)
+}

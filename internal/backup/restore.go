@@ -64,8 +64,9 @@ type move struct {
 }
 
 // Restore restores the backup in dir, which Verify has checked, into the store that nc is
-// connected to. A stream of this master that is there already is an error, unless an earlier
-// attempt has begun it. note stores progress before and after each stream.
+// connected to. A stream of this master that is there already, unless an earlier attempt has begun
+// it, is an error that wraps errExists; then nothing is changed. note stores progress before and
+// after each stream.
 func Restore(ctx context.Context, nc *nats.Conn, m *Manifest, dir string, to Target, at *Progress, note func() error) (*Restored, error) {
 	from, err := m.whose(to)
 	if err != nil {
@@ -74,6 +75,9 @@ func Restore(ctx context.Context, nc *nats.Conn, m *Manifest, dir string, to Tar
 	r := &restorer{nc: nc, dir: dir, from: from, to: to, at: at, note: note}
 	moves, left, err := m.plan(to)
 	if err != nil {
+		return nil, err
+	}
+	if err := r.vacant(ctx, moves); err != nil {
 		return nil, err
 	}
 	did := &Restored{Left: left}
@@ -91,12 +95,35 @@ func Restore(ctx context.Context, nc *nats.Conn, m *Manifest, dir string, to Tar
 	return did, nil
 }
 
+// vacant makes sure that no stream would be replaced that no earlier attempt has begun. It is called
+// before anything is begun: what is begun may be deleted by the next attempt.
+func (r *restorer) vacant(ctx context.Context, moves []move) error {
+	var names []string
+	err := r.early(ctx, func(ctx context.Context) (err error) {
+		names, err = streamNames(ctx, r.nc)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, m := range moves {
+		name := m.to.Stream()
+		if !r.merges(m) && contains(names, name) && !contains(r.at.Begun, name) && !contains(r.at.Done, name) {
+			return fmt.Errorf("restore the stream %s: %w", name, errExists)
+		}
+	}
+	return nil
+}
+
+// merges reports whether a stream gets only what it lacks.
+func (r *restorer) merges(m move) bool { return !m.to.Own && r.to.Member != "" }
+
 // move restores one stream. A shared table of a cluster is made, or is there already, and gets
 // what it lacks: the others open it at the same time, and a stream that is restored and made at
 // once is not usable for a while.
 func (r *restorer) move(ctx context.Context, m move) (merged bool, err error) {
 	name := m.to.Stream()
-	merged = !m.to.Own && r.to.Member != ""
+	merged = r.merges(m)
 	if contains(r.at.Done, name) {
 		return merged, nil
 	}
@@ -164,19 +191,24 @@ func (r *restorer) send(ctx context.Context, m move) error {
 	return r.copied(ctx, m.to.Stream(), m.Last)
 }
 
-// Limits of begin.
+// Limits of early.
 const (
 	beginTime  = time.Minute
 	beginPause = 250 * time.Millisecond
 )
 
-// begin asks the server to make a stream. Right after a start a cluster may not know yet that
-// enough members are there.
+// begin asks the server to make a stream.
 func (r *restorer) begin(ctx context.Context, what string, question, answer any) error {
+	return r.early(ctx, func(ctx context.Context) error { return ask(ctx, r.nc, what, question, answer) })
+}
+
+// early repeats a request: right after a start a cluster may not know yet that enough members are
+// there.
+func (r *restorer) early(ctx context.Context, request func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, beginTime)
 	defer cancel()
 	for {
-		err := ask(ctx, r.nc, what, question, answer)
+		err := request(ctx)
 		var f *fault
 		early := errors.As(err, &f) && (f.Code == codeNoPeers || f.Code == codeUnavailable) || errors.Is(err, nats.ErrNoResponders)
 		if !early || !backoff.Sleep(ctx, beginPause) {
