@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/brinebus/brine/internal/event"
@@ -102,25 +101,30 @@ func (j *source) rescue(ctx context.Context, subject string, seq uint64) (body [
 
 // messages calls f for each message of the store that q selects. f ends it early with errEnd.
 func (r Reader) messages(ctx context.Context, q Query, f func(m jetstream.Msg, seq uint64) error) error {
-	c, err := r.journal.open(ctx, q)
+	c, err := r.open(ctx, q)
 	if err != nil {
 		return err
 	}
 	defer r.journal.release(c)
+	return c.messages(ctx, aheadMessages, f)
+}
+
+// messages calls f for each message from the cursor on; most are requested before they are read.
+func (c *Cursor) messages(ctx context.Context, most int, f func(m jetstream.Msg, seq uint64) error) error {
 	if c.nothing() {
 		return nil
 	}
-	most, end := r.pull()
+	allowed, end := c.reader.pull()
 	defer end()
-	it, err := c.consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(most, aheadBytes))
+	d, err := c.deliveries(ctx, min(most, allowed))
 	if err != nil {
 		return fmt.Errorf("read the journal: %w", err)
 	}
-	w := watch(ctx, c, it, q.Follow)
+	w := watch(ctx, d)
 	defer w.end()
 	for {
 		w.waiting.Store(true)
-		m, err := it.Next()
+		m, at, err := d.next()
 		w.waiting.Store(false)
 		switch {
 		case ctx.Err() != nil:
@@ -133,11 +137,6 @@ func (r Reader) messages(ctx context.Context, q Query, f func(m jetstream.Msg, s
 			return fmt.Errorf("read the journal: %w", err)
 		}
 		w.count.Add(1)
-		at, err := whereabouts(m)
-		if err != nil {
-			return fmt.Errorf("read the journal: %w", err)
-		}
-		w.last.Store(at.delivered)
 		if err := f(m, at.seq); err != nil {
 			if errors.Is(err, errEnd) {
 				return nil
@@ -186,24 +185,23 @@ const ackDots = 8
 // the reading time.
 type watcher struct {
 	count   atomic.Uint64 // messages that were read
-	last    atomic.Uint64 // the server's number of the latest
 	waiting atomic.Bool   // for the next one; otherwise the reader handles one
 	empty   atomic.Bool   // it was ended because there is nothing left
 	late    atomic.Bool   // or because the store does not send what is left
 	end     func()
 }
 
-func watch(ctx context.Context, c *Cursor, it jetstream.MessagesContext, follow bool) *watcher {
+func watch(ctx context.Context, d *deliveries) *watcher {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watcher{}
 	var running sync.WaitGroup
 	running.Go(func() {
-		defer it.Stop()
-		if follow {
+		defer d.stop()
+		if d.cursor.follow {
 			<-ctx.Done()
 			return
 		}
-		w.await(ctx, c)
+		w.await(ctx, d)
 	})
 	w.end = func() {
 		cancel()
@@ -215,7 +213,7 @@ func watch(ctx context.Context, c *Cursor, it jetstream.MessagesContext, follow 
 // await returns when ctx ends, or when the reader waits for nothing: the server has nothing for
 // it, and nothing is on its way. It checks twice. If the store does not send what it has for
 // too long, await gives up.
-func (w *watcher) await(ctx context.Context, c *Cursor) {
+func (w *watcher) await(ctx context.Context, d *deliveries) {
 	tick := time.NewTicker(idle)
 	defer tick.Stop()
 	last, looks, moved := uint64(0), 0, time.Now()
@@ -234,15 +232,14 @@ func (w *watcher) await(ctx context.Context, c *Cursor) {
 			w.late.Store(true)
 			return
 		}
-		info, err := c.consumer.Info(ctx)
-		if err != nil || info.NumPending > 0 || info.Delivered.Consumer > w.last.Load() {
+		if !d.idle(ctx) {
 			looks = 0
 			continue
 		}
 		if looks++; looks < 2 {
 			continue
 		}
-		if !c.over(ctx) { // the member that is read lacks what another one has
+		if !d.cursor.over(ctx) { // the member that is read lacks what another one has
 			looks = 0
 			continue
 		}
@@ -259,7 +256,8 @@ const releaseTime = 5 * time.Second
 // release removes the reader's consumer from the server, which would otherwise keep it for a
 // minute: with thousands of short listeners they would add up.
 func (j *source) release(c *Cursor) {
-	if c.consumer == nil {
+	consumer := c.consumer.Load()
+	if consumer == nil {
 		return
 	}
 	select {
@@ -270,7 +268,7 @@ func (j *source) release(c *Cursor) {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTime)
 	defer cancel()
 	// If this fails, the server removes it itself, a minute later.
-	_ = j.stream.DeleteConsumer(ctx, c.consumer.CachedInfo().Name)
+	_ = j.stream.DeleteConsumer(ctx, (*consumer).CachedInfo().Name)
 }
 
 // Extent returns what the journal holds.
@@ -302,30 +300,21 @@ func (j *source) Extent(ctx context.Context) (event.Extent, error) {
 // SequenceAt returns the sequence of the first event from the time t on; if there is none, the
 // one after the newest.
 func (j *source) SequenceAt(ctx context.Context, t time.Time) (uint64, error) {
-	c, err := j.open(ctx, Query{Since: t})
+	c, err := j.Open(ctx, Query{Since: t})
 	if err != nil {
 		return 0, err
 	}
 	defer j.release(c)
 	last, err := j.Last(ctx)
-	if err != nil || c.left == 0 {
-		return last + 1, err
-	}
-	var m jetstream.Msg
-	err = j.ask(ctx, func(once context.Context) (err error) {
-		if m, err = c.consumer.Next(jetstream.FetchContext(once)); errors.Is(err, nats.ErrTimeout) {
-			return context.DeadlineExceeded
-		}
-		return err
-	})
 	if err != nil {
 		return 0, err
 	}
-	meta, err := m.Metadata()
-	if err != nil {
-		return 0, fmt.Errorf("read the journal: %w", err)
-	}
-	return meta.Sequence.Stream, nil
+	first := last + 1
+	err = c.messages(ctx, 1, func(_ jetstream.Msg, seq uint64) error {
+		first = seq
+		return errEnd
+	})
+	return first, err
 }
 
 // PurgeBefore removes every event before the sequence seq and returns how many messages were

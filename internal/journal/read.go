@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/brinebus/brine/internal/event"
@@ -61,37 +60,36 @@ type Query struct {
 // Read calls f for each event in the order of the journal, up to what was stored when it began
 // (or forever, with Follow), until f returns an error or ctx ends.
 func (j *source) Read(ctx context.Context, q Query, f func(event.Event) error) error {
-	c, err := j.open(ctx, q)
+	c, err := j.Open(ctx, q)
 	if err != nil {
 		return err
 	}
 	defer j.release(c)
-	return c.each(ctx, f)
+	return c.Each(ctx, f)
 }
 
 // Cursor is a position in the journal from which events are read.
 type Cursor struct {
-	consumer jetstream.Consumer // nil if there is nothing to read
 	reader   Reader
+	settings jetstream.ConsumerConfig
+	consumer atomic.Pointer[jetstream.Consumer] // nil if there is nothing to read
 	follow   bool
 	left     uint64        // matching messages that were stored when it began
 	end      uint64        // the sequence of the last of these, for a stream with copies
 	least    uint64        // of Query
 	at       atomic.Uint64 // the sequence of the message that was read last
-	last     uint64        // the server's number of the message that was read last
 	joiner   joiner
 	long     func(ctx context.Context, size int) error
 }
 
 // Open places a cursor. With Follow, Each returns everything that is appended after Open has
 // returned.
-func (j *source) Open(ctx context.Context, q Query) (*Cursor, error) { return j.open(ctx, q) }
+func (j *source) Open(ctx context.Context, q Query) (*Cursor, error) {
+	return j.For("", nil).open(ctx, q)
+}
 
-// Each is Read from the cursor.
-func (c *Cursor) Each(ctx context.Context, f func(event.Event) error) error { return c.each(ctx, f) }
-
-func (j *source) open(ctx context.Context, q Query) (*Cursor, error) {
-	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: everywhere(q.Subjects), DeliverPolicy: jetstream.DeliverAllPolicy, InactiveThreshold: time.Minute, HeadersOnly: q.bare}
+func (r Reader) open(ctx context.Context, q Query) (*Cursor, error) {
+	j, cfg := r.journal, consumerSettings(q)
 	switch {
 	case q.FromSeq > 0:
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, q.FromSeq
@@ -105,7 +103,7 @@ func (j *source) open(ctx context.Context, q Query) (*Cursor, error) {
 		}
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, last+1
 	}
-	c := &Cursor{reader: j.For("", nil), follow: q.Follow, joiner: joiner{}, long: q.Long}
+	c := &Cursor{reader: r, settings: cfg, follow: q.Follow, joiner: joiner{}, long: q.Long}
 	if !q.Follow && j.stream.CachedInfo().Config.Replicas > 1 {
 		var err error
 		if c.end, err = j.end(ctx, cfg); err == nil && q.least >= max(q.FromSeq, 1) {
@@ -115,11 +113,11 @@ func (j *source) open(ctx context.Context, q Query) (*Cursor, error) {
 			return c, err
 		}
 	}
-	var err error
-	if c.consumer, err = j.consumer(ctx, cfg); err != nil {
+	info, err := c.consume(ctx)
+	if err != nil {
 		return nil, err
 	}
-	c.left = max(c.consumer.CachedInfo().NumPending, min(c.end, 1))
+	c.left = max(info.NumPending, min(c.end, 1))
 	return c, nil
 }
 
@@ -127,7 +125,7 @@ func (j *source) open(ctx context.Context, q Query) (*Cursor, error) {
 // the leader has it; 0 if there is none. The server places a consumer at any member with a copy,
 // even one that has just returned: it may lack the newest messages, and then says that there are
 // none.
-func (j *source) end(ctx context.Context, cfg jetstream.OrderedConsumerConfig) (uint64, error) {
+func (j *source) end(ctx context.Context, cfg jetstream.ConsumerConfig) (uint64, error) {
 	m, err := j.newest(ctx, cfg.FilterSubjects)
 	if err != nil || m == nil || m.Sequence < cfg.OptStartSeq || cfg.OptStartTime != nil && m.Time.Before(*cfg.OptStartTime) {
 		return 0, err
@@ -158,16 +156,6 @@ func (c *Cursor) over(ctx context.Context) bool {
 	return c.end == 0 || c.end != c.least && c.reader.journal.gone(ctx, c.at.Load()+1, c.end)
 }
 
-// consumer makes a consumer of the stream. If the answer is late, there may be a second one
-// until the server removes it, after a minute.
-func (j *source) consumer(ctx context.Context, cfg jetstream.OrderedConsumerConfig) (c jetstream.Consumer, err error) {
-	err = j.ask(ctx, func(ctx context.Context) (err error) {
-		c, err = j.stream.OrderedConsumer(ctx, cfg)
-		return err
-	})
-	return c, err
-}
-
 // message reads one message.
 func (j *source) message(ctx context.Context, seq uint64, opts ...jetstream.GetMsgOpt) (m *jetstream.RawStreamMsg, err error) {
 	err = j.ask(ctx, func(ctx context.Context) (err error) {
@@ -194,45 +182,9 @@ func (j *source) ask(ctx context.Context, question func(context.Context) error) 
 	return nil
 }
 
-func (c *Cursor) each(ctx context.Context, f func(event.Event) error) error {
-	if c.nothing() {
-		return nil
-	}
-	most, end := c.reader.pull()
-	defer end()
-	it, err := c.consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(min(most, readAhead), aheadBytes))
-	if err != nil {
-		return fmt.Errorf("read the journal: %w", err)
-	}
-	stop := context.AfterFunc(ctx, it.Stop)
-	defer func() {
-		if stop() {
-			it.Stop()
-		}
-	}()
-	for {
-		m, err := c.next(ctx, it)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if errors.Is(err, errEnd) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read the journal: %w", err)
-		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return err
-		}
-		c.last = meta.Sequence.Consumer
-		if err := c.one(ctx, m, meta.Sequence.Stream, f); err != nil {
-			return err
-		}
-		if c.passed(meta.Sequence.Stream, meta.NumPending) {
-			return nil
-		}
-	}
+// Each is Read from the cursor.
+func (c *Cursor) Each(ctx context.Context, f func(event.Event) error) error {
+	return c.messages(ctx, readAhead, func(m jetstream.Msg, seq uint64) error { return c.one(ctx, m, seq, f) })
 }
 
 var errEnd = errors.New("nothing is left")
@@ -244,32 +196,6 @@ const readAhead = 500
 // idle is how long nothing may come until a reader that does not follow checks whether the rest
 // was removed, by age or size, since it began.
 const idle = 500 * time.Millisecond
-
-func (c *Cursor) next(ctx context.Context, it jetstream.MessagesContext) (jetstream.Msg, error) {
-	if c.follow {
-		return it.Next()
-	}
-	for begun := time.Now(); ; {
-		m, err := it.Next(jetstream.NextMaxWait(idle))
-		if !errors.Is(err, nats.ErrTimeout) {
-			return m, err
-		}
-		var info *jetstream.ConsumerInfo
-		err = c.reader.journal.ask(ctx, func(ctx context.Context) (err error) {
-			info, err = c.consumer.Info(ctx)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		if info.NumPending == 0 && info.Delivered.Consumer <= c.last && c.over(ctx) { // otherwise something is on its way
-			return nil, errEnd
-		}
-		if time.Since(begun) > longest(ctx) {
-			return nil, errLate
-		}
-	}
-}
 
 func (c *Cursor) one(ctx context.Context, m jetstream.Msg, seq uint64, f func(event.Event) error) error {
 	part, text := piece(m.Headers(), m.Data())
