@@ -2,8 +2,6 @@ package journal
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -34,24 +32,18 @@ func (t *ConfirmedTable) Get(ctx context.Context, key string) ([]byte, error) {
 	if t.all.CachedInfo().Config.Replicas <= 1 {
 		return t.Table.Get(ctx, key)
 	}
-	var e jetstream.KeyValueEntry
-	err := insist(ctx, t.store, "read the table "+t.name, func(ctx context.Context) error {
-		until, err := t.confirm(ctx)
-		if err != nil {
-			return err
-		}
-		ctx, cancel := context.WithDeadline(ctx, until)
-		defer cancel()
-		e, err = t.kv.Get(ctx, kvKey(key))
-		return err
-	})
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return nil, nil
-	}
+	return t.get(ctx, key, t.read)
+}
+
+// read reads an entry while it is certain that no other member leads the table.
+func (t *ConfirmedTable) read(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
+	until, err := t.confirm(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read %s of table %s: %w", key, t.name, err)
+		return nil, err
 	}
-	return e.Value(), nil
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	return t.kv.Get(ctx, key)
 }
 
 // confirm returns until when no other member leads the table than the one that answers for it now.

@@ -195,9 +195,14 @@ func (t *Table) gave(seq uint64) {
 
 // Get returns the value under key, nil if there is none.
 func (t *Table) Get(ctx context.Context, key string) ([]byte, error) {
+	return t.get(ctx, key, t.kv.Get)
+}
+
+// get returns the value that read finds, which may be called several times.
+func (t *Table) get(ctx context.Context, key string, read func(ctx context.Context, key string) (jetstream.KeyValueEntry, error)) ([]byte, error) {
 	var e jetstream.KeyValueEntry
 	err := insist(ctx, t.store, "read the table "+t.name, func(ctx context.Context) (err error) {
-		e, err = t.kv.Get(ctx, kvKey(key))
+		e, err = read(ctx, kvKey(key))
 		return err
 	})
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
