@@ -1,6 +1,15 @@
 package journal
 
-import "context"
+import (
+	"context"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// PeersBy is Peers with this JetStream, at a store without delays.
+func PeersBy(ctx context.Context, js jetstream.JetStream) ([]*Mirror, error) {
+	return peers(ctx, js, sound{}, func(string) bool { return false })
+}
 
 // Doubt marks messages that were sent as possibly not stored.
 func (j *Journal) Doubt() { j.writer.doubt() }
