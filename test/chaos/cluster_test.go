@@ -94,6 +94,9 @@ func (w *world) makeKeys() {
 			w.copy(own+".pub", master, "minions/"+m.name)
 		}
 	}
+	for _, m := range w.all() { // a power cut may come soon
+		w.must(run("sync", "-f", m.disk.dir))
+	}
 }
 
 // makeKey makes a pair and returns the path of its files without their endings.
