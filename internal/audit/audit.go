@@ -107,6 +107,9 @@ type Entry struct {
 	Outside    []salt.MinionID `json:"outside,omitempty"` // minions that the closest rule does not cover
 	// Repeated is the number of further refusals of this kind within a minute.
 	Repeated int `json:"repeated,omitempty"`
+	// Spooled names the record of a member that could not store anything when it decided this: the
+	// entry was put into the chain later, with the time of the decision.
+	Spooled string `json:"without_quorum,omitempty"`
 	// Upto and Hash identify the last pruned entry.
 	Upto uint64 `json:"upto,omitempty"`
 	Hash string `json:"upto_hash,omitempty"`

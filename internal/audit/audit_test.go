@@ -38,7 +38,7 @@ func start(t *testing.T, change func(*Options)) *world {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	w.opts = Options{HeadFile: filepath.Join(dir, "head"), KeyFile: filepath.Join(dir, "key"), Log: bustest.Log(t)}
+	w.opts = Options{Journal: j, HeadFile: filepath.Join(dir, "head"), KeyFile: filepath.Join(dir, "key"), Log: bustest.Log(t)}
 	if w.opts.Queue, err = journal.OpenQueue(t.Context(), w.bus.Conn(), "AUDIT", nil); err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func (l *Log) Note(e Entry) bool {
 	if e.Verdict == Refused && !l.flood.pass(e, time.Now()) {
 		return false
 	}
-	if _, err := l.Begin(e); err != nil {
+	if err := l.write(e); err != nil {
 		l.opts.Log.Error("audit entry not written", "kind", e.Kind, "user", e.User, "fun", e.Fun, "err", err)
 	}
 	return true
@@ -101,7 +101,7 @@ func (l *Log) Note(e Entry) bool {
 func (l *Log) tellRepeated(now time.Time) {
 	for _, e := range l.flood.take(now) {
 		l.opts.Log.Warn("repeated refusals", "kind", e.Kind, "user", e.User, "minion", e.Minion, "fun", e.Fun, "last", e.Reason, "repeated", e.Repeated)
-		if _, err := l.Begin(e); err != nil {
+		if err := l.write(e); err != nil {
 			l.opts.Log.Error("audit entry not written", "kind", e.Kind, "user", e.User, "repeated", e.Repeated, "err", err)
 		}
 	}

@@ -27,7 +27,11 @@ type Options struct {
 	Announce func(tag string, data json.RawMessage)
 	// Flush returns when the stored entries are on disk; nil if the store has none.
 	Flush func() error
-	Log   *slog.Logger
+	// Spool has what is decided while nothing can be stored, until it is; its events go into Journal.
+	// Without it there is none.
+	Spool   *Spool
+	Journal *journal.Journal
+	Log     *slog.Logger
 }
 
 // Log is an open audit log. Its methods may be called concurrently; entries get one order.
@@ -89,6 +93,9 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	}
 	l.wg.Go(l.finish)
 	l.wg.Go(l.keep)
+	if o.Spool != nil {
+		l.wg.Go(l.keepSpool)
+	}
 	return l, nil
 }
 
@@ -201,18 +208,31 @@ func (l *Log) Begin(e Entry) (*Pending, error) {
 	e.Time = time.Now().UTC()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return nil, err
+	}
+	return l.put(e)
+}
+
+// usable returns why no entry can be written. The caller holds mu, as for put.
+func (l *Log) usable() error {
 	if l.closed {
-		return nil, fmt.Errorf("%w: it is closed", ErrUnwritten)
+		return fmt.Errorf("%w: it is closed", ErrUnwritten)
 	}
 	if len(l.damage) > 0 {
 		l.unwritten++
-		return nil, l.refusal()
+		return l.refusal()
 	}
 	if l.broken.Load() {
 		if err := l.reconcile(); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrUnwritten, err)
+			return fmt.Errorf("%w: %w", ErrUnwritten, err)
 		}
 	}
+	return nil
+}
+
+// put is Begin for an entry with its time.
+func (l *Log) put(e Entry) (*Pending, error) {
 	line, at, err := e.encode(l.digest, l.opts.Values, l.last)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnwritten, err)

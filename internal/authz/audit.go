@@ -7,6 +7,7 @@ import (
 
 	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -65,6 +66,17 @@ func (a *Authorizer) Book(ctx context.Context, p Permission, jid salt.JID, store
 		return a.Unwritten(err)
 	}
 	return a.Unwritten(pending.Wait(ctx))
+}
+
+// BookSpooled is Book for a job that a member of a cluster starts although it can store nothing: the
+// decision, and the events with which the job begins, are on its own disk when it returns nil.
+func (a *Authorizer) BookSpooled(p Permission, jid salt.JID, events []event.Event, operator bool) error {
+	if err := p.Err(); err != nil {
+		return err
+	}
+	e := p.entry
+	e.JID = jid
+	return a.Unwritten(a.Audit.BookSpooled(e, jid, events, operator))
 }
 
 // NoteReturn records a refused return. It is false for one that is only counted.

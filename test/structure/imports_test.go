@@ -25,7 +25,7 @@ var layers = []layer{
 	{"admission", "audit auth broker bus keyring logging pki protocol rpc salt socket upstream", "who is let in by their key, and who is cut: keys are judged by keyring; connections, events and minions are interfaces that it declares"},
 	{"argument", "salt value yamlfile/scalar", "turns words into values"},
 	{"atomicfile", "posix", "writes bytes; whose they are is not its affair"},
-	{"audit", "atomicfile journal posix salt value", "the chain of decisions: it is handed what was decided, and keeps it in a queue of the journal"},
+	{"audit", "atomicfile event journal posix salt value", "the chain of decisions: it is handed what was decided, and keeps it in a queue of the journal, or while that is not possible in a file, together with the events about it"},
 	{"auth", "salt", "asks the system who somebody is; what they may do is for acl"},
 	{"authz", "acl audit auth authz/command authz/decision authz/eventacl authz/internal/seal authz/login bus event job protocol rpc salt target", "decides who may do what on a master: it knows who asks, asks acl, and writes down what was decided; the master's minions are an interface"},
 	{"authz/authztest", "authz/decision authz/internal/seal", "decisions for the tests of what comes after them; nothing that ships imports it"},

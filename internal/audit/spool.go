@@ -1,0 +1,382 @@
+package audit
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/posix"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Limits of a spool. Refusals, which anybody can cause, leave half of it to jobs, and the jobs of
+// users leave a quarter to those of operators.
+const (
+	spoolMax   = 64 << 20 // bytes
+	spoolNotes = spoolMax / 2
+	spoolUsers = spoolMax / 4 * 3
+	// spoolLine is the longest record.
+	spoolLine = 4 << 20
+	// spoolBytes is the largest file that is read: with a mark behind all limits.
+	spoolBytes = spoolMax + spoolLine
+)
+
+// SpoolOptions configures a Spool.
+type SpoolOptions struct {
+	Path string // of the file, which is there only while it has records
+	// Lost returns why this member can store nothing, if it runs jobs nevertheless; nil if it can, or
+	// does not run them. A nil function is that of a master that is no member.
+	Lost func() error
+	// Durable returns when the events that are stored are on the disk.
+	Durable func() error
+	Log     *slog.Logger
+}
+
+// Spool is a file with what a member of a cluster decides and starts while it cannot store
+// anything: audit entries, and the events about jobs. When it can again, also after a restart, the
+// Log puts all of it into the chain and the journal, once and in order, and removes the file.
+//
+// Each record is a line with its checksum, and is on the disk before what it is about takes effect.
+// A line that a kill has cut is not a record.
+type Spool struct {
+	opts SpoolOptions
+
+	mu     sync.Mutex
+	file   *os.File // nil while there is none
+	id     string   // of the file
+	n      uint64   // the number of the latest record
+	size   int64
+	torn   bool              // the file may have more than size
+	marked *spoolMark        // where the first attempt to store the records has begun
+	jobs   map[salt.JID]bool // that the file has
+	limits [3]int64          // where records end at the latest, by their share
+}
+
+// spoolShare is a kind of record that may fill a part of the file.
+type spoolShare int
+
+const (
+	shareNotes spoolShare = iota
+	shareUsers
+	shareOperators
+)
+
+// spoolMark is what the audit log and the journal ended with when records were about to be put
+// there: those that were put come after it.
+type spoolMark struct {
+	Audit   uint64 `json:"audit"`
+	Journal uint64 `json:"journal"`
+}
+
+// spooled is a record.
+type spooled struct {
+	ID     string        `json:"id,omitempty"` // of the file, in the first one alone
+	N      uint64        `json:"n,omitempty"`  // from 1; none for a mark
+	Entry  *Entry        `json:"entry,omitempty"`
+	JID    salt.JID      `json:"jid,omitempty"`
+	Events []event.Event `json:"events,omitempty"`
+	Mark   *spoolMark    `json:"mark,omitempty"`
+}
+
+// errSpoolFull is why nothing more is recorded.
+var errSpoolFull = salt.WithHint(errors.New("the record of what is done without the quorum of the cluster is full"), "start the other members, or look why they are not reached: then it is stored, and there is space again")
+
+// OpenSpool opens the file, if there is one. A record that a kill has cut is removed.
+func OpenSpool(o SpoolOptions) (*Spool, error) {
+	s := &Spool{opts: o, jobs: map[salt.JID]bool{}, limits: [...]int64{shareNotes: spoolNotes, shareUsers: spoolUsers, shareOperators: spoolMax}}
+	err := s.open()
+	if err != nil {
+		err = fmt.Errorf("open %s: %w", o.Path, err)
+	}
+	return s, err
+}
+
+func (s *Spool) open() error {
+	f, err := os.OpenFile(s.opts.Path, os.O_RDWR|os.O_APPEND|posix.NoFollow, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	good, bad, err := readSpool(f, spoolBytes, s.know)
+	if err == nil && bad > 0 {
+		err = s.keepDamaged(f, bad)
+	}
+	if err == nil && s.id == "" { // it was cut before the first record
+		f.Close()
+		return os.Remove(s.opts.Path)
+	}
+	if err == nil {
+		err = f.Truncate(good)
+	}
+	if err != nil {
+		f.Close()
+		return err
+	}
+	s.file, s.size = f, good
+	s.opts.Log.Warn("what was done without the quorum of the cluster is not stored yet", "file", s.opts.Path, "jobs", len(s.jobs), "records", s.n)
+	return nil
+}
+
+// know takes a record of the file into account.
+func (s *Spool) know(r spooled) error {
+	if r.ID != "" {
+		s.id = r.ID
+	}
+	s.n = max(s.n, r.N)
+	if s.marked == nil {
+		s.marked = r.Mark
+	}
+	if r.JID != "" {
+		s.jobs[r.JID] = true
+	}
+	return nil
+}
+
+// keepDamaged keeps a copy of a file with lines that are no records. If the first one is damaged, the
+// file gets an id that is the same at each start.
+func (s *Spool) keepDamaged(f *os.File, bad int) error {
+	aside := s.opts.Path + time.Now().UTC().Format(".damaged-20060102T150405.000Z")
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, spoolBytes))
+	if err == nil {
+		err = atomicfile.Write(aside, text, 0o600)
+	}
+	if s.id == "" && s.n > 0 {
+		s.id = Hash(text[:min(len(text), spoolSum)])
+	}
+	s.opts.Log.Error("records of what was done without the quorum of the cluster are damaged; the others are stored", "damaged", bad, "copy", aside)
+	return err
+}
+
+// Spool returns the spool, which may be nil.
+func (l *Log) Spool() *Spool { return l.opts.Spool }
+
+// Active returns why this member can store nothing, if jobs are run nevertheless and recorded here;
+// otherwise nil.
+func (s *Spool) Active() error {
+	if s == nil || s.opts.Lost == nil {
+		return nil
+	}
+	return s.opts.Lost()
+}
+
+// Has reports whether the file has a job.
+func (s *Spool) Has(jid salt.JID) bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.jobs[jid]
+}
+
+// Jobs returns how many jobs the file has.
+func (s *Spool) Jobs() int {
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.jobs)
+}
+
+// EachJob calls f with the last of the events with which each job began.
+func (s *Spool) EachJob(f func(salt.JID, event.Event) error) error {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	upto := s.n
+	s.mu.Unlock()
+	return s.each(upto, func(r spooled) error {
+		if r.Entry == nil || len(r.Events) == 0 {
+			return nil
+		}
+		return f(r.JID, r.Events[len(r.Events)-1])
+	})
+}
+
+// State records an event about a job that the file has.
+func (s *Spool) State(jid salt.JID, e event.Event) error {
+	return s.add(spooled{JID: jid, Events: []event.Event{e}}, shareUsers)
+}
+
+// job records the start of a job and its entry, which are both on the disk when it returns nil.
+func (s *Spool) job(e Entry, jid salt.JID, events []event.Event, share spoolShare) error {
+	return s.add(spooled{Entry: &e, JID: jid, Events: events}, share)
+}
+
+// note records an entry about what takes no effect.
+func (s *Spool) note(e Entry) error { return s.add(spooled{Entry: &e}, shareNotes) }
+
+// add appends a record. It is on the disk when add returns nil; a note may be lost by a power cut.
+func (s *Spool) add(r spooled, share spoolShare) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.N = s.n + 1
+	line, err := r.line()
+	if err != nil {
+		return err
+	}
+	if len(line) > spoolLine {
+		return salt.WithHint(fmt.Errorf("%d bytes are too many for one record without the quorum of the cluster: the limit is %d", len(line), spoolLine), "long arguments can be sent when most members are reached again")
+	}
+	if s.size+int64(len(line)) > s.limits[share] {
+		return errSpoolFull
+	}
+	if err = s.begin(); err == nil {
+		err = s.write(line, share != shareNotes)
+	}
+	if err != nil {
+		return fmt.Errorf("record it in %s: %w", filepath.Base(s.opts.Path), err)
+	}
+	return s.know(r)
+}
+
+// begin makes the file if there is none. The caller holds mu, as for write.
+func (s *Spool) begin() error {
+	if s.file != nil {
+		return nil
+	}
+	head := spooled{ID: rand.Text()}
+	line, err := head.line()
+	if err == nil {
+		err = atomicfile.Write(s.opts.Path, line, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(s.opts.Path, os.O_RDWR|os.O_APPEND|posix.NoFollow, 0)
+	if err != nil {
+		return err
+	}
+	s.file, s.id, s.size = f, head.ID, int64(len(line))
+	s.opts.Log.Warn("without the quorum of the cluster, what is done is recorded in a file until it can be stored", "file", s.opts.Path, "err", s.Active())
+	return nil
+}
+
+// write appends a line, or nothing.
+func (s *Spool) write(line []byte, sync bool) error {
+	if s.torn {
+		if err := s.file.Truncate(s.size); err != nil {
+			return err
+		}
+		s.torn = false
+	}
+	_, err := s.file.Write(line)
+	if err == nil && sync {
+		err = s.file.Sync()
+	}
+	if err != nil {
+		s.torn = s.file.Truncate(s.size) != nil
+		return err
+	}
+	s.size += int64(len(line))
+	return nil
+}
+
+// pending returns the number of the latest record that is to be stored, 0 for none.
+func (s *Spool) pending() uint64 {
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.n
+}
+
+// mark returns where the first attempt to store the records began, and whether that was an
+// earlier one; begin returns it for the first one. It is for one caller at a time.
+func (s *Spool) mark(begin func() (spoolMark, error)) (m spoolMark, again bool, err error) {
+	s.mu.Lock()
+	known := s.marked
+	s.mu.Unlock()
+	if known != nil {
+		return *known, true, nil
+	}
+	if m, err = begin(); err != nil {
+		return m, false, err
+	}
+	line, err := spooled{Mark: &m}.line()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		err = s.write(line, true) // above all limits: without it nothing is stored, and there is no space again
+	}
+	if err == nil {
+		s.marked = &m
+	}
+	return m, false, err
+}
+
+// each calls f for the records up to a number.
+func (s *Spool) each(upto uint64, f func(spooled) error) error {
+	file, err := os.Open(s.opts.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, _, err = readSpool(file, spoolBytes, func(r spooled) error {
+		if r.N == 0 || r.N > upto {
+			return nil
+		}
+		return f(r)
+	})
+	return err
+}
+
+// done removes the file, unless there are records behind that number.
+func (s *Spool) done(upto uint64) (removed bool, jobs int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.n > upto || s.file == nil {
+		return false, 0, nil
+	}
+	if err := os.Remove(s.opts.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, 0, err
+	}
+	s.file.Close()
+	jobs = len(s.jobs)
+	s.file, s.id, s.n, s.size, s.torn, s.marked, s.jobs = nil, "", 0, 0, false, nil, map[salt.JID]bool{}
+	return true, jobs, nil
+}
+
+// close closes the file.
+func (s *Spool) close() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file != nil {
+		s.file.Close()
+	}
+}
+
+// name is that of a record, in the chain and in the journal.
+func (s *Spool) name(n uint64) string { return s.id + ":" + strconv.FormatUint(n, 10) }
+
+// number is the inverse of name, 0 for the name of another file.
+func (s *Spool) number(name string) uint64 {
+	id, text, _ := strings.Cut(name, ":")
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || id != s.id {
+		return 0
+	}
+	return n
+}
