@@ -116,6 +116,9 @@ type Job struct {
 	ID      string   // its jid
 	Minions []string // that the target matches
 	Missing []string // named by a list target, but unknown
+	// Unstored is why the job is not in the master's journal yet, "" if it is: most masters of the
+	// cluster are not reached. It is stored, with its returns, as soon as they are.
+	Unstored string
 
 	conn   *Conn
 	stream *rpc.Stream
@@ -191,7 +194,7 @@ func (c *Conn) job(ctx context.Context, op string, q any, waiting func(string)) 
 		stream.Close()
 		return nil, known(err)
 	}
-	return &Job{ID: string(start.JID), Minions: texts(start.Minions), Missing: texts(start.Missing), conn: c, stream: stream}, nil
+	return &Job{ID: string(start.JID), Minions: texts(start.Minions), Missing: texts(start.Missing), Unstored: start.Unstored, conn: c, stream: stream}, nil
 }
 
 // readStart reads the start of a job, and calls waiting, if not nil, when it has to wait.

@@ -110,10 +110,10 @@ type Master struct {
 	ClusterPeers []string `yaml:"cluster_peers" is:"texts"`
 	// The port on which the other members of the cluster reach this one.
 	ClusterPort int `yaml:"cluster_port" is:"1..65535" default:"4520"`
-	// What a member does with its minions when it cannot reach most of the others, and so does not
-	// know which keys they refuse: with refuse it disconnects them after 15 seconds, with run it
-	// goes on with the keys that it knew last. In both cases it refuses jobs, since it cannot store
-	// them.
+	// What a member does when it cannot reach most of the others, and so can store nothing and does
+	// not know which keys they refuse: with refuse it disconnects its minions after 15 seconds and
+	// refuses jobs, with run it goes on with the keys that it knew last, and runs jobs that are
+	// stored later. Batches and queued jobs are refused in both cases.
 	ClusterWithoutQuorum string `yaml:"cluster_without_quorum" is:"one of refuse run" default:"refuse"`
 	// The maximum size of the journal. Beyond it the oldest events are removed, first those of
 	// senders that have stored more than their share.

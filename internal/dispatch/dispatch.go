@@ -52,6 +52,9 @@ type Audit interface {
 	// Book records what is about to happen while store stores the rest. Nothing may take effect
 	// unless both succeed.
 	Book(ctx context.Context, p authz.Permission, jid salt.JID, store func() error) error
+	// BookSpooled records, on the disk of this member, what is about to happen while nothing can be
+	// stored, with the events about it.
+	BookSpooled(p authz.Permission, jid salt.JID, events []event.Event, operator bool) error
 	// NoteReturn records a refused return. It is false for one that is only counted.
 	NoteReturn(id salt.MinionID, jid salt.JID, reason string) bool
 }
@@ -88,6 +91,7 @@ type Options struct {
 	Members   Members // the other masters of a cluster; nil for a single master
 	// Leases decide which member carries a job on. Without them, only this one does.
 	Leases Leases
+	Spool  Spool  // for jobs that are started while nothing can be stored; nil if none are
 	Name   string // of this member, as the others and its lease have it
 	// Number is this member's among at most MaxMembers, from 0: no two have the same.
 	Number int
@@ -144,6 +148,9 @@ func Open(ctx context.Context, o Options) (*Dispatcher, error) {
 	d := &Dispatcher{Options: o, plans: plans, jobs: newJobs(), ended: newEnded(), steady: job.NewSteady(time.Now()), ctx: ctx, grace: resumeGrace}
 	if o.Members != nil {
 		d.jids.Number, d.jids.Of = o.Number, MaxMembers
+	}
+	if err == nil {
+		err = spooling{d}.recall()
 	}
 	return d, err
 }

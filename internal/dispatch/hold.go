@@ -364,7 +364,7 @@ var errMoved = rpc.Errorf(rpc.NotFound, "this member does not have the job any m
 // confirmed checks that this member may store a return of a job of its own: after a restart, or
 // a lapse of its lease, another one may have taken the job over.
 func (d relay) confirmed(ctx context.Context, k *Job, jid salt.JID) error {
-	if d.Leases == nil {
+	if d.Leases == nil || spooling(d).has(jid) { // a job in the spool has no plan
 		return nil
 	}
 	if run := d.jobs.running(jid); run != nil {

@@ -204,6 +204,9 @@ func (d relay) lookupOwn(ctx context.Context, jid salt.JID) (*Job, error) {
 	if k := d.jobs.find(jid); k != nil {
 		return k, nil
 	}
+	if spooling(d).has(jid) {
+		return nil, errSpooled
+	}
 	e, ok, err := d.Journal.First(ctx, event.JobSubject(jid, "new"))
 	if err != nil || !ok {
 		return nil, err

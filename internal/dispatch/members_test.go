@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/authz/decision"
 	"github.com/brinebus/brine/internal/bus"
@@ -37,6 +38,7 @@ type node struct {
 	fleet    *fleet.Fleet
 	exchange *cluster.Exchange
 	stop     context.CancelFunc
+	log      *audit.Log // of spooling
 	refused  refusals
 	tokens   map[salt.MinionID]string // of keys, for begin; "a key" for others
 }
@@ -51,6 +53,8 @@ func (*refusals) Note(authz.Permission) {}
 func (*refusals) Book(_ context.Context, _ authz.Permission, _ salt.JID, store func() error) error {
 	return store()
 }
+
+func (*refusals) BookSpooled(authz.Permission, salt.JID, []event.Event, bool) error { return nil }
 
 func (r *refusals) NoteReturn(id salt.MinionID, _ salt.JID, _ string) bool {
 	r.mu.Lock()

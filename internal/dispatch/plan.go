@@ -26,6 +26,8 @@ type plan struct {
 	Holder   lease.Holder             `json:"holder,omitzero"`   // the member that carries the job on; nobody for a single master
 	Metadata any                      `json:"-"`
 
+	spooled bool // the job was started while nothing could be stored; then this is never stored
+
 	table    string          // that has the plan
 	term     context.Context // ends when this member has lost the lease of Holder; nil for a single master
 	revision uint64          // of the plan in the table; 0 for a single master

@@ -37,7 +37,7 @@ func (d *Dispatcher) publish(ctx context.Context, req *rpc.Request, q protocol.P
 		}
 		return req.Send(ctx, may.Start())
 	}
-	r, err := relay{d}.prepareInformed(ctx, req, q, who, may)
+	r, err := spooling{d}.accept(ctx, req, q, who, may)
 	if err != nil {
 		return err
 	}
@@ -133,24 +133,15 @@ func functionList(commands []job.Command) string {
 // Prepare accepts a job for the permitted minions that match now. The job and its permission
 // are in the journal before Begin of the run sends it to the first minion.
 func (d *Dispatcher) Prepare(ctx context.Context, q protocol.Publish, who authz.Principal, may authz.Permission) (*Run, error) {
-	if len(q.Commands) == 0 {
-		return nil, rpc.Errorf(rpc.Usage, "there is no function to run")
-	}
-	if err := may.Err(); err != nil {
+	if err := check(d.Audit, q, who, may); err != nil {
 		return nil, err
-	}
-	start := may.Start()
-	if len(start.Minions) == 0 {
-		d.Audit.Note(may)
-		return nil, rpc.Errorf(rpc.NoMatch, "No minions matched the target. No command was sent, no jid was assigned.").
-			WithHint("%s", noMatch(who))
 	}
 	if err := (relay{d}).ready(); err != nil {
 		d.Audit.Note(may)
 		return nil, err
 	}
 	now := time.Now()
-	p, batch, err := d.plan(q, who, start, may.Target(), now)
+	p, batch, err := d.plan(q, who, may.Start(), may.Target(), now)
 	if err != nil {
 		d.Audit.Note(may)
 		return nil, err
@@ -167,10 +158,26 @@ func (d *Dispatcher) Prepare(ctx context.Context, q protocol.Publish, who authz.
 		d.dropPlan(p.stale())
 		return nil, err
 	}
-	d.Log.Info("job", "jid", p.Start.JID, "fun", functionList(p.Envelope.Commands), "user", who.Name(), "target", q.Target, "minions", len(start.Minions))
+	d.Log.Info("job", "jid", p.Start.JID, "fun", functionList(p.Envelope.Commands), "user", who.Name(), "target", q.Target, "minions", len(p.Start.Minions))
 	r := newRun(d, p, batch, now)
 	d.jobs.add(r)
 	return r, nil
+}
+
+// check refuses a job without functions, permission or minions.
+func check(to Audit, q protocol.Publish, who authz.Principal, may authz.Permission) error {
+	if len(q.Commands) == 0 {
+		return rpc.Errorf(rpc.Usage, "there is no function to run")
+	}
+	if err := may.Err(); err != nil {
+		return err
+	}
+	if len(may.Start().Minions) == 0 {
+		to.Note(may)
+		return rpc.Errorf(rpc.NoMatch, "No minions matched the target. No command was sent, no jid was assigned.").
+			WithHint("%s", noMatch(who))
+	}
+	return nil
 }
 
 // plan makes the plan of a request.
@@ -217,8 +224,21 @@ func (d *Dispatcher) wait(p *plan, span time.Duration, now time.Time) error {
 // Before it comes the event with the bare id and the expected minions, as in Salt, which is
 // stored without waiting since nothing depends on it.
 func (d *Dispatcher) record(ctx context.Context, p *plan) error {
+	d.Events.AnnounceFor(p.Envelope.User, string(p.Start.JID), p.expected())
+	_, err := d.Events.Store(ctx, startTag(p.Start.JID), p.load(), "")
+	return err
+}
+
+func startTag(jid salt.JID) string { return "salt/job/" + string(jid) + "/new" }
+
+// expected is the data of the event with the bare id.
+func (p *plan) expected() map[string]any {
+	return map[string]any{"minions": value.Texts(p.Start.Minions)}
+}
+
+// load is the data of the event of the start.
+func (p *plan) load() map[string]any {
 	e := &p.Envelope
-	d.Events.AnnounceFor(e.User, string(e.JID), map[string]any{"minions": value.Texts(p.Start.Minions)})
 	data := map[string]any{
 		"jid": string(e.JID), "tgt": p.given(), "tgt_type": e.TargetType, "user": e.User, "fun": e.Fun(), "arg": e.Arguments(),
 		"minions": value.Texts(p.Start.Minions), "missing": value.Texts(p.Start.Missing),
@@ -229,9 +249,11 @@ func (d *Dispatcher) record(ctx context.Context, p *plan) error {
 	if p.Internal {
 		data["internal"] = true
 	}
+	if p.spooled {
+		data["without_quorum"] = true
+	}
 	if p.Backend != "" {
 		data["eauth"] = p.Backend
 	}
-	_, err := d.Events.Store(ctx, "salt/job/"+string(e.JID)+"/new", data, "")
-	return err
+	return data
 }

@@ -45,6 +45,9 @@ func (d relay) said(ctx context.Context, s said, rep job.Report) error {
 	if err != nil {
 		return err
 	}
+	if rep.Live {
+		return spooling(d).showSaid(s, rep)
+	}
 	if d.jobs.ownerOf(k) != "" {
 		return d.passOn(ctx, k, s, rep)
 	}
@@ -105,7 +108,7 @@ func (d *Dispatcher) heard(ctx context.Context, id salt.MinionID, jid salt.JID, 
 		d.Log.Debug("return", "jid", jid, "minion", id, "state", rep.State)
 	}
 	run := d.jobs.running(jid)
-	if run == nil && !again && (rep.State == job.Running || rep.State == job.Received) {
+	if run == nil && !again && !(spooling{d}).has(jid) && (rep.State == job.Running || rep.State == job.Received) {
 		run = d.adopt(ctx, jid)
 	}
 	switch {

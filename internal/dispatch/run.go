@@ -31,6 +31,7 @@ type Run struct {
 	settled  bool
 	left     error // another member has taken the job over
 	unread   bool  // returns were stored by other members since the journals were read
+	unstored int   // bytes of long returns that were shown and are not in the journal yet
 
 	sealed []byte // the envelope; used by send
 	fresh  time.Time
@@ -199,16 +200,27 @@ func (d *Dispatcher) recordStates(jid salt.JID, minions map[string]any) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), storeTime)
 	defer cancel()
-	if _, err := d.Events.Store(ctx, "salt/job/"+string(jid)+"/state", map[string]any{"jid": string(jid), "minions": minions}, ""); err != nil {
+	data := map[string]any{"jid": string(jid), "minions": minions}
+	err := error(nil)
+	if s := (spooling{d}); s.has(jid) {
+		err = s.recordStates(jid, data)
+	} else {
+		_, err = d.Events.Store(ctx, stateTag(jid), data, "")
+	}
+	if err != nil {
 		d.Log.Error("the state of a job is not recorded", "jid", jid, "err", err)
 	}
 }
+
+func stateTag(jid salt.JID) string { return "salt/job/" + string(jid) + "/state" }
 
 // end is called when no more is expected.
 func (r *Run) end() {
 	r.record()
 	r.d.jobs.forget(r)
-	r.d.dropSoon(r.plan.stale())
+	if !r.plan.spooled {
+		r.d.dropSoon(r.plan.stale())
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.release()
@@ -394,8 +406,12 @@ func (r *Run) send(ids []salt.MinionID) {
 	r.mu.Lock()
 	for _, id := range ids {
 		ready, seen := r.d.Fleet.Connected(id)
-		if !ready {
+		switch {
+		case !ready:
 			r.away(id, lastSeen(seen))
+			continue
+		case r.unheardOf(id):
+			r.away(id, "it is connected to another member, which does not get the job without the quorum")
 			continue
 		}
 		r.tracker.Sent(id, time.Now())

@@ -87,6 +87,9 @@ func (x *Executor) finish(e *job.Envelope, r job.Report) (delivered <-chan struc
 			if !x.deliver(w.Up, e, r) {
 				left.Store(true)
 			}
+			if e.Live {
+				x.show(w, e.JID, r)
+			}
 		})
 	}
 	done := make(chan struct{})
@@ -113,8 +116,12 @@ func (x *Executor) deliver(u *upstream.Uplink, e *job.Envelope, r job.Report) bo
 	ctx := context.WithoutCancel(x.ctx)
 	ret := asSent(e.Commands, r)
 	out := outbox.Outgoing{Op: "ret." + string(e.JID), Body: ret, ID: returnName(e.JID)}
-	_, err := x.box(u).SendWhole(ctx, out)
-	for kept := false; rpc.CodeOf(err) == rpc.Unavailable; _, err = x.box(u).SendWhole(ctx, out) {
+	send := func() error { _, err := x.box(u).SendWhole(ctx, out); return err }
+	if e.Live { // it may stay there for long
+		send = func() error { return x.box(u).Put(ctx, out) }
+	}
+	err := send()
+	for kept := false; rpc.CodeOf(err) == rpc.Unavailable; err = send() {
 		if !kept {
 			if err := x.reserves.Keep(e.JID, ret); err != nil {
 				x.Log.Error("the return of a job is not kept", "jid", e.JID, "err", err)
@@ -137,6 +144,23 @@ func (x *Executor) deliver(u *upstream.Uplink, e *job.Envelope, r job.Report) bo
 		x.Log.Error("that error was not delivered either", "jid", e.JID, "err", err)
 	}
 	return true
+}
+
+// maxLive is the longest return, in bytes, that is told besides. A longer one is shown when the outbox
+// sends it.
+const maxLive = 64 << 10
+
+// show tells the master a return that it cannot store now, so that it is shown to whoever waits for
+// it: those before it in the outbox may be too many to be sent again with it.
+func (x *Executor) show(to upstream.Sender, jid salt.JID, r job.Report) {
+	s := to.Session()
+	if s == nil {
+		return
+	}
+	r.Live = true
+	if b, err := json.Marshal(r); err == nil && len(b) <= maxLive {
+		x.tell(s, jid, r)
+	}
 }
 
 // maxSentArguments limits the job's arguments in a return: a master that knows the job has

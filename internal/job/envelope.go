@@ -108,6 +108,9 @@ type Envelope struct {
 	Follow       bool        `json:"follow,omitempty"` // send the output of commands while they run
 	Expires      time.Time   `json:"expires"`          // by the master's clock; no minion starts it later
 	Heartbeat    Seconds     `json:"beat"`             // pause between heartbeats while it runs
+	// Live means that the master cannot store returns now: the minion tells it each return at once,
+	// to be shown, besides putting it into its outbox.
+	Live bool `json:"live,omitempty"`
 	// Reach is what the commands may make others do. Without it they may do nothing: so minions
 	// refuse what a master has not decided about.
 	Reach salt.Reach `json:"reach,omitzero"`

@@ -63,6 +63,8 @@ type Report struct {
 	// more follows.
 	Output    []Output `json:"output,omitempty"`
 	OutputEnd bool     `json:"output_end,omitempty"`
+	// Live means that the return is also in the minion's outbox: it is to be shown, and not stored.
+	Live bool `json:"live,omitempty"`
 }
 
 // Output is output of a running command: some lines, the last of which may have no line end.
@@ -84,6 +86,8 @@ type Start struct {
 	Minions []salt.MinionID `json:"minions"`
 	Missing []salt.MinionID `json:"missing,omitempty"` // named by a list, but no accepted key has that id
 	Batch   bool            `json:"batch,omitempty"`   // they begin a few at a time
+	// Unstored is why the job is not in the journal yet, "" if it is.
+	Unstored string `json:"unstored,omitempty"`
 	// Waiting is what the start waits for, such as the election of a leader. There is nothing else
 	// then, and another Start follows.
 	Waiting string `json:"waiting,omitempty"`

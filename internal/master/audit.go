@@ -19,13 +19,18 @@ func (m *Master) openAudit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	spool, err := audit.OpenSpool(audit.SpoolOptions{Path: filepath.Join(m.cfg.CacheDir, "unstored"), Lost: m.member.WithoutQuorum, Durable: m.durable, Log: m.log})
+	if err != nil {
+		return err
+	}
 	m.auditLog, err = audit.Open(ctx, audit.Options{
 		Queue: queue, Position: position,
 		HeadFile: filepath.Join(m.cfg.PKIDir, "audit.head"), KeyFile: filepath.Join(m.cfg.PKIDir, "audit.key"),
 		File: m.cfg.AuditFile, Values: m.cfg.AuditArgs, MaxAge: m.cfg.AuditRetention, MaxBytes: m.cfg.AuditMaxBytes,
 		Announce: func(tag string, data json.RawMessage) { m.events.Announce(tag, data) },
 		Flush:    func() error { return m.storage().Flush("AUDIT") },
-		Log:      m.log,
+		Spool:    spool, Journal: m.journal,
+		Log: m.log,
 	})
 	if err != nil {
 		return err

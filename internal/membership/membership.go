@@ -146,6 +146,18 @@ func (m *Membership) tellCurrent(current bool) {
 // have refused.
 func (m *Membership) Serves() bool { return m.cfg.ClusterWithoutQuorum == "run" }
 
+// WithoutQuorum returns why nothing can be stored, where jobs are run nevertheless; otherwise nil.
+// Nothing is an election, in which most members are reached.
+func (m *Membership) WithoutQuorum() error {
+	if m == nil || !m.Serves() {
+		return nil
+	}
+	if err := m.broker.Store().Err(); errors.Is(err, broker.ErrMinority) {
+		return err
+	}
+	return nil
+}
+
 // Current reports whether what all members have decided about keys is in force here.
 func (m *Membership) Current() bool { return !m.keys.Stale() }
 

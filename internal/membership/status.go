@@ -145,7 +145,7 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 	for _, p := range m.broker.Cluster.Peers() {
 		linked[p.Address] = p
 	}
-	status := runner.ClusterStatus{Cluster: m.cfg.ClusterID, Member: m.name, Copies: m.copies}
+	status := runner.ClusterStatus{Cluster: m.cfg.ClusterID, Member: m.name, Copies: m.copies, Unstored: m.jobs.Unstored()}
 	if err := m.broker.Store().Err(); err != nil {
 		status.Fault = err.Error()
 	}

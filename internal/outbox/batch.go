@@ -46,7 +46,7 @@ func (r *Receiver) DeliverEach(ctx context.Context, requests []*rpc.Request) []e
 // nil.
 func (r *Receiver) quick(ctx context.Context, req *rpc.Request) *delivery {
 	var q Batch
-	if err := req.Decode(&q); err != nil || len(q.Messages) == 0 || len(q.Messages) > MaxBatch {
+	if err := req.Decode(&q); err != nil || len(q.Messages) == 0 || len(q.Messages) > MaxBatch || r.Returns.WithoutQuorum() != nil {
 		return nil
 	}
 	id := salt.MinionID(req.From.Name)

@@ -21,8 +21,10 @@ const (
 	maxEpochs = 16
 	// lookEvery is how often messages are checked for their age.
 	lookEvery = 30 * time.Second
-	// RetryPause follows a request that was not answered.
+	// RetryPause follows a request that was not answered, and longPause is the longest one while
+	// the master says that it cannot store anything.
 	RetryPause = time.Second
+	longPause  = 4 * time.Second
 	// Delivered messages are removed from the store together, since that costs as much as the
 	// delivery: after that many messages, or that much time. After a kill they are delivered
 	// again, and the master recognises them.
@@ -38,6 +40,7 @@ func (b *Box) Drain(ctx context.Context) {
 	// the jobs that it has ended are delivered.
 	lasting := context.WithoutCancel(ctx)
 	defer b.clear(lasting, true)
+	var pauses backoff.Pauses
 	for ctx.Err() == nil {
 		more, err := b.turn(ctx)
 		if ctx.Err() != nil {
@@ -45,9 +48,14 @@ func (b *Box) Drain(ctx context.Context) {
 		}
 		if err != nil {
 			b.log.Warn("outbox not delivered, trying again", "err", err, "waiting", b.Waiting())
-			backoff.Sleep(ctx, RetryPause)
+			longest := RetryPause
+			if rpc.CodeOf(err) == rpc.Unavailable { // the master has answered that it cannot store it
+				longest = longPause
+			}
+			backoff.Sleep(ctx, pauses.Next(RetryPause, longest))
 			continue
 		}
+		pauses.Reset()
 		b.clear(lasting, false)
 		if more {
 			continue

@@ -36,6 +36,8 @@ type plain struct{}
 
 func (plain) Quick(salt.JID, int) bool                                     { return true }
 func (plain) Awaits(context.Context, salt.MinionID, salt.JID) (bool, bool) { return false, false }
+func (plain) WithoutQuorum() error                                         { return nil }
+func (plain) Show(salt.MinionID, salt.JID, Message)                        {}
 func (plain) ReadReturn(_ context.Context, from salt.MinionID, jid salt.JID, m Message) (Record, error) {
 	e, err := event.NewValid("salt/job/"+string(jid)+"/ret/"+string(from), []byte(m.Body), string(from), time.Now())
 	return Record{Events: []event.Event{e}, After: func(*journal.Pending) {}}, err

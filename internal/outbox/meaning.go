@@ -20,6 +20,10 @@ type Returns interface {
 	// Awaits reports whether a running member of a cluster has sent a job and waits for the return of
 	// this minion, or has it; and whether that is this one. Then no other member has stored it.
 	Awaits(ctx context.Context, from salt.MinionID, jid salt.JID) (awaits, here bool)
+	// WithoutQuorum returns why nothing can be stored, if jobs are started nevertheless; otherwise nil. Show
+	// shows a return of such a job to those who wait for it.
+	WithoutQuorum() error
+	Show(from salt.MinionID, jid salt.JID, m Message)
 	// ReadReturn reads a return of a job.
 	ReadReturn(ctx context.Context, from salt.MinionID, jid salt.JID, m Message) (Record, error)
 	// LocalReturnEvent is the event for what a minion has run by itself.

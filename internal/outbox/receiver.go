@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/brinebus/brine/internal/event"
@@ -83,6 +84,9 @@ func (r *Receiver) Deliver(ctx context.Context, req *rpc.Request) error {
 	}
 	id := salt.MinionID(req.From.Name)
 	defer r.capacity.stored(id)
+	if err := r.Returns.WithoutQuorum(); err != nil {
+		return r.show(id, q.Messages, err)
+	}
 	// What has begun is finished even if the minion is cut: the watermarks must know the
 	// outcome.
 	store, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeFor(q.Messages))
@@ -98,6 +102,16 @@ func (r *Receiver) Deliver(ctx context.Context, req *rpc.Request) error {
 		r.refusals.Log(r.Log, slog.LevelError, "rest of "+string(id), 1, "not all messages from a minion's outbox are stored", "minion", id, "err", err)
 	}
 	return req.Last(ctx, answer(req.Op, deliveries))
+}
+
+// show shows the returns of a batch that cannot be stored now; why is the reason. The minion keeps it.
+func (r *Receiver) show(id salt.MinionID, batch []Message, why error) error {
+	for _, m := range batch {
+		if jid, isReturn := strings.CutPrefix(m.Op, "ret."); isReturn {
+			r.Returns.Show(id, salt.JID(jid), m)
+		}
+	}
+	return rpc.Errorf(rpc.Unavailable, "nothing can be stored now: %w", why)
 }
 
 // incoming is a message on its way into the journal.

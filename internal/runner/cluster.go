@@ -22,7 +22,9 @@ type ClusterStatus struct {
 	Copies  int    // of each event, job, key and table
 	Fault   string // why nothing can be stored, "" if it can
 	Lacking int    // streams that do not have all their copies
-	Members []MemberStatus
+	// Unstored is how many jobs the asked member has run without the quorum that are not stored yet.
+	Unstored int
+	Members  []MemberStatus
 }
 
 // MemberStatus is what is known of a member.
@@ -57,7 +59,7 @@ func clusterRemove(h *Host) function.Function {
 }
 
 func clusterStatus(h *Host) function.Function {
-	return function.Function{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster: which run, with which version, how many minions are connected to each, whether their access rules are the same as those of the member that is asked, and whether they lead the streams that they write. lacking is how many streams do not have all their copies at the moment, for example after a member was lost: do not stop another one until it is 0. Operators get an answer also where too few members are reached to store anything.",
+	return function.Function{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster: which run, with which version, how many minions are connected to each, whether their access rules are the same as those of the member that is asked, and whether they lead the streams that they write. lacking is how many streams do not have all their copies at the moment, for example after a member was lost: do not stop another one until it is 0. unstored_jobs is how many jobs the member that is asked has run without the quorum (cluster_without_quorum: run) that are not stored yet. Operators get an answer also where too few members are reached to store anything.",
 		Example: "salt-run cluster.status", Run: func(ctx context.Context, _ *function.Call) (any, error) {
 			s, err := h.ClusterStatus(ctx)
 			if err != nil {
@@ -78,7 +80,7 @@ func (s ClusterStatus) data() map[string]any {
 	for _, m := range s.Members {
 		members[m.Name] = m.data()
 	}
-	data := map[string]any{"cluster": s.Cluster, "member": s.Member, "copies": s.Copies, "stores": s.Fault == "", "lacking": s.Lacking, "members": members}
+	data := map[string]any{"cluster": s.Cluster, "member": s.Member, "copies": s.Copies, "stores": s.Fault == "", "lacking": s.Lacking, "unstored_jobs": s.Unstored, "members": members}
 	if s.Fault != "" {
 		data["error"] = s.Fault
 	}

@@ -127,7 +127,7 @@ func (s *Services) openJobs() (err error) {
 	s.Jobs, err = dispatch.Open(s.Context, dispatch.Options{
 		Journal: s.Journal, Fleet: s.Fleet, Keys: s.Keys, Events: s.Events, Audit: s.Authz, Conn: s.Connections, Key: s.Key.PrivateKey,
 		Known: s.Authz.Tables.Known, Retention: s.Retention, Durable: s.Durable, Log: s.Log, Latency: s.Latency,
-		Members: s.Cluster.Jobs, Number: s.Cluster.Number, Name: s.Cluster.Name, Leases: s.Cluster.Leases, Journals: s.journals(),
+		Members: s.Cluster.Jobs, Number: s.Cluster.Number, Name: s.Cluster.Name, Leases: s.Cluster.Leases, Journals: s.journals(), Spool: s.AuditLog.Spool(),
 	})
 	if err != nil {
 		return err

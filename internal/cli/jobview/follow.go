@@ -52,6 +52,9 @@ func (s *Show) Follow(ctx context.Context, begin Begin, end End) error {
 		return err
 	}
 	start := startOf(running)
+	if running.Unstored != "" {
+		s.env.Warn(fmt.Errorf("the job and its returns are not stored until that is possible again: %s", running.Unstored))
+	}
 	if end != Previewed {
 		s.log.Info("job", logging.KeyJID, start.JID, "minions", len(start.Minions), "missing", len(start.Missing))
 	}
