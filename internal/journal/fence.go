@@ -290,7 +290,7 @@ func (w *writer) resend() {
 }
 
 // lookUp treats everything as stored that is, and returns the prefix of the current term: a new
-// one if another member has ended the one before.
+// one if another member has ended the one before. If another process has begun one, the turn is over.
 func (w *writer) lookUp(ctx context.Context) (prefix string, err error) {
 	f := w.fence
 	last, prefix, err := f.last(ctx)
@@ -299,6 +299,10 @@ func (w *writer) lookUp(ctx context.Context) (prefix string, err error) {
 	}
 	if err == nil {
 		err = w.catchUp(ctx, last)
+	}
+	if err == nil && f.turn != nil && prefix != f.prefix {
+		err = f.turn.lose()
+		w.patient.end(err)
 	}
 	return prefix, err
 }

@@ -154,7 +154,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 		return nil, fmt.Errorf("open the journal: %w", storageError(err))
 	}
 	if o.Turn != nil {
-		if err := o.Turn.take(ctx, w, s, o); err != nil {
+		if err := o.Turn.take(ctx, w, s, js, o); err != nil {
 			return nil, fmt.Errorf("open the journal: %w", err)
 		}
 	}

@@ -19,8 +19,8 @@ import (
 )
 
 // Turn is the turn of this process to write a journal that other processes open, too. The one
-// that has opened it last is the only one that writes: opening stores an event, so whatever an
-// earlier process sends afterwards names a sequence that is not the last one, and is refused.
+// that has opened it last is the only one that writes: opening begins a new term, with an event by
+// which an earlier process learns of it.
 type Turn struct {
 	// Alone is called when no earlier process can write events any more, before anything is read.
 	// It ends what these may still have under way in tables.
@@ -75,21 +75,26 @@ const openedTag = "salt/journal/opened"
 // stored something.
 const takePause = 50 * time.Millisecond
 
-// take stores the event, as the last one of the stream.
-func (t *Turn) take(ctx context.Context, w *writer, s jetstream.Stream, o Options) error {
+// take begins a term, so that nothing is stored any more of what an earlier process has under way,
+// and stores the event, as the last one of the stream. Without the term, the event would replace one
+// message of the other process, and the one behind that would be stored.
+func (t *Turn) take(ctx context.Context, w *writer, s jetstream.Stream, js jetstream.JetStream, o Options) error {
 	e, err := event.New(openedTag, json.RawMessage(`{"writer":"`+t.id+`"}`), "", time.Now())
 	if err != nil {
 		return err
 	}
-	subject := termPrefix(s.CachedInfo().Config) + strings.TrimPrefix(event.Subject(openedTag), plainPrefix)
 	for {
 		err = insist(ctx, w.store, "open the stream "+o.stream(), func(ctx context.Context) error {
-			info, err := s.Info(ctx)
+			info, err := leaderInfo(ctx, s)
 			if err != nil {
 				return err
 			}
-			m := &nats.Msg{Subject: subject, Data: e.Text(), Header: nats.Header{
-				jetstream.ExpectedLastSeqHeader: {strconv.FormatUint(info.State.LastSeq, 10)}, writerHeader: {t.id},
+			prefix, at, err := change(ctx, js, info.Config, o.root(), openTerm)
+			if err != nil {
+				return err
+			}
+			m := &nats.Msg{Subject: prefix + strings.TrimPrefix(event.Subject(openedTag), plainPrefix), Data: e.Text(), Header: nats.Header{
+				jetstream.ExpectedLastSeqHeader: {strconv.FormatUint(at, 10)}, writerHeader: {t.id},
 				batchHeader: {label{}.String()}, // it ends a batch of which an earlier process has stored a part
 			}}
 			answer, err := w.nc.RequestMsgWithContext(ctx, m)
