@@ -297,3 +297,53 @@ func TestReadRemoved(t *testing.T) {
 		t.Errorf("without a file: %v, %v", got, err)
 	}
 }
+
+// TestAddRemoved: whatever was written into the list by hand, and whatever another member names, the
+// list can be read afterwards: if it could not, every member would be refused.
+func TestAddRemoved(t *testing.T) {
+	one, two := newKey(t).Public().SHA256(), newKey(t).Public().SHA256()
+	full := strings.Repeat("#"+strings.Repeat("x", 1022)+"\n", 1024)
+	for name, test := range map[string]struct {
+		before  string
+		comment string
+		added   bool
+	}{
+		"without a file":            {"", "b-1", true},
+		"without the last line end": {"# by hand\n" + one, "b-1", true},
+		"a long comment":            {one + "\n", strings.Repeat("é", 1<<20), true},
+		"a comment of lines":        {one + "\n", "b-1\nb-2\r\n", true},
+		"a full list":               {full, "b-1", false},
+		"a list with a mistake":     {"b-1\n", "b-1", false},
+	} {
+		path := filepath.Join(t.TempDir(), "removed")
+		if test.before != "" {
+			if err := os.WriteFile(path, []byte(test.before), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := AddRemoved(path, two, test.comment)
+		text, bad := os.ReadFile(path)
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		if !test.added {
+			if err == nil || string(text) != test.before {
+				t.Errorf("%s: it was changed: %v", name, err)
+			}
+			continue
+		}
+		list, bad := ReadRemoved(path)
+		if err != nil || bad != nil || !list[two] || list[one] != strings.Contains(test.before, one) || !strings.HasPrefix(string(text), test.before) || len(text) > 1000 {
+			t.Errorf("%s: %v, %v, the list has %d keys in %d bytes", name, err, bad, len(list), len(text))
+		}
+		if err := AddRemoved(path, two, "again"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if again, _ := os.ReadFile(path); string(again) != string(text) {
+			t.Errorf("%s: it was added twice", name)
+		}
+	}
+	if err := AddRemoved(filepath.Join(t.TempDir(), "removed"), "b-1", ""); err == nil {
+		t.Error("a name was added as a fingerprint")
+	}
+}

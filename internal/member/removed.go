@@ -12,7 +12,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Fingerprints is a set of keys, by the text of pki.PublicKey.SHA256.
@@ -21,8 +23,12 @@ type Fingerprints map[string]bool
 // Has reports whether the key is in the set.
 func (f Fingerprints) Has(key pki.PublicKey) bool { return !key.IsZero() && f[key.SHA256()] }
 
-// maxRemoved limits what is read of a list: some ten thousand keys.
-const maxRemoved = 1 << 20
+// maxRemoved limits the bytes of a list: some ten thousand keys; maxComment the characters of a
+// comment, which may come from another member.
+const (
+	maxRemoved = 1 << 20
+	maxComment = 200
+)
 
 var wholeFingerprint = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([0-9a-f]{2}:){31}[0-9a-f]{2}$`) })
 
@@ -43,6 +49,40 @@ func RemovedFile(pkiDir string) string { return filepath.Join(pkiDir, "cluster_r
 // are ignored. Without the file nobody was removed. A line with an invalid fingerprint is an
 // error, since some key was meant.
 func ReadRemoved(path string) (Fingerprints, error) {
+	text, err := readRemoved(path)
+	if err != nil || text == nil {
+		return nil, err
+	}
+	return parseRemoved(path, text)
+}
+
+// AddRemoved adds a key to such a list, with a comment. The list is written whole or not at all: with a
+// line that is cut short every key would be refused.
+func AddRemoved(path, finger, comment string) error {
+	if err := CheckFingerprint(finger); err != nil {
+		return err
+	}
+	text, err := readRemoved(path)
+	if err != nil {
+		return err
+	}
+	list, err := parseRemoved(path, text)
+	if err != nil || list[finger] {
+		return err
+	}
+	if len(text) > 0 && !bytes.HasSuffix(text, []byte("\n")) {
+		text = append(text, '\n')
+	}
+	words := strings.Join(strings.Fields(comment), " ")
+	text = fmt.Appendf(text, "%s %.*s\n", finger, maxComment, words)
+	if len(text) > maxRemoved {
+		return salt.WithHint(fmt.Errorf("%s: it would have more than %d bytes", path, maxRemoved), "remove lines of keys that no longer exist")
+	}
+	return atomicfile.Write(path, text, 0o600)
+}
+
+// readRemoved returns the text of a list, nil without the file.
+func readRemoved(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -58,6 +98,10 @@ func ReadRemoved(path string) (Fingerprints, error) {
 	if len(text) > maxRemoved {
 		return nil, fmt.Errorf("%s: it has more than %d bytes", path, maxRemoved)
 	}
+	return text, nil
+}
+
+func parseRemoved(path string, text []byte) (Fingerprints, error) {
 	found := Fingerprints{}
 	for n, line := range bytes.Split(text, []byte("\n")) {
 		words := strings.Fields(string(line))

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -116,16 +115,7 @@ func (m *Membership) removeFor(_ context.Context, from string, body []byte) (any
 func (m *Membership) refuse(r removal) error {
 	m.met.file.Lock()
 	defer m.met.file.Unlock()
-	list, err := member.ReadRemoved(m.removed())
-	if err != nil || list[r.Fingerprint] {
-		return err
-	}
-	f, err := os.OpenFile(m.removed(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(f, "%s %s, removed %s\n", r.Fingerprint, nameOf(r.Name), time.Now().UTC().Format(time.DateTime))
-	return errors.Join(err, f.Sync(), f.Close())
+	return member.AddRemoved(m.removed(), r.Fingerprint, fmt.Sprintf("removed %s, %s", time.Now().UTC().Format(time.DateTime), nameOf(r.Name)))
 }
 
 // StepDown implements runner.Cluster.

@@ -85,7 +85,7 @@ var layers = []layer{
 	{"localapi", "auth authz/decision authz/eventacl bus eventbus forwarder logging outbox peer protocol rpc salt scheduler upstream value", "answers programs of this machine: what they want is done by the parts of the daemon"},
 	{"logging", "salt", "lines for people and files"},
 	{"master", "admission audit authz broker bus config daemon eventbus journal keyring membership rpc runner service settings", "the daemon: it opens what decides who may connect and what they may do, and what is stored, then the services over them; never minion"},
-	{"member", "pki salt", "which masters are one system, by their keys; what goes over a link between them is not its affair"},
+	{"member", "atomicfile pki salt", "which masters are one system, by their keys, and the list of those that are removed; what goes over a link between them is not its affair"},
 	{"membership", "accord broker cluster config dispatch eventbus fleet journal keyring lease logging member mirror runner salt", "makes a master a member of a cluster, or of a pair that mirror each other: it connects parts of the master with the other masters, and decides nothing of what they do"},
 	{"metrics", "salt socket", "names, and figures that it is handed; whose they are is not its affair"},
 	{"mine", "salt value", "the words about the mine, which functions, the master and what goes between them have in common"},
