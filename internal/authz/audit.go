@@ -3,6 +3,7 @@ package authz
 import (
 	"context"
 	"errors"
+	"fmt"
 	"syscall"
 
 	"github.com/brinebus/brine/internal/acl"
@@ -76,7 +77,7 @@ func (a *Authorizer) BookSpooled(p Permission, jid salt.JID, events []event.Even
 	}
 	e := p.entry
 	e.JID = jid
-	return a.Unwritten(a.Audit.BookSpooled(e, jid, events, operator))
+	return a.unwritten(a.Audit.BookSpooled(e, jid, events, operator))
 }
 
 // NoteReturn records a refused return. It is false for one that is only counted.
@@ -95,6 +96,13 @@ func (a *Authorizer) NoteFile(r *rpc.Request, path, reason string) {
 // Unwritten returns the refusal for what cannot be recorded in the audit log or the journal.
 // Other errors are returned unchanged.
 func (a *Authorizer) Unwritten(err error) error {
+	if errors.As(err, new(salt.Unwritten)) && a.Audit.Spool().Active() != nil {
+		err = fmt.Errorf("without the quorum only jobs on minions are run, also with cluster_without_quorum: run: %w", err)
+	}
+	return a.unwritten(err)
+}
+
+func (a *Authorizer) unwritten(err error) error {
 	var what salt.Unwritten
 	if !errors.As(err, &what) {
 		return err
