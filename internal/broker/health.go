@@ -23,6 +23,7 @@ type Health struct {
 	mu      sync.Mutex
 	cause   error
 	again   bool          // a write has failed since the store was closed for reopening
+	joined  bool          // most members were reached once
 	failed  chan struct{} // closed while there is a cause
 	alarm   chan struct{} // wakes heal
 	stopped chan struct{}
@@ -118,7 +119,7 @@ func (h *Health) Flush(stream string) error {
 }
 
 // majority records whether this member reaches enough others to store anything; err is the
-// reason if not.
+// reason if not. A start that waits for them says so itself.
 func (h *Health) majority(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,11 +127,16 @@ func (h *Health) majority(err error) {
 	case err != nil && h.cause == nil:
 		h.cause = err
 		close(h.failed)
-		h.log.Error("this member can store nothing", "err", err, "hint", salt.Hint(err))
+		if h.joined {
+			h.log.Error("this member can store nothing", "err", err, "hint", salt.Hint(err))
+		}
 	case err == nil && h.cause != nil:
 		h.cause, h.failed = nil, make(chan struct{})
-		h.log.Info("this member reaches most others again: it stores what it is given")
+		if h.joined {
+			h.log.Info("this member reaches most others again: it stores what it is given")
+		}
 	}
+	h.joined = h.joined || err == nil
 }
 
 // Room implements journal.Store.

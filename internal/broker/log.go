@@ -71,15 +71,22 @@ func (l *serverLog) Noticef(f string, a ...any) { l.log.Debug(fmt.Sprintf(f, a..
 func (l *serverLog) Debugf(f string, a ...any)  { l.log.Debug(fmt.Sprintf(f, a...)) }
 func (l *serverLog) Tracef(f string, a ...any)  {}
 
-// Warnf logs warnings, except those that each of our starts would cause.
+// expected are warnings about what happens in good order.
+var expected = []string{
+	"Waiting for routing to be established", "failed to be ready for connections", // routes logs which members are not reached; the server expects a listener, which it does not have
+	"Metalayer blocking snapshot",
+	"Stream state outdated, last block has additional entries", "Recovering stream state from index errored: prior state file", // each start after a kill
+}
+
+// Warnf logs warnings, except those that are expected.
 func (l *serverLog) Warnf(f string, a ...any) {
 	text := fmt.Sprintf(f, a...)
 	if strings.Contains(text, "JetStream is enabled but") {
 		return
 	}
-	for _, known := range []string{"Waiting for routing to be established", "failed to be ready for connections", "Metalayer blocking snapshot"} {
+	for _, known := range expected {
 		if strings.Contains(text, known) {
-			l.log.Debug(text) // routes logs which members are not reached; the server expects a listener, which it does not have
+			l.log.Debug(text)
 			return
 		}
 	}

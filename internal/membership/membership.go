@@ -54,8 +54,10 @@ type Own interface {
 }
 
 const (
-	// waitTell is how often a start that waits for the other members says so.
-	waitTell = 10 * time.Second
+	// waitFirst is when a start that waits for the other members says so, and waitTell how often
+	// after that.
+	waitFirst = 5 * time.Second
+	waitTell  = 10 * time.Second
 	// waitLook is the pause between two looks for them.
 	waitLook = 250 * time.Millisecond
 )
@@ -70,8 +72,8 @@ func (m *Membership) Join(ctx context.Context, b *broker.Broker, tell func(strin
 	m.broker = b
 	m.elsewhere = &fleet.Elsewhere{Log: m.log}
 	m.exchange = cluster.New(cluster.Options{Name: m.name, Conn: b.Conn(), Minions: m.elsewhere, Log: m.log})
-	for {
-		once, cancel := context.WithTimeout(ctx, waitTell)
+	for wait := waitFirst; ; wait = waitTell {
+		once, cancel := context.WithTimeout(ctx, wait)
 		err := m.await(once)
 		cancel()
 		if err == nil || ctx.Err() != nil {
