@@ -10,13 +10,18 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/cluster"
 	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// kindLeave is the request of a member that leaves in good order.
-const kindLeave = "leave"
+// kindLeave is the request of a member that leaves in good order, kindStay that of one that does not
+// leave after all.
+const (
+	kindLeave = "leave"
+	kindStay  = "stay"
+)
 
 const (
 	// leaveTime is how long after its request a member may take to stop: its minions get ten
@@ -95,13 +100,30 @@ func (m *Membership) Leave(ctx context.Context, mark, unmark func() error) (runn
 	if err := mark(); err != nil {
 		return report, err
 	}
-	for _, name := range report.Left {
+	for n, name := range report.Left {
 		if err := m.exchange.Ask(ctx, name, kindLeave, nil, nil); err != nil {
+			m.stay(ctx, report.Left[:n+1])
 			return report, errors.Join(fmt.Errorf("this member does not leave, since %s cannot be informed: %w", name, err), unmark())
 		}
 	}
 	m.log.Warn("this member leaves the cluster", "member", m.name, "left", report.Left)
 	return report, nil
+}
+
+// stay tells members that this one does not leave: they would forget it if it were restarted soon. One
+// that cannot be told forgets the request by itself, after leaveTime.
+func (m *Membership) stay(ctx context.Context, informed []string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusTime)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, name := range informed {
+		wg.Go(func() {
+			if err := m.exchange.Ask(ctx, name, kindStay, nil, nil); err != nil {
+				m.log.Warn("a member may take this one for one that leaves: do not stop it for some minutes", "member", name, "pause", leaveTime, "err", err)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // afterLeave says who is left without this member, and refuses if they could not go on.
@@ -126,11 +148,18 @@ func (m *Membership) afterLeave() (runner.LeaveReport, error) {
 	return report, nil
 }
 
-// leaveFor notes that the member that asks leaves.
-func (m *Membership) leaveFor(_ context.Context, from string, _ []byte) (any, error) {
-	m.log.Warn("another member leaves the cluster", "member", from)
-	m.leaving.add(from)
-	return nil, nil
+// serve registers the handlers for members that leave, and for those that do not after all.
+func (l *leaving) serve(x *cluster.Exchange, log *slog.Logger) {
+	x.Handle(kindLeave, func(_ context.Context, from string, _ []byte) (any, error) {
+		log.Warn("another member leaves the cluster", "member", from)
+		l.add(from)
+		return nil, nil
+	})
+	x.Handle(kindStay, func(_ context.Context, from string, _ []byte) (any, error) {
+		log.Info("another member does not leave the cluster after all", "member", from)
+		l.remove(from)
+		return nil, nil
+	})
 }
 
 // watch forgets members that have left, once they have stopped, until ctx ends.

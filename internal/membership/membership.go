@@ -233,7 +233,7 @@ func (m *Membership) Attach(ctx context.Context, p Parts) error {
 	p.Outboxes.ServeMembers(m.exchange.Handle)
 	m.serveStatus()
 	m.exchange.Handle(kindRemove, m.removeFor)
-	m.exchange.Handle(kindLeave, m.leaveFor)
+	m.leaving.serve(m.exchange, m.log)
 	m.own, m.jobs = p.Own, dispatch.All{Dispatcher: p.Jobs}
 	var err error
 	m.bus, err = p.Events.Join(ctx, eventbus.MemberOptions{Name: m.name, Others: m.exchange.Others, Lease: m.lease})
