@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server/archive"
 	"github.com/nats-io/nats.go"
@@ -13,8 +14,14 @@ import (
 	"github.com/brinebus/brine/internal/backoff"
 )
 
-// mergeWindow is how many entries are under way.
-const mergeWindow = 256
+const (
+	// mergeWindow is how many entries are under way, and mergeBytes how many bytes of them: tables
+	// with the files of minions have large entries.
+	mergeWindow = 256
+	mergeBytes  = 8 << 20
+	// mergeRate is how many bytes of a backup are merged at least in a second.
+	mergeRate = 1 << 20
+)
 
 // merge makes a shared table, if no other member has made it, and adds the entries that it lacks.
 // What is there counts, also the mark of an entry that was deleted.
@@ -27,7 +34,7 @@ func (r *restorer) merge(ctx context.Context, m move) error {
 	if err != nil && !errors.Is(err, errExists) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, beginTime)
+	ctx, cancel := context.WithTimeout(ctx, beginTime+time.Duration(m.Bytes/mergeRate)*time.Second)
 	defer cancel()
 	for { // it may just be getting its leader
 		if err = r.add(ctx, m); err == nil || !backoff.Sleep(ctx, beginPause) {
@@ -60,14 +67,13 @@ func (r *restorer) add(ctx context.Context, m move) error {
 			return err
 		}
 		entry.Subject, entry.Reply = h.Name, inbox
-		if err := r.nc.PublishMsg(entry); err != nil {
-			return err
+		for most := max(1, min(mergeWindow, mergeBytes/(len(body)+1))); underway >= most; underway-- {
+			if err := added(ctx, sub); err != nil {
+				return err
+			}
 		}
-		if underway++; underway < mergeWindow {
-			return nil
-		}
-		underway--
-		return added(ctx, sub)
+		underway++
+		return r.nc.PublishMsg(entry)
 	})
 	for ; err == nil && underway > 0; underway-- {
 		err = added(ctx, sub)

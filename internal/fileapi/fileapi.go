@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 
 	"github.com/brinebus/brine/internal/fileserver"
+	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/upload"
 )
 
 // Audit is the audit log.
@@ -26,6 +28,7 @@ type Options struct {
 	CacheDir  string              // files that are handed in go below it
 	Uploads   bool                // files are taken
 	MaxUpload int64               // bytes of one of them
+	Journal   *journal.Journal    // stores them for all masters, if there are several
 	Audit     Audit
 	Log       *slog.Logger
 }
@@ -35,17 +38,25 @@ type Server struct {
 	Options
 	Files    *fileserver.Roots
 	uploads  *fileserver.Uploads // nil where none are taken
+	shared   *upload.Files       // nil for a single master
 	throttle logging.Throttle    // of what cannot be read or kept
 }
 
-// New makes a server.
-func New(o Options) *Server {
+// Open opens a server.
+func Open(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{Options: o, Files: fileserver.NewRoots(o.Roots)}
-	if o.Uploads {
-		s.uploads = fileserver.NewUploads(filepath.Join(o.CacheDir, "minions"), o.MaxUpload)
+	if !o.Uploads {
+		return s, nil
 	}
-	return s
+	dir := filepath.Join(o.CacheDir, "minions")
+	s.uploads = fileserver.NewUploads(dir, o.MaxUpload)
+	var err error
+	s.shared, err = upload.Open(ctx, upload.Options{Journal: o.Journal, Dir: dir, Uploads: s.uploads, Log: o.Log})
+	return s, err
 }
+
+// Run lets the directory of uploads follow what other masters take, until ctx ends.
+func (s *Server) Run(ctx context.Context) { s.shared.Run(ctx) }
 
 const (
 	// listPart is how many files of a list travel in one message.

@@ -18,6 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/fileapi"
 	"github.com/brinebus/brine/internal/fileserver"
+	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/peer"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
@@ -50,11 +51,19 @@ type world struct {
 
 func start(t *testing.T) *world {
 	t.Helper()
-	b := bustest.Start(t)
+	b := bustest.StartStore(t)
 	w := &world{audit: &log{}, roots: t.TempDir(), cache: t.TempDir()}
-	files := fileapi.New(fileapi.Options{
-		Roots: map[string][]string{"base": {w.roots}}, CacheDir: w.cache, Uploads: true, MaxUpload: 1 << 20, Audit: w.audit, Log: slog.New(slog.DiscardHandler),
+	j, err := journal.Open(t.Context(), b.Conn(), journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	files, err := fileapi.Open(t.Context(), fileapi.Options{
+		Roots: map[string][]string{"base": {w.roots}}, CacheDir: w.cache, Uploads: true, MaxUpload: 1 << 20, Journal: j, Audit: w.audit, Log: slog.New(slog.DiscardHandler),
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	var table bus.Endpoints
 	for _, e := range bus.MasterEndpoints {
 		if slices.Contains([]string{"file", "files", "push"}, e.Op) {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/brinebus/brine/internal/fileserver"
+	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -14,12 +15,12 @@ import (
 const maxTaken = 60
 
 // Push takes a piece of a file that a minion hands in.
-func (s *Server) Push(_ context.Context, r *rpc.Request) error {
+func (s *Server) Push(ctx context.Context, r *rpc.Request) error {
 	var q fileserver.Piece
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
-	err := s.uploads.Put(salt.MinionID(r.From.Name), q)
+	err := s.uploads.Put(ctx, salt.MinionID(r.From.Name), q)
 	if err != nil {
 		return s.refusePush(r, q, err)
 	}
@@ -42,6 +43,10 @@ func (s *Server) refusePush(r *rpc.Request, q fileserver.Piece, err error) error
 		return rpc.Errorf(rpc.Usage, "%w", err).WithHint("file_recv_max_size in the configuration of the master says how large")
 	case errors.Is(err, fileserver.ErrOrder), errors.Is(err, fileserver.ErrSum):
 		return rpc.Errorf(rpc.Usage, "%w", err)
+	}
+	if errors.Is(err, journal.ErrStore) || errors.Is(err, journal.ErrLate) {
+		s.throttle.Log(s.Log, slog.LevelError, "store", 1, "file not taken", "minion", r.From.Name, "path", q.Path, "err", err)
+		return rpc.Errorf(rpc.Unavailable, "the file was not stored: %w", err)
 	}
 	s.throttle.Log(s.Log, slog.LevelError, "push "+r.From.Name, 1, "file not taken", "minion", r.From.Name, "path", q.Path, "err", err)
 	return rpc.Errorf(rpc.Unavailable, "the master could not keep the file; its log says why")

@@ -1,6 +1,7 @@
 package fileserver
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -38,10 +39,22 @@ var (
 // Uploads has the directories of all minions, in which each stores its files. It serves none of
 // them: they are for the operator. It is safe for concurrent use.
 type Uploads struct {
+	// Shared is where other masters find the files; nil for a single master. It is set before the
+	// first use.
+	Shared Shared
+
 	dir   string
 	limit int64 // maximum size of one file, in bytes
 	mu    sync.Mutex
 	busy  map[salt.MinionID]*sync.Mutex
+}
+
+// Shared keeps files where all masters of a system find them.
+type Shared interface {
+	// Room returns an error if nothing can be stored now, or no more of this minion.
+	Room(ctx context.Context, id salt.MinionID) error
+	// Store returns when the file is stored, so that the end of this master does not lose it.
+	Store(ctx context.Context, id salt.MinionID, c Upload, content io.Reader) error
 }
 
 // NewUploads returns the uploads below dir, which is created with the first file: that of web1 is
@@ -59,8 +72,8 @@ type Piece struct {
 	SHA256 string `json:"sha256,omitempty"` // of the whole file, in its last piece; "" if more follow
 }
 
-// Put stores a piece. With the last one, the complete file is moved to its path.
-func (u *Uploads) Put(id salt.MinionID, p Piece) error {
+// Put stores a piece. With the last one, the complete file is moved to its path, once Shared has it.
+func (u *Uploads) Put(ctx context.Context, id salt.MinionID, p Piece) error {
 	if err := errors.Join(CheckPath(p.Path), checkUpload(p.Upload)); err != nil {
 		return err
 	}
@@ -72,13 +85,13 @@ func (u *Uploads) Put(id salt.MinionID, p Piece) error {
 	defer root.Close()
 	part := path.Join("parts", p.Upload)
 	if p.Offset == 0 {
-		err = u.begin(root, p)
+		err = u.begin(ctx, root, id, p)
 	}
 	if err == nil {
 		err = u.add(root, part, p)
 	}
 	if err == nil && p.SHA256 != "" {
-		err = u.finish(root, part, p)
+		err = u.finish(ctx, root, id, part, p)
 	}
 	if err != nil {
 		_ = root.Remove(part) // it may be missing
@@ -119,7 +132,12 @@ func (u *Uploads) open(id salt.MinionID) (*os.Root, error) {
 }
 
 // begin checks that there is room, and removes unfinished uploads.
-func (u *Uploads) begin(root *os.Root, p Piece) error {
+func (u *Uploads) begin(ctx context.Context, root *os.Root, id salt.MinionID, p Piece) error {
+	if u.Shared != nil {
+		if err := u.Shared.Room(ctx, id); err != nil {
+			return err
+		}
+	}
 	parts, err := fs.ReadDir(root.FS(), "parts")
 	if err != nil {
 		return err
@@ -141,33 +159,45 @@ func (u *Uploads) begin(root *os.Root, p Piece) error {
 	return u.checkQuota(root)
 }
 
+// Usage is what a minion has stored.
+type Usage struct {
+	Files, Dirs int
+	Bytes       int64
+}
+
 // checkQuota checks that the minion may store one more file.
 func (u *Uploads) checkQuota(root *os.Root) error {
-	files, dirs, bytes := 0, 0, int64(0)
+	var used Usage
 	err := fs.WalkDir(root.FS(), "files", func(_ string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if e.IsDir() {
-			dirs++ // a failed upload may leave the directories of its path
+			used.Dirs++ // a failed upload may leave the directories of its path
 			return nil
 		}
 		info, err := e.Info()
 		if err != nil {
 			return err
 		}
-		files, bytes = files+1, bytes+info.Size()
+		used.Files, used.Bytes = used.Files+1, used.Bytes+info.Size()
 		return nil
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case files >= maxUploads:
-		return fmt.Errorf("%w: it has %d", ErrFull, files)
-	case dirs >= maxDirs:
-		return fmt.Errorf("%w: they are in %d directories", ErrFull, dirs)
-	case bytes > maxTimes*u.limit:
-		return fmt.Errorf("%w: they have %d bytes", ErrFull, bytes)
+	}
+	return u.Allows(used)
+}
+
+// Allows returns an error if a minion that has stored this much may store no more.
+func (u *Uploads) Allows(used Usage) error {
+	switch {
+	case used.Files >= maxUploads:
+		return fmt.Errorf("%w: it has %d", ErrFull, used.Files)
+	case used.Dirs >= maxDirs:
+		return fmt.Errorf("%w: they are in %d directories", ErrFull, used.Dirs)
+	case used.Bytes > maxTimes*u.limit:
+		return fmt.Errorf("%w: they have %d bytes", ErrFull, used.Bytes)
 	}
 	return nil
 }
@@ -200,14 +230,15 @@ func (u *Uploads) add(root *os.Root, part string, p Piece) error {
 }
 
 // finish moves the file to its path if its checksum is right.
-func (u *Uploads) finish(root *os.Root, part string, p Piece) error {
+func (u *Uploads) finish(ctx context.Context, root *os.Root, id salt.MinionID, part string, p Piece) error {
 	f, err := root.Open(part)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
+	size, err := io.Copy(sum, f)
+	if err != nil {
 		return err
 	}
 	if hex.EncodeToString(sum.Sum(nil)) != p.SHA256 {
@@ -216,6 +247,11 @@ func (u *Uploads) finish(root *os.Root, part string, p Piece) error {
 	place := path.Join("files", p.Path)
 	if err := root.MkdirAll(path.Dir(place), 0o700); err != nil {
 		return err
+	}
+	if u.Shared != nil {
+		if err := u.share(ctx, root, id, f, Upload{Path: p.Path, Size: size, SHA256: p.SHA256}); err != nil {
+			return err
+		}
 	}
 	return root.Rename(part, place)
 }

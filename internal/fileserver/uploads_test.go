@@ -36,7 +36,7 @@ func TestPut(t *testing.T) {
 		whole("a b/ü", "x"),
 		whole("a b/ü", "replaced"),
 	} {
-		if err := d.Put("web1", p); err != nil {
+		if err := d.Put(t.Context(), "web1", p); err != nil {
 			t.Fatalf("%+v: %v", p, err)
 		}
 	}
@@ -62,14 +62,14 @@ func TestUploadsWriteNothingOutside(t *testing.T) {
 	for _, path := range []string{
 		"", ".", "..", "/", "/etc/passwd", "../web2/files/x", "../../../x", "a/../../x", "a/..", "./a", "a//b", "a/", `a\b`, "a\nb", "a\x00b", "\xff", strings.Repeat("x", 2000),
 	} {
-		if err := d.Put("web1", whole(path, "evil")); !errors.Is(err, ErrPath) {
+		if err := d.Put(t.Context(), "web1", whole(path, "evil")); !errors.Is(err, ErrPath) {
 			t.Errorf("path %q: %v, want %v", path, err, ErrPath)
 		}
 	}
 	for _, upload := range []string{"", ".", "..", "../files/x", "a/b", "a\x00", strings.Repeat("x", 65)} {
 		p := whole("x", "evil")
 		p.Upload = upload
-		if err := d.Put("web1", p); !errors.Is(err, ErrOrder) {
+		if err := d.Put(t.Context(), "web1", p); !errors.Is(err, ErrOrder) {
 			t.Errorf("upload %q: %v, want %v", upload, err, ErrOrder)
 		}
 	}
@@ -85,7 +85,7 @@ func TestUploadsWriteNothingOutside(t *testing.T) {
 func TestLinksLeadNowhere(t *testing.T) {
 	dir := t.TempDir()
 	d := NewUploads(filepath.Join(dir, "minions"), 100)
-	if err := d.Put("web1", whole("first", "x")); err != nil {
+	if err := d.Put(t.Context(), "web1", whole("first", "x")); err != nil {
 		t.Fatal(err)
 	}
 	outside := filepath.Join(dir, "outside")
@@ -103,11 +103,11 @@ func TestLinksLeadNowhere(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"dir/victim", "up/victim", "dir/new", "up/new"} {
-		if err := d.Put("web1", whole(path, "evil")); err == nil {
+		if err := d.Put(t.Context(), "web1", whole(path, "evil")); err == nil {
 			t.Errorf("%s was taken", path)
 		}
 	}
-	if err := d.Put("web1", whole("file", "mine")); err != nil { // it replaces the link
+	if err := d.Put(t.Context(), "web1", whole("file", "mine")); err != nil { // it replaces the link
 		t.Error(err)
 	}
 	if b, err := os.ReadFile(victim); err != nil || string(b) != "untouched" {
@@ -122,7 +122,7 @@ func TestPiecesThatDoNotFit(t *testing.T) {
 	dir := t.TempDir()
 	d := NewUploads(dir, 10)
 	put := func(offset int64, text, sum string) error {
-		return d.Put("web1", Piece{Path: "x", Upload: "u", Offset: offset, Data: []byte(text), SHA256: sum})
+		return d.Put(t.Context(), "web1", Piece{Path: "x", Upload: "u", Offset: offset, Data: []byte(text), SHA256: sum})
 	}
 	steps := []struct {
 		name string
@@ -154,14 +154,14 @@ func TestRoom(t *testing.T) {
 	dir := t.TempDir()
 	d := NewUploads(dir, 10)
 	for i := range maxTimes + 1 {
-		if err := d.Put("web1", whole(fmt.Sprint("file", i), "1234567890")); err != nil {
+		if err := d.Put(t.Context(), "web1", whole(fmt.Sprint("file", i), "1234567890")); err != nil {
 			t.Fatalf("file %d: %v", i, err)
 		}
 	}
-	if err := d.Put("web1", whole("more", "x")); !errors.Is(err, ErrFull) {
+	if err := d.Put(t.Context(), "web1", whole("more", "x")); !errors.Is(err, ErrFull) {
 		t.Errorf("more bytes: %v", err)
 	}
-	if err := d.Put("web2", whole("more", "x")); err != nil {
+	if err := d.Put(t.Context(), "web2", whole("more", "x")); err != nil {
 		t.Errorf("another minion: %v", err)
 	}
 	for i := range maxUploads - 1 {
@@ -169,7 +169,7 @@ func TestRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := d.Put("web2", whole("one more", "")); !errors.Is(err, ErrFull) {
+	if err := d.Put(t.Context(), "web2", whole("one more", "")); !errors.Is(err, ErrFull) {
 		t.Errorf("more files: %v", err)
 	}
 }
@@ -178,7 +178,7 @@ func TestUploadsThatAreNotFinished(t *testing.T) {
 	dir := t.TempDir()
 	d := NewUploads(dir, 10)
 	begin := func(id salt.MinionID, i int) error {
-		return d.Put(id, Piece{Path: "x", Upload: fmt.Sprint("u", i), Data: []byte("x")})
+		return d.Put(t.Context(), id, Piece{Path: "x", Upload: fmt.Sprint("u", i), Data: []byte("x")})
 	}
 	for i := range maxParts {
 		if err := begin("web1", i); err != nil {
@@ -207,7 +207,7 @@ func FuzzPut(f *testing.F) {
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, path, upload string) {
 		d := NewUploads(filepath.Join(dir, "in"), 1000)
-		err := d.Put("web1", Piece{Path: path, Upload: upload, Data: []byte("x"), SHA256: sum("x")})
+		err := d.Put(t.Context(), "web1", Piece{Path: path, Upload: upload, Data: []byte("x"), SHA256: sum("x")})
 		list, readErr := os.ReadDir(dir)
 		if readErr != nil || len(list) > 1 || len(list) == 1 && list[0].Name() != "in" {
 			t.Fatalf("path %q, upload %q: %v is outside, %v", path, upload, list, readErr)
@@ -229,7 +229,7 @@ func TestDirectoriesAreBounded(t *testing.T) {
 	refused := false
 	for i := range 10 {
 		name := fmt.Sprintf("d%d/", i) + strings.Repeat("x/", 300) + strings.Repeat("y", 300)
-		err := d.Put("web1", whole(name, "x"))
+		err := d.Put(t.Context(), "web1", whole(name, "x"))
 		if err == nil {
 			t.Fatalf("%d: a name of 300 bytes is taken", i)
 		}
@@ -243,7 +243,7 @@ func TestDirectoriesAreBounded(t *testing.T) {
 	if err != nil || made > 2*maxDirs || !refused {
 		t.Errorf("%d directories are there, %v; refused at last: %t", made, err, refused)
 	}
-	if err := d.Put("web2", whole("a", "x")); err != nil {
+	if err := d.Put(t.Context(), "web2", whole("a", "x")); err != nil {
 		t.Errorf("another minion: %v", err)
 	}
 }

@@ -71,3 +71,15 @@ func LedTables(ctx context.Context, j *Journal, name string) (all map[string]boo
 	}
 	return all, nil
 }
+
+// Copies returns how many copies of everything there are, 0 for a journal alone.
+func Copies(j *Journal) int { return j.copies }
+
+// DropTable removes the table of this name, if there is one.
+func DropTable(ctx context.Context, j *Journal, name string) error {
+	err := insist(ctx, j.writer.store, "remove the table "+name, func(ctx context.Context) error { return j.js.DeleteStream(ctx, tablePrefix+name) })
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("remove the table %s: %w", name, err)
+	}
+	return nil
+}

@@ -36,6 +36,10 @@ type Table struct {
 // Name returns the name of the table.
 func (t *Table) Name() string { return t.name }
 
+// Created returns when the table was made, the same at all members. Revisions of another table of this
+// name, which was made at another time, mean nothing in this one.
+func (t *Table) Created() time.Time { return t.all.CachedInfo().Created }
+
 // stream is the name of the underlying stream.
 func (t *Table) stream() string { return tablePrefix + t.name }
 

@@ -97,9 +97,12 @@ func Open(ctx context.Context, o Options) (*Services, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.files = fileapi.New(fileapi.Options{
-		Roots: s.Config.FileRoots, CacheDir: s.Config.CacheDir, Uploads: s.Config.FileRecv, MaxUpload: int64(s.Config.FileRecvMaxSize) << 20, Audit: s.Authz, Log: s.Log,
+	s.files, err = fileapi.Open(ctx, fileapi.Options{
+		Roots: s.Config.FileRoots, CacheDir: s.Config.CacheDir, Uploads: s.Config.FileRecv, MaxUpload: int64(s.Config.FileRecvMaxSize) << 20, Journal: s.Journal, Audit: s.Authz, Log: s.Log,
 	})
+	if err != nil {
+		return nil, err
+	}
 	s.openRunners()
 	return s, nil
 }
@@ -166,6 +169,7 @@ func (s *Services) Run(ctx context.Context) {
 	wg.Go(func() { s.Fleet.Keep(ctx, s.Log) })
 	wg.Go(func() { s.Outboxes.Keep(ctx) })
 	wg.Go(func() { s.Arrivals.Cluster.Watch(ctx) })
+	wg.Go(func() { s.files.Run(ctx) })
 	wg.Wait()
 }
 

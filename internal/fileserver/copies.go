@@ -1,0 +1,258 @@
+package fileserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/brinebus/brine/internal/posix"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Upload is a file of a minion that another master may have as well.
+type Upload struct {
+	Path   string
+	Size   int64
+	SHA256 string
+	Time   time.Time // when the minion has uploaded it
+}
+
+// copiesDir is the directory, in that of a minion, of a file that is just being fetched.
+const copiesDir = "copies"
+
+// share stores a file that has come whole, before it is moved to its path. What cannot be moved there
+// is not stored either.
+func (u *Uploads) share(ctx context.Context, root *os.Root, id salt.MinionID, f *os.File, c Upload) error {
+	if info, err := root.Lstat(path.Join("files", c.Path)); err == nil && info.IsDir() {
+		return fmt.Errorf("%w: %q is a directory", ErrPath, c.Path)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	c.Time = info.ModTime()
+	return u.Shared.Store(ctx, id, c, f)
+}
+
+// Place puts a file that another master has taken at its path, unless it is there; fetch writes its
+// content. It appears whole, with the right checksum, or not at all, and is on the disk when Place
+// returns. The rules for paths are those for minions: the name comes from elsewhere as well. It is
+// called by one goroutine.
+func (u *Uploads) Place(id salt.MinionID, c Upload, fetch func(io.Writer) error) error {
+	if err := CheckPath(c.Path); err != nil {
+		return err
+	}
+	if sum, err := hex.DecodeString(c.SHA256); err != nil || len(sum) != sha256.Size {
+		return fmt.Errorf("%w: %.100q is no SHA-256", ErrSum, c.SHA256)
+	}
+	root, err := u.open(id)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	there, err := u.has(root, id, c)
+	if err == nil && !there {
+		err = u.fetch(root, id, c, fetch)
+	}
+	if err != nil {
+		return err
+	}
+	return u.syncDirs(id, c.Path)
+}
+
+// has reports whether the file is at its path. It waits for an upload that is under way.
+func (u *Uploads) has(root *os.Root, id salt.MinionID, c Upload) (bool, error) {
+	unlock := u.lock(id)
+	info, err := root.Lstat(path.Join("files", c.Path))
+	unlock()
+	if err != nil || !info.Mode().IsRegular() || info.Size() != c.Size {
+		return false, nil //nolint:nilerr // whatever is wrong, Rename tells
+	}
+	f, err := root.Open(path.Join("files", c.Path))
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return false, err
+	}
+	if hex.EncodeToString(sum.Sum(nil)) != c.SHA256 {
+		return false, nil
+	}
+	return true, f.Sync()
+}
+
+// fetch writes the file beside its path, checks it, and moves it there.
+func (u *Uploads) fetch(root *os.Root, id salt.MinionID, c Upload, fetch func(io.Writer) error) error {
+	if err := errors.Join(root.RemoveAll(copiesDir), root.MkdirAll(copiesDir, 0o700)); err != nil {
+		return err
+	}
+	defer root.RemoveAll(copiesDir) //nolint:errcheck // the next one does it
+	part := path.Join(copiesDir, c.SHA256)
+	f, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	size := &bounded{w: io.MultiWriter(f, sum), left: c.Size}
+	err = fetch(size)
+	if err == nil && (size.left != 0 || hex.EncodeToString(sum.Sum(nil)) != c.SHA256) {
+		err = ErrSum
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	place := path.Join("files", c.Path)
+	defer u.lock(id)()
+	err = root.Chtimes(part, c.Time, c.Time)
+	if err == nil {
+		err = root.MkdirAll(path.Dir(place), 0o700)
+	}
+	if err == nil {
+		err = root.Rename(part, place)
+	}
+	return err
+}
+
+// bounded takes at most left bytes.
+type bounded struct {
+	w    io.Writer
+	left int64
+}
+
+// Write implements io.Writer.
+func (b *bounded) Write(p []byte) (int, error) {
+	if int64(len(p)) > b.left {
+		return 0, ErrSum
+	}
+	b.left -= int64(len(p))
+	return b.w.Write(p)
+}
+
+// syncDirs syncs all directories on the way to a file: a power cut must not look as if somebody had
+// removed it.
+func (u *Uploads) syncDirs(id salt.MinionID, name string) error {
+	for dir := path.Dir(name); ; dir = path.Dir(dir) {
+		if err := posix.SyncPath(filepath.Join(u.dir, string(id), "files", filepath.FromSlash(dir))); err != nil || dir == "." {
+			return err
+		}
+	}
+}
+
+// Withdraw removes a file, if it is there, and the directories that become empty.
+func (u *Uploads) Withdraw(id salt.MinionID, name string) error {
+	if err := CheckPath(name); err != nil {
+		return err
+	}
+	defer u.lock(id)()
+	root, err := os.OpenRoot(filepath.Join(u.dir, string(id), "files"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for dir := path.Dir(name); dir != "." && root.Remove(dir) == nil; dir = path.Dir(dir) {
+	}
+	return nil
+}
+
+// Missing reports whether somebody has removed a file. It reports false if the directory with all files
+// of the minion is missing, too: then the disk may be another one.
+func (u *Uploads) Missing(id salt.MinionID, name string) bool {
+	root, err := os.OpenRoot(filepath.Join(u.dir, string(id), "files"))
+	if err != nil {
+		return false
+	}
+	defer root.Close()
+	_, err = root.Lstat(name)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// Each calls f for each file of each minion that is here, until it returns an error.
+func (u *Uploads) Each(f func(id salt.MinionID, name string) error) error {
+	dirs, err := os.ReadDir(u.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, dir := range dirs {
+		id, err := salt.ParseMinionID(dir.Name())
+		if err != nil || !dir.IsDir() {
+			continue
+		}
+		if err := u.each(id, func(name string) error { return f(id, name) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each calls f for each file of a minion whose name it may have uploaded.
+func (u *Uploads) each(id salt.MinionID, f func(name string) error) error {
+	root, err := os.OpenRoot(filepath.Join(u.dir, string(id), "files"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() || CheckPath(name) != nil {
+			return err
+		}
+		return f(name)
+	})
+}
+
+// Read calls f with a file that is here; without one the error wraps fs.ErrNotExist.
+func (u *Uploads) Read(id salt.MinionID, name string, f func(c Upload, content io.Reader) error) error {
+	if err := CheckPath(name); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(filepath.Join(u.dir, string(id), "files"))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	info, err := root.Lstat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%q: %w", name, fs.ErrNotExist)
+	}
+	if err != nil {
+		return err
+	}
+	file, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	sum := sha256.New()
+	size, err := io.Copy(sum, file)
+	if err == nil {
+		_, err = file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return err
+	}
+	return f(Upload{Path: name, Size: size, SHA256: hex.EncodeToString(sum.Sum(nil)), Time: info.ModTime()}, file)
+}

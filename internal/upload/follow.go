@@ -1,0 +1,256 @@
+package upload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/brinebus/brine/internal/backoff"
+	"github.com/brinebus/brine/internal/fileserver"
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+const (
+	// watchPause is the pause before the entries are watched again after an error.
+	watchPause = time.Second
+	// lookEvery is how often it is looked what somebody has removed from the directory, and tried again
+	// what could not be placed.
+	lookEvery = 15 * time.Second
+	// noteEvery is how often it is noted at least how far the directory follows, while it does.
+	noteEvery = time.Second
+)
+
+// watch takes all entries, in their order, until ctx ends.
+func (f *Files) watch(ctx context.Context) {
+	for {
+		err := f.files.Watch(ctx, f.index.seen(), f.take)
+		if ctx.Err() != nil {
+			return
+		}
+		f.throttle.Log(f.Log, slog.LevelWarn, "watch", 1, "the files that minions have uploaded at other members are not known at the moment", "err", err)
+		if !backoff.Sleep(ctx, watchPause) {
+			return
+		}
+	}
+}
+
+// take takes an entry; nil when all that were stored at the start have come.
+func (f *Files) take(e *journal.TableEntry) error {
+	if e == nil {
+		f.allRead()
+		return nil
+	}
+	defer f.again()
+	parsed, err := parseEntry(e.Key, e.Value)
+	if err != nil {
+		if e.Value != nil {
+			f.throttle.Log(f.Log, slog.LevelError, "entry", maxLogged, "an entry about a file of a minion is ignored", "key", e.Key, "err", err)
+		}
+		f.index.skip(e.Revision)
+		return nil
+	}
+	placed := e.Revision <= f.from || parsed.Never
+	f.index.add(&file{entry: parsed, revision: e.Revision, placed: placed})
+	return nil
+}
+
+// maxLogged is how many files with mistakes of one kind are in the log in a minute.
+const maxLogged = 10
+
+// allRead is called by the watch, again when it has begun anew.
+func (f *Files) allRead() {
+	select {
+	case <-f.read:
+	default:
+		close(f.read)
+	}
+}
+
+// follow lets the directory follow the entries until ctx ends.
+func (f *Files) follow(ctx context.Context) {
+	select {
+	case <-f.read: // before that, nobody knows what was replaced meanwhile
+	case <-ctx.Done():
+		return
+	}
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	f.placeAll(ctx)
+	f.publish(ctx)
+	for {
+		f.finishAll(ctx)
+		f.placeAll(ctx)
+		select {
+		case <-look.C:
+			f.index.retry()
+			f.publish(ctx)
+			f.removeMissing(ctx, f.index.placed(""))
+		case <-f.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// finishAll ends what was begun by this member and is not worked on.
+func (f *Files) finishAll(ctx context.Context) {
+	if f.Journal.Err() != nil || !f.left.Swap(false) {
+		return
+	}
+	if err := f.finishChanges(ctx); err != nil && ctx.Err() == nil {
+		f.left.Store(true)
+		f.throttle.Log(f.Log, slog.LevelWarn, "finish", 1, "pieces of files that were not stored completely are still there: they are removed later", "err", err)
+	}
+}
+
+// placeAll places all files in the queue.
+func (f *Files) placeAll(ctx context.Context) {
+	noted := time.Now()
+	for one := f.index.next(); one != nil && ctx.Err() == nil; one = f.index.next() {
+		err := f.place(ctx, one)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			f.throttle.Log(f.Log, slog.LevelError, "place", maxLogged, "a file that a minion has uploaded is not in the directory of this master: it is tried again", "minion", one.Minion, "path", one.Path, "err", err)
+		}
+		f.index.done(one, err == nil)
+		if time.Since(noted) > noteEvery {
+			f.noteDown()
+			noted = time.Now()
+		}
+	}
+	f.noteDown()
+}
+
+// place does with the directory what an entry says.
+func (f *Files) place(ctx context.Context, one *file) error {
+	if !f.note.follows && f.newer(one) {
+		return nil // publish stores it
+	}
+	if one.removed() {
+		return f.Uploads.Withdraw(one.Minion, one.Path)
+	}
+	err := f.Uploads.Place(one.Minion, one.upload(), func(w io.Writer) error { return f.fetch(ctx, one.object, w) })
+	if errors.Is(err, errGone) && f.replaced(ctx, one) {
+		return nil // the entry that comes next says by what
+	}
+	return err
+}
+
+// errGone means that the content of a file is not in the store.
+var errGone = errors.New("a part of the file is not in the store")
+
+// fetch writes the content of an object.
+func (f *Files) fetch(ctx context.Context, o object, w io.Writer) error {
+	for n := range o.Pieces {
+		piece, err := f.pieces.Get(ctx, o.piece(n))
+		if err != nil {
+			return err
+		}
+		if piece == nil {
+			return fmt.Errorf("%w: piece %d of %d", errGone, n+1, o.Pieces)
+		}
+		if _, err := w.Write(piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Files) replaced(ctx context.Context, one *file) bool {
+	now, err := f.files.Entry(ctx, one.key())
+	return err == nil && now.Revision != one.revision
+}
+
+// newer reports whether the directory has another file that is newer. It is asked only while the
+// directory does not follow yet: it is that of a single master, or of the time before a backup.
+func (f *Files) newer(one *file) bool {
+	newer := false
+	err := f.Uploads.Read(one.Minion, one.Path, func(c fileserver.Upload, _ io.Reader) error {
+		newer = c.Time.After(one.Time) && (one.removed() || c.SHA256 != one.SHA256)
+		return nil
+	})
+	return err == nil && newer
+}
+
+// removeMissing removes those of these files, which the directory had, that somebody has taken away
+// here: so an operator can remove a file at any member.
+func (f *Files) removeMissing(ctx context.Context, list []*file) {
+	for _, one := range list {
+		if f.Journal.Err() != nil || ctx.Err() != nil {
+			return
+		}
+		if !f.Uploads.Missing(one.Minion, one.Path) {
+			continue
+		}
+		err := f.remove(ctx, one)
+		switch {
+		case err == nil:
+			f.Log.Info("a file of a minion was removed here by hand, and so at all members", "minion", one.Minion, "path", one.Path)
+		case errors.Is(err, journal.ErrChanged): // it comes anew
+		default:
+			f.throttle.Log(f.Log, slog.LevelWarn, "remove", 1, "a file of a minion that was removed here by hand is still at the other members", "minion", one.Minion, "path", one.Path, "err", err)
+			return
+		}
+	}
+}
+
+// noteDown notes how far the directory follows.
+func (f *Files) noteDown() {
+	if !f.note.follows {
+		return
+	}
+	if err := f.note.write(f.index.upTo()); err != nil {
+		f.throttle.Log(f.Log, slog.LevelError, "note", 1, "it is not noted how far the files of minions are followed: the next start compares all of them", "err", err)
+	}
+}
+
+// publish stores the files that only this directory has, once, when it begins to follow: a single
+// master has become one of several.
+func (f *Files) publish(ctx context.Context) {
+	if f.note.follows {
+		return
+	}
+	err := f.Uploads.Each(func(id salt.MinionID, name string) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if one := f.index.at(id, name); one != nil && !one.Never && !f.newer(one) {
+			return nil
+		}
+		return f.publishOne(ctx, id, name)
+	})
+	if err != nil {
+		if ctx.Err() == nil {
+			f.throttle.Log(f.Log, slog.LevelWarn, "publish", 1, "the files of minions that this master had are not all at the other members yet", "err", err)
+		}
+		return
+	}
+	f.note.follows = true
+	f.noteDown()
+}
+
+// publishOne stores one of these files, unless somebody else stores another one at the same time.
+func (f *Files) publishOne(ctx context.Context, id salt.MinionID, name string) error {
+	revision := uint64(0)
+	if one := f.index.at(id, name); one != nil {
+		revision = one.revision
+	}
+	err := f.Uploads.Read(id, name, func(c fileserver.Upload, content io.Reader) error {
+		e := entry{Minion: id, Path: name, Size: c.Size, SHA256: c.SHA256, Time: c.Time.UTC()}
+		return f.store(ctx, e, content, &revision)
+	})
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, journal.ErrChanged):
+		return nil
+	case err == nil:
+		f.Log.Info("a file that this master had of a minion is now at all members", "minion", id, "path", name)
+	}
+	return err
+}
