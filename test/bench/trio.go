@@ -76,8 +76,8 @@ func three(ctx context.Context, o Options) ([]Row, error) {
 	if err := c.startFleets(o); err != nil {
 		return rows, err
 	}
-	wall, err := c.pings(ctx, o)
-	return append(rows, wall), err
+	walls, err := c.pings(ctx, o)
+	return append(rows, walls...), err
 }
 
 // makeMembers writes the settings of the members, and makes the pair that signs their keys.
@@ -179,7 +179,7 @@ func (c *trio) startBare(bin string) error {
 		routes = append(routes, fmt.Sprintf("127.0.0.1:%d", n))
 	}
 	for i, r := range routes {
-		cmd, address, err := c.startTalking(filepath.Join(bin, "bareserver"), "-cluster", r, "-routes", strings.Join(routes, ","), filepath.Join(c.dir, fmt.Sprintf("bare%d", i)))
+		cmd, address, err := c.startTalking(filepath.Join(bin, "bareserver"), "-cluster", r, "-routes", strings.Join(routes, ","), fmt.Sprintf("-signs=%v", i == 0), filepath.Join(c.dir, fmt.Sprintf("bare%d", i)))
 		if err != nil {
 			return err
 		}
@@ -255,9 +255,10 @@ func (c *trio) startFleets(o Options) error {
 }
 
 // pings measures test.ping over the minions of all members, from start to exit, in turns with a
-// bare scatter-gather.
-func (c *trio) pings(ctx context.Context, o Options) (Row, error) {
+// bare scatter-gather, and with one that stores the request and the answers.
+func (c *trio) pings(ctx context.Context, o Options) ([]Row, error) {
 	row := Row{What: fmt.Sprintf("`salt '*' test.ping`, %d minions of three members: wall", o.Trio), Beside: "a request to as many responders at three servers", Unit: "ms", Ratio: trioGoal}
+	equal := Row{What: row.What, Beside: equalWork + " by three servers", Unit: "ms"}
 	subjects := make([]string, o.Trio)
 	for i := range subjects {
 		subjects[i] = "job." + strconv.Itoa(i)
@@ -267,20 +268,25 @@ func (c *trio) pings(ctx context.Context, o Options) (Row, error) {
 		r, err := once(ctx, first.program("salt-run"), "-c", first.conf("master"), "manage.present", "--out", "json")
 		return err == nil && strings.Count(string(r.out), `"m`) >= o.Trio, nil
 	}); err != nil {
-		return row, err
+		return nil, err
 	}
 	for round := range o.Fleets.Rounds + warmUp {
 		ours, err := once(ctx, first.salt("m*", "test.ping", "--out", "quiet", "--hide-timeout")...)
 		if err != nil {
-			return row, err
+			return nil, err
 		}
 		theirs, err := once(ctx, c.bare.command("scatter", c.urls[0], subjects...)...)
 		if err != nil {
-			return row, err
+			return nil, err
+		}
+		signed, err := once(ctx, c.bare.command("signed", c.urls[0], strconv.Itoa(o.Trio))...)
+		if err != nil {
+			return nil, err
 		}
 		if round >= warmUp {
 			row.Brine, row.Bare = append(row.Brine, ours.wall.Seconds()*1e3), append(row.Bare, theirs.wall.Seconds()*1e3)
+			equal.Brine, equal.Bare = append(equal.Brine, ours.wall.Seconds()*1e3), append(equal.Bare, signed.wall.Seconds()*1e3)
 		}
 	}
-	return row, nil
+	return []Row{row, equal}, nil
 }

@@ -30,6 +30,7 @@ func main() {
 	var c cluster
 	flag.StringVar(&c.listen, "cluster", "", "host:port for the other servers of a cluster")
 	flag.StringVar(&c.peers, "routes", "", "host:port of those, separated by commas")
+	flag.BoolVar(&c.signs, "signs", false, "of the servers of a cluster it is the one that signs requests")
 	flag.Parse()
 	if flag.NArg() < 1 || flag.NArg() > 2 {
 		fmt.Fprintln(os.Stderr, "usage: bareserver [-port N] STOREDIR [UPSTREAM]")
@@ -65,7 +66,10 @@ func (g *authenticator) Check(c server.ClientAuthentication) bool {
 }
 
 // cluster is where a server of a cluster listens for the others, and where those do.
-type cluster struct{ listen, peers string }
+type cluster struct {
+	listen, peers string
+	signs         bool // it serves what one of them has to
+}
 
 // set puts it into options.
 func (c cluster) set(o *server.Options) error {
@@ -134,8 +138,13 @@ func serve(port int, dir string, upstream []string, c cluster) error {
 			return err
 		}
 	}
-	if err := errors.Join(a.answer(), a.serveSigned()); err != nil {
+	if err := a.answer(); err != nil {
 		return err
+	}
+	if c.listen == "" || c.signs {
+		if err := a.serveSigned(); err != nil {
+			return err
+		}
 	}
 	if c.listen == "" {
 		fmt.Println(s.Addr())
@@ -161,15 +170,20 @@ type answerer struct {
 }
 
 func (a *answerer) openStore(s *server.Server) error {
-	for begun := time.Now(); s.ClusterName() != "" && !s.JetStreamIsCurrent() && time.Since(begun) < 30*time.Second; { // until there is a leader
-		time.Sleep(10 * time.Millisecond)
+	copies := 1
+	if s.ClusterName() != "" {
+		copies = 3
 	}
 	var err error
 	if a.js, err = a.nc.JetStream(nats.MaxWait(patience)); err != nil {
 		return err
 	}
-	_, err = a.js.AddStream(&nats.StreamConfig{Name: "STORE", Subjects: []string{"stored", "answers.*"}})
-	return err
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) { // until there is a leader that knows all servers
+		_, err = a.js.AddStream(&nats.StreamConfig{Name: "STORE", Subjects: []string{"stored", "answers.*"}, Replicas: copies})
+		if err == nil || copies == 1 || time.Since(begun) > 30*time.Second {
+			return err
+		}
+	}
 }
 
 // patience bounds each step.
