@@ -133,6 +133,9 @@ func (r *Receiver) answerStored(ctx context.Context, _ string, body []byte) (any
 	if err := json.Unmarshal(body, &q); err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "%v", err)
 	}
+	if !r.watermarks.met(q.ID) { // whatever ids another member names, nothing is kept for them
+		return []Watermark{}, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, knowTime)
 	defer cancel()
 	from, err := r.watermarks.beginBefore(ctx, q.ID)

@@ -225,6 +225,27 @@ func (m *meanwhile) Stored(ctx context.Context, id salt.MinionID) ([]Watermark, 
 	return marks, err
 }
 
+// TestQuestionsLeaveNothing: a member that asks for ever new minions, as whoever has stolen its key can,
+// does not fill the memory of the others.
+func TestQuestionsLeaveNothing(t *testing.T) {
+	t.Parallel()
+	keepers := startKeepers(t)
+	asked := keepers[0]
+	before := len(asked.watermarks.senders)
+	for n := range 100 {
+		marks := []Watermark{{}}
+		err := keepers[1].exchange.Ask(t.Context(), asked.bus.Name, kindStored, question{salt.MinionID(fmt.Sprint("m", n))}, &marks)
+		if err != nil || len(marks) != 0 {
+			t.Fatalf("%d marks, %v", len(marks), err)
+		}
+	}
+	asked.watermarks.mu.Lock()
+	defer asked.watermarks.mu.Unlock()
+	if n := len(asked.watermarks.senders); n != before {
+		t.Errorf("it keeps something for %d minions", n)
+	}
+}
+
 // TestAnAnswerIsOutOfDateWhenAsked: a member that has asked is asked itself before it knows.
 func TestAnAnswerIsOutOfDateWhenAsked(t *testing.T) {
 	all, key := startKeepers(t), bustest.Key(t)

@@ -133,6 +133,13 @@ func (w *watermarks) sender(id salt.MinionID) *sender {
 	return s
 }
 
+// met reports whether anything was stored here for a minion, or a turn has begun.
+func (w *watermarks) met(id salt.MinionID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.senders[id] != nil
+}
+
 // begin waits for the minion's turn to store messages; end releases it.
 func (w *watermarks) begin(id salt.MinionID) *sender {
 	s := w.sender(id)
