@@ -176,16 +176,16 @@ func (u *Uploads) Withdraw(id salt.MinionID, name string) error {
 	return nil
 }
 
-// Missing reports whether somebody has removed a file. It reports false if the directory with all files
-// of the minion is missing, too: then the disk may be another one.
-func (u *Uploads) Missing(id salt.MinionID, name string) bool {
+// Missing reports whether a file is not there, and whether the directory with all files of the minion
+// is there: without that nobody has removed the file, but the disk may be another one.
+func (u *Uploads) Missing(id salt.MinionID, name string) (missing, dir bool) {
 	root, err := os.OpenRoot(filepath.Join(u.dir, string(id), "files"))
 	if err != nil {
-		return false
+		return errors.Is(err, fs.ErrNotExist), false
 	}
 	defer root.Close()
 	_, err = root.Lstat(name)
-	return errors.Is(err, fs.ErrNotExist)
+	return errors.Is(err, fs.ErrNotExist), true
 }
 
 // Each calls f for each file of each minion that is here, until it returns an error.

@@ -82,6 +82,7 @@ func (f *Files) follow(ctx context.Context) {
 	defer look.Stop()
 	f.placeAll(ctx)
 	f.publish(ctx)
+	f.removeMissing(ctx, f.index.placed(""))
 	for {
 		f.finishAll(ctx)
 		f.placeAll(ctx)
@@ -180,13 +181,20 @@ func (f *Files) newer(one *file) bool {
 }
 
 // removeMissing removes those of these files, which the directory had, that somebody has taken away
-// here: so an operator can remove a file at any member.
+// here: so an operator can remove a file at any member. What is lost with its whole directory is placed
+// again.
 func (f *Files) removeMissing(ctx context.Context, list []*file) {
 	for _, one := range list {
 		if f.Journal.Err() != nil || ctx.Err() != nil {
 			return
 		}
-		if !f.Uploads.Missing(one.Minion, one.Path) {
+		missing, dir := f.Uploads.Missing(one.Minion, one.Path)
+		if !missing {
+			continue
+		}
+		if !dir {
+			f.index.lost(one)
+			f.again()
 			continue
 		}
 		err := f.remove(ctx, one)

@@ -83,6 +83,16 @@ func (x *index) done(f *file, placed bool) {
 	}
 }
 
+// lost puts a file that was placed into the queue again.
+func (x *index) lost(f *file) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if f.placed {
+		f.placed = false
+		x.queue = append(x.queue, f)
+	}
+}
+
 // retry puts those that could not be placed into the queue again.
 func (x *index) retry() {
 	x.mu.Lock()

@@ -319,6 +319,16 @@ func TestAMemberThatWasStoppedCatchesUp(t *testing.T) {
 	for name, want := range map[string]string{"old": "2", "new": "2", "dir/kept": "1"} {
 		allHave(list, "web1", name, []byte(want))
 	}
+
+	list[2].noted()
+	list[2].end()
+	if err := os.RemoveAll(filepath.Join(list[2].dir, "web1")); err != nil { // all of a minion, and the note is there
+		t.Fatal(err)
+	}
+	list[2].back(s)
+	for name, want := range map[string]string{"old": "2", "new": "2", "dir/kept": "1"} {
+		allHave(list, "web1", name, []byte(want))
+	}
 }
 
 // noted waits until a member has noted how far it follows.
