@@ -122,7 +122,7 @@ type Master struct {
 	EventRetention time.Duration `yaml:"event_retention" is:"s 1m.." default:"1d"`
 	// Which users of which authentication backend may do what.
 	ExternalAuth Located `yaml:"external_auth"`
-	// Minions may upload files to the master.
+	// Minions may upload files to the master. In a cluster all members get them: set it on all.
 	FileRecv bool `yaml:"file_recv"`
 	// The maximum size of a file that a minion uploads, in megabytes.
 	FileRecvMaxSize int `yaml:"file_recv_max_size" is:"1..10000000" default:"100"`
