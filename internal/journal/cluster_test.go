@@ -550,7 +550,9 @@ func current(t *testing.T, nc *nats.Conn, stream, member string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := js.Stream(inTime(t), stream)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // nobody answers while there is no leader
+	defer cancel()
+	s, err := js.Stream(ctx, stream)
 	if err != nil {
 		return false
 	}

@@ -294,15 +294,15 @@ func (w *writer) resend() {
 func (w *writer) lookUp(ctx context.Context) (prefix string, err error) {
 	f := w.fence
 	last, prefix, err := f.last(ctx)
+	if err == nil && f.turn != nil && prefix != f.prefix {
+		err = f.turn.lose()
+		w.patient.end(err)
+	}
 	if err == nil && hasEnded(prefix) {
 		prefix, last, err = f.begin(ctx)
 	}
 	if err == nil {
 		err = w.catchUp(ctx, last)
-	}
-	if err == nil && f.turn != nil && prefix != f.prefix {
-		err = f.turn.lose()
-		w.patient.end(err)
 	}
 	return prefix, err
 }

@@ -93,8 +93,8 @@ func (o Options) configure(c *jetstream.StreamConfig, most int64) {
 		// Any member answers a direct question, also one that lacks the newest messages.
 		c.Replicas, c.AllowDirect = o.Copies, false
 		term := termPrefix(*c)
-		if !strings.HasPrefix(term, o.root()) {
-			term = o.root()
+		if name, ok := strings.CutPrefix(term, o.root()); !ok || name == "" {
+			term = o.root() + firstTerm + "."
 		}
 		setTerm(c, term)
 		return

@@ -23,10 +23,11 @@ import (
 // that, also with a mark, and sends what was under way again, but not what is bound to its term
 // (Batch.Term): that may be stored elsewhere by now.
 
-// The names of terms begin with one of these. The first term of a journal has no name.
+// The names of terms begin with one of these.
 const (
 	openTerm  = "open-"
 	endedTerm = "ended-"
+	firstTerm = openTerm + "first" // the first one of a journal
 )
 
 // Labels of messages that belong to no event. They look like the middle of a long event whose
@@ -65,10 +66,16 @@ func hasEnded(prefix string) bool {
 	return strings.HasPrefix(parts[max(0, len(parts)-2)], endedTerm)
 }
 
-// setTerm makes the settings of the stream of a member's journal: its subjects begin with prefix.
+// setTerm makes the settings of the stream of a member's journal: its subjects begin with prefix,
+// which ends with the name of the term.
+//
+// The transform is the same in each term. The server applies it when it takes a message from the log
+// of the group, with the settings of that moment: a member that has been away takes messages of
+// earlier terms with the settings of the latest one.
 func setTerm(c *jetstream.StreamConfig, prefix string) {
+	root := prefix[:strings.LastIndexByte(strings.TrimSuffix(prefix, "."), '.')+1]
 	c.Subjects = []string{prefix + ">"}
-	c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: prefix + ">", Destination: plainPrefix + ">"}
+	c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: root + "*.>", Destination: plainPrefix + ">"}
 }
 
 // change begins a term or ends the current one: the stream gets subjects with a new name of that

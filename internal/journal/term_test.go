@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/test/bustest"
 )
@@ -170,5 +171,41 @@ func TestNothingComesAfterTheEnd(t *testing.T) {
 	}
 	if _, err := later.Append(inTime(t), filled("d", "x", 1), "web1/4"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAMemberCatchesUpOverTerms: a member that was away while terms began has the same subjects as the
+// others for what was stored meanwhile, also of earlier terms.
+func TestAMemberCatchesUpOverTerms(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	j := openMember(t, s.Members[0])
+	away := s.Members[2]
+	bustest.Until(t, "all have the journal", func() bool { return current(t, s.Members[0].Conn(), "EVENTS_m1", away.Name) })
+	away.Kill(t)
+	const each, terms = 20, 3
+	var tags []string
+	for term := range terms {
+		for n := range each {
+			tags = append(tags, fmt.Sprintf("caught/%d-%d", term, n))
+			if _, err := j.Append(inTime(t), filled(tags[len(tags)-1], "x", 20), tags[len(tags)-1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := peer(t, s.Members[1], "m1").EndTerm(inTime(t), journal.Ended{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Rejoin(away)
+	away.Start(t)
+	bustest.Until(t, "it has caught up", func() bool { return current(t, s.Members[0].Conn(), "EVENTS_m1", away.Name) })
+	leadBy(t, j, away.Name) // its index of subjects answers
+	for _, tag := range tags {
+		if e, ok, err := j.First(inTime(t), event.Subject(tag)); err != nil || !ok || e.Tag != tag {
+			t.Errorf("%s is not found by its subject: %v, %v", tag, ok, err)
+		}
+	}
+	if whole := readAll(t, j, journal.Query{}); len(whole) != len(tags) {
+		t.Errorf("%d of %d events are there", len(whole), len(tags))
 	}
 }

@@ -142,19 +142,25 @@ func isSequence(err error) bool {
 func (j *Journal) Held(ctx context.Context) error {
 	f := j.writer.fence
 	j.writer.mu.Lock()
-	known := j.writer.tap.seq
+	known, before := j.writer.tap.seq, f.prefix
 	j.writer.mu.Unlock()
-	last, _, err := f.last(ctx)
-	if err != nil || last <= known {
+	last, prefix, err := f.last(ctx)
+	if err != nil {
 		return err
 	}
-	m, err := f.read(ctx, last)
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound), err == nil && !f.turn.wrote(m.Header):
-		j.writer.patient.end(ErrTaken)
-		return f.turn.lose()
+	taken := prefix != before
+	if !taken && last > known {
+		m, err := f.read(ctx, last)
+		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return err
+		}
+		taken = err != nil || !f.turn.wrote(m.Header)
 	}
-	return err
+	if !taken {
+		return nil
+	}
+	j.writer.patient.end(ErrTaken)
+	return f.turn.lose()
 }
 
 // TryPut writes an entry to find out whether anything can be stored, also while the store is said to
