@@ -32,7 +32,7 @@ func sample() *Envelope {
 		JID: "20261121113344286549", Target: "web*", TargetType: "glob", Delimiter: ":", User: "fred", From: "web9", Returner: "smtp", ReturnTag: "monitoring",
 		ReturnConfig: "other", ReturnKwargs: value.Value{V: map[string]any{"port": int64(25)}}, Follow: true,
 		Commands: []Command{{Function: "cmd.run", Args: []any{"uptime"}, Kwargs: map[string]any{"timeout": int64(5)}}, {Function: "test.ping"}},
-		Compound: true, Expires: noon.Add(time.Minute), Heartbeat: 2, Reach: salt.Reach{Judged: []string{"key"}},
+		Compound: true, Live: true, Expires: noon.Add(time.Minute), Heartbeat: 2, Reach: salt.Reach{Judged: []string{"key"}},
 	}
 }
 
