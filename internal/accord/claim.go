@@ -194,8 +194,12 @@ func (w *waits) resolve(ctx context.Context, key string, name pki.Name) error {
 		return w.claim(ctx, key, e)
 	case own || dropped || e.State == pki.Accepted || e.State == pki.Rejected:
 		return w.dropClaim(ctx, key, c)
-	case e.State == pki.Unknown && !evicted && time.Since(since) > noticeTime: // otherwise it was just deleted, and changed will say how
+	case e.State == pki.Unknown && !evicted && time.Since(since) > noticeTime:
 		return w.bringClaim(key, name, c)
+	case e.State == pki.Unknown && !evicted: // somebody else has just deleted it: changed will say so
+		w.of.mu.Lock()
+		defer w.of.mu.Unlock()
+		w.of.soon[key] = true
 	}
 	return nil
 }
@@ -287,6 +291,7 @@ func (w *waits) bringClaim(key string, name pki.Name, c claim) error {
 	}
 	w.mu.Lock()
 	w.brought[key] = time.Now()
+	delete(w.undone, key) // of the file that was there before: the watch may have missed it
 	w.mu.Unlock()
 	if _, err := w.of.opts.Keys.Bring(name.ID, public, brought); err != nil && !errors.Is(err, pki.ErrFull) {
 		return err
@@ -298,11 +303,14 @@ func (w *waits) bringClaim(key string, name pki.Name, c claim) error {
 // deleted at another one.
 func (w *waits) dropHere(name pki.Name, e pki.Entry) error {
 	w.undoes(keyOf(name), true)
-	err := w.of.opts.Keys.Store.Delete(e)
-	if err != nil {
+	if err := w.of.opts.Keys.Store.Delete(e); err != nil {
 		w.undoes(keyOf(name), false)
+		return err
 	}
-	return err
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.brought, keyOf(name)) // here it is known who has deleted it
+	return nil
 }
 
 // undoes notes that this member itself deletes a file or a claim.

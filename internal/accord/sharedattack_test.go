@@ -312,6 +312,31 @@ func TestWaitingKeysAreOneList(t *testing.T) {
 	everywhere(pki.Pending)
 }
 
+// TestAWaitingKeyComesAndGoesUnnoticed: the watch on a key directory may miss a file that is there only
+// for a moment. When the key waits again, it is shown everywhere, and can be deleted everywhere.
+func TestAWaitingKeyComesAndGoesUnnoticed(t *testing.T) {
+	j := openStore(t)
+	a, b, c := newSeat(t, j, "a"), newSeat(t, j, "b"), newSeat(t, j, "c")
+	key := newKey(t).Public()
+	everywhere := func(want pki.State) {
+		t.Helper()
+		settled(a, b, c)
+		for _, at := range []*seat{a, b, c} {
+			at.is("web1", key, want)
+		}
+	}
+	for range 3 {
+		a.submit("web1", key)
+		everywhere(pki.Pending)
+		a.act(Delete, "web1", key) // b and c have it no more, and are not told of that
+		everywhere(pki.Unknown)
+	}
+	a.submit("web1", key)
+	everywhere(pki.Pending)
+	b.act(Delete, "web1", key)
+	everywhere(pki.Unknown)
+}
+
 // TestAnOldKeyDirectoryBringsNothingBack: a member joins, or comes back, with a key directory in which
 // keys are accepted that the others have deleted or rejected meanwhile. Its other keys come along.
 func TestAnOldKeyDirectoryBringsNothingBack(t *testing.T) {

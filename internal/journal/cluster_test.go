@@ -448,7 +448,7 @@ func TestAStartKnowsWhatThisMemberHasSentLast(t *testing.T) {
 	dead.Kill(t)
 	s.Isolate(t, alone)
 	late := &nats.Msg{
-		Subject: "salt.journal." + writer.Name + strings.TrimPrefix(first.Subject, "salt"),
+		Subject: strings.TrimSuffix(stream.CachedInfo().Config.Subjects[0], ">") + strings.TrimPrefix(first.Subject, "salt."),
 		Data:    bytes.Replace(first.Data, []byte("first"), []byte("later"), 1),
 		Header:  nats.Header{"Salt-Lot": {"s/later/0/1"}, jetstream.ExpectedLastSeqHeader: {"1"}},
 	}
