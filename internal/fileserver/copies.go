@@ -96,7 +96,7 @@ func (u *Uploads) has(root *os.Root, id salt.MinionID, c Upload) (bool, error) {
 
 // fetch writes the file beside its path, checks it, and moves it there.
 func (u *Uploads) fetch(root *os.Root, id salt.MinionID, c Upload, fetch func(io.Writer) error) error {
-	if err := errors.Join(root.RemoveAll(copiesDir), root.MkdirAll(copiesDir, 0o700)); err != nil {
+	if err := errors.Join(u.clear(root, id, c), root.RemoveAll(copiesDir), root.MkdirAll(copiesDir, 0o700)); err != nil {
 		return err
 	}
 	defer root.RemoveAll(copiesDir) //nolint:errcheck // the next one does it
@@ -127,6 +127,16 @@ func (u *Uploads) fetch(root *os.Root, id salt.MinionID, c Upload, fetch func(io
 		err = root.Rename(part, place)
 	}
 	return err
+}
+
+// clear makes way for a file, or says why it cannot be where it is to be: before it is fetched.
+func (u *Uploads) clear(root *os.Root, id salt.MinionID, c Upload) error {
+	defer u.lock(id)()
+	place := path.Join("files", c.Path)
+	if info, err := root.Lstat(place); err == nil && info.IsDir() && root.Remove(place) != nil { // an upload that failed may have left an empty one
+		return fmt.Errorf("%w: %q is a directory", ErrPath, c.Path)
+	}
+	return root.MkdirAll(path.Dir(place), 0o700)
 }
 
 // bounded takes at most left bytes.

@@ -47,6 +47,7 @@ type Uploads struct {
 	limit int64 // maximum size of one file, in bytes
 	mu    sync.Mutex
 	busy  map[salt.MinionID]*sync.Mutex
+	made  map[salt.MinionID]uint64 // see Made
 }
 
 // Shared keeps files where all masters of a system find them.
@@ -60,7 +61,7 @@ type Shared interface {
 // NewUploads returns the uploads below dir, which is created with the first file: that of web1 is
 // DIR/web1/files. A file can have at most limit bytes.
 func NewUploads(dir string, limit int64) *Uploads {
-	return &Uploads{dir: dir, limit: limit, busy: map[salt.MinionID]*sync.Mutex{}}
+	return &Uploads{dir: dir, limit: limit, busy: map[salt.MinionID]*sync.Mutex{}, made: map[salt.MinionID]uint64{}}
 }
 
 // Piece is a part of a file.
@@ -123,12 +124,25 @@ func (u *Uploads) lock(id salt.MinionID) (unlock func()) {
 // open opens the directory of a minion.
 func (u *Uploads) open(id salt.MinionID) (*os.Root, error) {
 	dir := filepath.Join(u.dir, string(id))
+	if _, err := os.Lstat(filepath.Join(dir, "files")); errors.Is(err, fs.ErrNotExist) {
+		u.mu.Lock()
+		u.made[id]++
+		u.mu.Unlock()
+	}
 	for _, name := range []string{"files", "parts"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
 			return nil, err
 		}
 	}
 	return os.OpenRoot(dir)
+}
+
+// Made counts how often the directory with the files of a minion was made anew since the start. It has
+// counted before the directory is there.
+func (u *Uploads) Made(id salt.MinionID) uint64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.made[id]
 }
 
 // begin checks that there is room, and removes unfinished uploads.

@@ -21,6 +21,14 @@ type object struct {
 	Pieces int    `json:"pieces,omitempty"`
 }
 
+// maxPieces is how many pieces an object has at most.
+const maxPieces = 1 << 20
+
+// sane reports whether this package may have made it.
+func (o object) sane() bool {
+	return o.Pieces >= 0 && o.Pieces <= maxPieces && !strings.Contains(o.Name, "/") && len(o.Name) <= 64
+}
+
 func (o object) piece(n int) string { return o.Name + "/" + strconv.Itoa(n) }
 
 // entry is what is stored about a file. One that was removed has no object: so members that were away
@@ -69,7 +77,7 @@ func parseEntry(key string, value []byte) (entry, error) {
 		return entry{}, fmt.Errorf("%w: it is under the key of another file", errEntry)
 	}
 	most := e.Size/pieceSize + 1 // an older version may have had larger pieces
-	if e.Size < 0 || e.Pieces < 0 || int64(e.Pieces) > most || strings.Contains(e.Name, "/") || len(e.Name) > 64 {
+	if e.Size < 0 || int64(e.Pieces) > most || !e.sane() {
 		return entry{}, fmt.Errorf("%w: %d pieces of %d bytes, object %.80q", errEntry, e.Pieces, e.Size, e.Name)
 	}
 	return e, nil

@@ -54,7 +54,9 @@ func (f *Files) take(e *journal.TableEntry) error {
 		f.index.skip(e.Revision)
 		return nil
 	}
-	placed := e.Revision <= f.from || parsed.Never
+	// What comes later was stored since the start, whatever the note says: of the end of the table a power
+	// cut may have taken what is noted.
+	placed := e.Revision <= f.from && !f.allKnown() || parsed.Never
 	f.index.add(&file{entry: parsed, revision: e.Revision, placed: placed})
 	return nil
 }
@@ -62,11 +64,19 @@ func (f *Files) take(e *journal.TableEntry) error {
 // maxLogged is how many files with mistakes of one kind are in the log in a minute.
 const maxLogged = 10
 
-// allRead is called by the watch, again when it has begun anew.
-func (f *Files) allRead() {
+// allKnown reports whether all that was stored at the start has come.
+func (f *Files) allKnown() bool {
 	select {
 	case <-f.read:
+		return true
 	default:
+		return false
+	}
+}
+
+// allRead is called by the watch, again when it has begun anew.
+func (f *Files) allRead() {
+	if !f.allKnown() {
 		close(f.read)
 	}
 }
@@ -121,6 +131,9 @@ func (f *Files) placeAll(ctx context.Context) {
 			f.throttle.Log(f.Log, slog.LevelError, "place", maxLogged, "a file that a minion has uploaded is not in the directory of this master: it is tried again", "minion", one.Minion, "path", one.Path, "err", err)
 		}
 		f.index.done(one, err == nil)
+		if err == nil && !f.isWhole(one.Minion) {
+			f.look(ctx, one.Minion, f.index.placed(one.Minion))
+		}
 		if time.Since(noted) > noteEvery {
 			f.noteDown()
 			noted = time.Now()
@@ -181,31 +194,79 @@ func (f *Files) newer(one *file) bool {
 }
 
 // removeMissing removes those of these files, which the directory had, that somebody has taken away
-// here: so an operator can remove a file at any member. What is lost with its whole directory is placed
-// again.
+// here: so an operator can remove a file at any member.
 func (f *Files) removeMissing(ctx context.Context, list []*file) {
+	of := map[salt.MinionID][]*file{}
 	for _, one := range list {
+		of[one.Minion] = append(of[one.Minion], one)
+	}
+	for id, all := range of {
 		if f.Journal.Err() != nil || ctx.Err() != nil {
 			return
 		}
-		missing, dir := f.Uploads.Missing(one.Minion, one.Path)
-		if !missing {
-			continue
+		f.look(ctx, id, all)
+	}
+}
+
+// byHand is how many files of a minion, or else half of them, may be missing at once if somebody has removed
+// them. What a disk or a backup lacks is more.
+const byHand = 20
+
+// look looks which of the files of a minion, which the directory had, are missing. They were removed by
+// hand only if all were there when it was looked last, since the start, and the directory was not made anew since. Otherwise
+// the directory has lost them: they are placed again.
+func (f *Files) look(ctx context.Context, id salt.MinionID, all []*file) {
+	made, there := f.Uploads.Made(id), true
+	var missing []*file
+	for _, one := range all {
+		gone, dir := f.Uploads.Missing(id, one.Path)
+		if there = there && dir; gone {
+			missing = append(missing, one)
 		}
-		if !dir {
+	}
+	switch {
+	case len(missing) == 0 && there:
+		f.setWhole(id, made)
+	case there && f.isWhole(id) && (len(missing) <= byHand || 2*len(missing) <= len(all)):
+		for _, one := range missing {
+			f.removeOne(ctx, one)
+		}
+	default:
+		if len(missing) > 0 {
+			f.throttle.Log(f.Log, slog.LevelWarn, "lost", maxLogged, "files of a minion are missing in the directory of this master: they are placed again", "minion", id, "missing", len(missing))
+		}
+		for _, one := range missing {
 			f.index.lost(one)
-			f.again()
-			continue
 		}
-		err := f.remove(ctx, one)
-		switch {
-		case err == nil:
-			f.Log.Info("a file of a minion was removed here by hand, and so at all members", "minion", one.Minion, "path", one.Path)
-		case errors.Is(err, journal.ErrChanged): // it comes anew
-		default:
-			f.throttle.Log(f.Log, slog.LevelWarn, "remove", 1, "a file of a minion that was removed here by hand is still at the other members", "minion", one.Minion, "path", one.Path, "err", err)
-			return
-		}
+		f.again()
+	}
+}
+
+func (f *Files) setWhole(id salt.MinionID, made uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.whole[id] = made
+}
+
+// isWhole reports whether the directory of a minion had all files when it was looked at last, and was
+// not made anew since.
+func (f *Files) isWhole(id salt.MinionID) bool {
+	now := f.Uploads.Made(id)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	made, known := f.whole[id]
+	return known && made == now
+}
+
+// removeOne removes a file that somebody has removed here at all members.
+func (f *Files) removeOne(ctx context.Context, one *file) {
+	err := f.remove(ctx, one)
+	switch {
+	case err == nil:
+		f.Log.Info("a file of a minion was removed here by hand, and so at all members", "minion", one.Minion, "path", one.Path)
+	case errors.Is(err, journal.ErrChanged): // it comes anew
+	default:
+		f.throttle.Log(f.Log, slog.LevelWarn, "remove", 1, "a file of a minion that was removed here by hand is still at the other members", "minion", one.Minion, "path", one.Path, "err", err)
 	}
 }
 

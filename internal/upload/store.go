@@ -24,8 +24,14 @@ func (f *Files) Store(ctx context.Context, id salt.MinionID, c fileserver.Upload
 	if err := f.Room(ctx, id); err != nil { // other members may have taken some meanwhile
 		return err
 	}
+	// A minion that goes meanwhile leaves nothing half done, which would have to be marked for ever.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
+	defer cancel()
 	return f.store(ctx, entry{Minion: id, Path: c.Path, Size: c.Size, SHA256: c.SHA256, Time: c.Time}, content, nil)
 }
+
+// storeTime is how long storing a file may take.
+const storeTime = 5 * time.Minute
 
 // change is a change of an entry that is under way. It is stored before the first piece, so that the
 // next start of this member finds the pieces which nothing refers to. Those of a member that never
@@ -184,6 +190,13 @@ func (f *Files) finishChanges(ctx context.Context) error {
 		}
 	})
 	for name, c := range left {
+		if !c.New.sane() || !c.Old.sane() { // another member has written it
+			f.Log.Error("a change of a file of a minion is ignored: it has too many pieces", "minion", c.Minion)
+			if err := f.underway.Remove(ctx, name); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := f.finish(ctx, name, c); err != nil {
 			return err
 		}

@@ -58,15 +58,16 @@ type Files struct {
 	read                    chan struct{} // closed when all that was stored at the start is known
 	wake                    chan struct{} // see again
 	mu                      sync.Mutex
-	storing                 map[string]bool // changes that this member works on, by their names
-	left                    atomic.Bool     // some were not ended
+	storing                 map[string]bool          // changes that this member works on, by their names
+	whole                   map[salt.MinionID]uint64 // Made of directories that had all files when they were looked at last
+	left                    atomic.Bool              // some were not ended
 }
 
 // Open opens what several masters have in common, nil for a single master; to its directory goes what
 // is left in its store of the time when it was one of several.
 func Open(ctx context.Context, o Options) (*Files, error) {
 	f := &Files{
-		Options: o, turns: semaphore.New(maxStoring), index: newIndex(), read: make(chan struct{}), wake: make(chan struct{}, 1), storing: map[string]bool{},
+		Options: o, turns: semaphore.New(maxStoring), index: newIndex(), read: make(chan struct{}), wake: make(chan struct{}, 1), storing: map[string]bool{}, whole: map[salt.MinionID]uint64{},
 	}
 	if journal.Copies(o.Journal) == 0 {
 		return nil, f.openAlone(ctx)

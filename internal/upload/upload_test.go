@@ -289,8 +289,8 @@ func TestAMemberThatIsCutOffCatchesUp(t *testing.T) {
 }
 
 // A member that does not run while files are stored, replaced and removed has the same as the others
-// after its start. A file that somebody removes from its directory meanwhile is removed at all; without
-// the directory it gets everything again.
+// after its start. What its directory lacks then it gets again, whether a disk has lost it or somebody has
+// removed it: that cannot be told apart.
 func TestAMemberThatWasStoppedCatchesUp(t *testing.T) {
 	s, list := start(t)
 	for _, name := range []string{"old", "gone", "byhand", "dir/kept"} {
@@ -309,7 +309,7 @@ func TestAMemberThatWasStoppedCatchesUp(t *testing.T) {
 	allHave(list, "web1", "old", []byte("2"))
 	allHave(list, "web1", "new", []byte("2"))
 	allHave(list, "web1", "gone", nil)
-	allHave(list, "web1", "byhand", nil)
+	allHave(list, "web1", "byhand", []byte("1"))
 
 	list[2].end()
 	if err := os.RemoveAll(list[2].dir); err != nil {
@@ -325,10 +325,46 @@ func TestAMemberThatWasStoppedCatchesUp(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(list[2].dir, "web1")); err != nil { // all of a minion, and the note is there
 		t.Fatal(err)
 	}
+	list[0].pushed("web1", "later", []byte("3")) // so it makes the directory before it looks what is missing
 	list[2].back(s)
-	for name, want := range map[string]string{"old": "2", "new": "2", "dir/kept": "1"} {
+	for name, want := range map[string]string{"old": "2", "new": "2", "dir/kept": "1", "later": "3"} {
 		allHave(list, "web1", name, []byte(want))
 	}
+}
+
+// TestALostDirectoryRemovesNothing: while a member runs, the directory of a minion is lost, and made anew
+// by the next file of the minion before anybody has looked. Nothing is removed anywhere. Then a file is removed by hand, and
+// that counts; many at once do not.
+func TestALostDirectoryRemovesNothing(t *testing.T) {
+	_, list := start(t)
+	const many = 60 // more than count as removed by hand at once
+	for n := range many {
+		list[0].pushed("web1", fmt.Sprint(n), []byte("1"))
+	}
+	for n := range many {
+		allHave(list, "web1", fmt.Sprint(n), []byte("1"))
+	}
+	for at, m := range list {
+		if err := os.RemoveAll(filepath.Join(m.dir, "web1")); err != nil {
+			t.Fatal(err)
+		}
+		list[at%2].pushed("web1", fmt.Sprint("new", at), []byte("2")) // at this member, and at another one
+		for n := range many {
+			allHave(list, "web1", fmt.Sprint(n), []byte("1"))
+		}
+	}
+	for n := range many - 1 {
+		if err := os.Remove(list[1].path("web1", fmt.Sprint(n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range many {
+		allHave(list, "web1", fmt.Sprint(n), []byte("1"))
+	}
+	if err := os.Remove(list[1].path("web1", "0")); err != nil {
+		t.Fatal(err)
+	}
+	allHave(list, "web1", "0", nil)
 }
 
 // noted waits until a member has noted how far it follows.
