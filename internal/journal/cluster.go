@@ -50,8 +50,8 @@ var errNoLeader = &jetstream.APIError{Code: http.StatusServiceUnavailable, Error
 // leaderInfo returns the state of a stream as its leader has it, which is everything that was ever
 // acknowledged. While a stream has no leader, each member with a copy answers, too: with what it
 // has applied, which may lack the newest messages. That is an error here.
-func leaderInfo(ctx context.Context, s jetstream.Stream) (*jetstream.StreamInfo, error) {
-	info, err := s.Info(ctx)
+func leaderInfo(ctx context.Context, s jetstream.Stream, opts ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	info, err := s.Info(ctx, opts...)
 	if err == nil && !byLeader(info.Cluster) {
 		return nil, errNoLeader
 	}

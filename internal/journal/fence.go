@@ -298,7 +298,13 @@ func (w *writer) lookUp(ctx context.Context) (prefix string, err error) {
 		err = f.turn.lose()
 		w.patient.end(err)
 	}
-	if err == nil && hasEnded(prefix) {
+	ended := hasEnded(prefix)
+	if err == nil && prefix == f.prefix {
+		if ended, err = f.behind(ctx, prefix, last); ended && f.turn != nil {
+			err = errNoLeader // it is seen in its settings soon whose turn it is
+		}
+	}
+	if err == nil && ended {
 		prefix, last, err = f.begin(ctx)
 	}
 	if err == nil {

@@ -153,20 +153,12 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", storageError(err))
 	}
-	if o.Turn != nil {
-		if err := o.Turn.take(ctx, w, s, js, o); err != nil {
-			return nil, fmt.Errorf("open the journal: %w", err)
-		}
-	}
 	w.tap.begin(s.CachedInfo().State.LastSeq)
 	if o.Copies > 0 {
 		o.Reserve = nil // copies bring back what one member has lost
-		f := newFence(s, js, o.root(), o.Turn)
-		last, err := f.open(ctx, w.store, s.CachedInfo().State.LastSeq)
-		if err != nil {
+		if err := o.fence(ctx, w, s, js); err != nil {
 			return nil, fmt.Errorf("open the journal: %w", err)
 		}
-		w.beginFence(f, last)
 	}
 	if o.Reserve != nil {
 		w.reserve = func(upto uint64) error { return o.Reserve(stream, upto) }
@@ -188,6 +180,22 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 		j.wg.Go(func() { j.keepLead(o.Server) })
 	}
 	return j, nil
+}
+
+// fence begins the fence of the writer: in a term of this process, where it takes its turn.
+func (o Options) fence(ctx context.Context, w *writer, s jetstream.Stream, js jetstream.JetStream) error {
+	f := newFence(s, js, o.root(), o.Turn)
+	var last uint64
+	var err error
+	if o.Turn != nil {
+		f.prefix, last, err = o.Turn.take(ctx, w, s, js, o)
+	} else {
+		last, err = f.open(ctx, w.store, s.CachedInfo().State.LastSeq)
+	}
+	if err == nil {
+		w.beginFence(f, last)
+	}
+	return err
 }
 
 // openStream opens the stream of this name with the settings of configure, and makes it if it
@@ -223,6 +231,7 @@ func configureStream(ctx context.Context, js jetstream.JetStream, name string, c
 	if reflect.DeepEqual(config, s.CachedInfo().Config) {
 		return s, nil
 	}
+	renewTerm(&want)
 	return js.UpdateStream(ctx, want)
 }
 

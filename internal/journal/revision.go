@@ -36,7 +36,8 @@ func entryOf(key string, value []byte, deleted bool, revision uint64) TableEntry
 }
 
 // Entry returns the entry under key with its revision, for Update. In a cluster the leader
-// answers: the entry is never older than the last write that was acknowledged anywhere.
+// answers. That is the last write that was acknowledged anywhere, unless this leader is cut off and
+// has not noticed yet: what must not rest on an older entry is confirmed, or written with Update.
 func (t *Table) Entry(ctx context.Context, key string) (TableEntry, error) {
 	var m *jetstream.RawStreamMsg
 	err := insist(ctx, t.store, "read the table "+t.name, func(ctx context.Context) (err error) {
@@ -55,7 +56,7 @@ func (t *Table) Entry(ctx context.Context, key string) (TableEntry, error) {
 func deletes(h nats.Header) bool { return h.Get(operation) != "" }
 
 // subject is that of the messages with this key.
-func (t *Table) subject(key string) string { return "$KV." + t.name + "." + kvKey(key) }
+func (t *Table) subject(key string) string { return t.root() + kvKey(key) }
 
 // Create stores an entry if there is none under key, and returns its revision. Otherwise the error
 // is ErrChanged.

@@ -547,10 +547,8 @@ func (t *tender) drop(ctx context.Context, v victim, before jetstream.StreamStat
 	if t.throttle.First(v.what(), time.Now()) {
 		t.warn(ctx, "drop", "the journal is full: it drops by size, earlier than by age", v, int64(before.Bytes))
 	}
-	o := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(v.subject())}
-	if v.until != math.MaxUint64 {
-		o = append(o, jetstream.WithPurgeSequence(v.until))
-	}
+	// What is not known to be stored yet stays: its writer looks for it there.
+	o := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(v.subject()), jetstream.WithPurgeSequence(min(v.until, j.writer.stored()+1))}
 	if t.misses > 2 {
 		o = []jetstream.StreamPurgeOpt{jetstream.WithPurgeSequence(before.FirstSeq + max(1, (before.LastSeq-before.FirstSeq)/shareOf))}
 	}

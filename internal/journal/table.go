@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -243,7 +242,7 @@ func (t *Table) room() error {
 // Remove is Delete without a delete marker: for the many keys that are never used again.
 func (t *Table) Remove(ctx context.Context, key string) error {
 	err := t.write(ctx, func(ctx context.Context) error {
-		return purge(ctx, t.store, t.all, 1, jetstream.WithPurgeSubject("$KV."+t.name+"."+kvKey(key)))
+		return purge(ctx, t.store, t.all, 1, jetstream.WithPurgeSubject(t.subject(key)))
 	})
 	if err != nil {
 		return fmt.Errorf("remove %s of table %s: %w", key, t.name, err)
@@ -251,14 +250,15 @@ func (t *Table) Remove(ctx context.Context, key string) error {
 	return nil
 }
 
-// Each calls f for every entry, unsorted. It is for small values: several hundred are under way
-// at once. In a cluster, f may be called twice with an entry that is stored anew meanwhile, the newer
-// value last.
+// Each calls f for every entry, in the order of their revisions. It is for small values: in a cluster all
+// are in memory at once. What was written before the call is taken into account; what is written
+// meanwhile may be. On a single master, f may be called twice with an entry that is stored anew
+// meanwhile, the newer value last.
 func (t *Table) Each(ctx context.Context, f func(key string, value []byte)) error {
 	return t.each(ctx, f)
 }
 
-// Keys returns the keys, unsorted, without reading the values.
+// Keys returns the keys, sorted, without reading the values.
 func (t *Table) Keys(ctx context.Context) (keys []string, err error) {
 	err = t.each(ctx, func(key string, _ []byte) { keys = append(keys, key) }, jetstream.MetaOnly())
 	slices.Sort(keys)
@@ -266,85 +266,14 @@ func (t *Table) Keys(ctx context.Context) (keys []string, err error) {
 }
 
 func (t *Table) each(ctx context.Context, f func(key string, value []byte), opts ...jetstream.WatchOpt) error {
-	if err := t.every(ctx, f, opts...); err != nil {
+	err := t.present(ctx, longest(ctx), func(m tableMessage) error {
+		if key, ok := kvText(m.name); ok && !m.deleted {
+			f(key, m.value)
+		}
+		return nil
+	}, opts...)
+	if err != nil {
 		return fmt.Errorf("read table %s: %w", t.name, err)
-	}
-	return nil
-}
-
-func (t *Table) every(ctx context.Context, f func(key string, value []byte), opts ...jetstream.WatchOpt) error {
-	end, err := t.end(ctx)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	w, err := t.watch(ctx, opts...)
-	if err != nil {
-		return err
-	}
-	defer w.Stop() //nolint:errcheck // it ends with the connection at the latest
-	late := time.NewTimer(longest(ctx))
-	defer late.Stop()
-	last := uint64(0)
-	for {
-		select {
-		case e, more := <-w.Updates():
-			if !more {
-				return nats.ErrConnectionClosed
-			}
-			if e == nil { // all entries that the member has that was asked
-				return t.readMissing(ctx, last, end, f)
-			}
-			last = e.Revision()
-			if key, ok := kvText(e.Key()); ok && e.Operation() == jetstream.KeyValuePut {
-				f(key, e.Value())
-			}
-			late.Reset(longest(ctx))
-		case <-late.C: // if something is missing, the library asks again by itself
-			return errLate
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// end returns the revision up to which a reader must know a table with copies, since any member may
-// answer it; 0 without copies.
-func (t *Table) end(ctx context.Context) (uint64, error) {
-	if t.all.CachedInfo().Config.Replicas <= 1 {
-		return 0, nil
-	}
-	var info *jetstream.StreamInfo
-	err := insist(ctx, t.store, "read the table "+t.name, func(ctx context.Context) (err error) {
-		info, err = leaderInfo(ctx, t.all)
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	return info.State.LastSeq, nil
-}
-
-// readMissing reads from the leader what a member lacks that has just returned: the entries after the
-// revision last up to the revision end.
-func (t *Table) readMissing(ctx context.Context, last, end uint64, f func(key string, value []byte)) error {
-	for last < end {
-		var m *jetstream.RawStreamMsg
-		err := insist(ctx, t.store, "read the table "+t.name, func(ctx context.Context) (err error) {
-			m, err = t.all.GetMsg(ctx, last+1, jetstream.WithGetMsgSubject(">"))
-			return err
-		})
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		last = m.Sequence
-		if key, ok := kvText(strings.TrimPrefix(m.Subject, "$KV."+t.name+".")); ok && !deletes(m.Header) {
-			f(key, m.Data)
-		}
 	}
 	return nil
 }

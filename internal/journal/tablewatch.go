@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -38,7 +37,7 @@ const (
 // member, and one whose member is slow or has just returned would not bring the newest entries.
 func (t *Table) Watch(ctx context.Context, after uint64, f func(*TableEntry) error) error {
 	w := &tableWatch{t: t, last: after, f: f, hint: make(chan struct{}, 1)}
-	sub, err := t.conn.Subscribe("$KV."+t.name+".>", func(*nats.Msg) {
+	sub, err := t.conn.Subscribe(t.root()+">", func(*nats.Msg) {
 		select {
 		case w.hint <- struct{}{}:
 		default:
@@ -65,44 +64,27 @@ type tableWatch struct {
 	hint   chan struct{} // something is being stored
 }
 
-// present reads the present entries with a consumer, which is quick. If that stops before the end,
-// or the consumer lacks the newest ones, follow reads the rest.
+// present reads the present entries. If that is late or fails, follow reads them.
 func (w *tableWatch) present(ctx context.Context) error {
-	inner, cancel := context.WithCancel(ctx)
-	defer cancel()
-	all, err := w.t.watch(inner)
-	if err != nil {
-		return nil //nolint:nilerr // follow begins at the first entry then
+	var refused error
+	err := w.t.present(ctx, lookTime, func(m tableMessage) error {
+		refused = w.tell(m)
+		return refused
+	})
+	if err == nil || refused != nil {
+		return refused
 	}
-	defer all.Stop() //nolint:errcheck // it ends with the connection at the latest
-	late := time.NewTimer(lookTime)
-	defer late.Stop()
-	for {
-		select {
-		case e := <-all.Updates(): // nil if it has ended, too
-			if e == nil {
-				return nil
-			}
-			if err := w.tell(e.Key(), e.Value(), e.Operation() != jetstream.KeyValuePut, e.Revision()); err != nil {
-				return err
-			}
-			late.Reset(lookTime)
-		case <-late.C:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+	return context.Cause(ctx) // nil as a rule
 }
 
 // tell calls f with the entry of a message. One whose key is not written as ours are is left out.
-func (w *tableWatch) tell(name string, value []byte, deleted bool, revision uint64) error {
-	w.last = revision
-	key, ok := kvText(name)
+func (w *tableWatch) tell(m tableMessage) error {
+	w.last = m.revision
+	key, ok := kvText(m.name)
 	if !ok {
 		return nil
 	}
-	e := entryOf(key, value, deleted, revision)
+	e := entryOf(key, m.value, m.deleted, m.revision)
 	return w.f(&e)
 }
 
@@ -119,7 +101,7 @@ func (w *tableWatch) follow(ctx context.Context) error {
 			return fmt.Errorf("watch table %s: %w", w.t.name, err)
 		case err == nil:
 			pauses.Reset()
-			if err := w.tell(strings.TrimPrefix(m.Subject, "$KV."+w.t.name+"."), m.Data, deletes(m.Header), m.Sequence); err != nil {
+			if err := w.tell(w.t.message(m)); err != nil {
 				return err
 			}
 			continue
@@ -144,7 +126,7 @@ func (w *tableWatch) follow(ctx context.Context) error {
 func (w *tableWatch) next(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	return w.t.all.GetMsg(ctx, w.last+1, jetstream.WithGetMsgSubject(">"))
+	return w.t.first(ctx, w.last)
 }
 
 // hinted waits, and reports whether something is being stored.

@@ -37,6 +37,10 @@ const (
 	voidLabel = "void/1/3" // in place of what is bound to a term that has ended
 )
 
+// termHeader has the prefix of its term in each mark: the subject under which it is stored does not
+// name the term.
+const termHeader = "Salt-Term"
+
 // errTerm means that another member has ended the term before a message was stored.
 var errTerm = fmt.Errorf("%w: another member relies on what was stored before", ErrStore)
 
@@ -78,6 +82,15 @@ func setTerm(c *jetstream.StreamConfig, prefix string) {
 	c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: root + "*.>", Destination: plainPrefix + ">"}
 }
 
+// renewTerm gives the settings of a stream whose term is open a new one. The settings that were read
+// may be older than the latest change of the term: written back, they would open an ended term again.
+func renewTerm(c *jetstream.StreamConfig) {
+	prefix := termPrefix(*c)
+	if at := strings.LastIndex(prefix, "."+openTerm); at >= 0 {
+		setTerm(c, prefix[:at+1]+openTerm+bus.NewNonce()+".")
+	}
+}
+
 // change begins a term or ends the current one: the stream gets subjects with a new name of that
 // kind, and a mark. root begins all subjects of this journal.
 func change(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig, root, kind string) (prefix string, at uint64, err error) {
@@ -93,7 +106,7 @@ func change(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfi
 // mark stores a mark and returns its sequence. It fails if the term with this prefix is not the
 // current one.
 func mark(ctx context.Context, nc *nats.Conn, prefix string) (uint64, error) {
-	m := &nats.Msg{Subject: prefix + strings.TrimPrefix(event.Root, plainPrefix) + ".salt.journal.term", Data: []byte{partMark}, Header: nats.Header{partHeader: {markLabel}}}
+	m := &nats.Msg{Subject: prefix + strings.TrimPrefix(event.Root, plainPrefix) + ".salt.journal.term", Data: []byte{partMark}, Header: nats.Header{partHeader: {markLabel}, termHeader: {prefix}}}
 	answer, err := nc.RequestMsgWithContext(ctx, m)
 	if err != nil {
 		return 0, err
@@ -145,14 +158,31 @@ func (m *Mirror) EndTerm(ctx context.Context, before Ended) (e Ended, err error)
 // open begins a term if the current one has ended: the daemon has just started. last is the end of
 // the stream, and then that of the mark.
 func (f *fence) open(ctx context.Context, delays Delays, last uint64) (uint64, error) {
-	if !hasEnded(f.prefix) {
-		return last, nil
-	}
-	err := insist(ctx, delays, "begin a term of the journal", func(ctx context.Context) (err error) {
+	err := insist(ctx, delays, "begin a term of the journal", func(ctx context.Context) error {
+		old, err := f.behind(ctx, f.prefix, last)
+		if err != nil || !old && !hasEnded(f.prefix) {
+			return err
+		}
 		f.prefix, last, err = f.begin(ctx)
 		return err
 	})
 	return last, err
+}
+
+// behind reports whether a leader has a stream with the mark of a later term than that of its
+// settings, with this prefix. The settings reach the members apart from the messages: a member that
+// has just begun to lead may have the mark already and still accept what belongs to an earlier term.
+// last is the end of the stream: nothing of an earlier term is stored behind a mark.
+func (f *fence) behind(ctx context.Context, prefix string, last uint64) (bool, error) {
+	if prefix == "" || last == 0 {
+		return false, nil
+	}
+	m, err := f.readAt(ctx, last)
+	if err != nil || m == nil {
+		return false, err
+	}
+	of := m.Header.Get(termHeader)
+	return of != "" && of != prefix, nil
 }
 
 // enter goes on in the term with this prefix, in which nothing may be stored that is bound to an

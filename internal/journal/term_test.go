@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/test/bustest"
@@ -207,5 +209,60 @@ func TestAMemberCatchesUpOverTerms(t *testing.T) {
 	}
 	if whole := readAll(t, j, journal.Query{}); len(whole) != len(tags) {
 		t.Errorf("%d of %d events are there", len(whole), len(tags))
+	}
+}
+
+// TestAMarkIsAheadOfTheSettings: the settings of a stream may reach its leader later than the mark of
+// the term that they begin. An ended term does not go on there, neither in a member that runs nor in
+// one that starts.
+func TestAMarkIsAheadOfTheSettings(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	j := openMember(t, s.Members[0])
+	if _, err := j.Append(inTime(t), filled("a", "x", 1), "web1/1"); err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(s.Members[1].Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := func() jetstream.StreamConfig {
+		t.Helper()
+		stream, err := js.Stream(inTime(t), "EVENTS_m1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream.CachedInfo().Config
+	}
+	old, p := settings(), peer(t, s.Members[1], "m1")
+	endAs := func() { // at a leader with the former settings
+		t.Helper()
+		if _, err := p.EndTerm(inTime(t), journal.Ended{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := js.UpdateStream(inTime(t), old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	endAs()
+	bound, err := j.BeginAll(boundTo(j.Term(), "web1/2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bound.Wait(inTime(t)); !errors.Is(err, journal.ErrStore) {
+		t.Errorf("what is bound to the ended term: %v", err)
+	}
+	if _, err := j.Append(inTime(t), filled("c", "x", 1), "web1/3"); err != nil {
+		t.Error(err)
+	}
+	if now := settings(); now.Subjects[0] == old.Subjects[0] {
+		t.Errorf("the term %s goes on", now.Subjects[0])
+	}
+	j.Close()
+	old = settings()
+	endAs()
+	openMember(t, s.Members[0])
+	if now := settings(); now.Subjects[0] == old.Subjects[0] {
+		t.Errorf("the term %s goes on after a start", now.Subjects[0])
 	}
 }

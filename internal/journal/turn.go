@@ -77,11 +77,12 @@ const takePause = 50 * time.Millisecond
 
 // take begins a term, so that nothing is stored any more of what an earlier process has under way,
 // and stores the event, as the last one of the stream. Without the term, the event would replace one
-// message of the other process, and the one behind that would be stored.
-func (t *Turn) take(ctx context.Context, w *writer, s jetstream.Stream, js jetstream.JetStream, o Options) error {
+// message of the other process, and the one behind that would be stored. It returns the prefix of the
+// term and the sequence of the event.
+func (t *Turn) take(ctx context.Context, w *writer, s jetstream.Stream, js jetstream.JetStream, o Options) (prefix string, last uint64, err error) {
 	e, err := event.New(openedTag, json.RawMessage(`{"writer":"`+t.id+`"}`), "", time.Now())
 	if err != nil {
-		return err
+		return "", 0, err
 	}
 	for {
 		err = insist(ctx, w.store, "open the stream "+o.stream(), func(ctx context.Context) error {
@@ -89,8 +90,8 @@ func (t *Turn) take(ctx context.Context, w *writer, s jetstream.Stream, js jetst
 			if err != nil {
 				return err
 			}
-			prefix, at, err := change(ctx, js, info.Config, o.root(), openTerm)
-			if err != nil {
+			var at uint64
+			if prefix, at, err = change(ctx, js, info.Config, o.root(), openTerm); err != nil {
 				return err
 			}
 			m := &nats.Msg{Subject: prefix + strings.TrimPrefix(event.Subject(openedTag), plainPrefix), Data: e.Text(), Header: nats.Header{
@@ -99,7 +100,7 @@ func (t *Turn) take(ctx context.Context, w *writer, s jetstream.Stream, js jetst
 			}}
 			answer, err := w.nc.RequestMsgWithContext(ctx, m)
 			if err == nil {
-				_, err = acknowledged(answer)
+				last, err = acknowledged(answer)
 			}
 			return err
 		})
@@ -109,21 +110,22 @@ func (t *Turn) take(ctx context.Context, w *writer, s jetstream.Stream, js jetst
 		select {
 		case <-time.After(takePause):
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return "", 0, context.Cause(ctx)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrStore, err)
+		return "", 0, fmt.Errorf("%w: %w", ErrStore, err)
 	}
 	if t.Alone != nil {
 		if err := t.Alone(ctx); err != nil {
-			return err
+			return "", 0, err
 		}
 	}
-	return insist(ctx, w.store, "open the stream "+o.stream(), func(ctx context.Context) error {
-		_, err := s.Info(ctx) // for CachedInfo
+	err = insist(ctx, w.store, "open the stream "+o.stream(), func(ctx context.Context) error {
+		_, err := leaderInfo(ctx, s) // for CachedInfo
 		return err
 	})
+	return prefix, last, err
 }
 
 // isSequence reports whether a message was refused since another one is the last one of the
@@ -151,10 +153,10 @@ func (j *Journal) Held(ctx context.Context) error {
 	taken := prefix != before
 	if !taken && last > known {
 		m, err := f.read(ctx, last)
-		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		if err != nil { // it may have been removed, to make space
 			return err
 		}
-		taken = err != nil || !f.turn.wrote(m.Header)
+		taken = !f.turn.wrote(m.Header)
 	}
 	if !taken {
 		return nil
