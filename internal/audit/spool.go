@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/event"
@@ -145,11 +144,15 @@ func (s *Spool) know(r spooled) error {
 	return nil
 }
 
-// keepDamaged keeps a copy of a file with lines that are no records. If the first one is damaged, the
-// file gets an id that is the same at each start.
+// damagedSum is how many digits of its hash the name of a copy has.
+const damagedSum = 16
+
+// keepDamaged keeps a copy of a file with lines that are no records, the same one for the same text
+// however often it is opened. If the first one is damaged, the file gets an id that is the same at each
+// start.
 func (s *Spool) keepDamaged(f *os.File, bad int) error {
-	aside := s.opts.Path + time.Now().UTC().Format(".damaged-20060102T150405.000Z")
 	text, err := io.ReadAll(io.NewSectionReader(f, 0, spoolBytes))
+	aside := s.opts.Path + ".damaged-" + Hash(text)[:damagedSum]
 	if err == nil {
 		err = atomicfile.Write(aside, text, 0o600)
 	}

@@ -298,6 +298,8 @@ func TestDamagedRecordsAreKept(t *testing.T) {
 			bad := strings.Replace(c.content(c.path), word, strings.ToUpper(word), 1)
 			c.spoil(c.path, bad)
 			c.restart()
+			c.l.Close()
+			c.restart() // with the same damage
 			c.heal()
 			want := []string{"user1", "user2", "user3"}
 			if name == "a record" {
