@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/test/netlab"
+	"github.com/brinebus/brine/test/wrongclock"
 )
 
 // memberKinds are what is done to the members of a cluster, sorted.
@@ -131,12 +132,15 @@ func queued(discipline string) func(*round, *rand.Rand) error {
 }
 
 func canStep(w *world) error {
-	c, err := newClock(w.master.pid())
+	c, err := wrongclock.Of(w.master.pid())
 	if err == nil {
-		err = c.set(0)
+		err = c.Set(0)
 	}
 	return err
 }
+
+// pid is that of the daemon: ip becomes the program that it runs in a host of its own.
+func (m *machine) pid() int { return m.daemon.Process.Pid }
 
 // steps are by how many seconds a clock is wrong.
 var steps = []int64{-3600, -120, -7, -1, 1, 7, 120, 3600}
@@ -146,18 +150,18 @@ var steps = []int64{-3600, -120, -7, -1, 1, 7, 120, 3600}
 func stepped(who choice) func(*round, *rand.Rand) error {
 	return func(r *round, rnd *rand.Rand) error {
 		m, by := who(r, rnd), steps[rnd.IntN(len(steps))]
-		c, err := newClock(m.pid())
+		c, err := wrongclock.Of(m.pid())
 		if err != nil {
 			return err
 		}
 		r.w.note("the clock of %s is wrong by %d s", m.name, by)
-		if err := c.set(by); err != nil {
+		if err := c.Set(by); err != nil {
 			return err
 		}
 		pause(rnd, time.Second, faultTime/2)
 		if rnd.IntN(2) == 0 {
 			return nil
 		}
-		return c.set(0)
+		return c.Set(0)
 	}
 }

@@ -1,29 +1,29 @@
-package chaos
+// Package wrongclock makes the clock of one running process wrong, for tests of what a daemon does
+// then.
+//
+// A Go program asks the kernel for the time in a page of code that the kernel has put into the process
+// (vdso(7)): there a few instructions are replaced, as a debugger does for a breakpoint. What the kernel
+// itself writes down, such as the times of files, and the time since the start of the machine stay
+// right, and so do the clocks of programs that the process starts. It works on Linux on amd64 only.
+package wrongclock
 
 import (
-	"bufio"
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 )
 
-// clock is the clock of one process, which can be wrong. A Go program asks the kernel for the
-// time in a page of code that the kernel has put into the process (vdso(7)): there a few
-// instructions are replaced, as a debugger does for a breakpoint. What the kernel itself writes
-// down, such as the times of files, and the time since the start of the machine stay right, and so
-// do the clocks of programs that the process starts.
-type clock struct {
+// Clock is the clock of one process.
+type Clock struct {
 	pid  int
 	base int64 // of the page
 	at   int64 // of the function in it
@@ -35,15 +35,15 @@ type clock struct {
 //	the day); mov rcx, [rip+seconds]; add [rsi], rcx; end: ret; seconds
 var wrongTime = []byte{0xb8, 228, 0, 0, 0, 0x0f, 0x05, 0x85, 0xff, 0x75, 10, 0x48, 0x8b, 0x0d, 6, 0, 0, 0, 0x48, 0x01, 0x0e, 0xc3, 0x90, 0x90}
 
-// newClock finds the function in a process.
-func newClock(pid int) (clock, error) {
-	c := clock{pid: pid}
+// Of returns the clock of a process, or why it cannot be changed here.
+func Of(pid int) (*Clock, error) {
+	c := &Clock{pid: pid}
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		return c, fmt.Errorf("clocks of single processes cannot be changed on %s/%s", runtime.GOOS, runtime.GOARCH)
+		return nil, fmt.Errorf("clocks of single processes cannot be changed on %s/%s", runtime.GOOS, runtime.GOARCH)
 	}
 	maps, err := os.ReadFile(c.file("maps"))
 	if err != nil {
-		return c, err
+		return nil, err
 	}
 	for l := range strings.Lines(string(maps)) {
 		if !strings.Contains(l, "[vdso]") {
@@ -51,19 +51,19 @@ func newClock(pid int) (clock, error) {
 		}
 		var end int64
 		if _, err := fmt.Sscanf(l, "%x-%x", &c.base, &end); err != nil {
-			return c, err
+			return nil, err
 		}
 		page := make([]byte, end-c.base)
 		if err := c.memory(func(f *os.File) error { _, err := f.ReadAt(page, c.base); return err }); err != nil {
-			return c, err
+			return nil, err
 		}
 		return c, c.find(page)
 	}
-	return c, errors.New("the process has no page of functions of the kernel")
+	return nil, errors.New("the process has no page of functions of the kernel")
 }
 
 // find finds the function in the page.
-func (c *clock) find(page []byte) error {
+func (c *Clock) find(page []byte) error {
 	file, err := elf.NewFile(bytes.NewReader(page))
 	if err != nil {
 		return err
@@ -84,11 +84,11 @@ func (c *clock) find(page []byte) error {
 	return errors.New("the kernel has no function for the time")
 }
 
-func (c *clock) file(name string) string {
+func (c *Clock) file(name string) string {
 	return filepath.Join("/proc", strconv.Itoa(c.pid), name)
 }
 
-func (c *clock) memory(do func(*os.File) error) error {
+func (c *Clock) memory(do func(*os.File) error) error {
 	f, err := os.OpenFile(c.file("mem"), os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -96,8 +96,9 @@ func (c *clock) memory(do func(*os.File) error) error {
 	return errors.Join(do(f), f.Close())
 }
 
-// set makes the clock wrong by so many seconds.
-func (c *clock) set(seconds int64) error {
+// Set makes the clock wrong by so many seconds; 0 makes it right again. The process is stopped for a
+// moment.
+func (c *Clock) Set(seconds int64) error {
 	if err := c.hold(); err != nil {
 		return err
 	}
@@ -106,8 +107,12 @@ func (c *clock) set(seconds int64) error {
 	return c.memory(func(f *os.File) error { _, err := f.WriteAt(code, c.at); return err })
 }
 
+// holdTime limits the attempts to stop a process at such a moment: it is in the page for a part of its
+// time only.
+const holdTime = 20 * time.Second
+
 // hold stops the process at a moment at which no thread is in the page.
-func (c *clock) hold() error {
+func (c *Clock) hold() error {
 	for end := time.Now().Add(holdTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if err := syscall.Kill(c.pid, syscall.SIGSTOP); err != nil {
 			return err
@@ -123,7 +128,7 @@ func (c *clock) hold() error {
 }
 
 // outside reports that all threads are stopped outside the page.
-func (c *clock) outside() bool {
+func (c *Clock) outside() bool {
 	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		running := false
 		threads, _ := filepath.Glob(c.file("task/*/syscall"))
@@ -144,61 +149,4 @@ func (c *clock) outside() bool {
 		}
 	}
 	return false
-}
-
-// pid is that of the daemon: ip becomes the program that it runs in a host of its own.
-func (m *machine) pid() int { return m.daemon.Process.Pid }
-
-// TestAClockIsWrong: else the steps would show nothing.
-func TestAClockIsWrong(t *testing.T) {
-	own, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := exec.Command(own)
-	p.Env = append(os.Environ(), asksTime+"=1")
-	ask, err := p.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := p.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ask.Close(); _ = p.Wait() }()
-	wrong := func() time.Duration {
-		var n int64
-		fmt.Fprintln(ask)
-		if _, err := fmt.Fscanln(answer, &n); err != nil {
-			t.Fatal(err)
-		}
-		return time.Until(time.Unix(0, n))
-	}
-	wrong() // the process runs
-	c, err := newClock(p.Process.Pid)
-	if err != nil {
-		t.Skip(err)
-	}
-	for _, by := range []int64{-3600, 7, 0} {
-		if err := c.set(by); err != nil {
-			t.Fatal(err)
-		}
-		want := time.Duration(by) * time.Second
-		if off := wrong(); (off - want).Abs() > 3*time.Second {
-			t.Errorf("the clock is wrong by %s, not by %s", off, want)
-		}
-	}
-}
-
-// asksTime is the variable with which this program only tells the time.
-const asksTime = "CHAOS_ASKS_TIME"
-
-// tellTime writes the time after each line that it reads.
-func tellTime() {
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		fmt.Println(time.Now().UnixNano())
-	}
 }
