@@ -40,9 +40,10 @@ type Health struct {
 	// clustered is true for a member of a cluster. Its server syncs the files itself and repairs
 	// them from the copies of others. This store cannot be closed and opened again: it is a
 	// member of groups that continue meanwhile. After a failed write the daemon ends, and the
-	// others continue without it.
+	// others continue without it: from then on spoiled is true, and nothing waits for the store.
 	clustered bool
 	ends      func(error)
+	spoiled   bool // guarded by mu
 }
 
 func newHealth(o Options) *Health {
@@ -74,12 +75,24 @@ func (h *Health) heard(text string) {
 			continue
 		}
 		if h.clustered {
-			h.ends(fmt.Errorf("the store of this member cannot be written: %s", text))
+			h.spoil(fmt.Errorf("the store of this member cannot be written: %s", text))
 		} else {
 			h.fail(text)
 		}
 		return
 	}
+}
+
+// spoil records that a member cannot write its store, for good, and ends the daemon.
+func (h *Health) spoil(cause error) {
+	h.mu.Lock()
+	h.spoiled = true
+	if h.cause == nil {
+		h.cause = cause
+		close(h.failed)
+	}
+	h.mu.Unlock()
+	h.ends(cause)
 }
 
 func (h *Health) fail(text string) {
@@ -130,7 +143,7 @@ func (h *Health) majority(err error) {
 		if h.joined {
 			h.log.Error("this member can store nothing", "err", err, "hint", salt.Hint(err))
 		}
-	case err == nil && h.cause != nil:
+	case err == nil && h.cause != nil && !h.spoiled:
 		h.cause, h.failed = nil, make(chan struct{})
 		if h.joined {
 			h.log.Info("this member reaches most others again: it stores what it is given")

@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -133,6 +134,25 @@ func TestAFailureWhileTheStoreIsOpened(t *testing.T) {
 	}
 	if now := h.Failed(); now == failed {
 		t.Error("writers are told of a failure that is over")
+	}
+}
+
+// TestAMemberThatCannotWriteEnds: nothing waits for its store from then on, also if it reaches most
+// others again.
+func TestAMemberThatCannotWriteEnds(t *testing.T) {
+	h := newHealth(Options{StoreDir: t.TempDir(), Cluster: &ClusterOptions{}, Log: slog.New(slog.DiscardHandler)})
+	ended := make(chan error, 1)
+	h.ends = func(err error) { ended <- err }
+	failed := h.Failed()
+	h.heard("RAFT [x] Critical write error: write 1.blk: " + syscall.ENOSPC.Error())
+	if err := deadline.Receive(t, ended, "the end of the daemon"); err == nil || h.Err() == nil {
+		t.Errorf("it ends with %v, and the store has %v", err, h.Err())
+	}
+	deadline.Receive(t, failed, "the end of what is stored")
+	h.majority(errors.New("too few members"))
+	h.majority(nil)
+	if h.Err() == nil {
+		t.Error("the store is taken for well again")
 	}
 }
 

@@ -197,9 +197,14 @@ func (w *world) back() error {
 	return nil
 }
 
+// reached waits until all minions run jobs of a master. What ends by itself meanwhile is started again,
+// as by a service manager.
 func (w *world) reached(from *machine) error {
 	var last result
 	for end := time.Now().Add(readyTime); time.Now().Before(end); time.Sleep(look) {
+		if err := healAll(w.machines()); err != nil {
+			return err
+		}
 		if last = from.tool("", "salt", "-L", w.targets(), "-t", "3", "--out", "quiet", "test.ping"); last.code == 0 {
 			return nil
 		}
