@@ -8,6 +8,7 @@ import (
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/keyring"
+	"github.com/brinebus/brine/internal/membership"
 )
 
 // Monitor provides the metrics and the state of a master. Methods that ask the master itself
@@ -30,12 +31,12 @@ type Figures struct {
 	Connected        int // minions that have registered
 	Jobs, Waiting    int // unfinished jobs, and those of them that may wait for minions that are away
 	Allowed, Refused uint64
-	Differing        map[string]bool // of the other members of a cluster: whether their rules differ
+	Members          map[string]membership.Comparison // the other members of a cluster that answer
 }
 
 // Figures returns the metrics.
 func (w *Monitor) Figures(ctx context.Context) Figures {
-	f := Figures{Broker: w.m.connections().figures(), Bus: w.m.events.Figures(ctx), Keys: w.m.keys.Count(), Connected: w.m.services.Fleet.Presence.Count(), Differing: w.m.member.Differing()}
+	f := Figures{Broker: w.m.connections().figures(), Bus: w.m.events.Figures(ctx), Keys: w.m.keys.Count(), Connected: w.m.services.Fleet.Presence.Count(), Members: w.m.member.Compared()}
 	f.Jobs, f.Waiting = w.m.services.Jobs.UnderWay()
 	f.Allowed, f.Refused = w.m.auditLog.Decisions()
 	return f

@@ -35,6 +35,7 @@ type links struct {
 	leaving   leaving
 	own       Own // what this member says of itself
 	heard     heard
+	clocks    clocks
 	rules     string // the digest of the own rules at the last comparison; used by Run
 }
 

@@ -25,6 +25,10 @@ type said struct {
 
 	Address string `json:"address"` // host:port, for minions
 	Key     string `json:"key"`     // the fingerprint of its master key
+
+	Time time.Time `json:"time,omitzero"` // of the answer; a member of an earlier version sends none
+
+	ahead *time.Duration // see clockAhead
 }
 
 // heard is what the others have said last.
@@ -69,7 +73,7 @@ func (m *Membership) serveStatus() {
 }
 
 func (m *Membership) say() said {
-	return said{Version: m.version, Rules: m.own.Rules(), Leads: journal.Leads(m.journal), Minions: m.own.Minions(), Lacking: m.broker.Cluster.Lacking(), Address: m.forMinions(m.self), Key: m.fingerprint()}
+	return said{Version: m.version, Rules: m.own.Rules(), Leads: journal.Leads(m.journal), Minions: m.own.Minions(), Lacking: m.broker.Cluster.Lacking(), Address: m.forMinions(m.self), Key: m.fingerprint(), Time: time.Now().UTC()}
 }
 
 // statusTime limits the wait for the answer of a member.
@@ -85,9 +89,11 @@ func (m *Membership) ask(ctx context.Context) map[string]said {
 	for _, name := range m.exchange.Others() {
 		wg.Go(func() {
 			var s said
+			sent := time.Now()
 			if err := m.exchange.Ask(ctx, name, kindStatus, nil, &s); err != nil {
 				return // its state says that it does not answer
 			}
+			s.ahead = clockAhead(sent, s.Time, time.Now())
 			mu.Lock()
 			defer mu.Unlock()
 			all[name] = s
@@ -97,8 +103,8 @@ func (m *Membership) ask(ctx context.Context) map[string]said {
 	return all
 }
 
-// compare logs which members have other access rules or another version: what somebody may do
-// then depends on where they ask.
+// compare logs which members have other access rules, another version or another time: what somebody
+// may do, and what is still there, then depends on where they ask.
 func (m *Membership) compare(ctx context.Context) {
 	all, own := m.ask(ctx), m.say()
 	var names []string
@@ -117,20 +123,26 @@ func (m *Membership) compare(ctx context.Context) {
 		}
 	}
 	m.rules = own.Rules
+	m.clocks.compare(all, m.log)
 	m.heard.keep(names)
 }
 
-// Differing reports of each member that answers whether its access rules differ from those of
-// this one.
-func (m *Membership) Differing() map[string]bool {
+// Comparison is what another member has in common with this one.
+type Comparison struct {
+	RulesDiffer bool
+	ClockAhead  *time.Duration // at least; nil if that is not known
+}
+
+// Compared returns the comparison with each member that answers.
+func (m *Membership) Compared() map[string]Comparison {
 	if m == nil {
 		return nil
 	}
-	own, all := m.own.Rules(), map[string]bool{}
+	own, all := m.own.Rules(), map[string]Comparison{}
 	m.heard.mu.Lock()
 	defer m.heard.mu.Unlock()
 	for name, s := range m.heard.of {
-		all[name] = s.Rules != own
+		all[name] = Comparison{s.Rules != own, s.ahead}
 	}
 	return all
 }
@@ -160,6 +172,7 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 		lacking = append(lacking, s.Lacking...)
 		if answers {
 			one.Version, one.Minions, one.SameRules, one.Leads = s.Version, s.Minions, s.Rules == own.Rules, s.Leads
+			one.ClockAhead = s.ahead
 		} else if p, ok := linked[address]; ok && p.Err != nil {
 			one.Fault = p.Err.Error()
 		}

@@ -32,6 +32,7 @@ func (m *Metric) Is(value float64, labels ...string) Sample { return Sample{m, v
 // The metrics of the daemons. A counter starts at 0 with the daemon, and its name ends with _total.
 var (
 	BuildInfo         = gauge("build_info", "Always 1; the labels say which daemon of which version this is.", "daemon", "version")
+	ClusterClock      = gauge("cluster_clock_ahead_seconds", "By how much the clock of another member of the cluster is at least ahead of that of this one; negative if it is behind.", "member")
 	ClusterRules      = gauge("cluster_rules_differ", "1 if the access rules of another member of the cluster differ from those of this one.", "member")
 	Connections       = gauge("connections", "Connections to the bus of the daemon, by the role of who is connected.", "role")
 	Decisions         = counter("decisions_total", "Decisions about who may do what, as they stand in the audit log.", "verdict")
@@ -58,7 +59,7 @@ var (
 
 // table lists all metrics, sorted by name.
 var table = []*Metric{
-	BuildInfo, ClusterRules, Connections, Decisions, Events, Jobs, JournalBytes, JournalDropped, JournalLimit, JournalMessages, JournalMirrorLag, JournalMirrorLink, Keys, ListenerLag, Listeners,
+	BuildInfo, ClusterClock, ClusterRules, Connections, Decisions, Events, Jobs, JournalBytes, JournalDropped, JournalLimit, JournalMessages, JournalMirrorLag, JournalMirrorLink, Keys, ListenerLag, Listeners,
 	MasterConnected, MinionsConnected, OutboxMessages, Reconnects, SlowConsumers, StoreFailed,
 }
 

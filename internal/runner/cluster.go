@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
@@ -38,6 +39,9 @@ type MemberStatus struct {
 	SameRules     bool // its access rules are those of the asked member
 	// Leads means that the end of another member delays nothing that it stores.
 	Leads bool
+	// ClockAhead is by how much its clock is at least ahead of that of the asked member, negative if
+	// it is behind; nil where that is not known.
+	ClockAhead *time.Duration
 }
 
 // clusterModule is about the masters that are one system.
@@ -59,7 +63,7 @@ func clusterRemove(h *Host) function.Function {
 }
 
 func clusterStatus(h *Host) function.Function {
-	return function.Function{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster: which run, with which version, how many minions are connected to each, whether their access rules are the same as those of the member that is asked, and whether they lead the streams that they write. lacking is how many streams do not have all their copies at the moment, for example after a member was lost: do not stop another one until it is 0. unstored_jobs is how many jobs the member that is asked has run without the quorum (cluster_without_quorum: run) that are not stored yet. Operators get an answer also where too few members are reached to store anything.",
+	return function.Function{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster: which run, with which version, how many minions are connected to each, whether their access rules are the same as those of the member that is asked, whether they lead the streams that they write, and by how many seconds their clock is at least ahead of that of the member that is asked (clock_ahead, negative if it is behind). lacking is how many streams do not have all their copies at the moment, for example after a member was lost: do not stop another one until it is 0. unstored_jobs is how many jobs the member that is asked has run without the quorum (cluster_without_quorum: run) that are not stored yet. Operators get an answer also where too few members are reached to store anything.",
 		Example: "salt-run cluster.status", Run: func(ctx context.Context, _ *function.Call) (any, error) {
 			s, err := h.ClusterStatus(ctx)
 			if err != nil {
@@ -92,6 +96,9 @@ func (m MemberStatus) data() map[string]any {
 	switch {
 	case m.Running:
 		data["version"], data["minions"], data["same_rules"], data["leads"] = m.Version, m.Minions, m.SameRules, m.Leads
+		if m.ClockAhead != nil {
+			data["clock_ahead"] = m.ClockAhead.Round(100 * time.Millisecond).Seconds()
+		}
 	case m.Fault != "":
 		data["error"] = m.Fault
 	}

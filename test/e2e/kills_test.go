@@ -40,7 +40,7 @@ func newTrio(t *testing.T) *trio {
 	t.Cleanup(s.close)
 	pki := func(name string) string { return filepath.Join(s.work, name, "pki") }
 	for i := range 3 {
-		s.must(s.write(trioMaster(i), "master", fmt.Sprintf("interface: 127.0.0.%d\nret_port: %d\nauto_accept: True\ncluster_id: trio\ncluster_port: %d\ncluster_peers: [127.0.0.1, 127.0.0.2, 127.0.0.3]\nmaster_sign_pubkey: True\n",
+		s.must(s.write(trioMaster(i), "master", fmt.Sprintf("interface: 127.0.0.%d\nret_port: %d\nauto_accept: True\ncluster_id: trio\ncluster_port: %d\ncluster_peers: [127.0.0.1, 127.0.0.2, 127.0.0.3]\nmaster_sign_pubkey: True\nmetrics_listen: unix:metrics.sock\n",
 			i+1, s.ports[0], s.ports[1])))
 		s.must(os.MkdirAll(pki(trioMaster(i)), 0o700))
 	}

@@ -22,9 +22,7 @@ func served(s *system, ts *testscript.TestScript, args []string) error {
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", ts.MkAbs(args[0]))
-	}}}
+	client := behind(ts.MkAbs(args[0]))
 	text, found := "", false
 	poll(func() bool {
 		text, err = fetch(client, args[1])
@@ -35,6 +33,13 @@ func served(s *system, ts *testscript.TestScript, args []string) error {
 		return errors.Join(err, fmt.Errorf("%s has no %q:\n%s", args[1], args[2], text))
 	}
 	return nil
+}
+
+// behind returns a client of the server behind a Unix socket.
+func behind(socket string) *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
 }
 
 func fetch(client *http.Client, path string) (string, error) {

@@ -26,8 +26,11 @@ func (w watched) Samples(ctx context.Context) []metrics.Sample {
 	for state, n := range f.Keys {
 		list = append(list, metrics.Keys.Is(float64(n), keyStates[state]))
 	}
-	for member, differ := range f.Differing {
-		list = append(list, metrics.ClusterRules.Is(monitor.Truth(differ), member))
+	for name, c := range f.Members {
+		list = append(list, metrics.ClusterRules.Is(monitor.Truth(c.RulesDiffer), name))
+		if c.ClockAhead != nil {
+			list = append(list, metrics.ClusterClock.Is(c.ClockAhead.Seconds(), name))
+		}
 	}
 	return list
 }
