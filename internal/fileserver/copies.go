@@ -47,8 +47,8 @@ func (u *Uploads) share(ctx context.Context, root *os.Root, id salt.MinionID, f 
 
 // Place puts a file that another master has taken at its path, unless it is there; fetch writes its
 // content. It appears whole, with the right checksum, or not at all, and is on the disk when Place
-// returns. The rules for paths are those for minions: the name comes from elsewhere as well. It is
-// called by one goroutine.
+// returns. The rules for paths are those for minions: the name comes from elsewhere as well. While the
+// minion uploads something here, the error is ErrBusy; until Place returns, its uploads wait.
 func (u *Uploads) Place(id salt.MinionID, c Upload, fetch func(io.Writer) error) error {
 	if err := CheckPath(c.Path); err != nil {
 		return err
@@ -56,14 +56,19 @@ func (u *Uploads) Place(id salt.MinionID, c Upload, fetch func(io.Writer) error)
 	if sum, err := hex.DecodeString(c.SHA256); err != nil || len(sum) != sha256.Size {
 		return fmt.Errorf("%w: %.100q is no SHA-256", ErrSum, c.SHA256)
 	}
+	unlock := u.tryLock(id)
+	if unlock == nil {
+		return ErrBusy
+	}
+	defer unlock()
 	root, err := u.open(id)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	there, err := u.has(root, id, c)
+	there, err := has(root, c)
 	if err == nil && !there {
-		err = u.fetch(root, id, c, fetch)
+		err = install(root, c, fetch)
 	}
 	if err != nil {
 		return err
@@ -71,11 +76,9 @@ func (u *Uploads) Place(id salt.MinionID, c Upload, fetch func(io.Writer) error)
 	return u.syncDirs(id, c.Path)
 }
 
-// has reports whether the file is at its path. It waits for an upload that is under way.
-func (u *Uploads) has(root *os.Root, id salt.MinionID, c Upload) (bool, error) {
-	unlock := u.lock(id)
+// has reports whether the file is at its path.
+func has(root *os.Root, c Upload) (bool, error) {
 	info, err := root.Lstat(path.Join("files", c.Path))
-	unlock()
 	if err != nil || !info.Mode().IsRegular() || info.Size() != c.Size {
 		return false, nil //nolint:nilerr // whatever is wrong, Rename tells
 	}
@@ -94,9 +97,9 @@ func (u *Uploads) has(root *os.Root, id salt.MinionID, c Upload) (bool, error) {
 	return true, f.Sync()
 }
 
-// fetch writes the file beside its path, checks it, and moves it there.
-func (u *Uploads) fetch(root *os.Root, id salt.MinionID, c Upload, fetch func(io.Writer) error) error {
-	if err := errors.Join(u.clear(root, id, c), root.RemoveAll(copiesDir), root.MkdirAll(copiesDir, 0o700)); err != nil {
+// install writes the file beside its path, checks it, and moves it there.
+func install(root *os.Root, c Upload, fetch func(io.Writer) error) error {
+	if err := errors.Join(makeWay(root, c), root.RemoveAll(copiesDir), root.MkdirAll(copiesDir, 0o700)); err != nil {
 		return err
 	}
 	defer root.RemoveAll(copiesDir) //nolint:errcheck // the next one does it
@@ -118,7 +121,6 @@ func (u *Uploads) fetch(root *os.Root, id salt.MinionID, c Upload, fetch func(io
 		return err
 	}
 	place := path.Join("files", c.Path)
-	defer u.lock(id)()
 	err = root.Chtimes(part, c.Time, c.Time)
 	if err == nil {
 		err = root.MkdirAll(path.Dir(place), 0o700)
@@ -129,9 +131,8 @@ func (u *Uploads) fetch(root *os.Root, id salt.MinionID, c Upload, fetch func(io
 	return err
 }
 
-// clear makes way for a file, or says why it cannot be where it is to be: before it is fetched.
-func (u *Uploads) clear(root *os.Root, id salt.MinionID, c Upload) error {
-	defer u.lock(id)()
+// makeWay makes way for a file, or says why it cannot be where it is to be: before it is fetched.
+func makeWay(root *os.Root, c Upload) error {
 	place := path.Join("files", c.Path)
 	if info, err := root.Lstat(place); err == nil && info.IsDir() && root.Remove(place) != nil { // an upload that failed may have left an empty one
 		return fmt.Errorf("%w: %q is a directory", ErrPath, c.Path)
@@ -164,12 +165,17 @@ func (u *Uploads) syncDirs(id salt.MinionID, name string) error {
 	}
 }
 
-// Withdraw removes a file, if it is there, and the directories that become empty.
+// Withdraw removes a file, if it is there, and the directories that become empty. While the minion
+// uploads something here, the error is ErrBusy.
 func (u *Uploads) Withdraw(id salt.MinionID, name string) error {
 	if err := CheckPath(name); err != nil {
 		return err
 	}
-	defer u.lock(id)()
+	unlock := u.tryLock(id)
+	if unlock == nil {
+		return ErrBusy
+	}
+	defer unlock()
 	root, err := os.OpenRoot(filepath.Join(u.dir, string(id), "files"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -36,6 +36,10 @@ var (
 	ErrSum      = errors.New("the received data differs from what was sent")
 )
 
+// ErrBusy means that an upload of the same minion is under way, for which a caller does not wait who
+// handles files of many minions.
+var ErrBusy = errors.New("the minion is uploading a file")
+
 // Uploads has the directories of all minions, in which each stores its files. It serves none of
 // them: they are for the operator. It is safe for concurrent use.
 type Uploads struct {
@@ -108,17 +112,31 @@ func checkUpload(name string) error {
 	return nil
 }
 
-// lock serialises the pieces of one minion.
+// lock serialises what is done with the files of one minion.
 func (u *Uploads) lock(id salt.MinionID) (unlock func()) {
+	m := u.lockOf(id)
+	m.Lock()
+	return m.Unlock
+}
+
+// tryLock is lock for a caller that does not wait; nil means ErrBusy.
+func (u *Uploads) tryLock(id salt.MinionID) (unlock func()) {
+	m := u.lockOf(id)
+	if !m.TryLock() {
+		return nil
+	}
+	return m.Unlock
+}
+
+func (u *Uploads) lockOf(id salt.MinionID) *sync.Mutex {
 	u.mu.Lock()
+	defer u.mu.Unlock()
 	m := u.busy[id]
 	if m == nil {
 		m = new(sync.Mutex)
 		u.busy[id] = m
 	}
-	u.mu.Unlock()
-	m.Lock()
-	return m.Unlock
+	return m
 }
 
 // open opens the directory of a minion.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -245,5 +246,29 @@ func TestDirectoriesAreBounded(t *testing.T) {
 	}
 	if err := d.Put(t.Context(), "web2", whole("a", "x")); err != nil {
 		t.Errorf("another minion: %v", err)
+	}
+}
+
+// TestABusyMinionDelaysNobody: who places the files of all minions does not wait for an upload.
+func TestABusyMinionDelaysNobody(t *testing.T) {
+	d := NewUploads(t.TempDir(), 100)
+	fetch := func(w io.Writer) error {
+		_, err := io.WriteString(w, "x")
+		return err
+	}
+	place := func(id salt.MinionID) error { return d.Place(id, Upload{Path: "a", Size: 1, SHA256: sum("x")}, fetch) }
+	unlock := d.lock("web1") // as during an upload
+	if err := place("web1"); !errors.Is(err, ErrBusy) {
+		t.Errorf("a file of the busy one: %v", err)
+	}
+	if err := d.Withdraw("web1", "a"); !errors.Is(err, ErrBusy) {
+		t.Errorf("the removal of one: %v", err)
+	}
+	if err := place("web2"); err != nil {
+		t.Errorf("a file of another one: %v", err)
+	}
+	unlock()
+	if err := place("web1"); err != nil {
+		t.Errorf("when it has ended: %v", err)
 	}
 }

@@ -21,6 +21,8 @@ const (
 	// lookEvery is how often it is looked what somebody has removed from the directory, and tried again
 	// what could not be placed.
 	lookEvery = 15 * time.Second
+	// busyPause is the pause before it is tried again to place a file of a minion that was uploading one.
+	busyPause = time.Second
 	// noteEvery is how often it is noted at least how far the directory follows, while it does.
 	noteEvery = time.Second
 )
@@ -95,8 +97,13 @@ func (f *Files) follow(ctx context.Context) {
 	f.removeMissing(ctx, f.index.placed(""))
 	for {
 		f.finishAll(ctx)
-		f.placeAll(ctx)
+		var free <-chan time.Time
+		if f.placeAll(ctx) {
+			free = time.After(busyPause)
+		}
 		select {
+		case <-free:
+			f.index.retry()
 		case <-look.C:
 			f.index.retry()
 			f.publish(ctx)
@@ -119,15 +126,17 @@ func (f *Files) finishAll(ctx context.Context) {
 	}
 }
 
-// placeAll places all files in the queue.
-func (f *Files) placeAll(ctx context.Context) {
+// placeAll places all files in the queue, and reports whether a minion was busy.
+func (f *Files) placeAll(ctx context.Context) (busy bool) {
 	noted := time.Now()
 	for one := f.index.next(); one != nil && ctx.Err() == nil; one = f.index.next() {
 		err := f.place(ctx, one)
 		if ctx.Err() != nil {
-			return
+			return busy
 		}
-		if err != nil {
+		if errors.Is(err, fileserver.ErrBusy) {
+			busy = true
+		} else if err != nil {
 			f.throttle.Log(f.Log, slog.LevelError, "place", maxLogged, "a file that a minion has uploaded is not in the directory of this master: it is tried again", "minion", one.Minion, "path", one.Path, "err", err)
 		}
 		f.index.done(one, err == nil)
@@ -140,6 +149,7 @@ func (f *Files) placeAll(ctx context.Context) {
 		}
 	}
 	f.noteDown()
+	return busy
 }
 
 // place does with the directory what an entry says.

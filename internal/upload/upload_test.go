@@ -222,9 +222,7 @@ func TestAFileIsAtAllMembers(t *testing.T) {
 	allHave(list, "web1", "big", nil)
 	bustest.Until(t, "one piece is left", func() bool { return list[0].pieces() == 1 })
 	for _, m := range list {
-		if n := m.stored("pushing-" + m.Name); n != 0 {
-			t.Errorf("%s: %d changes are not ended", m.Name, n)
-		}
+		bustest.Until(t, m.Name+" has ended its changes", func() bool { return m.stored("pushing-"+m.Name) == 0 })
 	}
 }
 
