@@ -179,12 +179,22 @@ func askLed(ctx context.Context, store Delays, ask func(context.Context) error) 
 // isLeaderless reports whether err says that a stream has no leader: the server's answer to a
 // question, and to a message that nobody takes. Neither has stored anything.
 func isLeaderless(err error) bool {
-	api := (*jetstream.APIError)(nil)
-	return errors.As(err, &api) && api.ErrorCode == noLeader || errors.Is(err, jetstream.ErrNoStreamResponse)
+	return codeOf(err) == noLeader || errors.Is(err, jetstream.ErrNoStreamResponse)
+}
+
+// codeOf returns the server's code of an error, 0 for none. The library watches tables by its older
+// interface, which has an error of its own.
+func codeOf(err error) jetstream.ErrorCode {
+	if api := (*jetstream.APIError)(nil); errors.As(err, &api) {
+		return api.ErrorCode
+	}
+	if api := (*nats.APIError)(nil); errors.As(err, &api) {
+		return jetstream.ErrorCode(api.ErrorCode)
+	}
+	return 0
 }
 
 // isPlaceless reports whether err says that there are too few members for the copies of a stream.
 func isPlaceless(err error) bool {
-	api := (*jetstream.APIError)(nil)
-	return errors.As(err, &api) && api.ErrorCode == noPeers
+	return codeOf(err) == noPeers
 }

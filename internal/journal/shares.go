@@ -550,7 +550,7 @@ func (t *tender) drop(ctx context.Context, v victim, before jetstream.StreamStat
 	// What is not known to be stored yet stays: its writer looks for it there.
 	o := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(v.subject()), jetstream.WithPurgeSequence(min(v.until, j.writer.stored()+1))}
 	if t.misses > 2 {
-		o = []jetstream.StreamPurgeOpt{jetstream.WithPurgeSequence(before.FirstSeq + max(1, (before.LastSeq-before.FirstSeq)/shareOf))}
+		o = []jetstream.StreamPurgeOpt{jetstream.WithPurgeSequence(min(before.FirstSeq+max(1, (before.LastSeq-before.FirstSeq)/shareOf), j.writer.stored()+1))}
 	}
 	if err := purge(ctx, j.writer.store, j.stream, v.messages(before), o...); err != nil {
 		return err

@@ -250,10 +250,9 @@ func (t *Table) Remove(ctx context.Context, key string) error {
 	return nil
 }
 
-// Each calls f for every entry, in the order of their revisions. It is for small values: in a cluster all
-// are in memory at once. What was written before the call is taken into account; what is written
-// meanwhile may be. On a single master, f may be called twice with an entry that is stored anew
-// meanwhile, the newer value last.
+// Each calls f for every entry, in the order of their revisions. It is for small values: many are in memory
+// at once. What was written before the call is taken into account; what is written meanwhile may be, and
+// f may be called twice with an entry that is stored anew meanwhile, the newer value last.
 func (t *Table) Each(ctx context.Context, f func(key string, value []byte)) error {
 	return t.each(ctx, f)
 }
@@ -266,7 +265,7 @@ func (t *Table) Keys(ctx context.Context) (keys []string, err error) {
 }
 
 func (t *Table) each(ctx context.Context, f func(key string, value []byte), opts ...jetstream.WatchOpt) error {
-	err := t.present(ctx, longest(ctx), func(m tableMessage) error {
+	err := t.present(ctx, func(m tableMessage) error {
 		if key, ok := kvText(m.name); ok && !m.deleted {
 			f(key, m.value)
 		}

@@ -21,29 +21,55 @@ type tableMessage struct {
 	revision uint64
 }
 
-// present calls f for all messages of the table, in the order of their revisions. It fails if nothing
-// comes for that long.
+// Limits of what present keeps in memory. A table with more is read one by one, which takes longer.
+const (
+	maxKept      = 50_000
+	maxKeptBytes = 64 << 20
+)
+
+// maxBehind is how many entries newer than the end of the table at its beginning a reading follows.
+const maxBehind = 10_000
+
+var (
+	errLarge = errors.New("the table is too large to be kept in memory")
+	errFast  = errors.New("the table changes faster than it is read")
+)
+
+// kept are messages of a table, the newest one of each name.
+type kept struct {
+	byName map[string]tableMessage
+	bytes  int
+}
+
+func (k *kept) add(m tableMessage) error {
+	k.bytes += len(m.name) + len(m.value) - len(k.byName[m.name].value)
+	k.byName[m.name] = m
+	if len(k.byName) > maxKept || k.bytes > maxKeptBytes {
+		return errLarge
+	}
+	return nil
+}
+
+// present calls f for all messages of the table, in the order of their revisions.
 //
 // A consumer brings them quickly, but as a member has them that may have just returned, and it leaves
 // out what is replaced while it reads. So the leader is asked what there is besides, and what no longer is.
-func (t *Table) present(ctx context.Context, limit time.Duration, f func(tableMessage) error, opts ...jetstream.WatchOpt) error {
+func (t *Table) present(ctx context.Context, f func(tableMessage) error, opts ...jetstream.WatchOpt) error {
 	if t.all.CachedInfo().Config.Replicas <= 1 {
-		last, err := t.consumed(ctx, limit, f, opts...)
+		last, err := t.consumed(ctx, f, opts...)
 		if err != nil {
 			return err
 		}
-		now, err := t.state(ctx)
-		if err != nil {
-			return err
-		}
-		return t.newer(ctx, last, now.LastSeq, f)
+		return t.newer(ctx, last, f)
 	}
-	found := map[string]tableMessage{}
-	keep := func(m tableMessage) error {
-		found[m.name] = m
-		return nil
+	found := kept{byName: map[string]tableMessage{}}
+	last, err := t.consumed(ctx, found.add, opts...)
+	if err == nil {
+		err = t.newer(ctx, last, found.add)
 	}
-	last, err := t.consumed(ctx, limit, keep, opts...)
+	if errors.Is(err, errLarge) {
+		return t.newer(ctx, 0, f)
+	}
 	if err != nil {
 		return err
 	}
@@ -51,11 +77,8 @@ func (t *Table) present(ctx context.Context, limit time.Duration, f func(tableMe
 	if err != nil {
 		return err
 	}
-	maps.DeleteFunc(found, func(name string, _ tableMessage) bool { return now.Subjects[t.root()+name] == 0 })
-	if err := t.newer(ctx, last, now.LastSeq, keep); err != nil {
-		return err
-	}
-	for _, m := range slices.SortedFunc(maps.Values(found), func(a, b tableMessage) int { return cmp.Compare(a.revision, b.revision) }) {
+	maps.DeleteFunc(found.byName, func(name string, _ tableMessage) bool { return now.Subjects[t.root()+name] == 0 })
+	for _, m := range slices.SortedFunc(maps.Values(found.byName), func(a, b tableMessage) int { return cmp.Compare(a.revision, b.revision) }) {
 		if err := f(m); err != nil {
 			return err
 		}
@@ -66,16 +89,23 @@ func (t *Table) present(ctx context.Context, limit time.Duration, f func(tableMe
 // root begins the subjects of the table.
 func (t *Table) root() string { return "$KV." + t.name + "." }
 
-// consumed calls f for the messages that a consumer brings.
-func (t *Table) consumed(ctx context.Context, limit time.Duration, f func(tableMessage) error, opts ...jetstream.WatchOpt) (last uint64, err error) {
+// consumed calls f for the messages that a consumer brings, and returns the last revision. It ends if
+// nothing comes any more: the last one may have been removed, or the member is not reached.
+func (t *Table) consumed(ctx context.Context, f func(tableMessage) error, opts ...jetstream.WatchOpt) (last uint64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w, err := t.watch(ctx, opts...)
 	if err != nil {
 		return 0, err
 	}
-	defer w.Stop() //nolint:errcheck // it ends with the connection at the latest
-	late := time.NewTimer(limit)
+	defer func() {
+		_ = w.Stop() // it ends with the connection at the latest
+		go func() {
+			for range w.Updates() { //nolint:revive // until it is closed: the library waits until what it has read is taken
+			}
+		}()
+	}()
+	late := time.NewTimer(lookTime)
 	defer late.Stop()
 	for {
 		select {
@@ -90,9 +120,9 @@ func (t *Table) consumed(ctx context.Context, limit time.Duration, f func(tableM
 			if err := f(tableMessage{e.Key(), e.Value(), e.Operation() != jetstream.KeyValuePut, last}); err != nil {
 				return 0, err
 			}
-			late.Reset(limit)
-		case <-late.C: // if something is missing, the library asks again by itself
-			return 0, errLate
+			late.Reset(lookTime)
+		case <-late.C:
+			return last, nil
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		}
@@ -111,27 +141,28 @@ func (t *Table) state(ctx context.Context, opts ...jetstream.StreamInfoOpt) (s j
 	return s, err
 }
 
-// newer calls f for the messages after a revision, one by one as the leader has them, up to another one
-// at least.
-func (t *Table) newer(ctx context.Context, last, end uint64, f func(tableMessage) error) error {
-	for last < end {
+// newer calls f for the messages after a revision, one by one as the leader has them, until there are
+// no more: of one that is replaced meanwhile, the newer one follows.
+func (t *Table) newer(ctx context.Context, last uint64, f func(tableMessage) error) error {
+	begun, err := t.state(ctx)
+	for err == nil {
 		var m *jetstream.RawStreamMsg
-		err := insist(ctx, t.store, "read the table "+t.name, func(ctx context.Context) (err error) {
+		err = insist(ctx, t.store, "read the table "+t.name, func(ctx context.Context) (err error) {
 			m, err = t.first(ctx, last)
 			return err
 		})
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
 			return nil
-		}
-		if err != nil {
-			return err
-		}
-		last = m.Sequence
-		if err := f(t.message(m)); err != nil {
-			return err
+		case err != nil:
+		case m.Sequence > begun.LastSeq+maxBehind:
+			err = errFast
+		default:
+			last = m.Sequence
+			err = f(t.message(m))
 		}
 	}
-	return nil
+	return err
 }
 
 // first asks the leader for the first message after a revision.

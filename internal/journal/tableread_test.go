@@ -9,37 +9,91 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/test/bustest"
 )
 
+// fillTable stores entries k0, k1 and so on of 4 KiB.
+func fillTable(t *testing.T, table *journal.Table, entries int) {
+	t.Helper()
+	value := []byte(strings.Repeat("x", 4096))
+	for n := range entries {
+		if err := table.Put(inTime(t), fmt.Sprintf("k%d", n), value); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestEachSeesWhatIsReplacedMeanwhile: an entry that is stored anew while a table is read is not left
-// out.
+// out, and one that is removed does not make the reading wait.
 func TestEachSeesWhatIsReplacedMeanwhile(t *testing.T) {
 	t.Parallel()
 	table, err := open(t, startStore(t, t.TempDir())).Table(inTime(t), "facts")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const entries = 3000
-	value := []byte(strings.Repeat("x", 4096)) // more than may be under way in all
-	for n := range entries {
+	const entries = 3000 // more than may be under way
+	fillTable(t, table, entries)
+	last := fmt.Sprintf("k%d", entries-1)
+	found := map[string]string{}
+	read := func(meanwhile func(first string)) {
+		t.Helper()
+		clear(found)
+		err := table.Each(inTime(t), func(key string, value []byte) {
+			if len(found) == 0 {
+				meanwhile(key)
+			}
+			found[key] = string(value)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	read(func(first string) {
+		for _, key := range []string{first, last} { // one that was read, and one that was not
+			if err := table.Put(inTime(t), key, []byte("new")); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if len(found) != entries || found[last] != "new" {
+		t.Errorf("%d entries, the one that was replaced is %.10q", len(found), found[last])
+	}
+	begun := time.Now()
+	read(func(string) {
+		if err := table.Remove(inTime(t), last); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, there := found[last]; there || len(found) != entries-1 || time.Since(begun) > 10*time.Second {
+		t.Errorf("after %s: %d entries, the one that was removed is there: %t", time.Since(begun), len(found), there)
+	}
+}
+
+// TestEachOfALargeTable: a table that is not kept in memory is read as well.
+func TestEachOfALargeTable(t *testing.T) {
+	t.Parallel()
+	table := openTables(t, startMembers(t), "facts")[0]
+	const entries = 66 // of 1 MB each
+	value := make([]byte, 1<<20-1024)
+	for n := range entries + 1 {
+		value[0] = byte(n)
 		if err := table.Put(inTime(t), fmt.Sprintf("k%d", n), value); err != nil {
 			t.Fatal(err)
 		}
 	}
-	found := map[string]string{}
-	err = table.Each(inTime(t), func(key string, value []byte) {
-		if len(found) == 0 {
-			for _, again := range []string{key, fmt.Sprintf("k%d", entries-1)} { // the first one was read, the second one was not
-				if err := table.Put(inTime(t), again, []byte("new")); err != nil {
-					t.Error(err)
-				}
-			}
+	if err := table.Delete(inTime(t), fmt.Sprintf("k%d", entries)); err != nil {
+		t.Fatal(err)
+	}
+	next := 0
+	err := table.Each(inTime(t), func(key string, value []byte) {
+		if key != fmt.Sprintf("k%d", next) || value[0] != byte(next) {
+			t.Errorf("entry %d is %s with %d", next, key, value[0])
 		}
-		found[key] = string(value)
+		next++
 	})
-	if got := found[fmt.Sprintf("k%d", entries-1)]; err != nil || len(found) != entries || got != "new" {
-		t.Errorf("%d entries, the one that was replaced is %.10q: %v", len(found), got, err)
+	if err != nil || next != entries {
+		t.Errorf("%d entries, want %d: %v", next, entries, err)
 	}
 }
 

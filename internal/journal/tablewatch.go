@@ -67,7 +67,7 @@ type tableWatch struct {
 // present reads the present entries. If that is late or fails, follow reads them.
 func (w *tableWatch) present(ctx context.Context) error {
 	var refused error
-	err := w.t.present(ctx, lookTime, func(m tableMessage) error {
+	err := w.t.present(ctx, func(m tableMessage) error {
 		refused = w.tell(m)
 		return refused
 	})

@@ -163,7 +163,10 @@ func (f *fence) open(ctx context.Context, delays Delays, last uint64) (uint64, e
 		if err != nil || !old && !hasEnded(f.prefix) {
 			return err
 		}
-		f.prefix, last, err = f.begin(ctx)
+		prefix, at, err := f.begin(ctx)
+		if err == nil { // otherwise it is looked at again what is to be done
+			f.prefix, last = prefix, at
+		}
 		return err
 	})
 	return last, err
@@ -181,8 +184,7 @@ func (f *fence) behind(ctx context.Context, prefix string, last uint64) (bool, e
 	if err != nil || m == nil {
 		return false, err
 	}
-	of := m.Header.Get(termHeader)
-	return of != "" && of != prefix, nil
+	return m.Header.Get(partHeader) == markLabel && m.Header.Get(termHeader) != prefix, nil
 }
 
 // enter goes on in the term with this prefix, in which nothing may be stored that is bound to an

@@ -6,9 +6,11 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -65,11 +67,34 @@ func (r *round) mark() error {
 		if res := m.tool(line(r.tag(), e), "salt-event", "fire", "--bus", "minion", "fire_master", "--stdin", "-t", "60s"); res.code != 0 {
 			return fmt.Errorf("the end of %s: exit code %d: %s", m.name, res.code, res.err)
 		}
-		if res := r.w.next().tool("", "salt-event", "listen", "--since", "1", "--tag", r.tag()+e.stream, "--count", "1", "-t", "60s"); res.code != 0 {
-			return fmt.Errorf("the end of the outbox of %s does not arrive: exit code %d: %s", m.name, res.code, res.err)
+		at, tag := r.w.next(), r.tag()+e.stream
+		if res := at.tool("", "salt-event", "listen", "--since", "1", "--tag", tag, "--count", "1", "-t", "60s"); res.code != 0 {
+			r.explain(tag)
+			return fmt.Errorf("the end of the outbox of %s does not arrive at %s: exit code %d: %s", m.name, at.name, res.code, res.err)
 		}
 	}
 	return nil
+}
+
+// explain notes where an event is that did not arrive, and what the masters do.
+func (r *round) explain(tag string) {
+	for _, m := range r.w.masters {
+		for _, args := range [][]string{
+			{"salt-event", "listen", "--since", "1", "--tag", tag, "--count", "1", "-t", "10s"},
+			{"salt-event", "listen", "--since", "1", "--tag", tag, "--until-end", "-t", "10s"},
+			{"salt-run", "cluster.status"},
+		} {
+			res := m.tool("", args[0], args[1:]...)
+			r.w.note("%s at %s: exit code %d: %s%s", strings.Join(args, " "), m.name, res.code, res.out, res.err)
+		}
+		_ = m.daemon.Process.Signal(syscall.SIGUSR1) // it may have ended
+		<-time.After(time.Second)                    // it is written
+		files, _ := filepath.Glob(filepath.Join(m.disk.dir, "cache", "goroutines", "*"))
+		for _, f := range files {
+			text, _ := os.ReadFile(f)
+			r.w.note("%s: %s\n%s", m.name, f, text)
+		}
+	}
 }
 
 // judgeEvents looks at each bus.
