@@ -37,26 +37,20 @@ import (
 // *bool or *int may be left to the program, and a Located is parsed by another package.
 
 // bind returns the settings of the struct that to points to, sorted by key, and fills in their
-// defaults. A tag that is not understood is a bug and panics, so at the start of every test.
+// defaults.
 func bind(to any, daemon string) []setting {
 	v := reflect.ValueOf(to).Elem()
-	var list []setting
+	list := make([]setting, 0, v.NumField())
 	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		key := f.Tag.Get("yaml")
+		tag := v.Type().Field(i).Tag
+		key := tag.Get("yaml")
 		if key == "" || key == "-" {
 			continue
 		}
-		rule, below := strings.CutSuffix(f.Tag.Get("is"), "below root")
-		s := setting{key: key, kind: kindOf(v.Field(i).Addr().Interface(), strings.TrimSpace(rule), to)}
-		if below {
-			s.below = v.Field(i).Addr().Interface()
-		}
-		if s.kind == nil {
-			panic(fmt.Sprintf("config: %s: nothing is known about %q", key, f.Tag))
-		}
-		if text, ok := f.Tag.Lookup("default"); ok {
-			setDefault(s, strings.ReplaceAll(text, "{daemon}", daemon))
+		rule, below := strings.CutSuffix(tag.Get("is"), "below root")
+		s := setting{key: key, to: v.Field(i).Addr().Interface(), of: to, rule: strings.TrimSpace(rule), below: below}
+		if text, ok := tag.Lookup("default"); ok {
+			s.setDefault(strings.ReplaceAll(text, "{daemon}", daemon))
 		}
 		list = append(list, s)
 	}
@@ -64,17 +58,20 @@ func bind(to any, daemon string) []setting {
 	return list
 }
 
-func setDefault(s setting, text string) {
-	n := &yaml.Node{Kind: yaml.ScalarNode, Value: text}
-	if strings.HasPrefix(text, "{") {
-		var doc yaml.Node
-		if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+// setDefault fills in a default. Most are texts and booleans, which need no reader. That of file_roots is
+// the directory of its environment base.
+func (s setting) setDefault(text string) {
+	switch to := s.to.(type) {
+	case *string:
+		*to = text
+	case *bool:
+		*to = text == "true"
+	case *map[string][]string:
+		*to = map[string][]string{"base": {text}}
+	default:
+		if err := s.kind().set(Located{Node: &yaml.Node{Kind: yaml.ScalarNode, Value: text}}); err != nil {
 			panic(fmt.Sprintf("config: the default of %s: %v", s.key, err))
 		}
-		n = doc.Content[0]
-	}
-	if err := s.kind.set(Located{Node: n}); err != nil {
-		panic(fmt.Sprintf("config: the default of %s: %v", s.key, err))
 	}
 }
 

@@ -34,7 +34,7 @@ type Common struct {
 	EventACL Located `yaml:"event_acl"`
 	// The environments and directories of the file server. Relative
 	// directories are below root_dir.
-	FileRoots map[string][]string `yaml:"file_roots" default:"{base: [/srv/salt]}"`
+	FileRoots map[string][]string `yaml:"file_roots" default:"/srv/salt"`
 	// The algorithm of fingerprints: md5, sha1, sha224, sha256, sha384, sha512.
 	HashType string `yaml:"hash_type" is:"one of md5 sha1 sha224 sha256 sha384 sha512" default:"sha256"`
 	// Use IPv6 as well as IPv4; null lets the system decide.
@@ -94,7 +94,7 @@ type Common struct {
 	PIDFile string `yaml:"pidfile" is:"path below root" default:"/var/run/salt-{daemon}.pid"`
 	// The environments and directories of pillar data. Relative directories
 	// are below root_dir.
-	PillarRoots map[string][]string `yaml:"pillar_roots" default:"{base: [/srv/pillar]}"`
+	PillarRoots map[string][]string `yaml:"pillar_roots" default:"/srv/pillar"`
 	// The directory of keys.
 	PKIDir string `yaml:"pki_dir" is:"path below root" default:"/etc/salt/pki/{daemon}"`
 	// The directory that is put before every path that is not below it already, so that a whole
@@ -131,7 +131,7 @@ func (c *Common) Lookup(key string) (any, bool) {
 	}
 	for _, s := range c.settings {
 		if s.key == key {
-			return s.kind.get(), true
+			return s.kind().get(), true
 		}
 	}
 	v, ok := c.Raw[key]
@@ -155,7 +155,10 @@ func (c *Common) root() {
 	}
 	c.RootDir = filepath.Clean(c.RootDir)
 	for _, s := range c.settings {
-		switch to := s.below.(type) {
+		if !s.below {
+			continue
+		}
+		switch to := s.to.(type) {
 		case *string:
 			c.under(to)
 		case *[]string:

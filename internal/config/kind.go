@@ -17,8 +17,20 @@ import (
 // setting is one key of a configuration, bound to the field that it fills.
 type setting struct {
 	key   string
-	kind  kind
-	below any // the field, if root_dir is put before its paths
+	to    any    // points to the field
+	of    any    // points to its struct
+	rule  string // what the value may be, beyond the type of the field
+	below bool   // root_dir is put before its paths
+}
+
+// kind returns what reads and shows the value of the setting. It is made when it is needed: a program that
+// starts needs few.
+func (s setting) kind() kind {
+	k := kindOf(s.to, s.rule, s.of)
+	if k == nil {
+		panic(fmt.Sprintf("config: %s: nothing is known about %q", s.key, s.rule))
+	}
+	return k
 }
 
 // kind reads and shows the value of one setting.

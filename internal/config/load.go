@@ -318,16 +318,13 @@ const commandLine = "command line"
 
 // apply fills the settings that a document has and reports the others.
 func (l *loader) apply(doc *document) {
-	kinds := make(map[string]kind, len(l.common.settings))
-	for _, s := range l.common.settings {
-		kinds[s.key] = s.kind
-	}
 	for _, e := range doc.entries {
-		kind := kinds[e.key.Value]
-		if kind == nil {
+		i := slices.IndexFunc(l.common.settings, func(s setting) bool { return s.key == e.key.Value })
+		if i < 0 {
 			l.unknown(doc, e)
 			continue
 		}
+		kind := l.common.settings[i].kind()
 		if yamlfile.IsNull(e.value) {
 			if v := kind.get(); v != nil && v != "" {
 				l.notice(e.file, e.key, "it has no value: the default applies")
