@@ -278,7 +278,7 @@ func (l *Listener) All(ctx context.Context) iter.Seq2[Event, error] {
 }
 
 // Journal returns the name of the journal of events that do not name one, in a cluster; "" for a
-// master alone.
+// single master.
 func (l *Listener) Journal() string { return l.own }
 
 // Position is the sequence number up to which every matching event was returned. A listener

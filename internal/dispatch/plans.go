@@ -170,7 +170,7 @@ func (p *plans) update(ctx context.Context, table string, jid salt.JID, b []byte
 }
 
 // remove removes a plan, unless there is a newer one than that of the given revision; 0 is a
-// master alone.
+// single master.
 func (p *plans) remove(ctx context.Context, s stalePlan) error {
 	if s.table == "" { // it was never stored
 		return nil

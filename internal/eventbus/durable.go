@@ -363,7 +363,7 @@ func putPosition(ctx context.Context, t *journal.Table, key string, p stored) er
 }
 
 // stats describes all positions. ends are the ends of the journals, by name; in the journal of a
-// master alone it is that of "".
+// single master it is that of "".
 func (p *positions) stats(ctx context.Context, ends event.Position) ([]protocol.PositionStat, error) {
 	t, err := p.tables.get(ctx, "positions")
 	if err != nil {

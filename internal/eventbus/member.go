@@ -75,7 +75,7 @@ func (m *Member) runs(name string) bool { return slices.Contains(m.opts.Others()
 // journal while a leader for it is elected, and a daemon that waits for that seems not to serve.
 const briefTime = time.Second
 
-// brief limits a question to another member's journal. A master alone asks its own store.
+// brief limits a question to another member's journal. A single master asks its own store.
 func (m *Member) brief(ctx context.Context) (context.Context, context.CancelFunc) {
 	if m == nil {
 		return context.WithCancel(ctx)

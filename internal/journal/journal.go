@@ -61,7 +61,7 @@ type Options struct {
 	// Lost is what is known to be lost of the stream.
 	Lost []Gap
 	// Copies makes it the journal of a member of a cluster, with copies on that many of the
-	// members; 0 is a journal alone, and Name and Server are not used.
+	// members; 0 is the journal of a single master, and Name and Server are not used.
 	Copies int
 	Name   string // of the journal, unique among the members
 	Server string // the name of the member, which leads the stream where it can
@@ -82,7 +82,7 @@ func (o Options) stream() string {
 }
 
 // root begins the subjects to which the daemon sends what a member's journal stores; the name of the
-// term follows. The stream stores it below plainPrefix, as a journal alone does.
+// term follows. The stream stores it below plainPrefix, as that of a single master does.
 func (o Options) root() string { return "salt.journal." + o.Name + "." }
 
 // configure makes the settings of the stream; most is its limit of bytes.
@@ -112,7 +112,7 @@ type Journal struct {
 
 	writer *writer
 	names  *names
-	copies int    // of each stream and table, 0 for a journal alone
+	copies int    // of each stream and table, 0 for a single master
 	member string // the journal's name, in a cluster
 	turn   *Turn  // that of Options
 	led    led    // what it leads there beside its events

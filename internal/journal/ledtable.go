@@ -72,7 +72,7 @@ func LedTables(ctx context.Context, j *Journal, name string) (all map[string]boo
 	return all, nil
 }
 
-// Copies returns how many copies of everything there are, 0 for a journal alone.
+// Copies returns how many copies of everything there are, 0 for a single master.
 func Copies(j *Journal) int { return j.copies }
 
 // DropTable removes the table of this name, if there is one.

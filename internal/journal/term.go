@@ -44,7 +44,7 @@ const termHeader = "Salt-Term"
 // errTerm means that another member has ended the term before a message was stored.
 var errTerm = fmt.Errorf("%w: another member relies on what was stored before", ErrStore)
 
-// Term returns the number of the current term, for Batch.Term; 0 for a journal alone, whose term
+// Term returns the number of the current term, for Batch.Term; 0 for a single master, whose term
 // nobody ends.
 func (j *Journal) Term() uint64 {
 	w := j.writer

@@ -200,7 +200,7 @@ func (m *Membership) Jobs() dispatch.Members {
 }
 
 // Guide returns what tells minions about the members, for this many accepted minions; nil for a
-// master alone.
+// single master.
 func (m *Membership) Guide(accepted func() int) *fleet.Guide {
 	if m == nil {
 		return nil

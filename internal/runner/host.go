@@ -41,7 +41,7 @@ type Cluster interface {
 
 // Transition is how a master becomes a member of a cluster, and stops being one.
 type Transition interface {
-	// CheckJoin says what is missing before this master alone can start as a member, by the
+	// CheckJoin says what is missing before this single master can start as a member, by the
 	// configuration files as they are now. It changes nothing.
 	CheckJoin(ctx context.Context) (JoinReport, error)
 	// Leave makes the asked member leave its cluster in good order. It ends soon afterwards.
