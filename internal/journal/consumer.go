@@ -46,7 +46,7 @@ func (c *Cursor) consume(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 	if at := c.at.Load(); at > 0 {
 		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartSequencePolicy, at+1, nil
 	}
-	consumer, err := c.reader.journal.consumer(ctx, cfg, c.follow)
+	consumer, err := c.reader.journal.consumer(ctx, cfg, c.place())
 	if err != nil {
 		return nil, err
 	}
@@ -54,18 +54,32 @@ func (c *Cursor) consume(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 	return consumer.CachedInfo(), nil
 }
 
-// consumer makes a consumer of the stream. If the answer is late, there may be a second one
-// until the server removes it. In a cluster the server chooses a member with a copy at random; near
-// asks again until it is this one, if it has a copy: then the end of no other member interrupts it.
-func (j *source) consumer(ctx context.Context, cfg jetstream.ConsumerConfig, near bool) (c jetstream.Consumer, err error) {
+// place returns the member whose copy is to be read, "" for any.
+func (c *Cursor) place() string {
+	j := c.reader.journal
+	of := j.stream.CachedInfo().Cluster
 	here := j.js.Conn().ConnectedServerName()
-	near = near && hasCopy(j.stream.CachedInfo().Cluster, here)
+	switch {
+	case !c.follow || of == nil:
+		return ""
+	case c.behind.Load():
+		return of.Leader
+	case hasCopy(of, here):
+		return here
+	}
+	return ""
+}
+
+// consumer makes a consumer of the stream. If the answer is late, there may be a second one
+// until the server removes it. In a cluster the server chooses a member with a copy at random; with place
+// it is asked again until it is that one. At the own member the end of no other one interrupts a reader.
+func (j *source) consumer(ctx context.Context, cfg jetstream.ConsumerConfig, place string) (c jetstream.Consumer, err error) {
 	for try := 1; ; try++ {
 		err = j.ask(ctx, func(ctx context.Context) (err error) {
 			c, err = j.stream.CreateConsumer(ctx, cfg)
 			return err
 		})
-		if err != nil || !near || try == placeTries || c.CachedInfo().Cluster == nil || c.CachedInfo().Cluster.Leader == here {
+		if err != nil || place == "" || try == placeTries || c.CachedInfo().Cluster == nil || c.CachedInfo().Cluster.Leader == place {
 			return c, err
 		}
 		once, cancel := context.WithTimeout(ctx, askTime)
@@ -190,4 +204,69 @@ func (d *deliveries) idle(ctx context.Context) bool {
 		d.lose()
 	}
 	return false
+}
+
+// followLook is how often a reader that follows looks whether there is something that does not come.
+const followLook = 5 * time.Second
+
+// attend gives up the consumer of a reader that follows if it does not bring what the leader has: its
+// member may not catch up. The next one is at the leader.
+func (w *watcher) attend(ctx context.Context, d *deliveries) {
+	j := d.cursor.reader.journal
+	tick := time.NewTicker(followLook)
+	defer tick.Stop()
+	last, missing := uint64(0), uint64(0) // what the leader had at the latest look, if it has not come since
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if now := w.count.Load(); now != last || !w.waiting.Load() {
+			last, missing = now, 0
+			continue
+		}
+		end, err := j.tip.get(ctx, j)
+		switch {
+		case err != nil || end < d.cursor.from || end <= d.cursor.at.Load() || w.count.Load() != last:
+			missing = 0
+		case missing == 0:
+			missing = end
+		default:
+			j.delays.Late("read the stream "+j.name+": this member lacks what another one has", followLook)
+			missing = 0
+			d.cursor.behind.Store(true)
+			d.lose()
+		}
+	}
+}
+
+// tip is the end of a stream as its leader had it a moment ago: many readers ask for it.
+type tip struct {
+	mu  sync.Mutex
+	seq uint64
+	at  time.Time
+}
+
+// tipTime is how old the answer may be.
+const tipTime = time.Second
+
+// get returns the sequence of the newest message, 0 for none.
+func (t *tip) get(ctx context.Context, j *source) (uint64, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if time.Since(t.at) < tipTime {
+		return t.seq, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	m, err := j.newest(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	t.seq, t.at = 0, time.Now()
+	if m != nil {
+		t.seq = m.Sequence
+	}
+	return t.seq, nil
 }

@@ -135,3 +135,38 @@ func TestAFollowerGoesOnAfterItsConsumerIsLost(t *testing.T) {
 		}
 	}
 }
+
+// TestAFollowerDoesNotWaitForACopyThatLags: what another member has and its own one does not bring, it
+// reads there.
+func TestAFollowerDoesNotWaitForACopyThatLags(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	j := openMember(t, s.Members[0])
+	leadBy(t, j, "m1")
+	c, err := peer(t, s.Members[1], "m1").Open(inTime(t), journal.Query{Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Pause(inTime(t)); err != nil {
+		t.Fatal(err)
+	}
+	const events = 20
+	for n := range events {
+		if _, err := j.Append(inTime(t), filled(fmt.Sprint(n), "x", 10), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next, all := 0, errors.New("all")
+	err = c.Each(inTime(t), func(e event.Event) error {
+		if e.Tag != fmt.Sprint(next) {
+			t.Errorf("event %d is %s", next, e.Tag)
+		}
+		if next++; next == events {
+			return all
+		}
+		return nil
+	})
+	if !errors.Is(err, all) || c.ReadsAt() != "m1" {
+		t.Errorf("%d of %d have come, in the end from %s: %v", next, events, c.ReadsAt(), err)
+	}
+}

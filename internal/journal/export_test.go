@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -16,6 +17,14 @@ func (j *Journal) Doubt() { j.writer.doubt() }
 
 // ReadsAt returns the member where the server has placed the consumer of a cursor.
 func (c *Cursor) ReadsAt() string { return (*c.consumer.Load()).CachedInfo().Cluster.Leader }
+
+// Pause makes the consumer of a cursor bring nothing for an hour, as that of a copy that does not catch
+// up. It is not lost.
+func (c *Cursor) Pause(ctx context.Context) error {
+	j := c.reader.journal
+	_, err := j.stream.PauseConsumer(ctx, (*c.consumer.Load()).CachedInfo().Name, time.Now().Add(time.Hour))
+	return err
+}
 
 // Lose removes the consumer of a cursor from the server.
 func (j *Journal) Lose(ctx context.Context, c *Cursor) error {

@@ -197,11 +197,14 @@ func watch(ctx context.Context, d *deliveries) *watcher {
 	var running sync.WaitGroup
 	running.Go(func() {
 		defer d.stop()
-		if d.cursor.follow {
+		switch {
+		case !d.cursor.follow:
+			w.await(ctx, d)
+		case d.cursor.reader.journal.stream.CachedInfo().Config.Replicas > 1 && d.cursor.plain():
+			w.attend(ctx, d)
+		default:
 			<-ctx.Done()
-			return
 		}
-		w.await(ctx, d)
 	})
 	w.end = func() {
 		cancel()

@@ -21,6 +21,7 @@ type source struct {
 	closed <-chan struct{} // closed with the connection
 	delays Delays
 	ahead  ahead // what readers hold
+	tip    tip
 }
 
 // Fetch reads the event whose pieces have these sequences.
@@ -78,6 +79,8 @@ type Cursor struct {
 	end      uint64        // the sequence of the last of these, for a stream with copies
 	least    uint64        // of Query
 	at       atomic.Uint64 // the sequence of the message that was read last
+	from     uint64        // it begins there
+	behind   atomic.Bool   // a member did not bring what another one has
 	joiner   joiner
 	long     func(ctx context.Context, size int) error
 }
@@ -103,7 +106,7 @@ func (r Reader) open(ctx context.Context, q Query) (*Cursor, error) {
 		}
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, last+1
 	}
-	c := &Cursor{reader: r, settings: cfg, follow: q.Follow, joiner: joiner{}, long: q.Long}
+	c := &Cursor{reader: r, settings: cfg, from: cfg.OptStartSeq, follow: q.Follow, joiner: joiner{}, long: q.Long}
 	if !q.Follow && j.stream.CachedInfo().Config.Replicas > 1 {
 		var err error
 		if c.end, err = j.end(ctx, cfg); err == nil && q.least >= max(q.FromSeq, 1) {
@@ -131,6 +134,11 @@ func (j *source) end(ctx context.Context, cfg jetstream.ConsumerConfig) (uint64,
 		return 0, err
 	}
 	return m.Sequence, nil
+}
+
+// plain reports whether everything is read from a sequence on.
+func (c *Cursor) plain() bool {
+	return len(c.settings.FilterSubjects) == 0 && c.settings.OptStartTime == nil
 }
 
 // nothing reports whether there is nothing to read.
