@@ -48,13 +48,14 @@ type waits struct {
 
 	mu      sync.Mutex           // guards the next fields; not held over I/O
 	claims  map[string]claim     // by the name of the key
+	own     int                  // how many of them are of this member
+	making  map[string]bool      // keys whose claims this member is about to write
 	brought map[string]time.Time // waits here only since it waits at another member, and since when
 	dropped map[string]bool      // a person has deleted it here while it waited
-	evicted map[string]bool      // it made room here for others
+	evicted map[string]bool      // it made room here for others; only keys of claims
 	undone  map[string]bool      // this member is deleting the file or the claim itself
 	taken   map[string]bool      // another member has deleted the claim of this one
 	allowed allowance            // new claims
-	own     int                  // how many claims are of this member, at most
 	deleted []deletion
 }
 
@@ -66,24 +67,32 @@ type deletion struct {
 }
 
 func newWaits(of *Shared) *waits {
-	return &waits{of: of, claimable: mostClaims, claims: map[string]claim{}, brought: map[string]time.Time{}, dropped: map[string]bool{}, evicted: map[string]bool{}, undone: map[string]bool{}, taken: map[string]bool{}}
+	return &waits{of: of, claimable: mostClaims, claims: map[string]claim{}, making: map[string]bool{}, brought: map[string]time.Time{}, dropped: map[string]bool{}, evicted: map[string]bool{}, undone: map[string]bool{}, taken: map[string]bool{}}
 }
 
-// keys returns the keys that wait anywhere.
+// keys returns the keys that wait anywhere, and those that somebody has deleted.
 func (w *waits) keys() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Collect(maps.Keys(w.claims))
+	return slices.AppendSeq(slices.Collect(maps.Keys(w.claims)), maps.Keys(w.dropped))
 }
 
-// count counts the claims of a member. The caller holds mu.
-func (w *waits) count(master string) (n int) {
-	for _, c := range w.claims {
-		if c.Master == master {
-			n++
-		}
+// set notes a claim. The caller holds mu, as for drop.
+func (w *waits) set(key string, c claim) {
+	w.drop(key)
+	w.claims[key] = c
+	if c.Master == w.of.opts.Name {
+		w.own++
 	}
-	return n
+	delete(w.making, key)
+}
+
+// drop forgets a claim.
+func (w *waits) drop(key string) {
+	if c, known := w.claims[key]; known && c.Master == w.of.opts.Name {
+		w.own--
+	}
+	delete(w.claims, key)
 }
 
 // hear handles an entry about a waiting key.
@@ -113,7 +122,7 @@ func (w *waits) hear(e journal.TableEntry, reading uint64) {
 	}
 	c.Master = masterName(c.Master)
 	c.revision, c.reading = e.Revision, reading
-	w.claims[key] = c
+	w.set(key, c)
 }
 
 // heardAll forgets what was not heard of in the latest reading from the beginning.
@@ -148,7 +157,9 @@ func (w *waits) changed(key string, c keyring.Change) {
 	case w.undone[key]:
 		delete(w.undone, key)
 	case c.After == pki.Unknown && c.GaveWay:
-		w.evicted[key] = true
+		if _, claimed := w.claims[key]; claimed { // a key that the others do not see is not brought back anyway
+			w.evicted[key] = true
+		}
 	case c.After == pki.Unknown:
 		w.dropped[key] = true
 	}
@@ -165,7 +176,7 @@ func (w *waits) unclaim(key string) {
 	}
 	delete(w.undone, claimOf(key))
 	delete(w.evicted, key)
-	delete(w.claims, key)
+	w.drop(key)
 	w.of.due.mark(key)
 }
 
@@ -183,6 +194,9 @@ func (w *waits) resolve(ctx context.Context, key string, name pki.Name) error {
 	since, was := w.brought[key]
 	delete(w.dropped, key)
 	delete(w.taken, key)
+	if e.State != pki.Pending && !claimed {
+		delete(w.brought, key) // there was no room for it here, and it waits nowhere any more
+	}
 	w.mu.Unlock()
 	own := c.Master == w.of.opts.Name
 	switch {
@@ -214,10 +228,11 @@ func (w *waits) claim(ctx context.Context, key string, e pki.Entry) error {
 	switch {
 	case muted:
 		return errUnwritten
-	case !w.room():
+	case !w.room(key):
 		s.complain("claims", "so many keys wait here that the other members do not see all of them", errMany)
 		return nil
 	}
+	defer w.made(key)
 	value, err := json.Marshal(c)
 	if err != nil {
 		return err
@@ -238,23 +253,27 @@ func (w *waits) claim(ctx context.Context, key string, e pki.Entry) error {
 	defer w.mu.Unlock()
 	if w.claims[key].revision < revision {
 		c.revision, c.reading = revision, reading
-		w.claims[key] = c
+		w.set(key, c)
 	}
 	return nil
 }
 
-// room reports whether this member may make one more claim.
-func (w *waits) room() bool {
+// room reports whether this member may make one more claim, about that key; made is called when it is
+// made or has failed.
+func (w *waits) room(key string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.own >= w.claimable {
-		w.own = w.count(w.of.opts.Name)
-	}
-	if w.own >= w.claimable || !w.allowed.take(w.claimable, time.Now()) {
+	if w.own+len(w.making) >= w.claimable || !w.allowed.take(w.claimable, time.Now()) {
 		return false
 	}
-	w.own++
+	w.making[key] = true
 	return true
+}
+
+func (w *waits) made(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.making, key)
 }
 
 // dropClaim tells the others that a key no longer waits.
@@ -274,7 +293,8 @@ func (w *waits) dropClaim(ctx context.Context, key string, c claim) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.claims[key].revision == c.revision {
-		delete(w.claims, key)
+		w.drop(key)
+		delete(w.evicted, key)
 	}
 	return nil
 }

@@ -121,12 +121,12 @@ func (s *Shared) Changed(changes []keyring.Change) {
 	s.mu.Lock()
 	for _, c := range changes {
 		delete(s.old, keyOf(c.Name))
+		s.waits.changed(keyOf(c.Name), c)
+		if s.view.complete { // before, nothing is handled, and all is due then: anybody can cause changes
+			s.due.mark(keyOf(c.Name))
+		}
 	}
 	s.mu.Unlock()
-	for _, c := range changes {
-		s.waits.changed(keyOf(c.Name), c)
-		s.due.mark(keyOf(c.Name))
-	}
 	s.signal()
 }
 

@@ -274,6 +274,136 @@ func TestAFloodOfWaitingKeys(t *testing.T) {
 	}
 }
 
+// TestAFloodOfKeysLeavesNothing: of keys that wait only until others take their room, and of those that wait at
+// another member and have no room here, nothing is remembered.
+func TestAFloodOfKeysLeavesNothing(t *testing.T) {
+	j := openStore(t)
+	a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+	const most, claimable = 10, 4
+	a.shared.waits.claimable = claimable
+	a.keys.Store.MostOfHost, b.keys.Store.Most = most, 1
+	b.keys.Here = func(string) bool { return true } // its keys do not give way
+	key := newKey(t).Public()
+	settled(a, b)
+	b.submit("web1", key)
+	tried := 0
+	for i := range 10 * most {
+		a.submit(fmt.Sprint("m", i), key)
+		if err := a.keys.Refresh(); err != nil { // as the watch on the directory does
+			t.Fatal(err)
+		}
+		a.shared.Changed(a.keys.Take())
+		a.rounds()
+		if w := a.shared.waits; i%most == 0 {
+			settled(a, b)
+			tried = max(tried, len(b.shared.waits.brought))
+		} else if len(w.evicted) > len(w.claims) {
+			t.Fatalf("%d keys that made room are remembered, and %d claims, after %d keys", len(w.evicted), len(w.claims), i)
+		}
+	}
+	if tried == 0 {
+		t.Error("the other member has heard of no key that it has no room for")
+	}
+	for i := range 10 * most {
+		a.act(Delete, fmt.Sprint("m", i), key)
+	}
+	settled(a, b)
+	if err := a.keys.Refresh(); err != nil {
+		t.Fatal(err)
+	}
+	a.shared.Changed(a.keys.Take())
+	settled(a, b)
+	delete(a.shared.waits.brought, named("web1", key)) // it waits
+	for _, at := range []*seat{a, b} {
+		w := at.shared.waits
+		if len(w.claims) != 1 || len(w.evicted)+len(w.dropped)+len(w.taken)+len(w.making)+len(w.brought) > 0 {
+			t.Errorf("%s has %d claims, and remembers %d evicted, %d dropped, %d taken and %d brought keys", at.name, len(w.claims), len(w.evicted), len(w.dropped), len(w.taken), len(w.brought))
+		}
+	}
+}
+
+// TestClaimsAreCounted: the number of claims of a member is right after whatever has happened to them.
+func TestClaimsAreCounted(t *testing.T) {
+	j := openStore(t)
+	a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+	key := newKey(t).Public()
+	settled(a, b)
+	check := func(ofA, ofB int) {
+		t.Helper()
+		settled(a, b)
+		for _, at := range []*seat{a, b} {
+			own := map[string]int{}
+			for _, c := range at.shared.waits.claims {
+				own[c.Master]++
+			}
+			if got := at.shared.waits.own; own["a"] != ofA || own["b"] != ofB || got != own[at.name] || len(at.shared.waits.making) > 0 {
+				t.Errorf("%s has the claims %v, and counts %d of its own and %d that it makes", at.name, own, got, len(at.shared.waits.making))
+			}
+		}
+	}
+	for i := range 4 {
+		a.submit(fmt.Sprint("m", i), key)
+	}
+	b.submit("web1", key)
+	check(4, 1)
+	a.act(Delete, "m0", key)
+	b.act(Delete, "m1", key)
+	a.act(Accept, "m2", key)
+	check(1, 1)
+	a.table.flaky = func() bool { return true } // it is stored, and the answer is lost
+	a.submit("m4", key)
+	a.rounds()
+	a.table.flaky = func() bool { return false }
+	a.table.cut = true
+	a.submit("m5", key)
+	a.rounds()
+	check(2, 1)
+	a.table.cut = false
+	check(3, 1)
+	text, err := json.Marshal(claim{Master: "b", Key: string(key.PEM())})
+	if err == nil {
+		err = a.table.Put(t.Context(), claimOf(named("m4", key)), text) // the same key, at another member
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(2, 2)
+}
+
+// TestNothingIsCollectedBeforeTheTableIsRead: a member that starts without the others, and hears of nothing,
+// does not remember each key that comes and goes. What has changed meanwhile is handled when the table is
+// read.
+func TestNothingIsCollectedBeforeTheTableIsRead(t *testing.T) {
+	j := openStore(t)
+	a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+	a.keys.Store.MostOfHost = 1
+	key := newKey(t).Public()
+	b.submit("m19", key)
+	settled(b)
+	for i := range 20 {
+		a.submit(fmt.Sprint("m", i), key)
+		if err := a.keys.Refresh(); err != nil {
+			t.Fatal(err)
+		}
+		a.shared.Changed(a.keys.Take())
+		a.rounds()
+	}
+	for _, id := range []string{"m19", "gone"} {
+		a.submit(id, key)
+		a.act(Delete, id, key)
+	}
+	a.submit("web1", key)
+	if n := len(a.shared.due.keys) + len(a.shared.todo) + len(a.shared.waits.dropped); n > 2 {
+		t.Errorf("%d things are remembered", n)
+	}
+	settled(a, b)
+	b.is("web1", key, pki.Pending)
+	b.is("m19", key, pki.Unknown) // a person has deleted it
+	if n := len(a.shared.waits.dropped); n > 0 {
+		t.Errorf("%d deleted keys are remembered", n)
+	}
+}
+
 // TestWaitingKeysAreOneList: a key that waits at one member can be deleted at another one, is not
 // brought back, and can be submitted again; when it is decided about, nobody has it waiting.
 func TestWaitingKeysAreOneList(t *testing.T) {
