@@ -220,7 +220,7 @@ func (x *Exchange) answer(to string, v any, err error) {
 	}
 	var r reply
 	if err == nil && v != nil {
-		r.Body, err = json.Marshal(v)
+		r.Body, err = encode(v)
 	}
 	if err == nil && len(r.Body) > maxAnswer {
 		err = rpc.Errorf(rpc.Usage, "the answer has %d bytes", len(r.Body))
@@ -232,7 +232,7 @@ func (x *Exchange) answer(to string, v any, err error) {
 			r.Err = rpc.Errorf(rpc.Unavailable, "member %s could not do this; its log names the cause", x.opts.Name)
 		}
 	}
-	b, err := json.Marshal(r)
+	b, err := encode(r)
 	if err == nil {
 		err = x.opts.Conn.Publish(to, b)
 	}
@@ -248,7 +248,7 @@ func (x *Exchange) Ask(ctx context.Context, to, kind string, body, answer any) e
 	if gone == nil {
 		return fmt.Errorf("%w: %s", ErrGone, to)
 	}
-	b, err := json.Marshal(body)
+	b, err := encode(body)
 	if err != nil {
 		return err
 	}

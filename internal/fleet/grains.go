@@ -31,7 +31,11 @@ func checkGrains(body []byte) error {
 	if len(body) <= maxGrains && items <= maxGrainItems {
 		return nil
 	}
-	return rpc.Errorf(rpc.Usage, "the grains of this minion have %d bytes and %d values: the limits are %d and %d", len(body), items, maxGrains, maxGrainItems).
+	return tooLargeGrains(len(body), items)
+}
+
+func tooLargeGrains(size, items int) error {
+	return rpc.Errorf(rpc.Usage, "the grains of this minion have %d bytes and %d values: the limits are %d and %d", size, items, maxGrains, maxGrainItems).
 		WithHint("see which of the grains configuration, the file of grains or a module for them makes so many; 'salt-call --local grains.items' shows them")
 }
 
@@ -84,6 +88,9 @@ func openGrains(ctx context.Context, j *journal.Journal) (*grains, error) {
 // learn takes over grains that another member has stored.
 func (g *grains) learn(id salt.MinionID, grains map[string]any) error {
 	b, err := value.Encode(grains)
+	if err == nil {
+		err = checkGrains(b)
+	}
 	if err != nil {
 		return err
 	}

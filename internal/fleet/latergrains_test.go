@@ -23,9 +23,8 @@ type others struct{}
 func (others) Joined(cluster.Minion) {}
 func (others) Left(salt.MinionID)    {}
 
-// memberFleet is the fleet of a member of a real cluster, whose grains are written until the test
-// ends.
-func memberFleet(t *testing.T, m *bustest.Member) *Fleet {
+// openFleet is the fleet of a member of a real cluster.
+func openFleet(t *testing.T, m *bustest.Member) *Fleet {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(journal.Starting(t.Context()), 2*time.Minute)
 	defer cancel()
@@ -38,6 +37,13 @@ func memberFleet(t *testing.T, m *bustest.Member) *Fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f
+}
+
+// memberFleet is that of a member whose grains are written until the test ends.
+func memberFleet(t *testing.T, m *bustest.Member) *Fleet {
+	t.Helper()
+	f := openFleet(t, m)
 	life, end := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	log := m.Log // that of the member changes when it is killed

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/cluster"
+	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
@@ -97,14 +98,15 @@ func (f *Fleet) sum(id salt.MinionID, fact string) string {
 	return f.mine.sum(id)
 }
 
-// learn takes over what another member knows of a minion. It has stored that already.
+// learn takes over what another member knows of a minion. It has stored that already. Its text may be
+// longer than it is here: other encoders escape more characters.
 func (f *Fleet) learn(id salt.MinionID, fact string, raw []byte) error {
 	if fact == ofMine {
 		return f.mine.learn(id, raw)
 	}
 	if fact == ofGrains {
-		if err := checkGrains(raw); err != nil {
-			return err
+		if items := value.Count(raw); items > maxGrainItems {
+			return tooLargeGrains(len(raw), items)
 		}
 	}
 	v, err := value.Decode(raw)
@@ -128,9 +130,10 @@ type Elsewhere struct {
 	Ask func(ctx context.Context, member, kind string, body, answer any) error
 	Log *slog.Logger
 
-	mu   sync.Mutex
-	due  map[wanted]due // what is not known here as another member knows it
-	wake chan struct{}
+	mu     sync.Mutex
+	due    map[wanted]due // what is not known here as another member knows it
+	wake   chan struct{}
+	warned logging.Throttle
 }
 
 type due struct {
@@ -196,7 +199,7 @@ func (e *Elsewhere) Run(ctx context.Context) {
 		failed := false
 		for q, d := range list {
 			if err := e.fetch(ctx, q, d); err != nil && ctx.Err() == nil {
-				e.Log.Warn("what another member knows of a minion is not known here", "minion", q.ID, "fact", q.Fact, "member", d.member, "err", err)
+				e.warned.Log(e.Log, slog.LevelWarn, string(q.ID), maxLines, "what another member knows of a minion is not known here", "minion", q.ID, "fact", q.Fact, "member", d.member, "err", err)
 				failed = e.again(q, d, err) || failed
 			}
 		}

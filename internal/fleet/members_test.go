@@ -1,0 +1,140 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/cluster"
+	"github.com/brinebus/brine/internal/mine"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// noJobs implements Jobs for a member without jobs.
+type noJobs struct{ Jobs }
+
+func (noJobs) Back(salt.MinionID, string) {}
+func (noJobs) Lost(salt.MinionID)         {}
+
+// lines is a log that tests can read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// count returns how many lines have a word.
+func (l *lines) count(word string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), word)
+}
+
+// connectedMember is a member that tells the others of its minions, and fetches what they know of theirs.
+func connectedMember(t *testing.T, m *bustest.Member) (*Fleet, *lines) {
+	t.Helper()
+	f, log := openFleet(t, m), &lines{}
+	e := &Elsewhere{Fleet: f, Jobs: noJobs{}, Log: slog.New(slog.NewTextHandler(log, nil))}
+	x := cluster.New(cluster.Options{Name: m.Name, Conn: m.Conn(), Minions: e, Heartbeat: 400 * time.Millisecond, Log: m.Log})
+	e.Ask, f.Members = x.Ask, x
+	e.Serve(x.Handle)
+	if err := x.Start(); err != nil {
+		t.Fatal(err)
+	}
+	life, end := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { e.Run(life) })
+	t.Cleanup(func() { end(); wg.Wait(); x.Stop() })
+	return f, log
+}
+
+// TestMembersKnowTheSame: what one member accepts of a minion, the others accept too, also if it is as large
+// as it may be and consists of characters that some encoders of JSON make longer. What is too large for the
+// others is logged a few times, however often it changes.
+func TestMembersKnowTheSame(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	a, _ := connectedMember(t, s.Members[0])
+	b, log := connectedMember(t, s.Members[1])
+	const id = salt.MinionID("web1")
+	a.Join(id, inboxRoot+"1", true)
+	a.tellMembers(id, "key")
+	bustest.Until(t, "the minion is known", func() bool { ready, _ := b.Connected(id); return ready })
+	for _, c := range []string{"x", "<", ">", "&", "\u2028"} {
+		if err := a.grains.store(t.Context(), id, map[string]any{"motd": repeated(c, 250<<10)}); err != nil {
+			t.Fatal(err)
+		}
+		a.pillars.set(id, map[string]any{"motd": repeated(c, 850<<10)})
+		if err := a.mine.change(t.Context(), id, mine.Change{Clear: true, Put: map[string]mine.Entry{"motd": {Data: value.Value{V: repeated(c, 120<<10)}, Allow: "web<&>*"}}}); err != nil {
+			t.Fatal(err)
+		}
+		a.tellMembers(id, "")
+		bustest.Until(t, fmt.Sprintf("many %q are known at the other member", c), func() bool {
+			return b.grains.sum(id) == a.grains.sum(id) && b.pillars.sum(id) == a.pillars.sum(id) && b.mine.sum(id) == a.mine.sum(id)
+		})
+	}
+	if n := log.count("not known here"); n > 0 {
+		t.Errorf("%d facts were not known", n)
+	}
+	for i := range 20 {
+		a.pillars.set(id, map[string]any{"n": int64(i), "motd": strings.Repeat("x", 950<<10)})
+		if err := a.grains.store(t.Context(), id, map[string]any{"n": int64(i)}); err != nil {
+			t.Fatal(err)
+		}
+		a.tellMembers(id, "")
+		bustest.Until(t, "the grains are known at the other member", func() bool { return b.grains.sum(id) == a.grains.sum(id) })
+	}
+	bustest.Until(t, "the loss is logged", func() bool { return log.count("not known here") > 0 })
+	if n := log.count("not known here"); n > maxLines {
+		t.Errorf("%d lines about one minion", n)
+	}
+}
+
+// repeated returns that many bytes, as JSON has them without the escapes that nothing demands.
+func repeated(c string, size int) string {
+	text, _ := value.Encode(c)
+	return strings.Repeat(c, size/(len(text)-2))
+}
+
+// TestFactsOfAnOlderMember: it sends the same with escapes, and is understood. What is too large is refused in
+// either form, and so is what has too many values.
+func TestFactsOfAnOlderMember(t *testing.T) {
+	f := &Fleet{grains: &grains{byID: map[salt.MinionID]fact{}}}
+	escaped := func(size int) []byte {
+		b, err := json.Marshal(map[string]any{"motd": strings.Repeat("<", size)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	if err := f.learn("web1", ofGrains, escaped(140<<10)); err != nil {
+		t.Error(err)
+	}
+	if motd, _ := f.grains.of("web1")["motd"].(string); len(motd) != 140<<10 {
+		t.Errorf("%d bytes of the grain are known", len(motd))
+	}
+	for name, text := range map[string][]byte{
+		"escaped": escaped(maxGrains + 1),
+		"long":    []byte(`{"motd":"` + strings.Repeat("<", maxGrains) + `"}`),
+		"many":    []byte(`{"motd":[` + strings.Repeat("0,", maxGrainItems) + `0]}`),
+	} {
+		if err := f.learn("web1", ofGrains, text); rpc.CodeOf(err) != rpc.Usage {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
