@@ -76,7 +76,7 @@ func (r *round) mark() error {
 	return nil
 }
 
-// explain notes where an event is that did not arrive, and what the masters do.
+// explain notes where an event is that did not arrive, and what the daemons do.
 func (r *round) explain(tag string) {
 	for _, m := range r.w.masters {
 		for _, args := range [][]string{
@@ -86,6 +86,12 @@ func (r *round) explain(tag string) {
 		} {
 			res := m.tool("", args[0], args[1:]...)
 			r.w.note("%s at %s: exit code %d: %s%s", strings.Join(args, " "), m.name, res.code, res.out, res.err)
+		}
+	}
+	for _, m := range r.w.machines() {
+		if !r.w.isMaster(m) {
+			res := m.tool("", "salt-event", "stat", "--bus", "minion")
+			r.w.note("salt-event stat at %s: exit code %d: %s%s", m.name, res.code, res.out, res.err)
 		}
 		_ = m.daemon.Process.Signal(syscall.SIGUSR1) // it may have ended
 		<-time.After(time.Second)                    // it is written
