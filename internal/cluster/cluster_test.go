@@ -58,10 +58,16 @@ type member struct {
 // heartbeat is the pause between heartbeats in these tests: a busy machine may be late by a second.
 const heartbeat = 400 * time.Millisecond
 
-func begin(t *testing.T, m *bustest.Member) *member {
+func begin(t *testing.T, m *bustest.Member) *member { return beginWith(t, m, nil) }
+
+// beginWith is begin with a member whose requests of the kind "hold" are those of h; nil for none.
+func beginWith(t *testing.T, m *bustest.Member, holding *held) *member {
 	t.Helper()
-	h := &heard{all: map[string]cluster.Minion{}}
-	x := cluster.New(cluster.Options{Name: m.Name, Conn: m.Conn(), Minions: h, Heartbeat: heartbeat, Log: m.Log})
+	h, pause := &heard{all: map[string]cluster.Minion{}}, heartbeat
+	if holding != nil {
+		pause *= 5 // a flood keeps the machine busy for longer
+	}
+	x := cluster.New(cluster.Options{Name: m.Name, Conn: m.Conn(), Minions: h, Heartbeat: pause, Log: m.Log})
 	x.Handle("echo", func(_ context.Context, from string, body []byte) (any, error) {
 		var text string
 		err := json.Unmarshal(body, &text)
@@ -73,17 +79,32 @@ func begin(t *testing.T, m *bustest.Member) *member {
 	})
 	x.Handle("fail", func(context.Context, string, []byte) (any, error) { return nil, errors.New("a secret cause") })
 	x.Handle("wait", func(ctx context.Context, _ string, _ []byte) (any, error) { <-ctx.Done(); return nil, ctx.Err() })
+	x.Handle("left", func(ctx context.Context, _ string, _ []byte) (any, error) {
+		end, _ := ctx.Deadline()
+		return time.Until(end), nil
+	})
+	if holding != nil {
+		x.Handle("hold", holding.hold)
+	}
 	if err := x.Start(); err != nil {
 		t.Fatal(err)
 	}
 	return &member{x, h, m}
 }
 
-func beginAll(t *testing.T, n int) []*member {
+func beginAll(t *testing.T, n int) []*member { return beginAllWith(t, n, nil) }
+
+// beginHeld is beginAll where requests of the kind "hold" are held.
+func beginHeld(t *testing.T, n int) ([]*member, *held) {
+	h := &held{ends: make(chan struct{})}
+	return beginAllWith(t, n, h), h
+}
+
+func beginAllWith(t *testing.T, n int, h *held) []*member {
 	t.Helper()
 	var all []*member
 	for _, m := range bustest.StartSystem(t, n).Members {
-		one := begin(t, m)
+		one := beginWith(t, m, h)
 		t.Cleanup(one.Exchange.Stop)
 		all = append(all, one)
 	}

@@ -21,12 +21,10 @@ import (
 
 // Limits of what a member does for other members.
 const (
-	maxUnderWay = 1024             // requests at a time
-	maxBody     = bus.LargeBody    // bytes of one request
-	maxAnswer   = 900 << 10        // bytes of an answer, which is one message
-	askTime     = 30 * time.Second // for a request without a deadline of its own
-	handleTime  = 2 * time.Minute
-	maxPartial  = 256 // incomplete requests
+	maxBody    = bus.LargeBody    // bytes of one request
+	maxAnswer  = 900 << 10        // bytes of an answer, which is one message
+	askTime    = 30 * time.Second // for a request without a deadline of its own
+	handleTime = 2 * time.Minute  // for a request whose sender does not say how long it waits
 )
 
 // ErrGone means that a member is not running, or has stopped before it answered.
@@ -67,17 +65,16 @@ type Options struct {
 // Exchange is one member's end of the messages between members.
 type Exchange struct {
 	opts     Options
-	run      string // a random text for this start: after a restart, a member has forgotten everything
-	handlers map[string]Handler
+	run      string           // a random text for this start: after a restart, a member has forgotten everything
+	kinds    map[string]*kind // of requests
 	throttle logging.Throttle
 	ctx      context.Context
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
-	places   chan struct{} // for requests of others
 	subs     []*nats.Subscription
 
 	partialMu sync.Mutex
-	partial   map[string]*rpc.Assembler // of requests, by their reply subjects
+	partial   map[string]*request // the incomplete ones, by their reply subjects
 
 	turn sync.Mutex // held while Minions is called, so that the calls are in order
 
@@ -96,14 +93,14 @@ func New(o Options) *Exchange {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	return &Exchange{
-		opts: o, run: bus.NewNonce(), handlers: map[string]Handler{}, ctx: ctx, stop: stop, places: make(chan struct{}, maxUnderWay),
-		partial: map[string]*rpc.Assembler{}, here: map[salt.MinionID]Minion{}, peers: map[string]*peer{}, where: map[salt.MinionID]map[string]uint64{},
+		opts: o, run: bus.NewNonce(), kinds: map[string]*kind{}, ctx: ctx, stop: stop,
+		partial: map[string]*request{}, here: map[salt.MinionID]Minion{}, peers: map[string]*peer{}, where: map[salt.MinionID]map[string]uint64{},
 	}
 }
 
 // Handle registers the handler of one kind of request. It is called before Start.
 func (x *Exchange) Handle(kind string, h func(ctx context.Context, from string, body []byte) (answer any, err error)) {
-	x.handlers[kind] = h
+	x.kinds[kind] = newKind(h)
 }
 
 // IsGone reports whether a request has failed because the member is not running, or has
@@ -123,6 +120,7 @@ func (x *Exchange) Start() error {
 		}
 	}
 	x.wg.Go(x.heartbeat)
+	x.wg.Go(x.dropBroken)
 	return x.opts.Conn.Flush()
 }
 
@@ -147,65 +145,39 @@ func (x *Exchange) receive(m *nats.Msg) {
 	if len(parts) != 5 {
 		return
 	}
-	kind := parts[3]
 	from, ok := event.Unescape(parts[4])
 	if !ok || from == x.opts.Name || bus.CheckJournalName(from) != nil {
 		return
 	}
-	if kind == kindPresence {
+	if parts[3] == kindPresence {
 		x.hear(from, m)
 		return
 	}
-	body, done, err := x.assemble(m)
-	if !done {
+	k := x.kinds[parts[3]]
+	if k == nil {
+		x.answer(m.Reply, nil, rpc.Errorf(rpc.NotFound, "member %s does not know the request %.40q: is it of an older version?", x.opts.Name, parts[3]))
 		return
+	}
+	r, body, err := x.assemble(k, from, m)
+	if r == nil {
+		return
+	}
+	if err == nil && !k.places.Take(from, 1) {
+		err = rpc.Errorf(rpc.Busy, "member %s has %d requests of this kind under way", x.opts.Name, maxUnderWay)
 	}
 	if err != nil {
-		x.answer(m.Reply, nil, rpc.Errorf(rpc.Usage, "%v", err))
+		r.release()
+		x.answer(m.Reply, nil, err)
 		return
 	}
-	h := x.handlers[kind]
-	if h == nil {
-		x.answer(m.Reply, nil, rpc.Errorf(rpc.NotFound, "member %s does not know the request %.40q: is it of an older version?", x.opts.Name, kind))
-		return
-	}
-	select {
-	case x.places <- struct{}{}:
-	default:
-		x.answer(m.Reply, nil, rpc.Errorf(rpc.Busy, "member %s has %d requests of others under way", x.opts.Name, maxUnderWay))
-		return
-	}
+	ctx, cancel := context.WithTimeout(x.ctx, timeOf(m))
 	x.wg.Go(func() {
-		defer func() { <-x.places }()
-		ctx, cancel := context.WithTimeout(x.ctx, handleTime)
+		defer r.release()
+		defer k.places.Give(from, 1)
 		defer cancel()
-		v, err := h(ctx, from, body)
+		v, err := k.handle(ctx, from, body)
 		x.answer(m.Reply, v, err)
 	})
-}
-
-// assemble assembles a request of several pieces.
-func (x *Exchange) assemble(m *nats.Msg) (body []byte, done bool, err error) {
-	if m.Reply == "" {
-		return nil, false, nil
-	}
-	x.partialMu.Lock()
-	defer x.partialMu.Unlock()
-	a := x.partial[m.Reply]
-	if a == nil {
-		a = &rpc.Assembler{Limit: maxBody}
-	}
-	body, done, err = a.Add(m)
-	switch {
-	case done:
-		delete(x.partial, m.Reply)
-	case x.partial[m.Reply] == nil:
-		if len(x.partial) >= maxPartial {
-			clear(x.partial) // of members that stopped in the middle; the others send their requests again
-		}
-		x.partial[m.Reply] = a
-	}
-	return body, done, err
 }
 
 // reply is an answer.
@@ -278,7 +250,7 @@ func (x *Exchange) Ask(ctx context.Context, to, kind string, body, answer any) e
 // request sends the pieces of a request, and waits for the answer.
 func (x *Exchange) request(ctx context.Context, subject string, body []byte) ([]byte, error) {
 	if len(body) <= rpc.MaxPart {
-		m, err := x.opts.Conn.RequestWithContext(ctx, subject, body)
+		m, err := x.opts.Conn.RequestMsgWithContext(ctx, withTime(ctx, &nats.Msg{Subject: subject, Data: body}))
 		if err != nil {
 			return nil, err
 		}
@@ -290,7 +262,7 @@ func (x *Exchange) request(ctx context.Context, subject string, body []byte) ([]
 		return nil, err
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // this fails only if the connection has ended
-	if err := rpc.PublishRequest(x.opts.Conn, subject, inbox, body); err != nil {
+	if err := rpc.PublishRequest(timed{ctx, x.opts.Conn}, subject, inbox, body); err != nil {
 		return nil, err
 	}
 	m, err := sub.NextMsgWithContext(ctx)

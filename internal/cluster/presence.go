@@ -194,6 +194,7 @@ func (x *Exchange) drop(name, why string, still func(*peer) bool) {
 	}
 	x.mu.Unlock()
 	x.opts.Log.Warn("a member of the cluster is gone", "member", name, "minions", len(p.minions), "reason", why)
+	x.dropUnfinished(name)
 	for id := range p.minions {
 		x.opts.Minions.Went(name, id)
 	}

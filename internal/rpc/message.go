@@ -175,6 +175,9 @@ func (a *Assembler) add(m *nats.Msg) (kind, message, error) {
 	return a.piece(k, data)
 }
 
+// Drop drops the present message, whose further pieces are skipped; Add returns err at its end.
+func (a *Assembler) Drop(err error) { a.drop(err) }
+
 // drop drops the present message; err is returned at its end.
 func (a *Assembler) drop(err error) {
 	bad := a.bad
