@@ -133,6 +133,7 @@ type Dispatcher struct {
 	throttle logging.Throttle // of messages of minions
 	unknown  logging.Throttle // of questions to other members for what no master has sent
 	audience audience         // other members that watch jobs of this one
+	passed   passed           // messages of minions at other members
 	grace    time.Duration    // how long minions have to reconnect before a batch continues
 }
 
@@ -145,7 +146,7 @@ func Open(ctx context.Context, o Options) (*Dispatcher, error) {
 		o.Journals = journal.All{Own: o.Journal}
 	}
 	plans, err := openPlans(ctx, o.Journal)
-	d := &Dispatcher{Options: o, plans: plans, jobs: newJobs(), ended: newEnded(), steady: job.NewSteady(time.Now()), ctx: ctx, grace: resumeGrace}
+	d := &Dispatcher{Options: o, plans: plans, jobs: newJobs(), ended: newEnded(), steady: job.NewSteady(time.Now()), ctx: ctx, passed: newPassed(), grace: resumeGrace}
 	if o.Members != nil {
 		d.jids.Number, d.jids.Of = o.Number, MaxMembers
 	}

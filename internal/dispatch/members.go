@@ -70,6 +70,7 @@ func ServeMembers(of *Dispatcher, handle func(kind string, h func(ctx context.Co
 const (
 	handTime = 15 * time.Second // a job must reach its minions
 	// handPause is the pause before a member that could not tell whose job it is gets it again.
+	// The same goes for one that has too many requests under way.
 	handPause = 250 * time.Millisecond
 	// awaitedTime is short, since a minion waits for the answer to its hello.
 	awaitedTime = time.Second
@@ -116,7 +117,7 @@ func (r *Run) handTo(member string, ids []salt.MinionID) {
 	defer cancel()
 	var not absent
 	err := r.d.Members.Ask(ctx, member, kindJob, handed{r.plan.Envelope, ids}, &not)
-	for rpc.CodeOf(err) == rpc.Unavailable && r.holds() && backoff.Sleep(ctx, handPause) {
+	for isLater(err) && r.holds() && backoff.Sleep(ctx, handPause) {
 		err = r.d.Members.Ask(ctx, member, kindJob, handed{r.plan.Envelope, ids}, &not)
 	}
 	if err != nil {
@@ -128,6 +129,12 @@ func (r *Run) handTo(member string, ids []salt.MinionID) {
 			r.lost(id)
 		}
 	}
+}
+
+// isLater reports whether a member may be able to do soon what it has refused.
+func isLater(err error) bool {
+	code := rpc.CodeOf(err)
+	return code == rpc.Unavailable || code == rpc.Busy
 }
 
 // runFor sends a job of another member to minions that are connected here.
@@ -321,6 +328,11 @@ func (d relay) saidElsewhere(ctx context.Context, member string, body []byte) (a
 	if err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "unreadable message of a minion: %v", err)
 	}
+	done, err := d.passed.begin(member, s.Minion, rep, len(body))
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	k, err := d.ownJob(ctx, s.JID)
 	if err != nil {
 		return nil, err
