@@ -78,9 +78,19 @@ func (r *Receiver) isAwaited(ctx context.Context, id salt.MinionID, in *incoming
 // Of two members that store for the same minion only one can know it: whoever answers another one what
 // is stored here has to ask again, and so has a member whose term of the journal was ended because it
 // could not answer.
+//
+// One request of a minion asks at a time: the others wait here, and not at all members. They cannot use
+// the answer to a question that was asked before theirs, but what is known after it.
 func (r *Receiver) begin(ctx context.Context, id salt.MinionID, inbox string) (*sender, error) {
 	ctx, cancel := context.WithTimeout(ctx, knowTime)
 	defer cancel()
+	asking := r.watermarks.sender(id).asking
+	select {
+	case asking <- struct{}{}:
+		defer func() { <-asking }()
+	case <-ctx.Done():
+		return nil, notKnown(id, context.Cause(ctx))
+	}
 	for {
 		from := r.watermarks.begin(id)
 		term := r.Journal.Term()
@@ -94,10 +104,14 @@ func (r *Receiver) begin(ctx context.Context, id salt.MinionID, inbox string) (*
 			err = context.Cause(ctx)
 		}
 		if err != nil {
-			return nil, rpc.Errorf(rpc.Unavailable, "it is not known what other members have stored of the messages of %s: %v", id, err).
-				WithHint("the minion keeps its messages, and sends them again")
+			return nil, notKnown(id, err)
 		}
 	}
+}
+
+func notKnown(id salt.MinionID, err error) error {
+	return rpc.Errorf(rpc.Unavailable, "it is not known what other members have stored of the messages of %s: %v", id, err).
+		WithHint("the minion keeps its messages, and sends them again")
 }
 
 // knows reports whether it is known what other members have stored. The caller has the turn, in
@@ -126,9 +140,13 @@ func (r *Receiver) ServeMembers(handle func(kind string, h func(ctx context.Cont
 	handle(kindStored, r.answerStored)
 }
 
+// maxAsked is how many questions of one member about one minion may wait here. A member asks one at a
+// time, and one of an older version once for each batch of the minion.
+const maxAsked = 4
+
 // answerStored tells another member what is stored here of a minion's outbox, when what is being
 // stored is finished.
-func (r *Receiver) answerStored(ctx context.Context, _ string, body []byte) (any, error) {
+func (r *Receiver) answerStored(ctx context.Context, from string, body []byte) (any, error) {
 	var q question
 	if err := json.Unmarshal(body, &q); err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "%v", err)
@@ -136,19 +154,24 @@ func (r *Receiver) answerStored(ctx context.Context, _ string, body []byte) (any
 	if !r.watermarks.met(q.ID) { // whatever ids another member names, nothing is kept for them
 		return []Watermark{}, nil
 	}
+	asked := string(q.ID) + " " + from
+	if !r.asked.Take(asked, 1) {
+		return nil, rpc.Errorf(rpc.Busy, "member %s has asked %d times already what is stored of %s", from, maxAsked, q.ID)
+	}
+	defer r.asked.Give(asked, 1)
 	ctx, cancel := context.WithTimeout(ctx, knowTime)
 	defer cancel()
-	from, err := r.watermarks.beginBefore(ctx, q.ID)
+	of, err := r.watermarks.beginBefore(ctx, q.ID)
 	if err != nil {
 		return nil, rpc.Errorf(rpc.Unavailable, "messages of %s are still being stored: %v", q.ID, err)
 	}
-	defer from.end()
-	if err := from.resolve(ctx); err != nil {
+	defer of.end()
+	if err := of.resolve(ctx); err != nil {
 		return nil, rpc.Errorf(rpc.Unavailable, "it is not known which messages of %s are stored: %v", q.ID, err)
 	}
-	from.known = connection{}
-	from.answered++
-	return from.stored(), nil
+	of.known = connection{}
+	of.answered++
+	return of.stored(), nil
 }
 
 // Exchange carries requests to the other members of a cluster.

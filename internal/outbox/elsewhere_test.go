@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -243,6 +244,84 @@ func TestQuestionsLeaveNothing(t *testing.T) {
 	defer asked.watermarks.mu.Unlock()
 	if n := len(asked.watermarks.senders); n != before {
 		t.Errorf("it keeps something for %d minions", n)
+	}
+}
+
+// counting counts how many questions a member has under way at another one.
+type counting struct {
+	Exchange
+	mu        sync.Mutex
+	now, most map[string]int
+}
+
+func (c *counting) add(member string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now[member] += n
+	c.most[member] = max(c.most[member], c.now[member])
+}
+
+func (c *counting) Ask(ctx context.Context, member, kind string, body, answer any) error {
+	c.add(member, 1)
+	defer c.add(member, -1)
+	return c.Exchange.Ask(ctx, member, kind, body, answer)
+}
+
+// begun is plain that counts the requests that have begun.
+type begun struct {
+	plain
+	n atomic.Int64
+}
+
+func (b *begun) WithoutQuorum() error { b.n.Add(1); return nil }
+
+// TestOneMinionAsksOnce: while a member stores for a minion, many requests of that minion to another
+// member cause one question. A member that asks more nevertheless is refused.
+func TestOneMinionAsksOnce(t *testing.T) {
+	all, key := startKeepers(t), bustest.Key(t)
+	first, second := all[0], all[1]
+	asked := &counting{Exchange: second.exchange, now: map[string]int{}, most: map[string]int{}}
+	second.Elsewhere.(*Members).Exchange = asked
+	requests := &begun{}
+	second.Returns = requests
+	storing := first.watermarks.begin("web1")
+	over := second.connect(t, "web1", key)
+	const many = 40
+	errs := make(chan error, many)
+	for range many {
+		go func() { errs <- deliver(t, over, 1) }()
+	}
+	bustest.Until(t, "they have begun", func() bool { return requests.n.Load() >= many })
+	storing.end()
+	for range many {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	asked.mu.Lock()
+	if n := asked.most[first.bus.Name]; n != 1 {
+		t.Errorf("%d questions about one minion at a time", n)
+	}
+	asked.mu.Unlock()
+	all[2].check(t, "web1", "1")
+
+	storing = first.watermarks.begin("web1")
+	answers := make(chan error, maxAsked+3)
+	for range cap(answers) {
+		go func() {
+			answers <- second.exchange.Ask(t.Context(), first.bus.Name, kindStored, question{"web1"}, nil)
+		}()
+	}
+	for range 3 {
+		if err := <-answers; rpc.CodeOf(err) != rpc.Busy {
+			t.Errorf("more questions than may wait: %v", err)
+		}
+	}
+	storing.end()
+	for range maxAsked {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"strings"
 	"time"
 
@@ -57,6 +58,7 @@ type Receiver struct {
 	ReceiverOptions
 	watermarks *watermarks
 	capacity   *capacity
+	asked      *rpc.Shares // questions of other members, by minion and member
 	refusals   logging.Throttle
 }
 
@@ -66,7 +68,7 @@ func NewReceiver(ctx context.Context, o ReceiverOptions) (*Receiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Receiver{ReceiverOptions: o, watermarks: watermarks, capacity: newCapacity()}, nil
+	return &Receiver{ReceiverOptions: o, watermarks: watermarks, capacity: newCapacity(), asked: rpc.NewShares(maxAsked, math.MaxInt)}, nil
 }
 
 // Keep records now and then how far each outbox is stored, until ctx ends, and then a last

@@ -37,6 +37,7 @@ type watermarks struct {
 // ended.
 type sender struct {
 	all      *watermarks
+	asking   chan struct{} // taken by whoever asks other members, before the turn
 	turn     chan struct{} // taken by whoever has put something into it; guards the next fields
 	term     uint64        // in which what is being stored may be stored
 	known    connection    // the one for which it is known what other members have stored; zero for none
@@ -127,7 +128,7 @@ func (w *watermarks) sender(id salt.MinionID) *sender {
 	defer w.mu.Unlock()
 	s := w.senders[id]
 	if s == nil {
-		s = &sender{all: w, turn: make(chan struct{}, 1)}
+		s = &sender{all: w, asking: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 		w.senders[id] = s
 	}
 	return s
