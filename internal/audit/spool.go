@@ -20,11 +20,14 @@ import (
 )
 
 // Limits of a spool. Refusals, which anybody can cause, leave half of it to jobs, and the jobs of
-// users leave a quarter to those of operators.
+// users leave a quarter to those of operators. One user leaves room for five others at least.
 const (
 	spoolMax   = 64 << 20 // bytes
 	spoolNotes = spoolMax / 2
 	spoolUsers = spoolMax / 4 * 3
+	// spoolUser is for the jobs of one user who is no operator. They begin none in the last quarter of
+	// it, so that what happens to those that have begun can be recorded.
+	spoolUser = spoolMax / 8
 	// spoolLine is the longest record.
 	spoolLine = 4 << 20
 	// spoolBytes is the largest file that is read: with a mark behind all limits.
@@ -56,10 +59,12 @@ type Spool struct {
 	id     string   // of the file
 	n      uint64   // the number of the latest record
 	size   int64
-	torn   bool              // the file may have more than size
-	marked *spoolMark        // where the first attempt to store the records has begun
-	jobs   map[salt.JID]bool // that the file has
-	limits [3]int64          // where records end at the latest, by their share
+	torn   bool                    // the file may have more than size
+	marked *spoolMark              // where the first attempt to store the records has begun
+	jobs   map[salt.JID]spoolOwner // that the file has
+	limits [3]int64                // where records end at the latest, by their share
+	ofUser int64                   // spoolUser
+	used   map[string]int64        // bytes about jobs of each user who is no operator
 }
 
 // spoolShare is a kind of record that may fill a part of the file.
@@ -71,6 +76,12 @@ const (
 	shareOperators
 )
 
+// spoolOwner is who has started a job.
+type spoolOwner struct {
+	user  string // as Who.known says
+	share spoolShare
+}
+
 // spoolMark is what the audit log and the journal ended with when records were about to be put
 // there: those that were put come after it.
 type spoolMark struct {
@@ -80,20 +91,25 @@ type spoolMark struct {
 
 // spooled is a record.
 type spooled struct {
-	ID     string        `json:"id,omitempty"` // of the file, in the first one alone
-	N      uint64        `json:"n,omitempty"`  // from 1; none for a mark
-	Entry  *Entry        `json:"entry,omitempty"`
-	JID    salt.JID      `json:"jid,omitempty"`
-	Events []event.Event `json:"events,omitempty"`
-	Mark   *spoolMark    `json:"mark,omitempty"`
+	ID    string   `json:"id,omitempty"` // of the file, in the first one alone
+	N     uint64   `json:"n,omitempty"`  // from 1; none for a mark
+	Entry *Entry   `json:"entry,omitempty"`
+	JID   salt.JID `json:"jid,omitempty"`
+	// Operator is for the start of a job by an operator.
+	Operator bool          `json:"operator,omitempty"`
+	Events   []event.Event `json:"events,omitempty"`
+	Mark     *spoolMark    `json:"mark,omitempty"`
 }
 
 // errSpoolFull is why nothing more is recorded.
 var errSpoolFull = salt.WithHint(errors.New("the record of what is done without the quorum of the cluster is full"), "start the other members, or look why they are not reached: then it is stored, and there is space again")
 
+// errSpoolShare is why nothing more is recorded for a user.
+var errSpoolShare = salt.WithHint(errors.New("what this user does without the quorum of the cluster has filled their share of its record"), "there is space for others, and for this user again when most members are reached")
+
 // OpenSpool opens the file, if there is one. A record that a kill has cut is removed.
 func OpenSpool(o SpoolOptions) (*Spool, error) {
-	s := &Spool{opts: o, jobs: map[salt.JID]bool{}, limits: [...]int64{shareNotes: spoolNotes, shareUsers: spoolUsers, shareOperators: spoolMax}}
+	s := &Spool{opts: o, jobs: map[salt.JID]spoolOwner{}, ofUser: spoolUser, used: map[string]int64{}, limits: [...]int64{shareNotes: spoolNotes, shareUsers: spoolUsers, shareOperators: spoolMax}}
 	err := s.open()
 	if err != nil {
 		err = fmt.Errorf("open %s: %w", o.Path, err)
@@ -129,8 +145,8 @@ func (s *Spool) open() error {
 	return nil
 }
 
-// know takes a record of the file into account.
-func (s *Spool) know(r spooled) error {
+// know takes a record of the file, of this many bytes, into account.
+func (s *Spool) know(r spooled, size int) error {
 	if r.ID != "" {
 		s.id = r.ID
 	}
@@ -139,9 +155,28 @@ func (s *Spool) know(r spooled) error {
 		s.marked = r.Mark
 	}
 	if r.JID != "" {
-		s.jobs[r.JID] = true
+		owner := s.owner(r)
+		s.jobs[r.JID] = owner
+		if owner.share == shareUsers {
+			s.used[owner.user] += int64(size)
+		}
 	}
 	return nil
+}
+
+// owner returns who has started the job of a record. Where the record of the start is damaged, it is
+// nobody.
+func (s *Spool) owner(r spooled) spoolOwner {
+	switch {
+	case r.Entry == nil:
+		if o, known := s.jobs[r.JID]; known {
+			return o
+		}
+		return spoolOwner{share: shareUsers}
+	case r.Operator:
+		return spoolOwner{r.Entry.known(), shareOperators}
+	}
+	return spoolOwner{r.Entry.known(), shareUsers}
 }
 
 // damagedSum is how many digits of its hash the name of a copy has.
@@ -182,7 +217,8 @@ func (s *Spool) Has(jid salt.JID) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.jobs[jid]
+	_, has := s.jobs[jid]
+	return has
 }
 
 // Jobs returns how many jobs the file has.
@@ -211,21 +247,21 @@ func (s *Spool) EachJob(f func(salt.JID, event.Event) error) error {
 	})
 }
 
-// State records an event about a job that the file has.
+// State records an event about a job that the file has. It has the share of the job.
 func (s *Spool) State(jid salt.JID, e event.Event) error {
-	return s.add(spooled{JID: jid, Events: []event.Event{e}}, shareUsers)
+	return s.add(spooled{JID: jid, Events: []event.Event{e}})
 }
 
 // job records the start of a job and its entry, which are both on the disk when it returns nil.
-func (s *Spool) job(e Entry, jid salt.JID, events []event.Event, share spoolShare) error {
-	return s.add(spooled{Entry: &e, JID: jid, Events: events}, share)
+func (s *Spool) job(e Entry, jid salt.JID, events []event.Event, operator bool) error {
+	return s.add(spooled{Entry: &e, JID: jid, Operator: operator, Events: events})
 }
 
 // note records an entry about what takes no effect.
-func (s *Spool) note(e Entry) error { return s.add(spooled{Entry: &e}, shareNotes) }
+func (s *Spool) note(e Entry) error { return s.add(spooled{Entry: &e}) }
 
 // add appends a record. It is on the disk when add returns nil; a note may be lost by a power cut.
-func (s *Spool) add(r spooled, share spoolShare) error {
+func (s *Spool) add(r spooled) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.N = s.n + 1
@@ -236,16 +272,39 @@ func (s *Spool) add(r spooled, share spoolShare) error {
 	if len(line) > spoolLine {
 		return salt.WithHint(fmt.Errorf("%d bytes are too many for one record without the quorum of the cluster: the limit is %d", len(line), spoolLine), "long arguments can be sent when most members are reached again")
 	}
-	if s.size+int64(len(line)) > s.limits[share] {
-		return errSpoolFull
+	if err := s.room(r, len(line)); err != nil {
+		return err
 	}
 	if err = s.begin(); err == nil {
-		err = s.write(line, share != shareNotes)
+		err = s.write(line, r.JID != "")
 	}
 	if err != nil {
 		return fmt.Errorf("record it in %s: %w", filepath.Base(s.opts.Path), err)
 	}
-	return s.know(r)
+	return s.know(r, len(line))
+}
+
+// room returns why a record of this many bytes is not added. The caller holds mu.
+func (s *Spool) room(r spooled, size int) error {
+	if r.JID == "" {
+		return s.within(shareNotes, size)
+	}
+	owner := s.owner(r)
+	of := s.ofUser
+	if r.Entry != nil {
+		of = of / 4 * 3
+	}
+	if owner.share == shareUsers && s.used[owner.user]+int64(size) > of {
+		return errSpoolShare
+	}
+	return s.within(owner.share, size)
+}
+
+func (s *Spool) within(share spoolShare, size int) error {
+	if s.size+int64(size) > s.limits[share] {
+		return errSpoolFull
+	}
+	return nil
 }
 
 // begin makes the file if there is none. The caller holds mu, as for write.
@@ -334,7 +393,7 @@ func (s *Spool) each(upto uint64, f func(spooled) error) error {
 		return err
 	}
 	defer file.Close()
-	_, _, err = readSpool(file, spoolBytes, func(r spooled) error {
+	_, _, err = readSpool(file, spoolBytes, func(r spooled, _ int) error {
 		if r.N == 0 || r.N > upto {
 			return nil
 		}
@@ -355,7 +414,9 @@ func (s *Spool) done(upto uint64) (removed bool, jobs int, err error) {
 	}
 	s.file.Close()
 	jobs = len(s.jobs)
-	s.file, s.id, s.n, s.size, s.torn, s.marked, s.jobs = nil, "", 0, 0, false, nil, map[salt.JID]bool{}
+	s.file, s.id, s.n, s.size, s.torn, s.marked = nil, "", 0, 0, false, nil
+	clear(s.jobs)
+	clear(s.used)
 	return true, jobs, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -77,6 +78,11 @@ func jobID(n int) salt.JID { return salt.JID(fmt.Sprintf("202601010000000000%02d
 // book spools a job with two events.
 func (c *cut) book(n int, operator bool) error {
 	c.Helper()
+	return c.bookOf(n, 1000, operator)
+}
+
+func (c *cut) bookOf(n, uid int, operator bool) error {
+	c.Helper()
 	jid := jobID(n)
 	var events []event.Event
 	for _, tag := range []string{string(jid), "salt/job/" + string(jid) + "/new"} {
@@ -87,7 +93,7 @@ func (c *cut) book(n int, operator bool) error {
 		events = append(events, e)
 	}
 	e := ping(fmt.Sprint("user", n))
-	e.JID, e.Commands[0].Args = jid, []any{"secret"}
+	e.JID, e.UID, e.Commands[0].Args = jid, &uid, []any{"secret"}
 	return c.l.BookSpooled(e, jid, events, operator)
 }
 
@@ -353,6 +359,76 @@ func TestTheSpoolIsBounded(t *testing.T) {
 	c.mustBook(2)
 }
 
+// TestAUserHasAShareOfTheSpool: the jobs of one user leave room for those of others, also after a restart. What
+// happens to jobs that have begun is recorded when their user may begin no more, and that of operators when no
+// user may.
+func TestAUserHasAShareOfTheSpool(t *testing.T) {
+	c := startCut(t)
+	const fred, ann, share = 1000, 1001, 8 << 10
+	state := func(n int) error {
+		t.Helper()
+		e, err := event.New("salt/job/"+string(jobID(n))+"/state", []byte(`{}`), "", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.opts.Spool.State(jobID(n), e)
+	}
+	refused := func(who string, err error) {
+		t.Helper()
+		if !errors.Is(err, errSpoolShare) || salt.Hint(err) == "" {
+			t.Errorf("%s: %v", who, err)
+		}
+	}
+	c.opts.Spool.ofUser = share
+	if err := errors.Join(c.bookOf(1, 0, true), c.bookOf(2, fred, false)); err != nil {
+		t.Fatal(err)
+	}
+	begun, err := 1, error(nil)
+	for ; err == nil && begun < 50; begun++ {
+		err = c.bookOf(2, fred, false)
+	}
+	refused("jobs of one user", err)
+	if begun < 3 {
+		t.Errorf("one user may begin %d jobs", begun)
+	}
+	if err := errors.Join(state(2), c.bookOf(3, ann, false), state(3)); err != nil {
+		t.Error(err)
+	}
+	err = nil
+	for n := 0; err == nil && n < 50; n++ {
+		err = state(2)
+	}
+	refused("states of one user", err)
+	if used := c.opts.Spool.used["1000"]; used > share || used < share*9/10 {
+		t.Errorf("one user has %d bytes of %d", used, share)
+	}
+
+	before := maps.Clone(c.opts.Spool.used)
+	c.restart()
+	c.opts.Spool.ofUser = share
+	if got := c.opts.Spool.used; !maps.Equal(got, before) {
+		t.Errorf("counted are %v after a restart, and before it %v", got, before)
+	}
+	refused("jobs of one user after a restart", c.bookOf(2, fred, false))
+	refused("states of one user after a restart", state(2))
+	if err := errors.Join(c.bookOf(4, ann, false), state(4)); err != nil {
+		t.Error(err)
+	}
+	c.opts.Spool.limits[shareUsers] = c.opts.Spool.size
+	if err := state(3); !errors.Is(err, errSpoolFull) {
+		t.Errorf("users have no room, and yet: %v", err)
+	}
+	if err := errors.Join(state(1), c.bookOf(5, 0, true), state(5)); err != nil {
+		t.Errorf("operators: %v", err)
+	}
+
+	c.heal()
+	c.lost.Store(true)
+	if err := errors.Join(c.bookOf(6, fred, false), state(6)); err != nil {
+		t.Errorf("when all is stored: %v", err)
+	}
+}
+
 // TestASpoolOnAFullDisk: the job is refused with the reason, and nothing of it is recorded.
 func TestASpoolOnAFullDisk(t *testing.T) {
 	c := startCut(t)
@@ -398,7 +474,7 @@ func FuzzSpool(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var all []spooled
-		end, bad, err := readSpool(bytes.NewReader(append(slices.Clone(line), text...)), spoolBytes, func(r spooled) error { all = append(all, r); return nil })
+		end, bad, err := readSpool(bytes.NewReader(append(slices.Clone(line), text...)), spoolBytes, func(r spooled, _ int) error { all = append(all, r); return nil })
 		if err != nil || len(all) == 0 || !reflect.DeepEqual(all[0], record) || end < int64(len(line)) || end > int64(len(line)+len(text)) || bad < 0 {
 			t.Fatalf("%+v, the end is %d, %d bad, %v", all, end, bad, err)
 		}

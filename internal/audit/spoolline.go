@@ -42,9 +42,9 @@ func readSpooled(line []byte) (r spooled, err error) {
 	return r, nil
 }
 
-// readSpool calls f for each record. It returns the end of the last one, and how many lines are no
+// readSpool calls f for each record, with the length of its line. It returns the end of the last one, and how many lines are no
 // records. What has no line feed was cut by a kill. It reads no more than most bytes.
-func readSpool(file io.Reader, most int64, f func(spooled) error) (end int64, bad int, err error) {
+func readSpool(file io.Reader, most int64, f func(spooled, int) error) (end int64, bad int, err error) {
 	lines := bufio.NewReader(io.LimitReader(file, most))
 	at := int64(0)
 	for {
@@ -61,7 +61,7 @@ func readSpool(file io.Reader, most int64, f func(spooled) error) (end int64, ba
 			bad++
 			continue
 		}
-		if err := f(r); err != nil {
+		if err := f(r, len(line)); err != nil {
 			return end, bad, err
 		}
 		end = at

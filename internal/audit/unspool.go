@@ -26,11 +26,7 @@ func (l *Log) BookSpooled(e Entry, jid salt.JID, events []event.Event, operator 
 	if err != nil {
 		return err
 	}
-	share := shareUsers
-	if operator {
-		share = shareOperators
-	}
-	if err := l.opts.Spool.job(e, jid, events, share); err != nil {
+	if err := l.opts.Spool.job(e, jid, events, operator); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnwritten, err)
 	}
 	l.allowances.Add(1)

@@ -1,11 +1,13 @@
 package dispatch
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -154,4 +156,26 @@ func TestAPlanThatAKillHasLeft(t *testing.T) {
 	}
 	stop()
 	deadline.Call(t, d.Wait, "d")
+}
+
+// TestUnrecordedStatesFillNoLog: the states of many jobs that run at once cannot be stored.
+func TestUnrecordedStatesFillNoLog(t *testing.T) {
+	conn := bustest.StartStore(t).Conn()
+	j, err := journal.Open(t.Context(), conn, journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	var log bytes.Buffer
+	d, err := Open(t.Context(), Options{Journal: j, Events: written{j}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	for range 100 {
+		d.recordStates(salt.NewJID(time.Now()), map[string]any{"web1": map[string]any{"state": "running"}})
+	}
+	if n := strings.Count(log.String(), "is not recorded"); n == 0 || n > 5 {
+		t.Errorf("%d lines: %.500s", n, log.String())
+	}
 }

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"slices"
 	"sync"
@@ -208,7 +209,7 @@ func (d *Dispatcher) recordStates(jid salt.JID, minions map[string]any) {
 		_, err = d.Events.Store(ctx, stateTag(jid), data, "")
 	}
 	if err != nil {
-		d.Log.Error("the state of a job is not recorded", "jid", jid, "err", err)
+		d.throttle.Log(d.Log, slog.LevelError, "state", 5, "the state of a job is not recorded", "jid", jid, "err", err)
 	}
 }
 
