@@ -72,6 +72,7 @@ type Exchange struct {
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
 	subs     []*nats.Subscription
+	news     chan struct{} // signals a member that has come
 
 	partialMu sync.Mutex
 	partial   map[string]*request // the incomplete ones, by their reply subjects
@@ -93,7 +94,7 @@ func New(o Options) *Exchange {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	return &Exchange{
-		opts: o, run: bus.NewNonce(), kinds: map[string]*kind{}, ctx: ctx, stop: stop,
+		opts: o, run: bus.NewNonce(), kinds: map[string]*kind{}, ctx: ctx, stop: stop, news: make(chan struct{}, 1),
 		partial: map[string]*request{}, here: map[salt.MinionID]Minion{}, peers: map[string]*peer{}, where: map[salt.MinionID]map[string]uint64{},
 	}
 }
@@ -220,6 +221,16 @@ func (x *Exchange) Ask(ctx context.Context, to, kind string, body, answer any) e
 	if gone == nil {
 		return fmt.Errorf("%w: %s", ErrGone, to)
 	}
+	return x.ask(ctx, gone, to, kind, body, answer)
+}
+
+// AskLinked is Ask of a member to which there is a route, before Start, when it is not known yet which
+// members run.
+func (x *Exchange) AskLinked(ctx context.Context, to, kind string, body, answer any) error {
+	return x.ask(ctx, context.Background(), to, kind, body, answer)
+}
+
+func (x *Exchange) ask(ctx, gone context.Context, to, kind string, body, answer any) error {
 	b, err := encode(body)
 	if err != nil {
 		return err

@@ -110,6 +110,9 @@ func (x *Exchange) Others() []string {
 	return slices.Sorted(maps.Keys(x.peers))
 }
 
+// Came receives after a member has come, or was restarted; once for several at a time.
+func (x *Exchange) Came() <-chan struct{} { return x.news }
+
 // gone returns a context that ends when the member is gone, nil if it is not running.
 func (x *Exchange) gone(member string) context.Context {
 	x.mu.Lock()
@@ -271,6 +274,10 @@ func (x *Exchange) learn(from string, p *peer, said presence) (came []Minion, we
 		}
 		clear(p.minions)
 		p.run, p.n, p.synced, p.behind, p.asked = said.Run, 0, false, 0, time.Time{}
+		select {
+		case x.news <- struct{}{}:
+		default:
+		}
 	}
 	switch {
 	case said.List:

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -298,6 +299,34 @@ func TestReadRemoved(t *testing.T) {
 	}
 }
 
+// TestReadRemovals: the name of a line is a word of its own, and a line that is commented out takes nothing
+// back that another one says.
+func TestReadRemovals(t *testing.T) {
+	one, two := newKey(t).Public().SHA256(), newKey(t).Public().SHA256()
+	for _, test := range []struct {
+		text string
+		want []Removal
+		back []string
+	}{
+		{one + " member=m1 removed", []Removal{{one, "m1"}}, nil},
+		{one + " of member=m1 member=m2\n" + one + " member=m3", []Removal{{one, "m1"}}, nil},
+		{one + " m1, a member", []Removal{{one, ""}}, nil},
+		{two + "\n" + one, []Removal{{two, ""}, {one, ""}}, nil},
+		{"# " + one + " member=m1\n  #" + strings.ToUpper(two), nil, []string{one, two}},
+		{"#" + one + "\n" + one, []Removal{{one, ""}}, nil},
+		{one + "\n#" + one + "\n#\n# m1", []Removal{{one, ""}}, nil},
+	} {
+		path := filepath.Join(t.TempDir(), "removed")
+		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadRemovals(path)
+		if err != nil || !slices.Equal(got.List, test.want) || len(got.Back) != len(test.back) || slices.ContainsFunc(test.back, func(f string) bool { return !got.Back[f] }) {
+			t.Errorf("%q: %v, %v, want %v and %v", test.text, got, err, test.want, test.back)
+		}
+	}
+}
+
 // TestAddRemoved: whatever was written into the list by hand, and whatever another member names, the
 // list can be read afterwards: if it could not, every member would be refused.
 func TestAddRemoved(t *testing.T) {
@@ -321,7 +350,7 @@ func TestAddRemoved(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		err := AddRemoved(path, two, test.comment)
+		err := AddRemoved(path, Removal{two, "m2"}, test.comment)
 		text, bad := os.ReadFile(path)
 		if bad != nil {
 			t.Fatal(bad)
@@ -336,14 +365,28 @@ func TestAddRemoved(t *testing.T) {
 		if err != nil || bad != nil || !list[two] || list[one] != strings.Contains(test.before, one) || !strings.HasPrefix(string(text), test.before) || len(text) > 1000 {
 			t.Errorf("%s: %v, %v, the list has %d keys in %d bytes", name, err, bad, len(list), len(text))
 		}
-		if err := AddRemoved(path, two, "again"); err != nil {
+		if err := AddRemoved(path, Removal{two, "m3"}, "again"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if again, _ := os.ReadFile(path); string(again) != string(text) {
 			t.Errorf("%s: it was added twice", name)
 		}
 	}
-	if err := AddRemoved(filepath.Join(t.TempDir(), "removed"), "b-1", ""); err == nil {
+	for _, name := range []string{"m2", "m2 m3\nm4", strings.Repeat("é", 1<<20)} {
+		path := filepath.Join(t.TempDir(), "removed")
+		err := AddRemoved(path, Removal{two, name}, "member=m9")
+		list, bad := ReadRemovals(path)
+		if err != nil || bad != nil || len(list.List) != 1 || list.List[0].Name != first(name) {
+			t.Errorf("%.20q: %v, %v, the list has %d keys", name, err, bad, len(list.List))
+		}
+	}
+	if err := AddRemoved(filepath.Join(t.TempDir(), "removed"), Removal{"b-1", ""}, ""); err == nil {
 		t.Error("a name was added as a fingerprint")
 	}
+}
+
+// first returns what a list keeps of a name.
+func first(name string) string {
+	word := []rune(strings.Fields(name)[0])
+	return string(word[:min(len(word), maxComment-len(memberMark))])
 }

@@ -210,6 +210,7 @@ func New(cfg *config.Master, own keyring.Own, version string, log *slog.Logger) 
 		return nil, err
 	}
 	m := &Membership{identity: i, cfg: cfg, version: version, log: log}
+	m.removals = removals{path: member.RemovedFile(cfg.PKIDir), name: i.name, key: own.Public().SHA256(), log: log}
 	m.cluster = &broker.ClusterOptions{
 		Rule: rule, Certificate: certificate, Listen: net.JoinHostPort(cfg.Interface, strconv.Itoa(cfg.ClusterPort)), Peers: i.peers, Advertise: i.self,
 	}
@@ -226,14 +227,12 @@ type Membership struct {
 	log     *slog.Logger
 
 	throttle logging.Throttle
+	removals removals
 	links
 }
 
 // fingerprint is the one of this member's key.
 func (m *Membership) fingerprint() string { return m.cluster.Rule.Key.SHA256() }
-
-// removed is the file with the keys of removed members.
-func (m *Membership) removed() string { return member.RemovedFile(m.cfg.PKIDir) }
 
 // Cluster returns the options of the broker.
 func (m *Membership) Cluster() *broker.ClusterOptions {

@@ -31,7 +31,8 @@ const (
 	leaveLook = 250 * time.Millisecond
 )
 
-// leaving are the members that have asked to leave, until they are forgotten.
+// leaving are the members that have asked to leave, and those whose removal was learned from others,
+// until they are forgotten.
 type leaving struct {
 	mu    sync.Mutex
 	until map[string]time.Time
@@ -47,7 +48,7 @@ func (l *leaving) signal() chan struct{} {
 	return l.came
 }
 
-// add remembers one. It is the member that asked, so there are no more than members.
+// add remembers one. It is the member that asked, or was linked, so there are no more than members.
 func (l *leaving) add(name string) {
 	came := l.signal()
 	l.mu.Lock()

@@ -41,9 +41,8 @@ type links struct {
 
 // met are the members that were linked since the start.
 type met struct {
-	file sync.Mutex // held while the file with removed members is changed
 	mu   sync.Mutex
-	list []removal
+	list []member.Removal
 }
 
 // Own is what a member says of itself to the others.
@@ -73,6 +72,7 @@ func (m *Membership) Join(ctx context.Context, b *broker.Broker, tell func(strin
 	m.broker = b
 	m.elsewhere = &fleet.Elsewhere{Log: m.log}
 	m.exchange = cluster.New(cluster.Options{Name: m.name, Conn: b.Conn(), Minions: m.elsewhere, Log: m.log})
+	defer m.removals.start(ctx, m.exchange, b.Cluster, &m.leaving)()
 	for wait := waitFirst; ; wait = waitTell {
 		once, cancel := context.WithTimeout(ctx, wait)
 		err := m.await(once)
@@ -258,8 +258,13 @@ func (m *Membership) Start() error {
 	return m.exchange.Start()
 }
 
-// compareEvery is how often the rules of the members are compared.
-const compareEvery = 5 * time.Second
+const (
+	// compareEvery is how often the members are compared.
+	compareEvery = 5 * time.Second
+	// comparePause is how much later than a member that comes they are compared, so that many that
+	// come do not cost more.
+	comparePause = 100 * time.Millisecond
+)
 
 // Run follows the other members until ctx ends.
 func (m *Membership) Run(ctx context.Context) {
@@ -271,16 +276,27 @@ func (m *Membership) Run(ctx context.Context) {
 	wg.Go(func() { m.bus.Run(ctx) })
 	wg.Go(func() { m.keys.Run(ctx) })
 	wg.Go(func() { m.jobs.TakeOver(ctx) })
+	m.follow(ctx)
+}
+
+// follow compares the members, at once when one comes or tells something new, until ctx ends.
+func (m *Membership) follow(ctx context.Context) {
 	tick := time.NewTicker(compareEvery)
 	defer tick.Stop()
-	m.compare(ctx)
-	for {
+	for news := m.removals.signal(); ; {
+		m.compare(ctx)
 		select {
 		case <-tick.C:
+			continue
+		case <-m.exchange.Came():
+		case <-news:
+		case <-ctx.Done():
+		}
+		select {
+		case <-time.After(comparePause):
 		case <-ctx.Done():
 			return
 		}
-		m.compare(ctx)
 	}
 }
 

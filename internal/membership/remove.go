@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
@@ -15,12 +18,6 @@ import (
 
 // kindRemove is the request to refuse a removed member.
 const kindRemove = "remove"
-
-// removal is such a request.
-type removal struct {
-	Fingerprint string `json:"fingerprint"`
-	Name        string `json:"name"`
-}
 
 // forgetTime limits how long the members may take to forget one.
 const forgetTime = 25 * time.Second
@@ -35,41 +32,66 @@ func (m *Membership) RemoveMember(ctx context.Context, who string) (removed stri
 	if err != nil {
 		return "", nil, err
 	}
-	if err := m.refuse(r); err != nil {
+	if err := m.removals.add(r, "here"); err != nil {
 		return "", nil, err
 	}
 	m.broker.Cluster.Cut()
-	for _, name := range m.exchange.Others() {
-		if name == r.Name {
-			continue
-		}
-		if err := m.exchange.Ask(ctx, name, kindRemove, r, nil); err != nil {
-			m.log.Warn("a member does not know that another one was removed", "member", name, "removed", r.Name, "err", err)
-			unaware = append(unaware, name)
-		}
-	}
+	unaware = m.tellRemoval(ctx, r)
 	ctx, cancel := context.WithTimeout(ctx, forgetTime)
 	defer cancel()
-	if err := m.broker.Cluster.Forget(ctx, r.Name); err != nil {
-		return r.Fingerprint, unaware, salt.WithHint(fmt.Errorf("the key of %s is refused from now on, but it still counts for elections: %w", r.Name, err), "run this again when the members have a leader")
+	// It may be forgotten already: this is run again, or another member has learned of the removal.
+	if err := m.broker.Cluster.Forget(ctx, r.Name); err != nil && !errors.Is(err, broker.ErrNoMember) {
+		missing := ""
+		if len(unaware) > 0 { // the caller gets the error alone
+			missing = fmt.Sprintf(" (not told: %s)", strings.Join(unaware, ", "))
+		}
+		return r.Fingerprint, unaware, salt.WithHint(fmt.Errorf("the key of %s is refused from now on%s, but it still counts for elections: %w", r.Name, missing, err), "run this again when the members have a leader")
 	}
 	m.log.Warn("a member was removed from the cluster", "member", r.Name, "fingerprint", r.Fingerprint)
 	return r.Fingerprint, unaware, nil
 }
 
+// tellRemoval tells all other members that one was removed, and returns those that have not confirmed
+// it: also those that do not run, since they would accept its key when they come back.
+func (m *Membership) tellRemoval(ctx context.Context, r member.Removal) (unaware []string) {
+	names := m.exchange.Others()
+	for _, peer := range m.peers {
+		names = append(names, nameOf(peer))
+	}
+	slices.Sort(names)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, name := range slices.Compact(names) {
+		if name == r.Name || name == m.name {
+			continue
+		}
+		wg.Go(func() {
+			if err := m.exchange.Ask(ctx, name, kindRemove, r, nil); err != nil {
+				m.log.Warn("a member does not know that another one was removed", "member", name, "removed", r.Name, "err", err)
+				mu.Lock()
+				defer mu.Unlock()
+				unaware = append(unaware, name)
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(unaware)
+	return unaware
+}
+
 // find returns which member is meant. One that does not run is known by its name alone if it was
 // linked since the start of this one.
-func (m *Membership) find(who string) (removal, error) {
+func (m *Membership) find(who string) (member.Removal, error) {
 	if who == m.name || who == m.fingerprint() {
-		return removal{}, salt.WithHint(errors.New("this is the member that was asked: no member removes itself"), "ask another member")
+		return member.Removal{}, salt.WithHint(errors.New("this is the member that was asked: no member removes itself"), "ask another member")
 	}
 	for _, one := range m.known() {
 		if one.Name == who || one.Fingerprint == who {
 			return one, nil
 		}
 	}
-	return removal{}, salt.WithHint(fmt.Errorf("no member %.80q was linked since this one was started", who),
-		"'salt-run cluster.status' lists the names; of one that was never linked add the fingerprint to "+m.removed()+" on each member")
+	return member.Removal{}, salt.WithHint(fmt.Errorf("no member %.80q was linked since this one was started", who),
+		"'salt-run cluster.status' lists the names; of one that was never linked add the fingerprint to "+m.removals.path+" on each member")
 }
 
 // meet remembers the members that are linked, so that they can be removed after they are gone.
@@ -77,12 +99,12 @@ func (m *Membership) meet(linked []member.Member) {
 	m.met.mu.Lock()
 	defer m.met.mu.Unlock()
 	for _, one := range linked {
-		m.met.list = slices.DeleteFunc(m.met.list, func(r removal) bool { return r.Name == one.Name })
-		m.met.list = append(m.met.list, removal{one.Key.SHA256(), one.Name})
+		m.met.list = slices.DeleteFunc(m.met.list, func(r member.Removal) bool { return r.Name == one.Name })
+		m.met.list = append(m.met.list, member.Removal{Fingerprint: one.Key.SHA256(), Name: one.Name})
 	}
 }
 
-func (m *Membership) known() []removal {
+func (m *Membership) known() []member.Removal {
 	m.meet(m.broker.Cluster.Members())
 	m.met.mu.Lock()
 	defer m.met.mu.Unlock()
@@ -92,7 +114,7 @@ func (m *Membership) known() []removal {
 // removeFor does what another member asks for: whoever is a member may do that, as they may do
 // everything else.
 func (m *Membership) removeFor(_ context.Context, from string, body []byte) (any, error) {
-	var r removal
+	var r member.Removal
 	if err := json.Unmarshal(body, &r); err != nil {
 		return nil, fmt.Errorf("unreadable removal of a member: %w", err)
 	}
@@ -103,19 +125,11 @@ func (m *Membership) removeFor(_ context.Context, from string, body []byte) (any
 		return nil, fmt.Errorf("member %s removes this one, which still runs", from)
 	}
 	m.log.Warn("another member has removed one from the cluster", "member", from, "removed", r.Name, "fingerprint", r.Fingerprint)
-	if err := m.refuse(r); err != nil {
+	if err := m.removals.add(r, "told by "+from); err != nil {
 		return nil, err
 	}
 	m.broker.Cluster.Cut()
 	return nil, nil
-}
-
-// refuse adds a key to the list of removed members, which is read at each handshake and several
-// times a second.
-func (m *Membership) refuse(r removal) error {
-	m.met.file.Lock()
-	defer m.met.file.Unlock()
-	return member.AddRemoved(m.removed(), r.Fingerprint, fmt.Sprintf("removed %s, %s", time.Now().UTC().Format(time.DateTime), nameOf(r.Name)))
 }
 
 // StepDown implements runner.Cluster.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/runner"
 )
 
@@ -27,6 +28,8 @@ type said struct {
 	Key     string `json:"key"`     // the fingerprint of its master key
 
 	Time time.Time `json:"time,omitzero"` // of the answer; a member of an earlier version sends none
+
+	Removed []member.Removal `json:"removed,omitempty"` // keys that it refuses; a member of an earlier version sends none
 
 	ahead *time.Duration // see clockAhead
 }
@@ -69,11 +72,16 @@ func (h *heard) keep(names []string) {
 }
 
 func (m *Membership) serveStatus() {
-	m.exchange.Handle(kindStatus, func(context.Context, string, []byte) (any, error) { return m.say(), nil })
+	m.exchange.Handle(kindStatus, func(_ context.Context, from string, body []byte) (any, error) {
+		if err := m.removals.hear(from, keysOf(m.broker.Cluster.Members()), body); err != nil {
+			return nil, err
+		}
+		return m.say(), nil
+	})
 }
 
 func (m *Membership) say() said {
-	return said{Version: m.version, Rules: m.own.Rules(), Leads: journal.Leads(m.journal), Minions: m.own.Minions(), Lacking: m.broker.Cluster.Lacking(), Address: m.forMinions(m.self), Key: m.fingerprint(), Time: time.Now().UTC()}
+	return said{Version: m.version, Rules: m.own.Rules(), Leads: journal.Leads(m.journal), Minions: m.own.Minions(), Lacking: m.broker.Cluster.Lacking(), Address: m.forMinions(m.self), Key: m.fingerprint(), Time: time.Now().UTC(), Removed: m.removals.newest()}
 }
 
 // statusTime limits the wait for the answer of a member.
@@ -85,12 +93,12 @@ func (m *Membership) ask(ctx context.Context) map[string]said {
 	defer cancel()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	all := map[string]said{}
+	all, own := map[string]said{}, question{m.removals.newest()}
 	for _, name := range m.exchange.Others() {
 		wg.Go(func() {
 			var s said
 			sent := time.Now()
-			if err := m.exchange.Ask(ctx, name, kindStatus, nil, &s); err != nil {
+			if err := m.exchange.Ask(ctx, name, kindStatus, own, &s); err != nil {
 				return // its state says that it does not answer
 			}
 			s.ahead = clockAhead(sent, s.Time, time.Now())
@@ -103,10 +111,12 @@ func (m *Membership) ask(ctx context.Context) map[string]said {
 	return all
 }
 
-// compare logs which members have other access rules, another version or another time: what somebody
-// may do, and what is still there, then depends on where they ask.
+// compare refuses the members that others have removed. It logs which members have other access rules,
+// another version or another time: what somebody may do, and what is still there, then depends on where
+// they ask.
 func (m *Membership) compare(ctx context.Context) {
 	all, own := m.ask(ctx), m.say()
+	m.removals.apply(all, m.broker.Cluster, &m.leaving)
 	var names []string
 	for name, s := range all {
 		names = append(names, name)
