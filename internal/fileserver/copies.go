@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/brinebus/brine/internal/posix"
@@ -31,8 +32,12 @@ const copiesDir = "copies"
 // share stores a file that has come whole, before it is moved to its path. What cannot be moved there
 // is not stored either.
 func (u *Uploads) share(ctx context.Context, root *os.Root, id salt.MinionID, f *os.File, c Upload) error {
-	if info, err := root.Lstat(path.Join("files", c.Path)); err == nil && info.IsDir() {
+	there, err := root.Lstat(path.Join("files", c.Path))
+	switch {
+	case err == nil && there.IsDir():
 		return fmt.Errorf("%w: %q is a directory", ErrPath, c.Path)
+	case err != nil && !errors.Is(err, fs.ErrNotExist): // a name that this file system does not take, for example
+		return err
 	}
 	info, err := f.Stat()
 	if err != nil {
@@ -134,8 +139,12 @@ func install(root *os.Root, c Upload, fetch func(io.Writer) error) error {
 // makeWay makes way for a file, or says why it cannot be where it is to be: before it is fetched.
 func makeWay(root *os.Root, c Upload) error {
 	place := path.Join("files", c.Path)
-	if info, err := root.Lstat(place); err == nil && info.IsDir() && root.Remove(place) != nil { // an upload that failed may have left an empty one
+	info, err := root.Lstat(place)
+	switch {
+	case err == nil && info.IsDir() && root.Remove(place) != nil: // an upload that failed may have left an empty one
 		return fmt.Errorf("%w: %q is a directory", ErrPath, c.Path)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
 	}
 	return root.MkdirAll(path.Dir(place), 0o700)
 }
@@ -185,11 +194,21 @@ func (u *Uploads) Withdraw(id salt.MinionID, name string) error {
 	}
 	defer root.Close()
 	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if cannotBe(root, name) {
+			return nil
+		}
 		return err
 	}
 	for dir := path.Dir(name); dir != "." && root.Remove(dir) == nil; dir = path.Dir(dir) {
 	}
 	return nil
+}
+
+// cannotBe reports whether no file can be at this path as the directory is now, so that the one that was
+// stored there was never placed: a directory is there, or a file where a directory would have to be.
+func cannotBe(root *os.Root, name string) bool {
+	info, err := root.Lstat(name)
+	return err == nil && info.IsDir() || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
 }
 
 // Missing reports whether a file is not there, and whether the directory with all files of the minion

@@ -28,6 +28,7 @@ const (
 	maxFiles = 100_000
 	maxSize  = 4 << 30
 	maxPath  = 1024 // bytes
+	maxName  = 255  // bytes of each part of a path: the usual file systems have no longer names
 )
 
 // File has the metadata of a file.
@@ -56,13 +57,22 @@ type Roots struct {
 func NewRoots(dirs map[string][]string) *Roots { return &Roots{dirs: dirs} }
 
 // CheckPath checks that path can name a file: relative, with slashes, without empty, "." and ".."
-// parts, backslashes and control characters. It is never decoded: %2e is a percent sign and two
+// parts, backslashes and control characters, and without parts that no directory can have. It is never decoded: %2e is a percent sign and two
 // characters.
 func CheckPath(name string) error {
-	if len(name) > maxPath || name == "." || !fs.ValidPath(name) || strings.Contains(name, `\`) || strings.ContainsFunc(name, unicode.IsControl) {
+	if len(name) > maxPath || name == "." || !fs.ValidPath(name) || strings.Contains(name, `\`) || strings.ContainsFunc(name, unicode.IsControl) || tooLong(name) {
 		return fmt.Errorf("%w: %q", ErrPath, name)
 	}
 	return nil
+}
+
+func tooLong(name string) bool {
+	for part := range strings.SplitSeq(name, "/") {
+		if len(part) > maxName {
+			return true
+		}
+	}
+	return false
 }
 
 // CheckEnvironment checks that name can be that of an environment: one part of a path.

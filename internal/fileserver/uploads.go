@@ -205,7 +205,7 @@ func (u *Uploads) checkQuota(root *os.Root) error {
 			return err
 		}
 		if e.IsDir() {
-			used.Dirs++ // a failed upload may leave the directories of its path
+			used.Dirs++ // a failed upload may leave the directories of its path, where a disk is full for example
 			return nil
 		}
 		info, err := e.Info()

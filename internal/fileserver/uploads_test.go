@@ -62,6 +62,7 @@ func TestUploadsWriteNothingOutside(t *testing.T) {
 	d := NewUploads(filepath.Join(dir, "minions"), 100)
 	for _, path := range []string{
 		"", ".", "..", "/", "/etc/passwd", "../web2/files/x", "../../../x", "a/../../x", "a/..", "./a", "a//b", "a/", `a\b`, "a\nb", "a\x00b", "\xff", strings.Repeat("x", 2000),
+		strings.Repeat("x", 256), strings.Repeat("ü", 128), strings.Repeat("x", 256) + "/x", "x/" + strings.Repeat("x", 256) + "/x",
 	} {
 		if err := d.Put(t.Context(), "web1", whole(path, "evil")); !errors.Is(err, ErrPath) {
 			t.Errorf("path %q: %v, want %v", path, err, ErrPath)
@@ -222,19 +223,20 @@ func FuzzPut(f *testing.F) {
 	})
 }
 
-// TestDirectoriesAreBounded: a file whose name is too long for the disk never takes its
-// place, but the directories on the way to it are made.
+// TestDirectoriesAreBounded: one file can make hundreds of directories, and one that is refused makes none.
 func TestDirectoriesAreBounded(t *testing.T) {
 	dir := t.TempDir()
 	d := NewUploads(dir, 100)
 	refused := false
 	for i := range 10 {
-		name := fmt.Sprintf("d%d/", i) + strings.Repeat("x/", 300) + strings.Repeat("y", 300)
-		err := d.Put(t.Context(), "web1", whole(name, "x"))
-		if err == nil {
-			t.Fatalf("%d: a name of 300 bytes is taken", i)
+		name := fmt.Sprintf("d%d/", i) + strings.Repeat("x/", 300) + "y"
+		if err := d.Put(t.Context(), "web1", whole(name+strings.Repeat("y", 255), "x")); !errors.Is(err, ErrPath) {
+			t.Fatalf("%d: a name of 256 bytes: %v", i, err)
 		}
-		refused = refused || errors.Is(err, ErrFull)
+		err := d.Put(t.Context(), "web1", whole(name, "x"))
+		if refused = refused || errors.Is(err, ErrFull); err != nil && !refused {
+			t.Fatal(err)
+		}
 	}
 	made := 0
 	err := filepath.WalkDir(filepath.Join(dir, "web1"), func(_ string, e fs.DirEntry, err error) error {
@@ -246,6 +248,16 @@ func TestDirectoriesAreBounded(t *testing.T) {
 	}
 	if err := d.Put(t.Context(), "web2", whole("a", "x")); err != nil {
 		t.Errorf("another minion: %v", err)
+	}
+	left := 0
+	err = filepath.WalkDir(filepath.Join(dir, "web1", "files"), func(_ string, e fs.DirEntry, err error) error {
+		if !e.IsDir() {
+			left++
+		}
+		return err
+	})
+	if err != nil || made < left*300 || made > left*310+10 {
+		t.Errorf("%d files have %d directories, %v", left, made, err)
 	}
 }
 
@@ -270,5 +282,51 @@ func TestABusyMinionDelaysNobody(t *testing.T) {
 	unlock()
 	if err := place("web1"); err != nil {
 		t.Errorf("when it has ended: %v", err)
+	}
+}
+
+// TestTheLongestNamesAreTaken: what is refused is only what no usual file system takes.
+func TestTheLongestNamesAreTaken(t *testing.T) {
+	dir := t.TempDir()
+	d := NewUploads(dir, 100)
+	long := strings.Repeat("x", 255)
+	name := long + "/" + long + "/" + long
+	if err := d.Put(t.Context(), "web1", whole(name, "x")); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "web1", "files", name)); err != nil || string(text) != "x" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// TestWhatCannotBePlacedIsNotFetched: the reason is found before the content of another master is fetched, and
+// the file that is in the way stays.
+func TestWhatCannotBePlacedIsNotFetched(t *testing.T) {
+	dir := t.TempDir()
+	d := NewUploads(dir, 100)
+	for _, name := range []string{"file", "dir/file"} {
+		if err := d.Put(t.Context(), "web1", whole(name, "kept")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"file/x", "file/x/y", "dir", strings.Repeat("x", 256)} {
+		fetched := false
+		err := d.Place("web1", Upload{Path: name, Size: 1, SHA256: sum("x")}, func(io.Writer) error {
+			fetched = true
+			return nil
+		})
+		if err == nil || fetched {
+			t.Errorf("%.20s: %v, fetched: %t", name, err, fetched)
+		}
+	}
+	for _, name := range []string{"file/x", "file/x/y", "dir", "file/" + strings.Repeat("x", 255)} { // none of them is there
+		if err := d.Withdraw("web1", name); err != nil {
+			t.Errorf("the removal of %.20s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"file", "dir/file"} {
+		if text, err := os.ReadFile(filepath.Join(dir, "web1", "files", name)); err != nil || string(text) != "kept" {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
 	}
 }
