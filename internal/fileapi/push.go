@@ -30,6 +30,21 @@ func (s *Server) Push(ctx context.Context, r *rpc.Request) error {
 	return nil
 }
 
+// errUnshared means that this master has no files of minions in common with others.
+var errUnshared = salt.WithHint(errors.New("this master does not share the files of minions with others"), "a member of a cluster does with file_recv: True; a single master has them below minions of its cachedir, where you can remove them")
+
+// RemoveUpload implements runner.Uploads.
+func (s *Server) RemoveUpload(ctx context.Context, id salt.MinionID, path string) error {
+	if s.shared == nil {
+		return errUnshared
+	}
+	err := s.shared.Remove(ctx, id, path)
+	if errors.Is(err, journal.ErrChanged) {
+		return salt.WithHint(err, "the minion has just uploaded it anew; try again")
+	}
+	return err
+}
+
 // refusePush is what the minion is told.
 func (s *Server) refusePush(r *rpc.Request, q fileserver.Piece, err error) error {
 	switch {
@@ -38,7 +53,7 @@ func (s *Server) refusePush(r *rpc.Request, q fileserver.Piece, err error) error
 		return rpc.Errorf(rpc.Denied, "%w", err)
 	case errors.Is(err, fileserver.ErrFull):
 		s.Audit.NoteFile(r, q.Path, err.Error())
-		return rpc.Errorf(rpc.Unavailable, "%w", err).WithHint("take some away on the master, below minions/%s/files of its cachedir", r.From.Name)
+		return rpc.Errorf(rpc.Unavailable, "%w", err).WithHint("take some away on the master, below minions/%s/files of its cachedir, in a cluster on any member or with 'salt-run cluster.remove_file'", r.From.Name)
 	case errors.Is(err, fileserver.ErrTooLarge):
 		return rpc.Errorf(rpc.Usage, "%w", err).WithHint("file_recv_max_size in the configuration of the master says how large")
 	case errors.Is(err, fileserver.ErrOrder), errors.Is(err, fileserver.ErrSum):

@@ -47,7 +47,7 @@ type MemberStatus struct {
 // clusterModule is about the masters that are one system.
 func clusterModule(h *Host) *function.Module {
 	return &function.Module{Name: "cluster", Doc: "The members of a cluster: several masters that work as one system.", Functions: []function.Function{
-		clusterBackup(h), clusterJoin(h), clusterLeave(h), clusterRemove(h), clusterRepair(h), clusterRestore(h), clusterStatus(h), clusterStepDown(h),
+		clusterBackup(h), clusterJoin(h), clusterLeave(h), clusterRemove(h), clusterRemoveFile(h), clusterRepair(h), clusterRestore(h), clusterStatus(h), clusterStepDown(h),
 	}}
 }
 
@@ -59,6 +59,20 @@ func clusterRemove(h *Host) function.Function {
 				return nil, err
 			}
 			return map[string]any{"removed": removed, "not_told": anyList(unaware)}, nil
+		}}
+}
+
+func clusterRemoveFile(h *Host) function.Function {
+	return function.Function{Name: "remove_file", Class: function.Changes, Doc: "Remove a file that a minion has uploaded with cp.push, at all members. A file can also be removed by hand from the directory of any member; this is for those that a member cannot put into its directory, as its log says, and for many at once. path is that below minions/ID/files of the cachedir.",
+		Example: "salt-run cluster.remove_file web1 etc/fstab", Params: []function.Param{{Name: "minion", Kind: function.String, Required: true}, {Name: "path", Kind: function.String, Required: true}}, Run: func(ctx context.Context, c *function.Call) (any, error) {
+			id, err := salt.ParseMinionID(c.String("minion"))
+			if err != nil {
+				return nil, err
+			}
+			if err := h.RemoveUpload(ctx, id, c.String("path")); err != nil {
+				return nil, err
+			}
+			return true, nil
 		}}
 }
 

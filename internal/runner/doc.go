@@ -34,6 +34,7 @@ type Host struct {
 	Running
 	Settings
 	Transition
+	Uploads
 
 	Audit     AuditLog
 	Keys      KeyStore

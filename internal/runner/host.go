@@ -119,3 +119,9 @@ type Settings interface {
 	// Unreloaded returns why the last read configuration is not in force, "" if it is.
 	Unreloaded() string
 }
+
+// Uploads has the files that minions have uploaded.
+type Uploads interface {
+	// RemoveUpload removes a file of a minion at all masters that share them.
+	RemoveUpload(ctx context.Context, id salt.MinionID, path string) error
+}

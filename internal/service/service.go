@@ -147,7 +147,7 @@ func (s *Services) openJobs() (err error) {
 // openRunners makes what runs runners, with the parts opened so far.
 func (s *Services) openRunners() {
 	h := s.Runners
-	h.Accepted, h.Presence, h.Facts, h.Cache, h.Reactor, h.Files = s.Keys, s.Fleet, s.Fleet, s.Fleet, s.Reactor, s.files.Files
+	h.Accepted, h.Presence, h.Facts, h.Cache, h.Reactor, h.Files, h.Uploads = s.Keys, s.Fleet, s.Fleet, s.Fleet, s.Reactor, s.files.Files, s.files
 	h.MasterKey, h.Version, h.Log = s.Key.Public(), s.Version, s.Log
 	jobs := dispatch.All{Dispatcher: s.Jobs}
 	s.runners = runnerjob.New(s.Context, runnerjob.Options{

@@ -18,9 +18,12 @@ import (
 const (
 	// watchPause is the pause before the entries are watched again after an error.
 	watchPause = time.Second
-	// lookEvery is how often it is looked what somebody has removed from the directory, and tried again
-	// what could not be placed.
+	// lookEvery is how often it is looked what somebody has removed from the directory.
 	lookEvery = 15 * time.Second
+	// placePause is the pause before it is tried again to place a file that could not be placed; then the
+	// pauses double, up to longestPause: many files that nobody can place must not keep the disk busy.
+	placePause   = 15 * time.Second
+	longestPause = 10 * time.Minute
 	// busyPause is the pause before it is tried again to place a file of a minion that was uploading one.
 	busyPause = time.Second
 	// noteEvery is how often it is noted at least how far the directory follows, while it does.
@@ -97,17 +100,17 @@ func (f *Files) follow(ctx context.Context) {
 	f.removeMissing(ctx, f.index.placed(""))
 	for {
 		f.finishAll(ctx)
-		var free <-chan time.Time
-		if f.placeAll(ctx) {
-			free = time.After(busyPause)
+		f.placeAll(ctx)
+		var due <-chan time.Time
+		if at, some := f.index.due(); some {
+			due = time.After(time.Until(at))
 		}
 		select {
-		case <-free:
-			f.index.retry()
+		case <-due:
 		case <-look.C:
-			f.index.retry()
 			f.publish(ctx)
 			f.removeMissing(ctx, f.index.placed(""))
+			f.forgetOld(ctx)
 		case <-f.wake:
 		case <-ctx.Done():
 			return
@@ -126,20 +129,20 @@ func (f *Files) finishAll(ctx context.Context) {
 	}
 }
 
-// placeAll places all files in the queue, and reports whether a minion was busy.
-func (f *Files) placeAll(ctx context.Context) (busy bool) {
-	noted := time.Now()
-	for one := f.index.next(); one != nil && ctx.Err() == nil; one = f.index.next() {
+// placeAll places all new files, and those that are due.
+func (f *Files) placeAll(ctx context.Context) {
+	began := time.Now()
+	noted := began
+	for one := f.index.next(began); one != nil && ctx.Err() == nil; one = f.index.next(began) {
 		err := f.place(ctx, one)
 		if ctx.Err() != nil {
-			return busy
+			return
 		}
-		if errors.Is(err, fileserver.ErrBusy) {
-			busy = true
-		} else if err != nil {
-			f.throttle.Log(f.Log, slog.LevelError, "place", maxLogged, "a file that a minion has uploaded is not in the directory of this master: it is tried again", "minion", one.Minion, "path", one.Path, "err", err)
+		if err != nil {
+			f.postpone(one, err)
+		} else {
+			f.index.placedAt(one)
 		}
-		f.index.done(one, err == nil)
 		if err == nil && !f.isWhole(one.Minion) {
 			f.look(ctx, one.Minion, f.index.placed(one.Minion))
 		}
@@ -149,7 +152,20 @@ func (f *Files) placeAll(ctx context.Context) (busy bool) {
 		}
 	}
 	f.noteDown()
-	return busy
+}
+
+// postpone lets a file wait that could not be placed. If that is not because of the file, the pauses stay short.
+func (f *Files) postpone(one *file, err error) {
+	if errors.Is(err, fileserver.ErrBusy) {
+		f.index.postpone(one, busyPause, busyPause)
+		return
+	}
+	f.throttle.Log(f.Log, slog.LevelError, "place", maxLogged, "a file that a minion has uploaded is not in the directory of this master: it is tried again", "minion", one.Minion, "path", one.Path, "err", err)
+	longest := longestPause
+	if f.Journal.Err() != nil || errors.Is(err, journal.ErrLate) {
+		longest = placePause
+	}
+	f.index.postpone(one, placePause, longest)
 }
 
 // place does with the directory what an entry says.
@@ -311,12 +327,16 @@ func (f *Files) publish(ctx context.Context) {
 		}
 		return
 	}
-	f.note.follows = true
+	f.note.follows, f.note.Time = true, now()
 	f.noteDown()
 }
 
 // publishOne stores one of these files, unless somebody else stores another one at the same time.
 func (f *Files) publishOne(ctx context.Context, id salt.MinionID, name string) error {
+	if other := f.index.conflict(id, name); other != nil {
+		f.Log.Error("a file that this master had of a minion stays here only: at other members there is another file in its way", "minion", id, "path", name, "other", other.Path)
+		return nil
+	}
 	revision := uint64(0)
 	if one := f.index.at(id, name); one != nil {
 		revision = one.revision

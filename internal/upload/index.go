@@ -1,11 +1,13 @@
 package upload
 
 import (
-	"cmp"
 	"path"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/fileserver"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -15,6 +17,8 @@ type file struct {
 	entry
 	revision uint64
 	placed   bool // the directory has it
+	pauses   backoff.Pauses
+	due      time.Time // when it is tried again to place it; used of what is in later
 }
 
 // index is what is known of the entries, and which of them the directory does not follow yet.
@@ -23,7 +27,7 @@ type index struct {
 	files map[string]*file
 	of    map[salt.MinionID]map[string]*file // the same, without those that were removed
 	queue []*file                            // in the order of revisions; some are replaced meanwhile
-	later []*file                            // that could not be placed, and are tried again
+	later []*file                            // that could not be placed, and are tried again when they are due
 	last  uint64                             // the newest revision that has come
 }
 
@@ -40,7 +44,9 @@ func (x *index) add(f *file) {
 	all := x.of[f.Minion]
 	switch {
 	case f.removed():
-		delete(all, key)
+		if delete(all, key); len(all) == 0 {
+			delete(x.of, f.Minion)
+		}
 	case all == nil:
 		x.of[f.Minion] = map[string]*file{key: f}
 	default:
@@ -58,8 +64,9 @@ func (x *index) skip(revision uint64) {
 	x.last = max(x.last, revision)
 }
 
-// next returns the next file that is to be placed, nil if there is none.
-func (x *index) next() *file {
+// next returns the next file that is to be placed, nil if there is none: the new ones first, then of those that
+// could not be placed the one that was due first, if that was before now.
+func (x *index) next(now time.Time) *file {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for len(x.queue) > 0 {
@@ -69,18 +76,75 @@ func (x *index) next() *file {
 		}
 		x.queue = x.queue[1:]
 	}
+	for len(x.later) > 0 {
+		at := x.soonest()
+		f := x.later[at]
+		if f.due.After(now) {
+			return nil
+		}
+		if x.files[f.key()] == f {
+			return f
+		}
+		x.later = slices.Delete(x.later, at, at+1)
+	}
 	return nil
 }
 
-// done takes the file that next has returned off the queue.
-func (x *index) done(f *file, placed bool) {
+// soonest returns the place in later of what is due first; there is one.
+func (x *index) soonest() (at int) {
+	for i, f := range x.later {
+		if f.due.Before(x.later[at].due) {
+			at = i
+		}
+	}
+	return at
+}
+
+// due returns when a file is to be tried again, and whether there is one.
+func (x *index) due() (at time.Time, some bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.queue = x.queue[1:]
-	f.placed = placed
-	if !placed {
-		x.later = append(x.later, f)
+	if len(x.later) == 0 {
+		return at, false
 	}
+	return x.later[x.soonest()].due, true
+}
+
+// placedAt notes that the directory has the file that next has returned. If that was removed, it may have been
+// in the way of others of the minion: they are tried at once.
+func (x *index) placedAt(f *file) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.take(f)
+	f.placed = true
+	f.pauses.Reset()
+	if !f.removed() {
+		return
+	}
+	for _, other := range x.later {
+		if other.Minion == f.Minion {
+			other.due = time.Now()
+		}
+	}
+}
+
+// postpone notes that the file which next has returned could not be placed now, and is tried again after a
+// pause: of at least first, and of twice the latest one, up to longest.
+func (x *index) postpone(f *file, first, longest time.Duration) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.take(f)
+	f.due = time.Now().Add(f.pauses.Next(first, longest))
+	x.later = append(x.later, f)
+}
+
+// take removes the file that next has returned from where it waited.
+func (x *index) take(f *file) {
+	if len(x.queue) > 0 && x.queue[0] == f {
+		x.queue = x.queue[1:]
+		return
+	}
+	x.later = slices.DeleteFunc(x.later, func(one *file) bool { return one == f })
 }
 
 // lost puts a file that was placed into the queue again.
@@ -91,15 +155,6 @@ func (x *index) lost(f *file) {
 		f.placed = false
 		x.queue = append(x.queue, f)
 	}
-}
-
-// retry puts those that could not be placed into the queue again.
-func (x *index) retry() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.queue = append(x.queue, x.later...)
-	slices.SortStableFunc(x.queue, func(a, b *file) int { return cmp.Compare(a.revision, b.revision) })
-	x.later = nil
 }
 
 // upTo returns the revision up to which the directory follows.
@@ -122,6 +177,40 @@ func (x *index) at(id salt.MinionID, name string) *file {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.files[keyOf(id, name)]
+}
+
+// conflict returns a file of a minion without which there could be one with this path: it is where a directory
+// would have to be, or in a directory of that name. nil if there is none.
+func (x *index) conflict(id salt.MinionID, name string) *file {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, f := range x.of[id] {
+		if strings.HasPrefix(name, f.Path+"/") || strings.HasPrefix(f.Path, name+"/") {
+			return f
+		}
+	}
+	return nil
+}
+
+// forgettable returns the removed files of before a time of which the directory knows, at most so many.
+func (x *index) forgettable(before time.Time, most int) (list []*file) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, f := range x.files {
+		if len(list) < most && f.removed() && f.placed && f.Time.Before(before) {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// forget drops a file that was removed, unless there is a newer one.
+func (x *index) forget(f *file) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if key := f.key(); x.files[key] == f {
+		delete(x.files, key)
+	}
 }
 
 // usage returns what a minion has stored.

@@ -19,13 +19,19 @@ const noteFile = ".follows"
 // what is missing was removed by somebody, and what differs is as they want it.
 type note struct {
 	Table    time.Time `json:"table"` // when that was made, see journal.Table.Created
+	Time     time.Time `json:"time"`  // when the directory followed last, also if nothing was new
 	Revision uint64    `json:"revision"`
 
 	dir     string
-	follows bool // the directory follows; else it is compared with all entries, and has files of its own
+	written time.Time // the Time in the file
+	follows bool      // the directory follows; else it is compared with all entries, and has files of its own
 }
 
-// readNote reads the note of a directory. One about another table does not count.
+// noteAgain is how old the time in the file may become.
+const noteAgain = 24 * time.Hour
+
+// readNote reads the note of a directory. One about another table does not count, and none that is older than
+// what removed files leave in the table.
 func readNote(dir string, table time.Time) (note, error) {
 	fresh := note{Table: table, dir: dir}
 	text, err := os.ReadFile(filepath.Join(dir, noteFile))
@@ -36,20 +42,20 @@ func readNote(dir string, table time.Time) (note, error) {
 		return note{}, err
 	}
 	n := note{dir: dir, follows: true}
-	if err := json.Unmarshal(text, &n); err != nil || !n.Table.Equal(table) {
+	if err := json.Unmarshal(text, &n); err != nil || !n.Table.Equal(table) || now().Sub(n.Time) > awayTime {
 		return fresh, nil //nolint:nilerr // then everything is compared
 	}
+	n.written = n.Time
 	return n, nil
 }
 
-// write notes a revision, if it is another one.
+// write notes a revision, if it is another one or the note is old.
 func (n *note) write(revision uint64) error {
 	path := filepath.Join(n.dir, noteFile)
-	if _, err := os.Lstat(path); err == nil && revision == n.Revision {
+	if _, err := os.Lstat(path); err == nil && revision == n.Revision && n.Time.Sub(n.written) < noteAgain {
 		return nil
 	}
-	now := note{Table: n.Table, Revision: revision}
-	text, err := json.Marshal(now)
+	text, err := json.Marshal(note{Table: n.Table, Time: n.Time, Revision: revision})
 	if err != nil {
 		return err
 	}
@@ -59,7 +65,7 @@ func (n *note) write(revision uint64) error {
 	if err := atomicfile.Write(path, text, 0o600); err != nil {
 		return err
 	}
-	n.Revision = revision
+	n.Revision, n.written = revision, n.Time
 	return nil
 }
 

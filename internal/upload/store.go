@@ -24,10 +24,28 @@ func (f *Files) Store(ctx context.Context, id salt.MinionID, c fileserver.Upload
 	if err := f.Room(ctx, id); err != nil { // other members may have taken some meanwhile
 		return err
 	}
+	if err := f.fits(ctx, id, c.Path); err != nil {
+		return err
+	}
 	// A minion that goes meanwhile leaves nothing half done, which would have to be marked for ever.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
 	return f.store(ctx, entry{Minion: id, Path: c.Path, Size: c.Size, SHA256: c.SHA256, Time: c.Time}, content, nil)
+}
+
+// fits returns an error if there are files at members without which there could be one with this path.
+func (f *Files) fits(ctx context.Context, id salt.MinionID, name string) error {
+	if f.index.conflict(id, name) != nil {
+		f.lookSoon(ctx, id) // somebody may just have removed it
+	}
+	switch other := f.index.conflict(id, name); {
+	case other == nil:
+		return nil
+	case len(other.Path) < len(name):
+		return fmt.Errorf("%w: %q is a file, which all masters have", fileserver.ErrPath, other.Path)
+	default:
+		return fmt.Errorf("%w: %q is a directory, which all masters have", fileserver.ErrPath, name)
+	}
 }
 
 // storeTime is how long storing a file may take.
@@ -161,6 +179,19 @@ func (f *Files) removePieces(ctx context.Context, o object) error {
 		}
 	}
 	return nil
+}
+
+// Remove removes a file at all members, also one that could not be put into their directories. If none is
+// stored, the error wraps fileserver.ErrNotFound.
+func (f *Files) Remove(ctx context.Context, id salt.MinionID, name string) error {
+	if err := f.known(ctx); err != nil {
+		return err
+	}
+	one := f.index.at(id, name)
+	if one == nil || one.removed() {
+		return fmt.Errorf("%w: %q of %s", fileserver.ErrNotFound, name, id)
+	}
+	return f.remove(ctx, one)
 }
 
 // remove removes a file that somebody has removed from the directory here, unless it was replaced.

@@ -58,16 +58,17 @@ type Files struct {
 	read                    chan struct{} // closed when all that was stored at the start is known
 	wake                    chan struct{} // see again
 	mu                      sync.Mutex
-	storing                 map[string]bool          // changes that this member works on, by their names
-	whole                   map[salt.MinionID]uint64 // Made of directories that had all files when they were looked at last
-	left                    atomic.Bool              // some were not ended
+	storing                 map[string]bool             // changes that this member works on, by their names
+	whole                   map[salt.MinionID]uint64    // Made of directories that had all files when they were looked at last
+	looked                  map[salt.MinionID]time.Time // when lookSoon has looked last
+	left                    atomic.Bool                 // some were not ended
 }
 
 // Open opens what several masters have in common, nil for a single master; to its directory goes what
 // is left in its store of the time when it was one of several.
 func Open(ctx context.Context, o Options) (*Files, error) {
 	f := &Files{
-		Options: o, turns: semaphore.New(maxStoring), index: newIndex(), read: make(chan struct{}), wake: make(chan struct{}, 1), storing: map[string]bool{}, whole: map[salt.MinionID]uint64{},
+		Options: o, turns: semaphore.New(maxStoring), index: newIndex(), read: make(chan struct{}), wake: make(chan struct{}, 1), storing: map[string]bool{}, whole: map[salt.MinionID]uint64{}, looked: map[salt.MinionID]time.Time{},
 	}
 	if journal.Copies(o.Journal) == 0 {
 		return nil, f.openAlone(ctx)
@@ -104,6 +105,19 @@ func (f *Files) Run(ctx context.Context) {
 
 // Room implements fileserver.Shared.
 func (f *Files) Room(ctx context.Context, id salt.MinionID) error {
+	if err := f.known(ctx); err != nil {
+		return err
+	}
+	err := f.Uploads.Allows(f.index.usage(id))
+	if err == nil {
+		return nil
+	}
+	f.lookSoon(ctx, id) // somebody may just have made room
+	return f.Uploads.Allows(f.index.usage(id))
+}
+
+// known waits until it is known what is stored.
+func (f *Files) known(ctx context.Context) error {
 	if err := f.Journal.Err(); err != nil {
 		return fmt.Errorf("%w: %w", journal.ErrStore, err)
 	}
@@ -111,15 +125,30 @@ func (f *Files) Room(ctx context.Context, id salt.MinionID) error {
 	defer cancel()
 	select {
 	case <-f.read:
+		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("read which files are stored: %w", context.Cause(ctx))
 	}
-	err := f.Uploads.Allows(f.index.usage(id))
-	if err == nil {
-		return nil
+}
+
+// soon is how long lookSoon does not look again at the files of a minion, which can call it as often as it likes.
+const soon = 5 * time.Second
+
+// lookSoon looks what somebody has removed of the files of a minion, unless it has done so just before.
+func (f *Files) lookSoon(ctx context.Context, id salt.MinionID) {
+	if f.mayLook(id, time.Now()) {
+		f.removeMissing(ctx, f.index.placed(id))
 	}
-	f.removeMissing(ctx, f.index.placed(id)) // somebody may just have made room
-	return f.Uploads.Allows(f.index.usage(id))
+}
+
+func (f *Files) mayLook(id salt.MinionID, at time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if at.Sub(f.looked[id]) < soon {
+		return false
+	}
+	f.looked[id] = at
+	return true
 }
 
 // again lets follow look what has come, or was not ended.
