@@ -24,7 +24,10 @@ const (
 	// pauses double, up to longestPause: many files that nobody can place must not keep the disk busy.
 	placePause   = 15 * time.Second
 	longestPause = 10 * time.Minute
-	// busyPause is the pause before it is tried again to place a file of a minion that was uploading one.
+	// firstBusy is the pause before it is tried again to place a file of a minion that was uploading one; then
+	// the pauses double, up to busyPause. The first one is short: as a rule it is that file, which is about to be
+	// moved to its place. Until that is known here, it would come back if somebody removed it.
+	firstBusy = 10 * time.Millisecond
 	busyPause = time.Second
 	// noteEvery is how often it is noted at least how far the directory follows, while it does.
 	noteEvery = time.Second
@@ -157,7 +160,7 @@ func (f *Files) placeAll(ctx context.Context) {
 // postpone lets a file wait that could not be placed. If that is not because of the file, the pauses stay short.
 func (f *Files) postpone(one *file, err error) {
 	if errors.Is(err, fileserver.ErrBusy) {
-		f.index.postpone(one, busyPause, busyPause)
+		f.index.postpone(one, one.busy.Next(firstBusy, busyPause))
 		return
 	}
 	f.throttle.Log(f.Log, slog.LevelError, "place", maxLogged, "a file that a minion has uploaded is not in the directory of this master: it is tried again", "minion", one.Minion, "path", one.Path, "err", err)
@@ -165,7 +168,7 @@ func (f *Files) postpone(one *file, err error) {
 	if f.Journal.Err() != nil || errors.Is(err, journal.ErrLate) {
 		longest = placePause
 	}
-	f.index.postpone(one, placePause, longest)
+	f.index.postpone(one, one.pauses.Next(placePause, longest))
 }
 
 // place does with the directory what an entry says.

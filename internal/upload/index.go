@@ -16,9 +16,10 @@ import (
 type file struct {
 	entry
 	revision uint64
-	placed   bool // the directory has it
-	pauses   backoff.Pauses
-	due      time.Time // when it is tried again to place it; used of what is in later
+	placed   bool           // the directory has it
+	pauses   backoff.Pauses // these and busy are used by follow only
+	busy     backoff.Pauses // while the minion was uploading something
+	due      time.Time      // when it is tried again to place it; used of what is in later
 }
 
 // index is what is known of the entries, and which of them the directory does not follow yet.
@@ -118,6 +119,7 @@ func (x *index) placedAt(f *file) {
 	x.take(f)
 	f.placed = true
 	f.pauses.Reset()
+	f.busy.Reset()
 	if !f.removed() {
 		return
 	}
@@ -129,12 +131,12 @@ func (x *index) placedAt(f *file) {
 }
 
 // postpone notes that the file which next has returned could not be placed now, and is tried again after a
-// pause: of at least first, and of twice the latest one, up to longest.
-func (x *index) postpone(f *file, first, longest time.Duration) {
+// pause.
+func (x *index) postpone(f *file, pause time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.take(f)
-	f.due = time.Now().Add(f.pauses.Next(first, longest))
+	f.due = time.Now().Add(pause)
 	x.later = append(x.later, f)
 }
 

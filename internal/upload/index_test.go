@@ -36,7 +36,7 @@ func TestWhatCannotBePlacedWaitsBehindTheNew(t *testing.T) {
 				if f.Path == "0" {
 					tried = append(tried, time.Since(began))
 				}
-				x.postpone(f, placePause, longestPause)
+				x.postpone(f, f.pauses.Next(placePause, longestPause))
 				if upto := x.upTo(); upto != 0 {
 					t.Fatalf("it follows up to %d", upto)
 				}
@@ -57,7 +57,7 @@ func TestWhatCannotBePlacedWaitsBehindTheNew(t *testing.T) {
 		var order []string
 		for f := x.next(now); f != nil; f = x.next(now) {
 			if order = append(order, f.Path); f.Minion == "evil" {
-				x.postpone(f, placePause, longestPause)
+				x.postpone(f, f.pauses.Next(placePause, longestPause))
 			} else {
 				x.placedAt(f)
 			}
