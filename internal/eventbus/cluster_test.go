@@ -279,3 +279,20 @@ func TestADurableListenerMovesBetweenMembers(t *testing.T) {
 		t.Errorf("%d events: %q", len(heard), heard)
 	}
 }
+
+// TestTheJournalOfANewMemberIsNotLeftOut: what a member shows right after another one has joined has the
+// events of that one, too, though it looks for new journals only every few seconds.
+func TestTheJournalOfANewMemberIsNotLeftOut(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	first := startMember(t, s.Members[0])
+	joined := startMember(t, s.Members[1])
+	bustest.Until(t, "it is seen", func() bool { return slices.Contains(first.member.opts.Others(), joined.m.Name) })
+	if _, err := joined.journal.Append(clustertest.Starting(t), event.Event{Tag: "of/m2", Data: json.RawMessage("{}")}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := first.heard(first.dial(), protocol.Listen{FromSeq: 1, UntilEnd: true}, 1); got[0] != "of/m2" {
+		t.Errorf("heard is %q", got)
+	}
+}

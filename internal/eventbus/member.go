@@ -125,6 +125,23 @@ func (m *Member) addPeers(ctx context.Context) error {
 	return err
 }
 
+// Meet makes sure that the journal of each member that runs is known: what is shown without it would
+// lack its events. It asks only if one is missing: that of a member that has just joined. Without a cluster
+// it does nothing.
+func Meet(ctx context.Context, r *Bus) error {
+	m := r.member
+	if m == nil {
+		return nil
+	}
+	known := r.Mirrors()
+	for _, name := range m.opts.Others() {
+		if !slices.ContainsFunc(known, func(one *journal.Mirror) bool { return one.Name == name }) {
+			return m.addPeers(ctx)
+		}
+	}
+	return nil
+}
+
 // Run keeps the lease of this member, and does what it has to do for itself and for others, until
 // ctx ends. It returns when nothing of that is under way.
 func (m *Member) Run(ctx context.Context) {

@@ -167,6 +167,9 @@ func (l *listener) mirrored(ctx context.Context) (*mirrored, error) {
 	if l.events.name == "" || !l.q.Mirrors && !(l.q.Members && l.events.member != nil) {
 		return nil, nil
 	}
+	if err := Meet(ctx, l.events); err != nil {
+		return nil, err
+	}
 	m := &mirrored{of: l, begun: time.Now().UTC().Format(event.StampLayout), out: make(chan struct{}, 1)}
 	list, _ := l.events.mirrors.now()
 	m.order = journal.NewOrder(len(list) + 1)

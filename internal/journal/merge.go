@@ -102,7 +102,17 @@ func (o *Order) tell() {
 type All struct {
 	Own     *Journal
 	Mirrors func() []*Mirror // nil for none
-	Log     *slog.Logger
+	// Meet, if not nil, is called before something is read: it makes sure that Mirrors has the journal of
+	// each member that runs.
+	Meet func(context.Context) error
+	Log  *slog.Logger
+}
+
+func (a All) meet(ctx context.Context) error {
+	if a.Meet == nil {
+		return nil
+	}
+	return a.Meet(ctx)
 }
 
 func (a All) mirrors() []*Mirror {
@@ -118,6 +128,9 @@ func (a All) mirrors() []*Mirror {
 func (a All) First(ctx context.Context, subject string) (e event.Event, of string, ok bool, err error) {
 	if e, ok, err = a.Own.First(ctx, subject); err != nil || ok {
 		return e, "", ok, err
+	}
+	if err := a.meet(ctx); err != nil {
+		return e, "", false, err
 	}
 	for _, m := range a.mirrors() {
 		if e, ok, err = m.First(ctx, subject); err != nil {
@@ -135,6 +148,9 @@ func (a All) Fetch(ctx context.Context, of string, sequences []uint64) (event.Ev
 	if of == "" {
 		return a.Own.Fetch(ctx, sequences)
 	}
+	if err := a.meet(ctx); err != nil {
+		return event.Event{}, err
+	}
 	for _, m := range a.mirrors() {
 		if m.Name == of {
 			return m.Fetch(ctx, sequences)
@@ -147,6 +163,9 @@ func (a All) Fetch(ctx context.Context, of string, sequences []uint64) (event.Ev
 // sequences, so FromSeq applies only to the own one; the mirrors are read from the start. In a
 // cluster, a journal that cannot be read is an error, as with Whole; a mirror is left out.
 func (a All) Read(ctx context.Context, q Query, f func(event.Event) error) error {
+	if err := a.meet(ctx); err != nil {
+		return err
+	}
 	mirrors := a.mirrors()
 	if len(mirrors) == 0 {
 		return a.Own.Read(ctx, q, f)

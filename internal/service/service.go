@@ -160,7 +160,8 @@ func (s *Services) openRunners() {
 
 // journals returns the own journal together with those of other masters.
 func (s *Services) journals() journal.All {
-	return journal.All{Own: s.Journal, Mirrors: s.Events.Mirrors, Log: s.Log}
+	meet := func(ctx context.Context) error { return eventbus.Meet(ctx, s.Events) }
+	return journal.All{Own: s.Journal, Mirrors: s.Events.Mirrors, Meet: meet, Log: s.Log}
 }
 
 // Run keeps what is known of minions up to date until ctx ends.
