@@ -13,7 +13,8 @@ import (
 	"unsafe"
 )
 
-const diskSize = 192 << 20
+// diskSize is enough for what 200 rounds store; an image takes only what is used of it.
+const diskSize = 1 << 30
 
 // disk is a filesystem of a daemon's own, in an image on a loop device. Without the right to
 // mount one it is a directory.

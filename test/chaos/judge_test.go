@@ -36,14 +36,18 @@ func judge(all []sent, shown []stored) findings {
 	for _, s := range all {
 		known[s.id] = s
 	}
-	count := map[id]int{}
+	count, first := map[id]int{}, map[id]stored{}
 	last := map[[2]string]sent{}   // acknowledged, by journal and stream
 	lastOf := map[[3]string]sent{} // by journal, stream and command
 	for _, e := range shown {
 		s, ok := known[e.id]
-		if count[e.id]++; !ok || count[e.id] > 1 {
+		if count[e.id]++; count[e.id] == 1 {
+			first[e.id] = e
+		}
+		if !ok || count[e.id] > 1 {
 			if ok && count[e.id] == 2 {
-				f.twice = append(f.twice, e.stream+fmt.Sprintf(" %d again at sequence %d", e.n, e.seq)+of(e.journal))
+				one := first[e.id]
+				f.twice = append(f.twice, e.stream+fmt.Sprintf(" %d at sequence %d", e.n, one.seq)+of(one.journal)+fmt.Sprintf(" again at sequence %d", e.seq)+of(e.journal))
 			}
 			continue
 		}

@@ -30,7 +30,7 @@ func TestJudge(t *testing.T) {
 		{"what was not acknowledged may be missing", show(a(1), a(2), b, a(5)), findings{}},
 		{"or come late", show(a(1), a(2), b, a(5), a(3), a(4)), findings{}},
 		{"lost", show(a(1), a(2), a(5)), findings{lost: []string{"b 1"}}},
-		{"twice", show(a(1), a(2), a(2), b, a(5)), findings{twice: []string{"a 2 again at sequence 3"}}},
+		{"twice", show(a(1), a(2), a(2), b, a(5)), findings{twice: []string{"a 2 at sequence 2 again at sequence 3"}}},
 		{"acknowledged out of order", show(a(1), a(5), a(2), b), findings{disorder: []string{"a 2 behind 5"}}},
 		{"out of order in one command", show(a(1), a(2), a(4), a(3), a(5), b), findings{disorder: []string{"a 3 behind 4"}}},
 	} {
