@@ -122,7 +122,7 @@ func (m queued) takes() int64 { return m.entry.Size + m.Size }
 func (b *Box) batch(ctx context.Context) ([]queued, error) {
 	messages := b.atHead()
 	if len(messages) == 0 {
-		var err error
+		err := b.requests.sync()
 		if messages, err = b.read(ctx); err != nil {
 			return nil, err
 		}
@@ -294,13 +294,21 @@ func (b *Box) clear(ctx context.Context, now bool) {
 }
 
 // clearNow removes delivered messages from the store, and then their files: in the other order,
-// a kill in between would leave a message without its body. The caller holds head.
+// a kill in between would leave a message without its body. Their requests are on the disk before that: while a
+// message is in the store, a request that is repeated after a power cut is recognised there. The caller
+// holds head.
 func (b *Box) clearNow(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	b.keep.Lock()
-	err := b.queue.Remove(ctx, b.first()-1)
-	b.keep.Unlock()
+	last := b.first() - 1
+	b.keep.Unlock() // all up to that one are recorded
+	err := b.requests.sync()
+	if err == nil {
+		b.keep.Lock()
+		err = b.queue.Remove(ctx, last)
+		b.keep.Unlock()
+	}
 	if err != nil {
 		b.log.Warn("delivered messages are not removed from the store yet", "err", err)
 		return

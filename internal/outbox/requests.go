@@ -111,11 +111,32 @@ func (r *requests) rewrite() error {
 	return err
 }
 
+// sync returns when what was recorded is on the disk. What could not be written, since the disk is full for
+// example, is tried again, and not waited for.
+func (r *requests) sync() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.ended:
+		return nil
+	case r.file == nil:
+		_ = r.rewrite() // the file is synced; an error leaves it to the next one
+		return nil
+	}
+	if err := r.file.Sync(); err != nil {
+		return fmt.Errorf("sync the requests: %w", err)
+	}
+	return nil
+}
+
 // end is the last call: a job that did not end in time may still try to add.
 func (r *requests) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = true
+	if r.file != nil {
+		_ = r.file.Sync() // a power cut may take the records, if this fails
+	}
 	r.close()
 }
 

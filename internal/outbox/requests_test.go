@@ -138,6 +138,42 @@ func TestWhatIsDeliveredAtTheEndIsRemoved(t *testing.T) {
 	}
 }
 
+// TestARequestIsOnTheDiskBeforeItsMessageGoes: a power cut must not take the record of a request and
+// keep the removal of its message, since the tool may repeat it. Where the file cannot be synced, the
+// message stays in the store.
+func TestARequestIsOnTheDiskBeforeItsMessageGoes(t *testing.T) {
+	t.Parallel()
+	b, _, _ := openBox(t, t.TempDir(), &taking{took: map[string]int{}})
+	put := func(id string) {
+		t.Helper()
+		if err := b.Put(t.Context(), Outgoing{Op: protocol.OpFire, Body: json.RawMessage(`{}`), Events: 1, ID: id}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.turn(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored := func() int {
+		t.Helper()
+		left, err := b.queue.Read(t.Context(), 1, 10, readBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(left)
+	}
+	put("0/x")
+	b.requests.file.Close() // nothing can be synced
+	b.clear(t.Context(), true)
+	if n := stored(); n != 1 {
+		t.Errorf("%d messages are in the store, and their requests may not be on the disk", n)
+	}
+	put("0/y") // this finds that the file cannot be written, and the next one writes it anew
+	b.clear(t.Context(), true)
+	if n := stored(); n != 0 {
+		t.Errorf("%d messages are still in the store", n)
+	}
+}
+
 // TestAMasterOfProtocolOne: the request had another name.
 func TestAMasterOfProtocolOne(t *testing.T) {
 	t.Parallel()

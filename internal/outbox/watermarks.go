@@ -244,9 +244,15 @@ func (s *sender) resolve(ctx context.Context) error {
 }
 
 // checkpoint records what has changed, and then up to which sequence of the journal that is
-// complete.
+// complete. What it does not record is recorded by the next one.
 func (w *watermarks) checkpoint(ctx context.Context) error {
 	position, changed := w.changes()
+	recorded := false
+	defer func() {
+		if !recorded {
+			w.changedStill(changed)
+		}
+	}()
 	if position == w.written { // storing a part of a message moves it, too
 		return nil
 	}
@@ -265,7 +271,7 @@ func (w *watermarks) checkpoint(ctx context.Context) error {
 	if err := w.table.Put(ctx, positionKey, strconv.AppendUint(nil, position, 10)); err != nil {
 		return err
 	}
-	w.written = position
+	w.written, recorded = position, true
 	return nil
 }
 
@@ -284,6 +290,15 @@ func (w *watermarks) changes() (position uint64, changed map[salt.MinionID][]Wat
 		}
 	}
 	return position, changed
+}
+
+// changedStill takes back that changes are recorded.
+func (w *watermarks) changedStill(changed map[salt.MinionID][]Watermark) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id := range changed {
+		w.senders[id].dirty = true
+	}
 }
 
 // These limit how much of the journal is read at the next start after a kill: a checkpoint is
