@@ -297,6 +297,8 @@ func (m *Master) Addr() net.Addr { return m.broker.Addr() }
 // Run serves until ctx ends, then stops everything. When it returns, nothing of the master is
 // running.
 func (m *Master) Run(ctx context.Context) error {
+	hangups, stop := daemon.Hangups()
+	defer stop() // not before it is closed: the signal would end the process in the middle of that
 	defer m.close()
 	ctx, m.end = context.WithCancelCause(ctx)
 	changed, err := m.keys.Store.Watch(m.ctx, m.log)
@@ -336,8 +338,6 @@ func (m *Master) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.admission.WatchLogins(m.ctx) })
 	m.runOthers()
 	m.runExternal()
-	hangups, stop := daemon.Hangups()
-	defer stop()
 	remove, err := daemon.PIDFile(m.cfg.PIDFile)
 	if err != nil {
 		return err

@@ -216,14 +216,14 @@ func (m *Minion) openSocket() error {
 // refused, which is an error that wraps one of package upstream. When it returns, nothing of
 // the minion is running.
 func (m *Minion) Run(ctx context.Context) error {
+	hangups, stop := daemon.Hangups()
+	defer stop() // not before it is closed: the signal would end the process in the middle of that
 	defer m.close()
 	if err := m.server.Start(); err != nil {
 		return err
 	}
 	m.broker.Meter(m.server.Probe)
 	close(m.serving)
-	hangups, stop := daemon.Hangups()
-	defer stop()
 	refused := make(chan error, len(m.boxes))
 	for i, u := range m.masters.All() {
 		m.wg.Go(func() {
