@@ -122,7 +122,7 @@ func (m queued) takes() int64 { return m.entry.Size + m.Size }
 func (b *Box) batch(ctx context.Context) ([]queued, error) {
 	messages := b.atHead()
 	if len(messages) == 0 {
-		err := b.requests.sync()
+		var err error
 		if messages, err = b.read(ctx); err != nil {
 			return nil, err
 		}
