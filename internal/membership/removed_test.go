@@ -207,7 +207,7 @@ func TestWhatIsLearned(t *testing.T) {
 	learn := func(name string, list ...member.Removal) {
 		one.removals.learn(map[string]said{name: {Removed: list}}, keysOf(one.broker.Cluster.Members()))
 	}
-	learn("stranger", member.Removal{Fingerprint: gone.SHA256()})
+	learn("m9", member.Removal{Fingerprint: gone.SHA256()})
 	learn(teller.Name, member.Removal{Fingerprint: one.fingerprint()}, member.Removal{Fingerprint: back.SHA256()}, member.Removal{Fingerprint: "m3"})
 	if list, err := member.ReadRemovals(path); err != nil || len(list.List) > 0 {
 		t.Errorf("it has added %v, %v", list, err)
