@@ -43,6 +43,9 @@ type fence struct {
 	window []flying  // under way: the first one has the number tap.n+1
 	moved  time.Time // when one was last stored, or the window was last empty
 	asked  time.Time // when they were last sent again
+	// strange is since when the leader has had the settings of another term behind messages of this
+	// process; zero if it has not. Only with a turn.
+	strange time.Time
 }
 
 // flying is a message under way.
@@ -294,9 +297,12 @@ func (w *writer) resend() {
 func (w *writer) lookUp(ctx context.Context) (prefix string, err error) {
 	f := w.fence
 	last, prefix, err := f.last(ctx)
-	if err == nil && f.turn != nil && prefix != f.prefix {
-		err = f.turn.lose()
-		w.patient.end(err)
+	if err == nil && f.turn != nil {
+		var taken bool
+		if taken, err = w.taken(ctx, f.prefix, prefix, last); taken {
+			err = f.turn.lose()
+			w.patient.end(err)
+		}
 	}
 	ended := hasEnded(prefix)
 	if err == nil && prefix == f.prefix {

@@ -150,19 +150,52 @@ func (j *Journal) Held(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	taken := prefix != before
-	if !taken && last > known {
-		m, err := f.read(ctx, last)
-		if err != nil { // it may have been removed, to make space
-			return err
+	taken, err := j.writer.taken(ctx, before, prefix, last)
+	if err == nil && !taken && last > known {
+		var m *jetstream.RawStreamMsg
+		if m, err = f.read(ctx, last); err == nil { // it may have been removed, to make space
+			taken = !f.turn.wrote(m.Header)
 		}
-		taken = !f.turn.wrote(m.Header)
+	}
+	if err != nil {
+		return err
 	}
 	if !taken {
 		return nil
 	}
 	j.writer.patient.end(ErrTaken)
 	return f.turn.lose()
+}
+
+// taken reports whether another process has begun a term: the leader has settings with the prefix
+// there, instead of ours, and the stream ends with the sequence last. Settings reach the servers apart
+// from messages. So if the last message is of this process, either the leader has older settings, or
+// another process has just changed them and has stored nothing yet. The error is errNoLeader until that
+// is decided; a process that was killed between the two has taken the journal nevertheless.
+func (w *writer) taken(ctx context.Context, ours, there string, last uint64) (bool, error) {
+	f := w.fence
+	own := there == ours
+	if !own {
+		m, err := f.readAt(ctx, last)
+		if err != nil {
+			return false, err
+		}
+		if m != nil && !f.turn.wrote(m.Header) {
+			return true, nil
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case own:
+		f.strange = time.Time{}
+		return false, nil
+	case f.strange.IsZero():
+		f.strange = time.Now()
+	case time.Since(f.strange) > electionTime:
+		return true, nil
+	}
+	return false, errNoLeader
 }
 
 // TryPut writes an entry to find out whether anything can be stored, also while the store is said to

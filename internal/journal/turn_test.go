@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/test/bustest"
@@ -188,4 +190,63 @@ func TestATurnThatIsNotTakenGoesOn(t *testing.T) {
 		t.Errorf("it is told %v", err)
 	default:
 	}
+}
+
+// TestALeaderWithOlderSettings: a server that has just begun to lead may have the settings of an
+// earlier term behind the messages of this one. That is no other process: what was sent meanwhile is
+// stored when it has the current ones. Settings that stay are those of a process that was killed before
+// it has stored anything.
+func TestALeaderWithOlderSettings(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	js, err := jetstream.New(s.Members[1].Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := func() jetstream.StreamConfig {
+		t.Helper()
+		stream, err := js.Stream(inTime(t), "EVENTS_one")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream.CachedInfo().Config
+	}
+	put := func(c jetstream.StreamConfig) {
+		t.Helper()
+		if _, err := js.UpdateStream(inTime(t), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, _ := openTurn(t, s.Members[0], nil)
+	older := settings()
+	first.Close()
+	j, lost := openTurn(t, s.Members[0], nil)
+	current := settings()
+	put(older)
+	if err := j.Held(inTime(t)); err == nil || errors.Is(err, journal.ErrTaken) {
+		t.Errorf("with older settings: %v", err)
+	}
+	p, err := j.Begin(filled("a", "x", 1), "web1/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon, cancel := context.WithTimeout(t.Context(), 3*time.Second) // it is sent again meanwhile
+	defer cancel()
+	if _, err := p.Wait(soon); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("stored with older settings: %v", err)
+	}
+	put(current)
+	if _, err := p.Wait(inTime(t)); err != nil {
+		t.Error(err)
+	}
+	if err := j.Held(inTime(t)); err != nil {
+		t.Errorf("with the current settings: %v", err)
+	}
+	select {
+	case err := <-lost:
+		t.Fatalf("it is told %v", err)
+	default:
+	}
+	put(older)
+	bustest.Until(t, "it is told", func() bool { return errors.Is(j.Held(inTime(t)), journal.ErrTaken) })
 }
