@@ -30,3 +30,31 @@ func (c *Cursor) Pause(ctx context.Context) error {
 func (j *Journal) Lose(ctx context.Context, c *Cursor) error {
 	return j.stream.DeleteConsumer(ctx, (*c.consumer.Load()).CachedInfo().Name)
 }
+
+// DropAnswers makes the answers to what is sent from now on reach nobody, until restore is called.
+func (j *Journal) DropAnswers() (restore func()) {
+	w := j.writer
+	set := func(to string) (was string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		was, w.inbox = w.inbox, to
+		return was
+	}
+	was := set(w.nc.NewInbox() + ".")
+	return func() { set(was) }
+}
+
+// MissFor makes a leader that lacks the newest messages answer questions about single ones, for that
+// time.
+func (j *Journal) MissFor(d time.Duration) {
+	f, until := j.writer.fence, time.Now().Add(d)
+	f.line.Lock()
+	defer f.line.Unlock()
+	read := f.read
+	f.read = func(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+		if time.Now().Before(until) {
+			return nil, jetstream.ErrMsgNotFound
+		}
+		return read(ctx, seq)
+	}
+}

@@ -34,6 +34,7 @@ type fence struct {
 	doubt chan struct{} // signals a refusal
 
 	line       sync.Mutex // held while a message gets its number and is sent, or all are sent again
+	missing    time.Time  // since when newest finds nothing; guarded by line
 	generation int        // how often they were sent again; guarded by line and the writer
 	settling   sync.Mutex // held while messages are reported as stored
 
@@ -367,7 +368,7 @@ func (w *writer) catchUp(ctx context.Context, last uint64) error {
 	mine := f.window[max(k, 1)-1]
 	w.mu.Unlock()
 	if k < end-seq {
-		if there, err = f.readAt(ctx, seq+k); err != nil {
+		if there, err = f.newest(ctx, seq+k); err != nil {
 			return err
 		}
 	}
@@ -406,7 +407,7 @@ func (f *fence) beforeMarks(ctx context.Context, seq, last uint64) (end uint64, 
 	end = seq
 	sort.Search(int(last-seq), func(i int) bool {
 		at := last - uint64(i)
-		m, bad := f.readAt(ctx, at)
+		m, bad := f.newest(ctx, at)
 		if bad != nil {
 			err = bad
 		}
@@ -417,6 +418,25 @@ func (f *fence) beforeMarks(ctx context.Context, seq, last uint64) (end uint64, 
 		return !mark
 	})
 	return end, there, err
+}
+
+// newest reads a message behind all that were known to be stored. If it is missing, the answer is most
+// likely that of a server that led before, and does not know that it does so no more: the error is
+// errNoLeader. After electionTime it is believed, and the result nil: the message was removed since.
+func (f *fence) newest(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	m, err := f.readAt(ctx, seq)
+	switch {
+	case err != nil:
+		return nil, err
+	case m != nil:
+		f.missing = time.Time{}
+		return m, nil
+	case f.missing.IsZero():
+		f.missing = time.Now()
+	case time.Since(f.missing) > electionTime:
+		return nil, nil
+	}
+	return nil, errNoLeader
 }
 
 // readAt reads a message, nil if there is none.

@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -343,7 +344,12 @@ func (j *Journal) reconcile(ctx context.Context) error {
 		return err
 	}
 	if from, any := j.names.forget(); any {
-		if err := j.readNames(ctx, Query{FromSeq: from + 1}, j.names.learn); err != nil {
+		// The end is known: the leader that is asked for it may be one no more, and lack the newest messages.
+		err := j.Names(ctx, from+1, w.stored(), j.names.learn)
+		if errors.Is(err, errLate) { // that message was removed since
+			err = j.Names(ctx, from+1, 0, j.names.learn)
+		}
+		if err != nil {
 			return err
 		}
 	}
