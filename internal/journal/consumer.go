@@ -46,7 +46,7 @@ func (c *Cursor) consume(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 	if at := c.at.Load(); at > 0 {
 		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartSequencePolicy, at+1, nil
 	}
-	consumer, err := c.reader.journal.consumer(ctx, cfg, c.place())
+	consumer, err := c.reader.journal.consumer(ctx, cfg, c.place(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -55,16 +55,19 @@ func (c *Cursor) consume(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 }
 
 // place returns the member whose copy is to be read, "" for any.
-func (c *Cursor) place() string {
+func (c *Cursor) place(ctx context.Context) string {
 	j := c.reader.journal
 	of := j.stream.CachedInfo().Cluster
 	here := j.js.Conn().ConnectedServerName()
 	switch {
-	case !c.follow || of == nil:
+	case of == nil:
 		return ""
 	case c.behind.Load():
+		if info, err := j.info(ctx); err == nil && info.Cluster != nil {
+			of = info.Cluster
+		}
 		return of.Leader
-	case hasCopy(of, here):
+	case c.follow && hasCopy(of, here):
 		return here
 	}
 	return ""
@@ -233,12 +236,19 @@ func (w *watcher) attend(ctx context.Context, d *deliveries) {
 		case missing == 0:
 			missing = end
 		default:
-			j.delays.Late("read the stream "+j.name+": this member lacks what another one has", followLook)
 			missing = 0
-			d.cursor.behind.Store(true)
-			d.lose()
+			d.elsewhere(followLook)
 		}
 	}
+}
+
+// elsewhere gives up a consumer at a member that lacks what the leader has, and has brought nothing for
+// that time: it may not catch up. The next one is at the leader.
+func (d *deliveries) elsewhere(waited time.Duration) {
+	j := d.cursor.reader.journal
+	j.delays.Late("read the stream "+j.name+": this member lacks what another one has", waited)
+	d.cursor.behind.Store(true)
+	d.lose()
 }
 
 // tip is the end of a stream as its leader had it a moment ago: many readers ask for it.

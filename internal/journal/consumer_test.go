@@ -136,6 +136,33 @@ func TestAFollowerGoesOnAfterItsConsumerIsLost(t *testing.T) {
 	}
 }
 
+// TestAReaderDoesNotWaitForACopyThatHasStopped: what the leader has and the copy that is read has not is
+// read at the leader, within a few seconds.
+func TestAReaderDoesNotWaitForACopyThatHasStopped(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	j := openMember(t, s.Members[0])
+	leadBy(t, j, "m1")
+	const events = 20
+	for n := range events {
+		if _, err := j.Append(inTime(t), filled(fmt.Sprint(n), "x", 10), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := peer(t, s.Members[1], "m1").Open(inTime(t), journal.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Blind(inTime(t)); err != nil {
+		t.Fatal(err)
+	}
+	next := 0
+	err = c.Each(inTime(t), func(event.Event) error { next++; return nil })
+	if err != nil || next != events || c.ReadsAt() != "m1" {
+		t.Errorf("%d of %d have come, in the end from %s: %v", next, events, c.ReadsAt(), err)
+	}
+}
+
 // TestAFollowerDoesNotWaitForACopyThatLags: what another member has and its own one does not bring, it
 // reads there.
 func TestAFollowerDoesNotWaitForACopyThatLags(t *testing.T) {

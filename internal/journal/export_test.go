@@ -26,6 +26,17 @@ func (c *Cursor) Pause(ctx context.Context) error {
 	return err
 }
 
+// Blind gives a cursor a consumer that has nothing to bring, as that of a copy that has stopped.
+func (c *Cursor) Blind(ctx context.Context) error {
+	cfg := c.settings
+	cfg.FilterSubjects = []string{plainPrefix + "nothing"}
+	consumer, err := c.reader.journal.stream.CreateConsumer(ctx, cfg)
+	if err == nil {
+		c.consumer.Store(&consumer)
+	}
+	return err
+}
+
 // Lose removes the consumer of a cursor from the server.
 func (j *Journal) Lose(ctx context.Context, c *Cursor) error {
 	return j.stream.DeleteConsumer(ctx, (*c.consumer.Load()).CachedInfo().Name)

@@ -242,8 +242,9 @@ func (w *watcher) await(ctx context.Context, d *deliveries) {
 		if looks++; looks < 2 {
 			continue
 		}
-		if !d.cursor.over(ctx) { // the member that is read lacks what another one has
+		if !d.cursor.over(ctx) {
 			looks = 0
+			d.elsewhere(idle)
 			continue
 		}
 		if w.waiting.Load() && w.count.Load() == now {

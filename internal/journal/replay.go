@@ -21,8 +21,8 @@ const (
 	fewBytes = 32 << 10
 	// stretch is how far a consumer reads where reading by count is not possible.
 	stretch = 16 << 10
-	// batchTime is how long the store may take for a batch before a consumer is used.
-	batchTime = 10 * time.Second
+	// batchTime is how long the store may take for a batch before a consumer reads all that is left.
+	batchTime = 2 * time.Second
 )
 
 // Replay is Reader.Replay for the daemon itself.
@@ -44,11 +44,14 @@ func (r Reader) Replay(ctx context.Context, from, to uint64, f func(Text) error)
 		return r.texts(ctx, from, to, f)
 	}
 	for from <= to {
-		next, err := r.count(ctx, from, to, f)
+		next, silent, err := r.count(ctx, from, to, f)
 		if err != nil || next > to {
 			return err
 		}
 		end := next + min(to-next, stretch)
+		if silent {
+			end = to
+		}
 		if err := r.texts(ctx, next, end, f); err != nil {
 			return err
 		}
@@ -57,29 +60,30 @@ func (r Reader) Replay(ctx context.Context, from, to uint64, f func(Text) error)
 	return nil
 }
 
-// count reads as long as the sequences are certain, and returns the next one.
-func (r Reader) count(ctx context.Context, from, to uint64, f func(Text) error) (next uint64, err error) {
+// count reads as long as the sequences are certain, and returns the next one, and whether the store has
+// not answered in time.
+func (r Reader) count(ctx context.Context, from, to uint64, f func(Text) error) (next uint64, silent bool, err error) {
 	c, err := r.newCounter(from, to)
 	if err != nil {
-		return from, fmt.Errorf("read the journal: %w", err)
+		return from, false, fmt.Errorf("read the journal: %w", err)
 	}
 	defer c.close()
 	for next = from; next <= to; {
 		bodies, err := c.next(ctx, next)
 		if err != nil || len(bodies) == 0 {
-			return next, err
+			return next, c.silent, err
 		}
 		for _, body := range bodies {
 			if len(body) == 0 || body[0] == partMark || len(body) >= maxPart { // pieces of an older daemon have no mark
-				return next, nil
+				return next, false, nil
 			}
 			if err := f(Text{next, body, 1}); err != nil {
-				return next, err
+				return next, false, err
 			}
 			next++
 		}
 	}
-	return next, nil
+	return next, false, nil
 }
 
 // counter requests one batch after the other; the next one arrives while the caller works on
@@ -99,6 +103,8 @@ type counter struct {
 	spare int    // batches to request in advance
 	asked []span // requests, the oldest first
 	end   func()
+
+	silent bool // no answer has come in time
 }
 
 // span is a range of requested messages.
@@ -213,6 +219,7 @@ func (c *counter) batch(ctx context.Context) (batch, error) {
 	case l := <-c.batches:
 		return l, nil
 	case <-late.C:
+		c.silent = true
 		return batch{}, nil
 	case <-c.closed:
 		return batch{}, fmt.Errorf("read the journal: %w", nats.ErrConnectionClosed)
