@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -101,9 +102,10 @@ func leaderSays(data []byte, first bool) error {
 
 // Lacking returns the streams that do not have all their copies, or have one that is not whole or
 // not counted in elections yet, as far as this member knows: of those that it leads, and of those
-// that have no leader. So does the group of all members, under the name of its own, if it counts one
-// that does not run.
-func (c *Cluster) Lacking() (names []string) {
+// that have no leader; with what is wrong. So does the group of all members, under the name of its own,
+// if it counts one that does not run.
+func (c *Cluster) Lacking() map[string]string {
+	lacking := map[string]string{}
 	info, err := c.b.server.Jsz(&server.JSzOptions{Account: account, Streams: true, Config: true, RaftGroups: true})
 	if err != nil {
 		return nil // it is stopping
@@ -111,15 +113,18 @@ func (c *Cluster) Lacking() (names []string) {
 	voters := c.voters()
 	for _, a := range info.AccountDetails {
 		for _, s := range a.Streams {
-			if s.Cluster != nil && s.Config != nil && c.lacks(s.Cluster, s.Config.Replicas, voters[s.RaftGroup]) {
-				names = append(names, s.Name)
+			if s.Cluster == nil || s.Config == nil {
+				continue
+			}
+			if what := c.lacks(s.Cluster, s.Config.Replicas, voters[s.RaftGroup]); what != "" {
+				lacking[s.Name] = what
 			}
 		}
 	}
 	if n, leads := voters[metaGroup]; leads && n != c.Routes()+1 {
-		names = append(names, metaGroup)
+		lacking[metaGroup] = fmt.Sprintf("%d members count for elections, and %d are connected", n, c.Routes()+1)
 	}
-	return names
+	return lacking
 }
 
 // metaGroup is the server's name of the group of all members.
@@ -158,17 +163,34 @@ func votersOf(g server.RaftzGroup) int {
 	return g.Size
 }
 
-func (c *Cluster) lacks(i *server.ClusterInfo, copies, voters int) bool {
+// lacks says what a stream lacks, "" for nothing.
+func (c *Cluster) lacks(i *server.ClusterInfo, copies, voters int) string {
 	if i.Leader != c.r.opts.Rule.Card.Name {
-		return i.Leader == ""
+		if i.Leader == "" {
+			return "it has no leader"
+		}
+		return ""
 	}
-	whole := 1
+	whole, behind := 1, []string{}
 	for _, r := range i.Replicas {
-		if r.Current && !r.Offline {
+		switch {
+		case r.Offline:
+			behind = append(behind, r.Name+" is not connected")
+		case !r.Current:
+			behind = append(behind, fmt.Sprintf("%s is %d entries behind, and was heard %s ago", r.Name, r.Lag, r.Active.Round(time.Millisecond)))
+		default:
 			whole++
 		}
 	}
-	return whole < copies || i.Desired != nil || copies > 1 && voters != copies
+	switch {
+	case whole < copies && len(behind) > 0:
+		return strings.Join(behind, "; ")
+	case whole < copies:
+		return fmt.Sprintf("%d of %d copies", whole, copies)
+	case i.Desired != nil || copies > 1 && voters != copies:
+		return "its members are being changed"
+	}
+	return ""
 }
 
 // Known returns how many members count for elections, whether they run or not; 0 while there is

@@ -1,8 +1,10 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -22,7 +24,9 @@ type said struct {
 	Rules   string   `json:"rules"` // a digest of its access rules
 	Minions int      `json:"minions"`
 	Lacking []string `json:"lacking,omitempty"` // streams that lack a copy, as far as it knows
-	Leads   bool     `json:"leads"`             // what it writes
+	// Lacks is the same with what is wrong; a member of an earlier version sends none.
+	Lacks map[string]string `json:"lacks,omitempty"`
+	Leads bool              `json:"leads"` // what it writes
 
 	Address string `json:"address"` // host:port, for minions
 	Key     string `json:"key"`     // the fingerprint of its master key
@@ -81,7 +85,8 @@ func (m *Membership) serveStatus() {
 }
 
 func (m *Membership) say() said {
-	return said{Version: m.version, Rules: m.own.Rules(), Leads: journal.Leads(m.journal), Minions: m.own.Minions(), Lacking: m.broker.Cluster.Lacking(), Address: m.forMinions(m.self), Key: m.fingerprint(), Time: time.Now().UTC(), Removed: m.removals.newest()}
+	lacks := m.broker.Cluster.Lacking()
+	return said{Version: m.version, Rules: m.own.Rules(), Leads: journal.Leads(m.journal), Minions: m.own.Minions(), Lacking: slices.Sorted(maps.Keys(lacks)), Lacks: lacks, Address: m.forMinions(m.self), Key: m.fingerprint(), Time: time.Now().UTC(), Removed: m.removals.newest()}
 }
 
 // statusTime limits the wait for the answer of a member.
@@ -167,11 +172,10 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 	for _, p := range m.broker.Cluster.Peers() {
 		linked[p.Address] = p
 	}
-	status := runner.ClusterStatus{Cluster: m.cfg.ClusterID, Member: m.name, Copies: m.copies, Unstored: m.jobs.Unstored()}
+	status := runner.ClusterStatus{Cluster: m.cfg.ClusterID, Member: m.name, Copies: m.copies, Lacking: map[string]string{}, Unstored: m.jobs.Unstored()}
 	if err := m.broker.Store().Err(); err != nil {
 		status.Fault = err.Error()
 	}
-	var lacking []string
 	for _, address := range m.peers {
 		one := runner.MemberStatus{Name: nameOf(address), Address: address}
 		s, answers := all[one.Name]
@@ -179,7 +183,9 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 			s, answers, one.Self = own, true, true
 		}
 		one.Running = answers
-		lacking = append(lacking, s.Lacking...)
+		for _, name := range s.Lacking {
+			status.Lacking[name] = cmp.Or(s.Lacks[name], status.Lacking[name])
+		}
 		if answers {
 			one.Version, one.Minions, one.SameRules, one.Leads = s.Version, s.Minions, s.Rules == own.Rules, s.Leads
 			one.ClockAhead = s.ahead
@@ -188,7 +194,5 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 		}
 		status.Members = append(status.Members, one)
 	}
-	slices.Sort(lacking)
-	status.Lacking = len(slices.Compact(lacking))
 	return status, nil
 }

@@ -22,7 +22,8 @@ type ClusterStatus struct {
 	Member  string // that was asked
 	Copies  int    // of each event, job, key and table
 	Fault   string // why nothing can be stored, "" if it can
-	Lacking int    // streams that do not have all their copies
+	// Lacking is the streams that do not have all their copies, with what is wrong, as far as known.
+	Lacking map[string]string
 	// Unstored is how many jobs the asked member has run without the quorum that are not stored yet.
 	Unstored int
 	Members  []MemberStatus
@@ -77,7 +78,7 @@ func clusterRemoveFile(h *Host) function.Function {
 }
 
 func clusterStatus(h *Host) function.Function {
-	return function.Function{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster: which run, with which version, how many minions are connected to each, whether their access rules are the same as those of the member that is asked, whether they lead the streams that they write, and by how many seconds their clock is at least ahead of that of the member that is asked (clock_ahead, negative if it is behind). lacking is how many streams do not have all their copies at the moment, for example after a member was lost: do not stop another one until it is 0. unstored_jobs is how many jobs the member that is asked has run without the quorum (cluster_without_quorum: run) that are not stored yet. Operators get an answer also where too few members are reached to store anything.",
+	return function.Function{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster: which run, with which version, how many minions are connected to each, whether their access rules are the same as those of the member that is asked, whether they lead the streams that they write, and by how many seconds their clock is at least ahead of that of the member that is asked (clock_ahead, negative if it is behind). lacking is how many streams do not have all their copies at the moment, for example after a member was lost: do not stop another one until it is 0; lacking_streams says which, and what is wrong with each. unstored_jobs is how many jobs the member that is asked has run without the quorum (cluster_without_quorum: run) that are not stored yet. Operators get an answer also where too few members are reached to store anything.",
 		Example: "salt-run cluster.status", Run: func(ctx context.Context, _ *function.Call) (any, error) {
 			s, err := h.ClusterStatus(ctx)
 			if err != nil {
@@ -98,7 +99,14 @@ func (s ClusterStatus) data() map[string]any {
 	for _, m := range s.Members {
 		members[m.Name] = m.data()
 	}
-	data := map[string]any{"cluster": s.Cluster, "member": s.Member, "copies": s.Copies, "stores": s.Fault == "", "lacking": s.Lacking, "unstored_jobs": s.Unstored, "members": members}
+	data := map[string]any{"cluster": s.Cluster, "member": s.Member, "copies": s.Copies, "stores": s.Fault == "", "lacking": len(s.Lacking), "unstored_jobs": s.Unstored, "members": members}
+	if len(s.Lacking) > 0 {
+		streams := map[string]any{}
+		for name, what := range s.Lacking {
+			streams[name] = what
+		}
+		data["lacking_streams"] = streams
+	}
 	if s.Fault != "" {
 		data["error"] = s.Fault
 	}
