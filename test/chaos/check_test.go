@@ -76,30 +76,44 @@ func (r *round) mark() error {
 	return nil
 }
 
-// explain notes where an event is that did not arrive, and what the daemons do.
+// explain notes where an event is that did not arrive, and what the daemons do while it is asked for.
 func (r *round) explain(tag string) {
+	ask := func(m *machine, args ...string) {
+		res := m.tool("", args[0], args[1:]...)
+		r.w.note("%s at %s: exit code %d: %s%s", strings.Join(args, " "), m.name, res.code, res.out, res.err)
+	}
 	for _, m := range r.w.masters {
-		for _, args := range [][]string{
-			{"salt-event", "listen", "--since", "1", "--tag", tag, "--count", "1", "-t", "10s"},
-			{"salt-event", "listen", "--since", "1", "--tag", tag, "--until-end", "-t", "10s"},
-			{"salt-run", "cluster.status"},
-		} {
-			res := m.tool("", args[0], args[1:]...)
-			r.w.note("%s at %s: exit code %d: %s%s", strings.Join(args, " "), m.name, res.code, res.out, res.err)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			ask(m, "salt-event", "listen", "--since", "1", "--tag", tag, "--count", "1", "-t", "10s")
+		}()
+		select {
+		case <-done:
+		case <-time.After(7 * time.Second):
+			r.dump(m)
+			<-done
 		}
+		ask(m, "salt-event", "listen", "--since", "1", "--tag", tag, "--until-end", "-t", "10s")
+		ask(m, "salt-event", "stat")
+		ask(m, "salt-run", "cluster.status")
 	}
 	for _, m := range r.w.machines() {
 		if !r.w.isMaster(m) {
-			res := m.tool("", "salt-event", "stat", "--bus", "minion")
-			r.w.note("salt-event stat at %s: exit code %d: %s%s", m.name, res.code, res.out, res.err)
+			ask(m, "salt-event", "stat", "--bus", "minion")
 		}
-		_ = m.daemon.Process.Signal(syscall.SIGUSR1) // it may have ended
-		<-time.After(time.Second)                    // it is written
-		files, _ := filepath.Glob(filepath.Join(m.disk.dir, "cache", "goroutines", "*"))
-		for _, f := range files {
-			text, _ := os.ReadFile(f)
-			r.w.note("%s: %s\n%s", m.name, f, text)
-		}
+		r.dump(m)
+	}
+}
+
+// dump notes what the goroutines of a daemon do.
+func (r *round) dump(m *machine) {
+	_ = m.daemon.Process.Signal(syscall.SIGUSR1) // it may have ended
+	<-time.After(time.Second)                    // it is written
+	files, _ := filepath.Glob(filepath.Join(m.disk.dir, "cache", "goroutines", "*"))
+	for _, f := range files {
+		text, _ := os.ReadFile(f)
+		r.w.note("%s: %s\n%s", m.name, f, text)
 	}
 }
 
