@@ -6,10 +6,14 @@ import (
 )
 
 // Limits of what readers hold of the store that their callers have not handled yet. Beyond them
-// a reader still reads, one message after the other.
+// a reader still reads, and holds little. A request for each message would take a minute for a journal
+// of some ten thousand events.
 const (
 	aheadOfOne = 16 << 20 // of one principal, over all readers
 	aheadOfAll = 64 << 20
+	// What each further reader may hold: some pieces of a long event, or many short ones.
+	furtherMessages = 256
+	furtherBytes    = 4 * maxPart
 )
 
 // Reader reads for a principal. The zero value of Of is the daemon itself.
@@ -59,12 +63,12 @@ func (a *ahead) give(of string, n int) {
 	}
 }
 
-// pull returns the option for how much the reader asks of the store at once.
-func (r Reader) pull() (messages int, end func()) {
+// pull returns how much the reader asks of the store at once.
+func (r Reader) pull() (messages, bytes int, end func()) {
 	if !r.journal.ahead.take(r.of, aheadBytes) {
-		return 1, func() {}
+		return furtherMessages, furtherBytes, func() {}
 	}
-	return aheadMessages, func() { r.journal.ahead.give(r.of, aheadBytes) }
+	return aheadMessages, aheadBytes, func() { r.journal.ahead.give(r.of, aheadBytes) }
 }
 
 // longEvent is the long event that a reader assembles.

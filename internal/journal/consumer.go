@@ -100,6 +100,7 @@ func hasCopy(c *jetstream.ClusterInfo, member string) bool {
 type deliveries struct {
 	cursor *Cursor
 	most   int             // requested and not read yet
+	bytes  int             // their size, at most
 	ctx    context.Context // ends with the reading
 	cancel context.CancelFunc
 	last   atomic.Uint64 // the number of the latest, for this consumer
@@ -109,9 +110,9 @@ type deliveries struct {
 }
 
 // deliveries begins to request messages.
-func (c *Cursor) deliveries(ctx context.Context, most int) (*deliveries, error) {
+func (c *Cursor) deliveries(ctx context.Context, most, bytes int) (*deliveries, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	d := &deliveries{cursor: c, most: most, ctx: ctx, cancel: cancel}
+	d := &deliveries{cursor: c, most: most, bytes: bytes, ctx: ctx, cancel: cancel}
 	if err := d.request(); err != nil {
 		cancel()
 		return nil, err
@@ -121,7 +122,7 @@ func (c *Cursor) deliveries(ctx context.Context, most int) (*deliveries, error) 
 
 // request asks the consumer for messages.
 func (d *deliveries) request() error {
-	it, err := (*d.cursor.consumer.Load()).Messages(jetstream.PullMaxMessagesWithBytesLimit(d.most, aheadBytes), jetstream.PullHeartbeat(heartbeat))
+	it, err := (*d.cursor.consumer.Load()).Messages(jetstream.PullMaxMessagesWithBytesLimit(d.most, d.bytes), jetstream.PullHeartbeat(heartbeat))
 	if err != nil {
 		return err
 	}

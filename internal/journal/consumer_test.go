@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/test/bustest"
@@ -195,5 +197,48 @@ func TestAFollowerDoesNotWaitForACopyThatLags(t *testing.T) {
 	})
 	if !errors.Is(err, all) || c.ReadsAt() != "m1" {
 		t.Errorf("%d of %d have come, in the end from %s: %v", next, events, c.ReadsAt(), err)
+	}
+}
+
+// TestFurtherReadersAskForMany: who has many readers already does not ask for each message by itself.
+func TestFurtherReadersAskForMany(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	j := openMember(t, s.Members[0])
+	const events = 3000
+	var last *journal.Pending
+	for n := range events {
+		p, err := j.Begin(filled(fmt.Sprint("a/", n), "x", 10), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = p
+	}
+	if _, err := last.Wait(inTime(t)); err != nil {
+		t.Fatal(err)
+	}
+	following, cancel := context.WithCancel(t.Context())
+	var followers sync.WaitGroup
+	defer followers.Wait()
+	defer cancel()
+	for range 4 {
+		first := make(chan struct{}, events)
+		followers.Go(func() {
+			_ = j.For("user:root", nil).Follow(following, 1, func(journal.Text) error { first <- struct{}{}; return nil })
+		})
+		<-first
+	}
+	var asked atomic.Int64
+	sub, err := s.Members[0].Conn().Subscribe("$JS.API.CONSUMER.MSG.NEXT.EVENTS_m1.>", func(*nats.Msg) { asked.Add(1) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // the connection ends with the test
+	got := 0
+	if err := j.For("user:root", nil).Replay(inTime(t), 1, events, func(journal.Text) error { got++; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if got != events || asked.Load() > events/20 {
+		t.Errorf("%d of %d events came, after %d requests", got, events, asked.Load())
 	}
 }

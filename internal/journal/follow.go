@@ -114,9 +114,9 @@ func (c *Cursor) messages(ctx context.Context, most int, f func(m jetstream.Msg,
 	if c.nothing() {
 		return nil
 	}
-	allowed, end := c.reader.pull()
+	allowed, bytes, end := c.reader.pull()
 	defer end()
-	d, err := c.deliveries(ctx, min(most, allowed))
+	d, err := c.deliveries(ctx, min(most, allowed), bytes)
 	if err != nil {
 		return fmt.Errorf("read the journal: %w", err)
 	}
