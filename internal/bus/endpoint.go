@@ -120,6 +120,7 @@ var (
 var MasterEndpoints = Endpoints{
 	{"ask", []Role{RoleMinion, RoleCaller, RoleUnaccepted}, Own, tinyBody, "ask", "is this key accepted? Contains the version, and a few grains where `autosign_grains_dir` is set; without grains at most 512 B"},
 
+	{"early", []Role{RoleMinion}, Own, factsBody, "early", "a return in its outbox that somebody waits for, while what comes before it cannot be stored yet; for members of a cluster"},
 	{"file", minions, Own, shortBody, "sendFile", "a file of file_roots, which are for all minions"},
 	{"files", minions, Own, shortBody, "listFiles", "the names of those files"},
 	{"fire", minions, TagSpace, LargeBody, "minionFire", "events for the master's bus, answered when stored"},

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -177,7 +178,7 @@ func (d *Dispatcher) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.
 		return relay{d}.readElsewhere(ctx, k, said{Minion: id, JID: jid, Report: msg.Body}, rep)
 	}
 	if rep.State.Returned() {
-		if d.Members != nil && d.jobs.hasReturned(k, id) { // it came by another member, which was lost before it has said so
+		if d.Members != nil && d.hasStored(k, id, jid) { // it came early, or by another member, which was lost before it has said so
 			return r, nil
 		}
 		e, err := returnEvent(id, jid, k, rep)
@@ -190,6 +191,37 @@ func (d *Dispatcher) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.
 		d.heard(ctx, id, jid, k, rep, largeSeqs(ctx, len(msg.Body), p))
 	}
 	return r, nil
+}
+
+// hasStored reports whether a return of a job of this member is stored under its own name.
+func (d *Dispatcher) hasStored(k *Job, id salt.MinionID, jid salt.JID) bool {
+	return d.jobs.hasReturned(k, id) || d.Journal.Knows(returnID(id, jid))
+}
+
+// StoreEarly implements outbox.Returns.
+func (d *Dispatcher) StoreEarly(ctx context.Context, id salt.MinionID, jid salt.JID, msg outbox.Message) error {
+	rep, _, err := readReport(msg)
+	if err == nil && !rep.State.Returned() {
+		err = rpc.Errorf(rpc.Usage, "a message without a return")
+	}
+	if err != nil {
+		return err
+	}
+	k, err := d.sentTo(ctx, id, jid)
+	if err != nil {
+		return err
+	}
+	s := said{Minion: id, JID: jid, Report: msg.Body}
+	if d.jobs.ownerOf(k) != "" {
+		if err = (relay{d}).tell(ctx, k, s); errors.Is(err, errHere) {
+			err = errUnconfirmed // it has just been taken over
+		}
+		return err
+	}
+	if d.hasStored(k, id, jid) {
+		return nil
+	}
+	return relay{d}.keepSaid(ctx, k, s, rep)
 }
 
 // Awaits implements outbox.Returns.

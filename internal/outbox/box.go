@@ -43,6 +43,8 @@ type Master interface {
 	Framed() bool
 	// Gone is closed when the connection has ended.
 	Gone() <-chan struct{}
+	// TakesEarly reports whether the master answers OpEarly: one of a cluster does.
+	TakesEarly() bool
 }
 
 // Options are the settings of a minion's outboxes. All but MaxAge and Lost are required.
@@ -93,6 +95,7 @@ type Box struct {
 
 	fresh      map[uint64]queued // messages of the queue that are in memory, by sequence
 	freshBytes int               // size of their bodies
+	early      map[uint64]bool   // those of them that were sent early, or need not be
 }
 
 // kept is a message as stored.
@@ -126,7 +129,7 @@ func open(ctx context.Context, o Options, name string, master func() Master) (*B
 	b := &Box{
 		name: name, log: o.Log, master: master, dir: filepath.Join(o.Dir, boxFolder+name), limit: o.MaxBytes, age: o.MaxAge,
 		epoch: bus.NewNonce(), own: "salt/minion/" + string(o.ID), ready: make(chan struct{}, 1), asks: map[uint64]chan Delivery{},
-		left: make(chan struct{}), fresh: map[uint64]queued{},
+		left: make(chan struct{}), fresh: map[uint64]queued{}, early: map[uint64]bool{},
 	}
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return nil, err

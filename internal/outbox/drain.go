@@ -186,7 +186,9 @@ func (b *Box) deliver(ctx context.Context, master Master, batch []queued) ([]Del
 	if master.Framed() {
 		op = opLetters
 	}
+	end := b.sendEarly(ctx, master)
 	err = master.Ask(ctx, op, q, &d)
+	end()
 	var refused *rpc.Error
 	if errors.As(err, &refused) && refused.Permanent() && len(batch) == 1 {
 		return []Delivery{{Refused: refused}}, nil // the request itself is refused, for example as too large
@@ -272,6 +274,7 @@ func (b *Box) remove(batch []queued) {
 	for _, m := range batch {
 		if have, here := b.fresh[m.entry.Seq]; here {
 			delete(b.fresh, m.entry.Seq)
+			delete(b.early, m.entry.Seq)
 			b.freshBytes -= len(have.Body)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -42,6 +43,9 @@ func (plain) Show(salt.MinionID, salt.JID, Message)                        {}
 func (plain) ReadReturn(_ context.Context, from salt.MinionID, jid salt.JID, m Message) (Record, error) {
 	e, err := event.NewValid("salt/job/"+string(jid)+"/ret/"+string(from), []byte(m.Body), string(from), time.Now())
 	return Record{Events: []event.Event{e}, After: func(*journal.Pending) {}}, err
+}
+func (plain) StoreEarly(context.Context, salt.MinionID, salt.JID, Message) error {
+	return errors.New("nobody waits for it")
 }
 func (plain) LocalReturnEvent(context.Context, salt.MinionID, protocol.LocalReturn) (e event.Event, err error) {
 	return e, rpc.Errorf(rpc.Usage, "there are none")
@@ -87,12 +91,13 @@ func startKeeper(ctx context.Context, t *testing.T, m *bustest.Member) *keeper {
 	}
 	var table bus.Endpoints
 	for _, e := range bus.MasterEndpoints {
-		if e.Handler == "deliver" {
+		if e.Handler == "deliver" || e.Handler == "early" {
 			table = append(table, e)
 		}
 	}
 	s := rpc.NewServer(m.Conn(), m.Owner, table, m.Log)
 	s.Handle("deliver", k.Deliver)
+	s.Handle("early", k.Early)
 	s.HandleBatches("deliver", k.DeliverEach)
 	k.ServeMembers(k.exchange.Handle)
 	if err := s.Start(); err != nil {
@@ -432,6 +437,104 @@ func TestAnAwaitedReturnWaitsForNobody(t *testing.T) {
 	k.Returns = plain{}
 	bustest.Until(t, "the rest is stored", func() bool { return deliver(t, over, 1, 2) == nil })
 	k.check(t, "web1", "1", "2")
+}
+
+// awaiting is plain where this member follows one job.
+type awaiting struct {
+	plain
+	*keeper
+	jid salt.JID
+}
+
+func earlyName(id salt.MinionID, jid salt.JID) string { return string(id) + "/ret:" + string(jid) }
+
+func (a awaiting) Awaits(_ context.Context, _ salt.MinionID, jid salt.JID) (awaits, here bool) {
+	return jid == a.jid, jid == a.jid
+}
+
+func (a awaiting) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.JID, m Message) (Record, error) {
+	if a.Journal.Knows(earlyName(id, jid)) {
+		return Record{}, nil
+	}
+	return a.plain.ReadReturn(ctx, id, jid, m)
+}
+
+func (a awaiting) StoreEarly(ctx context.Context, id salt.MinionID, jid salt.JID, m Message) error {
+	r, err := a.ReadReturn(ctx, id, jid, m)
+	if err == nil && len(r.Events) > 0 {
+		_, err = a.Journal.Append(ctx, r.Events[0], earlyName(id, jid))
+	}
+	return err
+}
+
+// TestAReturnIsStoredEarly: after a member was killed, nobody knows yet what it has stored of the outbox
+// of a minion. The return of a job that another one follows is stored at once, although it is behind
+// messages that wait for that, and all is stored once. Nothing else is stored early.
+func TestAReturnIsStoredEarly(t *testing.T) {
+	all, key := startKeepers(t), bustest.Key(t)
+	k := all[1]
+	bustest.Until(t, "it leads its journal", func() bool { // otherwise storing waits for an election, too
+		leader, err := k.Journal.Leader(t.Context())
+		return err == nil && leader == k.bus.Name
+	})
+	jid := salt.JID("20260101000000000002")
+	k.Returns = awaiting{keeper: k, jid: jid}
+	messages := []Message{
+		{Epoch: "e", N: 1, Op: "ret.20260101000000000001", Body: []byte("1")},
+		{Epoch: "e", N: 2, Op: "ret." + string(jid), Body: []byte("2")},
+		{Epoch: "e", N: 3, Op: "ret.20260101000000000003", Body: []byte("3")},
+	}
+	over := k.connect(t, "web1", key)
+	send := func(op string, body any) error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		return over.Ask(ctx, op, body, nil)
+	}
+	if err := send(OpEarly, messages[1]); rpc.CodeOf(err) != rpc.Unavailable {
+		t.Errorf("in front of nothing that waits: %v", err)
+	}
+	all[0].bus.Kill(t)
+	bustest.Until(t, "the others know", func() bool { return len(k.exchange.Others()) == 1 })
+	begun, done := time.Now(), make(chan struct{})
+	go func() {
+		defer close(done)
+		bustest.Until(t, "all is stored", func() bool { return send(OpDeliver, Batch{Messages: messages}) == nil })
+	}()
+	bustest.Until(t, "the messages wait", func() bool { return k.watermarks.waits("web1") })
+	if err := send(OpEarly, messages[1]); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took > 2*time.Second { // a moment; an election takes four seconds at least
+		t.Errorf("it is stored after %s", took)
+	}
+	k.holds(t, "2")
+	for m, want := range map[*Message]rpc.Code{
+		&messages[0]: rpc.NotFound, &messages[2]: rpc.NotFound, {Epoch: "e", N: 4, Op: protocol.OpFire, Body: []byte("{}")}: rpc.Usage, {N: 2, Op: messages[1].Op}: rpc.Usage,
+	} {
+		if err := send(OpEarly, *m); rpc.CodeOf(err) != want {
+			t.Errorf("%s: %v, want %s", m.Op, err, want)
+		}
+	}
+	<-done
+	k.holds(t, "2", "1", "3")
+	k.check(t, "web1", "1", "3") // by their names as messages of the outbox
+}
+
+// holds checks the data of all returns in the own journal.
+func (k *keeper) holds(t *testing.T, want ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var got []string
+	err := k.Journal.Read(ctx, journal.Query{}, func(e event.Event) error {
+		if strings.HasPrefix(e.Tag, "salt/job/") {
+			got = append(got, string(e.Data))
+		}
+		return nil
+	})
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("the returns %v are stored, want %v: %v", got, want, err)
+	}
 }
 
 // TestWhatAnIsolatedMemberWasStoring: a member had a message under way when it was cut off. The minion

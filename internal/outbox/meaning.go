@@ -26,6 +26,9 @@ type Returns interface {
 	Show(from salt.MinionID, jid salt.JID, m Message)
 	// ReadReturn reads a return of a job.
 	ReadReturn(ctx context.Context, from salt.MinionID, jid salt.JID, m Message) (Record, error)
+	// StoreEarly stores a return that is awaited, at the member that has sent the job, unless it is stored
+	// there. ReadReturn recognises it later.
+	StoreEarly(ctx context.Context, from salt.MinionID, jid salt.JID, m Message) error
 	// LocalReturnEvent is the event for what a minion has run by itself.
 	LocalReturnEvent(ctx context.Context, from salt.MinionID, q protocol.LocalReturn) (event.Event, error)
 }

@@ -72,6 +72,7 @@ func (m *taking) Call(string, any) (*rpc.Stream, error) {
 }
 func (m *taking) Framed() bool          { return m.framed }
 func (m *taking) Gone() <-chan struct{} { return nil }
+func (m *taking) TakesEarly() bool      { return false }
 
 func (m *taking) Ask(_ context.Context, op string, body, answer any) error {
 	batch, delivered := body.(Batch).Messages, answer.(*Delivered)

@@ -112,11 +112,12 @@ func (w *watermarks) catchUp(ctx context.Context) error {
 	if w.written >= w.journal.Stored() {
 		return nil
 	}
-	return w.readNames(ctx, w.written+1)
+	return w.readNames(ctx, w.written+1, 0)
 }
 
-func (w *watermarks) readNames(ctx context.Context, seq uint64) error {
-	return w.journal.Names(ctx, seq, 0, func(_ uint64, name string, item int) {
+// readNames reads which messages are stored from the sequence seq on, up to least at least.
+func (w *watermarks) readNames(ctx context.Context, seq, least uint64) error {
+	return w.journal.Names(ctx, seq, least, func(_ uint64, name string, item int) {
 		if minion, epoch, n, ok := parseMessageName(name); ok {
 			w.sender(minion).set(Watermark{epoch, n, item})
 		}
@@ -236,7 +237,8 @@ func (s *sender) resolve(ctx context.Context) error {
 	if err := s.all.journal.Resolve(ctx); err != nil {
 		return err
 	}
-	if err := s.all.readNames(ctx, s.since+1); err != nil {
+	// The end is known: the leader that is asked for it may be one no more, and lack the newest messages.
+	if err := s.all.readNames(ctx, s.since+1, s.all.journal.Stored()); err != nil {
 		return err
 	}
 	s.doubt = false

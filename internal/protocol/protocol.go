@@ -158,6 +158,8 @@ type Welcome struct {
 	Jobs []salt.JID `json:"jobs,omitempty"`
 	// Cluster is nil for a single master.
 	Cluster *Cluster `json:"cluster,omitempty"`
+	// Early means that the master answers the request early, see outbox.OpEarly.
+	Early bool `json:"early,omitempty"`
 }
 
 // Pillar is the private data of the requesting minion. With errors, a master sends no data, and

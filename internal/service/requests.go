@@ -12,6 +12,7 @@ func (s *Services) Handlers() map[string]rpc.Handler {
 	return map[string]rpc.Handler{
 		"changeMine":  s.Fleet.ChangeMine,
 		"deliver":     s.Outboxes.Deliver,
+		"early":       s.Outboxes.Early,
 		"follow":      jobs.Follow,
 		"grains":      s.Fleet.Refresh,
 		"hello":       s.Arrivals.Hello,

@@ -30,7 +30,11 @@ type Session struct {
 	moved bool          // made to replace one with another member of the cluster
 	leave chan struct{} // closed when the master asks the minion to use another member
 	asked sync.Once     // closes it
+	early bool          // of protocol.Welcome
 }
+
+// TakesEarly implements outbox.Master.
+func (s *Session) TakesEarly() bool { return s.early }
 
 // Gone is closed when the connection has ended.
 func (s *Session) Gone() <-chan struct{} { return s.Closed }
@@ -150,7 +154,7 @@ func (s *Session) hello(ctx context.Context) error {
 		return fmt.Errorf("tell the master at %s that this minion is ready: %w", s.Name, err)
 	}
 	s.learn(w.Cluster)
-	s.Asked = w.Jobs
+	s.Asked, s.early = w.Jobs, w.Early
 	s.Clock = job.NewSteady(w.Time.Add(time.Since(asked) / 2))
 	if offset := time.Until(w.Time); offset.Abs() > time.Minute {
 		all.Log.Warn("the clocks of master and minion differ; jobs are judged by the master's", "offset", offset.Round(time.Second))

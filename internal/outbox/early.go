@@ -1,0 +1,180 @@
+package outbox
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// OpEarly stores a return of a job that somebody waits for, ahead of its turn: Message → nothing. After
+// the member of a cluster to which a minion was connected was killed, nobody knows what it had stored of
+// the minion's outbox until the others have elected a leader for its journal, and what the minion has not
+// been told of waits until then, and all behind it. Of a return of a job that another member follows it is
+// known: that member stores it. The message stays in the outbox, where it is recognised in its turn.
+const OpEarly = "early"
+
+const (
+	// earlyAfter is how long a request may have no answer until the returns in the outbox are sent early,
+	// and the pause between two looks for further ones.
+	earlyAfter = 300 * time.Millisecond
+	// maxEarly is the longest return, in bytes, that is sent early.
+	maxEarly = 64 << 10
+	// maxNotAwaited is after how many returns that nobody waits for no further ones are tried: the newest
+	// ones come first, and for each unknown job the master asks the others.
+	maxNotAwaited = 3
+	// earlyTime limits how long it may take to store one.
+	earlyTime = 5 * time.Second
+)
+
+// errInTurn means that the outbox of the minion does not wait for anything.
+var errInTurn = rpc.Errorf(rpc.Unavailable, "the messages of this minion are stored in their turn")
+
+// Early answers OpEarly, when the return is in the journal of the member that follows the job.
+func (r *Receiver) Early(ctx context.Context, req *rpc.Request) error {
+	var m Message
+	if err := req.Decode(&m); err != nil {
+		return err
+	}
+	if err := checkEpoch(m); err != nil {
+		return err
+	}
+	id := salt.MinionID(req.From.Name)
+	text, isReturn := strings.CutPrefix(m.Op, "ret.")
+	if !isReturn || len(m.Body) > maxEarly {
+		return rpc.Errorf(rpc.Usage, "only a return of at most %d bytes is stored early", maxEarly)
+	}
+	jid := salt.JID(text)
+	if err := r.Returns.WithoutQuorum(); err != nil {
+		return rpc.Errorf(rpc.Unavailable, "nothing can be stored now: %w", err)
+	}
+	if r.Elsewhere == nil || !r.watermarks.waits(id) {
+		return errInTurn
+	}
+	awaits, here := r.Returns.Awaits(ctx, id, jid)
+	if !awaits {
+		return rpc.Errorf(rpc.NotFound, "no member waits for the return of job %s", jid)
+	}
+	// What has begun is finished even if the minion is cut.
+	store, cancel := context.WithTimeout(context.WithoutCancel(ctx), earlyTime)
+	defer cancel()
+	var err error
+	if here {
+		err = r.storeEarly(store, id, jid, m)
+	} else {
+		err = r.Returns.StoreEarly(store, id, jid, m)
+	}
+	if err == nil {
+		err = r.Durable()
+	}
+	if err != nil {
+		return err
+	}
+	return req.Last(ctx, struct{}{})
+}
+
+// storeEarly stores a return of a job of this member, in the turn of the minion: otherwise it could be
+// stored at the same time as a message of the outbox.
+func (r *Receiver) storeEarly(ctx context.Context, id salt.MinionID, jid salt.JID, m Message) error {
+	of, err := r.watermarks.beginBefore(ctx, id)
+	if err != nil {
+		return rpc.Errorf(rpc.Unavailable, "messages of %s are still being stored: %v", id, err)
+	}
+	defer of.end()
+	if err := of.resolve(ctx); err != nil {
+		return rpc.Errorf(rpc.Unavailable, "it is not known which messages of %s are stored: %v", id, err)
+	}
+	if of.has(m.Epoch, m.N, 0) {
+		return nil
+	}
+	return r.Returns.StoreEarly(ctx, id, jid, m)
+}
+
+// waits reports whether a request of a minion waits until it is known what other members have stored.
+func (w *watermarks) waits(id salt.MinionID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.senders[id]
+	return s != nil && len(s.asking) > 0
+}
+
+// sendEarly sends returns early while a request for them, or for what comes before them, has no answer;
+// end stops that.
+func (b *Box) sendEarly(ctx context.Context, to Master) (end func()) {
+	if !to.TakesEarly() {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		e := early{box: b, to: to, tried: map[uint64]time.Time{}}
+		tick := time.NewTicker(earlyAfter)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				e.send(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() { cancel(); running.Wait() }
+}
+
+// early is what was sent early during one request.
+type early struct {
+	box   *Box
+	to    Master
+	tried map[uint64]time.Time // when the message with this sequence was sent last
+	vain  int                  // returns that nobody waits for
+}
+
+// send sends what is there, the newest first, for which somebody most likely waits.
+func (e *early) send(ctx context.Context) {
+	for _, m := range e.box.returns() {
+		if e.vain >= maxNotAwaited || ctx.Err() != nil {
+			return
+		}
+		if time.Since(e.tried[m.entry.Seq]) < RetryPause {
+			continue
+		}
+		e.tried[m.entry.Seq] = time.Now()
+		once, cancel := context.WithTimeout(ctx, earlyTime)
+		err := e.to.Ask(once, OpEarly, m.Message, nil)
+		cancel()
+		switch {
+		case err == nil:
+			e.box.setEarly(m.entry.Seq)
+		case rpc.CodeOf(err) == rpc.NotFound:
+			e.box.setEarly(m.entry.Seq) // it waits for its turn
+			e.vain++
+		}
+	}
+}
+
+// returns returns those in memory that may be sent early and were not, the newest first.
+func (b *Box) returns() (list []queued) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for seq, m := range b.fresh {
+		if strings.HasPrefix(m.Op, "ret.") && m.File == "" && len(m.Body) <= maxEarly && !b.early[seq] {
+			list = append(list, m)
+		}
+	}
+	slices.SortFunc(list, func(a, b queued) int { return int(b.entry.Seq) - int(a.entry.Seq) })
+	return list
+}
+
+// setEarly records that a message need not be sent early any more.
+func (b *Box) setEarly(seq uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, waits := b.fresh[seq]; waits {
+		b.early[seq] = true
+	}
+}
