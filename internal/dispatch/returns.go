@@ -178,7 +178,7 @@ func (d *Dispatcher) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.
 		return relay{d}.readElsewhere(ctx, k, said{Minion: id, JID: jid, Report: msg.Body}, rep)
 	}
 	if rep.State.Returned() {
-		if d.Members != nil && d.hasStored(k, id, jid) { // it came early, or by another member, which was lost before it has said so
+		if d.Members != nil && (relay{d}).hasStored(k, id, jid) { // it came early, or by another member, which was lost before it has said so
 			return r, nil
 		}
 		e, err := returnEvent(id, jid, k, rep)
@@ -194,7 +194,7 @@ func (d *Dispatcher) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.
 }
 
 // hasStored reports whether a return of a job of this member is stored under its own name.
-func (d *Dispatcher) hasStored(k *Job, id salt.MinionID, jid salt.JID) bool {
+func (d relay) hasStored(k *Job, id salt.MinionID, jid salt.JID) bool {
 	return d.jobs.hasReturned(k, id) || d.Journal.Knows(returnID(id, jid))
 }
 
@@ -218,7 +218,7 @@ func (d *Dispatcher) StoreEarly(ctx context.Context, id salt.MinionID, jid salt.
 		}
 		return err
 	}
-	if d.hasStored(k, id, jid) {
+	if (relay{d}).hasStored(k, id, jid) {
 		return nil
 	}
 	return relay{d}.keepSaid(ctx, k, s, rep)

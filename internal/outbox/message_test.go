@@ -89,3 +89,24 @@ func FuzzCapacityBody(f *testing.F) {
 		}
 	})
 }
+
+// FuzzMessageBody reads any body as a message that is sent early: what is read can be written and is the
+// same again.
+func FuzzMessageBody(f *testing.F) {
+	f.Add([]byte(`{"epoch":"e","n":1,"op":"ret.20260101000000000000","body":{"state":"done","return":true}}`))
+	f.Add([]byte(`{"n":-1}`))
+	f.Add([]byte(`{"body":null}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var got, back Message
+		if json.Unmarshal(b, &got) != nil {
+			return
+		}
+		again, err := json.Marshal(got)
+		if err == nil {
+			err = json.Unmarshal(again, &back)
+		}
+		if err != nil || back.Epoch != got.Epoch || back.N != got.N || back.Op != got.Op {
+			t.Errorf("%q: %+v came back as %+v, %v", b, got, back, err)
+		}
+	})
+}
