@@ -67,6 +67,14 @@ func (h *history) standing(id salt.MinionID) job.Standing {
 	return h.states[id]
 }
 
+// noteReturned makes the returns known that are stored: they are not stored again.
+func (h *history) noteReturned(k *Job) {
+	k.read, k.returned = true, make(map[salt.MinionID]bool, len(h.returned))
+	for id := range h.returned {
+		k.returned[id] = true
+	}
+}
+
 func (h *history) standings(ids []salt.MinionID) map[salt.MinionID]job.State {
 	all := make(map[salt.MinionID]job.State, len(ids))
 	for _, id := range ids {

@@ -280,7 +280,7 @@ func (j *jobs) passTo(r *Run, member string) {
 func (j *jobs) setOwner(k *Job, member string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	k.owner = member
+	k.owner, k.read = member, false // that member may store returns
 }
 
 // noteElsewhere is that of jobs for a job that may have been taken over: the table says by whom.

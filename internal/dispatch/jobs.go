@@ -30,7 +30,8 @@ type Job struct {
 	owner    string                 // the member of the cluster that has it; "" for this master
 	table    string                 // that has its plan, while it is not finished; "" if that is not known
 	partial  bool                   // it is known from another member, for some of its minions only
-	returned map[salt.MinionID]bool // guarded by jobs; without returns before a restart
+	returned map[salt.MinionID]bool // guarded by jobs; without returns before a restart, unless read
+	read     bool                   // returned has what the journals had; guarded by jobs
 }
 
 func jobOf(p *plan) *Job {
@@ -155,6 +156,19 @@ func (j *jobs) hasReturned(k *Job, id salt.MinionID) bool {
 	return k.returned[id]
 }
 
+// isRead reports whether the returns in the journals were read.
+func (j *jobs) isRead(k *Job) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return k.read
+}
+
+func (j *jobs) setRead(k *Job) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	k.read = true
+}
+
 func (j *jobs) find(jid salt.JID) *Job {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -235,7 +249,7 @@ func (j *jobs) load(jid salt.JID, e event.Event, owner, table string) (*Job, err
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if old := j.known[jid]; old != nil && old.partial {
-		k.owner, k.returned = old.owner, old.returned
+		k.owner, k.returned, k.read = old.owner, old.returned, old.read
 	}
 	j.remember(jid, k)
 	return k, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -216,6 +217,9 @@ func (d relay) passOn(ctx context.Context, k *Job, s said, rep job.Report) error
 	case !d.isGone(err):
 		return err
 	case rep.State.Returned():
+		if stored, err := d.hasReturn(ctx, k, s); err != nil || stored {
+			return err
+		}
 		d.noteOrphan(k, s)
 		if err := d.keepSaid(ctx, k, s, rep); err != nil {
 			return err
@@ -301,6 +305,9 @@ func (d relay) readElsewhere(ctx context.Context, k *Job, s said, rep job.Report
 	case !rep.State.Returned():
 		return r, nil // the owner is gone, so nobody is informed
 	}
+	if stored, err := d.hasReturn(ctx, k, s); err != nil || stored {
+		return r, err
+	}
 	d.noteOrphan(k, s)
 	e, err := returnEvent(s.Minion, s.JID, k, rep)
 	if err != nil {
@@ -348,20 +355,27 @@ func (d relay) saidElsewhere(ctx context.Context, member string, body []byte) (a
 	return nil, d.said(ctx, s, rep)
 }
 
-// hasReturn reports whether the return of a finished job is already stored: a message that was
-// passed on may be repeated much later, when the journal has forgotten its name.
+// hasReturn reports whether the return of a job is already stored, at this member or another one: a
+// message that was passed on may be repeated much later, when the journal has forgotten its name, and the
+// member that has sent the job may have stored it before it was lost.
 func (d relay) hasReturn(ctx context.Context, k *Job, s said) (found bool, err error) {
 	switch {
-	case d.jobs.running(s.JID) != nil, !d.jobs.isFor(k, s.Minion):
-		return false, nil
 	case d.jobs.hasReturned(k, s.Minion):
 		return true, nil
+	case d.jobs.running(s.JID) != nil, !d.jobs.isFor(k, s.Minion), d.jobs.isRead(k):
+		return false, nil
 	}
 	err = d.Journals.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(s.JID, "ret")}, Whole: true}, func(e event.Event) error {
-		found = found || e.Tag == returnTag(s.Minion, s.JID)
+		if id, ok := strings.CutPrefix(e.Tag, returnTag("", s.JID)); ok {
+			d.jobs.note(k, salt.MinionID(id), true)
+		}
 		return nil
 	})
-	return found, err
+	if err != nil {
+		return false, err
+	}
+	d.jobs.setRead(k)
+	return d.jobs.hasReturned(k, s.Minion), nil
 }
 
 // origin is a request about a job that a minion names, and the owner's answer.

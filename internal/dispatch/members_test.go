@@ -459,6 +459,57 @@ func TestReturnsFromAnOutboxReachTheOwner(t *testing.T) {
 	}
 }
 
+// TestAReturnIsStoredOnceUnderEachName: a return comes from the outbox, early, and by another member to
+// which the minion has sent it again, in any order and at once, while the job runs on another minion. It is
+// stored once, and the job hears of it.
+func TestAReturnIsStoredOnceUnderEachName(t *testing.T) {
+	all := startNodes(t, 2)
+	owner := all[0]
+	web1, _ := owner.arrive(t, "web1"), owner.arrive(t, "web2")
+	report, err := json.Marshal(done("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range uint64(8) {
+		run, _ := owner.begin(t, protocol.Publish{}, "web1", "web2")
+		jid := run.plan.Start.JID
+		web1.got(t)
+		m := outbox.Message{Epoch: "e", N: n + 1, Op: "ret." + string(jid), Body: report}
+		ways := []func() error{
+			func() error {
+				return web1.conn.Ask(t.Context(), "messages", outbox.Batch{Messages: []outbox.Message{m}}, nil)
+			},
+			func() error { return owner.StoreEarly(t.Context(), "web1", jid, m, 0) },
+			func() error {
+				return all[1].exchange.Ask(t.Context(), "m1", kindSaid, said{Minion: "web1", JID: jid, Report: report}, nil)
+			},
+		}
+		if n%2 == 0 { // one after the other, each of them first
+			for i := range ways {
+				if err := ways[(i+int(n))%len(ways)](); err != nil {
+					t.Error(err)
+				}
+			}
+		} else {
+			var together sync.WaitGroup
+			for _, way := range ways {
+				together.Go(func() {
+					if err := way(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			together.Wait()
+		}
+		if got := owner.returns(t, jid)["web1"]; got != 1 {
+			t.Errorf("job %d: stored %d times", n, got)
+		}
+		if run.open("web1") {
+			t.Errorf("job %d has not heard of it", n)
+		}
+	}
+}
+
 // TestAMinionThatMovesNamesManyJobs: a minion that is connected to two members for a moment gets
 // jobs from one of them and returns them to the other, which does not know them: that is not
 // limited as invented jobs are.

@@ -180,6 +180,7 @@ func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 	p.Metadata = h.load.Metadata.V
 	now := time.Now()
 	r := newRun(d, p, nil, now)
+	h.noteReturned(r.job)
 	var rest []salt.MinionID // minions that it was not sent to
 	for _, id := range slices.Concat(p.Start.Minions, p.Start.Missing) {
 		s := h.standing(id)
@@ -234,6 +235,7 @@ func (d *Dispatcher) adopt(ctx context.Context, jid salt.JID) *Run {
 	}
 	p, now := h.load.plan(), time.Now()
 	r := newRun(d, p, nil, now)
+	h.noteReturned(r.job)
 	for _, id := range slices.Concat(p.Start.Minions, p.Start.Missing) {
 		r.tracker.Restore(id, h.standing(id), now)
 	}

@@ -37,6 +37,8 @@ type said struct {
 	Key    string          `json:"key"` // the token of the key of its connection
 	JID    salt.JID        `json:"jid"`
 	Report json.RawMessage `json:"report"`
+
+	term uint64 // of the journal in which it may be stored here; 0 for any
 }
 
 // said handles a minion's message about a job, whichever member it is connected to.
@@ -76,7 +78,7 @@ func (d relay) keepSaid(ctx context.Context, k *Job, s said, rep job.Report) err
 	if err != nil {
 		return err
 	}
-	p, err := d.Journal.Begin(e, returnID(id, jid))
+	p, err := d.Journal.BeginIn(e, returnID(id, jid), s.term)
 	if err != nil {
 		return err
 	}
@@ -178,8 +180,11 @@ func (d *Dispatcher) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.
 		return relay{d}.readElsewhere(ctx, k, said{Minion: id, JID: jid, Report: msg.Body}, rep)
 	}
 	if rep.State.Returned() {
-		if d.Members != nil && (relay{d}).hasStored(k, id, jid) { // it came early, or by another member, which was lost before it has said so
-			return r, nil
+		if d.Members != nil {
+			if d.jobs.hasReturned(k, id) { // it came early, or by another member, which was lost before it has said so
+				return r, nil
+			}
+			r.Also = returnID(id, jid)
 		}
 		e, err := returnEvent(id, jid, k, rep)
 		if err != nil {
@@ -193,13 +198,8 @@ func (d *Dispatcher) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.
 	return r, nil
 }
 
-// hasStored reports whether a return of a job of this member is stored under its own name.
-func (d relay) hasStored(k *Job, id salt.MinionID, jid salt.JID) bool {
-	return d.jobs.hasReturned(k, id) || d.Journal.Knows(returnID(id, jid))
-}
-
 // StoreEarly implements outbox.Returns.
-func (d *Dispatcher) StoreEarly(ctx context.Context, id salt.MinionID, jid salt.JID, msg outbox.Message) error {
+func (d *Dispatcher) StoreEarly(ctx context.Context, id salt.MinionID, jid salt.JID, msg outbox.Message, term uint64) error {
 	rep, _, err := readReport(msg)
 	if err == nil && !rep.State.Returned() {
 		err = rpc.Errorf(rpc.Usage, "a message without a return")
@@ -211,14 +211,14 @@ func (d *Dispatcher) StoreEarly(ctx context.Context, id salt.MinionID, jid salt.
 	if err != nil {
 		return err
 	}
-	s := said{Minion: id, JID: jid, Report: msg.Body}
-	if d.jobs.ownerOf(k) != "" {
+	s := said{Minion: id, JID: jid, Report: msg.Body, term: term}
+	switch {
+	case d.jobs.ownerOf(k) != "":
 		if err = (relay{d}).tell(ctx, k, s); errors.Is(err, errHere) {
 			err = errUnconfirmed // it has just been taken over
 		}
 		return err
-	}
-	if (relay{d}).hasStored(k, id, jid) {
+	case d.jobs.hasReturned(k, id):
 		return nil
 	}
 	return relay{d}.keepSaid(ctx, k, s, rep)
@@ -233,7 +233,24 @@ func (d *Dispatcher) Awaits(ctx context.Context, id salt.MinionID, jid salt.JID)
 		return false, false
 	}
 	k, err := relay{d}.lookupRunning(ctx, id, jid)
-	if err != nil || k == nil || !d.jobs.isFor(k, id) {
+	if err != nil || k == nil {
+		return false, false
+	}
+	return relay{d}.awaits(k, id, jid)
+}
+
+// AwaitsHere implements outbox.Returns. When a minion connects, this member learns from the others which
+// of their jobs it has not finished.
+func (d *Dispatcher) AwaitsHere(id salt.MinionID, jid salt.JID) (awaits, here bool) {
+	k := d.jobs.find(jid)
+	if d.Members == nil || k == nil {
+		return false, false
+	}
+	return relay{d}.awaits(k, id, jid)
+}
+
+func (d relay) awaits(k *Job, id salt.MinionID, jid salt.JID) (awaits, here bool) {
+	if !d.jobs.isFor(k, id) {
 		return false, false
 	}
 	if owner := d.jobs.ownerOf(k); owner != "" {

@@ -30,6 +30,7 @@ type Draft struct {
 // following ones are recognised by their sequence, see batchHeader.
 type Batch struct {
 	Name   string // "" is never a duplicate. The part before the first slash is the sender
+	Also   string // a second name of a batch of one event, of the same sender; "" for none. It is not found in the journal after a kill
 	Owner  string // whose share it counts for, see Speaker of event.Head; "" is decided for each draft
 	Term   uint64 // the one in which it may be stored, see Journal.Term; 0 for any
 	First  int    // number of the first draft in the batch, from 0: those before it are stored
@@ -53,6 +54,13 @@ func (j *Journal) Append(ctx context.Context, e event.Event, name string) (uint6
 		return 0, err
 	}
 	return p.Wait(ctx)
+}
+
+// BeginIn is Begin for an event that may be stored in one term only, see Batch.
+func (j *Journal) BeginIn(e event.Event, name string, term uint64) (*Pending, error) {
+	l := single(e, name)
+	l.Term = term
+	return j.BeginAll(l)
 }
 
 // Begin starts to store e without waiting. Events are stored in the order of the calls.
@@ -144,19 +152,24 @@ func (j *Journal) lacking(batches []Batch, p *Pending) (todo []Batch, skip []int
 		if err != nil {
 			return nil, nil, err
 		}
+		if also := j.names.find(l.Also); l.Also != "" && also.n > 0 {
+			known = also
+		}
 		if known.n >= l.First+l.Count {
 			p.repeats = append(p.repeats, known)
 			continue
 		}
-		if l.Name != "" && named[l.Name] {
+		if l.Name != "" && named[l.Name] || l.Also != "" && named[l.Also] {
 			continue // the same batch twice
 		}
-		named[l.Name] = true
+		named[l.Name], named[l.Also] = true, true
 		todo, skip = append(todo, l), append(skip, max(0, known.n-l.First))
 	}
 	for _, l := range todo {
-		if l.Name != "" {
-			j.names.begin(l.Name, flight{p: p, n: l.First + l.Count, from: p.writer.stored()})
+		for _, name := range []string{l.Name, l.Also} {
+			if name != "" {
+				j.names.begin(name, flight{p: p, n: l.First + l.Count, from: p.writer.stored()})
+			}
 		}
 	}
 	return todo, skip, nil

@@ -306,12 +306,6 @@ func (j *Journal) known(name string) (known, error) {
 	return j.names.find(name), nil
 }
 
-// Knows reports whether a batch of that name is stored, as far as names are remembered.
-func (j *Journal) Knows(name string) bool {
-	k := j.names.find(name)
-	return k.p == nil && k.n > 0
-}
-
 // Resolve returns when it is decided of everything that was begun before whether it is stored. Others
 // wait meanwhile.
 func (j *Journal) Resolve(ctx context.Context) error {

@@ -172,8 +172,10 @@ type namedEnd struct {
 
 // stores adds the batch to those that p is for.
 func (p *Pending) stores(l Batch, n uint64) {
-	if l.Name != "" {
-		p.batches = append(p.batches, namedEnd{l.Name, n})
+	for _, name := range []string{l.Name, l.Also} {
+		if name != "" {
+			p.batches = append(p.batches, namedEnd{name, n})
+		}
 	}
 }
 

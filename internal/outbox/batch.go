@@ -104,7 +104,7 @@ func (r *Receiver) storeEach(ctx context.Context, deliveries []*delivery) error 
 func (d *delivery) append(batches []journal.Batch) []journal.Batch {
 	for _, in := range d.messages {
 		if len(in.Events) > 0 && !d.from.has(in.Epoch, in.N, 0) { // a quick batch has one event
-			batches = append(batches, drafts(in.Events, messageName(d.id, in.Epoch, in.N), 0, d.from.term))
+			batches = append(batches, in.batch(d.id, 0, d.from.term))
 		}
 	}
 	return batches

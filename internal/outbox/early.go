@@ -1,12 +1,14 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -24,9 +26,8 @@ const (
 	earlyAfter = 300 * time.Millisecond
 	// maxEarly is the longest return, in bytes, that is sent early.
 	maxEarly = 64 << 10
-	// maxNotAwaited is after how many returns that nobody waits for no further ones are tried: the newest
-	// ones come first, and for each unknown job the master asks the others.
-	maxNotAwaited = 3
+	// maxNotAwaited is after how many returns that nobody waits for no further ones are tried at one look.
+	maxNotAwaited = 16
 	// earlyTime limits how long it may take to store one.
 	earlyTime = 5 * time.Second
 )
@@ -55,9 +56,9 @@ func (r *Receiver) Early(ctx context.Context, req *rpc.Request) error {
 	if r.Elsewhere == nil || !r.watermarks.waits(id) {
 		return errInTurn
 	}
-	awaits, here := r.Returns.Awaits(ctx, id, jid)
+	awaits, here := r.Returns.AwaitsHere(id, jid)
 	if !awaits {
-		return rpc.Errorf(rpc.NotFound, "no member waits for the return of job %s", jid)
+		return rpc.Errorf(rpc.NotFound, "no member that runs is known to wait for the return of job %s", jid)
 	}
 	// What has begun is finished even if the minion is cut.
 	store, cancel := context.WithTimeout(context.WithoutCancel(ctx), earlyTime)
@@ -66,7 +67,7 @@ func (r *Receiver) Early(ctx context.Context, req *rpc.Request) error {
 	if here {
 		err = r.storeEarly(store, id, jid, m)
 	} else {
-		err = r.Returns.StoreEarly(store, id, jid, m)
+		err = r.Returns.StoreEarly(store, id, jid, m, 0)
 	}
 	if err == nil {
 		err = r.Durable()
@@ -80,18 +81,19 @@ func (r *Receiver) Early(ctx context.Context, req *rpc.Request) error {
 // storeEarly stores a return of a job of this member, in the turn of the minion: otherwise it could be
 // stored at the same time as a message of the outbox.
 func (r *Receiver) storeEarly(ctx context.Context, id salt.MinionID, jid salt.JID, m Message) error {
+	term := r.Journal.Term() // in a later one, another member may have stored it
 	of, err := r.watermarks.beginBefore(ctx, id)
 	if err != nil {
 		return rpc.Errorf(rpc.Unavailable, "messages of %s are still being stored: %v", id, err)
 	}
 	defer of.end()
-	if err := of.resolve(ctx); err != nil {
-		return rpc.Errorf(rpc.Unavailable, "it is not known which messages of %s are stored: %v", id, err)
-	}
-	if of.has(m.Epoch, m.N, 0) {
+	switch {
+	case of.doubt: // what is stored is looked up first
+		return errInTurn
+	case of.has(m.Epoch, m.N, 0):
 		return nil
 	}
-	return r.Returns.StoreEarly(ctx, id, jid, m)
+	return r.Returns.StoreEarly(ctx, id, jid, m, term)
 }
 
 // waits reports whether a request of a minion waits until it is known what other members have stored.
@@ -128,16 +130,22 @@ func (b *Box) sendEarly(ctx context.Context, to Master) (end func()) {
 
 // early is what was sent early during one request.
 type early struct {
-	box   *Box
-	to    Master
-	tried map[uint64]time.Time // when the message with this sequence was sent last
-	vain  int                  // returns that nobody waits for
+	box    *Box
+	to     Master
+	tried  map[uint64]time.Time // when the message with this sequence was sent last
+	pauses backoff.Pauses
+	next   time.Time // no further one is sent before
 }
 
-// send sends what is there, the newest first, for which somebody most likely waits.
+// send sends what is there, in its order. If the master does not take one now, it takes no other one: that
+// is asked less and less often, since a master at its limits should not be asked at all.
 func (e *early) send(ctx context.Context) {
+	if time.Now().Before(e.next) {
+		return
+	}
+	vain := 0
 	for _, m := range e.box.returns() {
-		if e.vain >= maxNotAwaited || ctx.Err() != nil {
+		if vain >= maxNotAwaited || ctx.Err() != nil {
 			return
 		}
 		if time.Since(e.tried[m.entry.Seq]) < RetryPause {
@@ -147,17 +155,21 @@ func (e *early) send(ctx context.Context) {
 		once, cancel := context.WithTimeout(ctx, earlyTime)
 		err := e.to.Ask(once, OpEarly, m.Message, nil)
 		cancel()
-		switch {
-		case err == nil:
+		switch code := rpc.CodeOf(err); {
+		case err == nil, code == rpc.Denied, code == rpc.Usage:
 			e.box.setEarly(m.entry.Seq)
-		case rpc.CodeOf(err) == rpc.NotFound:
-			e.box.setEarly(m.entry.Seq) // it waits for its turn
-			e.vain++
+			e.pauses.Reset()
+		case code == rpc.NotFound:
+			vain++
+		default:
+			e.next = time.Now().Add(e.pauses.Next(earlyAfter, longPause))
+			delete(e.tried, m.entry.Seq)
+			return
 		}
 	}
 }
 
-// returns returns those in memory that may be sent early and were not, the newest first.
+// returns returns those in memory that may be sent early and were not, in their order.
 func (b *Box) returns() (list []queued) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -166,7 +178,7 @@ func (b *Box) returns() (list []queued) {
 			list = append(list, m)
 		}
 	}
-	slices.SortFunc(list, func(a, b queued) int { return int(b.entry.Seq) - int(a.entry.Seq) })
+	slices.SortFunc(list, func(a, b queued) int { return cmp.Compare(a.entry.Seq, b.entry.Seq) })
 	return list
 }
 

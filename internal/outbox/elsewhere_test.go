@@ -44,7 +44,8 @@ func (plain) ReadReturn(_ context.Context, from salt.MinionID, jid salt.JID, m M
 	e, err := event.NewValid("salt/job/"+string(jid)+"/ret/"+string(from), []byte(m.Body), string(from), time.Now())
 	return Record{Events: []event.Event{e}, After: func(*journal.Pending) {}}, err
 }
-func (plain) StoreEarly(context.Context, salt.MinionID, salt.JID, Message) error {
+func (plain) AwaitsHere(salt.MinionID, salt.JID) (bool, bool) { return false, false }
+func (plain) StoreEarly(context.Context, salt.MinionID, salt.JID, Message, uint64) error {
 	return errors.New("nobody waits for it")
 }
 func (plain) LocalReturnEvent(context.Context, salt.MinionID, protocol.LocalReturn) (e event.Event, err error) {
@@ -448,21 +449,24 @@ type awaiting struct {
 
 func earlyName(id salt.MinionID, jid salt.JID) string { return string(id) + "/ret:" + string(jid) }
 
-func (a awaiting) Awaits(_ context.Context, _ salt.MinionID, jid salt.JID) (awaits, here bool) {
+func (a awaiting) AwaitsHere(_ salt.MinionID, jid salt.JID) (awaits, here bool) {
 	return jid == a.jid, jid == a.jid
 }
 
 func (a awaiting) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.JID, m Message) (Record, error) {
-	if a.Journal.Knows(earlyName(id, jid)) {
-		return Record{}, nil
-	}
-	return a.plain.ReadReturn(ctx, id, jid, m)
+	r, err := a.plain.ReadReturn(ctx, id, jid, m)
+	r.Also = earlyName(id, jid)
+	return r, err
 }
 
-func (a awaiting) StoreEarly(ctx context.Context, id salt.MinionID, jid salt.JID, m Message) error {
+func (a awaiting) StoreEarly(ctx context.Context, id salt.MinionID, jid salt.JID, m Message, term uint64) error {
 	r, err := a.ReadReturn(ctx, id, jid, m)
-	if err == nil && len(r.Events) > 0 {
-		_, err = a.Journal.Append(ctx, r.Events[0], earlyName(id, jid))
+	if err != nil {
+		return err
+	}
+	p, err := a.Journal.BeginIn(r.Events[0], r.Also, term)
+	if err == nil {
+		_, err = p.Wait(ctx)
 	}
 	return err
 }

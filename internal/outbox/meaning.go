@@ -26,9 +26,11 @@ type Returns interface {
 	Show(from salt.MinionID, jid salt.JID, m Message)
 	// ReadReturn reads a return of a job.
 	ReadReturn(ctx context.Context, from salt.MinionID, jid salt.JID, m Message) (Record, error)
-	// StoreEarly stores a return that is awaited, at the member that has sent the job, unless it is stored
-	// there. ReadReturn recognises it later.
-	StoreEarly(ctx context.Context, from salt.MinionID, jid salt.JID, m Message) error
+	// AwaitsHere is Awaits as far as this member knows it without asking others.
+	AwaitsHere(from salt.MinionID, jid salt.JID) (awaits, here bool)
+	// StoreEarly stores a return that is awaited, at the member that has sent the job: if that is this one, in
+	// this term of the journal. It is stored under a name that ReadReturn gives it, too.
+	StoreEarly(ctx context.Context, from salt.MinionID, jid salt.JID, m Message, term uint64) error
 	// LocalReturnEvent is the event for what a minion has run by itself.
 	LocalReturnEvent(ctx context.Context, from salt.MinionID, q protocol.LocalReturn) (event.Event, error)
 }

@@ -34,6 +34,8 @@ const maxEpoch = 64
 // Record is what a message becomes in the master's journal.
 type Record struct {
 	Events []event.Event
+	// Also is a second name of the only event, under which it may be stored already, see journal.Batch.
+	Also string
 	// After, if not nil, is called once the events are stored, with the latest of them alone if
 	// it was not stored before.
 	After func(*journal.Pending)
@@ -217,10 +219,17 @@ func (in *incoming) begin(j *journal.Journal, id salt.MinionID, from *sender) (e
 	if first == len(in.Events) {
 		return nil
 	}
-	if in.pending, err = j.BeginAll(drafts(in.Events, messageName(id, in.Epoch, in.N), first, from.term)); err != nil {
+	if in.pending, err = j.BeginAll(in.batch(id, first, from.term)); err != nil {
 		from.fails()
 	}
 	return err
+}
+
+// batch is what the journal stores of the message, without the first events, which are stored already.
+func (in *incoming) batch(id salt.MinionID, first int, term uint64) journal.Batch {
+	l := drafts(in.Events, messageName(id, in.Epoch, in.N), first, term)
+	l.Also = in.Also
+	return l
 }
 
 // drafts returns events as the journal stores them under one name, in that term; those before first
