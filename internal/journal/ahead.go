@@ -11,9 +11,9 @@ import (
 const (
 	aheadOfOne = 16 << 20 // of one principal, over all readers
 	aheadOfAll = 64 << 20
-	// What each further reader may hold: some pieces of a long event, or many short ones.
+	// What each further reader may hold: one piece of a long event, with its headers, or many short events.
 	furtherMessages = 256
-	furtherBytes    = 4 * maxPart
+	furtherBytes    = maxPart + 64<<10
 )
 
 // Reader reads for a principal. The zero value of Of is the daemon itself.

@@ -96,7 +96,11 @@ func (j *source) newest(ctx context.Context, subjects []string) (*jetstream.RawS
 // gone reports whether nothing is stored any more from one sequence to another.
 func (j *source) gone(ctx context.Context, from, to uint64) bool {
 	m, err := j.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(">"))
-	return errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Sequence > to
+	if !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return err == nil && m.Sequence > to
+	}
+	info, err := leaderInfo(ctx, j.stream) // a server that led before may only lack the newest messages
+	return err == nil && info.State.FirstSeq > to
 }
 
 // Intervals of keepLead.

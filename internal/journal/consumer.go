@@ -22,9 +22,10 @@ import (
 
 // Limits of consumers.
 const (
-	consumerTime = time.Minute      // the server removes one that is not used
-	heartbeat    = 5 * time.Second  // what the server sends if there is nothing to read; a consumer that misses two is lost
-	placeTries   = 30               // how often the server is asked for a place at this member
+	consumerTime = time.Minute     // the server removes one that is not used
+	heartbeat    = 5 * time.Second // what the server sends if there is nothing to read; a consumer that misses two is lost
+	placeTries   = 30              // how often the server is asked for a place at a member
+	placePause   = 5 * time.Millisecond
 	firstRenewal = time.Second      // the pauses of a reader that follows
 	lastRenewal  = 10 * time.Second // while there is no server for its consumer
 )
@@ -76,7 +77,10 @@ func (c *Cursor) place(ctx context.Context) string {
 // consumer makes a consumer of the stream. If the answer is late, there may be a second one
 // until the server removes it. In a cluster the server chooses a member with a copy at random; with place
 // it is asked again until it is that one. At the own member the end of no other one interrupts a reader.
+// The pause between two tries is for when it is not the own member: the server prefers those that have applied what was decided
+// last, such as the end of the former consumer.
 func (j *source) consumer(ctx context.Context, cfg jetstream.ConsumerConfig, place string) (c jetstream.Consumer, err error) {
+	here := j.js.Conn().ConnectedServerName()
 	for try := 1; ; try++ {
 		err = j.ask(ctx, func(ctx context.Context) (err error) {
 			c, err = j.stream.CreateConsumer(ctx, cfg)
@@ -88,6 +92,9 @@ func (j *source) consumer(ctx context.Context, cfg jetstream.ConsumerConfig, pla
 		once, cancel := context.WithTimeout(ctx, askTime)
 		_ = j.stream.DeleteConsumer(once, c.CachedInfo().Name) // otherwise the server removes it later
 		cancel()
+		if place != here && !backoff.Sleep(ctx, time.Duration(try)*placePause) {
+			return nil, context.Cause(ctx)
+		}
 	}
 }
 
@@ -144,6 +151,9 @@ func (d *deliveries) next() (jetstream.Msg, delivery, error) {
 		}
 		if d.ctx.Err() != nil || errors.Is(err, jetstream.ErrConnectionClosed) {
 			return nil, delivery{}, err
+		}
+		if errors.Is(err, jetstream.ErrMaxBytesExceeded) { // a message of an older daemon
+			d.most, d.bytes = 1, aheadBytes
 		}
 		if err := d.renew(); err != nil {
 			return nil, delivery{}, err

@@ -34,7 +34,6 @@ type fence struct {
 	doubt chan struct{} // signals a refusal
 
 	line       sync.Mutex // held while a message gets its number and is sent, or all are sent again
-	missing    time.Time  // since when newest finds nothing; guarded by line
 	generation int        // how often they were sent again; guarded by line and the writer
 	settling   sync.Mutex // held while messages are reported as stored
 
@@ -47,6 +46,13 @@ type fence struct {
 	// strange is since when the leader has had the settings of another term behind messages of this
 	// process; zero if it has not. Only with a turn.
 	strange time.Time
+	missing missing
+}
+
+// missing is a message that newest does not find, and since when; the zero value is none.
+type missing struct {
+	seq   uint64
+	since time.Time
 }
 
 // flying is a message under way.
@@ -207,6 +213,7 @@ func (w *writer) confirm(n, seq uint64) {
 	}
 	clear(f.window[:gone])
 	f.window, f.moved = f.window[gone:], time.Now()
+	f.strange, f.missing = time.Time{}, missing{} // what seemed so was told by a server that led before
 	w.mu.Unlock()
 	for _, q := range done {
 		_ = w.tap.stored(&w.mu, q.n, seq-(n-q.n), nil)
@@ -355,7 +362,7 @@ func (w *writer) catchUp(ctx context.Context, last uint64) error {
 		return nil
 	}
 	w.mu.Unlock()
-	end, there, err := f.beforeMarks(ctx, seq, last)
+	end, there, err := w.beforeMarks(ctx, seq, last)
 	if err != nil {
 		return err
 	}
@@ -368,7 +375,7 @@ func (w *writer) catchUp(ctx context.Context, last uint64) error {
 	mine := f.window[max(k, 1)-1]
 	w.mu.Unlock()
 	if k < end-seq {
-		if there, err = f.newest(ctx, seq+k); err != nil {
+		if there, err = w.newest(ctx, seq+k); err != nil {
 			return err
 		}
 	}
@@ -403,13 +410,16 @@ func (w *writer) catchUp(ctx context.Context, last uint64) error {
 
 // beforeMarks returns the last sequence after seq that is no mark of a term, or seq, and the message
 // there. Behind the first mark there are only marks: this writer has noticed none yet.
-func (f *fence) beforeMarks(ctx context.Context, seq, last uint64) (end uint64, there *jetstream.RawStreamMsg, err error) {
+func (w *writer) beforeMarks(ctx context.Context, seq, last uint64) (end uint64, there *jetstream.RawStreamMsg, err error) {
 	end = seq
 	sort.Search(int(last-seq), func(i int) bool {
+		if err != nil {
+			return true
+		}
 		at := last - uint64(i)
-		m, bad := f.newest(ctx, at)
-		if bad != nil {
-			err = bad
+		m, bad := w.newest(ctx, at)
+		if err = bad; err != nil {
+			return true
 		}
 		mark := m != nil && m.Header.Get(partHeader) == markLabel
 		if !mark && at > end {
@@ -423,17 +433,23 @@ func (f *fence) beforeMarks(ctx context.Context, seq, last uint64) (end uint64, 
 // newest reads a message behind all that were known to be stored. If it is missing, the answer is most
 // likely that of a server that led before, and does not know that it does so no more: the error is
 // errNoLeader. After electionTime it is believed, and the result nil: the message was removed since.
-func (f *fence) newest(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+func (w *writer) newest(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	f := w.fence
 	m, err := f.readAt(ctx, seq)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
 	case m != nil:
-		f.missing = time.Time{}
+		if f.missing.seq == seq {
+			f.missing = missing{}
+		}
 		return m, nil
-	case f.missing.IsZero():
-		f.missing = time.Now()
-	case time.Since(f.missing) > electionTime:
+	case f.missing.seq != seq:
+		f.missing = missing{seq, time.Now()}
+	case time.Since(f.missing.since) > electionTime:
 		return nil, nil
 	}
 	return nil, errNoLeader

@@ -278,6 +278,7 @@ func (j *source) release(c *Cursor) {
 // Extent returns what the journal holds.
 func (j *Journal) Extent(ctx context.Context) (event.Extent, error) {
 	e, err := j.source.Extent(ctx)
+	e.Last = max(e.Last, j.writer.stored()) // the leader that is asked may be one no more, and lack the newest messages
 	e.Limit, e.Dropped = j.shares.limit, j.Dropped().Messages
 	return e, err
 }

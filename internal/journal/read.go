@@ -161,7 +161,7 @@ func (c *Cursor) passed(seq, pending uint64) bool {
 // over reports whether the rest, up to end, does not exist any more, if the member that is read has
 // nothing more.
 func (c *Cursor) over(ctx context.Context) bool {
-	return c.end == 0 || c.end != c.least && c.reader.journal.gone(ctx, c.at.Load()+1, c.end)
+	return c.end == 0 || c.reader.journal.gone(ctx, c.at.Load()+1, c.end)
 }
 
 // message reads one message.
@@ -271,6 +271,15 @@ func splitPart(part string) (id string, n, count int, ok bool) {
 }
 
 // Last returns the sequence of the newest event, 0 for an empty journal.
+func (j *Journal) Last(ctx context.Context) (uint64, error) {
+	last, err := j.source.Last(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return max(last, j.writer.stored()), nil // the leader that is asked may be one no more
+}
+
+// Last returns the sequence of the newest event.
 func (j *source) Last(ctx context.Context) (uint64, error) {
 	info, err := j.info(ctx)
 	if err != nil {

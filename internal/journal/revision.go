@@ -83,27 +83,37 @@ func (t *Table) Update(ctx context.Context, key string, value []byte, revision u
 		return 0, err
 	}
 	var now uint64
-	tries := 0
 	err := t.write(ctx, func(ctx context.Context) (err error) {
-		tries++
 		now, err = t.kv.Update(ctx, kvKey(key), value, revision)
 		t.gave(now)
+		if isMoved(err) {
+			now, err = t.moved(ctx, key, value, revision)
+		}
 		return err
 	})
-	switch {
-	case isMoved(err) && tries > 1:
-		e, bad := t.Entry(ctx, key)
-		if bad == nil && (e.Revision <= revision || !bytes.Equal(e.Value, value)) {
-			bad = ErrChanged
-		}
-		now, err = e.Revision, bad
-	case isMoved(err):
-		err = ErrChanged
-	}
 	if err != nil {
 		return 0, fmt.Errorf("store %s in table %s: %w", key, t.name, err)
 	}
 	return now, t.store.Sync(t.stream())
+}
+
+// moved finds out why an entry was not updated. A server that led before refuses what the leader stores: so
+// the entry may be that of this call, and one that is not newer than the expected one proves nothing.
+func (t *Table) moved(ctx context.Context, key string, value []byte, expected uint64) (uint64, error) {
+	m, err := t.all.GetLastMsgForSubject(ctx, t.subject(key))
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound) && expected > 0: // it was removed
+		return 0, ErrChanged
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return 0, errNoLeader
+	case err != nil:
+		return 0, err
+	case m.Sequence <= expected:
+		return 0, errNoLeader
+	case deletes(m.Header) || !bytes.Equal(m.Data, value):
+		return 0, ErrChanged
+	}
+	return m.Sequence, nil
 }
 
 // DeleteAt deletes an entry if it still has the given revision: otherwise the error is ErrChanged.

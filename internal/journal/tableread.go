@@ -73,7 +73,7 @@ func (t *Table) present(ctx context.Context, f func(tableMessage) error, opts ..
 	if err != nil {
 		return err
 	}
-	now, err := t.state(ctx, jetstream.WithSubjectFilter(">"))
+	now, err := t.state(ctx, last, jetstream.WithSubjectFilter(">"))
 	if err != nil {
 		return err
 	}
@@ -130,9 +130,12 @@ func (t *Table) consumed(ctx context.Context, f func(tableMessage) error, opts .
 }
 
 // state returns the state of the underlying stream, as its leader has it.
-func (t *Table) state(ctx context.Context, opts ...jetstream.StreamInfoOpt) (s jetstream.StreamState, err error) {
+func (t *Table) state(ctx context.Context, least uint64, opts ...jetstream.StreamInfoOpt) (s jetstream.StreamState, err error) {
 	err = insist(ctx, t.store, "read the table "+t.name, func(ctx context.Context) error {
 		info, err := leaderInfo(ctx, t.all, opts...)
+		if err == nil && info.State.LastSeq < least {
+			err = errNoLeader // it is one no more
+		}
 		if err == nil {
 			s = info.State
 		}
@@ -144,7 +147,7 @@ func (t *Table) state(ctx context.Context, opts ...jetstream.StreamInfoOpt) (s j
 // newer calls f for the messages after a revision, one by one as the leader has them, until there are
 // no more: of one that is replaced meanwhile, the newer one follows.
 func (t *Table) newer(ctx context.Context, last uint64, f func(tableMessage) error) error {
-	begun, err := t.state(ctx)
+	begun, err := t.state(ctx, last)
 	for err == nil {
 		var m *jetstream.RawStreamMsg
 		err = insist(ctx, t.store, "read the table "+t.name, func(ctx context.Context) (err error) {

@@ -170,12 +170,23 @@ func (j *Journal) Held(ctx context.Context) error {
 // taken reports whether another process has begun a term: the leader has settings with the prefix
 // there, instead of ours, and the stream ends with the sequence last. Settings reach the servers apart
 // from messages. So if the last message is of this process, either the leader has older settings, or
-// another process has just changed them and has stored nothing yet. The error is errNoLeader until that
-// is decided; a process that was killed between the two has taken the journal nevertheless.
+// another process has just changed them and has stored nothing yet; and a server that led before, and lacks
+// the newest messages, proves nothing. The error is errNoLeader until that is decided; a process that was
+// killed between the two has taken the journal nevertheless.
 func (w *writer) taken(ctx context.Context, ours, there string, last uint64) (bool, error) {
 	f := w.fence
-	own := there == ours
-	if !own {
+	w.mu.Lock()
+	known := w.tap.seq
+	if there == ours {
+		f.strange = time.Time{}
+	}
+	w.mu.Unlock()
+	switch {
+	case there == ours:
+		return false, nil
+	case last < known:
+		return false, errNoLeader
+	case last > known:
 		m, err := f.readAt(ctx, last)
 		if err != nil {
 			return false, err
@@ -186,13 +197,10 @@ func (w *writer) taken(ctx context.Context, ours, there string, last uint64) (bo
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case own:
-		f.strange = time.Time{}
-		return false, nil
-	case f.strange.IsZero():
+	if f.strange.IsZero() {
 		f.strange = time.Now()
-	case time.Since(f.strange) > electionTime:
+	}
+	if time.Since(f.strange) > electionTime {
 		return true, nil
 	}
 	return false, errNoLeader
