@@ -78,7 +78,7 @@ func (d relay) keepSaid(ctx context.Context, k *Job, s said, rep job.Report) err
 	if err != nil {
 		return err
 	}
-	p, err := d.Journal.BeginIn(e, returnID(id, jid), s.term)
+	p, err := d.Journal.BeginAll(journal.Single(e, returnID(id, jid), s.term))
 	if err != nil {
 		return err
 	}
@@ -225,32 +225,21 @@ func (d *Dispatcher) StoreEarly(ctx context.Context, id salt.MinionID, jid salt.
 }
 
 // Awaits implements outbox.Returns.
-func (d *Dispatcher) Awaits(ctx context.Context, id salt.MinionID, jid salt.JID) (awaits, here bool) {
+func (d *Dispatcher) Awaits(ctx context.Context, id salt.MinionID, jid salt.JID, ask bool) (awaits, here bool) {
 	if d.Members == nil {
 		return false, false
 	}
 	if _, err := salt.ParseJID(string(jid)); err != nil {
 		return false, false
 	}
-	k, err := relay{d}.lookupRunning(ctx, id, jid)
-	if err != nil || k == nil {
-		return false, false
-	}
-	return relay{d}.awaits(k, id, jid)
-}
-
-// AwaitsHere implements outbox.Returns. When a minion connects, this member learns from the others which
-// of their jobs it has not finished.
-func (d *Dispatcher) AwaitsHere(id salt.MinionID, jid salt.JID) (awaits, here bool) {
 	k := d.jobs.find(jid)
-	if d.Members == nil || k == nil {
-		return false, false
+	if ask {
+		var err error
+		if k, err = (relay{d}).lookupRunning(ctx, id, jid); err != nil {
+			return false, false
+		}
 	}
-	return relay{d}.awaits(k, id, jid)
-}
-
-func (d relay) awaits(k *Job, id salt.MinionID, jid salt.JID) (awaits, here bool) {
-	if !d.jobs.isFor(k, id) {
+	if k == nil || !d.jobs.isFor(k, id) {
 		return false, false
 	}
 	if owner := d.jobs.ownerOf(k); owner != "" {

@@ -56,16 +56,16 @@ func (j *Journal) Append(ctx context.Context, e event.Event, name string) (uint6
 	return p.Wait(ctx)
 }
 
-// BeginIn is Begin for an event that may be stored in one term only, see Batch.
-func (j *Journal) BeginIn(e event.Event, name string, term uint64) (*Pending, error) {
-	l := single(e, name)
-	l.Term = term
-	return j.BeginAll(l)
-}
-
 // Begin starts to store e without waiting. Events are stored in the order of the calls.
 func (j *Journal) Begin(e event.Event, name string) (*Pending, error) {
 	return j.BeginAll(single(e, name))
+}
+
+// Single is a batch of one event, which may be stored in that term only.
+func Single(e event.Event, name string, term uint64) Batch {
+	l := single(e, name)
+	l.Term = term
+	return l
 }
 
 // single is a batch of one event.

@@ -56,7 +56,7 @@ func (r *Receiver) Early(ctx context.Context, req *rpc.Request) error {
 	if r.Elsewhere == nil || !r.watermarks.waits(id) {
 		return errInTurn
 	}
-	awaits, here := r.Returns.AwaitsHere(id, jid)
+	awaits, here := r.Returns.Awaits(ctx, id, jid, false)
 	if !awaits {
 		return rpc.Errorf(rpc.NotFound, "no member that runs is known to wait for the return of job %s", jid)
 	}

@@ -50,7 +50,7 @@ func (r *Receiver) awaits(ctx context.Context, id salt.MinionID, batch []Message
 		if !isReturn {
 			return false
 		}
-		if awaits, _ := r.Returns.Awaits(ctx, id, salt.JID(jid)); !awaits {
+		if awaits, _ := r.Returns.Awaits(ctx, id, salt.JID(jid), true); !awaits {
 			return false
 		}
 	}
@@ -65,7 +65,7 @@ func (r *Receiver) isAwaited(ctx context.Context, id salt.MinionID, in *incoming
 	if len(in.Events) == 0 { // another member has stored it
 		return nil
 	}
-	if _, here := r.Returns.Awaits(ctx, id, salt.JID(strings.TrimPrefix(in.Op, "ret."))); !here {
+	if _, here := r.Returns.Awaits(ctx, id, salt.JID(strings.TrimPrefix(in.Op, "ret.")), true); !here {
 		return errFollower
 	}
 	return nil

@@ -36,15 +36,16 @@ type keeper struct {
 // plain implements Returns, TagSpaces and cluster.Minions: each return is one event.
 type plain struct{}
 
-func (plain) Quick(salt.JID, int) bool                                     { return true }
-func (plain) Awaits(context.Context, salt.MinionID, salt.JID) (bool, bool) { return false, false }
-func (plain) WithoutQuorum() error                                         { return nil }
-func (plain) Show(salt.MinionID, salt.JID, Message)                        {}
+func (plain) Quick(salt.JID, int) bool { return true }
+func (plain) Awaits(context.Context, salt.MinionID, salt.JID, bool) (bool, bool) {
+	return false, false
+}
+func (plain) WithoutQuorum() error                  { return nil }
+func (plain) Show(salt.MinionID, salt.JID, Message) {}
 func (plain) ReadReturn(_ context.Context, from salt.MinionID, jid salt.JID, m Message) (Record, error) {
 	e, err := event.NewValid("salt/job/"+string(jid)+"/ret/"+string(from), []byte(m.Body), string(from), time.Now())
 	return Record{Events: []event.Event{e}, After: func(*journal.Pending) {}}, err
 }
-func (plain) AwaitsHere(salt.MinionID, salt.JID) (bool, bool) { return false, false }
 func (plain) StoreEarly(context.Context, salt.MinionID, salt.JID, Message, uint64) error {
 	return errors.New("nobody waits for it")
 }
@@ -412,7 +413,7 @@ func TestWhatIsInDoubtIsLookedUp(t *testing.T) {
 // waiting is plain where every return is one of a job that this member follows.
 type waiting struct{ plain }
 
-func (waiting) Awaits(context.Context, salt.MinionID, salt.JID) (bool, bool) { return true, true }
+func (waiting) Awaits(context.Context, salt.MinionID, salt.JID, bool) (bool, bool) { return true, true }
 
 // TestAnAwaitedReturnWaitsForNobody: after a member was killed, the return of a job that another one
 // follows is stored at once, although nobody knows yet what the killed one has stored; the messages
@@ -449,8 +450,9 @@ type awaiting struct {
 
 func earlyName(id salt.MinionID, jid salt.JID) string { return string(id) + "/ret:" + string(jid) }
 
-func (a awaiting) AwaitsHere(_ salt.MinionID, jid salt.JID) (awaits, here bool) {
-	return jid == a.jid, jid == a.jid
+func (a awaiting) Awaits(_ context.Context, _ salt.MinionID, jid salt.JID, ask bool) (awaits, here bool) {
+	here = jid == a.jid && !ask // a batch with it is not stored at once
+	return here, here
 }
 
 func (a awaiting) ReadReturn(ctx context.Context, id salt.MinionID, jid salt.JID, m Message) (Record, error) {
@@ -464,7 +466,7 @@ func (a awaiting) StoreEarly(ctx context.Context, id salt.MinionID, jid salt.JID
 	if err != nil {
 		return err
 	}
-	p, err := a.Journal.BeginIn(r.Events[0], r.Also, term)
+	p, err := a.Journal.BeginAll(journal.Single(r.Events[0], r.Also, term))
 	if err == nil {
 		_, err = p.Wait(ctx)
 	}

@@ -19,15 +19,15 @@ type Returns interface {
 	Quick(jid salt.JID, size int) bool
 	// Awaits reports whether a running member of a cluster has sent a job and waits for the return of
 	// this minion, or has it; and whether that is this one. Then no other member has stored it.
-	Awaits(ctx context.Context, from salt.MinionID, jid salt.JID) (awaits, here bool)
+	// With ask it asks the others about a job that it does not know: it knows those that the minion had not
+	// finished when it connected.
+	Awaits(ctx context.Context, from salt.MinionID, jid salt.JID, ask bool) (awaits, here bool)
 	// WithoutQuorum returns why nothing can be stored, if jobs are started nevertheless; otherwise nil. Show
 	// shows a return of such a job to those who wait for it.
 	WithoutQuorum() error
 	Show(from salt.MinionID, jid salt.JID, m Message)
 	// ReadReturn reads a return of a job.
 	ReadReturn(ctx context.Context, from salt.MinionID, jid salt.JID, m Message) (Record, error)
-	// AwaitsHere is Awaits as far as this member knows it without asking others.
-	AwaitsHere(from salt.MinionID, jid salt.JID) (awaits, here bool)
 	// StoreEarly stores a return that is awaited, at the member that has sent the job: if that is this one, in
 	// this term of the journal. It is stored under a name that ReadReturn gives it, too.
 	StoreEarly(ctx context.Context, from salt.MinionID, jid salt.JID, m Message, term uint64) error
