@@ -37,7 +37,7 @@ func (a All) TakeOver(ctx context.Context) {
 	if a.Leases == nil {
 		return
 	}
-	t := takeover{relay: relay(a), gone: map[string]time.Time{}, seen: map[string]bool{}, unread: map[salt.JID]plan{}}
+	t := takeover{relay: relay(a), gone: map[string]time.Time{}, seen: map[string]bool{}, unread: map[salt.JID]plan{}, unsure: map[salt.JID]bool{}}
 	for {
 		t.look(ctx, time.Now())
 		if !backoff.Sleep(ctx, goneLook) {
@@ -53,6 +53,7 @@ type takeover struct {
 	gone   map[string]time.Time // those that do not run, and since when
 	read   time.Time            // when the plans were read last
 	unread map[salt.JID]plan    // jobs that are taken over, whose history could not be read yet
+	unsure map[salt.JID]bool    // jobs whose plan may name this member since it has tried to take them over
 }
 
 // look finds out who is gone, and takes over what is free.
@@ -108,7 +109,7 @@ func (t *takeover) takeFree(ctx context.Context, now time.Time, others []string)
 		if _, judged := free[h]; !judged {
 			free[h] = t.free(ctx, h, now, others)
 		}
-		if !free[h] || ctx.Err() != nil {
+		if !free[h] && !t.unsure[jid] || ctx.Err() != nil {
 			continue
 		}
 		if err := t.take(ctx, jid); err != nil {
@@ -153,14 +154,19 @@ func (t *takeover) take(ctx context.Context, jid salt.JID) error {
 	}
 	e, err := t.plans.find(ctx, jid, "")
 	if e.Value == nil {
+		if err == nil {
+			delete(t.unsure, jid)
+		}
 		return err
 	}
 	p := plan{table: e.table}
 	if err := json.Unmarshal(e.Value, &p); err != nil {
 		return err
 	}
-	if live, err := t.Leases.Live(ctx, p.Holder); err != nil || live {
-		return errors.Join(errAtWork, err)
+	if !t.unsure[jid] || p.Holder.Member != t.Name {
+		if live, err := t.Leases.Live(ctx, p.Holder); err != nil || live {
+			return errors.Join(errAtWork, err)
+		}
 	}
 	batch, err := job.NewBatch(p.Batch, p.Start.Minions)
 	if err != nil {
@@ -173,8 +179,10 @@ func (t *takeover) take(ctx context.Context, jid salt.JID) error {
 		return nil // another member was faster
 	}
 	if err != nil {
+		t.unsure[jid] = true
 		return err
 	}
+	delete(t.unsure, jid)
 	if from != t.Name {
 		t.Log.Warn("a job of a member that is gone is taken over", "jid", jid, "member", from)
 	}

@@ -386,6 +386,36 @@ func TestAMemberThatIsStartedAgainGoesOn(t *testing.T) {
 	c.onlyOnce(t, 2)
 }
 
+// TestAJobIsCarriedOnThoughTheAnswerWasLost: a member has taken a job over, and did not hear that its name
+// is in the plan: it carries the job on nevertheless.
+func TestAJobIsCarriedOnThoughTheAnswerWasLost(t *testing.T) {
+	t.Parallel()
+	_, all := startCluster(t)
+	web1 := all[1].arrive(t, "web1")
+	all[0].know(t, "web1")
+	run, _ := all[0].begin(t, protocol.Publish{}, "web1")
+	jid := run.plan.Start.JID
+	web1.got(t)
+	all[0].die(t)
+	p, taken := run.plan, false
+	bustest.Until(t, "the plan names m3", func() bool {
+		e, err := all[2].plans.find(within(t), jid, "")
+		if p.revision = e.Revision; err == nil {
+			err = relay{all[2].Dispatcher}.hold(within(t), &p, nil)
+		}
+		taken = err == nil
+		return taken
+	})
+	heir := takeover{relay: relay{all[2].Dispatcher}, unread: map[salt.JID]plan{}, unsure: map[salt.JID]bool{}}
+	if err := heir.take(within(t), jid); !errors.Is(err, errAtWork) {
+		t.Errorf("a job that it may have at work: %v", err)
+	}
+	heir.unsure[jid] = true
+	if err := heir.take(within(t), jid); err != nil || all[2].jobs.running(jid) == nil || heir.unsure[jid] {
+		t.Errorf("the job is not carried on: %v", err)
+	}
+}
+
 // TestJobsOfALivingMemberAreItsOwn: no member takes over the jobs of one that runs, nor does any
 // other member believe that it has.
 func TestJobsOfALivingMemberAreItsOwn(t *testing.T) {
@@ -397,7 +427,7 @@ func TestJobsOfALivingMemberAreItsOwn(t *testing.T) {
 	jid := run.plan.Start.JID
 	web0.got(t)
 	web1.got(t)
-	thief := takeover{relay: relay{all[2].Dispatcher}, unread: map[salt.JID]plan{}}
+	thief := takeover{relay: relay{all[2].Dispatcher}, unread: map[salt.JID]plan{}, unsure: map[salt.JID]bool{}}
 	if err := thief.take(within(t), jid); !errors.Is(err, errAtWork) || all[2].jobs.running(jid) != nil {
 		t.Errorf("m3 takes a job of m1 over: %v", err)
 	}
