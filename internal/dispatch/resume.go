@@ -171,6 +171,9 @@ func (d *Dispatcher) Resume(ctx context.Context) error {
 func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 	h, err := d.history(ctx, p.Start.JID)
 	if rpc.CodeOf(err) == rpc.NotFound { // nobody was told about it
+		if began, bad := p.Start.JID.Time(); bad == nil && d.Leases != nil && time.Since(began) < holdTime {
+			return err // unless a server was asked that led before, and lacks the newest events
+		}
 		d.dropPlan(p.stale())
 		return nil
 	}
