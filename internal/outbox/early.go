@@ -137,8 +137,8 @@ type early struct {
 	next   time.Time // no further one is sent before
 }
 
-// send sends what is there, in its order. If the master does not take one now, it takes no other one: that
-// is asked less and less often, since a master at its limits should not be asked at all.
+// send sends what is there, in its order. If the master does not take one now, it takes no other one: it
+// is asked again after a pause, and with one return only, since it may be at its limits.
 func (e *early) send(ctx context.Context) {
 	if time.Now().Before(e.next) {
 		return
@@ -162,7 +162,7 @@ func (e *early) send(ctx context.Context) {
 		case code == rpc.NotFound:
 			vain++
 		default:
-			e.next = time.Now().Add(e.pauses.Next(earlyAfter, longPause))
+			e.next = time.Now().Add(e.pauses.Next(earlyAfter, RetryPause))
 			delete(e.tried, m.entry.Seq)
 			return
 		}

@@ -175,7 +175,11 @@ func TestAMinionOfAKilledMember(t *testing.T) {
 			t.Fatal("the minion does not answer")
 		}
 		end := func() {}
-		if round%2 == 1 {
+		switch {
+		case round%2 == 0:
+		case raced: // beside all other tests, such programs need more than the bound allows for what is measured
+			t.Log("skipped: events of the minion meanwhile, since its program looks for data races")
+		default:
 			end = s.fire()
 		}
 		p := s.find(trioMaster(holder))
