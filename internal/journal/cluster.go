@@ -107,7 +107,7 @@ func (j *source) gone(ctx context.Context, from, to uint64) bool {
 const (
 	leadFirst = 2 * time.Second // after the start
 	leadAgain = time.Second     // while something is led by another member
-	leadEvery = 10 * time.Second
+	leadEvery = 2 * time.Second // an election may give it to another member at any time, whose end would be waited for
 )
 
 // keepLead makes this member the leader of what it alone writes, if it has all of it: that saves
