@@ -397,14 +397,13 @@ func TestAJobIsCarriedOnThoughTheAnswerWasLost(t *testing.T) {
 	jid := run.plan.Start.JID
 	web1.got(t)
 	all[0].die(t)
-	p, taken := run.plan, false
+	p := run.plan
 	bustest.Until(t, "the plan names m3", func() bool {
 		e, err := all[2].plans.find(within(t), jid, "")
 		if p.revision = e.Revision; err == nil {
 			err = relay{all[2].Dispatcher}.hold(within(t), &p, nil)
 		}
-		taken = err == nil
-		return taken
+		return err == nil
 	})
 	heir := takeover{relay: relay{all[2].Dispatcher}, unread: map[salt.JID]plan{}, unsure: map[salt.JID]bool{}}
 	if err := heir.take(within(t), jid); !errors.Is(err, errAtWork) {
