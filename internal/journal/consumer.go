@@ -22,12 +22,12 @@ import (
 
 // Limits of consumers.
 const (
-	consumerTime = time.Minute     // the server removes one that is not used
-	heartbeat    = 5 * time.Second // what the server sends if there is nothing to read; a consumer that misses two is lost
-	placeTries   = 30              // how often the server is asked for a place at a member
-	placePause   = 5 * time.Millisecond
-	firstRenewal = time.Second      // the pauses of a reader that follows
-	lastRenewal  = 10 * time.Second // while there is no server for its consumer
+	consumerTime = time.Minute          // the server removes one that is not used
+	heartbeat    = 5 * time.Second      // what the server sends if there is nothing to read; a consumer that misses two is lost
+	placeTries   = 30                   // how often the server is asked for a place at a member
+	placePause   = 5 * time.Millisecond // after the first try for a place at another member; it grows with each try
+	firstRenewal = time.Second          // the pauses of a reader that follows
+	lastRenewal  = 10 * time.Second     // while there is no server for its consumer
 )
 
 // errGap means that messages were lost on their way from the server.
@@ -77,8 +77,8 @@ func (c *Cursor) place(ctx context.Context) string {
 // consumer makes a consumer of the stream. If the answer is late, there may be a second one
 // until the server removes it. In a cluster the server chooses a member with a copy at random; with place
 // it is asked again until it is that one. At the own member the end of no other one interrupts a reader.
-// The pause between two tries is for when it is not the own member: the server prefers those that have applied what was decided
-// last, such as the end of the former consumer.
+// For a place at another member it pauses between two tries: the server prefers members that have applied what
+// was decided last, such as the end of the former consumer.
 func (j *source) consumer(ctx context.Context, cfg jetstream.ConsumerConfig, place string) (c jetstream.Consumer, err error) {
 	here := j.js.Conn().ConnectedServerName()
 	for try := 1; ; try++ {

@@ -129,7 +129,8 @@ func (t *Table) consumed(ctx context.Context, f func(tableMessage) error, opts .
 	}
 }
 
-// state returns the state of the underlying stream, as its leader has it.
+// state returns the state of the underlying stream, as its leader has it. The revision least is known to be
+// stored: a server that lacks it leads no more.
 func (t *Table) state(ctx context.Context, least uint64, opts ...jetstream.StreamInfoOpt) (s jetstream.StreamState, err error) {
 	err = insist(ctx, t.store, "read the table "+t.name, func(ctx context.Context) error {
 		info, err := leaderInfo(ctx, t.all, opts...)
