@@ -30,6 +30,8 @@ type Job struct {
 	owner    string                 // the member of the cluster that has it; "" for this master
 	table    string                 // that has its plan, while it is not finished; "" if that is not known
 	partial  bool                   // it is known from another member, for some of its minions only
+	recorded bool                   // fun, args and metadata are only in the journals: that member has left them out
+	size     int                    // of fun, args and metadata, in bytes of memory
 	returned map[salt.MinionID]bool // guarded by jobs; without returns before a restart, unless read
 	read     bool                   // returned has what the journals had; guarded by jobs
 }
@@ -40,6 +42,12 @@ func jobOf(p *plan) *Job {
 	for _, id := range p.Start.Minions {
 		k.minions[id] = true
 	}
+	return k.measured()
+}
+
+// measured sets the size, once: the arguments may be long.
+func (k *Job) measured() *Job {
+	k.size = value.Size(k.fun) + value.Size(k.args) + value.Size(k.metadata)
 	return k
 }
 
@@ -251,6 +259,6 @@ func (j *jobs) load(jid salt.JID, e event.Event, owner, table string) (*Job, err
 	if old := j.known[jid]; old != nil && old.partial {
 		k.owner, k.returned, k.read = old.owner, old.returned, old.read
 	}
-	j.remember(jid, k)
+	j.remember(jid, k.measured())
 	return k, nil
 }

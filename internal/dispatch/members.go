@@ -164,7 +164,7 @@ func (d relay) runFor(ctx context.Context, owner string, body []byte) (any, erro
 		return not, nil
 	}
 	k := &Job{fun: e.Fun(), args: e.Arguments(), User: e.User, owner: owner}
-	if err := d.noteElsewhere(ctx, e.JID, k, there); err != nil {
+	if err := d.noteElsewhere(ctx, e.JID, k.measured(), there); err != nil {
 		d.Log.Warn("a job of another member is refused", "jid", e.JID, "member", owner, "err", err)
 		return nil, err
 	}
@@ -221,6 +221,9 @@ func (d relay) passOn(ctx context.Context, k *Job, s said, rep job.Report) error
 			return err
 		}
 		d.noteOrphan(k, s)
+		if k, err = k.described(ctx, d, s.JID); err != nil {
+			return err
+		}
 		if err := d.keepSaid(ctx, k, s, rep); err != nil {
 			return err
 		}
@@ -309,6 +312,9 @@ func (d relay) readElsewhere(ctx context.Context, k *Job, s said, rep job.Report
 		return r, err
 	}
 	d.noteOrphan(k, s)
+	if k, err = k.described(ctx, d, s.JID); err != nil {
+		return r, err
+	}
 	e, err := returnEvent(s.Minion, s.JID, k, rep)
 	if err != nil {
 		return r, rpc.Errorf(rpc.Usage, "%v", err)
@@ -378,6 +384,19 @@ func (d relay) hasReturn(ctx context.Context, k *Job, s said) (found bool, err e
 	return d.jobs.hasReturned(k, s.Minion), nil
 }
 
+// described returns a job of another member with its arguments. They are read from the journals if the
+// member has left them out, and stay away if no journal has the job any more.
+func (k *Job) described(ctx context.Context, d relay, jid salt.JID) (*Job, error) {
+	if !k.recorded {
+		return k, nil
+	}
+	whole, err := d.Lookup(ctx, jid)
+	if err != nil || whole == nil {
+		return k, err
+	}
+	return whole, nil
+}
+
 // origin is a request about a job that a minion names, and the owner's answer.
 type origin struct {
 	JID      salt.JID      `json:"jid"`
@@ -387,6 +406,8 @@ type origin struct {
 	User     string        `json:"user,omitempty"`
 	Backend  string        `json:"backend,omitempty"`
 	Metadata value.Value   `json:"metadata,omitzero"`
+	// Recorded means that the rest is too long for an answer, and is read from the journals if it is needed.
+	Recorded bool `json:"recorded,omitempty"`
 }
 
 func (d relay) answerJobOf(ctx context.Context, _ string, body []byte) (any, error) {
@@ -404,20 +425,27 @@ func (d relay) answerJobOf(ctx context.Context, _ string, body []byte) (any, err
 	if k == nil || d.jobs.ownerOf(k) != "" || !d.jobs.isFor(k, q.Minion) {
 		return nil, rpc.Errorf(rpc.NotFound, "job %s was not sent to %s by this master", q.JID, q.Minion)
 	}
-	return d.jobs.describe(q, k), nil
+	return k.describe(q.JID, q.Minion, maxPage)
 }
 
-func (j *jobs) describe(q origin, k *Job) origin {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	q.Fun.V, q.Args.V, q.User, q.Backend, q.Metadata.V = k.fun, k.args, k.User, k.Backend, k.metadata
-	return q
+// describe returns an origin for another member. What the job runs is left out if that would be longer
+// than most bytes.
+func (k *Job) describe(jid salt.JID, id salt.MinionID, most int) (json.RawMessage, error) {
+	if k.size <= most {
+		b, err := json.Marshal(origin{
+			JID: jid, Minion: id, Fun: value.Value{V: k.fun}, Args: value.Value{V: k.args}, User: k.User, Backend: k.Backend, Metadata: value.Value{V: k.metadata},
+		})
+		if err != nil || len(b) <= most {
+			return b, err
+		}
+	}
+	return json.Marshal(origin{JID: jid, Minion: id, Recorded: true})
 }
 
 // noteOrigin records a member's answer about a job of its own.
 func (d relay) noteOrigin(ctx context.Context, member string, jid salt.JID, id salt.MinionID, o origin) error {
-	k := &Job{fun: o.Fun.V, args: o.Args.V, User: o.User, Backend: o.Backend, metadata: o.Metadata.V, owner: member}
-	return d.noteElsewhere(ctx, jid, k, []salt.MinionID{id})
+	k := &Job{fun: o.Fun.V, args: o.Args.V, User: o.User, Backend: o.Backend, metadata: o.Metadata.V, owner: member, recorded: o.Recorded}
+	return d.noteElsewhere(ctx, jid, k.measured(), []salt.MinionID{id})
 }
 
 // maxUnknown is how often in a minute the other members are asked about unknown jobs that one
@@ -469,11 +497,21 @@ func (d relay) answerAwaited(_ context.Context, _ string, body []byte) (any, err
 	if err := json.Unmarshal(body, &id); err != nil {
 		return nil, rpc.Errorf(rpc.Usage, "%v", err)
 	}
-	var list []origin
+	var list []json.RawMessage
+	size := 0
 	for _, jid := range d.jobs.open(id) {
-		if k := d.jobs.find(jid); k != nil {
-			list = append(list, d.jobs.describe(origin{JID: jid, Minion: id}, k))
+		k := d.jobs.find(jid)
+		if k == nil {
+			continue
 		}
+		b, err := k.describe(jid, id, maxPage-size)
+		if err != nil {
+			return nil, err
+		}
+		if size += len(b); size > 2*maxPage {
+			break // some thousand jobs
+		}
+		list = append(list, b)
 	}
 	return list, nil
 }

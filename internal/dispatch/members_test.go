@@ -41,6 +41,7 @@ type node struct {
 	log      *audit.Log // of spooling
 	refused  refusals
 	tokens   map[salt.MinionID]string // of keys, for begin; "a key" for others
+	args     []any                    // of the function, for begin; "a" if there are none
 }
 
 // refusals implements Audit.
@@ -268,6 +269,9 @@ func (n *node) begin(t *testing.T, q protocol.Publish, ids ...salt.MinionID) (*R
 		},
 	}
 	maps.Copy(p.Keys, n.tokens)
+	if n.args != nil {
+		p.Envelope.Commands[0].Args = n.args
+	}
 	if q.Queue > 0 {
 		p.Until = now.Add(q.Queue.Duration())
 	}
@@ -455,6 +459,53 @@ func TestReturnsFromAnOutboxReachTheOwner(t *testing.T) {
 	for i, n := range all {
 		if got := n.returns(t, jid)["web1"]; got != []int{1, 0, 0}[i] {
 			t.Errorf("%s has stored %d", n.bus.Name, got)
+		}
+	}
+}
+
+// TestALongJobIsFoundAtEveryMember: a minion has got a job with arguments that are too long for an answer,
+// and one with short ones, and moves to a member that knows neither. It is asked about both, its returns
+// reach the owner, and the other member finds the arguments when it needs them.
+func TestALongJobIsFoundAtEveryMember(t *testing.T) {
+	t.Parallel()
+	_, all := startCluster(t)
+	owner, other := all[0], relay{all[2].Dispatcher}
+	web1 := all[1].arrive(t, "web1")
+	owner.know(t, "web1")
+	long := strings.Repeat("\x01", 200<<10) // encoded it has six times as much
+	var jids []salt.JID
+	for _, args := range [][]any{{strings.Repeat("x", 4<<20)}, {long}, {"short"}} {
+		owner.args = args
+		run, _ := owner.begin(t, protocol.Publish{}, "web1")
+		jids = append(jids, run.plan.Start.JID)
+		web1.got(t)
+	}
+	web1.Close()
+	bustest.Until(t, "m1 knows that it is gone", func() bool { there, _ := owner.fleet.Connected("web1"); return !there })
+	moved := all[2].arrive(t, "web1")
+	if !slices.Equal(moved.asks, jids) {
+		t.Errorf("it is asked about %v, want %v", moved.asks, jids)
+	}
+	other.jobs.mu.Lock()
+	clear(other.jobs.known) // as if nobody had asked
+	other.jobs.mu.Unlock()
+	for i, jid := range jids {
+		if err := moved.delivers(t, uint64(i+1), jid, done("late")); err != nil {
+			t.Errorf("its return of job %d: %v", i, err)
+		}
+		if got := owner.returns(t, jid)["web1"]; got != 1 {
+			t.Errorf("m1 has stored %d", got)
+		}
+		k := other.jobs.find(jid)
+		if k == nil || k.recorded != (i < 2) {
+			t.Fatalf("m3 knows %+v", k)
+		}
+		whole, err := k.described(within(t), other, jid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if args, err := json.Marshal(value.Value{V: whole.args}); err != nil || len(args) < []int{4 << 20, 200 << 10, 5}[i] || whole.fun != "test.echo" || whole.owner != "m1" {
+			t.Errorf("m3 finds %v of %s with %d bytes of arguments, %v", whole.fun, whole.owner, len(args), err)
 		}
 	}
 }
