@@ -115,6 +115,48 @@ func TestEveryMemberKnowsAllJobs(t *testing.T) {
 	}
 }
 
+// TestManyJobsOfAKilledMember: a minion has got more of them than it may name unknown ones, and returns
+// them to a member that does not know them. That is not limited as invented jobs are, and neither is it if
+// that member has looked before whether somebody waits for them.
+func TestManyJobsOfAKilledMember(t *testing.T) {
+	t.Parallel()
+	_, all := startCluster(t)
+	web1, n := all[1].arrive(t, "web1"), all[2]
+	all[0].know(t, "web1")
+	var jids []salt.JID
+	for range 2 * maxUnknown {
+		run, _ := all[0].begin(t, protocol.Publish{}, "web1")
+		jids = append(jids, run.plan.Start.JID)
+		web1.got(t)
+	}
+	all[0].die(t)
+	bustest.Until(t, "m1 is gone", func() bool { return len(n.exchange.Others()) == 1 })
+	moved := n.arrive(t, "web1")
+	bustest.Until(t, "the journals can be read", func() bool {
+		h, err := n.history(within(t), jids[0])
+		return err == nil && h.load.JID == jids[0]
+	})
+	for i, jid := range jids {
+		n.Awaits(within(t), "web1", jid, true)
+		bustest.Until(t, "a return is stored", func() bool {
+			err := moved.delivers(t, uint64(i+1), jid, done("late"))
+			if code := rpc.CodeOf(err); err != nil && code != rpc.Unavailable { // an election
+				t.Fatalf("return %d: %v", i, err)
+			}
+			return err == nil
+		})
+	}
+	busy := 0
+	for i := range 3 * maxUnknown {
+		if err := moved.says(t, salt.JID(fmt.Sprintf("202001010000000%05d", i)), done("made up")); rpc.CodeOf(err) == rpc.Busy {
+			busy++
+		}
+	}
+	if busy < maxUnknown {
+		t.Errorf("%d of %d questions about invented jobs were refused", busy, 3*maxUnknown)
+	}
+}
+
 // known is what the journals of all members say of a job on web1 and web2.
 func (n *node) known(t *testing.T, jid salt.JID) string {
 	t.Helper()

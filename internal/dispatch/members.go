@@ -455,20 +455,25 @@ const maxUnknown = 10
 // lookupFor is Lookup for a job that a minion names. If the job may be one of another member,
 // it asks those that run, and then reads the journals of all.
 func (d relay) lookupFor(ctx context.Context, id salt.MinionID, jid salt.JID) (*Job, error) {
-	k, err := d.lookupRunning(ctx, id, jid)
+	k, err := d.lookupRunning(ctx, id, jid, string(id))
 	if d.Members == nil || err != nil || k != nil {
 		return k, err
 	}
-	return d.Lookup(ctx, jid)
+	k, err = d.Lookup(ctx, jid)
+	if k != nil && d.jobs.isFor(k, id) {
+		d.unknown.Undo(string(id)) // it was not invented: a member that is gone has sent it
+	}
+	return k, err
 }
 
-// lookupRunning is lookupFor for a job of a member that runs; nil for any other.
-func (d relay) lookupRunning(ctx context.Context, id salt.MinionID, jid salt.JID) (*Job, error) {
+// lookupRunning is lookupFor for a job of a member that runs; nil for any other. A question about an
+// unknown job counts under this name.
+func (d relay) lookupRunning(ctx context.Context, id salt.MinionID, jid salt.JID, counted string) (*Job, error) {
 	k, err := d.lookupOwn(ctx, jid)
 	if d.Members == nil || err != nil || k != nil && (!k.partial || d.jobs.isFor(k, id)) {
 		return k, err
 	}
-	if _, tell := d.unknown.Count(string(id), time.Now(), maxUnknown); !tell {
+	if _, tell := d.unknown.Count(counted, time.Now(), maxUnknown); !tell {
 		return nil, rpc.Errorf(rpc.Busy, "minion %s names too many jobs that no master has sent", id)
 	}
 	asking, cancel := context.WithTimeout(ctx, jobOfTime)
@@ -485,7 +490,7 @@ func (d relay) lookupRunning(ctx context.Context, id salt.MinionID, jid salt.JID
 		if err := d.noteOrigin(ctx, member, jid, id, found); err != nil {
 			return nil, err
 		}
-		d.unknown.Undo(string(id)) // it was not invented: the minion got it at the member that it was connected to before
+		d.unknown.Undo(counted) // it was not invented: the minion got it at the member that it was connected to before
 		return d.jobs.find(jid), nil
 	}
 	return nil, nil

@@ -235,7 +235,8 @@ func (d *Dispatcher) Awaits(ctx context.Context, id salt.MinionID, jid salt.JID,
 	k := d.jobs.find(jid)
 	if ask {
 		var err error
-		if k, err = (relay{d}).lookupRunning(ctx, id, jid); err != nil {
+		// What is not found here may be a job of a member that is gone, so it does not count as invented.
+		if k, err = (relay{d}).lookupRunning(ctx, id, jid, "awaits "+string(id)); err != nil {
 			return false, false
 		}
 	}
