@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -158,6 +160,73 @@ func TestAPlanThatAKillHasLeft(t *testing.T) {
 	deadline.Call(t, d.Wait, "d")
 }
 
+// failing are events that cannot be stored for some time.
+type failing struct {
+	written
+	down   atomic.Bool
+	failed atomic.Int64
+}
+
+func (f *failing) Store(ctx context.Context, tag string, data any, id string) (uint64, error) {
+	if f.down.Load() {
+		f.failed.Add(1)
+		return 0, errors.New("no leader")
+	}
+	return f.written.Store(ctx, tag, data, id)
+}
+
+// TestAStateIsRecordedAgain: the state of a job that cannot be stored when it changes, or when the job
+// ends, is stored later. Until then the plan of the job stays, also over a stop of the master.
+func TestAStateIsRecordedAgain(t *testing.T) {
+	t.Parallel()
+	d, stop := stored(t)
+	events := &failing{written: written{d.Journal}}
+	d.Events = events
+	begin := func(jid salt.JID) *Run {
+		d.planOf(t, jid)
+		d.store(t, "salt/job/"+string(jid)+"/new", map[string]any{"jid": jid, "fun": "test.ping", "minions": []string{"web1"}, "user": "root"})
+		r := newRun(d, plan{Start: job.Start{JID: jid, Minions: []salt.MinionID{"web1"}}, Timeout: 3600, table: d.plans.name}, nil, time.Now())
+		r.tracker.Sent("web1", time.Now())
+		d.jobs.add(r)
+		d.wg.Go(r.run)
+		return r
+	}
+	state := func(jid salt.JID) job.State {
+		h, err := d.history(t.Context(), jid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h.standing("web1").State
+	}
+	failsTwice := func() {
+		t.Helper()
+		before := events.failed.Load()
+		bustest.Until(t, "it is tried again", func() bool { return events.failed.Load() >= before+2 })
+	}
+	const first, second = "20260101000000000001", "20260101000000000002"
+	run := begin(first)
+	for _, s := range []job.State{job.Running, job.Expired} {
+		events.down.Store(true)
+		run.report("web1", job.Report{State: s}, nil)
+		failsTwice()
+		if got := state(first); got == s || !slices.Equal(d.planned(t), []string{first}) || d.jobs.running(first) == nil {
+			t.Errorf("%s while nothing can be stored: %q, plans are left of %q", s, got, d.planned(t))
+		}
+		events.down.Store(false)
+		bustest.Until(t, "the state is recorded", func() bool { return state(first) == s })
+	}
+	bustest.Until(t, "the plan is gone", func() bool { return len(d.planned(t)) == 0 })
+	run = begin(second)
+	events.down.Store(true)
+	run.report("web1", job.Report{State: job.Expired}, nil)
+	failsTwice()
+	stop()
+	deadline.Call(t, d.Wait, "d")
+	if left := d.planned(t); !slices.Equal(left, []string{second}) {
+		t.Errorf("at the end of the daemon are left: %q", left)
+	}
+}
+
 // TestUnrecordedStatesFillNoLog: the states of many jobs that run at once cannot be stored.
 func TestUnrecordedStatesFillNoLog(t *testing.T) {
 	conn := bustest.StartStore(t).Conn()
@@ -173,7 +242,7 @@ func TestUnrecordedStatesFillNoLog(t *testing.T) {
 	}
 	conn.Close()
 	for range 100 {
-		d.recordStates(salt.NewJID(time.Now()), map[string]any{"web1": map[string]any{"state": "running"}})
+		_ = d.recordStates(salt.NewJID(time.Now()), map[string]any{"web1": map[string]any{"state": "running"}})
 	}
 	if n := strings.Count(log.String(), "is not recorded"); n == 0 || n > 5 {
 		t.Errorf("%d lines: %.500s", n, log.String())

@@ -118,7 +118,7 @@ func (d *Dispatcher) heard(ctx context.Context, id salt.MinionID, jid salt.JID, 
 	case run != nil:
 		run.report(id, rep, seqs)
 	case rep.State.Final() && !rep.State.Returned():
-		d.recordStates(jid, map[string]any{string(id): job.Standing{State: rep.State, Text: rep.Text}.Data()})
+		_ = d.recordStates(jid, map[string]any{string(id): job.Standing{State: rep.State, Text: rep.Text}.Data()})
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/rpc"
@@ -110,8 +111,14 @@ func (r *Run) run() {
 			r.send(due)
 			continue
 		case finished:
-			r.end()
-			return
+			if r.recordLast() {
+				r.end()
+				return
+			}
+			if r.d.ctx.Err() != nil {
+				return // the next start finds the plan
+			}
+			continue // perhaps with another lease
 		}
 		if record, next = r.keep(record, next); next.IsZero() {
 			timer.Stop()
@@ -163,19 +170,46 @@ const recordEvery = time.Second
 
 // keep records changes if it is time, and returns the next times.
 func (r *Run) keep(record, next time.Time) (time.Time, time.Time) {
-	r.mu.Lock()
-	changed := len(r.dirty) > 0
-	r.mu.Unlock()
-	switch now := time.Now(); {
-	case !changed:
+	now := time.Now()
+	if !record.IsZero() && !record.After(now) {
+		r.record()
+		record = time.Time{}
+	}
+	switch {
+	case !r.changed():
 		return time.Time{}, next
 	case record.IsZero():
 		record = now.Add(recordEvery)
-	case !record.After(now):
-		r.record()
-		return time.Time{}, next
 	}
 	return record, earlier(next, record)
+}
+
+// changed reports whether something is not recorded.
+func (r *Run) changed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.dirty) > 0
+}
+
+// lastTime is how long it is tried to record the last states of a job: much longer than an election.
+const lastTime = time.Minute
+
+// recordLast records the last states of a job, before its plan is deleted. It is false if that was not
+// done because the lease of this member has lapsed, or the master ends.
+func (r *Run) recordLast() bool {
+	for begun := time.Now(); ; {
+		r.record()
+		switch {
+		case !r.changed():
+			return true
+		case !r.holds():
+			return false
+		case time.Since(begun) > lastTime: // what is lost was logged
+			return true
+		case !backoff.Sleep(r.d.ctx, recordEvery):
+			return false
+		}
+	}
 }
 
 // record writes into the journal what has changed since the last record.
@@ -191,13 +225,22 @@ func (r *Run) record() {
 	}
 	clear(r.dirty)
 	r.mu.Unlock()
-	r.d.recordStates(r.plan.Start.JID, minions)
+	if r.d.recordStates(r.plan.Start.JID, minions) == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, s := range r.tracker.Standings() {
+		if minions[string(id)] != nil && !s.State.Returned() {
+			r.dirty[id] = true
+		}
+	}
 }
 
-// recordStates stores the state of a job on some minions.
-func (d *Dispatcher) recordStates(jid salt.JID, minions map[string]any) {
+// recordStates stores the state of a job on some minions. It logs the error.
+func (d *Dispatcher) recordStates(jid salt.JID, minions map[string]any) error {
 	if len(minions) == 0 {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), storeTime)
 	defer cancel()
@@ -211,13 +254,13 @@ func (d *Dispatcher) recordStates(jid salt.JID, minions map[string]any) {
 	if err != nil {
 		d.throttle.Log(d.Log, slog.LevelError, "state", 5, "the state of a job is not recorded", "jid", jid, "err", err)
 	}
+	return err
 }
 
 func stateTag(jid salt.JID) string { return "salt/job/" + string(jid) + "/state" }
 
-// end is called when no more is expected.
+// end is called when no more is expected, and everything is recorded.
 func (r *Run) end() {
-	r.record()
 	r.d.jobs.forget(r)
 	if !r.plan.spooled {
 		r.d.dropSoon(r.plan.stale())
