@@ -2,15 +2,18 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
@@ -195,6 +198,72 @@ func TestTheFirstOfSeveralReturnsCounts(t *testing.T) {
 	})
 	if err != nil || len(got) != 1 || got[0] != `"first"` {
 		t.Errorf("shown: %q, %v", got, err)
+	}
+}
+
+// slowly are journals that answer when they may, and once not at all.
+type slowly struct {
+	Journals
+	begun atomic.Int64
+	may   chan struct{}
+}
+
+func (s *slowly) Read(ctx context.Context, q journal.Query, f func(event.Event) error) error {
+	if s.begun.Add(1) == 1 {
+		return errors.New("no leader")
+	}
+	<-s.may
+	return s.Journals.Read(ctx, q, f)
+}
+
+// TestTheReturnsOfAJobAreReadOnce: for all minions that return a job of a member that is gone, unless that
+// fails; who gives up does not wait.
+func TestTheReturnsOfAJobAreReadOnce(t *testing.T) {
+	t.Parallel()
+	d, _ := stored(t)
+	const jid, count = "20260101000000000001", 50
+	ids := make([]string, count)
+	for i := range ids {
+		ids[i] = fmt.Sprint("web", i)
+	}
+	d.store(t, "salt/job/"+jid+"/new", map[string]any{"jid": jid, "fun": "test.ping", "minions": ids, "user": "root"})
+	d.store(t, "salt/job/"+jid+"/ret/web1", map[string]any{"jid": jid, "id": "web1", "return": true, "success": true})
+	journals := &slowly{Journals: d.Journals, may: make(chan struct{})}
+	d.Journals = journals
+	ask := func(ctx context.Context, id string) (bool, error) {
+		k, err := d.Lookup(within(t), jid)
+		if err != nil || k == nil {
+			t.Error(k, err)
+			return false, err
+		}
+		return relay{d}.hasReturn(ctx, k, said{Minion: salt.MinionID(id), JID: jid})
+	}
+	if _, err := ask(within(t), "web1"); err == nil {
+		t.Error("there is no error if the journals cannot be read")
+	}
+	d.jobs.mu.Lock()
+	clear(d.jobs.known) // as after a start
+	d.jobs.mu.Unlock()
+	var all sync.WaitGroup
+	var asked atomic.Int64
+	for _, id := range ids {
+		all.Go(func() {
+			asked.Add(1)
+			if found, err := ask(within(t), id); err != nil || found != (id == "web1") {
+				t.Errorf("%s: %v, %v", id, found, err)
+			}
+		})
+	}
+	bustest.Until(t, "all have asked", func() bool { return asked.Load() == count && journals.begun.Load() > 1 })
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := ask(gone, "web2"); !errors.Is(err, context.Canceled) {
+		t.Errorf("who has given up gets %v", err)
+	}
+	close(journals.may)
+	all.Wait()
+	if n := journals.begun.Load() - 1; n != 1 {
+		t.Errorf("the returns are read %d times", n)
 	}
 }
 

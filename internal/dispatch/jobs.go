@@ -34,6 +34,7 @@ type Job struct {
 	size     int                    // of fun, args and metadata, in bytes of memory
 	returned map[salt.MinionID]bool // guarded by jobs; without returns before a restart, unless read
 	read     bool                   // returned has what the journals had; guarded by jobs
+	reading  chan struct{}          // holds one element while these are read; nil before
 }
 
 func jobOf(p *plan) *Job {
@@ -171,6 +172,22 @@ func (j *jobs) isRead(k *Job) bool {
 	return k.read
 }
 
+// beginRead waits until nobody reads the returns of a job; the caller then does, until end.
+func (j *jobs) beginRead(ctx context.Context, k *Job) (end func(), err error) {
+	j.mu.Lock()
+	if k.reading == nil {
+		k.reading = make(chan struct{}, 1)
+	}
+	reading := k.reading
+	j.mu.Unlock()
+	select {
+	case reading <- struct{}{}:
+		return func() { <-reading }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
 func (j *jobs) setRead(k *Job) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -256,8 +273,11 @@ func (j *jobs) load(jid salt.JID, e event.Event, owner, table string) (*Job, err
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if old := j.known[jid]; old != nil && old.partial {
-		k.owner, k.returned, k.read = old.owner, old.returned, old.read
+	if old := j.known[jid]; old != nil {
+		if !old.partial {
+			return old, nil // it was loaded by others at the same time, who may know more by now
+		}
+		k.owner, k.returned, k.read, k.reading = old.owner, old.returned, old.read, old.reading
 	}
 	j.remember(jid, k.measured())
 	return k, nil

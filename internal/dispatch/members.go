@@ -371,6 +371,14 @@ func (d relay) hasReturn(ctx context.Context, k *Job, s said) (found bool, err e
 	case d.jobs.running(s.JID) != nil, !d.jobs.isFor(k, s.Minion), d.jobs.isRead(k):
 		return false, nil
 	}
+	end, err := d.jobs.beginRead(ctx, k) // thousands of minions may return at once: one of them reads for all
+	if err != nil {
+		return false, err
+	}
+	defer end()
+	if d.jobs.isRead(k) {
+		return d.jobs.hasReturned(k, s.Minion), nil
+	}
 	err = d.Journals.Read(ctx, journal.Query{Subjects: []string{event.JobSubject(s.JID, "ret")}, Whole: true}, func(e event.Event) error {
 		if id, ok := strings.CutPrefix(e.Tag, returnTag("", s.JID)); ok {
 			d.jobs.note(k, salt.MinionID(id), true)
