@@ -146,7 +146,8 @@ func Open(ctx context.Context, o Options) (*Dispatcher, error) {
 		o.Journals = journal.All{Own: o.Journal}
 	}
 	plans, err := openPlans(ctx, o.Journal)
-	d := &Dispatcher{Options: o, plans: plans, jobs: newJobs(), ended: newEnded(), steady: job.NewSteady(time.Now()), ctx: ctx, passed: newPassed(), grace: resumeGrace}
+	d := &Dispatcher{Options: o, plans: plans, ended: newEnded(), steady: job.NewSteady(time.Now()), ctx: ctx, passed: newPassed(), grace: resumeGrace}
+	d.jobs = newJobs(spooling{d}.has)
 	if o.Members != nil {
 		d.jids.Number, d.jids.Of = o.Number, MaxMembers
 	}

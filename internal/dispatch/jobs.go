@@ -15,9 +15,18 @@ import (
 	"github.com/brinebus/brine/internal/value"
 )
 
-// maxKnown is how many jobs are kept in memory, so that their returns need no look-up in the
-// journal.
-const maxKnown = 4096
+// Limits of the jobs without a run that are kept in memory, so that their returns need no look-up in the
+// journal. Those in the spool, which has its own limit, stay beyond it.
+const (
+	maxKnown     = 4096
+	maxKnownSize = 64 << 20 // estimated bytes
+	// The estimate for a job, and for each of its minions and returns, whose ids it shares with nobody.
+	jobSize    = 512
+	minionSize = 80
+	returnSize = 40
+	// maxKept is how many jobs of the spool are passed over at a time.
+	maxKept = 16
+)
 
 // Job is what the master must know of a job to accept a return for it.
 type Job struct {
@@ -32,6 +41,8 @@ type Job struct {
 	partial  bool                   // it is known from another member, for some of its minions only
 	recorded bool                   // fun, args and metadata are only in the journals: that member has left them out
 	size     int                    // of fun, args and metadata, in bytes of memory
+	spooled  bool                   // it may be in the spool
+	counted  int                    // what it counts in the size of the jobs that are known; guarded by jobs
 	returned map[salt.MinionID]bool // guarded by jobs; without returns before a restart, unless read
 	read     bool                   // returned has what the journals had; guarded by jobs
 	reading  chan struct{}          // holds one element while these are read; nil before
@@ -39,7 +50,7 @@ type Job struct {
 
 func jobOf(p *plan) *Job {
 	e := &p.Envelope
-	k := &Job{minions: make(map[salt.MinionID]bool, len(p.Start.Minions)), fun: e.Fun(), args: e.Arguments(), User: e.User, Backend: p.Backend, metadata: p.Metadata, table: p.table}
+	k := &Job{minions: make(map[salt.MinionID]bool, len(p.Start.Minions)), fun: e.Fun(), args: e.Arguments(), User: e.User, Backend: p.Backend, metadata: p.Metadata, table: p.table, spooled: p.spooled}
 	for _, id := range p.Start.Minions {
 		k.minions[id] = true
 	}
@@ -54,41 +65,63 @@ func (k *Job) measured() *Job {
 
 // jobs are the jobs in the master's memory.
 type jobs struct {
-	adopting sync.Mutex // one job at a time is rebuilt from the journal
+	adopting sync.Mutex              // one job at a time is rebuilt from the journal
+	inSpool  func(jid salt.JID) bool // reports whether the spool has a job, so that the journal has not
 
 	mu    sync.Mutex
 	runs  map[salt.JID]*Run
-	known map[salt.JID]*Job
-	order []salt.JID
+	known map[salt.JID]*Job // those without a run
+	order []salt.JID        // of known, the oldest first
+	size  int               // of known
 }
 
-func newJobs() *jobs {
-	return &jobs{runs: map[salt.JID]*Run{}, known: map[salt.JID]*Job{}}
+func newJobs(inSpool func(salt.JID) bool) *jobs {
+	return &jobs{runs: map[salt.JID]*Run{}, known: map[salt.JID]*Job{}, inSpool: inSpool}
 }
 
 func (j *jobs) add(r *Run) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.runs[r.plan.Start.JID] = r
-	j.remember(r.plan.Start.JID, r.job)
 }
 
+// remember keeps a job without a run in memory, in place of others. The caller holds mu.
 func (j *jobs) remember(jid salt.JID, k *Job) {
-	if j.known[jid] == nil {
+	if old := j.known[jid]; old != nil {
+		j.size -= old.counted
+		old.counted = 0
+	} else {
 		j.order = append(j.order, jid)
 	}
 	j.known[jid] = k
-	for len(j.order) > maxKnown {
-		delete(j.known, j.order[0])
+	j.count(k, jobSize+k.size+minionSize*len(k.minions)+returnSize*len(k.returned))
+	for kept := 0; kept < maxKept && len(j.order) > 1 && (len(j.order) > maxKnown || j.size > maxKnownSize); {
+		first := j.order[0]
 		j.order = j.order[1:]
+		old := j.known[first]
+		if first == jid || old.spooled && j.inSpool(first) {
+			j.order = append(j.order, first)
+			kept++
+			continue
+		}
+		j.size -= old.counted
+		old.counted = 0
+		delete(j.known, first)
 	}
 }
 
-// forget drops a finished job. Returns are still accepted.
+// count records that a job that is known takes more memory. The caller holds mu.
+func (j *jobs) count(k *Job, size int) {
+	k.counted += size
+	j.size += size
+}
+
+// forget drops the run of a finished job. Returns are still accepted.
 func (j *jobs) forget(r *Run) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	delete(j.runs, r.plan.Start.JID)
+	j.remember(r.plan.Start.JID, r.job)
 }
 
 // running returns the run of a job, nil if it is finished.
@@ -154,6 +187,9 @@ func (j *jobs) note(k *Job, id salt.MinionID, returned bool) (again bool) {
 			k.returned = map[salt.MinionID]bool{}
 		}
 		k.returned[id] = true
+		if k.counted > 0 {
+			j.count(k, returnSize)
+		}
 	}
 	return again
 }

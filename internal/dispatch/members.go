@@ -201,8 +201,12 @@ func (j *jobs) noteElsewhere(jid salt.JID, k *Job, ids []salt.MinionID) error {
 		k.minions, k.partial = map[salt.MinionID]bool{}, true
 		j.remember(jid, k)
 	}
+	before := len(k.minions)
 	for _, id := range ids {
 		k.minions[id] = true
+	}
+	if k.counted > 0 {
+		j.count(k, minionSize*(len(k.minions)-before))
 	}
 	return nil
 }

@@ -65,7 +65,10 @@ func (d spooling) recall() error {
 		return nil
 	}
 	return d.Spool.EachJob(func(jid salt.JID, e event.Event) error {
-		_, err := d.jobs.load(jid, e, "", d.plans.name)
+		k, err := d.jobs.load(jid, e, "", d.plans.name)
+		if err == nil {
+			k.spooled = true
+		}
 		return err
 	})
 }

@@ -151,7 +151,7 @@ func TestAMemberWithoutTheQuorumRunsJobs(t *testing.T) {
 		t.Errorf("shown is %+v", shown)
 	}
 	bustest.Until(t, "the run has ended", func() bool { return n.Dispatcher.jobs.running(jid) == nil })
-	again := &Dispatcher{Options: n.Options, plans: n.plans, jobs: newJobs()} // as after a restart
+	again := &Dispatcher{Options: n.Options, plans: n.plans, jobs: newJobs(n.Spool.Has)} // as after a restart
 	if err := (spooling{again}).recall(); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,149 @@
+package dispatch
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// finished puts a job that has ended into memory.
+func (d *Dispatcher) finished(jid salt.JID, args []any, ids ...salt.MinionID) *Run {
+	p := plan{Start: job.Start{JID: jid, Minions: ids}, Envelope: job.Envelope{JID: jid, Commands: []job.Command{{Function: "test.echo", Args: args}}}}
+	r := newRun(d, p, nil, time.Now())
+	d.jobs.add(r)
+	for _, id := range ids {
+		d.jobs.note(r.job, id, true)
+	}
+	d.jobs.forget(r)
+	return r
+}
+
+func someJID(i int) salt.JID { return salt.JID(fmt.Sprintf("2026010100000000%04d", i)) }
+
+// heap returns how many bytes are in use.
+func heap() int {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+// TestFinishedJobsTakeLimitedMemory: those with many minions, and those with long arguments. A job that has
+// gone from memory is known from the journal, with its returns; the newest ones, unfinished ones and those
+// that are only in the spool stay.
+func TestFinishedJobsTakeLimitedMemory(t *testing.T) { // not parallel: it measures
+	d, _ := stored(t)
+	const first, spooled, long = "20260101000000000001", "20260101000000000002", "20260101000000000003"
+	d.store(t, "salt/job/"+first+"/new", map[string]any{"jid": first, "fun": "test.ping", "minions": []string{"web1", "web2"}, "user": "root"})
+	d.store(t, "salt/job/"+first+"/ret/web1", map[string]any{"jid": first, "id": "web1", "return": true, "success": true})
+	inSpool := true
+	d.jobs = newJobs(func(jid salt.JID) bool { return jid == spooled && inSpool })
+	before := heap()
+	d.finished(first, nil, "web1", "web2")
+	kept := newRun(d, plan{Start: job.Start{JID: spooled, Minions: []salt.MinionID{"web1"}}, spooled: true}, nil, time.Now())
+	d.jobs.add(kept)
+	d.jobs.forget(kept)
+	open := newRun(d, plan{Start: job.Start{JID: long, Minions: []salt.MinionID{"web1"}}}, nil, time.Now())
+	d.jobs.add(open)
+	grown := func(what string) {
+		t.Helper()
+		if n := heap() - before; n > maxKnownSize*5/4 {
+			t.Errorf("%s take %d MiB", what, n>>20)
+		}
+	}
+	for i := range 500 {
+		ids := make([]salt.MinionID, 5000)
+		for k := range ids {
+			ids[k] = salt.MinionID(fmt.Sprint("minion", k))
+		}
+		d.finished(someJID(1000+i), nil, ids...)
+	}
+	grown("jobs with many minions")
+	for i := range 100 {
+		d.finished(someJID(2000+i), []any{map[string]any{"text": strings.Repeat("x", 1<<20)}}, "web1")
+	}
+	grown("jobs with long arguments")
+	if d.jobs.find(someJID(2099)) == nil || d.jobs.find(spooled) == nil || d.jobs.find(long) == nil {
+		t.Error("the newest job, an unfinished one or one of the spool is gone")
+	}
+	if d.jobs.find(first) != nil {
+		t.Error("the oldest job is still in memory")
+	}
+	k, err := d.Lookup(t.Context(), first)
+	if err != nil || k == nil || k.User != "root" || len(k.minions) != 2 {
+		t.Fatalf("it is %+v, %v", k, err)
+	}
+	for _, id := range []salt.MinionID{"web1", "web2"} {
+		if found, err := (relay{d}).hasReturn(t.Context(), k, said{Minion: id, JID: first}); err != nil || found != (id == "web1") {
+			t.Errorf("%s has returned: %v, %v", id, found, err)
+		}
+	}
+	inSpool = false
+	for i := range maxKnown {
+		d.finished(someJID(3000+i), nil, "web1")
+	}
+	if d.jobs.find(spooled) != nil || len(d.jobs.known) > maxKnown || len(d.jobs.order) > maxKnown {
+		t.Errorf("%d jobs are in memory", len(d.jobs.known))
+	}
+	runtime.KeepAlive(d)
+}
+
+// TestTheMemoryOfJobsIsCounted, however what is known of them changes.
+func TestTheMemoryOfJobsIsCounted(t *testing.T) {
+	t.Parallel()
+	d := &Dispatcher{}
+	d.jobs = newJobs(func(salt.JID) bool { return false })
+	d.finished(someJID(1), []any{"a"}, "web1", "web2")
+	for i := range 3 { // again from another member, with more minions
+		k := &Job{fun: "test.ping", owner: "m2"}
+		if err := d.jobs.noteElsewhere(someJID(2), k.measured(), []salt.MinionID{salt.MinionID(fmt.Sprint("web", i)), "web9"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	elsewhere := d.jobs.find(someJID(2))
+	for range 2 {
+		d.jobs.note(elsewhere, "web1", true)
+	}
+	counts := func() {
+		t.Helper()
+		if want := d.counted(); d.jobs.size != want || len(d.jobs.order) != len(d.jobs.known) {
+			t.Fatalf("%d bytes are counted, want %d; %d jobs of %d", d.jobs.size, want, len(d.jobs.order), len(d.jobs.known))
+		}
+	}
+	counts()
+	body, _ := json.Marshal(map[string]any{"minions": []string{"web0", "web1", "web2", "web9", "web10"}, "fun": "test.ping"})
+	e, err := ownEvent("salt/job/x/new", map[string]any{}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Data = body
+	if _, err := d.jobs.load(someJID(2), e, "m2", ""); err != nil {
+		t.Fatal(err)
+	}
+	r := d.finished(someJID(3), nil, "web1")
+	d.jobs.passTo(r, "m3")
+	for range maxKnown { // and at last all others go
+		counts()
+		d.finished(d.NextJID(), nil, "web1")
+	}
+	d.jobs.note(r.job, "web2", true) // by one who had it before
+	counts()
+	if d.jobs.find(someJID(1)) != nil || !slices.IsSorted(d.jobs.order) {
+		t.Error("it is not the oldest jobs that go")
+	}
+}
+
+// counted is what the jobs in memory should count.
+func (d *Dispatcher) counted() (n int) {
+	for _, k := range d.jobs.known {
+		n += jobSize + k.size + minionSize*len(k.minions) + returnSize*len(k.returned)
+	}
+	return n
+}
