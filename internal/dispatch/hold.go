@@ -53,19 +53,10 @@ func (d relay) alreadyHeld(ctx context.Context, p *plan, holder lease.Holder) (u
 	if err != nil {
 		return 0, err
 	}
-	if e.Value == nil || holderIn(e.Value) != holder {
+	if now, bad := holderOf(e.Value); bad != nil || now != holder {
 		return 0, journal.ErrChanged
 	}
 	return e.Revision, nil
-}
-
-// holderIn returns the holder of a stored plan, nobody for one that cannot be read.
-func holderIn(b []byte) lease.Holder {
-	var p struct{ Holder lease.Holder }
-	if json.Unmarshal(b, &p) != nil {
-		return lease.Holder{}
-	}
-	return p.Holder
 }
 
 const (
@@ -97,7 +88,7 @@ func (d relay) holdNew(ctx context.Context, p *plan, batch *job.Batch) error {
 	defer cancel()
 	for {
 		err := d.hold(ctx, p, batch)
-		if err == nil || errors.Is(err, journal.ErrChanged) {
+		if err == nil || errors.Is(err, journal.ErrChanged) || rpc.CodeOf(err) == rpc.Usage {
 			return err
 		}
 		if bad := d.ready(); bad != nil {
@@ -148,7 +139,8 @@ func (d relay) holder(ctx context.Context, jid salt.JID) (string, error) {
 	if err != nil {
 		return "", rpc.Errorf(rpc.Unavailable, "which member has job %s is not known now: %v", jid, err)
 	}
-	return holderIn(e.Value).Member, nil
+	h, _ := holderOf(e.Value) // nobody for a plan that cannot be read, and for none
+	return h.Member, nil
 }
 
 // lapsed returns a channel that is closed when this master must not act for the job any more,

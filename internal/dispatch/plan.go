@@ -19,8 +19,9 @@ type plan struct {
 	Timeout  job.Seconds              `json:"timeout"`
 	Batch    job.BatchOptions         `json:"batch"`
 	Began    time.Time                `json:"began,omitzero"`
-	Until    time.Time                `json:"until,omitzero"` // how long it waits for minions that are away; zero is not at all
-	Keys     map[salt.MinionID]string `json:"keys,omitempty"` // the job is only for the holder of this key; without keys it is not sent again
+	Until    time.Time                `json:"until,omitzero"`   // how long it waits for minions that are away; zero is not at all
+	Keys     map[salt.MinionID]string `json:"keys,omitempty"`   // the job is only for the holder of this key; without keys it is not sent again
+	Tokens   []byte                   `json:"tokens,omitempty"` // of Keys, in the order of the minions; only where it is stored
 	Internal bool                     `json:"internal,omitempty"`
 	Backend  string                   `json:"backend,omitempty"` // that authenticated the user
 	Holder   lease.Holder             `json:"holder,omitzero"`   // the member that carries the job on; nobody for a single master

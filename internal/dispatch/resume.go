@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,26 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
-	"github.com/brinebus/brine/internal/value"
 )
-
-// maxPlan is the largest plan, in bytes, for the table. A larger one, of a job that does not
-// continue after a restart, is stored without what is needed to send it again.
-const maxPlan = 900 << 10
-
-// encode returns the plan as it is stored.
-func (p *plan) encode(batch *job.Batch) ([]byte, error) {
-	b, err := json.Marshal(p)
-	if err == nil && len(b) > maxPlan && !p.lasts(batch) {
-		less := *p
-		less.Keys, less.Envelope.Commands, less.Envelope.ReturnKwargs = nil, nil, value.Value{}
-		for _, c := range p.Envelope.Commands {
-			less.Envelope.Commands = append(less.Envelope.Commands, job.Command{Function: c.Function})
-		}
-		b, err = json.Marshal(&less)
-	}
-	return b, err
-}
 
 // storePlan stores the plan as durably as the job's start: a job without its plan would never
 // finish. In a cluster it then belongs to the present lease of this member.
@@ -143,11 +123,12 @@ func (d *Dispatcher) Resume(ctx context.Context) error {
 	var plans []plan
 	var bad error
 	err := d.plans.each(ctx, func(e planned) {
-		p := plan{table: e.table}
-		if err := json.Unmarshal(e.Value, &p); err != nil {
+		p, err := readPlan(e.Value)
+		if err != nil {
 			bad = fmt.Errorf("plan of job %s: %w", e.Key, err)
 			return
 		}
+		p.table = e.table
 		plans = append(plans, p)
 	})
 	if err != nil {

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"maps"
@@ -159,10 +158,11 @@ func (t *takeover) take(ctx context.Context, jid salt.JID) error {
 		}
 		return err
 	}
-	p := plan{table: e.table}
-	if err := json.Unmarshal(e.Value, &p); err != nil {
+	p, err := readPlan(e.Value)
+	if err != nil {
 		return err
 	}
+	p.table = e.table
 	if !t.unsure[jid] || p.Holder.Member != t.Name {
 		if live, err := t.Leases.Live(ctx, p.Holder); err != nil || live {
 			return errors.Join(errAtWork, err)
@@ -211,12 +211,12 @@ func (t *takeover) again(ctx context.Context, jid salt.JID, p plan) {
 func (d relay) holders(ctx context.Context) (map[salt.JID]lease.Holder, error) {
 	all := map[salt.JID]lease.Holder{}
 	err := d.plans.each(ctx, func(e planned) {
-		var p struct{ Holder lease.Holder }
-		if err := json.Unmarshal(e.Value, &p); err != nil {
+		h, err := holderOf(e.Value)
+		if err != nil {
 			d.throttle.Log(d.Log, slog.LevelError, "bad plan", 1, "a job cannot be resumed", "jid", e.Key, "err", err)
 			return
 		}
-		all[salt.JID(e.Key)] = p.Holder
+		all[salt.JID(e.Key)] = h
 	})
 	return all, err
 }

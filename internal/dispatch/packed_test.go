@@ -1,0 +1,159 @@
+package dispatch
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/lease"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// planFor returns the plan of a batch for so many minions, with keys.
+func planFor(t *testing.T, count int, name func(i int) string) (plan, *job.Batch) {
+	t.Helper()
+	p := plan{
+		Start: job.Start{JID: someJID(1), Batch: true}, Batch: job.BatchOptions{Size: "10"}, Began: time.Now().UTC().Truncate(0), Keys: map[salt.MinionID]string{},
+		Envelope: job.Envelope{JID: someJID(1), User: "root", Target: "*", TargetType: "glob", Commands: []job.Command{{Function: "test.echo", Args: []any{"a"}, Kwargs: map[string]any{}}}},
+	}
+	for i := range count {
+		id := salt.MinionID(name(i))
+		sum := sha256.Sum256([]byte(id))
+		p.Start.Minions, p.Keys[id] = append(p.Start.Minions, id), hex.EncodeToString(sum[:])
+	}
+	batch, err := job.NewBatch(p.Batch, p.Start.Minions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, batch
+}
+
+func numbered(i int) string { return fmt.Sprintf("web%05d.prod.example.com", i) }
+
+// scattered is a long id without a pattern.
+func scattered(int) string {
+	return fmt.Sprintf("%016x%016x-%016x.example.com", rand.Uint64(), rand.Uint64(), rand.Uint64())
+}
+
+// TestPlansForManyMinions: what is stored is read again, with its holder, for 20,000 minions and for one.
+func TestPlansForManyMinions(t *testing.T) {
+	t.Parallel()
+	for _, count := range []int{1, 5000, 20_000} {
+		p, batch := planFor(t, count, numbered)
+		p.Holder = lease.Holder{Member: "m1"}
+		delete(p.Keys, p.Start.Minions[count/2])
+		if count > 1 {
+			p.Keys[p.Start.Minions[0]] = "a key" // of another form
+			p.Keys[p.Start.Minions[count-1]] = strings.ToUpper(p.Keys[p.Start.Minions[count-1]])
+		}
+		b, err := p.encode(batch)
+		if err != nil || len(b) > maxPlan || isPacked(b) != (count == 20_000) {
+			t.Fatalf("%d minions: %d bytes, %v", count, len(b), err)
+		}
+		got, err := readPlan(b)
+		if err != nil || !slices.Equal(got.Start.Minions, p.Start.Minions) || !maps.Equal(got.Keys, p.Keys) || got.Tokens != nil || got.Holder != p.Holder {
+			t.Errorf("%d minions: %d of them are read, with %d keys, of %v, %v", count, len(got.Start.Minions), len(got.Keys), got.Holder, err)
+		}
+		if !reflect.DeepEqual(got.Envelope, p.Envelope) || !got.Began.Equal(p.Began) || got.Batch != p.Batch {
+			t.Errorf("%d minions: read is %+v", count, got.Envelope)
+		}
+		if h, err := holderOf(b); err != nil || h != p.Holder {
+			t.Errorf("%d minions: the holder is %v, %v", count, h, err)
+		}
+		for cut := range 20 { // nothing that is damaged is taken for a plan
+			if _, err := readPlan(b[:len(b)*cut/20]); err == nil {
+				t.Errorf("%d minions: a part of the plan is read", count)
+			}
+		}
+	}
+}
+
+// TestABatchOfManyMinionsIsResumed, from the store of a master.
+func TestABatchOfManyMinionsIsResumed(t *testing.T) {
+	t.Parallel()
+	d, _ := stored(t)
+	p, batch := planFor(t, 20_000, numbered)
+	if err := d.storePlan(t.Context(), &p, batch); err != nil {
+		t.Fatal(err)
+	}
+	d.store(t, startTag(p.Start.JID), p.load())
+	if err := d.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r := d.jobs.running(p.Start.JID)
+	if r == nil || !maps.Equal(r.plan.Keys, p.Keys) || r.batch == nil {
+		t.Fatal("it is not carried on")
+	}
+}
+
+// TestAPlanThatIsTooLarge: a batch or a queued job is refused at once, with what to do; a plain job is
+// started, and followed after a restart.
+func TestAPlanThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	_, all := startCluster(t)
+	all[0].leadsItsPlans(t)
+	large, batch := planFor(t, 30_000, scattered)
+	large.Start.JID = all[0].NextJID()
+	for name, change := range map[string]func(*plan) *job.Batch{
+		"the batch":      func(*plan) *job.Batch { return batch },
+		"the queued job": func(p *plan) *job.Batch { p.Until = time.Now().Add(time.Hour); return nil },
+	} {
+		p, begun := large, time.Now()
+		err := all[0].storePlan(within(t), &p, change(&p))
+		var e *rpc.Error
+		if rpc.CodeOf(err) != rpc.Usage || !strings.Contains(err.Error(), name+" cannot be stored: its 30000 minions") || !errors.As(err, &e) || !strings.Contains(e.Hint, "fewer minions") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took := time.Since(begun); took > holdTime/4 {
+			t.Errorf("%s is refused after %s", name, took)
+		}
+	}
+	plain := large
+	plain.Start.Minions = plain.Start.Minions[:10_000]
+	plain.Envelope.Commands = []job.Command{{Function: "test.echo", Args: []any{strings.Repeat("x", maxUnpacked)}}}
+	if err := all[0].storePlan(within(t), &plain, nil); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := all[1].plans.find(within(t), plain.Start.JID, ""); err != nil {
+		t.Error(err)
+	} else if p, err := readPlan(e.Value); err != nil || len(p.Keys) > 0 || len(p.Start.Minions) != 10_000 || p.Envelope.Commands[0].Function != "test.echo" {
+		t.Errorf("stored is the plan %+v, %v", p.Start.JID, err)
+	}
+}
+
+// TestAPlanThatFitsIsTakenOver: the largest plan that is stored can be stored again with another holder.
+func TestAPlanThatFitsIsTakenOver(t *testing.T) {
+	t.Parallel()
+	p, batch := planFor(t, 1, numbered)
+	text := make([]byte, 2*maxPlan)
+	for i := range text {
+		text[i] = byte('0' + rand.N(64))
+	}
+	encode := func(n int) error {
+		p.Envelope.Commands[0].Args[0] = string(text[:n])
+		_, err := p.encode(batch)
+		return err
+	}
+	n := sort.Search(len(text), func(n int) bool { return encode(n+1) != nil })
+	if err := encode(n); err != nil || encode(n+1) == nil || n < maxPlan {
+		t.Fatalf("%d bytes fit, %v", n, err)
+	}
+	p.Holder, p.revision = lease.Holder{Member: strings.Repeat("m", 200)}, 1
+	if err := encode(n); err != nil {
+		t.Errorf("with another holder: %v", err)
+	}
+	if err := encode(len(text)); rpc.CodeOf(err) != rpc.Usage {
+		t.Errorf("a larger one with another holder: %v", err)
+	}
+}
