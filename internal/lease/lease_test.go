@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/test/bustest"
 	"github.com/brinebus/brine/test/clustertest"
 )
@@ -175,4 +176,58 @@ func leader(t *testing.T, m *bustest.Member) (name string) {
 		return name != ""
 	})
 	return name
+}
+
+// before is a table that shows an older entry, as a server does that led it before.
+type before struct {
+	Table
+	entry journal.TableEntry
+}
+
+func (b before) Entry(ctx context.Context, key string) (journal.TableEntry, error) {
+	if key == b.entry.Key {
+		return b.entry, nil
+	}
+	return b.Table.Entry(ctx, key)
+}
+
+// TestALeaseIsNotJudgedByAnOlderRecord: a server that led the table before shows the record of an earlier lease
+// of a member, which has another one now.
+func TestALeaseIsNotJudgedByAnOlderRecord(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	m1 := begin(t, s.Members[0])
+	earlier, _, err := m1.Holder(inTime(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := m1.table.Entry(inTime(t), memberKey("m1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m1.stop()
+	m1 = begin(t, s.Members[0])
+	now, _, err := m1.Holder(inTime(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m2 := begin(t, s.Members[1])
+	table := m2.table
+	other := New("m3", before{table, old}, m2.bus.Log)
+	if live, err := other.Live(inTime(t), now); !live {
+		t.Errorf("a member with a lease is taken for one without, by the record of an earlier one; %v", err)
+	}
+	other.table = table
+	for _, c := range []struct {
+		holder Holder
+		want   bool
+	}{{earlier, false}, {now, true}, {earlier, false}} {
+		if live, err := other.Live(inTime(t), c.holder); live != c.want || err != nil {
+			t.Errorf("%v: live is %t, %v; want %t", c.holder, live, err, c.want)
+		}
+	}
+	if again, _, err := m1.Holder(inTime(t)); again != now || err != nil {
+		t.Errorf("the lease has ended since others have looked at it: %v, %v", again, err)
+	}
 }

@@ -47,7 +47,8 @@ type Holder struct {
 // record is the entry of a member. Without a term, its lease has ended.
 type record struct {
 	Term string `json:"term"`
-	N    uint64 `json:"n"` // counts renewals, so that each is a change
+	N    uint64 `json:"n"`              // counts renewals, so that each is a change
+	Look string `json:"look,omitempty"` // a random text of a member that has stored it again
 }
 
 // Member renews the lease of this member, and judges those of others. Its methods may be called
@@ -61,6 +62,7 @@ type Member struct {
 	term    *term                // nil without a lease
 	changed chan struct{}        // closed when term changes
 	seen    map[string]*sighting // by member
+	over    map[Holder]bool      // whose lease has ended for sure, which is for good
 }
 
 // term is one lease.
@@ -76,9 +78,12 @@ type sighting struct {
 	since    time.Time // when it was first seen at this revision
 }
 
+// maxOver is how many holders are remembered whose lease has ended.
+const maxOver = 1000
+
 // New returns the lease of the member of this name, which Run renews.
 func New(name string, table Table, log *slog.Logger) *Member {
-	return &Member{name: name, table: table, log: log, changed: make(chan struct{}), seen: map[string]*sighting{}}
+	return &Member{name: name, table: table, log: log, changed: make(chan struct{}), seen: map[string]*sighting{}, over: map[Holder]bool{}}
 }
 
 func memberKey(name string) string { return "member/" + name }
@@ -126,6 +131,9 @@ func (m *Member) Has() bool {
 func (m *Member) Run(ctx context.Context) {
 	for warned := false; ctx.Err() == nil; {
 		had, err := m.lead(ctx)
+		if errors.Is(err, journal.ErrChanged) {
+			err = nil // another member has looked at the record: it is read again
+		}
 		if err != nil && ctx.Err() == nil && (had || !warned) {
 			m.log.Warn("this member has no lease: others do for it what only one may do", "err", err)
 			warned = true
@@ -222,25 +230,60 @@ func (m *Member) Live(ctx context.Context, h Holder) (bool, error) {
 		t, _ := m.now()
 		return t != nil && t.Holder == h, nil
 	}
+	for range lookTimes {
+		live, err := m.judge(ctx, h)
+		if !errors.Is(err, journal.ErrChanged) {
+			return live, err
+		}
+	}
+	return true, nil // it is renewed
+}
+
+// lookTimes is how often the record of a member is read again that changes meanwhile.
+const lookTimes = 5
+
+// judge is Live for another member. The error is ErrChanged if its record changes meanwhile.
+func (m *Member) judge(ctx context.Context, h Holder) (bool, error) {
+	if m.isOver(h) {
+		return false, nil
+	}
 	r, revision, since, err := m.look(ctx, h.Member)
 	if err != nil {
 		return true, err
 	}
-	if r.Term != h.Term {
-		return false, nil
-	}
-	if time.Since(since) < takeAfter {
+	late := r.Term == h.Term
+	if late && time.Since(since) < takeAfter {
 		return true, nil
 	}
-	_, err = m.write(ctx, memberKey(h.Member), record{}, revision)
-	switch {
-	case errors.Is(err, journal.ErrChanged):
-		return true, nil // it has just renewed
-	case err != nil:
+	if late {
+		r = record{} // it ends here
+	}
+	// Another term than the holder's may be an older one: a server that led before goes on to answer for
+	// some seconds. Only the leader stores the record anew at its revision.
+	r.Look = rand.Text()
+	if _, err := m.write(ctx, memberKey(h.Member), r, revision); err != nil {
 		return true, err
 	}
-	m.log.Warn("the lease of another member was ended, since it does not renew it", "member", h.Member)
+	m.setOver(h)
+	if late {
+		m.log.Warn("the lease of another member was ended, since it does not renew it", "member", h.Member)
+	}
 	return false, nil
+}
+
+func (m *Member) isOver(h Holder) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.over[h]
+}
+
+func (m *Member) setOver(h Holder) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.over) >= maxOver {
+		clear(m.over) // they are found out again
+	}
+	m.over[h] = true
 }
 
 // Look observes the lease of another member, so that a later Live need not wait for takeAfter.
