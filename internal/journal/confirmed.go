@@ -2,13 +2,14 @@ package journal
 
 import (
 	"context"
+	"hash/maphash"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// heardTime is how recently a leader must have heard from enough of the other members. Together with
+// heardTime is how recently a leader must have heard from the other members. Together with
 // freshTime that is less than the four seconds without a leader after which a member may become one.
 const heardTime = 2 * time.Second
 
@@ -21,11 +22,20 @@ type ConfirmedTable struct {
 	mu    sync.Mutex
 	until time.Time // there is no other leader
 	doubt time.Time // until then the leader may have been cut off, and not know yet that it was replaced
+
+	seed  maphash.Seed
+	turns [64]chan struct{} // full while a key with this hash is read and stored again
 }
 
 // Confirmed returns the same table with such a Get. For a table without copies it is
 // the same.
-func (t *Table) Confirmed() *ConfirmedTable { return &ConfirmedTable{Table: t} }
+func (t *Table) Confirmed() *ConfirmedTable {
+	c := &ConfirmedTable{Table: t, seed: maphash.MakeSeed()}
+	for i := range c.turns {
+		c.turns[i] = make(chan struct{}, 1)
+	}
+	return c
+}
 
 // Get returns the value under key, nil if there is none.
 func (t *ConfirmedTable) Get(ctx context.Context, key string) ([]byte, error) {
@@ -35,21 +45,53 @@ func (t *ConfirmedTable) Get(ctx context.Context, key string) ([]byte, error) {
 	return t.get(ctx, key, t.read)
 }
 
-// read reads an entry while it is certain that no other member leads the table.
+// read reads an entry while it is certain that no other member leads the table. If that is not certain,
+// the entry is stored again as it was read, which only the leader can do.
 func (t *ConfirmedTable) read(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
 	until, err := t.confirm(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if until.IsZero() {
+		return t.readAgain(ctx, key)
 	}
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	return t.kv.Get(ctx, key)
 }
 
-// confirm returns until when no other member leads the table than the one that answers for it now.
+// againTimes is how often an entry is read that others store again meanwhile.
+const againTimes = 20
+
+// readAgain returns an entry that was stored again as it is. Calls for one key take turns, so that only
+// other members can get in the way.
+func (t *ConfirmedTable) readAgain(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
+	turn := t.turns[maphash.String(t.seed, key)%uint64(len(t.turns))]
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	for range againTimes {
+		e, err := t.kv.Get(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		revision, err := t.kv.Update(ctx, key, e.Value(), e.Revision())
+		t.gave(revision)
+		if !isMoved(err) {
+			return e, err
+		}
+	}
+	return nil, errNoLeader
+}
+
+// confirm returns until when no other member leads the table than the one that answers for it now; zero if
+// that is not certain.
 func (t *ConfirmedTable) confirm(ctx context.Context) (time.Time, error) {
 	t.mu.Lock()
-	until, doubt := t.until, t.doubt
+	until := t.until
 	t.mu.Unlock()
 	begun := time.Now()
 	if until.Sub(begun) > freshTime/2 {
@@ -59,31 +101,34 @@ func (t *ConfirmedTable) confirm(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
+	most, all := heard(info.Cluster)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !isHeard(info.Cluster) {
+	if !all {
 		t.doubt = time.Now().Add(heardTime)
-		return time.Time{}, errNoLeader
 	}
-	if begun.Before(doubt) { // the first that it hears may be that there is another one
+	switch {
+	case !most:
 		return time.Time{}, errNoLeader
+	case begun.Before(t.doubt): // the first that it hears may be that there is another one
+		return time.Time{}, nil
 	}
 	t.until = begun.Add(freshTime)
 	return t.until, nil
 }
 
-// isHeard reports whether a leader has just heard from so many others that a majority without it cannot
-// have elected another one. A leader that is cut off from one other member only may have lost an
-// election; it hears that from the rest with the next heartbeat, a second later.
-func isHeard(c *jetstream.ClusterInfo) bool {
+// heard reports whether a leader has just heard from most members, itself included, and whether from all. If
+// it does not hear one, that one may have won an election of which the leader learns a second later, with
+// the next heartbeat to those who have voted.
+func heard(c *jetstream.ClusterInfo) (most, all bool) {
 	if c == nil {
-		return true
+		return true, true
 	}
-	heard := 1
+	n := 1
 	for _, r := range c.Replicas {
 		if !r.Offline && r.Active > 0 && r.Active < heardTime { // 0 is never
-			heard++
+			n++
 		}
 	}
-	return heard > (len(c.Replicas)+1)/2
+	return n > (len(c.Replicas)+1)/2, n > len(c.Replicas)
 }

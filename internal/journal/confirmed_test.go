@@ -3,6 +3,7 @@ package journal_test
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,6 +53,64 @@ func TestADeletedEntryIsNotReadWhereItsLeaderIsCutOff(t *testing.T) {
 		}
 		return err == nil
 	})
+}
+
+// TestADeletedEntryIsNotReadWhereAMemberIsMissing: a leader that hears only one of the others may have been
+// replaced by the third one. What is read there is current, and a deleted entry is not.
+func TestADeletedEntryIsNotReadWhereAMemberIsMissing(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	tables := openTables(t, s, "tokens")
+	for _, key := range []string{"a", "b"} {
+		if err := tables[0].Put(inTime(t), key, []byte(key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var confirmed []*journal.ConfirmedTable
+	for _, table := range tables[:2] {
+		confirmed = append(confirmed, table.Confirmed())
+	}
+	first := revisionOf(t, tables[0], "b")
+	s.Members[2].Kill(t)
+	bustest.Until(t, "an entry is stored again before it is shown", func() bool {
+		b, err := confirmed[0].Get(inTime(t), "b")
+		if err == nil && string(b) != "b" {
+			t.Fatalf("it is %q", b)
+		}
+		return revisionOf(t, tables[0], "b") > first
+	})
+	var all sync.WaitGroup
+	for n := range 40 {
+		all.Go(func() {
+			if b, err := confirmed[n%2].Get(inTime(t), "b"); err != nil || string(b) != "b" {
+				t.Errorf("one of many at once: %q, %v", b, err)
+			}
+		})
+	}
+	all.Wait()
+	if b, err := confirmed[1].Get(inTime(t), "none"); b != nil || err != nil {
+		t.Errorf("there is no such entry, and it says %q, %v", b, err)
+	}
+	if err := tables[1].Freeze(inTime(t), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tables[0].Delete(inTime(t), "a"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if b, err := confirmed[1].Get(ctx, "a"); err == nil {
+		t.Errorf("what was deleted is shown: %q", b)
+	}
+}
+
+func revisionOf(t *testing.T, table *journal.Table, key string) uint64 {
+	t.Helper()
+	e, err := table.Entry(inTime(t), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.Revision
 }
 
 // leaderOf is the index of the member that leads a stream.

@@ -69,3 +69,18 @@ func (j *Journal) MissFor(d time.Duration) {
 		return read(ctx, seq)
 	}
 }
+
+// earlier is a table where a server answers that led it before.
+type earlier struct {
+	jetstream.KeyValue
+	entry jetstream.KeyValueEntry
+}
+
+func (e earlier) Get(context.Context, string) (jetstream.KeyValueEntry, error) { return e.entry, nil }
+
+// Freeze makes the table show an entry as it is now, as a server does that led the table before.
+func (t *Table) Freeze(ctx context.Context, key string) error {
+	e, err := t.kv.Get(ctx, kvKey(key))
+	t.kv = earlier{t.kv, e}
+	return err
+}
