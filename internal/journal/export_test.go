@@ -84,3 +84,8 @@ func (t *Table) Freeze(ctx context.Context, key string) error {
 	t.kv = earlier{t.kv, e}
 	return err
 }
+
+// Behind is what SequenceAt does when it finds nothing.
+func (j *Journal) Behind(ctx context.Context, t time.Time, last uint64) (uint64, error) {
+	return j.behind(ctx, t, last)
+}

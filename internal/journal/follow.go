@@ -305,21 +305,45 @@ func (j *source) Extent(ctx context.Context) (event.Extent, error) {
 // SequenceAt returns the sequence of the first event from the time t on; if there is none, the
 // one after the newest.
 func (j *source) SequenceAt(ctx context.Context, t time.Time) (uint64, error) {
+	last, err := j.Last(ctx) // what is stored from now on is from the time t on, too
+	if err != nil {
+		return 0, err
+	}
 	c, err := j.Open(ctx, Query{Since: t})
 	if err != nil {
 		return 0, err
 	}
 	defer j.release(c)
-	last, err := j.Last(ctx)
-	if err != nil {
-		return 0, err
-	}
-	first := last + 1
+	first := uint64(0)
 	err = c.messages(ctx, 1, func(_ jetstream.Msg, seq uint64) error {
 		first = seq
 		return errEnd
 	})
-	return first, err
+	if err != nil || first > 0 {
+		return first, err
+	}
+	return j.behind(ctx, t, last)
+}
+
+// behind returns the sequence after the newest event, where none was found from the time t on. Events up to
+// last are known to be stored; a server that led before may lack some of them.
+func (j *source) behind(ctx context.Context, t time.Time, last uint64) (uint64, error) {
+	if last == 0 {
+		return 1, nil
+	}
+	m, err := j.message(ctx, last)
+	if errors.Is(err, jetstream.ErrMsgNotFound) { // it was removed
+		m, err = j.newest(ctx, nil)
+	}
+	switch {
+	case err != nil:
+		return 0, err
+	case m == nil || m.Sequence > last:
+		return last + 1, nil
+	case !m.Time.Before(t):
+		return 0, fmt.Errorf("read the journal: %w", errNoLeader)
+	}
+	return m.Sequence + 1, nil
 }
 
 // PurgeBefore removes every event before the sequence seq and returns how many messages were
