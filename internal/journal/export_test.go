@@ -57,8 +57,10 @@ func (j *Journal) DropAnswers() (restore func()) {
 
 // MissFor makes a leader that lacks the newest messages answer questions about single ones, for that
 // time.
-func (j *Journal) MissFor(d time.Duration) {
-	f, until := j.writer.fence, time.Now().Add(d)
+func (j *Journal) MissFor(d time.Duration) { j.writer.missFor(d) }
+
+func (w *writer) missFor(d time.Duration) {
+	f, until := w.fence, time.Now().Add(d)
 	f.line.Lock()
 	defer f.line.Unlock()
 	read := f.read
@@ -88,4 +90,44 @@ func (t *Table) Freeze(ctx context.Context, key string) error {
 // Behind is what SequenceAt does when it finds nothing.
 func (j *Journal) Behind(ctx context.Context, t time.Time, last uint64) (uint64, error) {
 	return j.behind(ctx, t, last)
+}
+
+// Shorten makes a server answer for the queue that led it before and lacks what is behind last, for that time.
+func (q *Queue) Shorten(last uint64, d time.Duration) {
+	q.writer.missFor(d)
+	q.stream = &shorter{q.stream, last, time.Now().Add(d)}
+}
+
+// shorter is a stream as a server has it that led before.
+type shorter struct {
+	jetstream.Stream
+	last  uint64
+	until time.Time
+}
+
+func (s *shorter) Info(ctx context.Context, opts ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	info, err := s.Stream.Info(ctx, opts...)
+	if err == nil && time.Now().Before(s.until) {
+		info.State.LastSeq = s.last
+	}
+	return info, err
+}
+
+func (s *shorter) GetMsg(ctx context.Context, seq uint64, opts ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
+	m, err := s.Stream.GetMsg(ctx, seq, opts...)
+	return s.shown(m, err)
+}
+
+func (s *shorter) shown(m *jetstream.RawStreamMsg, err error) (*jetstream.RawStreamMsg, error) {
+	if err == nil && m.Sequence > s.last && time.Now().Before(s.until) {
+		return nil, jetstream.ErrMsgNotFound
+	}
+	return m, err
+}
+
+func (s *shorter) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	if time.Now().Before(s.until) {
+		return s.Stream.GetMsg(ctx, s.last)
+	}
+	return s.Stream.GetLastMsgForSubject(ctx, subject)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,6 +23,7 @@ type Queue struct {
 	name    string
 	subject string
 	closed  <-chan struct{}
+	known   atomic.Uint64 // the last sequence that a leader has named
 }
 
 // Entry is one message of a queue.
@@ -73,7 +75,9 @@ func openQueue(ctx context.Context, nc *nats.Conn, name string, store Store, cop
 		return nil, fmt.Errorf("open the queue %s: %w", name, err)
 	}
 	if copies > 0 {
-		w.beginFence(newFence(q.stream, js, "", turn), q.stream.CachedInfo().State.LastSeq)
+		last := q.stream.CachedInfo().State.LastSeq
+		w.beginFence(newFence(q.stream, js, "", turn), last)
+		q.known.Store(last)
 	}
 	return q, nil
 }
@@ -174,26 +178,51 @@ type Span struct {
 }
 
 // Span returns what the queue holds.
-func (q *Queue) Span(ctx context.Context) (Span, error) {
-	var info *jetstream.StreamInfo
-	err := insist(ctx, q.writer.store, "look into the queue "+q.name, func(ctx context.Context) (err error) {
-		info, err = leaderInfo(ctx, q.stream)
+func (q *Queue) Span(ctx context.Context) (span Span, err error) {
+	err = insist(ctx, q.writer.store, "look into the queue "+q.name, func(ctx context.Context) (err error) {
+		span, err = q.extent(ctx)
 		return err
 	})
 	if err != nil {
 		return Span{}, fmt.Errorf("look into the queue %s: %w", q.name, err)
 	}
+	return span, nil
+}
+
+// extent is Span without a repetition.
+func (q *Queue) extent(ctx context.Context) (Span, error) {
+	info, err := leaderInfo(ctx, q.stream)
+	if err != nil {
+		return Span{}, err
+	}
 	s := info.State
+	if s.LastSeq < q.end() { // by a server that led before
+		return Span{}, errNoLeader
+	}
+	for have := q.known.Load(); have < s.LastSeq && !q.known.CompareAndSwap(have, s.LastSeq); {
+		have = q.known.Load()
+	}
 	if s.Msgs == 0 {
 		s.FirstSeq = s.LastSeq + 1
 	}
 	return Span{First: s.FirstSeq, Last: s.LastSeq, Bytes: int64(s.Bytes)}, nil
 }
 
+// end returns the last sequence that is known, 0 for a queue without copies, whose only server knows.
+func (q *Queue) end() uint64 {
+	if q.writer.fence == nil {
+		return 0
+	}
+	return max(q.known.Load(), q.writer.stored())
+}
+
 // Newest returns the last message, or false if there is none.
 func (q *Queue) Newest(ctx context.Context) (Entry, bool, error) {
 	var m *jetstream.RawStreamMsg
 	err := insist(ctx, q.writer.store, "read the queue "+q.name, func(ctx context.Context) (err error) {
+		if m, err = q.last(ctx); m != nil || err != nil {
+			return err
+		}
 		m, err = q.stream.GetLastMsgForSubject(ctx, q.subject)
 		return err
 	})
@@ -203,7 +232,24 @@ func (q *Queue) Newest(ctx context.Context) (Entry, bool, error) {
 	if err != nil {
 		return Entry{}, false, fmt.Errorf("read the queue %s: %w", q.name, err)
 	}
-	return Entry{Seq: m.Sequence, Stored: m.Time, Body: m.Data, Size: q.Size(m.Data)}, true, nil
+	return q.entryOf(m), true, nil
+}
+
+// last returns the last message of a queue with copies: of two servers that answer as its leader, one may lack
+// it. Without copies, or if the message is known to be missing, it is nil.
+func (q *Queue) last(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+	if q.writer.fence == nil {
+		return nil, nil
+	}
+	span, err := q.extent(ctx)
+	if err != nil || span.First > span.Last {
+		return nil, err
+	}
+	return q.writer.newest(ctx, span.Last)
+}
+
+func (q *Queue) entryOf(m *jetstream.RawStreamMsg) Entry {
+	return Entry{Seq: m.Sequence, Stored: m.Time, Body: m.Data, Size: q.Size(m.Data)}
 }
 
 // Remove removes the messages up to the sequence seq from the head.
@@ -299,13 +345,29 @@ func (q *Queue) readOneByOne(ctx context.Context, seq uint64, count, bytes int) 
 	for size := int64(0); len(entries) < count && (bytes <= 0 || size < int64(bytes)); {
 		m, err := q.stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(q.subject))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			break
+			m, err = q.missed(ctx, seq)
 		}
 		if err != nil {
 			return nil, err
 		}
-		e := Entry{Seq: m.Sequence, Stored: m.Time, Body: m.Data, Size: q.Size(m.Data)}
+		if m == nil {
+			break
+		}
+		e := q.entryOf(m)
 		entries, size, seq = append(entries, e), size+e.Size, m.Sequence+1
 	}
 	return entries, nil
+}
+
+// missed returns a message that a server says it has not, nor any behind it; nil if that is so. It is not if
+// the message is known to be stored, and not removed: another server leads.
+func (q *Queue) missed(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	if seq > q.end() {
+		return nil, nil
+	}
+	span, err := q.extent(ctx)
+	if err != nil || span.First > span.Last {
+		return nil, err
+	}
+	return q.writer.newest(ctx, max(seq, span.First))
 }

@@ -46,3 +46,54 @@ func TestALeaderThatIsNoneAnyMore(t *testing.T) {
 		}
 	}
 }
+
+// TestAQueueIsNotCutShort: a server that led a queue before lacks its newest messages, and says that there are
+// none. What is known to be stored is waited for.
+func TestAQueueIsNotCutShort(t *testing.T) {
+	t.Parallel()
+	const stored, shown = 5, 2
+	s := startMembers(t)
+	q, err := openMember(t, s.Members[0]).Queue(inTime(t), "WORK", s.Members[0].Store())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range stored {
+		if _, err := q.Put(inTime(t), []byte{byte(n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, look := range map[string]func() (uint64, error){
+		"its extent": func() (uint64, error) {
+			span, err := q.Span(inTime(t))
+			return span.Last, err
+		},
+		"its newest message": func() (uint64, error) {
+			m, _, err := q.Newest(inTime(t))
+			return m.Seq, err
+		},
+		"its messages": func() (last uint64, err error) {
+			for last < stored && err == nil {
+				var list []journal.Entry
+				if list, err = q.Read(inTime(t), last+1, 2, 1<<20); len(list) == 0 {
+					break
+				}
+				last = list[len(list)-1].Seq
+			}
+			return last, err
+		},
+	} {
+		q.Shorten(shown, time.Second)
+		if last, err := look(); last != stored || err != nil {
+			t.Errorf("%s ends with %d, %v", name, last, err)
+		}
+	}
+	if err := q.Remove(inTime(t), stored); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := q.Read(inTime(t), 1, 10, 1<<20); len(list) != 0 || err != nil {
+		t.Errorf("all are removed, and %d are read, %v", len(list), err)
+	}
+	if _, any, err := q.Newest(inTime(t)); any || err != nil {
+		t.Errorf("all are removed, and there is a newest one: %t, %v", any, err)
+	}
+}
