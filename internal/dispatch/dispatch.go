@@ -179,7 +179,7 @@ func (d *Dispatcher) Awaited(id salt.MinionID) []salt.JID {
 
 // UnderWay returns how many jobs are not finished, and how many of them may wait for minions
 // that are away.
-func (d *Dispatcher) UnderWay() (jobs, waiting int) { return len(d.jobs.all()), d.jobs.waiting() }
+func (d *Dispatcher) UnderWay() (jobs, waiting int) { return d.jobs.underWay() }
 
 // Quick implements outbox.Returns: it is true for a small return of a job that need not be
 // looked up in the journal.

@@ -263,7 +263,7 @@ func errTaken(member string, jid salt.JID) error {
 func (j *jobs) passTo(r *Run, member string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	delete(j.runs, r.plan.Start.JID)
+	j.drop(r)
 	r.job.owner = member
 	j.remember(r.plan.Start.JID, r.job)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -70,19 +71,36 @@ type jobs struct {
 
 	mu    sync.Mutex
 	runs  map[salt.JID]*Run
-	known map[salt.JID]*Job // those without a run
-	order []salt.JID        // of known, the oldest first
-	size  int               // of known
+	of    map[salt.MinionID]map[*Run]bool // the runs of each minion
+	known map[salt.JID]*Job               // those without a run
+	order []salt.JID                      // of known, the oldest first
+	size  int                             // of known
 }
 
 func newJobs(inSpool func(salt.JID) bool) *jobs {
-	return &jobs{runs: map[salt.JID]*Run{}, known: map[salt.JID]*Job{}, inSpool: inSpool}
+	return &jobs{runs: map[salt.JID]*Run{}, of: map[salt.MinionID]map[*Run]bool{}, known: map[salt.JID]*Job{}, inSpool: inSpool}
 }
 
 func (j *jobs) add(r *Run) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.runs[r.plan.Start.JID] = r
+	for _, id := range r.plan.Start.Minions {
+		if j.of[id] == nil {
+			j.of[id] = map[*Run]bool{}
+		}
+		j.of[id][r] = true
+	}
+}
+
+// drop removes a run. The caller holds mu.
+func (j *jobs) drop(r *Run) {
+	delete(j.runs, r.plan.Start.JID)
+	for _, id := range r.plan.Start.Minions {
+		if delete(j.of[id], r); len(j.of[id]) == 0 {
+			delete(j.of, id)
+		}
+	}
 }
 
 // remember keeps a job without a run in memory, in place of others. The caller holds mu.
@@ -120,7 +138,7 @@ func (j *jobs) count(k *Job, size int) {
 func (j *jobs) forget(r *Run) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	delete(j.runs, r.plan.Start.JID)
+	j.drop(r)
 	j.remember(r.plan.Start.JID, r.job)
 }
 
@@ -135,34 +153,47 @@ func (j *jobs) running(jid salt.JID) *Run {
 func (j *jobs) all() []*Run {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	list := slices.Collect(maps.Values(j.runs))
-	slices.SortFunc(list, func(a, b *Run) int { return strings.Compare(string(a.plan.Start.JID), string(b.plan.Start.JID)) })
-	return list
+	return sorted(maps.Values(j.runs))
 }
 
-// waiting returns how many jobs may wait for minions that are away.
-func (j *jobs) waiting() (n int) {
-	for _, r := range j.all() {
+// ofMinion returns the runs of a minion, the oldest first. It is called for each minion that comes or goes,
+// so it takes no longer when others have more jobs.
+func (j *jobs) ofMinion(id salt.MinionID) []*Run {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.of[id]) == 0 {
+		return nil
+	}
+	return sorted(maps.Keys(j.of[id]))
+}
+
+func sorted(runs iter.Seq[*Run]) []*Run {
+	return slices.SortedFunc(runs, func(a, b *Run) int { return strings.Compare(string(a.plan.Start.JID), string(b.plan.Start.JID)) })
+}
+
+// underWay returns how many jobs are not finished, and how many of them may wait for minions that are away.
+func (j *jobs) underWay() (all, waiting int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, r := range j.runs {
 		if !r.plan.Until.IsZero() {
-			n++
+			waiting++
 		}
 	}
-	return n
+	return len(j.runs), waiting
 }
 
 // lost tells every job of a minion that its connection has ended.
 func (j *jobs) lost(id salt.MinionID) {
-	for _, r := range j.all() {
-		if r.job.minions[id] {
-			r.lost(id)
-		}
+	for _, r := range j.ofMinion(id) {
+		r.lost(id)
 	}
 }
 
 // open returns the jobs that were sent to a minion and are not finished there.
 func (j *jobs) open(id salt.MinionID) (list []salt.JID) {
-	for _, r := range j.all() {
-		if r.job.minions[id] && r.open(id) {
+	for _, r := range j.ofMinion(id) {
+		if r.open(id) {
 			list = append(list, r.plan.Start.JID)
 		}
 	}
@@ -171,7 +202,7 @@ func (j *jobs) open(id salt.MinionID) (list []salt.JID) {
 
 // back tells every job that waits for a minion that it is connected.
 func (j *jobs) back(id salt.MinionID, key string) {
-	for _, r := range j.all() {
+	for _, r := range j.ofMinion(id) {
 		if !r.plan.Until.IsZero() {
 			r.back(id, key)
 		}

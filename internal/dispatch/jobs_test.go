@@ -95,6 +95,50 @@ func TestFinishedJobsTakeLimitedMemory(t *testing.T) { // not parallel: it measu
 	runtime.KeepAlive(d)
 }
 
+// TestAMinionComesAndGoesAmongManyJobs: what that takes does not grow with the jobs of others, and its own
+// jobs hear of it, also those that were taken over or have ended since.
+func TestAMinionComesAndGoesAmongManyJobs(t *testing.T) { // not parallel: it measures
+	d := &Dispatcher{}
+	d.jobs = newJobs(func(salt.JID) bool { return false })
+	begin := func(until time.Time, ids ...salt.MinionID) *Run {
+		p := plan{Start: job.Start{JID: d.NextJID(), Minions: ids}, Until: until, Timeout: 3600, Keys: map[salt.MinionID]string{"web1": "a key"}}
+		r := newRun(d, p, nil, time.Now())
+		for _, id := range ids {
+			r.tracker.Sent(id, time.Now())
+		}
+		d.jobs.add(r)
+		return r
+	}
+	for i := range 2000 {
+		begin(time.Now().Add(time.Hour), salt.MinionID(fmt.Sprint("other", i)), "web2")
+	}
+	first, second, third := begin(time.Time{}, "web1", "web2"), begin(time.Time{}, "web1"), begin(time.Now().Add(time.Hour), "web1")
+	jids := []salt.JID{first.plan.Start.JID, second.plan.Start.JID, third.plan.Start.JID}
+	if got := d.jobs.open("web1"); !slices.Equal(got, jids) {
+		t.Errorf("its jobs are %v, want %v", got, jids)
+	}
+	if all, waiting := d.UnderWay(); all != 2003 || waiting != 2001 {
+		t.Errorf("%d jobs are under way, %d wait", all, waiting)
+	}
+	d.Lost("web1")
+	if first.standings()["web1"].State != job.Disconnected || first.standings()["web2"].State == job.Disconnected || third.standings()["web1"].State != job.Queued {
+		t.Errorf("lost: %v, %v", first.standings(), third.standings())
+	}
+	d.Back("web1", "a key")
+	if !slices.Equal(third.due, []salt.MinionID{"web1"}) || len(second.due) > 0 {
+		t.Errorf("back: %v, %v", third.due, second.due)
+	}
+	d.jobs.forget(second)
+	d.jobs.passTo(third, "m2")
+	if got := d.jobs.open("web1"); !slices.Equal(got, jids[:1]) {
+		t.Errorf("its jobs are %v, want %v", got, jids[:1])
+	}
+	d.jobs.forget(first)
+	if n := testing.AllocsPerRun(10, func() { d.Lost("web1"); d.Back("web1", "a key"); d.jobs.open("web1") }); n > 0 || d.jobs.of["web1"] != nil {
+		t.Errorf("a minion without jobs takes %v pieces of memory", n)
+	}
+}
+
 // TestTheMemoryOfJobsIsCounted, however what is known of them changes.
 func TestTheMemoryOfJobsIsCounted(t *testing.T) {
 	t.Parallel()

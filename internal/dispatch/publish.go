@@ -212,7 +212,7 @@ func (d *Dispatcher) wait(p *plan, span time.Duration, now time.Time) error {
 		return rpc.Errorf(rpc.Usage, "a job can wait for %s at most, as long as the journal keeps it", most).
 			WithHint("keep_jobs_seconds and event_retention in the master's configuration are the limit")
 	}
-	if d.jobs.waiting() >= maxWaiting {
+	if _, waiting := d.jobs.underWay(); waiting >= maxWaiting {
 		return rpc.Errorf(rpc.Busy, "%d jobs wait for minions that are away: that is the limit", maxWaiting).
 			WithHint("'salt-run jobs.list_queued' lists them, 'salt-run jobs.cancel JID' withdraws one")
 	}
