@@ -263,9 +263,10 @@ func errTaken(member string, jid salt.JID) error {
 func (j *jobs) passTo(r *Run, member string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.drop(r)
-	r.job.owner = member
-	j.remember(r.plan.Start.JID, r.job)
+	if j.drop(r) {
+		r.job.owner = member
+		j.remember(r.plan.Start.JID, r.job)
+	}
 }
 
 // setOwner records which member has a job.

@@ -75,10 +75,12 @@ type jobs struct {
 	known map[salt.JID]*Job               // those without a run
 	order []salt.JID                      // of known, the oldest first
 	size  int                             // of known
+	// starting are jobs that this master is storing, and that get their run afterwards.
+	starting map[salt.JID]bool
 }
 
 func newJobs(inSpool func(salt.JID) bool) *jobs {
-	return &jobs{runs: map[salt.JID]*Run{}, of: map[salt.MinionID]map[*Run]bool{}, known: map[salt.JID]*Job{}, inSpool: inSpool}
+	return &jobs{runs: map[salt.JID]*Run{}, of: map[salt.MinionID]map[*Run]bool{}, known: map[salt.JID]*Job{}, starting: map[salt.JID]bool{}, inSpool: inSpool}
 }
 
 func (j *jobs) add(r *Run) {
@@ -93,14 +95,19 @@ func (j *jobs) add(r *Run) {
 	}
 }
 
-// drop removes a run. The caller holds mu.
-func (j *jobs) drop(r *Run) {
-	delete(j.runs, r.plan.Start.JID)
+// drop removes a run. It is false if the job has another one. The caller holds mu.
+func (j *jobs) drop(r *Run) bool {
+	jid := r.plan.Start.JID
+	other := j.runs[jid] != nil && j.runs[jid] != r
+	if !other {
+		delete(j.runs, jid)
+	}
 	for _, id := range r.plan.Start.Minions {
 		if delete(j.of[id], r); len(j.of[id]) == 0 {
 			delete(j.of, id)
 		}
 	}
+	return !other
 }
 
 // remember keeps a job without a run in memory, in place of others. The caller holds mu.
@@ -138,8 +145,27 @@ func (j *jobs) count(k *Job, size int) {
 func (j *jobs) forget(r *Run) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.drop(r)
-	j.remember(r.plan.Start.JID, r.job)
+	if j.drop(r) {
+		j.remember(r.plan.Start.JID, r.job)
+	}
+}
+
+// setStarting records that this master is storing a job, or has its run.
+func (j *jobs) setStarting(jid salt.JID, starting bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if starting {
+		j.starting[jid] = true
+	} else {
+		delete(j.starting, jid)
+	}
+}
+
+// isOurs reports whether a job has a run here, or gets one without being taken over.
+func (j *jobs) isOurs(jid salt.JID) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.runs[jid] != nil || j.starting[jid]
 }
 
 // running returns the run of a job, nil if it is finished.

@@ -147,19 +147,32 @@ func (d *Dispatcher) Prepare(ctx context.Context, q protocol.Publish, who authz.
 		return nil, err
 	}
 	p.Envelope.Reach = may.Reach()
-	err = d.Audit.Book(ctx, may, p.Start.JID, func() error {
+	r, err := p.start(ctx, d, batch, now, func(store func() error) error { return d.Audit.Book(ctx, may, p.Start.JID, store) })
+	if err != nil {
+		return nil, err
+	}
+	d.Log.Info("job", "jid", p.Start.JID, "fun", functionList(p.Envelope.Commands), "user", who.Name(), "target", q.Target, "minions", len(p.Start.Minions))
+	return r, nil
+}
+
+// start stores a new job, while book books that, and makes its run. Until that is there, this member does
+// not take the job over from itself, though its lease may have lapsed meanwhile.
+func (p *plan) start(ctx context.Context, d *Dispatcher, batch *job.Batch, now time.Time, book func(store func() error) error) (*Run, error) {
+	jid := p.Start.JID
+	d.jobs.setStarting(jid, true)
+	defer d.jobs.setStarting(jid, false)
+	err := book(func() error {
 		// With this order a known job continues after a kill at any time.
-		if err := d.storePlan(ctx, &p, batch); err != nil {
+		if err := d.storePlan(ctx, p, batch); err != nil {
 			return err
 		}
-		return d.record(ctx, &p)
+		return d.record(ctx, p)
 	})
 	if err != nil {
 		d.dropPlan(p.stale())
 		return nil, err
 	}
-	d.Log.Info("job", "jid", p.Start.JID, "fun", functionList(p.Envelope.Commands), "user", who.Name(), "target", q.Target, "minions", len(p.Start.Minions))
-	r := newRun(d, p, batch, now)
+	r := newRun(d, *p, batch, now)
 	d.jobs.add(r)
 	return r, nil
 }

@@ -148,7 +148,7 @@ var errAtWork = errors.New("the member that has it may be at work")
 func (t *takeover) take(ctx context.Context, jid salt.JID) error {
 	t.jobs.adopting.Lock()
 	defer t.jobs.adopting.Unlock()
-	if t.jobs.running(jid) != nil {
+	if t.jobs.isOurs(jid) {
 		return nil
 	}
 	e, err := t.plans.find(ctx, jid, "")

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/lease"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
@@ -445,5 +447,93 @@ func TestJobsOfALivingMemberAreItsOwn(t *testing.T) {
 	}
 	if got := states(t, w); got != "web0=done(ok) web1=done(ok)" {
 		t.Errorf("%s", got)
+	}
+}
+
+// lapsing are events during whose storing something else happens.
+type lapsing struct {
+	written
+	before, after func()
+}
+
+func (l lapsing) Store(ctx context.Context, tag string, data any, id string) (uint64, error) {
+	l.before()
+	defer l.after()
+	return l.written.Store(ctx, tag, data, id)
+}
+
+// nobody is a fleet without minions.
+type nobody struct{}
+
+func (nobody) Connected(salt.MinionID) (bool, time.Time) { return false, time.Time{} }
+func (nobody) Here(salt.MinionID) bool                   { return false }
+func (nobody) Framed(salt.MinionID) bool                 { return false }
+
+// leaseAnew gives a dispatcher a lease, in place of an earlier one, until it is ended.
+func (d *Dispatcher) leaseAnew(t *testing.T) (end func()) {
+	t.Helper()
+	table, err := d.Journal.Table(within(t), "leases")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var ended sync.WaitGroup
+	m := lease.New(d.Name, table, d.Log)
+	ended.Go(func() { m.Run(ctx) })
+	end = func() { cancel(); ended.Wait() }
+	t.Cleanup(end)
+	if _, _, err := m.Holder(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	d.Leases = m
+	return end
+}
+
+// TestAJobHasOneRun: the lease of a member lapses while it stores a new job, and it looks under its next
+// lease for jobs that nobody carries on. The job has one run, that of its start, which goes on under the new
+// lease.
+func TestAJobHasOneRun(t *testing.T) {
+	t.Parallel()
+	d, _ := stored(t)
+	d.Name, d.Fleet, d.Keys = "m1", nobody{}, anyKeys{}
+	end := d.leaseAnew(t)
+	finder := takeover{relay: relay{d}, unread: map[salt.JID]plan{}, unsure: map[salt.JID]bool{}}
+	jid := d.NextJID()
+	find := func() {
+		if err := finder.take(within(t), jid); err != nil {
+			t.Logf("take: %v", err)
+		}
+		for jid, p := range finder.unread {
+			finder.again(within(t), jid, p)
+		}
+	}
+	events := lapsing{written: written{d.Journal}, after: find, before: func() {
+		end()
+		d.leaseAnew(t)
+		find()
+	}}
+	d.Events = events
+	book := func(store func() error) error { return store() }
+	p := plan{Start: job.Start{JID: jid, Minions: []salt.MinionID{"web1"}}, Began: time.Now(), Until: time.Now().Add(time.Hour), Keys: map[salt.MinionID]string{"web1": "a key"}, Envelope: job.Envelope{JID: jid, User: "root", Commands: []job.Command{{Function: "test.ping"}}}}
+	r, err := p.start(within(t), d, nil, time.Now(), book)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Events = events.written
+	r.Begin()
+	bustest.Until(t, "it goes on under the new lease", r.holds)
+	find()
+	if d.jobs.running(jid) != r || len(d.jobs.of["web1"]) != 1 {
+		t.Errorf("the job has %d runs, and not only that of its start", len(d.jobs.of["web1"]))
+	}
+	failed := plan{Start: job.Start{JID: d.NextJID(), Minions: []salt.MinionID{"web1"}}, Began: time.Now()}
+	if _, err := failed.start(within(t), d, nil, time.Now(), func(func() error) error { return errAtWork }); !errors.Is(err, errAtWork) || d.jobs.isOurs(failed.Start.JID) {
+		t.Errorf("a job that cannot be started: %v", err)
+	}
+	older := newRun(d, p, nil, time.Now())
+	d.jobs.passTo(older, "m2")
+	d.jobs.forget(older)
+	if d.jobs.running(jid) != r || d.jobs.find(jid) != r.job || r.job.owner != "" {
+		t.Error("the end of another run takes the job away")
 	}
 }
