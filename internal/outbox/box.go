@@ -93,9 +93,7 @@ type Box struct {
 	left chan struct{}            // closed and replaced when messages have left
 	lost losses
 
-	fresh      map[uint64]queued // messages of the queue that are in memory, by sequence
-	freshBytes int               // size of their bodies
-	early      map[uint64]bool   // those of them that were sent early, or need not be
+	recent recent // messages of the queue that are in memory
 }
 
 // kept is a message as stored.
@@ -129,7 +127,7 @@ func open(ctx context.Context, o Options, name string, master func() Master) (*B
 	b := &Box{
 		name: name, log: o.Log, master: master, dir: filepath.Join(o.Dir, boxFolder+name), limit: o.MaxBytes, age: o.MaxAge,
 		epoch: bus.NewNonce(), own: "salt/minion/" + string(o.ID), ready: make(chan struct{}, 1), asks: map[uint64]chan Delivery{},
-		left: make(chan struct{}), fresh: map[uint64]queued{}, early: map[uint64]bool{},
+		left: make(chan struct{}), recent: newRecent(),
 	}
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return nil, err
@@ -307,8 +305,8 @@ func (b *Box) store(ctx context.Context, k kept, id string, watch bool) (placed,
 	defer b.mu.Unlock()
 	b.span.Last = max(b.span.Last, p.seq)
 	b.span.Bytes += size
-	if !pending.Repeated() {
-		b.remember(queued{kept: k, entry: journal.Entry{Seq: p.seq, Stored: time.Now(), Size: size - k.Size}})
+	if !pending.Repeated() && p.seq >= b.span.First {
+		b.recent.add(queued{kept: k, entry: journal.Entry{Seq: p.seq, Stored: time.Now(), Size: size - k.Size}})
 	}
 	return p, nil
 }
@@ -319,29 +317,6 @@ func (b *Box) record(id string, seq uint64) error {
 		return err
 	}
 	return nil
-}
-
-// remember also keeps a queued message in memory if there is space, so that it need not be read
-// back if it is delivered at once. The caller holds mu.
-func (b *Box) remember(m queued) {
-	if m.entry.Seq < b.span.First || len(b.fresh) >= MaxBatch || b.freshBytes+len(m.Body) > readBytes {
-		return
-	}
-	b.fresh[m.entry.Seq] = m
-	b.freshBytes += len(m.Body)
-}
-
-// atHead returns the messages at the head of the queue that are in memory.
-func (b *Box) atHead() (batch []queued) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for seq := b.span.First; ; seq++ {
-		m, here := b.fresh[seq]
-		if !here {
-			return batch
-		}
-		batch = append(batch, m)
-	}
 }
 
 // toFile moves the body into a separate file.

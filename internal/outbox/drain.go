@@ -120,7 +120,9 @@ func (m queued) takes() int64 { return m.entry.Size + m.Size }
 
 // batch returns the messages for one request. A large message is sent alone.
 func (b *Box) batch(ctx context.Context) ([]queued, error) {
-	messages := b.atHead()
+	b.mu.Lock()
+	messages := b.recent.from(b.span.First)
+	b.mu.Unlock()
 	if len(messages) == 0 {
 		var err error
 		if messages, err = b.read(ctx); err != nil {
@@ -186,7 +188,7 @@ func (b *Box) deliver(ctx context.Context, master Master, batch []queued) ([]Del
 	if master.Framed() {
 		op = opLetters
 	}
-	end := b.sendEarly(ctx, master)
+	end := b.sendEarly(ctx, master, batch)
 	err = master.Ask(ctx, op, q, &d)
 	end()
 	var refused *rpc.Error
@@ -271,13 +273,7 @@ func (b *Box) remove(batch []queued) {
 	last := batch[len(batch)-1].entry.Seq
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, m := range batch {
-		if have, here := b.fresh[m.entry.Seq]; here {
-			delete(b.fresh, m.entry.Seq)
-			delete(b.early, m.entry.Seq)
-			b.freshBytes -= len(have.Body)
-		}
-	}
+	b.recent.remove(batch)
 	close(b.left)
 	b.left = make(chan struct{})
 	b.span.First = max(b.span.First, last+1)

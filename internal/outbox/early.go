@@ -1,9 +1,7 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -104,16 +102,16 @@ func (w *watermarks) waits(id salt.MinionID) bool {
 	return s != nil && len(s.asking) > 0
 }
 
-// sendEarly sends returns early while a request for them, or for what comes before them, has no answer;
-// end stops that.
-func (b *Box) sendEarly(ctx context.Context, to Master) (end func()) {
+// sendEarly sends returns early while the request for batch has no answer: those in it, and those in
+// memory, which come after it; end stops that.
+func (b *Box) sendEarly(ctx context.Context, to Master, batch []queued) (end func()) {
 	if !to.TakesEarly() {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
-		e := early{box: b, to: to, tried: map[uint64]time.Time{}}
+		e := early{box: b, to: to, batch: batch, tried: map[uint64]time.Time{}}
 		tick := time.NewTicker(earlyAfter)
 		defer tick.Stop()
 		for {
@@ -132,6 +130,7 @@ func (b *Box) sendEarly(ctx context.Context, to Master) (end func()) {
 type early struct {
 	box    *Box
 	to     Master
+	batch  []queued             // of the request
 	tried  map[uint64]time.Time // when the message with this sequence was sent last
 	pauses backoff.Pauses
 	next   time.Time // no further one is sent before
@@ -144,7 +143,7 @@ func (e *early) send(ctx context.Context) {
 		return
 	}
 	vain := 0
-	for _, m := range e.box.returns() {
+	for _, m := range e.returns() {
 		if vain >= maxNotAwaited || ctx.Err() != nil {
 			return
 		}
@@ -157,7 +156,7 @@ func (e *early) send(ctx context.Context) {
 		cancel()
 		switch code := rpc.CodeOf(err); {
 		case err == nil, code == rpc.Denied, code == rpc.Usage:
-			e.box.setEarly(m.entry.Seq)
+			e.done(m.entry.Seq)
 			e.pauses.Reset()
 		case code == rpc.NotFound:
 			vain++
@@ -169,24 +168,18 @@ func (e *early) send(ctx context.Context) {
 	}
 }
 
-// returns returns those in memory that may be sent early and were not, in their order.
-func (b *Box) returns() (list []queued) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for seq, m := range b.fresh {
-		if strings.HasPrefix(m.Op, "ret.") && m.File == "" && len(m.Body) <= maxEarly && !b.early[seq] {
-			list = append(list, m)
-		}
-	}
-	slices.SortFunc(list, func(a, b queued) int { return cmp.Compare(a.entry.Seq, b.entry.Seq) })
-	return list
+// returns returns those that may be sent early and were not, in their order.
+func (e *early) returns() []queued {
+	e.box.mu.Lock()
+	defer e.box.mu.Unlock()
+	return e.box.recent.returns(e.batch)
 }
 
-// setEarly records that a message need not be sent early any more.
-func (b *Box) setEarly(seq uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if _, waits := b.fresh[seq]; waits {
-		b.early[seq] = true
+// done records that a message need not be sent early any more.
+func (e *early) done(seq uint64) {
+	e.box.mu.Lock()
+	defer e.box.mu.Unlock()
+	if seq >= e.box.span.First {
+		e.box.recent.setEarly(seq)
 	}
 }

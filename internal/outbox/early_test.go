@@ -1,0 +1,90 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// session is a connection to a member of a cluster.
+type session struct{ *rpc.Conn }
+
+func (session) Gone() <-chan struct{} { return nil }
+func (session) TakesEarly() bool      { return true }
+
+// hasty is awaiting that tells what is stored early.
+type hasty struct {
+	awaiting
+	stored chan salt.MinionID
+}
+
+func (h hasty) StoreEarly(ctx context.Context, id salt.MinionID, jid salt.JID, m Message, term uint64) error {
+	err := h.awaiting.StoreEarly(ctx, id, jid, m, term)
+	if err == nil {
+		h.stored <- id
+	}
+	return err
+}
+
+// TestAReturnIsStoredEarlyWhereverItIs: a return that somebody waits for is stored at once although more
+// messages wait before it than the minion keeps in memory, and although the minion was restarted.
+func TestAReturnIsStoredEarlyWhereverItIs(t *testing.T) {
+	t.Parallel()
+	all, key := startKeepers(t), bustest.Key(t)
+	k := all[1]
+	bustest.Until(t, "it leads its journal", func() bool { // otherwise storing waits for an election, too
+		leader, err := k.Journal.Leader(t.Context())
+		return err == nil && leader == k.bus.Name
+	})
+	jid := salt.JID("20260101000000000002")
+	stored := make(chan salt.MinionID, 2)
+	k.Returns = hasty{awaiting{keeper: k, jid: jid}, stored}
+	put := func(b *Box, op string) {
+		t.Helper()
+		if err := b.Put(t.Context(), Outgoing{Op: op, Body: json.RawMessage(`{}`), Events: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	boxes := map[string]*Box{}
+	busy, _, _ := openBox(t, t.TempDir(), session{k.connect(t, "busy", key)})
+	for range MaxBatch + 100 {
+		put(busy, protocol.OpFire)
+	}
+	for range maxBehind { // nobody waits for these
+		put(busy, "ret.20260101000000000001")
+	}
+	put(busy, "ret."+string(jid))
+	boxes["busy"] = busy
+
+	dir := t.TempDir()
+	before, _, stop := openBox(t, dir, nil)
+	put(before, protocol.OpFire)
+	put(before, "ret."+string(jid))
+	before.close()
+	stop()
+	boxes["restarted"], _, _ = openBox(t, dir, session{k.connect(t, "restarted", key)})
+
+	all[0].bus.Kill(t)
+	bustest.Until(t, "the others know", func() bool { return len(k.exchange.Others()) == 1 })
+	for id, b := range boxes {
+		waiting := b.Waiting()
+		go b.Drain(t.Context())
+		select {
+		case of := <-stored:
+			if string(of) != id {
+				t.Errorf("the return of %s is stored, want that of %s", of, id)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("the return of", id, "is not stored early")
+		}
+		if n := b.Waiting(); n != waiting {
+			t.Errorf("when the return of %s is stored %d of %d messages still wait", id, n, waiting)
+		}
+	}
+}
