@@ -48,6 +48,9 @@ func (w *world) Announce(_ string, data any) { w.acts = append(w.acts, data.(map
 // Forget implements Minions.
 func (w *world) Forget(_ context.Context, id salt.MinionID) { w.gone = append(w.gone, id) }
 
+// Revoke implements Jobs.
+func (w *world) Revoke() {}
+
 // Owner implements Connections.
 func (w *world) Owner(string) (bus.Identity, bool) { return bus.Identity{}, false }
 
@@ -80,7 +83,7 @@ func begin(t *testing.T) *world {
 	keys.Here = func(string) bool { return false }
 	w := &world{t: t}
 	w.Admission = New(t.Context(), Options{Keys: keys, Users: w, Version: "test", Log: log})
-	w.Admission.Audit, w.Events, w.Minions, w.Connections = w, w, w, w
+	w.Admission.Audit, w.Events, w.Minions, w.Jobs, w.Connections = w, w, w, w, w
 	return w
 }
 
@@ -197,7 +200,7 @@ func TestClients(t *testing.T) {
 		}
 	}
 	w.open = []bus.Identity{i, {Role: bus.RoleClient, Name: "old", Key: bus.KeyToken(old.Public().Key())}, {Role: bus.RoleMinion, Name: "web1"}}
-	w.cutRefused(nil, true)
+	w.cutRefused(suspects{clients: true})
 	if !slices.Equal(w.cuts, []string{"old"}) {
 		t.Errorf("cut: %q, want the client whose time is over and nobody else", w.cuts)
 	}
@@ -220,7 +223,7 @@ func TestOnlyRefusedKeysAreDisconnected(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.cutRefused(map[salt.MinionID]bool{"kept": true, "deleted": true}, false)
+	w.cutRefused(suspects{ids: map[salt.MinionID]bool{"kept": true, "deleted": true}})
 	if !slices.Equal(w.cuts, []string{"deleted"}) || !slices.Equal(w.gone, []salt.MinionID{"deleted"}) {
 		t.Errorf("cut %q and forgotten %q, want deleted alone: nobody has said that other changed", w.cuts, w.gone)
 	}

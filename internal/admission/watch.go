@@ -16,16 +16,18 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// secondLook is when connections are checked once more after a change of keys: much later than
-// the microseconds between checking and registering one.
+// secondLook is how long after a change of keys connections are checked once more, at least: much
+// later than the microseconds between checking and registering one. It takes at most twice that.
 const secondLook = time.Second
 
 // Watch acts on every change of the key store: it cuts the connections whose key has another
 // state now, and wakes those that wait for their key.
 func (a *Admission) Watch(changed <-chan pki.Seen) {
-	again := time.NewTimer(time.Hour)
+	// Anybody can change the store, with a key that waits: a change must not postpone the second
+	// look at the ones before it.
+	again := time.NewTimer(secondLook)
 	defer again.Stop()
-	lost := map[salt.MinionID]bool{} // ids to check once more
+	var before, latest suspects // of the interval before the latest second look, and since that
 	for {
 		select {
 		case seen, ok := <-changed:
@@ -36,13 +38,11 @@ func (a *Admission) Watch(changed <-chan pki.Seen) {
 			now := lostBy(changes)
 			// A minion may have been admitted with a key that was accepted and deleted again
 			// before the first check, so it is not known here.
-			suspects := maps.Clone(now)
-			maps.Copy(suspects, seen.IDs)
-			maps.Copy(lost, suspects)
-			if len(suspects) > 0 || seen.Clients || seen.All {
-				again.Reset(secondLook)
-			}
-			a.cutRefused(suspects, seen.Clients || seen.All)
+			first := suspects{clients: seen.Clients || seen.All}
+			first.add(now)
+			first.add(seen.IDs)
+			latest.join(first)
+			a.cutRefused(first)
 			if len(now) > 0 {
 				a.Jobs.Revoke()
 			}
@@ -50,8 +50,9 @@ func (a *Admission) Watch(changed <-chan pki.Seen) {
 		case <-again.C:
 			// The first check has missed a connection that was checked just before the change
 			// and registered just after it.
-			a.cutRefused(lost, true)
-			clear(lost)
+			a.cutRefused(before)
+			before, latest = latest, suspects{}
+			again.Reset(secondLook)
 		}
 	}
 }
@@ -86,16 +87,13 @@ func lostBy(changes []keyring.Change) map[salt.MinionID]bool {
 	return ids
 }
 
-// cutRefused ends the connections of these ids whose key is no longer accepted and, with
-// clients, those of clients.
-func (a *Admission) cutRefused(ids map[salt.MinionID]bool, clients bool) {
-	if len(ids) == 0 && !clients {
+// cutRefused ends the connections among the suspects whose key is no longer accepted, and those of
+// clients that are no longer valid.
+func (a *Admission) cutRefused(s suspects) {
+	if s.nobody() {
 		return
 	}
-	suspect := func(i bus.Identity) bool {
-		return i.Role == bus.RoleClient && clients || (i.Role == bus.RoleMinion || i.Role == bus.RoleCaller) && ids[salt.MinionID(i.Name)]
-	}
-	a.Connections.ConnectionsOf(suspect, func(i bus.Identity, cut func()) {
+	a.Connections.ConnectionsOf(s.has, func(i bus.Identity, cut func()) {
 		if i.Role == bus.RoleClient {
 			a.cutClient(i, cut)
 			return

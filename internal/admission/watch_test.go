@@ -1,0 +1,78 @@
+package admission
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// ofID is that the keys of a minion may have changed.
+func ofID(id salt.MinionID) pki.Seen { return pki.Seen{IDs: map[salt.MinionID]bool{id: true}} }
+
+// TestTheSecondLookIsNotPostponed: a connection that was registered just after the first check is
+// cut within two seconds, however many other keys begin to wait meanwhile.
+func TestTheSecondLookIsNotPostponed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begin(t)
+		p := w.peer("web1", bustest.Key(t))
+		w.Admit(p)
+		if err := w.Keys.Store.Accept(w.entry("web1")); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Keys.Refresh(); err != nil {
+			t.Fatal(err)
+		}
+		changed := make(chan pki.Seen)
+		go w.Watch(changed)
+		minion := w.Admit(p)
+		time.Sleep(secondLook - time.Millisecond) // of the time in this test: just before a look
+		if err := w.Keys.Store.Delete(w.entry("web1")); err != nil {
+			t.Fatal(err)
+		}
+		changed <- ofID("web1")
+		synctest.Wait()
+		w.open = []bus.Identity{minion}
+		began := time.Now()
+		for n := 0; len(w.cuts) == 0 && n < 20; n++ {
+			time.Sleep(secondLook / 4)
+			changed <- ofID(salt.MinionID(fmt.Sprint("stranger", n)))
+			synctest.Wait()
+		}
+		if after := time.Since(began); !slices.Equal(w.cuts, []string{"web1"}) || after < secondLook || after > 2*secondLook+secondLook/4 {
+			t.Errorf("cut after %s: %q", after, w.cuts)
+		}
+		close(changed)
+		synctest.Wait()
+	})
+}
+
+// TestSuspectsAreBounded: where too many ids have changed, all minions are checked.
+func TestSuspectsAreBounded(t *testing.T) {
+	var s suspects
+	s.add(map[salt.MinionID]bool{"web1": true})
+	for _, c := range []struct {
+		role bus.Role
+		name string
+		want bool
+	}{{bus.RoleMinion, "web1", true}, {bus.RoleCaller, "web1", true}, {bus.RoleMinion, "web2", false}, {bus.RoleUser, "web1", false}, {bus.RoleClient, "web1", false}} {
+		if got := s.has(bus.Identity{Role: c.role, Name: c.name}); got != c.want {
+			t.Errorf("%s %s is checked: %t", c.role, c.name, got)
+		}
+	}
+	for n := range 2*maxSuspects + 1 {
+		s.join(suspects{ids: map[salt.MinionID]bool{salt.MinionID(fmt.Sprint(n)): true}})
+		if len(s.ids) > maxSuspects {
+			t.Fatalf("%d ids are remembered", len(s.ids))
+		}
+	}
+	if !s.has(bus.Identity{Role: bus.RoleMinion, Name: "web1"}) || s.has(bus.Identity{Role: bus.RoleClient, Name: "web1"}) {
+		t.Error("not all minions are checked, or also a client")
+	}
+}
