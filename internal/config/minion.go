@@ -124,7 +124,8 @@ type Minion struct {
 	// means systemd if the minion runs as its service, otherwise the command line of the minion
 	// itself.
 	MinionRestartCommand []string `yaml:"minion_restart_command"`
-	// How long the outbox keeps undelivered messages.
+	// How long the outbox keeps undelivered messages; the time in which the minion does not run
+	// does not count.
 	OutboxMaxAge time.Duration `yaml:"outbox_max_age" is:"s 1m.." default:"7d"`
 	// The maximum size of the outbox, and also of the journal of the minion's own bus; the
 	// oldest messages are removed first.

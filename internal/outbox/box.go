@@ -70,6 +70,7 @@ type Box struct {
 	dir    string // for bodies too large for the queue
 	limit  int64
 	age    time.Duration
+	ran    runtime // its file is written with head held
 	epoch  string
 	own    string // the minion's own tag space on the master's bus
 	ready  chan struct{}
@@ -102,6 +103,8 @@ type kept struct {
 	File   string `json:"file,omitempty"`   // file of a large body, in the outbox's directory
 	Size   int64  `json:"size,omitempty"`   // of that file
 	Events int    `json:"events,omitempty"` // number of events; 0 for a return
+	// Put is the runtime of the outbox when it was put; an older minion stored none.
+	Put time.Duration `json:"put,omitempty"`
 }
 
 // maxInline is the largest body that is stored in the queue itself, with some space for the
@@ -128,6 +131,7 @@ func open(ctx context.Context, o Options, name string, master func() Master) (*B
 		name: name, log: o.Log, master: master, dir: filepath.Join(o.Dir, boxFolder+name), limit: o.MaxBytes, age: o.MaxAge,
 		epoch: bus.NewNonce(), own: "salt/minion/" + string(o.ID), ready: make(chan struct{}, 1), asks: map[uint64]chan Delivery{},
 		left: make(chan struct{}), recent: newRecent(),
+		ran: openRuntime(filepath.Join(o.Dir, "outbox_ran"+name), o.Log),
 	}
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return nil, err
@@ -160,7 +164,12 @@ func open(ctx context.Context, o Options, name string, master func() Master) (*B
 func (b *Box) Name() string { return b.name }
 
 // close is the last call: a job that did not end in time may still try to put something.
-func (b *Box) close() { b.requests.end() }
+func (b *Box) close() {
+	b.requests.end()
+	b.head.Lock()
+	defer b.head.Unlock()
+	b.keepRuntime()
+}
 
 // damaged records messages that can no longer be read.
 func (b *Box) damaged(l blockfile.Lost) {
@@ -265,7 +274,7 @@ func (b *Box) put(ctx context.Context, out Outgoing, watch bool) (placed, error)
 	if err != nil {
 		return placed{}, err
 	}
-	k := kept{Message: Message{Op: out.Op, Body: body}, Events: out.Events}
+	k := kept{Message: Message{Op: out.Op, Body: body}, Events: out.Events, Put: b.ran.now()}
 	// What has begun is finished even if the caller is gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime+time.Duration(len(body)/slowest)*time.Second)
 	defer cancel()

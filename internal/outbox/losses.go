@@ -160,7 +160,17 @@ func (b *Box) dropOld(ctx context.Context) error {
 		return nil
 	}
 	b.looked = now
-	return b.drop(ctx, "they are older than outbox_max_age", func(m queued) bool { return now.Sub(m.entry.Stored) > b.age })
+	if now.Sub(b.ran.kept) >= keepRuntime {
+		b.keepRuntime()
+	}
+	return b.drop(ctx, "they are older than outbox_max_age", func(m queued) bool { return b.ran.age(m, m.Epoch == b.epoch) > b.age })
+}
+
+// keepRuntime writes the runtime. The caller holds head.
+func (b *Box) keepRuntime() {
+	if err := b.ran.keep(); err != nil {
+		b.log.Warn("the age of messages in the outbox is not stored: they may stay longer", "err", err)
+	}
 }
 
 // dropUnreadable drops messages at the head that cannot be read. The caller holds head.
