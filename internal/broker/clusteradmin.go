@@ -2,9 +2,11 @@ package broker
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,14 +46,52 @@ func (c *Cluster) StepDown(ctx context.Context) (led int, err error) {
 	return led, c.admin(ctx, server.JSApiLeaderStepDown, nil)
 }
 
-// ErrNoMember is wrapped by the error of Forget about one that does not count, since it was forgotten
-// before.
+// ErrNoMember is wrapped by the error of Forget about one that does not count.
 var ErrNoMember = errors.New("the leader of the members does not know it")
 
 // Forget makes the members forget the one with this name: it does not count for elections any more,
 // and others get its copies if there are enough of them. It counts again once it connects.
+//
+// The leader finds a member by its name only if that was connected since the leader was started, so it
+// is asked with the identifier where the group of all members has that. For the same reason its answer that it
+// does not know the name does not mean that the member does not count.
 func (c *Cluster) Forget(ctx context.Context, name string) error {
-	return c.admin(ctx, server.JSApiRemoveServer, map[string]string{"peer": name})
+	for {
+		request := server.JSApiMetaServerRemoveRequest{Server: name}
+		if c.counts(name) {
+			request.Peer = peerID(name)
+		}
+		err := c.admin(ctx, server.JSApiRemoveServer, request)
+		if !errors.Is(err, ErrNoMember) || !c.counts(name) {
+			return err
+		}
+		if !backoff.Sleep(ctx, leaderPause) { // this member may hear later than the leader that it is done
+			return fmt.Errorf("the leader of the members does not know %s, which still counts", name)
+		}
+	}
+}
+
+// counts reports whether a member counts for elections, as far as this one knows: whether it runs or
+// not, and whether its name is known or not.
+func (c *Cluster) counts(name string) bool {
+	info, err := c.b.server.Jsz(nil)
+	if err != nil || info.Meta == nil {
+		return false // it is stopping
+	}
+	id := peerID(name)
+	return slices.ContainsFunc(info.Meta.Replicas, func(p *server.PeerInfo) bool { return p.Peer == id })
+}
+
+// peerID is the identifier that the server gives to a member: eight characters of the SHA-256 of its
+// name.
+func peerID(name string) string {
+	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	sum := sha256.Sum256([]byte(name))
+	id := sum[:8]
+	for i, b := range id {
+		id[i] = digits[int(b)%len(digits)]
+	}
+	return string(id)
 }
 
 // admin sends a request about all members to the one that leads them. No other connection than
@@ -69,12 +109,12 @@ func (c *Cluster) admin(ctx context.Context, subject string, body any) error {
 		return fmt.Errorf("connect to the own bus: %w", err)
 	}
 	defer nc.Close()
-	for first := true; ; first = false {
+	for {
 		once, cancel := context.WithTimeout(ctx, adminTime)
 		m, err := nc.RequestWithContext(once, subject, b)
 		cancel()
 		if err == nil {
-			return leaderSays(m.Data, first)
+			return leaderSays(m.Data)
 		}
 		if !backoff.Sleep(ctx, leaderPause) { // nobody answers during an election
 			return salt.WithHint(fmt.Errorf("ask the leader of the members: %w", err), "as long as most members are not reached they have no leader: salt-run cluster.status")
@@ -85,14 +125,14 @@ func (c *Cluster) admin(ctx context.Context, subject string, body any) error {
 // adminTime is how long the leader of the members may take to answer.
 const adminTime = 2 * time.Second
 
-// leaderSays reads the answer of the leader. If it was asked before, it may have done that then.
-func leaderSays(data []byte, first bool) error {
+// leaderSays reads the answer of the leader.
+func leaderSays(data []byte) error {
 	var answer server.ApiResponse
 	if err := json.Unmarshal(data, &answer); err != nil {
 		return fmt.Errorf("unreadable answer of the leader of the members: %w", err)
 	}
 	switch {
-	case answer.Error == nil, !first && answer.Error.ErrCode == uint16(server.JSClusterServerNotMemberErr):
+	case answer.Error == nil:
 		return nil
 	case answer.Error.ErrCode == uint16(server.JSClusterServerNotMemberErr):
 		return fmt.Errorf("the leader of the members refuses: %s: %w", answer.Error.Description, ErrNoMember)

@@ -2,12 +2,14 @@ package broker_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/test/bustest"
 )
 
@@ -92,4 +94,39 @@ func TestAMemberThatIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	bustest.Until(t, "two are left", func() bool { return m1.Known() == 2 })
+}
+
+// TestAMemberIsForgottenByALeaderThatNeverMetIt: the others were restarted after the loss of one, so that no
+// leader knows its name. It does not count any more all the same.
+func TestAMemberIsForgottenByALeaderThatNeverMetIt(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	lost, rest := s.Members[2], s.Members[:2]
+	lost.Kill(t)
+	for _, m := range rest {
+		m.Stop()
+	}
+	for _, m := range rest { // both at once: alone neither has a leader
+		m.Start(t)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, m := range rest {
+		if err := m.Cluster.Leader(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := rest[0].Cluster
+	bustest.Until(t, "it knows who counts", func() bool { return asked.Known() == 3 })
+	if err := asked.Forget(ctx, "nobody"); !errors.Is(err, broker.ErrNoMember) {
+		t.Errorf("one that does not exist: %v", err)
+	}
+	if err := asked.Forget(ctx, lost.Name); err != nil {
+		t.Errorf("the lost one: %v", err)
+	}
+	bustest.Until(t, "two count", func() bool { return rest[0].Cluster.Known() == 2 && rest[1].Cluster.Known() == 2 })
+	if err := asked.Forget(ctx, lost.Name); !errors.Is(err, broker.ErrNoMember) {
+		t.Errorf("the same once more: %v", err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -389,4 +390,27 @@ func TestAddRemoved(t *testing.T) {
 func first(name string) string {
 	word := []rune(strings.Fields(name)[0])
 	return string(word[:min(len(word), maxComment-len(memberMark))])
+}
+
+// TestReadKnown: a list that says something that is not a fingerprint is not believed.
+func TestReadKnown(t *testing.T) {
+	path := KnownFile(t.TempDir())
+	if list, err := ReadKnown(path); err != nil || len(list) > 0 {
+		t.Errorf("without the file: %v, %v", list, err)
+	}
+	want := map[string]string{"a-1": newKey(t).Public().SHA256()}
+	if err := WriteKnown(path, want); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := ReadKnown(path); err != nil || !maps.Equal(list, want) {
+		t.Errorf("what was written: %v, %v; want %v", list, err, want)
+	}
+	for _, text := range []string{"", "[]", `{"a-1": "1f:09"}`, `{"a-1": 5}`} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if list, err := ReadKnown(path); err == nil {
+			t.Errorf("%q is read as %v", text, list)
+		}
+	}
 }

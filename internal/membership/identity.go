@@ -211,6 +211,7 @@ func New(cfg *config.Master, own keyring.Own, version string, log *slog.Logger) 
 	}
 	m := &Membership{identity: i, cfg: cfg, version: version, log: log}
 	m.removals = removals{path: member.RemovedFile(cfg.PKIDir), name: i.name, key: own.Public().SHA256(), log: log}
+	m.met = met{path: member.KnownFile(cfg.CacheDir), names: i.place().All, log: log}
 	m.cluster = &broker.ClusterOptions{
 		Rule: rule, Certificate: certificate, Listen: net.JoinHostPort(cfg.Interface, strconv.Itoa(cfg.ClusterPort)), Peers: i.peers, Advertise: i.self,
 	}

@@ -39,12 +39,6 @@ type links struct {
 	rules     string // the digest of the own rules at the last comparison; used by Run
 }
 
-// met are the members that were linked since the start.
-type met struct {
-	mu   sync.Mutex
-	list []member.Removal
-}
-
 // Own is what a member says of itself to the others.
 type Own interface {
 	// Rules returns a digest of the access rules in force.
@@ -309,7 +303,7 @@ const unlinkedTime = 300 * time.Millisecond
 func (m *Membership) watchLinks(ctx context.Context) {
 	for {
 		linked, changed := m.broker.Cluster.Linked()
-		m.meet(linked)
+		m.met.meet(linked)
 		for _, name := range m.exchange.Others() {
 			if !slices.ContainsFunc(linked, func(o member.Member) bool { return o.Name == name }) {
 				m.exchange.Unlinked(name)

@@ -79,36 +79,34 @@ func (m *Membership) tellRemoval(ctx context.Context, r member.Removal) (unaware
 	return unaware
 }
 
-// find returns which member is meant. One that does not run is known by its name alone if it was
-// linked since the start of this one.
+// find returns which member is meant. Of one that does not run the key is known if it was linked with this
+// one before, or is in the list of removed ones.
 func (m *Membership) find(who string) (member.Removal, error) {
 	if who == m.name || who == m.fingerprint() {
 		return member.Removal{}, salt.WithHint(errors.New("this is the member that was asked: no member removes itself"), "ask another member")
 	}
-	for _, one := range m.known() {
+	removed, err := member.ReadRemovals(m.removals.path)
+	if err != nil {
+		return member.Removal{}, err
+	}
+	m.met.meet(m.broker.Cluster.Members())
+	all, err := m.met.ever(removed.List)
+	if err != nil {
+		return member.Removal{}, err
+	}
+	for _, one := range all {
 		if one.Name == who || one.Fingerprint == who {
 			return one, nil
 		}
 	}
-	return member.Removal{}, salt.WithHint(fmt.Errorf("no member %.80q was linked since this one was started", who),
-		"'salt-run cluster.status' lists the names; of one that was never linked add the fingerprint to "+m.removals.path+" on each member")
+	return member.Removal{}, salt.WithHint(fmt.Errorf("no member %.80q was linked with this one", who),
+		"'salt-run cluster.status' lists the names; of one that was never linked add a line 'FINGERPRINT member=NAME' to "+m.removals.path+" on each member, then run this again")
 }
 
-// meet remembers the members that are linked, so that they can be removed after they are gone.
-func (m *Membership) meet(linked []member.Member) {
-	m.met.mu.Lock()
-	defer m.met.mu.Unlock()
-	for _, one := range linked {
-		m.met.list = slices.DeleteFunc(m.met.list, func(r member.Removal) bool { return r.Name == one.Name })
-		m.met.list = append(m.met.list, member.Removal{Fingerprint: one.Key.SHA256(), Name: one.Name})
-	}
-}
-
+// known returns the members that were linked since the start.
 func (m *Membership) known() []member.Removal {
-	m.meet(m.broker.Cluster.Members())
-	m.met.mu.Lock()
-	defer m.met.mu.Unlock()
-	return slices.Clone(m.met.list)
+	m.met.meet(m.broker.Cluster.Members())
+	return m.met.since()
 }
 
 // removeFor does what another member asks for: whoever is a member may do that, as they may do

@@ -49,6 +49,7 @@ func with(t *testing.T, m *bustest.Member, dir string) *Membership {
 		k.peers, k.cluster, k.cfg = m.System.Peers, cluster, &config.Master{RetPort: 4506}
 		k.cfg.PKIDir, k.journal = dir, &journal.Journal{}
 		k.removals = removals{path: member.RemovedFile(dir), name: m.Name, key: k.fingerprint(), log: m.Log}
+		k.met = met{path: member.KnownFile(dir), names: k.place().All, log: m.Log}
 		k.self = m.System.Peers[slices.IndexFunc(m.System.Peers, func(peer string) bool { return nameOf(peer) == m.Name })]
 		k.serveStatus()
 		k.exchange.Handle(kindRemove, k.removeFor)
@@ -192,6 +193,50 @@ func TestUnawareAreAllThatHaveNotConfirmed(t *testing.T) {
 	}
 }
 
+// TestAMemberThatWasLostBeforeTheStartIsRemoved: all others were started after the loss of one. It can be
+// removed by its name and by its key, is refused and does not count any more; so it is when the removal is
+// repeated by a member that has nothing but the list of removed ones.
+func TestAMemberThatWasLostBeforeTheStartIsRemoved(t *testing.T) {
+	t.Parallel()
+	s, dirs := removing(t, 3)
+	s.Start(t)
+	s.Linked(t)
+	s.Leader(t)
+	lost := s.Members[2]
+	first := with(t, s.Members[0], dirs[0])
+	first.known()
+	lost.Stop()
+	first.exchange.Stop()
+	for _, m := range s.Members[:2] {
+		m.Stop()
+	}
+	s.Members[0].Start(t)
+	s.Members[1].Start(t)
+	s.Linked(t)
+	s.Leader(t)
+	one, two := with(t, s.Members[0], dirs[0]), with(t, s.Members[1], dirs[1])
+	others(t, one, 1)
+	others(t, two, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := two.find(lost.Name); err == nil {
+		t.Error("a member knows a key that it was never shown")
+	}
+	for _, who := range []string{lost.Name, lost.Key.Public().SHA256()} {
+		finger, unaware, err := one.RemoveMember(ctx, who)
+		if err != nil || finger != lost.Key.Public().SHA256() || len(unaware) > 0 {
+			t.Errorf("remove %s: %s, not told are %q, %v", who, finger, unaware, err)
+		}
+	}
+	bustest.Until(t, "two count", func() bool { return two.broker.Cluster.Known() == 2 && one.broker.Cluster.Known() == 2 })
+	if !refuses(t, dirs[0], lost.Key.Public()) || !refuses(t, dirs[1], lost.Key.Public()) {
+		t.Error("the key of the removed member is not refused")
+	}
+	if _, _, err := two.RemoveMember(ctx, lost.Name); err != nil {
+		t.Errorf("remove it by the other member: %v", err)
+	}
+}
+
 // TestWhatIsLearned: what a member adds to its list of what another one tells.
 func TestWhatIsLearned(t *testing.T) {
 	t.Parallel()
@@ -313,6 +358,7 @@ func TestMinionsAreNotSentToARemovedMember(t *testing.T) {
 	s.Members[1].Start(t)
 	s.Linked(t)
 	one := with(t, s.Members[0], dirs[0])
+	bustest.Until(t, "it has met the other one", func() bool { return len(one.known()) == 1 }) // routes that both ends have dialled may be replaced
 	names := func() (list []string) {
 		for _, m := range one.Members() {
 			list = append(list, m.Name)
