@@ -269,6 +269,9 @@ func (n *node) begin(t *testing.T, q protocol.Publish, ids ...salt.MinionID) (*R
 		},
 	}
 	maps.Copy(p.Keys, n.tokens)
+	if q.Timeout > 0 {
+		p.Timeout = q.Timeout
+	}
 	if n.args != nil {
 		p.Envelope.Commands[0].Args = n.args
 	}
@@ -476,7 +479,7 @@ func TestALongJobIsFoundAtEveryMember(t *testing.T) {
 	var jids []salt.JID
 	for _, args := range [][]any{{strings.Repeat("x", 4<<20)}, {long}, {"short"}} {
 		owner.args = args
-		run, _ := owner.begin(t, protocol.Publish{}, "web1")
+		run, _ := owner.begin(t, protocol.Publish{Timeout: 3600}, "web1")
 		jids = append(jids, run.plan.Start.JID)
 		web1.got(t)
 	}
