@@ -280,6 +280,15 @@ func (k *Keyring) Token(id salt.MinionID) (string, error) {
 	return "", nil
 }
 
+// Has reports whether there is a key of id, accepted or not.
+func (k *Keyring) Has(id salt.MinionID) (bool, error) {
+	if _, accepted := slices.BinarySearch(k.IDs(), id); accepted {
+		return true, nil
+	}
+	entries, err := k.Store.Of(id)
+	return len(entries) > 0, err
+}
+
 // Tokens returns the token of the accepted key of each of these minions that has one.
 func (k *Keyring) Tokens(ids []salt.MinionID) map[salt.MinionID]string {
 	k.mu.RLock()

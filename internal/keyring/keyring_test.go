@@ -174,3 +174,35 @@ func TestOneKeyInTwoDirectories(t *testing.T) {
 		}
 	}
 }
+
+// TestAKeyOfAnyStateIsThere: an id has a key also while that waits or is rejected, and none once it is deleted.
+func TestAKeyOfAnyStateIsThere(t *testing.T) {
+	cfg := config.NewMaster()
+	cfg.PKIDir = t.TempDir()
+	k, err := Open(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := bustest.Key(t).Public()
+	has := func(want bool) {
+		t.Helper()
+		if err := k.Look("web1"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := k.Has("web1"); err != nil || got != want {
+			t.Errorf("it has a key: %t, want %t: %v", got, want, err)
+		}
+	}
+	has(false)
+	for _, dir := range []string{"minions_pre", "minions_rejected", "minions"} {
+		path := filepath.Join(cfg.PKIDir, dir, "web1")
+		if err := os.WriteFile(path, key.PEM(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		has(true)
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		has(false)
+	}
+}

@@ -41,7 +41,8 @@ type Record struct {
 	After func(*journal.Pending)
 }
 
-// ReceiverOptions are what a receiver needs. All but MaxEventSize and Elsewhere are required.
+// ReceiverOptions are what a receiver needs. All but MaxEventSize, Keys and Elsewhere are
+// required.
 type ReceiverOptions struct {
 	Journal      *journal.Journal
 	Returns      Returns
@@ -51,6 +52,7 @@ type ReceiverOptions struct {
 	// answer, after which it removes its copy.
 	Durable   func() error
 	Elsewhere Elsewhere // nil for a single master
+	Keys      Keys      // nil if no minion is ever forgotten
 	Log       *slog.Logger
 }
 
@@ -74,8 +76,8 @@ func NewReceiver(ctx context.Context, o ReceiverOptions) (*Receiver, error) {
 }
 
 // Keep records now and then how far each outbox is stored, until ctx ends, and then a last
-// time.
-func (r *Receiver) Keep(ctx context.Context) { r.watermarks.keep(ctx, r.Log) }
+// time. It forgets minions that have had no key for an hour.
+func (r *Receiver) Keep(ctx context.Context) { r.watermarks.keep(ctx, r.Keys, r.Log) }
 
 // Deliver answers OpDeliver, when all of the batch is in the journal, once and in order.
 func (r *Receiver) Deliver(ctx context.Context, req *rpc.Request) error {

@@ -48,6 +48,8 @@ type sender struct {
 	busy     bool
 	start    uint64 // while busy: what is being stored comes after this sequence
 	dirty    bool
+	keyless  time.Time // since when the minion is known to have no key; zero if it has one
+	gone     bool      // it was removed from senders: whoever waits for its turn takes another one
 }
 
 // connection is one of a minion, in one term of the journal.
@@ -144,21 +146,27 @@ func (w *watermarks) met(id salt.MinionID) bool {
 
 // begin waits for the minion's turn to store messages; end releases it.
 func (w *watermarks) begin(id salt.MinionID) *sender {
-	s := w.sender(id)
-	s.turn <- struct{}{}
-	s.begin()
-	return s
+	for {
+		s := w.sender(id)
+		s.turn <- struct{}{}
+		if s.begin() {
+			return s
+		}
+	}
 }
 
 // beginBefore is begin that waits no longer than ctx.
 func (w *watermarks) beginBefore(ctx context.Context, id salt.MinionID) (*sender, error) {
-	s := w.sender(id)
-	select {
-	case s.turn <- struct{}{}:
-		s.begin()
-		return s, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	for {
+		s := w.sender(id)
+		select {
+		case s.turn <- struct{}{}:
+			if s.begin() {
+				return s, nil
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 }
 
@@ -167,17 +175,24 @@ func (w *watermarks) tryBegin(id salt.MinionID) *sender {
 	s := w.sender(id)
 	select {
 	case s.turn <- struct{}{}:
-		s.begin()
-		return s
+		if s.begin() {
+			return s
+		}
 	default:
-		return nil
 	}
+	return nil
 }
 
-func (s *sender) begin() {
+// begin follows when the turn is taken. It gives it back, and returns false, if the sender was removed.
+func (s *sender) begin() bool {
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
+	if s.gone {
+		<-s.turn
+		return false
+	}
 	s.busy, s.start = true, s.all.journal.Stored()
+	return true
 }
 
 func (s *sender) end() {
@@ -312,12 +327,18 @@ const (
 )
 
 // keep writes checkpoints until ctx ends, and then a last one. A failed one only makes the next
-// start slower, and only if all later ones fail, too.
-func (w *watermarks) keep(ctx context.Context, log *slog.Logger) {
+// start slower, and only if all later ones fail, too. It forgets minions without a key.
+func (w *watermarks) keep(ctx context.Context, keys Keys, log *slog.Logger) {
 	tick := time.NewTicker(checkpointLook)
 	defer tick.Stop()
-	latest := time.Now()
+	latest, forgot := time.Now(), time.Now()
 	for ctx.Err() == nil {
+		if keys != nil && time.Since(forgot) >= forgetEvery {
+			forgot = time.Now()
+			if err := w.forget(ctx, keys, forgetAfter); err != nil {
+				log.Warn("what is stored of the outboxes of deleted minions is not forgotten yet", "err", err)
+			}
+		}
 		select {
 		case <-tick.C:
 			if time.Since(latest) < checkpointEvery && w.journal.Stored() < w.written+checkpointAfter {

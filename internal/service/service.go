@@ -92,7 +92,7 @@ func Open(ctx context.Context, o Options) (*Services, error) {
 	}
 	var err error
 	s.Outboxes, err = outbox.NewReceiver(ctx, outbox.ReceiverOptions{
-		Journal: s.Journal, Returns: s.Jobs, TagSpaces: s.Authz, MaxEventSize: s.Config.MaxEventSize, Durable: s.Durable, Elsewhere: s.storedElsewhere(), Log: s.Log,
+		Journal: s.Journal, Returns: s.Jobs, TagSpaces: s.Authz, MaxEventSize: s.Config.MaxEventSize, Durable: s.Durable, Elsewhere: s.storedElsewhere(), Keys: s.Keys, Log: s.Log,
 	})
 	if err != nil {
 		return nil, err
