@@ -181,6 +181,10 @@ func (x *Exchange) receive(m *nats.Msg) {
 	})
 }
 
+// Later is the error of a handler that refuses something for now: whoever asks gets its text, as
+// they do not of other errors.
+func Later(format string, args ...any) error { return rpc.Errorf(rpc.Busy, format, args...) }
+
 // reply is an answer.
 type reply struct {
 	Err  *rpc.Error      `json:"err,omitempty"`

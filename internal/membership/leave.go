@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -32,9 +33,11 @@ const (
 )
 
 // leaving are the members that have asked to leave, and those whose removal was learned from others,
-// until they are forgotten.
+// until they are forgotten. One leaves at a time: each counts on all others when it looks whether
+// enough are left.
 type leaving struct {
 	mu    sync.Mutex
+	own   bool // this member leaves
 	until map[string]time.Time
 	came  chan struct{} // signals a new one
 }
@@ -48,17 +51,75 @@ func (l *leaving) signal() chan struct{} {
 	return l.came
 }
 
-// add remembers one. It is the member that asked, or was linked, so there are no more than members.
-func (l *leaving) add(name string) {
-	came := l.signal()
+// begin says that this member leaves, unless another one does.
+func (l *leaving) begin() error {
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.own {
+		return errors.New("this member is leaving already")
+	}
+	if other := l.other(""); other != "" {
+		return salt.WithHint(fmt.Errorf("member %s is leaving, and until it has left nobody knows whether enough are left", other), "ask again when it has left; if it does not stop, it is not counted as leaving any more after some minutes")
+	}
+	l.own = true
+	return nil
+}
+
+func (l *leaving) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.own = false
+}
+
+// other returns a member that leaves and is not this one, "" if there is none. The caller holds the lock.
+func (l *leaving) other(than string) string {
+	for _, name := range slices.Sorted(maps.Keys(l.until)) {
+		if name != than && time.Now().Before(l.until[name]) {
+			return name
+		}
+	}
+	return ""
+}
+
+// admit remembers a member that asks to leave, unless this one or another one leaves.
+func (l *leaving) admit(name string) error {
+	l.mu.Lock()
+	other := l.other(name)
+	own := l.own
+	if other == "" && !own {
+		l.put(name)
+	}
+	l.mu.Unlock()
+	switch {
+	case own:
+		return cluster.Later("that member is leaving itself: ask again when it has left")
+	case other != "":
+		return cluster.Later("another member, %s, is leaving: ask again when it has left", other)
+	}
+	l.wake()
+	return nil
+}
+
+// put remembers one. It is the member that asked, or was linked, so there are no more than members. The
+// caller holds the lock.
+func (l *leaving) put(name string) {
 	if l.until == nil {
 		l.until = map[string]time.Time{}
 	}
 	l.until[name] = time.Now().Add(leaveTime)
+}
+
+// add remembers one that others have removed.
+func (l *leaving) add(name string) {
+	l.mu.Lock()
+	l.put(name)
 	l.mu.Unlock()
+	l.wake()
+}
+
+func (l *leaving) wake() {
 	select {
-	case came <- struct{}{}:
+	case l.signal() <- struct{}{}:
 	default:
 	}
 }
@@ -69,19 +130,21 @@ func (l *leaving) remove(name string) {
 	delete(l.until, name)
 }
 
-// names returns those whose time is not over, and forgets the others.
-func (l *leaving) names() (list []string) {
+// names returns those whose time is not over, and forgets the others, which it returns as late.
+func (l *leaving) names() (list, late []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, until := range l.until {
 		if time.Now().After(until) {
 			delete(l.until, name)
+			late = append(late, name)
 			continue
 		}
 		list = append(list, name)
 	}
 	slices.Sort(list)
-	return list
+	slices.Sort(late)
+	return list, late
 }
 
 // errTooFew is wrapped by the refusal of a leave after which too few would be left.
@@ -94,6 +157,18 @@ func (m *Membership) Leave(ctx context.Context, mark, unmark func() error) (runn
 	if m == nil {
 		return runner.LeaveReport{}, runner.ErrAlone
 	}
+	if err := m.leaving.begin(); err != nil {
+		return runner.LeaveReport{}, err
+	}
+	report, err := m.leave(ctx, mark, unmark)
+	if err != nil {
+		m.leaving.end()
+	}
+	return report, err
+}
+
+// leave is Leave while no other member leaves. It must have begun before afterLeave counts.
+func (m *Membership) leave(ctx context.Context, mark, unmark func() error) (runner.LeaveReport, error) {
 	report, err := m.afterLeave()
 	if err != nil {
 		return report, err
@@ -104,7 +179,7 @@ func (m *Membership) Leave(ctx context.Context, mark, unmark func() error) (runn
 	for n, name := range report.Left {
 		if err := m.exchange.Ask(ctx, name, kindLeave, nil, nil); err != nil {
 			m.stay(ctx, report.Left[:n+1])
-			return report, errors.Join(fmt.Errorf("this member does not leave, since %s cannot be informed: %w", name, err), unmark())
+			return report, errors.Join(fmt.Errorf("this member does not leave, since %s does not agree: %w", name, err), unmark())
 		}
 	}
 	m.log.Warn("this member leaves the cluster", "member", m.name, "left", report.Left)
@@ -152,8 +227,11 @@ func (m *Membership) afterLeave() (runner.LeaveReport, error) {
 // serve registers the handlers for members that leave, and for those that do not after all.
 func (l *leaving) serve(x *cluster.Exchange, log *slog.Logger) {
 	x.Handle(kindLeave, func(_ context.Context, from string, _ []byte) (any, error) {
+		if err := l.admit(from); err != nil {
+			log.Warn("another member is to leave the cluster, and is refused for now", "member", from, "err", err)
+			return nil, err
+		}
 		log.Warn("another member leaves the cluster", "member", from)
-		l.add(from)
 		return nil, nil
 	})
 	x.Handle(kindStay, func(_ context.Context, from string, _ []byte) (any, error) {
@@ -167,7 +245,10 @@ func (l *leaving) serve(x *cluster.Exchange, log *slog.Logger) {
 func (l *leaving) watch(ctx context.Context, c *broker.Cluster, log *slog.Logger) {
 	came := l.signal()
 	for {
-		names := l.names()
+		names, late := l.names()
+		for _, name := range late {
+			log.Warn("a member that was to leave the cluster did not stop in time, or could not be forgotten: it counts for elections", "member", name, "hint", "ask it again, or when it is stopped: salt-run cluster.remove "+name)
+		}
 		for _, name := range names {
 			l.forget(ctx, c, name, log)
 		}

@@ -3,7 +3,11 @@ package membership
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/brinebus/brine/internal/cluster"
@@ -33,6 +37,89 @@ func linked(t *testing.T, m *bustest.Member, serve func(*Membership)) *Membershi
 	return k
 }
 
+// waiting are the members that leave, as another one knows it.
+func waiting(k *Membership) []string {
+	names, _ := k.leaving.names()
+	return names
+}
+
+// TestOneMemberLeavesAtATime: a member does not leave while another one does, also if both are asked at
+// once: neither knows then whether enough would be left.
+func TestOneMemberLeavesAtATime(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 4)
+	s.Leader(t)
+	var all []*Membership
+	for _, m := range s.Members {
+		all = append(all, linked(t, m, func(k *Membership) { k.leaving.serve(k.exchange, k.log) }))
+	}
+	bustest.Until(t, "the members know each other", func() bool {
+		return !slices.ContainsFunc(all, func(k *Membership) bool { return len(k.exchange.Others()) != 3 || k.broker.Cluster.Known() != 4 })
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	marks := make([]atomic.Int32, len(all))
+	leave := func(n int) error {
+		_, err := all[n].Leave(ctx, func() error { marks[n].Add(1); return nil }, func() error { marks[n].Add(-1); return nil })
+		return err
+	}
+	left := make(chan error, 2)
+	for n := range 2 {
+		go func() { left <- leave(n) }()
+	}
+	if first, second := <-left, <-left; first == nil && second == nil {
+		t.Error("two members leave at once")
+	}
+	if n := marks[0].Load() + marks[1].Load(); n > 1 {
+		t.Errorf("%d members are marked as left", n)
+	}
+	if marks[0].Load()+marks[1].Load() == 0 { // each has refused the other one
+		if err := leave(0); err != nil {
+			t.Fatalf("a member alone: %v", err)
+		}
+	}
+	if err := leave(2); err == nil || salt.Hint(err) == "" || marks[2].Load() != 0 {
+		t.Errorf("a third member leaves while another one does: %v, %d marks", err, marks[2].Load())
+	}
+	// One that has not heard of it is refused by who has.
+	for _, name := range waiting(all[3]) {
+		all[3].leaving.remove(name)
+	}
+	if err := leave(3); err == nil || !strings.Contains(err.Error(), "leaving") || marks[3].Load() != 0 {
+		t.Errorf("a fourth member leaves while another one does: %v, %d marks", err, marks[3].Load())
+	}
+}
+
+// TestALeaveThatIsLate: a member that does not stop counts again, and others may leave.
+func TestALeaveThatIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l leaving
+		if err := l.admit("a"); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.admit("a"); err != nil {
+			t.Errorf("it asks again: %v", err)
+		}
+		if l.admit("b") == nil || l.begin() == nil {
+			t.Error("another member leaves, too")
+		}
+		time.Sleep(leaveTime + time.Second)
+		if err := l.begin(); err != nil {
+			t.Errorf("the first one is late: %v", err)
+		}
+		if l.admit("b") == nil {
+			t.Error("another member leaves while this one does")
+		}
+		if list, late := l.names(); len(list) > 0 || !slices.Equal(late, []string{"a"}) {
+			t.Errorf("leaving are %q, late are %q", list, late)
+		}
+		l.end()
+		if err := l.admit("b"); err != nil {
+			t.Errorf("this member does not leave after all: %v", err)
+		}
+	})
+}
+
 // TestALeaveThatFailsIsWithdrawn: a member that cannot inform all others does not leave. Those that it
 // has informed do not forget it when it is restarted.
 func TestALeaveThatFailsIsWithdrawn(t *testing.T) {
@@ -44,7 +131,7 @@ func TestALeaveThatFailsIsWithdrawn(t *testing.T) {
 	two := linked(t, s.Members[1], func(k *Membership) { k.leaving.serve(k.exchange, k.log) })
 	linked(t, s.Members[2], func(k *Membership) {
 		k.exchange.Handle(kindLeave, func(context.Context, string, []byte) (any, error) {
-			asked <- two.leaving.names()[0]
+			asked <- waiting(two)[0]
 			return nil, errors.New("its disk is full")
 		})
 	})
@@ -59,7 +146,7 @@ func TestALeaveThatFailsIsWithdrawn(t *testing.T) {
 	if name := <-asked; name != one.name {
 		t.Errorf("%s was told that %q leaves", two.name, name)
 	}
-	if names := two.leaving.names(); len(names) > 0 {
+	if names := waiting(two); len(names) > 0 {
 		t.Errorf("%s still takes %q for members that leave", two.name, names)
 	}
 }
