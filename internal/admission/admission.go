@@ -40,9 +40,10 @@ type Events interface {
 	Announce(tag string, data any)
 }
 
-// Minions are what the master knows about minions that have had a key.
+// Minions are what the master knows about minions that have had a key. Forget does not wait for the
+// store.
 type Minions interface {
-	Forget(ctx context.Context, id salt.MinionID)
+	Forget(id salt.MinionID)
 }
 
 // Jobs are those of the master.

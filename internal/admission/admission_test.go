@@ -34,6 +34,7 @@ type world struct {
 	open  []bus.Identity // connections
 	cuts  []string       // names of those that were ended
 	gone  []salt.MinionID
+	order []string // of what is said and done
 }
 
 // Note implements Audit.
@@ -43,10 +44,13 @@ func (w *world) Note(e audit.Entry) bool {
 }
 
 // Announce implements Events.
-func (w *world) Announce(_ string, data any) { w.acts = append(w.acts, data.(map[string]any)["act"]) }
+func (w *world) Announce(_ string, data any) {
+	act := data.(map[string]any)["act"]
+	w.acts, w.order = append(w.acts, act), append(w.order, fmt.Sprint("event ", act))
+}
 
 // Forget implements Minions.
-func (w *world) Forget(_ context.Context, id salt.MinionID) { w.gone = append(w.gone, id) }
+func (w *world) Forget(id salt.MinionID) { w.gone = append(w.gone, id) }
 
 // Revoke implements Jobs.
 func (w *world) Revoke() {}
@@ -58,7 +62,9 @@ func (w *world) Owner(string) (bus.Identity, bool) { return bus.Identity{}, fals
 func (w *world) ConnectionsOf(match func(bus.Identity) bool, f func(bus.Identity, func())) {
 	for _, i := range w.open {
 		if match == nil || match(i) {
-			f(i, func() { w.cuts = append(w.cuts, i.Name) })
+			f(i, func() {
+				w.cuts, w.order = append(w.cuts, i.Name), append(w.order, "cut "+i.Name)
+			})
 		}
 	}
 }

@@ -42,7 +42,8 @@ func (a *Admission) Watch(changed <-chan pki.Seen) {
 			first.add(now)
 			first.add(seen.IDs)
 			latest.join(first)
-			a.cutRefused(first)
+			a.cutRefused(first) // before anything that may take its time
+			a.announceKeys(changes)
 			if len(now) > 0 {
 				a.Jobs.Revoke()
 			}
@@ -57,7 +58,7 @@ func (a *Admission) Watch(changed <-chan pki.Seen) {
 	}
 }
 
-// lookAtKeys reads the keys that may have changed, and announces those that did.
+// lookAtKeys reads the keys that may have changed, and tells the other members which did.
 func (a *Admission) lookAtKeys(seen pki.Seen) []keyring.Change {
 	var err error
 	if seen.All {
@@ -69,7 +70,6 @@ func (a *Admission) lookAtKeys(seen pki.Seen) []keyring.Change {
 		a.Log.Error("key store not read", "err", err)
 	}
 	changes := a.Keys.Take()
-	a.announceKeys(changes)
 	if a.Changed != nil {
 		a.Changed(changes)
 	}
@@ -106,7 +106,7 @@ func (a *Admission) cutRefused(s suspects) {
 		if err == nil && state == pki.Unknown {
 			// The store was read just now and may be ahead of the announced changes: whoever
 			// sees the connection end must find nothing about the minion any more.
-			a.Minions.Forget(a.ctx, salt.MinionID(i.Name))
+			a.Minions.Forget(salt.MinionID(i.Name))
 		}
 		cut()
 	})
@@ -131,7 +131,7 @@ func (a *Admission) announceKeys(changes []keyring.Change) {
 			gaveWay++
 		case c.After == pki.Unknown:
 			a.tellKey(c.Name, keyring.Delete)
-			a.Minions.Forget(a.ctx, c.ID)
+			a.Minions.Forget(c.ID)
 		case c.After == pki.Accepted || c.After == pki.Rejected:
 			a.tellKey(c.Name, keyring.Act(c.After))
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
@@ -75,4 +76,39 @@ func TestSuspectsAreBounded(t *testing.T) {
 	if !s.has(bus.Identity{Role: bus.RoleMinion, Name: "web1"}) || s.has(bus.Identity{Role: bus.RoleClient, Name: "web1"}) {
 		t.Error("not all minions are checked, or also a client")
 	}
+}
+
+// TestARefusedMinionIsCutFirst: before anything is written about a deleted key, the other members
+// are told and its connections are cut.
+func TestARefusedMinionIsCutFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begin(t)
+		p := w.peer("web1", bustest.Key(t))
+		w.Admit(p)
+		if err := w.Keys.Store.Accept(w.entry("web1")); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Keys.Refresh(); err != nil {
+			t.Fatal(err)
+		}
+		w.Keys.Take()
+		w.open = []bus.Identity{w.Admit(p)}
+		w.Changed = func(list []keyring.Change) { w.order = append(w.order, fmt.Sprint("told of ", len(list))) }
+		w.order = nil
+		changed := make(chan pki.Seen)
+		go w.Watch(changed)
+		if err := w.Keys.Store.Delete(w.entry("web1")); err != nil {
+			t.Fatal(err)
+		}
+		changed <- ofID("web1")
+		synctest.Wait()
+		if want := []string{"told of 1", "cut web1", "event delete"}; !slices.Equal(w.order, want) {
+			t.Errorf("in this order: %q, want %q", w.order, want)
+		}
+		if !slices.Contains(w.gone, "web1") {
+			t.Error("it is not forgotten")
+		}
+		close(changed)
+		synctest.Wait()
+	})
 }

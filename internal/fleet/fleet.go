@@ -6,6 +6,8 @@ package fleet
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"sync"
 
 	"github.com/brinebus/brine/internal/authz/decision"
 	"github.com/brinebus/brine/internal/bus"
@@ -102,23 +104,41 @@ func (f *Fleet) StoreGrains(ctx context.Context, id salt.MinionID, grains any) e
 // Mine returns the entries of a minion, decoded; nil if there are none.
 func (f *Fleet) Mine(id salt.MinionID) (map[string]any, error) { return f.mine.shown(id) }
 
-// Forget deletes the data of a minion without an accepted key.
-func (f *Fleet) Forget(ctx context.Context, id salt.MinionID) {
+// Forget drops the data of a minion without an accepted key. Keep deletes what is stored of it.
+func (f *Fleet) Forget(id salt.MinionID) {
 	if accepted, err := f.Keys.Token(id); err != nil || accepted != "" {
 		return
 	}
 	f.pillars.set(id, nil)
-	if err := f.mine.forget(ctx, id); err != nil {
-		f.Log.Warn("mine of a deleted minion not dropped", "minion", id, "err", err)
+	f.mine.forget(id)
+	f.grains.forget(id)
+}
+
+// Keep records when minions were seen last, and deletes what is stored of those that are to be
+// forgotten, until ctx ends.
+func (f *Fleet) Keep(ctx context.Context, log *slog.Logger) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, void := range []*deletions{f.mine.void, f.grains.void} {
+		wg.Go(func() { void.run(ctx, f.storedElsewhere, log) })
 	}
-	if err := f.grains.forget(ctx, id); err != nil {
-		f.Log.Warn("facts of a deleted minion not dropped", "minion", id, "err", err)
+	f.Presence.Keep(ctx, log)
+}
+
+// storedElsewhere reports whether another member may have stored something of a minion that was
+// to be forgotten here.
+func (f *Fleet) storedElsewhere(id salt.MinionID) bool {
+	if f.Members == nil {
+		return false
 	}
+	accepted, err := f.Keys.Token(id)
+	return err == nil && accepted != ""
 }
 
 // DropGrains deletes the grains of a minion, until it sends them again.
 func (f *Fleet) DropGrains(ctx context.Context, id salt.MinionID) error {
-	return f.grains.forget(ctx, id)
+	f.grains.forget(id)
+	return f.grains.void.deleteNow(ctx, id)
 }
 
 // DropPillar drops the pillar that targets match a minion by, until it requests it again.
@@ -132,11 +152,19 @@ func (f *Fleet) DropMine(ctx context.Context, id salt.MinionID, entry string) er
 	return f.mine.change(ctx, id, mine.Change{Clear: entry == "", Delete: []string{entry}})
 }
 
-// ForgetDeleted deletes the mine entries of minions whose keys were deleted while the master
-// did not run.
-func (f *Fleet) ForgetDeleted(ctx context.Context) {
-	for _, id := range f.mine.ids() {
-		f.Forget(ctx, id)
+// ForgetDeleted forgets the minions whose keys were deleted while the master did not run, or just
+// before it was killed. In a cluster these are only those with a mine: who has grains alone may
+// have been accepted by another member while this one did not run.
+func (f *Fleet) ForgetDeleted() {
+	ids := f.mine.ids()
+	if f.Members == nil {
+		ids = append(ids, f.grains.ids()...)
+	}
+	accepted := f.Keys.IDs()
+	for _, id := range ids {
+		if _, known := slices.BinarySearch(accepted, id); !known {
+			f.Forget(id)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"slices"
 	"sync"
 
@@ -44,6 +45,7 @@ func tooLargeGrains(size, items int) error {
 type grains struct {
 	table *journal.Table
 	later *laterGrains // in a cluster
+	void  *deletions
 	mu    sync.RWMutex
 	byID  map[salt.MinionID]fact
 
@@ -70,7 +72,7 @@ func openGrains(ctx context.Context, j *journal.Journal) (*grains, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &grains{table: table, byID: map[salt.MinionID]fact{}}
+	g := &grains{table: table, void: newDeletions(table), byID: map[salt.MinionID]fact{}}
 	err = table.Each(ctx, func(key string, b []byte) {
 		id, err := salt.ParseMinionID(key)
 		if err != nil || checkGrains(b) != nil {
@@ -98,6 +100,7 @@ func (g *grains) learn(id salt.MinionID, grains map[string]any) error {
 	defer g.mu.Unlock()
 	g.byID[id] = newFact(grains, b)
 	g.later.drop(id)
+	g.void.drop(id)
 	return nil
 }
 
@@ -127,6 +130,13 @@ func (g *grains) of(id salt.MinionID) map[string]any {
 		return said.grains
 	}
 	return g.read(said.text)
+}
+
+// ids returns the minions with grains.
+func (g *grains) ids() []salt.MinionID {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return slices.Collect(maps.Keys(g.byID))
 }
 
 // sum returns a checksum of the latest grains of id, "" if there are none.
@@ -162,12 +172,13 @@ func (g *grains) read(text *[]byte) map[string]any {
 	return grains
 }
 
-func (g *grains) forget(ctx context.Context, id salt.MinionID) error {
+// forget drops the grains of id, and has them deleted in the table.
+func (g *grains) forget(id salt.MinionID) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	delete(g.byID, id)
 	g.later.drop(id)
-	g.mu.Unlock()
-	return g.table.Delete(ctx, string(id))
+	g.void.add(id)
 }
 
 func (g *grains) store(ctx context.Context, id salt.MinionID, v any) error {
@@ -193,11 +204,19 @@ func (g *grains) store(ctx context.Context, id salt.MinionID, v any) error {
 		w.wait(ctx)
 		return nil
 	}
-	if err := g.table.Put(ctx, string(id), b); err != nil {
+	if err := g.put(ctx, id, b); err != nil {
 		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.byID[id] = newFact(grains, b)
 	return nil
+}
+
+// put stores a text, after what is still to be deleted.
+func (g *grains) put(ctx context.Context, id salt.MinionID, text []byte) error {
+	if err := g.void.deleteNow(ctx, id); err != nil {
+		return err
+	}
+	return g.table.Put(ctx, string(id), text)
 }

@@ -139,7 +139,7 @@ func (g *grains) writeLater(ctx context.Context, log *slog.Logger) bool {
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
-			err := g.table.Put(ctx, string(id), w.text)
+			err := g.put(ctx, id, w.text)
 			if err == nil && !g.knows(id) { // its key was deleted meanwhile
 				err = g.table.Delete(ctx, string(id))
 			}

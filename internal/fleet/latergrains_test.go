@@ -33,7 +33,7 @@ func openFleet(t *testing.T, m *bustest.Member) *Fleet {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.Close)
-	f, err := Open(ctx, Options{Journal: j, Members: others{}, Log: m.Log})
+	f, err := Open(ctx, Options{Journal: j, Keys: noKeys{}, Members: others{}, Log: m.Log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,6 +48,7 @@ func memberFleet(t *testing.T, m *bustest.Member) *Fleet {
 	var wg sync.WaitGroup
 	log := m.Log // that of the member changes when it is killed
 	wg.Go(func() { f.grains.keepLater(life, log) })
+	wg.Go(func() { f.grains.void.run(life, f.storedElsewhere, log) })
 	t.Cleanup(func() { end(); wg.Wait() })
 	return f
 }
@@ -64,7 +65,7 @@ func inTable(t *testing.T, f *Fleet, id salt.MinionID) string {
 
 // TestGrainsDoNotWaitForTheDead: the member that leads the table of grains is killed. A minion whose
 // grains are new is answered at once and counts with them, and they are stored when the others have
-// a leader again: the newest ones, and none of a minion that was deleted.
+// a leader again: the newest ones, and none of a minion that was deleted. Nobody waits for the deletion.
 func TestGrainsDoNotWaitForTheDead(t *testing.T) {
 	t.Parallel()
 	s := bustest.StartSystem(t, 3)
@@ -73,6 +74,10 @@ func TestGrainsDoNotWaitForTheDead(t *testing.T) {
 	for _, m := range s.Members {
 		fleets[m.Name] = memberFleet(t, m)
 	}
+	if err := fleets["m1"].StoreGrains(t.Context(), "old", map[string]any{"n": 0}); err != nil {
+		t.Fatal(err)
+	}
+	bustest.Until(t, "its grains are stored", func() bool { return inTable(t, fleets["m1"], "old") == `{"n":0}` })
 	leads := ""
 	bustest.Until(t, "the table has a leader", func() bool {
 		var info struct{ Cluster struct{ Leader string } }
@@ -86,6 +91,11 @@ func TestGrainsDoNotWaitForTheDead(t *testing.T) {
 	s.Members[slices.IndexFunc(s.Members, func(m *bustest.Member) bool { return m.Name == leads })].Kill(t)
 	delete(fleets, leads)
 	f := fleets[slices.Sorted(maps.Keys(fleets))[0]]
+	begun := time.Now()
+	f.Forget("old")
+	if took := time.Since(begun); f.Grains("old") != nil || took > 2*time.Second {
+		t.Errorf("after %s a minion that is to be forgotten has %v", took, f.Grains("old"))
+	}
 	for n, id := range []salt.MinionID{"web1", "web1", "web2"} {
 		begun := time.Now()
 		err := f.StoreGrains(t.Context(), id, map[string]any{"n": n})
@@ -101,6 +111,7 @@ func TestGrainsDoNotWaitForTheDead(t *testing.T) {
 	}
 	bustest.Until(t, "the newest are stored", func() bool { return inTable(t, f, "web1") == `{"n":1}` && inTable(t, f, "web2") == `{"n":2}` })
 	bustest.Until(t, "nothing is due", func() bool { return len(f.grains.later.take()) == 0 })
+	bustest.Until(t, "those of the forgotten one are deleted", func() bool { return inTable(t, f, "old") == "" })
 	f.grains.mu.Lock()
 	delete(f.grains.byID, "web3") // its key is deleted while its grains are on their way
 	f.grains.later.put("web3", []byte(`{"n":3}`))

@@ -33,6 +33,7 @@ const (
 // encoded, since entries are read far more often than changed.
 type mines struct {
 	table *journal.Table
+	void  *deletions
 	mu    sync.RWMutex
 	byID  map[salt.MinionID]*mined
 }
@@ -54,7 +55,7 @@ func openMine(ctx context.Context, j *journal.Journal) (*mines, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &mines{table: table, byID: map[salt.MinionID]*mined{}}
+	m := &mines{table: table, void: newDeletions(table), byID: map[salt.MinionID]*mined{}}
 	err = table.Each(ctx, func(key string, b []byte) {
 		var entries map[string]mineEntry
 		if id, err := salt.ParseMinionID(key); err == nil && json.Unmarshal(b, &entries) == nil {
@@ -108,11 +109,15 @@ func (m *mines) learn(id salt.MinionID, raw []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	own.entries, m.byID[id] = entries, own
+	m.void.drop(id)
 	return nil
 }
 
 // recall reads the entries of id from the table, which another member may have changed.
 func (m *mines) recall(ctx context.Context, id salt.MinionID) error {
+	if err := m.void.deleteNow(ctx, id); err != nil {
+		return err
+	}
 	b, err := m.table.Get(ctx, string(id))
 	if err != nil || b == nil {
 		return err
@@ -179,6 +184,9 @@ func (m *mines) change(ctx context.Context, id salt.MinionID, q mine.Change) err
 	if len(b) > maxMine {
 		return rpc.Errorf(rpc.Usage, "the mine takes %d bytes of a minion, and these would be %d", maxMine, len(b))
 	}
+	if err := m.void.deleteNow(ctx, id); err != nil {
+		return err
+	}
 	if err := m.table.Put(ctx, string(id), b); err != nil {
 		return err
 	}
@@ -224,15 +232,14 @@ func checkMineName(name string) error {
 	return nil
 }
 
-func (m *mines) forget(ctx context.Context, id salt.MinionID) error {
+// forget drops the entries of id, and has them deleted in the table.
+func (m *mines) forget(id salt.MinionID) {
 	m.mu.Lock()
-	_, known := m.byID[id]
-	delete(m.byID, id)
-	m.mu.Unlock()
-	if !known {
-		return nil
+	defer m.mu.Unlock()
+	if _, known := m.byID[id]; known {
+		delete(m.byID, id)
+		m.void.add(id)
 	}
-	return m.table.Delete(ctx, string(id))
 }
 
 // ChangeMine changes the entries of the minion that sends the request, and only those, since
@@ -257,7 +264,7 @@ func (f *Fleet) ChangeMine(ctx context.Context, r *rpc.Request) error {
 		return err
 	}
 	if _, accepted := slices.BinarySearch(f.Keys.IDs(), id); !accepted {
-		f.Forget(context.WithoutCancel(ctx), id) // its key was deleted meanwhile
+		f.Forget(id) // its key was deleted meanwhile
 	}
 	f.tellMembers(id, "")
 	f.Log.Debug("mine changed", "minion", id, "put", len(q.Put), "deleted", len(q.Delete), "clear", q.Clear)

@@ -309,7 +309,7 @@ func (m *Master) Run(ctx context.Context) error {
 		return err
 	}
 	m.keys.Take() // it is not news
-	m.services.Fleet.ForgetDeleted(journal.Starting(ctx))
+	m.services.Fleet.ForgetDeleted()
 	m.wg.Go(func() { m.journal.Tend(m.ctx, m.log) })
 	if err := m.server.Start(); err != nil {
 		return err

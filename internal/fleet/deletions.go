@@ -1,0 +1,140 @@
+package fleet
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// Limits of deleting what is stored of minions whose keys were deleted.
+const (
+	// deletionsAtOnce is how many are being deleted at a time.
+	deletionsAtOnce = 16
+	// deletionPause is the pause before what could not be deleted is tried again.
+	deletionPause = 5 * time.Second
+	// lastDeletions is how long the last try at a stop may take.
+	lastDeletions = 5 * time.Second
+)
+
+// deletions are the entries of one table that do not count any more, and are not deleted yet. The
+// store may need seconds for that: it elects a leader, for example. There are no more than minions
+// with something to delete.
+type deletions struct {
+	table *journal.Table
+	wake  chan struct{}
+	logs  logging.Throttle
+
+	mu  sync.Mutex
+	due map[salt.MinionID]*deletion
+}
+
+// deletion is that of one entry.
+type deletion struct {
+	mu   sync.Mutex // held while it is deleted
+	done bool
+}
+
+func newDeletions(t *journal.Table) *deletions {
+	return &deletions{table: t, wake: make(chan struct{}, 1), due: map[salt.MinionID]*deletion{}}
+}
+
+// add has the entry of a minion deleted.
+func (d *deletions) add(id salt.MinionID) {
+	d.mu.Lock()
+	d.due[id] = &deletion{} // not that which may be under way: something may have been stored since
+	d.mu.Unlock()
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// drop gives up a deletion: another member has stored something newer.
+func (d *deletions) drop(id salt.MinionID) {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.due, id)
+}
+
+// deleteNow deletes the entry of a minion now, if that is due: before it is read or written again.
+func (d *deletions) deleteNow(ctx context.Context, id salt.MinionID) error {
+	d.mu.Lock()
+	one := d.due[id]
+	d.mu.Unlock()
+	if one == nil {
+		return nil
+	}
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if one.done {
+		return nil
+	}
+	if err := d.table.Delete(ctx, string(id)); err != nil {
+		return err
+	}
+	one.done = true
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.due[id] == one {
+		delete(d.due, id)
+	}
+	return nil
+}
+
+// ids returns whose entries are due.
+func (d *deletions) ids() []salt.MinionID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := make([]salt.MinionID, 0, len(d.due))
+	for id := range d.due {
+		list = append(list, id)
+	}
+	return list
+}
+
+// run deletes what is due until ctx ends, and tries once more then. again reports whether the
+// entry of a minion may be another member's, since its key is accepted again.
+func (d *deletions) run(ctx context.Context, again func(salt.MinionID) bool, log *slog.Logger) {
+	for ctx.Err() == nil {
+		var later <-chan time.Time
+		if !d.all(ctx, again, log) {
+			later = time.After(deletionPause)
+		}
+		select {
+		case <-d.wake:
+		case <-later:
+		case <-ctx.Done():
+		}
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastDeletions)
+	defer cancel()
+	d.all(last, again, log)
+}
+
+// all deletes what is due; false if some of it could not be deleted.
+func (d *deletions) all(ctx context.Context, again func(salt.MinionID) bool, log *slog.Logger) bool {
+	turns := make(chan struct{}, deletionsAtOnce)
+	var wg sync.WaitGroup
+	for _, id := range d.ids() {
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			if again(id) {
+				d.drop(id)
+				log.Warn("what was stored of a deleted minion is not deleted: its key is accepted again", "minion", id, "table", d.table.Name())
+			} else if err := d.deleteNow(ctx, id); err != nil && ctx.Err() == nil {
+				d.logs.Log(log, slog.LevelWarn, "delete", 1, "what is stored of a deleted minion is not deleted yet", "minion", id, "err", err)
+			}
+		})
+	}
+	wg.Wait()
+	return len(d.ids()) == 0
+}
