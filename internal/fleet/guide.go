@@ -62,15 +62,21 @@ const (
 // one.
 func (g *Guide) taken() int { return takenByProcessor * cmp.Or(g.processors, runtime.NumCPU()) }
 
-// greet returns what a new connection is told. A member that stops takes none.
+// greet returns what a new connection is told. A member that stops takes none, nor does one that
+// does not know the members.
 func (g *Guide) greet(inbox string, moves bool) (*protocol.Cluster, error) {
 	if g == nil {
 		return nil, nil
 	}
+	// Without the members the minion would take this for a single master, and forget the others.
+	c := g.now()
+	if c == nil {
+		return nil, rpc.Errorf(rpc.Unavailable, "this master does not know at the moment which members its cluster has")
+	}
 	if !g.take(inbox, moves) {
 		return nil, rpc.Errorf(rpc.Unavailable, "this master is stopping; the other members of its cluster take its minions")
 	}
-	return g.now(), nil
+	return c, nil
 }
 
 func (g *Guide) take(inbox string, moves bool) bool {

@@ -15,6 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cluster"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // audience is a Guide with the messages that it has sent, and when.
@@ -221,4 +222,20 @@ func TestAMasterAloneTellsNothing(t *testing.T) {
 	g.gone("inbox")
 	g.Watch(t.Context()) // and these return at once
 	g.Retire(t.Context())
+}
+
+// TestNobodyIsWelcomedWithoutMembers: a minion that is told of no members would forget the cluster, so a
+// member that does not know them takes no minion.
+func TestNobodyIsWelcomedWithoutMembers(t *testing.T) {
+	c := newAudience(3)
+	if told, err := c.greet("a", true); told != nil || rpc.CodeOf(err) != rpc.Unavailable {
+		t.Errorf("without members a minion is told %+v, %v", told, err)
+	}
+	if n := len(c.inboxes()); n != 0 {
+		t.Errorf("%d connections are remembered", n)
+	}
+	c.set(cluster.Member{Name: "m1", Running: true})
+	if told, err := c.greet("a", true); err != nil || told == nil || len(told.Members) != 1 {
+		t.Errorf("with a member it is told %+v, %v", told, err)
+	}
 }

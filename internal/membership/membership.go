@@ -32,6 +32,7 @@ type links struct {
 	keys      *accord.Shared // what all members have decided about keys
 	jobs      dispatch.All
 	met       met
+	named     named
 	leaving   leaving
 	own       Own // what this member says of itself
 	heard     heard

@@ -6,20 +6,41 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/brinebus/brine/internal/cluster"
 	"github.com/brinebus/brine/internal/member"
 )
 
+// named is the list that was made last, which counts while it is not known which members are
+// removed: a minion that is told of no members takes this for a single master.
+type named struct {
+	mu   sync.Mutex
+	list []cluster.Member
+}
+
+func (n *named) set(list []cluster.Member) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list = slices.Clone(list)
+}
+
+func (n *named) get() []cluster.Member {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.list)
+}
+
 // Members returns the members of the cluster, as minions are told about them: all in
 // cluster_peers that are not removed. A removed key is known by the name of its member, too: after a
 // restart nothing else shows which address it had. What a member has not said since the start of this one is
-// taken to be as it is here: its port for minions.
+// taken to be as it is here: its port for minions. While the removed ones cannot be read it returns
+// what it has returned last, nil for nothing.
 func (m *Membership) Members() (list []cluster.Member) {
 	removed, err := member.ReadRemovals(m.removals.path)
 	if err != nil {
-		m.throttle.Log(m.log, slog.LevelError, "removed", 1, "the minions are not told about the members: it is not known which are removed", "err", err)
-		return nil
+		m.throttle.Log(m.log, slog.LevelError, "removed", 1, "the minions are told about the members as they were: it is not known which are removed", "err", err)
+		return m.named.get()
 	}
 	running, own, gone := m.exchange.Others(), m.forMinions(m.self), gone(removed, m.known(), m.name)
 	for _, peer := range m.peers {
@@ -35,6 +56,7 @@ func (m *Membership) Members() (list []cluster.Member) {
 		}
 		list = append(list, one)
 	}
+	m.named.set(list)
 	return list
 }
 

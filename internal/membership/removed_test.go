@@ -349,7 +349,8 @@ func TestWhomIsBelieved(t *testing.T) {
 }
 
 // TestMinionsAreNotSentToARemovedMember: also by a member that was restarted since, and so has never heard of
-// its key. Another member that takes its place is named again.
+// its key. Another member that takes its place is named again. While the list of removed members cannot be
+// read, minions are told what they were told before.
 func TestMinionsAreNotSentToARemovedMember(t *testing.T) {
 	t.Parallel()
 	s, dirs := removing(t, 3)
@@ -390,5 +391,19 @@ func TestMinionsAreNotSentToARemovedMember(t *testing.T) {
 	one.heard.set(removed.Name, said{Key: number(9), Address: "127.0.0.9:4506"}) // it says that it has another key
 	if got := names(); !slices.Equal(got, left) {
 		t.Errorf("minions are told about %q, want %q", got, left)
+	}
+	file := filepath.Join(dirs[0], "cluster_removed")
+	if err := os.WriteFile(file, []byte("half a li"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := member.ReadRemovals(file); err == nil {
+		t.Fatal("the list can be read")
+	}
+	if got := names(); !slices.Equal(got, left) {
+		t.Errorf("while the list cannot be read minions are told about %q, want %q", got, left)
+	}
+	two := with(t, s.Members[1], dirs[0])
+	if got := two.Members(); got != nil {
+		t.Errorf("a member that has never read the list tells minions about %v", got)
 	}
 }
