@@ -212,13 +212,35 @@ func (c *Cluster) leaderless() error {
 	return errLeaderless
 }
 
-// minority returns why this member alone cannot decide anything; nil if it reaches most others.
+// minority returns why this member alone cannot decide anything; nil if it reaches most others. The
+// configuration may still name members that have left or were removed: those do not count.
 func (r *routes) minority() error {
 	linked, all := r.server.NumRoutes(), len(r.opts.Peers)
 	if 2*(linked+1) > all {
 		return nil
 	}
+	if n := r.counted(time.Now()); n > 0 && 2*(linked+1) > n {
+		return nil
+	}
 	return salt.WithHint(fmt.Errorf("%w: this member reaches %d of the %d others", ErrMinority, linked, all-1), "start the other members, or look why they are not reached: salt-run cluster.status. If they are lost for ever, salt-master --repair opens the store of this one alone")
+}
+
+// electionTime is longer than an election takes.
+const electionTime = 15 * time.Second
+
+// counted returns how many members count for elections: what the last leader knew, if that was seen within
+// the time that an election takes; otherwise 0.
+func (r *routes) counted(now time.Time) int {
+	n := voting(r.server)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n > 0 {
+		r.voters, r.votersAt = n, now
+	}
+	if now.Sub(r.votersAt) > electionTime {
+		return 0
+	}
+	return r.voters
 }
 
 // ErrMinority is wrapped by the reason why a member can store nothing.

@@ -235,8 +235,10 @@ func (c *Cluster) lacks(i *server.ClusterInfo, copies, voters int) string {
 
 // Known returns how many members count for elections, whether they run or not; 0 while there is
 // no leader.
-func (c *Cluster) Known() int {
-	info, err := c.b.server.Jsz(nil)
+func (c *Cluster) Known() int { return voting(c.b.server) }
+
+func voting(s *server.Server) int {
+	info, err := s.Jsz(nil)
 	if err != nil || info.Meta == nil || info.Meta.Leader == "" {
 		return 0
 	}

@@ -130,3 +130,29 @@ func TestAMemberIsForgottenByALeaderThatNeverMetIt(t *testing.T) {
 		t.Errorf("the same once more: %v", err)
 	}
 }
+
+// TestAMemberThatWasForgottenMakesNoMinority: of four members in the configuration one has left. Two of the
+// other three are enough, also while one of them is stopped for a restart; one alone is not.
+func TestAMemberThatWasForgottenMakesNoMinority(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 4)
+	s.Leader(t)
+	m := s.Members[0].Cluster
+	s.Members[3].Kill(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := m.Forget(ctx, s.Members[3].Name); err != nil {
+		t.Fatal(err)
+	}
+	bustest.Until(t, "three count", func() bool { return m.Known() == 3 })
+	s.Members[2].Stop()
+	bustest.Until(t, "one of the others is stopped", func() bool { return m.Routes() == 1 })
+	bustest.Until(t, "there is a leader", func() bool { return m.Known() == 3 })
+	if err := m.Minority(); err != nil {
+		t.Errorf("two of three are reached: %v", err)
+	}
+	s.Isolate(t, s.Members[1])
+	if err := m.Minority(); !errors.Is(err, broker.ErrMinority) {
+		t.Errorf("one of three is reached: %v", err)
+	}
+}

@@ -63,3 +63,6 @@ func (x *External) Reach(d time.Duration) { x.reach = d }
 
 // StoreRights are the subjects to which the journal sends something.
 var StoreRights = storeRights
+
+// Minority returns why this member can decide nothing.
+func (c *Cluster) Minority() error { return c.r.minority() }

@@ -46,6 +46,8 @@ type routes struct {
 	peers    map[string]*PeerState
 	changed  chan struct{} // closed when live changes
 	n        int           // routes so far
+	voters   int           // see counted
+	votersAt time.Time
 }
 
 // routeEnd is this member's end of a connection to another one, from its begin to its end.
