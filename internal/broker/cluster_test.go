@@ -249,6 +249,42 @@ func TestAnOutsiderSaysWhyItIsNoMember(t *testing.T) {
 	}
 }
 
+// TestTwoMembersOfOneNameAreNotAccepted: a copy of a member with a key of its own, but the name of the
+// original, gets no route to those that are linked with that one, and both sides say why. It is accepted in the
+// place of the original once that has stopped.
+func TestTwoMembersOfOneNameAreNotAccepted(t *testing.T) {
+	t.Parallel()
+	s := bustest.NewSystem(t, 4)
+	copied, original, third := s.Members[3], s.Members[1], s.Members[0]
+	copied.Name = original.Name
+	theirs, own := &lines{}, &lines{}
+	third.Change = func(o *broker.Options) { o.Log = slog.New(slog.NewTextHandler(theirs, nil)) }
+	copied.Change = func(o *broker.Options) { o.Log = slog.New(slog.NewTextHandler(own, nil)) }
+	for _, m := range s.Members[:3] {
+		m.Start(t)
+	}
+	s.Linked(t)
+	copied.Start(t)
+	bustest.Until(t, "the others say why", func() bool {
+		return strings.Contains(theirs.String(), member.ErrTwin.Error()) && strings.Contains(theirs.String(), copied.Key.Public().SHA256()) && strings.Contains(theirs.String(), original.Key.Public().SHA256())
+	})
+	bustest.Until(t, "it says that it is refused", func() bool {
+		return strings.Contains(own.String(), "it refuses this member")
+	})
+	for _, m := range third.Cluster.Members() {
+		if m.Key == copied.Key.Public() {
+			t.Error("two members have one name")
+		}
+	}
+	if !slices.ContainsFunc(third.Cluster.Members(), func(m member.Member) bool { return m.Key == original.Key.Public() }) {
+		t.Error("the copy has displaced the original")
+	}
+	original.Stop()
+	bustest.Until(t, "it takes the place", func() bool {
+		return slices.ContainsFunc(third.Cluster.Members(), func(m member.Member) bool { return m.Key == copied.Key.Public() })
+	})
+}
+
 // TestAPortOfClientsIsNoMember: if the port for minions is configured as that of a member, it
 // is recognised and left alone, instead of being dialled again and again.
 func TestAPortOfClientsIsNoMember(t *testing.T) {

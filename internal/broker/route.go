@@ -208,6 +208,9 @@ func (r *routes) judge(e *routeEnd, s tls.ConnectionState) error {
 	}
 	m, err := r.opts.Rule.Judge(shown)
 	r.mu.Lock()
+	if err == nil {
+		err = r.twin(m)
+	}
 	var oldest *routeEnd
 	if err != nil {
 		if e.err == nil {
@@ -224,6 +227,16 @@ func (r *routes) judge(e *routeEnd, s tls.ConnectionState) error {
 		oldest.Close()
 	}
 	return err
+}
+
+// twin refuses a member that has the name of another one with a live route. The caller holds the lock.
+func (r *routes) twin(m member.Member) error {
+	for e := range r.live {
+		if err := m.Beside(e.member); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // take makes it a route of a member. If the member has too many, it returns the oldest one, to

@@ -116,7 +116,7 @@ func (r *routes) dial(ctx context.Context, peer string) (pki.PublicKey, error) {
 	if linked, _ := r.linked(key); linked || time.Since(begun) > brief {
 		return key, nil
 	}
-	return key, salt.WithHint(fmt.Errorf("%.80q ended the connection after the handshake: it refuses this member, or it stops", name), "its log says why; is the key of this member in its list of removed ones?")
+	return key, salt.WithHint(fmt.Errorf("%.80q ended the connection after the handshake: it refuses this member, or it stops", name), "its log says why; is the key of this member in its list of removed ones, or has another member the same name (cluster_advertise)?")
 }
 
 // reason returns why a handshake failed.

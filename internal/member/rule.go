@@ -19,6 +19,7 @@ var (
 	ErrCluster  = errors.New("it is a member of another system")
 	ErrRemoved  = errors.New("it was removed")
 	ErrSame     = errors.New("it has the key of this member")
+	ErrTwin     = errors.New("it has the name of another member")
 	ErrVersion  = errors.New("its version does not fit")
 )
 
@@ -123,6 +124,16 @@ func (r Rule) judgeCard(m Member) error {
 		return refusal(ErrVersion, m.Key, "members are upgraded one after the other, each by one version", err.Error())
 	}
 	return nil
+}
+
+// Beside refuses a member if another one that is linked has its name: the name is the identity in
+// elections, and of the journal. The first one stays, so that a copy does not displace the original.
+func (m Member) Beside(linked Member) error {
+	if m.Name != linked.Name || m.Key == linked.Key {
+		return nil
+	}
+	return refusal(ErrTwin, m.Key, "each member has a name of its own, by its entry of cluster_peers: compare cluster_advertise of both. A member with a new key is accepted once the connection of the old one has ended",
+		fmt.Sprintf("%.80q is the name of the linked member with the key %s", m.Name, linked.Key.SHA256()))
 }
 
 func refusal(kind error, key pki.PublicKey, hint, why string) error {
