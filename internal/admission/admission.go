@@ -27,6 +27,10 @@ type Users interface {
 // Connections are the admitted connections.
 type Connections interface {
 	ConnectionsOf(match func(bus.Identity) bool, f func(i bus.Identity, cut func()))
+	// ConnectionsOfMinion calls f for those of the daemon of a minion, without a look at the others.
+	ConnectionsOfMinion(id string, f func(i bus.Identity, cut func()))
+	// CountMinions returns how many minions have such a connection.
+	CountMinions() int
 	Owner(inbox string) (bus.Identity, bool)
 }
 

@@ -36,19 +36,20 @@ func (a *Admission) full(id salt.MinionID, admit bool) bool {
 	}
 	a.admitted.mu.Lock()
 	defer a.admitted.mu.Unlock()
-	now, others := time.Now(), map[string]bool{}
-	minions := func(i bus.Identity) bool { return i.Role == bus.RoleMinion && i.Name != string(id) }
-	a.Connections.ConnectionsOf(minions, func(i bus.Identity, _ func()) { others[i.Name] = true })
-	for other, when := range a.admitted.when {
+	now, others, connected := time.Now(), a.Connections.CountMinions(), a.connected(id)
+	if connected {
+		others--
+	}
+	for other, when := range a.admitted.when { // few: they are those of two seconds
 		switch {
 		case now.Sub(when) > registerTime:
 			delete(a.admitted.when, other)
-		case other != id:
-			others[string(other)] = true
+		case other != id && !a.connected(other):
+			others++
 		}
 	}
-	if len(others) >= a.MaxMinions {
-		return !a.connected(id)
+	if others >= a.MaxMinions {
+		return !connected
 	}
 	if admit {
 		if a.admitted.when == nil {
@@ -62,8 +63,7 @@ func (a *Admission) full(id salt.MinionID, admit bool) bool {
 // connected reports whether a minion has a connection: it may replace that by another one.
 func (a *Admission) connected(id salt.MinionID) bool {
 	found := false
-	minion := func(i bus.Identity) bool { return i.Role == bus.RoleMinion && i.Name == string(id) }
-	a.Connections.ConnectionsOf(minion, func(bus.Identity, func()) { found = true })
+	a.Connections.ConnectionsOfMinion(string(id), func(bus.Identity, func()) { found = true })
 	return found
 }
 

@@ -50,6 +50,9 @@ func TestNoMoreMinionsThanMaxMinions(t *testing.T) {
 	if got := role("web3", false); got != bus.RoleMinion {
 		t.Errorf("when there is room again it is %q", got)
 	}
+	if w.walks > 0 {
+		t.Errorf("all connections were looked at %d times", w.walks)
+	}
 }
 
 // The answer must not be taken for a refusal of the key.

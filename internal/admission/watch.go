@@ -166,8 +166,8 @@ func (a *Admission) KeyAction(ctx context.Context, r *rpc.Request) error {
 // CutOlder ends the older connection of a minion that connects again: either its end was not
 // noticed yet, or another machine has a copy of the key. Both would run every job.
 func (a *Admission) CutOlder(id salt.MinionID, inbox string) {
-	a.Connections.ConnectionsOf(nil, func(i bus.Identity, cut func()) {
-		if i.Role != bus.RoleMinion || i.Name != string(id) || i.Inbox() == inbox {
+	a.Connections.ConnectionsOfMinion(string(id), func(i bus.Identity, cut func()) {
+		if i.Inbox() == inbox {
 			return
 		}
 		a.often.Log(a.Log, slog.LevelWarn, "older "+i.Name, maxConnected, "minion connected again while its older connection lasts; the older one is cut. If this goes on, two machines share its key", "minion", id)

@@ -36,6 +36,7 @@ type authenticator struct {
 	local    map[string]*localClient // one-time secrets of connections through the local socket
 	in       map[uint64]bus.Identity // by the server's connection number
 	inboxes  map[string]bus.Identity
+	minions  minions[uint64]
 	perKey   map[string]int
 	perLogin map[string]int   // of remote users, by their names
 	shares   map[uint64]*flow // as in
@@ -69,7 +70,7 @@ func newAuthenticator(o Options) *authenticator {
 	}
 	return &authenticator{
 		rights: o.Endpoints.Rights(), meter: newMeter(), link: newLink(o.Link), opts: o, log: o.Log, daemon: secret(), admin: secret(), local: map[string]*localClient{},
-		in: map[uint64]bus.Identity{}, inboxes: map[string]bus.Identity{}, perKey: map[string]int{}, perLogin: map[string]int{}, shares: map[uint64]*flow{},
+		in: map[uint64]bus.Identity{}, inboxes: map[string]bus.Identity{}, minions: minions[uint64]{}, perKey: map[string]int{}, perLogin: map[string]int{}, shares: map[uint64]*flow{},
 	}
 }
 
@@ -239,6 +240,7 @@ func (g *authenticator) enter(cid uint64, i bus.Identity, host string, t *lifeti
 	}
 	g.in[cid] = i
 	g.inboxes[inbox] = i
+	g.minions.add(i, cid)
 	g.shares[cid] = g.meter.join(i, host)
 	t.share.Store(g.shares[cid])
 	if i.Key != "" {
@@ -269,6 +271,7 @@ func (g *authenticator) leave(cid uint64) (bus.Identity, bool) {
 	g.meter.leave(g.shares[cid])
 	delete(g.shares, cid)
 	delete(g.inboxes, i.Inbox())
+	g.minions.remove(i, cid)
 	if g.perKey[i.Key]--; g.perKey[i.Key] <= 0 {
 		delete(g.perKey, i.Key)
 	}
@@ -304,4 +307,22 @@ func (g *authenticator) all(match func(bus.Identity) bool) map[uint64]bus.Identi
 		}
 	}
 	return found
+}
+
+// ofMinion returns the connections of the daemon of a minion.
+func (g *authenticator) ofMinion(id string) map[uint64]bus.Identity {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	found := map[uint64]bus.Identity{}
+	for _, cid := range g.minions[id] {
+		found[cid] = g.in[cid]
+	}
+	return found
+}
+
+// countMinions returns how many minions have a connection.
+func (g *authenticator) countMinions() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.minions)
 }

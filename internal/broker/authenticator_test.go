@@ -3,7 +3,9 @@ package broker
 import (
 	"bufio"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -116,7 +118,7 @@ func TestNothingOutlivesItsConnection(t *testing.T) {
 			g.leave(id)
 		}
 		deadline.Receive(t, judged, "judged")
-		if n := len(g.in) + len(g.inboxes) + len(g.perKey); n != 0 {
+		if n := len(g.in) + len(g.inboxes) + len(g.perKey) + len(g.minions); n != 0 {
 			t.Fatalf("%d entries are left of a connection that has ended", n)
 		}
 	}
@@ -133,5 +135,39 @@ func TestAnEmptyPermissionListDeniesAll(t *testing.T) {
 		if len(p.Subscribe.Allow) > 0 || len(p.Subscribe.Deny) != 1 || p.Subscribe.Deny[0] != ">" {
 			t.Errorf("%+v may subscribe to %+v", i, p.Subscribe)
 		}
+	}
+}
+
+// TestConnectionsOfOneMinion: those of the daemon of one minion are found, until they end, and minions
+// with several are counted once.
+func TestConnectionsOfOneMinion(t *testing.T) {
+	t.Parallel()
+	g := newAuthenticator(Options{})
+	enter := func(cid uint64, role bus.Role, name string) {
+		t.Helper()
+		i := bus.Identity{Role: role, Name: name, Key: fmt.Sprint("key", cid), Nonce: fmt.Sprintf("%020d", cid)}
+		if err := g.enter(cid, i, "192.0.2.7", new(lifetime)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enter(1, bus.RoleMinion, "web1")
+	enter(2, bus.RoleCaller, "web1")
+	enter(3, bus.RoleUnaccepted, "web1")
+	enter(4, bus.RoleMinion, "web1")
+	const others = 5
+	for n := range uint64(others) {
+		enter(100+n, bus.RoleMinion, fmt.Sprint("db", n))
+	}
+	if got := slices.Sorted(maps.Keys(g.ofMinion("web1"))); !slices.Equal(got, []uint64{1, 4}) || g.countMinions() != 1+others {
+		t.Errorf("connections %v of web1, %d minions", got, g.countMinions())
+	}
+	g.leave(1)
+	g.leave(3)
+	if got := g.ofMinion("web1"); len(got) != 1 || got[4].Name != "web1" {
+		t.Errorf("after the end of one there are %v", got)
+	}
+	g.leave(4)
+	if got := g.ofMinion("web1"); len(got) != 0 || g.countMinions() != others {
+		t.Errorf("after the end of both there are %v, and %d minions", got, g.countMinions())
 	}
 }

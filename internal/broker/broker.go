@@ -117,6 +117,7 @@ type Options struct {
 type Broker struct {
 	Links   *Links   // nil if nobody may mirror the journal
 	Cluster *Cluster // nil if it is not in a cluster
+	Minions *Minions // the connections of minions
 
 	opts     Options
 	server   *server.Server
@@ -162,6 +163,7 @@ func Start(o Options) (*Broker, error) {
 	}
 	fatal := make(chan string, 1)
 	b := &Broker{opts: o, server: s, auth: g, users: map[uint32]int{}, health: newHealth(o), meter: g.meter, failed: make(chan error, 1), quit: make(chan struct{}), ends: make(chan struct{}, 1)}
+	b.Minions = minionsOf(b)
 	if listener != nil {
 		g.acceptor = newAcceptor(listener, openFiles(o.Log), g.meter, o.Log)
 		g.acceptor.serve = func(a *arrival) { serveClient(s, a, false) }
@@ -465,7 +467,11 @@ func (b *Broker) Connections(f func(i bus.Identity, cut func())) {
 // ConnectionsOf is like Connections, for those that match accepts; nil accepts all. match is
 // called under a lock.
 func (b *Broker) ConnectionsOf(match func(bus.Identity) bool, f func(i bus.Identity, cut func())) {
-	for id, i := range b.auth.all(match) {
+	eachConnection(b, b.auth.all(match), f)
+}
+
+func eachConnection(b *Broker, found map[uint64]bus.Identity, f func(i bus.Identity, cut func())) {
+	for id, i := range found {
 		f(i, func() {
 			if err := b.server.DisconnectClientByID(id); err != nil {
 				b.opts.Log.Debug("connection was gone already", "peer", i.String())

@@ -45,6 +45,8 @@ type ExternalOptions struct {
 // What counts is what this process has admitted. A connection that it does not know, for
 // example of its predecessor, is ended and has to be made again.
 type External struct {
+	Minions *Minions // their connections
+
 	opts   ExternalOptions
 	tls    *tls.Config
 	rights bus.Rights
@@ -69,6 +71,7 @@ type External struct {
 	serving bool
 	in      map[place]*guest
 	inboxes map[string]place
+	minions minions[place]
 	perKey  map[string]int
 	servers map[string]time.Time // by id: when each was last heard of
 	ended   []bus.Identity
@@ -108,8 +111,9 @@ func NewExternal(o ExternalOptions) (*External, error) {
 	}
 	x := &External{
 		opts: o, rights: o.Endpoints.Rights(), log: o.Log.With("part", "nats"), turns: make(chan struct{}, maxAnswering), look: make(chan struct{}, 1),
-		gone: make(chan struct{}, 1), stop: make(chan struct{}), reach: reachTime, in: map[place]*guest{}, inboxes: map[string]place{}, perKey: map[string]int{}, servers: map[string]time.Time{},
+		gone: make(chan struct{}, 1), stop: make(chan struct{}), reach: reachTime, in: map[place]*guest{}, inboxes: map[string]place{}, minions: minions[place]{}, perKey: map[string]int{}, servers: map[string]time.Time{},
 	}
+	x.Minions = minionsOfExternal(x)
 	var err error
 	if x.tls, err = (pki.ServerPins{Fingers: o.Fingers, CAFile: o.CAFile}).TLS(); err != nil {
 		return nil, err
@@ -333,6 +337,7 @@ func (x *External) enter(p place, i bus.Identity) error {
 	}
 	x.in[p] = &guest{i, time.Now()}
 	x.inboxes[i.Inbox()] = p
+	x.minions.add(i, p)
 	x.perKey[i.Key]++
 	if _, known := x.servers[p.server]; !known {
 		x.servers[p.server] = time.Now()
@@ -351,6 +356,7 @@ func (x *External) leave(places ...place) {
 		}
 		delete(x.in, p)
 		delete(x.inboxes, g.Inbox())
+		x.minions.remove(g.Identity, p)
 		if x.perKey[g.Key]--; x.perKey[g.Key] <= 0 {
 			delete(x.perKey, g.Key)
 		}

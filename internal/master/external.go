@@ -129,6 +129,24 @@ func (c connections) ConnectionsOf(match func(bus.Identity) bool, f func(i bus.I
 	}
 }
 
+// ConnectionsOfMinion calls f for those of the daemon of a minion.
+func (c connections) ConnectionsOfMinion(id string, f func(i bus.Identity, cut func())) {
+	c.Broker.Minions.Of(id, f)
+	if c.external != nil {
+		c.external.Minions.Of(id, f)
+	}
+}
+
+// CountMinions returns how many minions have a connection. One that has moved from the one to the
+// other counts twice for a moment.
+func (c connections) CountMinions() int {
+	n := c.Broker.Minions.Count()
+	if c.external != nil {
+		n += c.external.Minions.Count()
+	}
+	return n
+}
+
 // Holds reports whether a connection with this key exists.
 func (c connections) Holds(token string) bool {
 	return c.Broker.Holds(token) || c.external != nil && c.external.Holds(token)
