@@ -72,11 +72,10 @@ func (a *API) scheduleRequest(ctx context.Context, r *rpc.Request) error {
 	var err error
 	switch q.Do {
 	case protocol.ScheduleSet:
-		jobs, ok := q.Jobs.V.(map[string]any)
-		if !ok {
+		if _, ok := q.Jobs.V.(map[string]any); !ok {
 			return rpc.Errorf(rpc.Usage, "the schedule is not a dictionary")
 		}
-		err = a.Scheduler.SetSchedule(ctx, jobs, q.Save)
+		err = a.Scheduler.SetSchedule(ctx, q.Status(), q.Save)
 	case protocol.ScheduleRun:
 		err = a.Scheduler.RunScheduled(ctx, q.Name)
 	case protocol.ScheduleReload:

@@ -18,8 +18,9 @@ import (
 type Scheduler interface {
 	// Schedule returns the schedule in force, with a copy of its jobs.
 	Schedule(ctx context.Context) (schedule.Status, error)
-	// SetSchedule replaces its jobs, if they are valid; save keeps them over a restart.
-	SetSchedule(ctx context.Context, jobs map[string]any, save bool) error
+	// SetSchedule replaces its jobs by those of s, if they are valid and the schedule is still of the
+	// revision of s; save keeps them over a restart.
+	SetSchedule(ctx context.Context, s schedule.Status, save bool) error
 	// RunScheduled starts a job now, independently of its times.
 	RunScheduled(ctx context.Context, name string) error
 	// ReloadSchedule reads the schedule from the configuration files again.
@@ -171,11 +172,7 @@ var scheduleModule = &function.Module{
 			Doc:     "Save the schedule, so that it stays as it is over a restart.",
 			Example: `salt '*' schedule.save`,
 			Calls: &function.Calls{Read: function.Hidden, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
-				s, now, err := changeableSchedule(ctx, r)
-				if err != nil {
-					return nil, err
-				}
-				return outcomeOf("Schedule (non-pillar items) saved.", s.SetSchedule(ctx, now.Jobs, true))
+				return outcomeOf("Schedule (non-pillar items) saved.", editSchedule(ctx, r, true, func(map[string]any) bool { return true }))
 			}},
 		},
 		{
@@ -270,20 +267,38 @@ func outcomeOf(comment string, err error) (any, error) {
 	return map[string]any{"result": true, "comment": comment}, nil
 }
 
+// editSchedule changes the schedule by edit, which returns false to change nothing. If somebody else has
+// changed it since it was read, edit decides anew: otherwise that change would be undone.
+func editSchedule(ctx context.Context, r *function.Caller, save bool, edit func(jobs map[string]any) bool) error {
+	s, now, err := changeableSchedule(ctx, r)
+	for err == nil && edit(now.Jobs) {
+		failed := s.SetSchedule(ctx, now, save)
+		if failed == nil {
+			return nil
+		}
+		read := now.Revision
+		if now, err = currentSchedule(ctx, r.Host()); err != nil || now.Revision == read {
+			return failed
+		}
+	}
+	return err
+}
+
 // changeJob edits the job of the argument name. edit returns why it cannot, or true.
 func changeJob(ctx context.Context, c *function.Call, r *function.Caller, done string, edit func(jobs map[string]any, name string) (string, bool)) (any, error) {
-	s, now, err := changeableSchedule(ctx, r)
+	name, why, ok := c.String("name"), "", false
+	err := editSchedule(ctx, r, c.Bool("persist"), func(jobs map[string]any) bool {
+		why, ok = edit(jobs, name)
+		return ok
+	})
 	if err != nil {
 		return nil, err
 	}
-	name := c.String("name")
-	if why, ok := edit(now.Jobs, name); !ok {
+	if !ok {
 		return map[string]any{"result": false, "comment": why}, nil
 	}
-	if err := s.SetSchedule(ctx, now.Jobs, c.Bool("persist")); err != nil {
-		return nil, err
-	}
-	if now, err = s.Schedule(ctx); err != nil {
+	now, err := currentSchedule(ctx, r.Host())
+	if err != nil {
 		return nil, err
 	}
 	return outcomeOf(fmt.Sprintf(done, name)+inForce(now.Origins[name]), nil)
@@ -314,12 +329,10 @@ func switchJob(ctx context.Context, c *function.Call, r *function.Caller, done s
 }
 
 func switchSchedule(ctx context.Context, c *function.Call, r *function.Caller, done string, on bool) (any, error) {
-	s, now, err := changeableSchedule(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	now.Jobs["enabled"] = on
-	return outcomeOf(done, s.SetSchedule(ctx, now.Jobs, c.Bool("persist")))
+	return outcomeOf(done, editSchedule(ctx, r, c.Bool("persist"), func(jobs map[string]any) bool {
+		jobs["enabled"] = on
+		return true
+	}))
 }
 
 // isOn reports whether a job or the schedule is enabled, which is the default.

@@ -20,15 +20,26 @@ type scheduler struct {
 	loaded  int
 	origins map[string]schedule.Origin
 	refuse  error
+	changes uint64
+	read    func() // called once, after the next reading
 }
 
 func (s *scheduler) Schedule(context.Context) (schedule.Status, error) {
-	return schedule.Status{Jobs: maps.Clone(s.jobs), Next: s.next, Origins: s.origins}, nil
+	now := schedule.Status{Jobs: maps.Clone(s.jobs), Next: s.next, Origins: s.origins, Revision: s.changes + 1}
+	if read := s.read; read != nil {
+		s.read = nil
+		read()
+	}
+	return now, nil
 }
 
-func (s *scheduler) SetSchedule(_ context.Context, jobs map[string]any, save bool) error {
+func (s *scheduler) SetSchedule(_ context.Context, to schedule.Status, save bool) error {
+	if to.Revision != s.changes+1 {
+		return schedule.ErrChanged
+	}
 	if s.refuse == nil {
-		s.jobs, s.saved = jobs, save
+		s.jobs, s.saved = to.Jobs, save
+		s.changes++
 	}
 	return s.refuse
 }
@@ -98,4 +109,28 @@ func TestScheduleRefusals(t *testing.T) {
 	bad(t, h, "schedule.run_job", "it needs a time", nil, "check")
 	bad(t, h, "schedule.reload", "it needs a time", nil)
 	bad(t, nil, "schedule.list", "schedule: not available here", nil)
+}
+
+// TestChangesOfTheScheduleAtOnce: two jobs of a master change the schedule of a minion at the same time.
+// Neither undoes the change of the other, and what is checked is what is then in force.
+func TestChangesOfTheScheduleAtOnce(t *testing.T) {
+	s := &scheduler{jobs: map[string]any{}}
+	h := &function.Host{Services: &Services{Scheduler: s}}
+	add := func(name string) any {
+		t.Helper()
+		return good(t, h, "schedule.add", map[string]any{"function": "test.ping", "minutes": int64(5)}, name)
+	}
+	s.read = func() { add("first") }
+	add("second")
+	if s.jobs["first"] == nil || s.jobs["second"] == nil {
+		t.Errorf("of two jobs that were added at once there is %v", s.jobs)
+	}
+	s.read = func() { add("third") }
+	again := run(t, h, "schedule.add", map[string]any{"function": "test.ping", "hours": int64(1)}, "third")
+	same(t, "the same job", again.Return, map[string]any{"result": false, "comment": "Job third already exists in schedule."})
+	s.read = func() { add("fourth") }
+	good(t, h, "schedule.disable", nil)
+	if s.jobs["fourth"] == nil || s.jobs["enabled"] != false {
+		t.Errorf("the schedule is %v", s.jobs)
+	}
 }

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"errors"
 	"maps"
 	"reflect"
 	"time"
@@ -13,7 +14,12 @@ type Status struct {
 	Jobs    map[string]any       // as in the setting schedule
 	Next    map[string]time.Time // when each job starts next
 	Origins map[string]Origin    // of each job, and of configured jobs that are not in force
+	// Revision grows with each change; 0 if the daemon is older than revisions.
+	Revision uint64
 }
+
+// ErrChanged means that a schedule was changed after it was read, by somebody else.
+var ErrChanged = errors.New("the schedule was changed meanwhile")
 
 // Origin is the source of a job.
 type Origin struct {

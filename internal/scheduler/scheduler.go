@@ -50,9 +50,12 @@ type Scheduler struct {
 	file override.File
 	wake chan struct{}
 
+	change sync.Mutex // one change of the schedule at a time
+
 	mu      sync.Mutex
 	jobs    map[string]any // the setting schedule, with the changes made by functions
 	setting *override.Setting
+	revised uint64 // number of the present schedule, from 1
 	clock   *schedule.Engine
 	closed  bool // no more jobs are started
 	running sync.WaitGroup
@@ -108,16 +111,10 @@ func (s *Scheduler) take(cfg *config.Minion, last map[string]time.Time) error {
 	if err != nil {
 		return cfg.Schedule.At(nil, err)
 	}
-	setting, err := s.file.Read(cfg.Schedule)
+	setting, err := s.load(cfg, last)
 	if err != nil {
 		return err
 	}
-	if err := s.replace(setting.Entries(), last); err != nil {
-		return fmt.Errorf("%s: %w", s.file.Path, err)
-	}
-	s.mu.Lock()
-	s.setting = setting
-	s.mu.Unlock()
 	for _, j := range configured.Jobs { // only a warning, since the module may be added later
 		if err := s.Runner.MissingFunction(j); err != nil {
 			s.Log.Warn("a job of the schedule would fail now", "job", j.Name, "file", cfg.Schedule.File, "err", err)
@@ -129,6 +126,23 @@ func (s *Scheduler) take(cfg *config.Minion, last map[string]time.Time) error {
 	return nil
 }
 
+// load puts the schedule of a configuration in force that was parsed, with the changes made by functions.
+func (s *Scheduler) load(cfg *config.Minion, last map[string]time.Time) (*override.Setting, error) {
+	s.change.Lock()
+	defer s.change.Unlock()
+	setting, err := s.file.Read(cfg.Schedule)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.replace(setting.Entries(), last); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.file.Path, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setting = setting
+	return setting, nil
+}
+
 func (s *Scheduler) replace(v map[string]any, last map[string]time.Time) error {
 	parsed, err := s.parse(v)
 	if err != nil {
@@ -137,6 +151,7 @@ func (s *Scheduler) replace(v map[string]any, last map[string]time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.jobs = v
+	s.revised++
 	s.clock.Set(parsed, last, time.Now())
 	select {
 	case s.wake <- struct{}{}:
@@ -249,20 +264,31 @@ func (s *Scheduler) Schedule(context.Context) (schedule.Status, error) {
 			next[name] = at
 		}
 	}
-	return schedule.Status{Jobs: maps.Clone(s.jobs), Next: next, Origins: s.setting.Origins(s.jobs)}, nil
+	return schedule.Status{Jobs: maps.Clone(s.jobs), Next: next, Origins: s.setting.Origins(s.jobs), Revision: s.revised}, nil
 }
 
 // SetSchedule implements module.Scheduler. What cannot be stored is not put in force either.
-func (s *Scheduler) SetSchedule(_ context.Context, jobs map[string]any, save bool) error {
-	if _, err := s.parse(jobs); err != nil {
+func (s *Scheduler) SetSchedule(_ context.Context, to schedule.Status, save bool) error {
+	if _, err := s.parse(to.Jobs); err != nil {
 		return err
 	}
+	s.change.Lock()
+	defer s.change.Unlock()
+	if to.Revision != 0 && to.Revision != s.revision() {
+		return schedule.ErrChanged
+	}
 	if save {
-		if err := s.keep(jobs); err != nil {
+		if err := s.keep(to.Jobs); err != nil {
 			return fmt.Errorf("keep the schedule: %w", err)
 		}
 	}
-	return s.replace(jobs, nil)
+	return s.replace(to.Jobs, nil)
+}
+
+func (s *Scheduler) revision() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revised
 }
 
 func (s *Scheduler) keep(jobs map[string]any) error {

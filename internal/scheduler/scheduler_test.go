@@ -3,10 +3,12 @@ package scheduler_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/brinebus/brine/internal/config"
@@ -95,11 +97,53 @@ func TestAJobThatCannotRunHereIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.SetSchedule(t.Context(), map[string]any{"odd": map[string]any{"function": "not.here", "days": int64(1)}}, true); !errors.Is(err, errNotHere) {
+	if err := s.SetSchedule(t.Context(), schedule.Status{Jobs: map[string]any{"odd": map[string]any{"function": "not.here", "days": int64(1)}}}, true); !errors.Is(err, errNotHere) {
 		t.Errorf("set: %v", err)
 	}
 	now, err := s.Schedule(t.Context())
 	if _, ok := now.Jobs["fine"]; err != nil || !ok || len(now.Jobs) != 1 {
 		t.Errorf("in force are %v, %v", now.Jobs, err)
+	}
+}
+
+// TestNoChangeIsUndone: several change the schedule at once, each what it has read, and again where that
+// was changed meanwhile. A schedule without a revision is one of an older salt-call.
+func TestNoChangeIsUndone(t *testing.T) {
+	s, _, err := open(t, "fine: {function: test.ping, days: 1}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := map[string]any{"function": "test.ping", "days": int64(1)}
+	const many = 20
+	var all sync.WaitGroup
+	for i := range many {
+		all.Go(func() {
+			for {
+				now, err := s.Schedule(t.Context())
+				if err == nil {
+					now.Jobs[fmt.Sprint("job", i)] = job
+					err = s.SetSchedule(t.Context(), now, true)
+				}
+				if errors.Is(err, schedule.ErrChanged) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+		})
+	}
+	all.Wait()
+	now, err := s.Schedule(t.Context())
+	if err != nil || len(now.Jobs) != many+1 {
+		t.Errorf("%d jobs of %d are in force: %v", len(now.Jobs), many+1, err)
+	}
+	old := schedule.Status{Jobs: map[string]any{"one": job}}
+	if err := s.SetSchedule(t.Context(), old, false); err != nil {
+		t.Error(err)
+	}
+	if err := s.SetSchedule(t.Context(), now, false); !errors.Is(err, schedule.ErrChanged) {
+		t.Errorf("a schedule that was changed since: %v", err)
 	}
 }

@@ -26,8 +26,8 @@ func (d *daemonSchedule) Schedule(ctx context.Context) (schedule.Status, error) 
 }
 
 // SetSchedule implements module.Scheduler.
-func (d *daemonSchedule) SetSchedule(ctx context.Context, jobs map[string]any, save bool) error {
-	_, err := d.ask(ctx, protocol.Schedule{Do: protocol.ScheduleSet, Jobs: value.Value{V: jobs}, Save: save})
+func (d *daemonSchedule) SetSchedule(ctx context.Context, s schedule.Status, save bool) error {
+	_, err := d.ask(ctx, protocol.Schedule{Do: protocol.ScheduleSet, Jobs: value.Value{V: s.Jobs}, Revision: s.Revision, Save: save})
 	return err
 }
 
