@@ -46,6 +46,7 @@ type Engine struct {
 	start   time.Time
 	random  func(max time.Duration) time.Duration // from 0 to max
 	entries map[string]*entry
+	looked  time.Time // the time of the latest Due, by the clock alone
 }
 
 type entry struct {
@@ -154,6 +155,7 @@ func (e *Engine) interval(one *entry, now time.Time) time.Time {
 // counts as running until Ended.
 func (e *Engine) Due(now time.Time) (runs []Run, skipped map[string]string, next time.Time) {
 	skipped = map[string]string{}
+	e.setBack(now)
 	for _, name := range slices.Sorted(maps.Keys(e.entries)) {
 		one := e.entries[name]
 		if !one.at.IsZero() && !one.at.After(now) {
@@ -174,6 +176,26 @@ func (e *Engine) Due(now time.Time) (runs []Run, skipped map[string]string, next
 		}
 	}
 	return runs, skipped, next
+}
+
+// maxStep is how far a clock may be set back without a new plan: then jobs are late by no more than that, and
+// none that was due at a time of day is due again.
+const maxStep = time.Hour
+
+// setBack plans all times anew if the clock was set back since the latest Due: they are as far away as it
+// was ahead.
+func (e *Engine) setBack(now time.Time) {
+	before, by := e.looked, now.Round(0) // without the monotonic reading, which knows no step
+	if e.looked = by; !by.Before(before.Add(-maxStep)) {
+		return
+	}
+	e.start = now
+	for _, one := range e.entries {
+		if one.last.Round(0).After(by) {
+			one.last = now
+		}
+		e.plan(one, now)
+	}
 }
 
 // obstacle returns why a due job does not start, "" if it does.

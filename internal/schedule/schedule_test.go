@@ -333,3 +333,20 @@ func FuzzMoment(f *testing.F) {
 		}
 	})
 }
+
+// TestTheClockIsSetBackMeanwhile: a machine has started with a date in the future, and gets the right one.
+// Its jobs are not due a year later only. After a small step nothing is due twice.
+func TestTheClockIsSetBackMeanwhile(t *testing.T) {
+	ahead, right := at("2027-11-21 10:00:00"), at("2026-11-21 10:00:00")
+	e := New(ahead, none)
+	e.Set(Schedule{Enabled: true, Jobs: []Job{job(t, "a", map[string]any{"cron": "30 * * * *"}), job(t, "b", map[string]any{"minutes": int64(20)})}}, map[string]time.Time{"b": ahead.Add(-time.Minute)}, ahead)
+	if got, want := strings.Join(follow(t, e, ahead, at("2027-11-21 10:30:00")), ","), "b 10:19:00,a 10:30:00"; got != want {
+		t.Errorf("started %s, want %s", got, want)
+	}
+	if runs, _, _ := e.Due(at("2027-11-21 10:29:00")); len(runs) > 0 { // a small step
+		t.Errorf("after a small step %v are started", runs)
+	}
+	if got, want := strings.Join(follow(t, e, right, at("2026-11-21 10:45:00")), ","), "b 10:20:00,a 10:30:00,b 10:40:00"; got != want {
+		t.Errorf("with the right clock started %s, want %s", got, want)
+	}
+}
