@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/brinebus/brine/internal/authz/decision"
 	"github.com/brinebus/brine/internal/bus"
@@ -112,6 +113,7 @@ func (f *Fleet) Forget(id salt.MinionID) {
 	f.pillars.set(id, nil)
 	f.mine.forget(id)
 	f.grains.forget(id)
+	f.forget(id)
 }
 
 // Keep records when minions were seen last, and deletes what is stored of those that are to be
@@ -160,12 +162,31 @@ func (f *Fleet) ForgetDeleted() {
 	if f.Members == nil {
 		ids = append(ids, f.grains.ids()...)
 	}
-	accepted := f.Keys.IDs()
 	for _, id := range ids {
-		if _, known := slices.BinarySearch(accepted, id); !known {
+		if !f.accepted(id) {
 			f.Forget(id)
 		}
 	}
+	for _, id := range f.everSeen() {
+		if f.Members == nil && !f.accepted(id) {
+			f.forget(id)
+		}
+	}
+}
+
+func (f *Fleet) accepted(id salt.MinionID) bool {
+	_, known := slices.BinarySearch(f.Keys.IDs(), id)
+	return known
+}
+
+// Leave records the end of a connection, see Presence.Leave. The connections of a deleted key end
+// after its minion was forgotten.
+func (f *Fleet) Leave(id salt.MinionID, inbox string, now time.Time) bool {
+	last := f.Presence.Leave(id, inbox, now)
+	if last && !f.accepted(id) {
+		f.forget(id)
+	}
+	return last
 }
 
 // Refresh stores new grains of a minion.

@@ -23,7 +23,7 @@ func (j *nobodysJobs) Lost(salt.MinionID)             { j.lost++ }
 func TestReconnectsAreRateLimited(t *testing.T) {
 	var said bytes.Buffer
 	jobs := &nobodysJobs{}
-	a := &Arrivals{Fleet: &Fleet{Presence: newPresence()}, Jobs: jobs, Log: slog.New(slog.NewTextHandler(&said, nil))}
+	a := &Arrivals{Fleet: &Fleet{Options: Options{Keys: noKeys{}}, Presence: newPresence()}, Jobs: jobs, Log: slog.New(slog.NewTextHandler(&said, nil))}
 	const times = 1000
 	i := bus.Identity{Role: bus.RoleMinion, Name: "web1", Nonce: "n"}
 	for range times {

@@ -2,9 +2,6 @@ package fleet
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -26,13 +23,14 @@ type Presence struct {
 	seen   map[salt.MinionID]time.Time       // when a minion's last connection ended
 	joined map[salt.MinionID]bool            // joined since the last call of changes, if that is used
 	left   map[salt.MinionID]bool
-	news   bool // a minion has connected or disconnected since the times were recorded
+	due    map[int]bool // the shards of the times that have changed since they were recorded
+	single bool         // the times are still stored as earlier versions stored them
 }
 
 func newPresence() *Presence {
 	return &Presence{
 		ready: map[salt.MinionID]map[string]bool{}, framed: map[salt.MinionID]string{}, seen: map[salt.MinionID]time.Time{},
-		joined: map[salt.MinionID]bool{}, left: map[salt.MinionID]bool{},
+		joined: map[salt.MinionID]bool{}, left: map[salt.MinionID]bool{}, due: map[int]bool{},
 	}
 }
 
@@ -49,7 +47,7 @@ func (p *Presence) Join(id salt.MinionID, inbox string, framed bool) {
 	}
 	if p.ready[id] == nil {
 		p.ready[id] = map[string]bool{}
-		p.joined[id], p.news = true, true
+		p.joined[id], p.due[shardOf(id)] = true, true
 	}
 	p.ready[id][inbox] = true
 }
@@ -70,7 +68,7 @@ func (p *Presence) Leave(id salt.MinionID, inbox string, now time.Time) bool {
 	}
 	delete(p.ready, id)
 	p.seen[id] = now
-	p.left[id], p.news = true, true
+	p.left[id], p.due[shardOf(id)] = true, true
 	return true
 }
 
@@ -79,6 +77,23 @@ func (p *Presence) Connected(id salt.MinionID) (ready bool, lastSeen time.Time) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ready[id] != nil, p.seen[id]
+}
+
+// forget drops when a minion was connected, unless it is.
+func (p *Presence) forget(id salt.MinionID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.seen[id]; known && p.ready[id] == nil {
+		delete(p.seen, id)
+		p.due[shardOf(id)] = true
+	}
+}
+
+// everSeen returns which minions are or were connected.
+func (p *Presence) everSeen() []salt.MinionID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.seen))
 }
 
 // inboxRoot begins the inboxes of connections, and nothing else under which a minion is ready.
@@ -145,121 +160,6 @@ func (p *Presence) changes() (joined, left []salt.MinionID) {
 	clear(p.joined)
 	clear(p.left)
 	return joined, left
-}
-
-// everSeen returns when each minion was last connected; for connected ones, now.
-func (p *Presence) everSeen(now time.Time) map[salt.MinionID]time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	seen := maps.Clone(p.seen)
-	for id := range p.ready {
-		seen[id] = now
-	}
-	return seen
-}
-
-// The times are stored, under one key of a table, so that "not connected" can be shown with a
-// time after a restart. Minions that were connected at the time of writing have the latest
-// time. While no minion connects or disconnects, a second key records until when they were
-// connected, so that a kill does not make their times older.
-const (
-	seenTable = "presence"
-	seenKey   = "seen"
-	aliveKey  = "alive"
-	seenEvery = 15 * time.Second // pause between two records
-	storeTime = 30 * time.Second
-)
-
-// openPresence reads the times from before this start.
-func openPresence(ctx context.Context, j *journal.Journal) (*Presence, error) {
-	p := newPresence()
-	var err error
-	if p.table, err = j.Table(ctx, seenTable); err != nil {
-		return nil, err
-	}
-	b, err := p.table.Get(ctx, seenKey)
-	if err != nil || b == nil {
-		return p, err
-	}
-	if err := json.Unmarshal(b, &p.seen); err != nil {
-		return nil, fmt.Errorf("read when minions were seen: %w", err)
-	}
-	if b, err = p.table.Get(ctx, aliveKey); err != nil || b == nil {
-		return p, err
-	}
-	var until time.Time
-	if err := until.UnmarshalText(b); err != nil {
-		return nil, fmt.Errorf("read until when minions were seen: %w", err)
-	}
-	p.extend(until)
-	return p, nil
-}
-
-// extend sets the time of the minions that were connected when the times were written to until.
-func (p *Presence) extend(until time.Time) {
-	var latest time.Time
-	for _, at := range p.seen {
-		if at.After(latest) {
-			latest = at
-		}
-	}
-	for id, at := range p.seen {
-		if at.Equal(latest) && until.After(at) {
-			p.seen[id] = until
-		}
-	}
-}
-
-// Keep records the times now and then, and at the end of ctx.
-func (p *Presence) Keep(ctx context.Context, log *slog.Logger) {
-	tick := time.NewTicker(seenEvery)
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
-		if err := p.store(context.WithoutCancel(ctx), ctx.Err() != nil, time.Now().Truncate(time.Second)); err != nil {
-			log.Error("the times when minions were last seen are not recorded", "err", err)
-		}
-	}
-}
-
-// store writes all times if a minion has connected or disconnected, or last is true; otherwise
-// only until when the connected ones are.
-func (p *Presence) store(ctx context.Context, last bool, now time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
-	news, connected := p.takeNews()
-	if !news && !last {
-		if !connected {
-			return nil
-		}
-		return p.table.Put(ctx, aliveKey, []byte(now.Format(time.RFC3339)))
-	}
-	seen := p.everSeen(now)
-	if len(seen) == 0 {
-		return nil
-	}
-	b, err := json.Marshal(seen)
-	if err == nil {
-		err = p.table.Put(ctx, seenKey, b)
-	}
-	if err != nil {
-		p.mu.Lock()
-		p.news = true
-		p.mu.Unlock()
-	}
-	return err
-}
-
-// takeNews reports whether a minion has connected or disconnected since the last call, and
-// whether any is connected.
-func (p *Presence) takeNews() (news, connected bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	news, p.news = p.news, false
-	return news, len(p.ready) > 0
 }
 
 // Announce fires salt/presence events until ctx ends, while first returns true: in a cluster one

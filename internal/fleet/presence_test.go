@@ -30,7 +30,7 @@ func TestLastSeenOverAKill(t *testing.T) {
 	begin := time.Now().Truncate(time.Second)
 	at := func(n int) time.Time { return begin.Add(time.Duration(n) * seenEvery) }
 	keep := func(n int) {
-		if err := p.store(t.Context(), false, at(n)); err != nil {
+		if err := p.store(t.Context(), at(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
