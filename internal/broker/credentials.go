@@ -67,18 +67,14 @@ func CheckExternal(caFile, credentials string) error {
 	return errors.Join(errs...)
 }
 
-// ReadCredentials reads the file with the seed. One that others may read is refused.
+// ReadCredentials reads the file with the seed. One of another user, or that others may read, is refused.
 func ReadCredentials(file string) (*Credentials, error) {
-	info, err := os.Stat(file)
-	if err != nil {
+	text, err := pki.ReadSecret(file)
+	if named := (*fs.PathError)(nil); errors.As(err, &named) {
 		return nil, fmt.Errorf("nats_creds: %w", err)
 	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return nil, salt.WithHint(fmt.Errorf("nats_creds: %s may be read by others: its mode is %o", file, info.Mode().Perm()), "chmod 600 "+file)
-	}
-	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("nats_creds: %w", err)
+		return nil, salt.WithHint(fmt.Errorf("nats_creds: %s: %w", file, err), salt.Hint(err))
 	}
 	prefix, raw, err := nkeys.DecodeSeed([]byte(strings.TrimSpace(string(text))))
 	if err != nil || prefix != nkeys.PrefixByteUser {

@@ -51,6 +51,10 @@ func LoadPublic(path string) (PublicKey, error) {
 	return loadPublic(path, ownOwners())
 }
 
+// ReadSecret reads a file with a secret that is not a key in PEM. It is refused, as that of a private key is,
+// if it is not a regular file, is of another user, or if others may read it.
+func ReadSecret(path string) ([]byte, error) { return readKeyFile(path, othersAccess, ownOwners()) }
+
 func loadPublic(path string, owners []uint32) (PublicKey, error) {
 	text, err := readKeyFile(path, othersWrite, owners)
 	if err == nil {
