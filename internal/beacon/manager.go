@@ -85,15 +85,27 @@ func (m *Manager) Beacons() map[string]any {
 	return maps.Clone(m.now)
 }
 
-// SetBeacons implements module.Beacons. A beacon that runs a program can come only from the
-// configuration: otherwise users could run programs without the right to.
-func (m *Manager) SetBeacons(now map[string]any) error {
+// ChangeBeacons implements module.Beacons.
+func (m *Manager) ChangeBeacons(change func(all map[string]any) string) (why string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := maps.Clone(m.now)
+	if all == nil {
+		all = map[string]any{}
+	}
+	if why := change(all); why != "" {
+		return why, nil
+	}
+	return "", m.replace(all)
+}
+
+// replace puts beacons in force. One that runs a program can come only from the configuration: otherwise users
+// could run programs without the right to. The caller holds the lock.
+func (m *Manager) replace(now map[string]any) error {
 	list, err := Parse(now)
 	if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	before, err := Parse(m.now)
 	if err != nil {
 		return err

@@ -13,8 +13,9 @@ import (
 type Beacons interface {
 	// Beacons returns a copy of the setting in force.
 	Beacons() map[string]any
-	// SetBeacons replaces it until the next start, if it is valid.
-	SetBeacons(map[string]any) error
+	// ChangeBeacons replaces it, until the next start, by what change makes of a copy, if that is valid;
+	// change returns why it cannot, and then nothing is changed. Nobody else changes it meanwhile.
+	ChangeBeacons(change func(all map[string]any) (why string)) (why string, err error)
 	// SaveBeacons saves it for the next start, and returns the path of the file.
 	SaveBeacons() (path string, err error)
 	// ResetBeacons activates the configured beacons and deletes the saved ones.
@@ -159,15 +160,13 @@ func changeBeacons(c *function.Call, comment string, change func(all map[string]
 	if err != nil {
 		return nil, err
 	}
-	all, name := b.Beacons(), c.String("name")
-	if all == nil {
-		all = map[string]any{}
-	}
-	if why := change(all, name); why != "" {
+	name := c.String("name")
+	why, err := b.ChangeBeacons(func(all map[string]any) string { return change(all, name) })
+	if why != "" {
 		c.SetRetcode(1)
 		return map[string]any{"comment": why, "result": false}, nil
 	}
-	return outcome(fmt.Sprintf(comment, name), b.SetBeacons(all))
+	return outcome(fmt.Sprintf(comment, name), err)
 }
 
 func switchBeacons(c *function.Call, on bool) (any, error) {
@@ -175,12 +174,11 @@ func switchBeacons(c *function.Call, on bool) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := b.Beacons()
-	if all == nil {
-		all = map[string]any{}
-	}
-	all["enabled"] = on
-	return outcome(map[bool]string{true: "Enabled beacons on minion.", false: "Disabled beacons on minion."}[on], b.SetBeacons(all))
+	_, err = b.ChangeBeacons(func(all map[string]any) string {
+		all["enabled"] = on
+		return ""
+	})
+	return outcome(map[bool]string{true: "Enabled beacons on minion.", false: "Disabled beacons on minion."}[on], err)
 }
 
 // switchBeacon sets enabled in a beacon, in the format of its settings.
