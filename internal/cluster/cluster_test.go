@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,15 +16,24 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // heard collects the minions of other members, as one member is informed of them.
 type heard struct {
 	mu  sync.Mutex
 	all map[string]cluster.Minion // by member and id
+
+	holds atomic.Bool // while it is set, a call waits for free
+	held  chan string // receives each minion of such a call
+	free  chan struct{}
 }
 
 func (h *heard) Came(member string, m cluster.Minion) {
+	if h.holds.Load() {
+		h.held <- string(m.ID)
+		<-h.free
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.all[member+"/"+string(m.ID)] = m
@@ -63,7 +73,7 @@ func begin(t *testing.T, m *bustest.Member) *member { return beginWith(t, m, nil
 // beginWith is begin with a member whose requests of the kind "hold" are those of h; nil for none.
 func beginWith(t *testing.T, m *bustest.Member, holding *held) *member {
 	t.Helper()
-	h, pause := &heard{all: map[string]cluster.Minion{}}, heartbeat
+	h, pause := &heard{all: map[string]cluster.Minion{}, held: make(chan string, 10), free: make(chan struct{})}, heartbeat
 	if holding != nil {
 		pause *= 5 // a flood keeps the machine busy for longer
 	}
@@ -116,6 +126,35 @@ func beginAllWith(t *testing.T, n int, h *held) []*member {
 
 func minion(id string) cluster.Minion {
 	return cluster.Minion{ID: salt.MinionID(id), Key: strings.Repeat("a", 64)}
+}
+
+// TestHeartbeatsDoNotWaitForMinions: while a member needs long for one minion of another one, with many
+// jobs, it hears what follows, and then all of it is told.
+func TestHeartbeatsDoNotWaitForMinions(t *testing.T) {
+	all := beginAll(t, 3)
+	slow := all[1]
+	free := sync.OnceFunc(func() { close(slow.free) })
+	t.Cleanup(free) // before it is stopped
+	slow.holds.Store(true)
+	all[0].Joined(minion("web1"))
+	deadline.Receive(t, slow.held, "a call")
+	all[0].Joined(minion("web2"))
+	all[0].Left("web1")
+	bustest.Until(t, "what follows is heard", func() bool {
+		_, first := slow.Where("web1")
+		at, _ := slow.Where("web2")
+		return at == "m1" && !first
+	})
+	if n := slow.count(); n != 0 {
+		t.Errorf("%d minions were told meanwhile", n)
+	}
+	slow.holds.Store(false)
+	free()
+	bustest.Until(t, "all is told", func() bool {
+		_, first := slow.has("m1/web1")
+		_, second := slow.has("m1/web2")
+		return second && !first
+	})
 }
 
 // TestEachMemberKnowsWhereMinionsAre, also of a member that starts later, is restarted, or is

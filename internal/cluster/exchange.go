@@ -77,7 +77,8 @@ type Exchange struct {
 	partialMu sync.Mutex
 	partial   map[string]*request // the incomplete ones, by their reply subjects
 
-	turn sync.Mutex // held while Minions is called, so that the calls are in order
+	turn    sync.Mutex // held while a message is handled, so that changes are in order
+	changes *changes   // of which Minions is informed by tellMinions
 
 	mu    sync.Mutex // guards the next fields; never held while others are called
 	n     uint64     // number of changes at this member so far
@@ -96,6 +97,7 @@ func New(o Options) *Exchange {
 	return &Exchange{
 		opts: o, run: bus.NewNonce(), kinds: map[string]*kind{}, ctx: ctx, stop: stop, news: make(chan struct{}, 1),
 		partial: map[string]*request{}, here: map[salt.MinionID]Minion{}, peers: map[string]*peer{}, where: map[salt.MinionID]map[string]uint64{},
+		changes: newChanges(),
 	}
 }
 
@@ -122,6 +124,7 @@ func (x *Exchange) Start() error {
 	}
 	x.wg.Go(x.heartbeat)
 	x.wg.Go(x.dropBroken)
+	x.wg.Go(x.tellMinions)
 	return x.opts.Conn.Flush()
 }
 

@@ -199,7 +199,7 @@ func (x *Exchange) drop(name, why string, still func(*peer) bool) {
 	x.opts.Log.Warn("a member of the cluster is gone", "member", name, "minions", len(p.minions), "reason", why)
 	x.dropUnfinished(name)
 	for id := range p.minions {
-		x.opts.Minions.Went(name, id)
+		x.changes.add(name, id, nil)
 	}
 }
 
@@ -237,10 +237,10 @@ func (x *Exchange) hear(from string, m *nats.Msg) {
 	}
 	came, went := x.learn(from, p, said)
 	for _, id := range went {
-		x.opts.Minions.Went(from, id)
+		x.changes.add(from, id, nil)
 	}
 	for _, m := range came {
-		x.opts.Minions.Came(from, m)
+		x.changes.add(from, m.ID, &m)
 	}
 }
 
