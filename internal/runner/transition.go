@@ -118,7 +118,7 @@ func (r LeaveReport) next() []string {
 }
 
 func clusterRestore(h *Host) function.Function {
-	return function.Function{Name: "restore", Class: function.AsDaemon, Doc: "Read a whole backup on the machine of the master that is asked, and compare it with its sums. Return what is in it, and for each member the commands that restore it. Nothing is restored yet: a store that is in use is never replaced, and members can only restore together.",
+	return function.Function{Name: "restore", Class: function.AsDaemon, Doc: "Read a whole backup on the machine of the master that is asked, and compare it with its sums. Return what is in it, and as next the steps that restore it, in their order: some are for all members together, the others name theirs. The decisions about keys of minions and the tokens become those of the backup: what was deleted, rejected or revoked since is listed in keys and has to be done again. Nothing is restored yet: a store that is in use is never replaced, and members can only restore together.",
 		Example: "salt-run cluster.restore /var/backups/salt/2026-11-26", Params: []function.Param{{Name: "dir", Kind: function.String, Required: true}}, Run: func(ctx context.Context, c *function.Call) (any, error) {
 			dir := c.String("dir")
 			if !filepath.IsAbs(dir) {
@@ -128,39 +128,59 @@ func clusterRestore(h *Host) function.Function {
 			if err != nil {
 				return nil, err
 			}
-			names := []string{""}
+			var members []MemberStatus
 			if s, err := h.ClusterStatus(ctx); err == nil {
-				names = nil
-				for _, m := range s.Members {
-					names = append(names, m.Name)
-				}
+				members = s.Members
 			}
 			data := b.data(dir)
 			data["time"], data["version"], data["members"] = b.Time.UTC().Format(time.RFC3339), b.Version, anyList(b.Members)
-			data["next"] = b.next(dir, h.StoreDir(), names)
+			data["next"] = anyList(b.next(dir, h.StoreDir(), members))
+			if len(members)+len(b.Members) > 0 { // a single master has its keys in pki_dir alone
+				data["keys"] = olderKeys
+			}
 			return data, nil
 		}}
 }
 
-// next has the commands for each of the members of these names; "" is a single master. store is the
-// directory of the store of the asked one.
-func (b BackupReport) next(dir, store string, names []string) map[string]any {
-	next := map[string]any{}
-	for _, name := range names {
-		restore := "salt-master --restore " + dir
-		if name != "" && len(b.Members) > 0 && !slices.Contains(b.Members, name) {
-			restore += " --restore-as NAME"
-		}
-		next[nameOr(name, "this master")] = anyList([]string{stopMaster, "mv " + store + " " + store + ".old", restore, startMaster})
-	}
-	return next
-}
+// olderKeys is what a restore changes that nobody may expect.
+const olderKeys = "the decisions about keys of minions, and the tokens, become those of the backup, whatever pki_dir says: compare 'salt-key -L' before and after it, and delete or reject again what was deleted or rejected since, before minions connect; tokens that were revoked since are valid again"
 
-func nameOr(name, other string) string {
-	if name == "" {
-		return other
+// next has the steps that restore a backup, in their order. A member that is stopped, emptied and started
+// by itself would get all back from the others, and what it alone had would be lost: so all stop first, and
+// all start together. store is the directory of the store of the asked member; without members it is a single
+// master.
+func (b BackupReport) next(dir, store string, members []MemberStatus) (list []string) {
+	restore := "salt-master --restore " + dir
+	if len(members) == 0 {
+		return []string{stopMaster, "mv " + store + " " + store + ".old", restore, startMaster}
 	}
-	return name
+	var others, running []string
+	for _, m := range members {
+		if !m.Self {
+			others = append(others, m.Name)
+			if m.Running {
+				running = append(running, m.Name)
+			}
+		}
+	}
+	if len(running) > 0 {
+		list = append(list, "these other members still run, and have what was stored since the backup: "+strings.Join(running, ", ")+". A restore takes the place of all that")
+	}
+	list = append(list, "on all members, before anything else: "+stopMaster, "copy "+dir+" to the same place on the machines of "+strings.Join(others, ", "))
+	for _, m := range members {
+		where, own := store, restore
+		if !m.Self {
+			where = "STORE" // its cachedir may be another one
+		}
+		if len(b.Members) > 0 && !slices.Contains(b.Members, m.Name) {
+			own += " --restore-as NAME"
+		}
+		list = append(list, fmt.Sprintf("on %s: mv %s %s.old; %s", m.Name, where, where, own))
+	}
+	if len(others) > 0 {
+		list = append(list, "STORE is the directory cluster in the cachedir of that member, here "+store)
+	}
+	return append(list, "on all members, when that is done on each: "+startMaster)
 }
 
 func clusterRepair(h *Host) function.Function {
