@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ type world struct {
 	acts  []any // of the events
 	notes []audit.Entry
 	walks int            // looks at all connections
+	mu    sync.Mutex     // guards open and cuts, where Watch runs
 	open  []bus.Identity // connections
 	cuts  []string       // names of those that were ended
 	gone  []salt.MinionID
@@ -66,9 +68,14 @@ func (w *world) ConnectionsOf(match func(bus.Identity) bool, f func(bus.Identity
 }
 
 func (w *world) each(match func(bus.Identity) bool, f func(bus.Identity, func())) {
-	for _, i := range w.open {
+	w.mu.Lock()
+	open := slices.Clone(w.open)
+	w.mu.Unlock()
+	for _, i := range open {
 		if match == nil || match(i) {
 			f(i, func() {
+				w.mu.Lock()
+				defer w.mu.Unlock()
 				w.cuts, w.order = append(w.cuts, i.Name), append(w.order, "cut "+i.Name)
 			})
 		}

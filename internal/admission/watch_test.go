@@ -39,15 +39,22 @@ func TestTheSecondLookIsNotPostponed(t *testing.T) {
 		}
 		changed <- ofID("web1")
 		synctest.Wait()
+		w.mu.Lock()
 		w.open = []bus.Identity{minion}
+		w.mu.Unlock()
 		began := time.Now()
-		for n := 0; len(w.cuts) == 0 && n < 20; n++ {
+		cuts := func() []string {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return slices.Clone(w.cuts)
+		}
+		for n := 0; len(cuts()) == 0 && n < 20; n++ {
 			time.Sleep(secondLook / 4)
 			changed <- ofID(salt.MinionID(fmt.Sprint("stranger", n)))
 			synctest.Wait()
 		}
-		if after := time.Since(began); !slices.Equal(w.cuts, []string{"web1"}) || after < secondLook || after > 2*secondLook+secondLook/4 {
-			t.Errorf("cut after %s: %q", after, w.cuts)
+		if after := time.Since(began); !slices.Equal(cuts(), []string{"web1"}) || after < secondLook || after > 2*secondLook+secondLook/4 {
+			t.Errorf("cut after %s: %q", after, cuts())
 		}
 		close(changed)
 		synctest.Wait()
