@@ -69,7 +69,13 @@ func (m *master) current() []bool {
 
 func (m *master) Announce(string, any) {}
 
-func (m *master) Forget(context.Context, salt.MinionID) {}
+func (m *master) Forget(salt.MinionID) {}
+
+// ConnectionsOfMinion implements admission.Connections.
+func (m *master) ConnectionsOfMinion(id string, f func(bus.Identity, func())) { m.Minions.Of(id, f) }
+
+// CountMinions implements admission.Connections.
+func (m *master) CountMinions() int { return m.Minions.Count() }
 
 func (m *master) Revoke() {}
 
