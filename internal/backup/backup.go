@@ -31,6 +31,7 @@ import (
 type Options struct {
 	Dir     string // absolute; it must not exist, and its parent must
 	Member  string // the name of this member of a cluster; "" for a single master
+	Cluster string // its cluster_id
 	Version string // of the program
 	Log     *slog.Logger
 }
@@ -57,7 +58,7 @@ func Write(ctx context.Context, nc *nats.Conn, o Options) (*Manifest, error) {
 		return nil, fmt.Errorf("back up into %s: %w", o.Dir, err)
 	}
 	defer os.RemoveAll(tmp) // nothing is left of it if it got its name
-	m := &Manifest{Format: format, Version: o.Version, Time: time.Now().UTC(), Mode: modeOf(o.Member), Member: o.Member}
+	m := &Manifest{Format: format, Version: o.Version, Time: time.Now().UTC(), Mode: modeOf(o.Member), Member: o.Member, Cluster: o.Cluster}
 	for _, name := range inOrder(names) {
 		s, err := writeStream(ctx, nc, tmp, name)
 		if err != nil {

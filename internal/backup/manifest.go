@@ -45,8 +45,9 @@ type Manifest struct {
 	Version string    `json:"version"` // of the program that wrote it
 	Time    time.Time `json:"time"`    // when it was begun
 	Mode    string    `json:"mode"`
-	Member  string    `json:"member,omitempty"` // of the cluster, which wrote it
-	Streams []Stream  `json:"streams"`          // in the order in which they were written
+	Cluster string    `json:"cluster,omitempty"` // its cluster_id, if that is known
+	Member  string    `json:"member,omitempty"`  // of the cluster, which wrote it
+	Streams []Stream  `json:"streams"`           // in the order in which they were written
 }
 
 // Stream is a stream in a backup.

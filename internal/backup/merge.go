@@ -62,6 +62,9 @@ func (r *restorer) add(ctx context.Context, m move) error {
 			return nil
 		}
 		body = r.change(m, h, body)
+		if r.isOutdated(m, h, body) {
+			return nil
+		}
 		entry, err := entryOf(h, body)
 		if err != nil || entry == nil {
 			return err
@@ -79,6 +82,12 @@ func (r *restorer) add(ctx context.Context, m move) error {
 		err = added(ctx, sub)
 	}
 	return err
+}
+
+// isOutdated reports whether an entry stays out.
+func (r *restorer) isOutdated(m move, h *archive.Header, body []byte) bool {
+	key, ok := m.to.Entry(h.Name)
+	return ok && r.to.Outdated != nil && h.PayloadSize > 0 && r.to.Outdated(m.to.Name, key, body[h.HeaderSize:])
 }
 
 // entryOf returns the message that stores an entry unless there is one; nil for the mark of a

@@ -25,6 +25,7 @@ type Request struct {
 	Source   string // the directory of a backup, or of a store that no server has open
 	From     string // see Target
 	Member   string // the name of the member that this master is; "" is alone
+	Cluster  string // its cluster_id
 	Hosted   bool   // its store is in the JetStream of NATS servers that others run
 	Version  string
 	Entry    func(table, key string, value []byte, from, to string) (string, []byte) // see Target
@@ -105,7 +106,7 @@ func (r Request) Carry(ctx context.Context) (*Result, error) {
 	if err := m.Verify(ctx, o.Dir); err != nil {
 		return nil, err
 	}
-	to := Target{Member: r.Member, Members: []string{r.Member}, From: o.From, Entry: r.Entry, Log: r.Log}
+	to := Target{Member: r.Member, Cluster: r.Cluster, Members: []string{r.Member}, From: o.From, Entry: r.Entry, Log: r.Log}
 	if _, _, err := m.plan(to); err != nil {
 		return nil, err
 	}

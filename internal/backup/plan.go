@@ -14,6 +14,9 @@ func contains(list []string, one string) bool { return slices.Contains(list, one
 // plan says what becomes of each stream of a backup, and which belong to nobody in the target.
 func (m *Manifest) plan(to Target) (moves []move, left []string, err error) {
 	from, err := m.whose(to)
+	if err == nil {
+		err = m.sameCluster(to)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -32,6 +35,16 @@ func (m *Manifest) plan(to Target) (moves []move, left []string, err error) {
 		moves = append(moves, move{s, here, there})
 	}
 	return moves, left, nil
+}
+
+// sameCluster refuses a backup of another cluster: its keys and tokens would be valid in this one. An older
+// backup does not say of which it is.
+func (m *Manifest) sameCluster(to Target) error {
+	if m.Cluster == to.Cluster || m.Cluster == "" || to.Cluster == "" {
+		return nil
+	}
+	return salt.WithHint(fmt.Errorf("the backup is of the cluster %.80q, and this master is a member of %.80q", m.Cluster, to.Cluster),
+		fmt.Sprintf("its keys and tokens would be valid here. If this cluster had that name then, change \"cluster\" in %s of the backup", manifestFile))
 }
 
 // whose returns the member of the backup whose place the target takes.

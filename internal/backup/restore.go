@@ -22,6 +22,7 @@ import (
 // Target is the store that a backup is restored into.
 type Target struct {
 	Member  string   // the name of this member of a cluster; "" for a single master
+	Cluster string   // its cluster_id
 	Members []string // the names of all members, this one included
 	Copies  int      // of each stream, in a cluster
 	Hosted  bool     // it is in the JetStream of NATS servers that others run
@@ -31,7 +32,10 @@ type Target struct {
 	// Entry returns what an entry of a table becomes that is about the journal of the member from,
 	// which becomes that of the member to; "" is that of a single master. nil changes nothing.
 	Entry func(table, key string, value []byte, from, to string) (string, []byte)
-	Log   *slog.Logger
+	// Outdated reports whether an entry of a table that all members share is older than what is known
+	// elsewhere, and must not come back; nil keeps all.
+	Outdated func(table, key string, value []byte) bool
+	Log      *slog.Logger
 }
 
 // Restored is what Restore has done.

@@ -230,7 +230,7 @@ func TestThreeBecomeOne(t *testing.T) {
 }
 
 // TestATableThatOthersHaveAlready: a member brings into a shared table what the others lack;
-// what they have changed or deleted counts.
+// what they have changed or deleted counts, and what is outdated stays out.
 func TestATableThatOthersHaveAlready(t *testing.T) {
 	t.Parallel()
 	b := bustest.StartStore(t)
@@ -251,13 +251,17 @@ func TestATableThatOthersHaveAlready(t *testing.T) {
 	if err := other.Delete(inTime(t), "web 2"); err != nil {
 		t.Fatal(err)
 	}
-	did := restore(t, s.Members[1].Conn(), dir, member(s, s.Members[1]))
+	to := member(s, s.Members[1])
+	to.Outdated = func(table, key string, value []byte) bool {
+		return table == "grains" && key == "web 3" && string(value) == "grains of web 3"
+	}
+	did := restore(t, s.Members[1].Conn(), dir, to)
 	if !slices.Equal(did.Merged, []string{"KV_grains"}) || len(did.Streams) != 3 {
 		t.Errorf("merged %q, restored %q", did.Merged, did.Streams)
 	}
 	var want []string
 	for n := range 50 {
-		if n != 1 && n != 2 && n != 7 { // 7 was deleted before
+		if n != 1 && n != 2 && n != 3 && n != 7 { // 3 is outdated, 7 was deleted before
 			want = append(want, fmt.Sprintf("web %d: grains of web %d", n, n))
 		}
 	}
@@ -280,6 +284,8 @@ func TestWhoseStreamsAre(t *testing.T) {
 		list = append(list, stream(name))
 	}
 	cluster := &backup.Manifest{Mode: backup.ModeCluster, Member: "a", Streams: list}
+	named := *cluster
+	named.Cluster = "prod"
 	alone := &backup.Manifest{Mode: backup.ModeAlone, Streams: []backup.Stream{stream("AUDIT"), stream("AUDIT_b"), stream("KV_grains"), stream("KV_plans"), stream("EVENTS"), stream("MIRROR_b")}}
 	for name, c := range map[string]struct {
 		from *backup.Manifest
@@ -291,6 +297,10 @@ func TestWhoseStreamsAre(t *testing.T) {
 		"under new names":     {cluster, backup.Target{Member: "x", Members: []string{"x", "y"}, From: "b"}, "AUDIT_x KV_grains KV_plans-x EVENTS_x"},
 		"alone":               {cluster, backup.Target{}, "AUDIT AUDIT_b AUDIT_old KV_grains KV_plans EVENTS MIRROR_b MIRROR_old"},
 		"alone, from another": {cluster, backup.Target{From: "b"}, "AUDIT_a AUDIT AUDIT_old KV_grains KV_plans MIRROR_a EVENTS MIRROR_old"},
+		"the same cluster":    {&named, backup.Target{Member: "x", Members: []string{"x"}, From: "b", Cluster: "prod"}, "AUDIT_x KV_grains KV_plans-x EVENTS_x"},
+		"another cluster":     {&named, backup.Target{Member: "x", Members: []string{"x"}, From: "b", Cluster: "test"}, ""},
+		"an older backup":     {cluster, backup.Target{Member: "x", Members: []string{"x"}, From: "b", Cluster: "test"}, "AUDIT_x KV_grains KV_plans-x EVENTS_x"},
+		"a cluster, alone":    {&named, backup.Target{From: "b"}, "AUDIT_a AUDIT AUDIT_old KV_grains KV_plans MIRROR_a EVENTS MIRROR_old"},
 		"unknown":             {cluster, backup.Target{Member: "x", Members: []string{"x"}}, ""},
 		"unknown, alone":      {cluster, backup.Target{From: "x"}, ""},
 		"alone to alone":      {alone, backup.Target{}, "AUDIT AUDIT_b KV_grains KV_plans EVENTS MIRROR_b"},

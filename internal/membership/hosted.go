@@ -122,7 +122,7 @@ func (h *Hosted) Open(ctx context.Context, j *journal.Journal, keys *keyring.Key
 	if h.self, err = j.Table(ctx, "self"); err != nil {
 		return err
 	}
-	decisions, err := j.Table(ctx, "keys")
+	decisions, err := j.Table(ctx, keysTable)
 	if err != nil {
 		return err
 	}

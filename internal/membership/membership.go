@@ -116,7 +116,7 @@ func (m *Membership) Open(ctx context.Context, j *journal.Journal, keys *keyring
 		return err
 	}
 	m.lease = lease.New(m.name, leases, m.log)
-	decisions, err := j.Table(ctx, "keys")
+	decisions, err := j.Table(ctx, keysTable)
 	if err != nil {
 		return err
 	}

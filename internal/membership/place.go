@@ -1,16 +1,21 @@
 package membership
 
 import (
+	"log/slog"
+
+	"github.com/brinebus/brine/internal/accord"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/eventbus"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Place is where a master stands among those that are one system.
 type Place struct {
-	Name   string   // of this member; "" for a single master
-	All    []string // the names of all members, this one included
-	Copies int      // of what they store
-	Hosted bool     // at NATS servers that others run, and so in no directory of the master
+	Cluster string   // its cluster_id; "" without one
+	Name    string   // of this member; "" for a single master
+	All     []string // the names of all members, this one included
+	Copies  int      // of what they store
+	Hosted  bool     // at NATS servers that others run, and so in no directory of the master
 }
 
 // Place returns the place of this member.
@@ -18,7 +23,9 @@ func (m *Membership) Place() Place {
 	if m == nil {
 		return Place{}
 	}
-	return m.identity.place()
+	p := m.identity.place()
+	p.Cluster = m.cfg.ClusterID
+	return p
 }
 
 func (i identity) place() Place {
@@ -38,7 +45,9 @@ func PlaceIn(cfg *config.Master) (Place, error) {
 		return Place{}, nil
 	}
 	i, err := identify(cfg)
-	return i.place(), err
+	p := i.place()
+	p.Cluster = cfg.ClusterID
+	return p, err
 }
 
 // MoveEntry returns what an entry of a table becomes when the journal that it is about becomes that
@@ -53,4 +62,31 @@ func unhosted(name string) string {
 		return ""
 	}
 	return name
+}
+
+// keysTable is the table of what the members have decided about keys of minions.
+const keysTable = "keys"
+
+// maxOutdated is how many entries are named in the log that are not restored.
+const maxOutdated = 100
+
+// Outdated returns a function that reports whether an entry of a backup accepts a key of a minion that
+// the key directory of this master does not accept any more, and logs those.
+func Outdated(pkiDir string, log *slog.Logger) (func(table, key string, value []byte) bool, error) {
+	outdated, err := accord.Outdated(pkiDir)
+	if err != nil {
+		return nil, err
+	}
+	told := map[salt.MinionID]bool{}
+	return func(table, key string, value []byte) bool {
+		if table != keysTable {
+			return false
+		}
+		id, is := outdated(key, value)
+		if is && !told[id] && len(told) < maxOutdated {
+			told[id] = true
+			log.Warn("a key is accepted in the backup and not in pki_dir: it is not accepted again", "minion", id, "hint", "if that is wrong, accept it: salt-key -a")
+		}
+		return is
+	}, nil
 }

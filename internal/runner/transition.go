@@ -118,7 +118,7 @@ func (r LeaveReport) next() []string {
 }
 
 func clusterRestore(h *Host) function.Function {
-	return function.Function{Name: "restore", Class: function.AsDaemon, Doc: "Read a whole backup on the machine of the master that is asked, and compare it with its sums. Return what is in it, and as next the steps that restore it, in their order: some are for all members together, the others name theirs. The decisions about keys of minions and the tokens become those of the backup: what was deleted, rejected or revoked since is listed in keys and has to be done again. Nothing is restored yet: a store that is in use is never replaced, and members can only restore together.",
+	return function.Function{Name: "restore", Class: function.AsDaemon, Doc: "Read a whole backup on the machine of the master that is asked, and compare it with its sums. Return what is in it, and as next the steps that restore it, in their order: some are for all members together, the others name theirs. The entry keys says what becomes of the decisions about keys of minions, and of tokens. Nothing is restored yet: a store that is in use is never replaced, and members can only restore together.",
 		Example: "salt-run cluster.restore /var/backups/salt/2026-11-26", Params: []function.Param{{Name: "dir", Kind: function.String, Required: true}}, Run: func(ctx context.Context, c *function.Call) (any, error) {
 			dir := c.String("dir")
 			if !filepath.IsAbs(dir) {
@@ -143,7 +143,7 @@ func clusterRestore(h *Host) function.Function {
 }
 
 // olderKeys is what a restore changes that nobody may expect.
-const olderKeys = "the decisions about keys of minions, and the tokens, become those of the backup, whatever pki_dir says: compare 'salt-key -L' before and after it, and delete or reject again what was deleted or rejected since, before minions connect; tokens that were revoked since are valid again"
+const olderKeys = "keys of minions that the backup accepts and pki_dir does not are not accepted again, and the log of the member names them; a member whose pki_dir is older than that, or new, accepts what the backup accepts: compare 'salt-key -L' before and after it; tokens that were revoked since are valid again"
 
 // next has the steps that restore a backup, in their order. A member that is stopped, emptied and started
 // by itself would get all back from the others, and what it alone had would be lost: so all stop first, and

@@ -78,7 +78,7 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	defer listener.Close()
 	latency := metrics.NewReturnLatency()
 	m, err := master.New(ctx, master.Options{
-		Config: cfg, Version: version.Version(), Log: log.Logger, Latency: latency, Stores: stores{log.Logger},
+		Config: cfg, Version: version.Version(), Log: log.Logger, Latency: latency, Stores: stores{cfg.PKIDir, log.Logger},
 		Reload: func() (*config.Master, error) {
 			cfg, notices, err := load()
 			serve.Tell(log.Logger, notices)

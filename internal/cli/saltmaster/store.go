@@ -23,7 +23,10 @@ import (
 )
 
 // stores implements master.Stores.
-type stores struct{ log *slog.Logger }
+type stores struct {
+	pkiDir string
+	log    *slog.Logger
+}
 
 // Check implements master.Stores.
 func (stores) Check(cacheDir string, p membership.Place) error {
@@ -35,13 +38,17 @@ func (stores) Check(cacheDir string, p membership.Place) error {
 
 // CarryOut implements master.Stores.
 func (s stores) CarryOut(ctx context.Context, nc *nats.Conn, cacheDir string, p membership.Place) error {
-	_, err := backup.CarryOut(ctx, nc, cacheDir, backup.Target{Member: p.Name, Members: p.All, Copies: p.Copies, Hosted: p.Hosted, Entry: membership.MoveEntry, Log: s.log})
+	outdated, err := membership.Outdated(s.pkiDir, s.log)
+	if err != nil {
+		return err
+	}
+	_, err = backup.CarryOut(ctx, nc, cacheDir, backup.Target{Member: p.Name, Cluster: p.Cluster, Members: p.All, Copies: p.Copies, Hosted: p.Hosted, Entry: membership.MoveEntry, Outdated: outdated, Log: s.log})
 	return err
 }
 
 // Backup implements master.Stores.
 func (s stores) Backup(ctx context.Context, nc *nats.Conn, dir string, p membership.Place) (runner.JournalBackup, error) {
-	m, err := backup.Write(ctx, nc, backup.Options{Dir: dir, Member: p.Name, Version: version.Version(), Log: s.log})
+	m, err := backup.Write(ctx, nc, backup.Options{Dir: dir, Member: p.Name, Cluster: p.Cluster, Version: version.Version(), Log: s.log})
 	if err != nil {
 		return runner.JournalBackup{}, err
 	}
@@ -97,7 +104,7 @@ func restore(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config
 	}
 	defer release()
 	r := request(opts, cfg, opts.String("restore"), p.Name, log)
-	r.Hosted = p.Hosted
+	r.Hosted, r.Cluster = p.Hosted, p.Cluster
 	did, err := r.Carry(ctx)
 	if err != nil {
 		return err
