@@ -53,6 +53,9 @@ func Write(ctx context.Context, nc *nats.Conn, o Options) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkRoom(ctx, nc, o.Dir, names); err != nil {
+		return nil, err
+	}
 	tmp, err := os.MkdirTemp(filepath.Dir(o.Dir), "."+filepath.Base(o.Dir)+".tmp-") // with mode 0700
 	if err != nil {
 		return nil, fmt.Errorf("back up into %s: %w", o.Dir, err)
@@ -87,6 +90,36 @@ func checkFree(dir string) error {
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	return nil
+}
+
+// spareRoom is what a backup leaves free on its disk at least: the store may be on the same one, and a master that
+// cannot write its store ends.
+const spareRoom = 64 << 20
+
+// checkRoom checks that the disk of a directory has room for these streams. A backup is compressed, and
+// takes what they take in the store at most.
+func checkRoom(ctx context.Context, nc *nats.Conn, dir string, names []string) error {
+	size := uint64(0)
+	for _, name := range names {
+		var stream struct {
+			State struct {
+				Bytes uint64 `json:"bytes"`
+			} `json:"state"`
+		}
+		err := ask(ctx, nc, "STREAM.INFO."+name, struct{}{}, &stream)
+		if err != nil && !errors.Is(err, errNoStream) {
+			return fmt.Errorf("look at the stream %s: %w", name, err)
+		}
+		size += stream.State.Bytes
+	}
+	fs, err := posix.StatFS(filepath.Dir(dir))
+	if err != nil {
+		return fmt.Errorf("back up into %s: %w", dir, err)
+	}
+	if free := fs.Available * fs.BlockSize; free < size+spareRoom {
+		return salt.WithHint(fmt.Errorf("the disk of %s has %d MiB free, and the backup may take %d MiB; %d MiB must stay free", dir, free>>20, size>>20+1, spareRoom>>20), "name a directory on another disk")
 	}
 	return nil
 }
