@@ -77,14 +77,14 @@ func Outdated(pkiDir string, log *slog.Logger) (func(table, key string, value []
 	if err != nil {
 		return nil, err
 	}
-	told := map[salt.MinionID]bool{}
+	logged := map[salt.MinionID]bool{}
 	return func(table, key string, value []byte) bool {
 		if table != keysTable {
 			return false
 		}
 		id, is := outdated(key, value)
-		if is && !told[id] && len(told) < maxOutdated {
-			told[id] = true
+		if is && !logged[id] && len(logged) < maxOutdated {
+			logged[id] = true
 			log.Warn("a key is accepted in the backup and not in pki_dir: it is not accepted again", "minion", id, "hint", "if that is wrong, accept it: salt-key -a")
 		}
 		return is
