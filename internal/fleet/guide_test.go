@@ -200,10 +200,11 @@ func TestSpread(t *testing.T) {
 		want              time.Duration
 	}{
 		{0, 3, 0},
-		{3, 3, 1250 * time.Microsecond},
-		{2400, 3, time.Second},              // 800 to two others
-		{1600, 2, 2 * time.Second},          // 800 to the other one
-		{5000, 1, 12500 * time.Millisecond}, // to whoever comes back
+		{3, 3, 2500 * time.Microsecond},
+		{2400, 3, 2 * time.Second},  // 800 to two others
+		{1600, 2, 4 * time.Second},  // 800 to the other one
+		{3000, 1, 15 * time.Second}, // to whoever comes back
+		{5000, 1, maxSpread},
 		{1000000, 3, maxSpread},
 	} {
 		a := newAudience(test.accepted, three(test.running)...)
