@@ -50,7 +50,7 @@ func TestTheSecondLookIsNotPostponed(t *testing.T) {
 		}
 		for n := 0; len(cuts()) == 0 && n < 20; n++ {
 			time.Sleep(secondLook / 4)
-			changed <- ofID(salt.MinionID(fmt.Sprint("stranger", n)))
+			changed <- ofID(salt.MinionID(fmt.Sprint("waiting", n)))
 			synctest.Wait()
 		}
 		if after := time.Since(began); !slices.Equal(cuts(), []string{"web1"}) || after < secondLook || after > 2*secondLook+secondLook/4 {
