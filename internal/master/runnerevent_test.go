@@ -1,15 +1,22 @@
 package master_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"io"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // What a runner returned that is longer than an event may be goes to whoever ran it and not
@@ -81,5 +88,75 @@ func returnEvent(t *testing.T, c *rpc.Conn, jid salt.JID) json.RawMessage {
 			t.Fatal(err)
 		}
 		return data.Return
+	}
+}
+
+// TestARunnerWhoseCallerGoes: whenever that is, a runner that has an event of its start has one of
+// its end, too, with the reason if it failed.
+func TestARunnerWhoseCallerGoes(t *testing.T) {
+	w := start(t, "")
+	for i := range 200 {
+		w.leave(time.Duration(i) * 10 * time.Microsecond)
+	}
+	c := w.user()
+	var events map[string][]event.Event
+	bustest.Until(t, "each runner that has begun has its end", func() bool {
+		events = runnerEvents(t, c)
+		return len(events["new"]) > 0 && len(events["new"]) == len(events["ret"])
+	})
+	not := 0
+	for _, e := range events["ret"] {
+		var data struct {
+			Return  string
+			Success bool
+		}
+		if err := json.Unmarshal(e.Data, &data); err == nil && !data.Success {
+			not++
+			if !strings.Contains(data.Return, context.Canceled.Error()) {
+				t.Errorf("the event of a runner that failed gives the reason %q", data.Return)
+			}
+		}
+	}
+	t.Logf("%d runners have begun, of which %d failed", len(events["new"]), not)
+}
+
+// leave runs a runner for a user whose connection ends after that time.
+func (w *world) leave(after time.Duration) {
+	w.t.Helper()
+	c, err := rpc.Dial(filepath.Join(w.cfg.SockDir, master.SocketName))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := c.Call(protocol.OpRun, protocol.Run{Command: job.Command{Function: "test.arg"}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(w.t.Context(), after)
+	defer cancel()
+	_, _ = s.Next(ctx)
+}
+
+// runnerEvents are the events of runners by the last word of their tags.
+func runnerEvents(t *testing.T, c *rpc.Conn) map[string][]event.Event {
+	t.Helper()
+	s, err := c.Call(protocol.OpListen, protocol.Listen{Tags: []string{"salt/run/"}, FromSeq: 1, UntilEnd: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	events := map[string][]event.Event{}
+	for {
+		var e event.Event
+		if err := s.Decode(t.Context(), &e); errors.Is(err, io.EOF) {
+			return events
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if e.Tag != "" {
+			word := filepath.Base(e.Tag)
+			events[word] = append(events[word], e)
+		}
 	}
 }

@@ -2,7 +2,6 @@ package runnerjob
 
 import (
 	"context"
-	"errors"
 
 	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/function"
@@ -54,59 +53,22 @@ func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	if p.Own() != "" {
 		return s.runOwn(ctx, r, q, who, jid, p)
 	}
-	tag := "salt/" + kind + "/" + string(jid)
-	data := map[string]any{"fun": map[bool]string{false: "runner.", true: "wheel."}[q.Wheel] + string(q.Command.Function), "jid": string(jid), "user": who.Name(), "fun_args": (&job.Envelope{Commands: []job.Command{q.Command}}).Arguments()}
-	begun := func() error {
-		_, err := s.Events.Store(ctx, tag+"/new", data, "")
+	b := &booked{s, r, q, who, jid, p, "salt/" + kind + "/" + string(jid), map[string]any{
+		"fun": map[bool]string{false: "runner.", true: "wheel."}[q.Wheel] + string(q.Command.Function), "jid": string(jid), "user": who.Name(), "fun_args": (&job.Envelope{Commands: []job.Command{q.Command}}).Arguments(),
+	}}
+	if begun, err := b.begin(ctx); !begun {
 		return err
 	}
-	var err error
-	if !q.Wheel && q.Command.Function == "audit.repair" && s.AuditLog.Damaged() {
-		err = s.Authz.Unwritten(begun()) // its own entry, with the user, must be the first
-	} else {
-		err = s.Authz.Book(ctx, p, jid, begun)
+	if !q.Async {
+		return b.run(ctx)
 	}
-	if err != nil {
-		return s.unrecorded(ctx, r, q, who, jid, err)
-	}
-	if err := r.Send(ctx, protocol.RunStart{JID: jid, Tag: tag}); err != nil {
-		return err
-	}
-	long := s.longRead(who)
-	if q.Async {
-		end := ended
-		ended = func() {} // not before the runner has ended
-		s.wg.Go(func() {
-			defer end()
-			defer long.sent()
-			res := s.runOne(s.ctx, who, jid, q, p.Reach(), long)
-			s.tellEnd(s.ctx, tag, data, res, runner.Shown(q.Command.Function, res.Return))
-		})
-		return nil
-	}
-	defer long.sent()
-	res := s.runOne(ctx, who, jid, q, p.Reach(), long)
-	body, err := runResult(res, q.Wheel).AppendBinary(nil)
-	shown := runner.Shown(q.Command.Function, res.Return)
-	if int64(len(body)) > s.MaxEventSize {
-		// The caller of the runner has it. In the journal, repeated reads of large data would
-		// fill it, and delay everybody. The return of a runner that nobody waits for is only
-		// there, so it is stored whole.
-		shown = job.Trimmed
-	}
-	s.tellEnd(ctx, tag, data, res, shown)
-	if err != nil {
-		return err
-	}
-	return long.send(ctx, r, body)
-}
-
-// tellEnd stores the event of a finished runner.
-func (s *Server) tellEnd(ctx context.Context, tag string, data map[string]any, res function.Result, shown any) {
-	data["return"], data["success"] = shown, res.Success
-	if _, err := s.Events.Store(context.WithoutCancel(ctx), tag+"/ret", data, ""); err != nil && !errors.Is(err, context.Canceled) {
-		s.Host.Log.Error("runner's return not stored", "tag", tag, "fun", data["fun"], "err", err)
-	}
+	end := ended
+	ended = func() {} // not before the runner has ended
+	s.wg.Go(func() {
+		defer end()
+		b.runUnwatched(s.ctx)
+	})
+	return nil
 }
 
 func (s *Server) runOne(ctx context.Context, who authz.Principal, jid salt.JID, q protocol.Run, reach salt.Reach, long *longRead) function.Result {
