@@ -1,5 +1,5 @@
 // Package chaos treats the daemons badly while they work and counts what that costs: kills,
-// stops, restarts, cut cables, full disks, power cuts and damaged files, over real programs
+// stops, restarts, cut and slow cables, full disks, power cuts and damaged files, over real programs
 // on disks and hosts of their own. It has no code for the programs, and uses none of theirs:
 // what they acknowledged is taken down as a shell script would see it.
 //

@@ -30,7 +30,8 @@ var memberKinds = []kind{
 	{name: "power all", disks: true, during: powerAll},
 	{name: "power member", disks: true, during: power((*round).master)},
 	{name: "restart member", during: ended((*round).master, syscall.SIGTERM)},
-	{name: "slow link", lab: true, can: hasQueue(slow), during: queued(slow)},
+	{name: "slow link", lab: true, can: canSlow, during: slowMember},
+	{name: "slow two members", lab: true, can: canSlow, during: slowTwo},
 	{name: "stop member", during: stopMember},
 }
 
@@ -103,11 +104,8 @@ func lossy(r *round, rnd *rand.Rand) error {
 	return nil
 }
 
-// What tc makes of a cable.
-const (
-	narrow = "tbf rate 256kbit burst 8k latency 800ms"
-	slow   = "netem delay 150ms 100ms"
-)
+// narrow is what tc makes of a cable.
+const narrow = "tbf rate 256kbit burst 8k latency 800ms"
 
 func hasQueue(discipline string) func(*world) error {
 	return func(w *world) error {
@@ -129,6 +127,45 @@ func queued(discipline string) func(*round, *rand.Rand) error {
 		m.host.Unqueue()
 		return nil
 	}
+}
+
+// delay is some time for packets, with a jitter of half of it. Two of the longest make a round trip of nearly a second.
+func delay(rnd *rand.Rand) netlab.Delay {
+	d := 20*time.Millisecond + time.Duration(rnd.Int64N(int64(280*time.Millisecond)))
+	return netlab.Delay{Base: d, Jitter: d / 2}
+}
+
+func canSlow(w *world) error {
+	if err := w.master.host.Slow(netlab.Delay{}); err != nil {
+		return fmt.Errorf("no slow cable here: %w", err)
+	}
+	w.master.host.Unslow()
+	return nil
+}
+
+// slowMember delays all packets of a member.
+func slowMember(r *round, rnd *rand.Rand) error {
+	m, d := r.master(rnd), delay(rnd)
+	r.w.note("packets of %s take %v", m.name, d)
+	if err := m.host.Slow(d, netlab.Incoming, netlab.Outgoing); err != nil {
+		return err
+	}
+	pause(rnd, time.Second, faultTime)
+	m.host.Unslow()
+	return nil
+}
+
+// slowTwo delays the packets between two members, or those of one direction.
+func slowTwo(r *round, rnd *rand.Rand) error {
+	a, b := r.two(rnd)
+	d, directions := delay(rnd), ways(rnd)
+	r.w.note("%s packets of %s with %s take %v", directions, a.name, b.name, d)
+	if err := a.host.SlowPeer(b.address, d, directions...); err != nil {
+		return err
+	}
+	pause(rnd, time.Second, faultTime)
+	a.host.Unslow()
+	return nil
 }
 
 func canStep(w *world) error {

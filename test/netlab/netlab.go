@@ -1,6 +1,6 @@
 // Package netlab makes hosts of their own on one machine, each a network namespace,
-// with cables between them that a test can pull: what happens when packets vanish
-// is another thing than what happens when a process ends.
+// with cables between them that a test can pull or make slow: what happens when packets
+// vanish or are late is another thing than what happens when a process ends.
 //
 // It is for tests and benchmarks as root; it is not a simulation: programs in its
 // hosts use the kernel's own network.
@@ -25,10 +25,15 @@ type Lab struct {
 
 // Host is one of them.
 type Host struct {
-	lab   *Lab
-	name  string // of the namespace
-	cable string // to the switch, if there is one
+	lab     *Lab
+	name    string // of the namespace
+	plugged *Host  // the switch, if there is one
+	cable   string // to it
+	relay   *relay // through which the cable leads while it is slow
 }
+
+// namespaces has a file for each, by ip-netns(8).
+const namespaces = "/run/netns"
 
 var count atomic.Int64
 
@@ -172,8 +177,9 @@ const bridge = "bridge"
 func (l *Lab) Plug(h, into *Host, address string) {
 	l.tb.Helper()
 	l.Connect(h, into, []string{address}, nil)
-	h.cable = fmt.Sprintf("cable%d", l.cables)
+	h.plugged, h.cable = into, fmt.Sprintf("cable%d", l.cables)
 	into.Run("ip", "link", "set", h.cable, "master", bridge)
+	l.tb.Cleanup(h.Unslow)
 }
 
 // CutPeer drops all packets that come from an address, or go to it, as Cut does.
@@ -190,8 +196,8 @@ func (h *Host) Lose(percent int) {
 	h.rule(Incoming, "iifname", "!=", "lo", "numgen", "random", "mod", "100", "<", fmt.Sprint(percent), "drop")
 }
 
-// Queue gives the cable to the switch a queue for what the host sends, as tc calls it: "netem
-// delay 50ms", for one. It is an error where the kernel has none of that kind.
+// Queue gives the cable to the switch a queue for what the host sends, as tc calls it: "tbf
+// rate 1mbit burst 8k latency 1s", for one. It is an error where the kernel has none of that kind.
 func (h *Host) Queue(discipline string) error {
 	return run(append([]string{"ip", "netns", "exec", h.name, "tc", "qdisc", "replace", "dev", h.cable, "root"}, strings.Fields(discipline)...)...)
 }
