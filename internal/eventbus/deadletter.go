@@ -49,6 +49,7 @@ type DeadLetters struct {
 
 	mu    sync.Mutex            // held while dead letters are counted and stored
 	known map[string]letterHead // by key; nil until they were read
+	taken map[string]bool       // those that are handled again here, by key
 }
 
 // DeadLetters returns those of this bus.
@@ -445,9 +446,4 @@ func (s *DeadLetters) List(ctx context.Context, name string, seq uint64) ([]prot
 		letters[i] = l.DeadLetter
 	}
 	return letters, err
-}
-
-// Drop deletes one of them.
-func (s *DeadLetters) Drop(ctx context.Context, l protocol.DeadLetter) error {
-	return s.forget(ctx, daemonOwner, l)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
 	"github.com/brinebus/brine/test/clustertest"
 	"github.com/brinebus/brine/test/deadline"
@@ -269,4 +270,42 @@ func TestTwoMembersNeverHandleOneJournal(t *testing.T) {
 	if !own.Before(theirs) {
 		t.Errorf("m1 worked for %s after m2 had begun", own.Sub(theirs))
 	}
+}
+
+// TestADeadLetterIsRetriedByOneMember: while one does, the others leave it alone. If that one is
+// killed, the dead letter is still there, and another one retries it when the lease has ended.
+func TestADeadLetterIsRetriedByOneMember(t *testing.T) {
+	t.Parallel()
+	_, r, list := startMembers(t)
+	m1, m2 := list[0], list[1]
+	m1.refuse.Store(true)
+	dead, _ := m1.fireMany(1)
+	m2.deadLetters(1)
+	m1.refuse.Store(false)
+	m1.mu.Lock()
+	m1.hold, m1.slow = make(chan struct{}), time.Hour
+	m1.mu.Unlock()
+	m1.retry(t.Context())
+	begun := func() int {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.begun)
+	}
+	bustest.Until(t, "m1 retries it", func() bool { return begun() == 1 })
+	if done, err := m2.Retry(t.Context(), "echo", dead); rpc.CodeOf(err) != rpc.Busy || len(done) != 0 {
+		t.Errorf("retried by m2 while m1 does: %d, %v", done, err)
+	}
+	m1.m.Kill(t)
+	m1.stop()
+	m2.deadLetters(1)
+	var err error
+	var done []uint64
+	bustest.Until(t, "m2 retries it after the kill of m1", func() bool {
+		done, err = m2.Retry(t.Context(), "echo", dead)
+		return err == nil
+	})
+	if all := r.of("m1", dead)[dead]; len(done) != 1 || len(all) != 1 || all[0].by != "m2" || begun() != 2 {
+		t.Errorf("m2 has retried %d; it was handled as %+v", done, all)
+	}
+	m2.deadLetters(0)
 }

@@ -35,7 +35,8 @@ type Events interface {
 type DeadLetters interface {
 	Add(ctx context.Context, l *protocol.DeadLetter) error
 	List(ctx context.Context, name string, seq uint64) ([]protocol.DeadLetter, error)
-	Drop(ctx context.Context, l protocol.DeadLetter) error
+	// Take takes one of them, nil if it is gone; nobody else gets it meanwhile.
+	Take(ctx context.Context, l protocol.DeadLetter) (*eventbus.Taken, error)
 }
 
 // Options are the settings of a Reactor.
@@ -267,20 +268,36 @@ func (x *Reactor) Retry(ctx context.Context, name string, seq uint64) ([]uint64,
 	var done []uint64
 	var failed []error
 	for _, l := range letters {
-		i, err := eventhandler.ReadItem(l.Event, l.Journal)
-		if err == nil {
-			_, err = x.do(ctx, begun.rule, i, l.Attempts+1)
-		}
-		if err == nil {
-			err = x.DeadLetters.Drop(ctx, l)
-		}
+		was, err := x.retry(ctx, begun.rule, l)
 		if err != nil {
 			failed = append(failed, fmt.Errorf("event %d: %w", l.Seq, err))
 			continue
 		}
-		done = append(done, l.Seq)
+		if was {
+			done = append(done, l.Seq)
+		}
 	}
 	return done, errors.Join(failed...)
+}
+
+// retry handles one dead letter again, which nobody else does at the same time, here or at another
+// member of a cluster. It is false if somebody has done so, or dropped it, since it was listed.
+func (x *Reactor) retry(ctx context.Context, r *Rule, l protocol.DeadLetter) (bool, error) {
+	taken, err := x.DeadLetters.Take(ctx, l)
+	if taken == nil {
+		return false, err
+	}
+	i, err := eventhandler.ReadItem(taken.Letter.Event, l.Journal)
+	if err == nil {
+		within, end := taken.Context(ctx)
+		_, err = x.do(within, r, i, taken.Letter.Attempts+1)
+		end()
+	}
+	if err != nil {
+		taken.Release()
+		return false, err
+	}
+	return true, taken.Done(ctx)
 }
 
 // Reactions returns the rules in force, sorted by name. It implements runner.Reactor.

@@ -15,6 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
 	"github.com/brinebus/brine/test/deadline"
 )
@@ -31,7 +32,8 @@ type world struct {
 	t       *testing.T
 	events  *eventbus.Bus
 	started chan started
-	refuse  atomic.Bool // what is asked for next
+	refuse  atomic.Bool                   // what is asked for next
+	hold    atomic.Pointer[chan struct{}] // what is asked for next waits until it is closed
 	stop    func()
 }
 
@@ -44,11 +46,18 @@ func begin(t *testing.T) *world {
 	}
 	w := &world{t: t, events: eventbus.New(j, 1<<20, b.Log), started: make(chan started, 100)}
 	ctx, cancel := context.WithCancel(t.Context())
-	w.Reactor = New(ctx, Options{Events: w.events, DeadLetters: w.events.DeadLetters(), Log: b.Log, Start: func(_ context.Context, name string, q protocol.Publish) error {
+	w.Reactor = New(ctx, Options{Events: w.events, DeadLetters: w.events.DeadLetters(), Log: b.Log, Start: func(ctx context.Context, name string, q protocol.Publish) error {
 		if w.refuse.Load() {
 			return errors.New("no rule allows it")
 		}
 		w.started <- started{name, q}
+		if hold := w.hold.Load(); hold != nil {
+			select {
+			case <-*hold:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
 		return nil
 	}})
 	w.stop = func() {
@@ -155,6 +164,56 @@ func TestARefusedJobIsADeadLetter(t *testing.T) {
 	if _, err := w.Retry(t.Context(), "other", 0); err == nil {
 		t.Error("dead letters of a handler that is not there are retried")
 	}
+}
+
+// TestADeadLetterIsRetriedOnceAtATime: whoever asks while that is done is told so, and nothing is
+// done twice. It stays if the one who asked for it goes away.
+func TestADeadLetterIsRetriedOnceAtATime(t *testing.T) {
+	w := begin(t)
+	w.refuse.Store(true)
+	w.Set(w.rulesOf("  - 'my/*':\n    - run: reactor/job.yaml\n      name: echo\n      retries: 0\n"))
+	seq := w.fire("my/tag", map[string]any{"x": "a"})
+	w.deadLetters(1)
+	w.refuse.Store(false)
+	hold := make(chan struct{})
+	w.hold.Store(&hold)
+	asking, leave := context.WithCancel(t.Context())
+	asked := w.retry(asking)
+	w.next()
+	if r := deadline.Receive(t, w.retry(t.Context()), "an answer meanwhile"); rpc.CodeOf(r.err) != rpc.Busy || len(r.done) != 0 {
+		t.Errorf("retried while that is done: %d, %v", r.done, r.err)
+	}
+	leave()
+	if r := deadline.Receive(t, asked, "the end of the first retry"); r.err == nil || len(r.done) != 0 {
+		t.Errorf("retried for one who has gone: %d, %v", r.done, r.err)
+	}
+	w.deadLetters(1)
+	asked = w.retry(t.Context())
+	w.next()
+	close(hold)
+	if r := deadline.Receive(t, asked, "the end of the second retry"); r.err != nil || !slices.Equal(r.done, []uint64{seq}) {
+		t.Errorf("retried: %d, %v", r.done, r.err)
+	}
+	w.deadLetters(0)
+	if done, err := w.Retry(t.Context(), "echo", 0); err != nil || len(done) != 0 || len(w.started) != 0 {
+		t.Errorf("once more: %d, %v, and %d jobs are asked for", done, err, len(w.started))
+	}
+}
+
+// retried is what somebody is told who retries.
+type retried struct {
+	done []uint64
+	err  error
+}
+
+// retry retries all dead letters, meanwhile.
+func (w *world) retry(ctx context.Context) <-chan retried {
+	asked := make(chan retried, 1)
+	go func() {
+		done, err := w.Retry(ctx, "echo", 0)
+		asked <- retried{done, err}
+	}()
+	return asked
 }
 
 // deadLetters waits until there are n.
