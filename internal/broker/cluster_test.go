@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"crypto"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -194,6 +195,63 @@ func TestUnknownKeysGetNoRoute(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestACertificateAloneIsNoMember: each member shows its certificate to whoever connects. Somebody who
+// presents it elsewhere, without the key, is refused, and does nothing to the routes of that member: not
+// more of them count, none of them is closed, and both stay linked.
+func TestACertificateAloneIsNoMember(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 2)
+	victim, owner := s.Members[0], s.Members[1]
+	conf := &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{{
+		Certificate: [][]byte{shownBy(t, owner.Cluster.Addr())}, PrivateKey: borrowed{bustest.Key(t), owner.Key.Public()},
+	}}}
+	members, changed := victim.Cluster.Linked()
+	routes := victim.Cluster.Routes()
+	for range 2 * broker.MaxRoutes {
+		if heard := greet(t, victim.Cluster.Addr(), conf); len(heard) > 0 {
+			t.Errorf("it heard %q", heard)
+		}
+	}
+	select {
+	case <-changed:
+		t.Error("its connections counted as routes")
+	default:
+	}
+	if now, _ := victim.Cluster.Linked(); len(now) != len(members) || victim.Cluster.Routes() != routes {
+		t.Errorf("there are %d members and %d routes, want %d and %d", len(now), victim.Cluster.Routes(), len(members), routes)
+	}
+}
+
+// shownBy returns the certificate that the member at this address shows to a stranger.
+func shownBy(t *testing.T, address string) (raw []byte) {
+	t.Helper()
+	c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error {
+		raw = s.PeerCertificates[0].Raw
+		return nil
+	}})
+	if err == nil {
+		c.Close()
+	}
+	if raw == nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// borrowed pretends to be the key of somebody else, and signs with its own.
+type borrowed struct {
+	own    *pki.PrivateKey
+	public pki.PublicKey
+}
+
+// Public implements crypto.Signer.
+func (b borrowed) Public() crypto.PublicKey { return b.public.Key() }
+
+// Sign implements crypto.Signer.
+func (b borrowed) Sign(_ io.Reader, message []byte, _ crypto.SignerOpts) ([]byte, error) {
+	return b.own.Sign(message)
 }
 
 // greet sends what a member sends first at the port of routes, and returns what it receives

@@ -66,3 +66,6 @@ var StoreRights = storeRights
 
 // Minority returns why this member can decide nothing.
 func (c *Cluster) Minority() error { return c.r.minority() }
+
+// MaxRoutes is how many routes a member may have.
+const MaxRoutes = maxRoutes

@@ -42,7 +42,7 @@ type routes struct {
 	mu       sync.Mutex
 	accepted map[net.Addr]*routeEnd // by the pointer that their RemoteAddr returns
 	dialled  map[string]*routeEnd   // by the name that their handshake asks for
-	live     map[*routeEnd]bool     // those whose other end is a member
+	live     map[*routeEnd]bool     // those whose other end has proved that it is a member
 	peers    map[string]*PeerState
 	changed  chan struct{} // closed when live changes
 	n        int           // routes so far
@@ -65,6 +65,7 @@ type routeEnd struct {
 	certificate *x509.Certificate
 	judged      bool
 	entered     bool  // accepted, and has said CONNECT
+	closed      bool  // it has ended
 	number      int   // in order of their handshakes
 	err         error // why the other end is refused
 }
@@ -128,6 +129,7 @@ func (r *routes) forget(e *routeEnd) {
 	} else {
 		delete(r.dialled, e.name)
 	}
+	e.closed = true
 	if r.live[e] {
 		delete(r.live, e)
 		r.change()
@@ -200,7 +202,10 @@ func (r *routes) meetsItself(name string) bool {
 	return true
 }
 
-// judge decides about the other end during the handshake.
+// judge decides about the other end during the handshake, by its certificate. TLS calls it before the
+// other end has proved that it has the key of that certificate, and anyone can have the certificate of
+// a member, since each shows it to whoever connects. So this changes nothing but the connection itself;
+// it becomes a route of that member in take.
 func (r *routes) judge(e *routeEnd, s tls.ConnectionState) error {
 	var shown *x509.Certificate
 	if len(s.PeerCertificates) > 0 {
@@ -211,22 +216,26 @@ func (r *routes) judge(e *routeEnd, s tls.ConnectionState) error {
 	if err == nil {
 		err = r.twin(m)
 	}
-	var oldest *routeEnd
-	if err != nil {
-		if e.err == nil {
-			e.err = err
-		}
-	} else {
-		oldest = r.take(e, m, shown)
+	if err == nil {
+		e.member, e.certificate, e.judged = m, shown, true
 	}
 	r.mu.Unlock()
-	if err != nil && e.arrival != nil {
-		r.refused(e.arrival.host, "remote", e.RemoteAddr().String(), "err", err)
-	}
-	if oldest != nil {
-		oldest.Close()
+	if err != nil {
+		r.refuse(e, err)
 	}
 	return err
+}
+
+// refuse records, and logs, why the other end is no member.
+func (r *routes) refuse(e *routeEnd, err error) {
+	r.mu.Lock()
+	if e.err == nil {
+		e.err = err
+	}
+	r.mu.Unlock()
+	if e.arrival != nil {
+		r.refused(e.arrival.host, "remote", e.RemoteAddr().String(), "err", err)
+	}
 }
 
 // twin refuses a member that has the name of another one with a live route. The caller holds the lock.
@@ -239,17 +248,36 @@ func (r *routes) twin(m member.Member) error {
 	return nil
 }
 
-// take makes it a route of a member. If the member has too many, it returns the oldest one, to
-// be closed. The caller holds the lock.
-func (r *routes) take(e *routeEnd, m member.Member, shown *x509.Certificate) (oldest *routeEnd) {
+// take makes a connection whose handshake is finished a route of its member; of too many, the oldest
+// one is closed. It returns an error if another member has got that name meanwhile.
+func (r *routes) take(e *routeEnd) error {
+	r.mu.Lock()
+	err := r.twin(e.member)
+	var oldest *routeEnd
+	if err == nil {
+		oldest = r.add(e)
+	}
+	r.mu.Unlock()
+	if oldest != nil {
+		oldest.Close()
+	}
+	return err
+}
+
+// add adds a live route. If the member has too many, it returns the oldest one. The caller holds the
+// lock.
+func (r *routes) add(e *routeEnd) (oldest *routeEnd) {
 	r.n++
-	e.member, e.certificate, e.judged, e.number = m, shown, true, r.n
+	e.number = r.n
+	if e.closed { // between its handshake and now
+		return nil
+	}
 	r.live[e] = true
 	r.change()
 	count := 0
 	oldest = e
 	for other := range r.live {
-		if other.member.Key != m.Key {
+		if other.member.Key != e.member.Key {
 			continue
 		}
 		count++
@@ -275,7 +303,14 @@ func (r *routes) Check(c server.ClientAuthentication) bool {
 		e.entered = true
 	}
 	r.mu.Unlock()
-	return first && r.acceptor.letIn(e.arrival, false)
+	if !first || !r.acceptor.letIn(e.arrival, false) {
+		return false
+	}
+	err := r.take(e)
+	if err != nil {
+		r.refuse(e, err)
+	}
+	return err == nil
 }
 
 // cutEvery is how often the list of removed members is read: a removed member keeps its routes

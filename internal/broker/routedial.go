@@ -108,6 +108,10 @@ func (r *routes) dial(ctx context.Context, peer string) (pki.PublicKey, error) {
 		e.Close()
 		return pki.PublicKey{}, r.reason(e)
 	}
+	if err := r.take(e); err != nil {
+		e.Close()
+		return pki.PublicKey{}, err
+	}
 	r.met(peer, e)
 	<-e.gone
 	r.mu.Lock()

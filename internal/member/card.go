@@ -24,8 +24,8 @@ const (
 	oldestProtocol = 1
 )
 
-// Card is what a member says about itself. The handshake has proved whose card it is, but not
-// that its contents are true: they are only compared and shown.
+// Card is what a member says about itself. A handshake, once it is finished, has proved whose card it
+// is, but not that its contents are true: they are only compared and shown.
 type Card struct {
 	Cluster string // the name of the system, "" for two masters that mirror each other
 	Name    string // of the member, within it

@@ -49,7 +49,8 @@ type Member struct {
 }
 
 // Judge decides whether the owner of this certificate is a member; each end of a link calls it
-// about the other. What no case accepts is refused.
+// about the other. What no case accepts is refused. That the other end is that owner is known only
+// when the handshake is finished.
 func (r Rule) Judge(cert *x509.Certificate) (Member, error) {
 	if cert == nil {
 		return Member{}, refusal(ErrNoMember, pki.PublicKey{}, "", "it has shown no certificate")
