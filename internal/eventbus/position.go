@@ -65,7 +65,7 @@ type Position struct {
 const (
 	// storePause is how long positions are collected for one write.
 	storePause = 100 * time.Millisecond
-	// passedEvery is how often those of events that were not handled are stored in a cluster.
+	// passedEvery is how often those of events that no handler wants are stored.
 	passedEvery = 5 * time.Second
 )
 
@@ -165,13 +165,10 @@ func (p *Position) Done(seq uint64) {
 	}
 }
 
-// Passed records that there was nothing to handle up to seq, so that this is not read again. In a
-// cluster that need not be stored soon: each event would be a write for each handler, with copies.
+// Passed records that there was nothing to handle up to seq, so that this is not read again. That
+// need not be stored soon: each event would be a write for each handler, in a cluster with copies.
+// After a kill those events are read once more, and passed over again.
 func (p *Position) Passed(seq uint64) {
-	if p.claim == nil {
-		p.Done(seq)
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.want = max(p.want, seq)
