@@ -69,3 +69,10 @@ func (c *Cluster) Minority() error { return c.r.minority() }
 
 // MaxRoutes is how many routes a member may have.
 const MaxRoutes = maxRoutes
+
+// Taken is how many connections have counted as routes of members so far.
+func (c *Cluster) Taken() int {
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	return c.r.n
+}
