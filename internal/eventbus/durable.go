@@ -494,27 +494,59 @@ func (r *Bus) Confirm(ctx context.Context, req *rpc.Request, who eventacl.Princi
 // tables are the journal's tables that a bus has opened.
 type tables struct {
 	journal *journal.Journal
-	mu      sync.Mutex
-	open    map[string]*journal.Table
+	mu      sync.Mutex // not held while the store is asked
+	open    map[string]*opening
+}
+
+// opening is a table that is open or is being opened.
+type opening struct {
+	done  chan struct{} // closed when table or err is set
+	table *journal.Table
+	err   error
 }
 
 // openTime limits the opening of a table while the daemon serves.
 const openTime = 15 * time.Second
 
-// get opens a table once. Opening is not cancelled: the server would go on creating the table
+// get opens a table once. Others who need that table meanwhile wait for it, as long as their ctx
+// allows, and share the outcome: if the store does not answer, each waits for it once, and not for
+// each of those before. Opening is not cancelled: the server would go on creating the table
 // while the daemon stops it, and leave its files open.
 func (t *tables) get(ctx context.Context, name string) (*journal.Table, error) {
+	o, mine := t.begin(name)
+	if mine {
+		t.finish(ctx, name, o)
+		return o.table, o.err
+	}
+	select {
+	case <-o.done:
+		return o.table, o.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// begin returns a table, open or not; mine means that the caller has to open it.
+func (t *tables) begin(name string) (o *opening, mine bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if open := t.open[name]; open != nil {
-		return open, nil
+	if o = t.open[name]; o != nil {
+		return o, false
 	}
+	o = &opening{done: make(chan struct{})}
+	t.open[name] = o
+	return o, true
+}
+
+// finish opens a table. What could not be opened is opened by the next who needs it.
+func (t *tables) finish(ctx context.Context, name string, o *opening) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTime)
 	defer cancel()
-	opened, err := t.journal.Table(ctx, name)
-	if err != nil {
-		return nil, err
+	o.table, o.err = t.journal.Table(ctx, name)
+	if o.err != nil {
+		t.mu.Lock()
+		delete(t.open, name)
+		t.mu.Unlock()
 	}
-	t.open[name] = opened
-	return opened, nil
+	close(o.done)
 }

@@ -67,7 +67,7 @@ type Bus struct {
 // New returns an event bus over j. Events whose data has more than limit bytes are
 // refused; 0 means no limit.
 func New(j *journal.Journal, limit int64, log *slog.Logger) *Bus {
-	t := &tables{journal: j, open: map[string]*journal.Table{}}
+	t := &tables{journal: j, open: map[string]*opening{}}
 	r := &Bus{
 		journal: j, limit: limit, log: log, tail: &tail{journal: j, log: log}, long: semaphore.New(maxLong), started: time.Now().UTC(),
 		tables: t, dead: &DeadLetters{tables: t, log: log, taken: map[string]bool{}}, positions: &positions{tables: t, log: log, holders: map[string]*holder{}},
