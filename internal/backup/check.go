@@ -17,11 +17,6 @@ import (
 // cluster that this master is, "" for one alone. It is called before the broker opens the
 // store; its errors are mistakes in the configuration, which a restart does not mend.
 func CheckStore(cacheDir, member string) error {
-	if member != "" {
-		if err := hasLeft(cacheDir); err != nil {
-			return err
-		}
-	}
 	o, err := readOrder(cacheDir)
 	if err != nil {
 		return config.Mistake(err)

@@ -82,6 +82,13 @@ func (c *Cluster) counts(name string) bool {
 	return slices.ContainsFunc(info.Meta.Replicas, func(p *server.PeerInfo) bool { return p.Peer == id })
 }
 
+// Counts reports whether a member counts for elections, whether it runs or not. Only the leader of the
+// members knows that for certain.
+func (c *Cluster) Counts(name string) (counts, known bool) {
+	known = c.b.server.JetStreamIsLeader() && c.r.minority() == nil
+	return known && c.counts(name), known
+}
+
 // peerID is the identifier that the server gives to a member: eight characters of the SHA-256 of its
 // name.
 func peerID(name string) string {

@@ -135,7 +135,7 @@ func (m *Master) open(ctx context.Context) error {
 	if err := m.openKeys(); err != nil {
 		return err
 	}
-	if err := m.openBroker(); err != nil {
+	if err := m.openBroker(ctx); err != nil {
 		return err
 	}
 	if err := m.openJournal(ctx); err != nil {
@@ -156,7 +156,7 @@ func (m *Master) openKeys() error {
 	return nil
 }
 
-func (m *Master) openBroker() error {
+func (m *Master) openBroker(ctx context.Context) error {
 	certificate, err := m.admission.Certificates(m.key.PrivateKey, m.key.Signature)
 	if err != nil {
 		return err
@@ -165,6 +165,9 @@ func (m *Master) openBroker() error {
 		return err
 	}
 	m.hosted = membership.NewHosted(m.cfg, m.log)
+	if err := m.member.Settle(ctx, m.waits); err != nil {
+		return err
+	}
 	if err := m.checkStore(); err != nil {
 		return err
 	}

@@ -25,10 +25,6 @@ type Stores interface {
 	CheckBackup(ctx context.Context, dir string) (runner.BackupReport, error)
 	// CheckJoin checks what a single master needs to take its store into a cluster.
 	CheckJoin(cacheDir string) error
-	// MarkLeft makes sure that a member that leaves does not start as one again; UnmarkLeft undoes
-	// that.
-	MarkLeft(cacheDir string) error
-	UnmarkLeft(cacheDir string) error
 }
 
 // storeDir is the directory of the journal. Each mode of the journal has its own directory: a
@@ -146,10 +142,7 @@ func (m transition) Leave(ctx context.Context) (runner.LeaveReport, error) {
 	if m.member == nil {
 		return runner.LeaveReport{}, runner.ErrAlone
 	}
-	if m.stores == nil {
-		return runner.LeaveReport{}, errNoStores
-	}
-	r, err := m.member.Leave(ctx, func() error { return m.stores.MarkLeft(m.cfg.CacheDir) }, func() error { return m.stores.UnmarkLeft(m.cfg.CacheDir) })
+	r, err := m.member.Leave(ctx)
 	if err == nil {
 		m.wg.Go(func() { m.endAfter(ctx) })
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -210,6 +211,7 @@ func New(cfg *config.Master, own keyring.Own, version string, log *slog.Logger) 
 		return nil, err
 	}
 	m := &Membership{identity: i, cfg: cfg, version: version, log: log}
+	m.mark = member.LeaveFile(filepath.Join(cfg.CacheDir, m.StoreDir()))
 	m.removals = removals{path: member.RemovedFile(cfg.PKIDir), name: i.name, key: own.Public().SHA256(), log: log}
 	m.met = met{path: member.KnownFile(cfg.CacheDir), names: i.place().All, log: log}
 	m.cluster = &broker.ClusterOptions{
@@ -228,6 +230,7 @@ type Membership struct {
 	log     *slog.Logger
 
 	throttle logging.Throttle
+	mark     string // the file that says that it leaves its cluster, or has left
 	removals removals
 	links
 }

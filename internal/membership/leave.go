@@ -40,6 +40,9 @@ type leaving struct {
 	own   bool // this member leaves
 	until map[string]time.Time
 	came  chan struct{} // signals a new one
+
+	forgets string             // the one that is being forgotten
+	stop    context.CancelFunc // ends that
 }
 
 func (l *leaving) signal() chan struct{} {
@@ -124,10 +127,31 @@ func (l *leaving) wake() {
 	}
 }
 
+// remove forgets that a member leaves. If the others are being asked to forget it, that ends.
 func (l *leaving) remove(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.until, name)
+	if l.forgets == name && l.stop != nil {
+		l.stop()
+	}
+}
+
+// has reports whether a member leaves, as far as this one knows.
+func (l *leaving) has(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Now().Before(l.until[name])
+}
+
+// forgetting notes that a member is being forgotten, which stop ends. It is false if that does not leave
+// after all.
+func (l *leaving) forgetting(name string, stop context.CancelFunc) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forgets, l.stop = name, stop
+	_, leaves := l.until[name]
+	return leaves
 }
 
 // names returns those whose time is not over, and forgets the others, which it returns as late.
@@ -151,16 +175,16 @@ func (l *leaving) names() (list, late []string) {
 var errTooFew = errors.New("too few members would be left")
 
 // Leave lets this member leave the cluster in good order: the others forget it when it has stopped,
-// which the caller sees to. What it leads it gives away as it stops. mark makes sure that it does not start as
-// a member again, and unmark undoes that after an error. Its key stays valid.
-func (m *Membership) Leave(ctx context.Context, mark, unmark func() error) (runner.LeaveReport, error) {
+// which the caller sees to. What it leads it gives away as it stops. Its mark says that it leaves, so that its
+// next start does not make it a member again, see Settle. Its key stays valid.
+func (m *Membership) Leave(ctx context.Context) (runner.LeaveReport, error) {
 	if m == nil {
 		return runner.LeaveReport{}, runner.ErrAlone
 	}
 	if err := m.leaving.begin(); err != nil {
 		return runner.LeaveReport{}, err
 	}
-	report, err := m.leave(ctx, mark, unmark)
+	report, err := m.leave(ctx)
 	if err != nil {
 		m.leaving.end()
 	}
@@ -168,18 +192,18 @@ func (m *Membership) Leave(ctx context.Context, mark, unmark func() error) (runn
 }
 
 // leave is Leave while no other member leaves. It must have begun before afterLeave counts.
-func (m *Membership) leave(ctx context.Context, mark, unmark func() error) (runner.LeaveReport, error) {
+func (m *Membership) leave(ctx context.Context) (runner.LeaveReport, error) {
 	report, err := m.afterLeave()
 	if err != nil {
 		return report, err
 	}
-	if err := mark(); err != nil {
+	if err := member.WriteLeave(m.mark, member.Leaves); err != nil {
 		return report, err
 	}
 	for n, name := range report.Left {
 		if err := m.exchange.Ask(ctx, name, kindLeave, nil, nil); err != nil {
-			m.stay(ctx, report.Left[:n+1])
-			return report, errors.Join(fmt.Errorf("this member does not leave, since %s does not agree: %w", name, err), unmark())
+			m.stay(ctx, m.exchange.Ask, report.Left[:n+1])
+			return report, errors.Join(fmt.Errorf("this member does not leave, since %s does not agree: %w", name, err), member.WriteLeave(m.mark, member.Stays))
 		}
 	}
 	m.log.Warn("this member leaves the cluster", "member", m.name, "left", report.Left)
@@ -188,13 +212,13 @@ func (m *Membership) leave(ctx context.Context, mark, unmark func() error) (runn
 
 // stay tells members that this one does not leave: they would forget it if it were restarted soon. One
 // that cannot be told forgets the request by itself, after leaveTime.
-func (m *Membership) stay(ctx context.Context, informed []string) {
+func (m *Membership) stay(ctx context.Context, ask func(ctx context.Context, to, kind string, body, answer any) error, informed []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusTime)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, name := range informed {
 		wg.Go(func() {
-			if err := m.exchange.Ask(ctx, name, kindStay, nil, nil); err != nil {
+			if err := ask(ctx, name, kindStay, nil, nil); err != nil {
 				m.log.Warn("a member may take this one for one that leaves: do not stop it for some minutes", "member", name, "pause", leaveTime, "err", err)
 			}
 		})
@@ -272,7 +296,13 @@ func (l *leaving) forget(ctx context.Context, c *broker.Cluster, name string, lo
 	}
 	ctx, cancel := context.WithTimeout(ctx, forgetTime)
 	defer cancel()
+	if !l.forgetting(name, cancel) {
+		return
+	}
 	err := c.Forget(ctx, name)
+	if err != nil && ctx.Err() != nil && !l.has(name) {
+		return // it does not leave after all
+	}
 	if err != nil && !errors.Is(err, broker.ErrNoMember) {
 		log.Warn("a member that has left still counts for elections: it is tried again", "member", name, "err", err)
 		return

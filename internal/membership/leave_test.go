@@ -3,14 +3,15 @@ package membership
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/brinebus/brine/internal/cluster"
+	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
 )
@@ -26,7 +27,11 @@ func (noMinions) Minions() int                { return 0 }
 // linked returns a member with its exchange. serve registers what it answers.
 func linked(t *testing.T, m *bustest.Member, serve func(*Membership)) *Membership {
 	t.Helper()
-	k := &Membership{identity: identity{name: m.Name}, log: m.Log}
+	k := &Membership{identity: identity{name: m.Name}, log: m.Log, mark: filepath.Join(t.TempDir(), "left")}
+	var err error
+	if k.cluster, err = m.Options(); err != nil {
+		t.Fatal(err)
+	}
 	k.broker, k.own = m.Broker, noMinions{}
 	k.exchange = cluster.New(cluster.Options{Name: m.Name, Conn: m.Conn(), Minions: noMinions{}, Log: m.Log})
 	serve(k)
@@ -35,6 +40,16 @@ func linked(t *testing.T, m *bustest.Member, serve func(*Membership)) *Membershi
 	}
 	t.Cleanup(k.exchange.Stop)
 	return k
+}
+
+// marked reports whether the mark of a member says that it leaves.
+func marked(t *testing.T, k *Membership) bool {
+	t.Helper()
+	how, _, err := member.ReadLeave(k.mark)
+	if err != nil || how == member.Left {
+		t.Errorf("the mark of %s: %v, %v", k.name, how, err)
+	}
+	return how == member.Leaves
 }
 
 // waiting are the members that leave, as another one knows it.
@@ -58,9 +73,8 @@ func TestOneMemberLeavesAtATime(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	marks := make([]atomic.Int32, len(all))
 	leave := func(n int) error {
-		_, err := all[n].Leave(ctx, func() error { marks[n].Add(1); return nil }, func() error { marks[n].Add(-1); return nil })
+		_, err := all[n].Leave(ctx)
 		return err
 	}
 	left := make(chan error, 2)
@@ -70,23 +84,24 @@ func TestOneMemberLeavesAtATime(t *testing.T) {
 	if first, second := <-left, <-left; first == nil && second == nil {
 		t.Error("two members leave at once")
 	}
-	if n := marks[0].Load() + marks[1].Load(); n > 1 {
-		t.Errorf("%d members are marked as left", n)
+	one, two := marked(t, all[0]), marked(t, all[1])
+	if one && two {
+		t.Error("two members are marked as leaving")
 	}
-	if marks[0].Load()+marks[1].Load() == 0 { // each has refused the other one
+	if !one && !two { // each has refused the other one
 		if err := leave(0); err != nil {
 			t.Fatalf("a member alone: %v", err)
 		}
 	}
-	if err := leave(2); err == nil || salt.Hint(err) == "" || marks[2].Load() != 0 {
-		t.Errorf("a third member leaves while another one does: %v, %d marks", err, marks[2].Load())
+	if err := leave(2); err == nil || salt.Hint(err) == "" || marked(t, all[2]) {
+		t.Errorf("a third member leaves while another one does: %v", err)
 	}
 	// One that has not heard of it is refused by who has.
 	for _, name := range waiting(all[3]) {
 		all[3].leaving.remove(name)
 	}
-	if err := leave(3); err == nil || !strings.Contains(err.Error(), "leaving") || marks[3].Load() != 0 {
-		t.Errorf("a fourth member leaves while another one does: %v, %d marks", err, marks[3].Load())
+	if err := leave(3); err == nil || !strings.Contains(err.Error(), "leaving") || marked(t, all[3]) {
+		t.Errorf("a fourth member leaves while another one does: %v", err)
 	}
 }
 
@@ -138,10 +153,8 @@ func TestALeaveThatFailsIsWithdrawn(t *testing.T) {
 	bustest.Until(t, "the members know each other", func() bool { return len(one.exchange.Others()) == 2 })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	marks := 0
-	_, err := one.Leave(ctx, func() error { marks++; return nil }, func() error { marks--; return nil })
-	if err == nil || marks != 0 {
-		t.Errorf("it leaves: %v, %d marks", err, marks)
+	if _, err := one.Leave(ctx); err == nil || marked(t, one) {
+		t.Errorf("it leaves: %v", err)
 	}
 	if name := <-asked; name != one.name {
 		t.Errorf("%s was told that %q leaves", two.name, name)

@@ -31,6 +31,9 @@ type said struct {
 	Address string `json:"address"` // host:port, for minions
 	Key     string `json:"key"`     // the fingerprint of its master key
 
+	// Counts says whether the member that asks counts for elections, if the one that answers leads all.
+	Counts *bool `json:"counts,omitempty"`
+
 	Time time.Time `json:"time,omitzero"` // of the answer; a member of an earlier version sends none
 
 	Removed []member.Removal `json:"removed,omitempty"` // keys that it refuses; a member of an earlier version sends none
@@ -80,7 +83,11 @@ func (m *Membership) serveStatus() {
 		if err := m.removals.hear(from, keysOf(m.broker.Cluster.Members()), body); err != nil {
 			return nil, err
 		}
-		return m.say(), nil
+		s := m.say()
+		if counts, known := m.broker.Cluster.Counts(from); known {
+			s.Counts = &counts
+		}
+		return s, nil
 	})
 }
 
@@ -182,7 +189,7 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 		if address == m.self {
 			s, answers, one.Self = own, true, true
 		}
-		one.Running = answers
+		one.Running, one.Leaving = answers, m.leaving.has(one.Name)
 		for _, name := range s.Lacking {
 			status.Lacking[name] = cmp.Or(s.Lacks[name], status.Lacking[name])
 		}

@@ -68,12 +68,6 @@ func (stores) CheckBackup(ctx context.Context, dir string) (runner.BackupReport,
 // CheckJoin implements master.Stores.
 func (stores) CheckJoin(cacheDir string) error { return backup.CheckJoin(cacheDir) }
 
-// MarkLeft implements master.Stores.
-func (stores) MarkLeft(cacheDir string) error { return backup.MarkLeft(cacheDir) }
-
-// UnmarkLeft implements master.Stores.
-func (stores) UnmarkLeft(cacheDir string) error { return backup.UnmarkLeft(cacheDir) }
-
 // counted is what is in a backup.
 func counted(m *backup.Manifest) runner.JournalBackup {
 	b := runner.JournalBackup{Streams: len(m.Streams), Bytes: m.Bytes()}

@@ -4,50 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
-	"strings"
-	"time"
 
-	"github.com/brinebus/brine/internal/atomicfile"
-	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
 )
-
-// leftFile is the file in the store of a member that has left its cluster, with the time.
-const leftFile = "left"
-
-func leftPath(cacheDir string) string { return filepath.Join(StoreDir(cacheDir, true), leftFile) }
-
-// MarkLeft makes sure that a member which leaves its cluster does not start as a member again by
-// mistake: the others no longer count it, and would again.
-func MarkLeft(cacheDir string) error {
-	return atomicfile.Write(leftPath(cacheDir), []byte(time.Now().UTC().Format(time.DateTime)+"\n"), 0o600)
-}
-
-// UnmarkLeft undoes MarkLeft.
-func UnmarkLeft(cacheDir string) error {
-	err := os.Remove(leftPath(cacheDir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// hasLeft refuses to start a member that has left.
-func hasLeft(cacheDir string) error {
-	when, err := os.ReadFile(leftPath(cacheDir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	store := StoreDir(cacheDir, true)
-	return config.Mistake(salt.WithHint(fmt.Errorf("this master has left its cluster at %s", strings.TrimSpace(string(when))),
-		fmt.Sprintf("to make it a member again, move %s away, since the other members have what is in it; to use it alone, take cluster_id out of the configuration, too", store)))
-}
 
 // CheckJoin checks what a single master needs to take its store into a cluster: no other store, and
 // room on the disk for the copy that it is read from.
