@@ -18,7 +18,6 @@ import (
 
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/broker"
-	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
@@ -248,8 +247,7 @@ func metaSum(stream string, settings []byte) (string, error) {
 
 // startAlone opens a store without any port: nobody but this process reaches it.
 func startAlone(store string, log *slog.Logger) (*broker.Broker, error) {
-	nobody := func(broker.Peer) bus.Identity { return bus.Identity{} }
-	return broker.Start(broker.Options{Name: "backup", StoreDir: store, Admit: nobody, Log: log})
+	return broker.Start(broker.Options{Name: "backup", StoreDir: store, Admit: broker.Nobody, Log: log})
 }
 
 // syncTree syncs all of a directory.

@@ -165,7 +165,7 @@ func (m *Master) openBroker(ctx context.Context) error {
 		return err
 	}
 	m.hosted = membership.NewHosted(m.cfg, m.log)
-	if err := m.member.Settle(ctx, m.waits); err != nil {
+	if err := m.member.CheckLeave(ctx, m.waits); err != nil {
 		return err
 	}
 	if err := m.checkStore(); err != nil {

@@ -176,7 +176,7 @@ var errTooFew = errors.New("too few members would be left")
 
 // Leave lets this member leave the cluster in good order: the others forget it when it has stopped,
 // which the caller sees to. What it leads it gives away as it stops. Its mark says that it leaves, so that its
-// next start does not make it a member again, see Settle. Its key stays valid.
+// next start does not make it a member again, see CheckLeave. Its key stays valid.
 func (m *Membership) Leave(ctx context.Context) (runner.LeaveReport, error) {
 	if m == nil {
 		return runner.LeaveReport{}, runner.ErrAlone

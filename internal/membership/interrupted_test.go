@@ -32,13 +32,13 @@ func leavingSystem(t *testing.T) (s *bustest.System, others []*Membership, last 
 	return s, all[:2], all[2]
 }
 
-// settle starts a member that was killed, up to the opening of its store.
-func settle(t *testing.T, s *bustest.System, m *Membership) (member.Leave, error) {
+// restart starts a member that was killed, up to the opening of its store.
+func restart(t *testing.T, s *bustest.System, m *Membership) (member.Leave, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	s.Rejoin(s.Members[2])
-	err := m.Settle(ctx, func(string) {})
+	err := m.CheckLeave(ctx, func(string) {})
 	how, _, read := member.ReadLeave(m.mark)
 	if read != nil {
 		t.Fatal(read)
@@ -59,7 +59,7 @@ func TestAMemberThatWasKilledBeforeItHasLeft(t *testing.T) {
 	}
 	s.Members[2].Kill(t)
 	s.Leader(t)
-	if how, err := settle(t, s, last); err != nil || how != member.Stays {
+	if how, err := restart(t, s, last); err != nil || how != member.Stays {
 		t.Errorf("the others count it, and it does not start: %v, its mark says %d", err, how)
 	}
 	if names := waiting(others[0]); len(names) > 0 {
@@ -93,7 +93,7 @@ func TestAMemberThatWasKilledAfterItHasLeft(t *testing.T) {
 	}()
 	defer func() { stop(); <-done }()
 	bustest.Until(t, "it is forgotten", func() bool { return len(waiting(others[0])) == 0 && others[0].broker.Cluster.Known() == 2 })
-	how, err := settle(t, s, last)
+	how, err := restart(t, s, last)
 	if !errors.Is(err, config.ErrMistake) || how != member.Left {
 		t.Errorf("the others do not count it: %v, its mark says %d", err, how)
 	}
@@ -102,7 +102,7 @@ func TestAMemberThatWasKilledAfterItHasLeft(t *testing.T) {
 	}
 	s.Members[0].Stop()
 	s.Members[1].Stop()
-	if how, err := settle(t, s, last); !errors.Is(err, config.ErrMistake) || how != member.Left {
+	if how, err := restart(t, s, last); !errors.Is(err, config.ErrMistake) || how != member.Left {
 		t.Errorf("once it is known that it has left: %v, its mark says %d", err, how)
 	}
 }
@@ -120,7 +120,7 @@ func TestALeaveIsNotKnownWithoutTheLeader(t *testing.T) {
 	s.Rejoin(s.Members[2])
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("it waits")
-	err := last.Settle(ctx, func(string) { cancel(enough) })
+	err := last.CheckLeave(ctx, func(string) { cancel(enough) })
 	if how, _, _ := member.ReadLeave(last.mark); !errors.Is(err, enough) || how != member.Leaves {
 		t.Errorf("nobody has said whether it counts: %v, its mark says %d", err, how)
 	}
