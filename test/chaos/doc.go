@@ -16,4 +16,6 @@
 //
 // A power cut shuts an ext4 filesystem on a loop device down in the kernel without a flush
 // of its log or its cache, and mounts it again: what the daemon had not synced is gone.
+//
+// Hosts, disks and daemons are removed at the end, also when the checker itself is killed.
 package chaos

@@ -19,6 +19,7 @@ import (
 
 	"github.com/brinebus/brine/test/netlab"
 	"github.com/brinebus/brine/test/port"
+	"github.com/brinebus/brine/test/watchdog"
 )
 
 // world is a master, or the members of a cluster, with minions and durable listeners, and with
@@ -46,6 +47,7 @@ type world struct {
 // machine does not allow is left out.
 func newWorld(t *testing.T, masters int) *world {
 	w := &world{t: t, dir: t.TempDir(), port: port.Free(t), sequences: map[string]sequences{}}
+	watchdog.Start(t, remains, bin, w.dir)
 	var err error
 	w.diary, err = os.Create(filepath.Join(w.dir, "diary"))
 	w.must(err)
@@ -83,6 +85,16 @@ func newWorld(t *testing.T, masters int) *world {
 	}
 	return w
 }
+
+// remains removes what is left of a world whose process was killed: all that runs of the programs, the disks, and the
+// files. What is in a namespace of its own sees the disks go, too.
+const remains = `for exe in /proc/[0-9]*/exe; do
+	case $(readlink "$exe") in
+	"${1:?}"/*) pid=${exe%/exe}; kill -9 "${pid#/proc/}" ;;
+	esac
+done
+umount -R -l "$2"
+rm -rf "$1" "${2%/*}"`
 
 // tryDisk makes and cuts a disk.
 func tryDisk(dir string) error {

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/brinebus/brine/test/watchdog"
 )
 
 // Lab is some hosts. The end of the test removes them.
@@ -45,8 +47,22 @@ func New(tb testing.TB) *Lab {
 	if err := l.try(); err != nil {
 		tb.Skipf("no network namespaces here: %v", err)
 	}
+	watchdog.Start(tb, remains, namespaces, l.prefix)
 	return l
 }
+
+// remains removes what is left of a lab whose process was killed, with all that runs on its hosts. Links go with
+// their hosts.
+const remains = `cd "$1" || exit
+for name in "$2"*; do
+	for _ in 1 2 3 4 5; do
+		pids=$(ip netns pids "$name") && [ -n "$pids" ] || break
+		kill -9 $pids
+	done
+	ip netns del "$name"
+	rm -rf "/etc/netns/$name"
+done
+rmdir /etc/netns`
 
 func (l *Lab) try() error {
 	if os.Geteuid() != 0 {
