@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/brinebus/brine/internal/authz/eventacl"
@@ -44,6 +45,7 @@ type DeadLetters struct {
 	member   *Member // nil for a single master
 	log      *slog.Logger
 	throttle logging.Throttle // of dead letters that gave way, by sender
+	gaveWay  atomic.Uint64    // how many did, since the start
 
 	synced chan struct{} // closed once watch has read them all; nil for a single master
 
@@ -390,9 +392,16 @@ const (
 	maxBytesOfSender = 4 << 20 // beyond it the events are kept by their sequence only
 )
 
-// Add stores a dead letter of the daemon's own handler. If its sender has used up its share, it
-// replaces their oldest. A return counts for its minion. The daemon's own events have no share.
+// maxReason limits the reason of a dead letter of the daemon, which may show data of its event.
+const maxReason = 4 << 10
+
+// Add stores a dead letter of the daemon's own handler. It never fails because there are too many, since
+// the handlers of all would then stop: an older one gives way, see giveWay. A return counts for its minion.
+// The daemon's own events have no share.
 func (s *DeadLetters) Add(ctx context.Context, l *protocol.DeadLetter) error {
+	if len(l.Reason) > maxReason {
+		l.Reason = strings.ToValidUTF8(l.Reason[:maxReason], "") + "..."
+	}
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
@@ -404,15 +413,16 @@ func (s *DeadLetters) Add(ctx context.Context, l *protocol.DeadLetter) error {
 	}
 	speaker := headOf(daemonOwner, l, 0).speaker
 	same := slices.DeleteFunc(slices.Clone(have), func(p letterHead) bool { return p.speaker != speaker })
-	switch {
-	case speaker != "" && len(same) >= maxOfSender:
-		oldest := same[0]
-		s.throttle.Log(s.log, slog.LevelError, speaker, 1, "dead letter dropped: its sender has too many", "from", speaker, "handler", oldest.name, "seq", oldest.seq, "limit", maxOfSender)
-		if err := s.drop(ctx, oldest); err != nil {
+	if _, again := s.known[letterKey(daemonOwner, l.Name, l.Journal, l.Seq)]; !again {
+		switch {
+		case speaker != "" && len(same) >= maxOfSender:
+			err = s.giveWay(ctx, same[0], maxOfSender)
+		case len(have) >= maxLetters:
+			err = s.giveWay(ctx, oldestOfMost(have), maxLetters)
+		}
+		if err != nil {
 			return err
 		}
-	case len(have) >= maxLetters:
-		return rpc.Errorf(rpc.Busy, "there are %d dead letters of the reactor: that is the limit", len(have))
 	}
 	most := s.allowance(daemonOwner, l)
 	if speaker != "" {
@@ -423,6 +433,39 @@ func (s *DeadLetters) Add(ctx context.Context, l *protocol.DeadLetter) error {
 		most = min(most, maxBytesOfSender-sum)
 	}
 	return s.keepOwn(ctx, l, most)
+}
+
+// giveWayLines is how many lines a minute the log has about dead letters of one sender that give way.
+const giveWayLines = 20
+
+// giveWay deletes a dead letter for a newer one, and says which. Its event stays in the journal.
+func (s *DeadLetters) giveWay(ctx context.Context, old letterHead, limit int) error {
+	if err := s.drop(ctx, old); err != nil {
+		return err
+	}
+	s.gaveWay.Add(1)
+	args := []any{"from", old.speaker, "handler", old.name, "seq", old.seq, "limit", limit}
+	if old.journal != "" {
+		args = append(args, "journal", old.journal)
+	}
+	s.throttle.Log(s.log, slog.LevelError, old.speaker, giveWayLines, "a dead letter was dropped, since there are too many", args...)
+	return nil
+}
+
+// oldestOfMost returns the oldest dead letter of the sender with the most. So those of others stay
+// when many senders fill the space together.
+func oldestOfMost(have []letterHead) (oldest letterHead) {
+	count := map[string]int{}
+	for _, p := range have {
+		count[p.speaker]++
+	}
+	most := 0
+	for _, p := range have {
+		if count[p.speaker] > most {
+			oldest, most = p, count[p.speaker]
+		}
+	}
+	return oldest
 }
 
 // keepOwn stores a dead letter of the daemon. Where it does not fit, at least its sequence is

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -1000,5 +1001,51 @@ func TestDeadLettersOfOneSender(t *testing.T) {
 	}
 	if eves != maxOfSender {
 		t.Errorf("%d letters of one sender, want %d", eves, maxOfSender)
+	}
+}
+
+// TestDeadLettersOfManySendersGiveWay: when senders have filled the space together, the oldest of the
+// one with the most gives way, and no handler stops. The log names it, and it is counted. Most of these
+// are only counted here, not stored.
+func TestDeadLettersOfManySendersGiveWay(t *testing.T) {
+	w := start(t)
+	var log bytes.Buffer
+	dead := w.events.dead
+	dead.log = slog.New(slog.NewTextHandler(&log, nil))
+	add := func(seq uint64, from, reason string) error {
+		return dead.Add(t.Context(), &protocol.DeadLetter{Name: "deploy", Seq: seq, From: from, Reason: reason})
+	}
+	if err := errors.Join(add(1, "quiet", ""), add(2, "", "of the master itself")); err != nil {
+		t.Fatal(err)
+	}
+	dead.mu.Lock()
+	for n := range uint64(9_998) { // the number, not the constant: the limit is also documented
+		p := letterHead{owner: daemonOwner, name: "deploy", speaker: fmt.Sprint("web", n%24), seq: 10 + n}
+		dead.known[letterKey(p.owner, p.name, "", p.seq)] = p
+	}
+	dead.mu.Unlock()
+	if err := add(2, "", "handled again"); err != nil || dead.gaveWay.Load() != 0 {
+		t.Errorf("one that is there already: %v, and %d gave way", err, dead.gaveWay.Load())
+	}
+	if err := errors.Join(add(20_000, "db1", ""), add(20_001, "", "")); err != nil {
+		t.Errorf("where all space is used up: %v", err)
+	}
+	if err := add(20_002, "db1", strings.Repeat("\u00e9", maxWords)); err != nil {
+		t.Errorf("with a reason without end: %v", err)
+	}
+	dead.mu.Lock()
+	defer dead.mu.Unlock()
+	for seq, want := range map[uint64]bool{1: true, 2: true, 10: false, 11: false, 12: false, 13: true, 20_000: true, 20_001: true, 20_002: true} {
+		if _, kept := dead.known[letterKey(daemonOwner, "deploy", "", seq)]; kept != want {
+			t.Errorf("the dead letter %d is kept: %t, want %t", seq, kept, want)
+		}
+	}
+	if n := w.events.Figures(t.Context()).DeadDropped; n != 3 || len(dead.known) != 10_000 {
+		t.Errorf("%d gave way, %d are kept", n, len(dead.known))
+	}
+	for _, words := range []string{"from=web0 handler=deploy seq=10 ", "from=web1 handler=deploy seq=11 ", "from=web2 handler=deploy seq=12 "} {
+		if !strings.Contains(log.String(), words) {
+			t.Errorf("the log does not name %q:\n%s", words, &log)
+		}
 	}
 }

@@ -1,6 +1,6 @@
 package logging
 
-// Shorten cuts a long text that an unauthenticated peer sent about itself.
+// Shorten cuts a long text that a peer has chosen.
 func Shorten(s string) string {
 	const most = 64
 	if len(s) > most {

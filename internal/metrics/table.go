@@ -35,6 +35,7 @@ var (
 	ClusterClock      = gauge("cluster_clock_ahead_seconds", "By how much the clock of another member of the cluster is at least ahead of that of this one; negative if it is behind.", "member")
 	ClusterRules      = gauge("cluster_rules_differ", "1 if the access rules of another member of the cluster differ from those of this one.", "member")
 	Connections       = gauge("connections", "Connections to the bus of the daemon, by the role of who is connected.", "role")
+	DeadDropped       = counter("dead_letters_dropped_total", "Dead letters of the reactor that gave way to newer ones.")
 	Decisions         = counter("decisions_total", "Decisions about who may do what, as they stand in the audit log.", "verdict")
 	Events            = counter("events_total", "Events that the journal has taken, by the kind of who fired them.", "origin")
 	Jobs              = gauge("jobs", "Jobs that the daemon has under way, by their state.", "state")
@@ -59,7 +60,7 @@ var (
 
 // table lists all metrics, sorted by name.
 var table = []*Metric{
-	BuildInfo, ClusterClock, ClusterRules, Connections, Decisions, Events, Jobs, JournalBytes, JournalDropped, JournalLimit, JournalMessages, JournalMirrorLag, JournalMirrorLink, Keys, ListenerLag, Listeners,
+	BuildInfo, ClusterClock, ClusterRules, Connections, DeadDropped, Decisions, Events, Jobs, JournalBytes, JournalDropped, JournalLimit, JournalMessages, JournalMirrorLag, JournalMirrorLink, Keys, ListenerLag, Listeners,
 	MasterConnected, MinionsConnected, OutboxMessages, Reconnects, SlowConsumers, StoreFailed,
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target"
@@ -224,7 +225,7 @@ func (j *Job) aim(ctx context.Context, e any) (string, error) {
 	for i, one := range list {
 		text, ok := one.(string)
 		if !ok {
-			return "", fmt.Errorf("the event says %v where the id of a minion is wanted", one)
+			return "", fmt.Errorf("the event says %s where the id of a minion is wanted", logging.Shorten(fmt.Sprint(one)))
 		}
 		id, err := salt.ParseMinionID(text)
 		if err != nil {

@@ -20,7 +20,7 @@ var keyStates = map[pki.State]string{pki.Accepted: "accepted", pki.Denied: "deni
 func (w watched) Samples(ctx context.Context) []metrics.Sample {
 	f := w.Figures(ctx)
 	list := append(monitor.Common("master", version.Version(), f.Broker, f.Bus),
-		metrics.MinionsConnected.Is(float64(f.Connected)),
+		metrics.DeadDropped.Is(float64(f.Bus.DeadDropped)), metrics.MinionsConnected.Is(float64(f.Connected)),
 		metrics.Jobs.Is(float64(f.Jobs-f.Waiting), "running"), metrics.Jobs.Is(float64(f.Waiting), "waiting"),
 		metrics.Decisions.Is(float64(f.Allowed), "allowed"), metrics.Decisions.Is(float64(f.Refused), "refused"))
 	for state, n := range f.Keys {
