@@ -33,6 +33,7 @@ type Options struct {
 	Member  string // the name of this member of a cluster; "" for a single master
 	Cluster string // its cluster_id
 	Version string // of the program
+	Closed  bool   // nobody writes to the store, perhaps for long: its time is that of its newest message
 	Log     *slog.Logger
 }
 
@@ -70,6 +71,9 @@ func Write(ctx context.Context, nc *nats.Conn, o Options) (*Manifest, error) {
 		o.Log.Debug("a stream is in the backup", "stream", name, "messages", s.Messages, "bytes", s.Bytes)
 		m.Streams = append(m.Streams, *s)
 	}
+	if o.Closed {
+		m.Time = newest(m.Streams, m.Time)
+	}
 	if err := m.write(tmp); err != nil {
 		return nil, fmt.Errorf("back up into %s: %w", o.Dir, err)
 	}
@@ -77,6 +81,20 @@ func Write(ctx context.Context, nc *nats.Conn, o Options) (*Manifest, error) {
 		return nil, fmt.Errorf("back up into %s: %w", o.Dir, err)
 	}
 	return m, nil
+}
+
+// newest returns the time of the newest message of streams, otherwise that given.
+func newest(streams []Stream, otherwise time.Time) time.Time {
+	var last time.Time
+	for _, s := range streams {
+		if s.newest.After(last) {
+			last = s.newest
+		}
+	}
+	if last.IsZero() {
+		return otherwise
+	}
+	return last.UTC()
 }
 
 // checkFree checks that a directory of this name can appear.

@@ -43,7 +43,7 @@ func modeOf(member string) string {
 type Manifest struct {
 	Format  int       `json:"format"`
 	Version string    `json:"version"` // of the program that wrote it
-	Time    time.Time `json:"time"`    // when it was begun
+	Time    time.Time `json:"time"`    // when it was begun; of a closed store, that of its newest message
 	Mode    string    `json:"mode"`
 	Cluster string    `json:"cluster,omitempty"` // its cluster_id, if that is known
 	Member  string    `json:"member,omitempty"`  // of the cluster, which wrote it
@@ -60,6 +60,8 @@ type Stream struct {
 	First    uint64          `json:"first"` // sequence
 	Last     uint64          `json:"last"`  // sequence, also if that message is removed
 	Settings json.RawMessage `json:"settings"`
+
+	newest time.Time // of a message, also if that is removed; the zero time without one
 }
 
 // Bytes returns the size of the files of all streams.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/brinebus/brine/internal/backup"
 	"github.com/brinebus/brine/internal/broker"
@@ -71,6 +72,7 @@ func TestTheLastOfThree(t *testing.T) {
 	survivor := s.Members[2]
 	bustest.Until(t, "the copies of m3 are whole", func() bool { return whole(t, survivor) })
 	survivor.Kill(t)
+	killed := time.Now()
 	for _, m := range s.Members[:2] {
 		m.Stop()
 		if err := os.RemoveAll(m.Dir); err != nil {
@@ -93,6 +95,9 @@ func TestTheLastOfThree(t *testing.T) {
 	did, err := r.Carry(inTime(t))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if age := killed.Sub(did.Manifest.Time); age < 0 || age > 5*time.Minute {
+		t.Errorf("the store was written to until %s, and it is said to be of %s", killed, did.Manifest.Time)
 	}
 	b := openStore(t, own)
 	j, err := journal.Open(inTime(t), b.Conn(), journal.Options{Store: b.Store(), Reserve: b.Reserve})

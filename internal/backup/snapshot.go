@@ -44,7 +44,7 @@ func snapshot(ctx context.Context, nc *nats.Conn, dir, name string) (s *Stream, 
 	if err != nil {
 		return nil, err
 	}
-	s = &Stream{Name: name, File: fileOf(name), Messages: begun.State.Messages, First: begun.State.First, Last: begun.State.Last, Settings: settings}
+	s = &Stream{Name: name, File: fileOf(name), Messages: begun.State.Messages, First: begun.State.First, Last: begun.State.Last, Settings: settings, newest: begun.State.Newest}
 	f, err := os.OpenFile(filepath.Join(dir, s.File), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err
@@ -63,6 +63,8 @@ type state struct {
 	Messages uint64 `json:"messages"`
 	First    uint64 `json:"first_seq"`
 	Last     uint64 `json:"last_seq"`
+
+	Newest time.Time `json:"last_ts"`
 }
 
 // receive writes what the server sends, which waits for the confirmation of each piece.

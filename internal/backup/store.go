@@ -118,7 +118,7 @@ func (s source) backup(ctx context.Context) (dir string, err error) {
 	}
 	defer b.Stop()
 	dir = filepath.Join(s.work, "backup")
-	m, err := Write(ctx, b.Conn(), Options{Dir: dir, Member: s.member, Version: s.version, Log: s.log})
+	m, err := Write(ctx, b.Conn(), Options{Dir: dir, Member: s.member, Version: s.version, Closed: true, Log: s.log})
 	if err != nil {
 		return "", err
 	}
