@@ -224,7 +224,7 @@ func OpenMirror(ctx context.Context, nc *nats.Conn, of bus.Link, delays Delays, 
 	}
 	var s jetstream.Stream
 	err = insist(ctx, delays, "open the mirror of "+of.Owner, func(ctx context.Context) (err error) {
-		s, err = js.CreateOrUpdateStream(ctx, config)
+		s, err = makeMirror(ctx, js, config)
 		return err
 	})
 	if err != nil {
@@ -233,16 +233,23 @@ func OpenMirror(ctx context.Context, nc *nats.Conn, of bus.Link, delays Delays, 
 	return newMirror(of.Owner, js, s, delays), nil
 }
 
-// Detach stops mirroring a journal that no longer exists: what is there stays until it is too
-// old.
-func (m *Mirror) Detach(ctx context.Context) error {
-	c := m.stream.CachedInfo().Config
-	if c.Mirror == nil {
-		return nil
+// mirrorNotUpdatable is what the server answers when a stream is to become a mirror, or that of
+// another one.
+const mirrorNotUpdatable jetstream.ErrorCode = 10055
+
+// makeMirror makes a mirror if it is missing. One is removed and made again if the reader has
+// another name now, or if an earlier version has ended it for good because its owner had another
+// journal for a time: no stream becomes a mirror again. What the owner does not have any more is lost with it.
+func makeMirror(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig) (jetstream.Stream, error) {
+	s, err := js.CreateOrUpdateStream(ctx, config)
+	var api *jetstream.APIError
+	if !errors.As(err, &api) || api.ErrorCode != mirrorNotUpdatable {
+		return s, err
 	}
-	c.Mirror, c.MirrorDirect = nil, false
-	_, err := m.js.UpdateStream(ctx, c)
-	return err
+	if err := js.DeleteStream(ctx, config.Name); err != nil {
+		return nil, err
+	}
+	return js.CreateStream(ctx, config)
 }
 
 // Drop removes the mirror.

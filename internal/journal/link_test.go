@@ -253,6 +253,42 @@ func TestDecisionsAreReserved(t *testing.T) {
 	}
 }
 
+// TestAReaderWithAnotherNameMirrorsOn: the reader's own journal has a new name, as after it was
+// put back from a copy. It still mirrors the other one, and its decisions.
+func TestAReaderWithAnotherNameMirrorsOn(t *testing.T) {
+	a := startOwner(t, t.TempDir(), "m1-a", "127.0.0.1:0")
+	addTo(t, a.journal, "one")
+	decisions, err := a.journal.Decisions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for i, reader := range []string{"m2-b", "m2-c"} {
+		s, m := startMirror(t, dir, a.broker.Links.Addr(), "m1-a", reader)
+		table, err := journal.OpenDecisions(t.Context(), s.Conn(), bus.Link{Owner: "m1-a", Reader: reader})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := decisions.Keep(t.Context(), "key", []byte(reader)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		if err := table.Watch(ctx, func(_ string, value []byte) {
+			if string(value) == reader {
+				cancel()
+			}
+		}); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		cancel()
+		seq := addTo(t, a.journal, "more")
+		if list := heard(t, m, seq); len(list) != i+2 {
+			t.Errorf("%s mirrors %q", reader, list)
+		}
+		s.Stop()
+	}
+}
+
 // A mirror knows whether the owner of the journal sends its decisions; an owner of an older
 // version does not have that table.
 func TestOwnerOfAnOlderVersionSendsNoDecisions(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -55,7 +56,7 @@ func OpenDecisions(ctx context.Context, nc *nats.Conn, of bus.Link) (*MirroredTa
 		return nil, err
 	}
 	bucket := decisions + "-" + of.Owner
-	all, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	all, err := makeMirror(ctx, js, jetstream.StreamConfig{
 		Name: "KV_" + bucket, Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
 		MaxMsgsPerSubject: 1, MaxBytes: maxDecisions, AllowDirect: true, DenyDelete: true,
 		Mirror: &jetstream.StreamSource{Name: bus.DecisionStream, External: &jetstream.ExternalStream{APIPrefix: of.API(), DeliverPrefix: of.Deliver()}},
@@ -70,16 +71,23 @@ func OpenDecisions(ctx context.Context, nc *nats.Conn, of bus.Link) (*MirroredTa
 	return &MirroredTable{kv, all}, nil
 }
 
-// DropDecisions removes the mirror of the decisions of a journal's owner.
-func DropDecisions(ctx context.Context, nc *nats.Conn, owner string) error {
+// DropDecisions removes the mirrors of the decisions of other owners than that one.
+func DropDecisions(ctx context.Context, nc *nats.Conn, but string) error {
 	js, err := jetstream.New(nc)
-	if err == nil {
-		err = js.DeleteKeyValue(ctx, decisions+"-"+owner)
+	if err != nil {
+		return err
 	}
-	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil
+	names := js.StreamNames(ctx)
+	for name := range names.Name() {
+		owner, ok := strings.CutPrefix(name, "KV_"+decisions+"-")
+		if !ok || owner == but {
+			continue
+		}
+		if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("remove the mirror of the decisions of %s: %w", owner, err)
+		}
 	}
-	return err
+	return names.Err()
 }
 
 // Watch calls f for each present entry, in the order in which they were made, and then for each

@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/logging"
 )
 
 // Options are all required, except Bounds.
@@ -49,14 +51,16 @@ type Keeper struct {
 	decided *journal.MirroredTable // of the latest link; used by Run
 	checked bool                   // it was checked whether it arrives
 
-	mu    sync.Mutex
-	all   map[string]*journal.Mirror
-	ended map[string]bool // journals that are no longer mirrored
+	throttle logging.Throttle
+
+	mu   sync.Mutex
+	all  map[string]*journal.Mirror
+	told string // the journal that the log names as the new one
 }
 
 // Open opens the existing mirrors. Run continues them.
 func Open(ctx context.Context, o Options) (*Keeper, error) {
-	k := &Keeper{opts: o, all: map[string]*journal.Mirror{}, ended: map[string]bool{}}
+	k := &Keeper{opts: o, all: map[string]*journal.Mirror{}}
 	var err error
 	if k.server, err = broker.StartMirror(ctx, broker.MirrorOptions{Peer: o.Peer, TLS: k.tls(), StoreDir: o.Dir, Log: o.Log}); err != nil {
 		return nil, err
@@ -117,6 +121,9 @@ const (
 	// silent is how long nothing, not even a heartbeat, may come before the mirror is reopened,
 	// which makes it ask again; its server alone would wait for up to two minutes.
 	silent = 5 * time.Second
+	// retryEvery is between two attempts to mirror a journal: each opens the store again, which
+	// its readers notice.
+	retryEvery = 5 * time.Second
 	// maxMirrors limits the disk space that another master can take by starting new journals.
 	maxMirrors = 3
 	// patience limits one request to the mirror's server.
@@ -127,13 +134,17 @@ const (
 func (k *Keeper) Run(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	var asked time.Time
+	var asked, failed time.Time
 	for first := true; ; first = false {
 		here := k.judge() && k.server.Linked()
 		switch {
 		case here && !k.linked.Load():
+			if time.Since(failed) < retryEvery {
+				break
+			}
 			if err := k.resume(ctx); err != nil {
-				k.opts.Log.Warn("the journal of the other master cannot be mirrored yet", "err", err)
+				failed = time.Now()
+				k.throttle.Log(k.opts.Log, slog.LevelWarn, "resume", 1, "the journal of the other master cannot be mirrored yet", "err", err)
 				break
 			}
 			asked = time.Now()
@@ -196,59 +207,63 @@ func (k *Keeper) changed(linked bool) {
 func (k *Keeper) resume(ctx context.Context) error {
 	peer := k.peer.Load()
 	if peer == nil {
-		return fmt.Errorf("the other master has no name")
+		return errors.New("the other master has no name")
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.all[*peer] == nil && len(k.all) >= maxMirrors {
-		return fmt.Errorf("it has begun a journal for the %dth time: remove the folder %s when the mirrors of the old ones are not needed any more", len(k.all), k.opts.Dir)
-	}
 	if k.all[*peer] != nil {
 		if err := k.server.Reopen(); err != nil {
 			return err
 		}
 	}
 	of := bus.Link{Owner: *peer, Reader: k.opts.Member.Journal}
-	m, err := journal.OpenMirror(ctx, k.server.Conn(), of, k.server, k.opts.Bounds)
-	if err != nil {
-		return err
-	}
+	followed := k.follow(ctx, of) // also when its journal cannot be mirrored: refusals count at once
+	return errors.Join(followed, k.mirror(ctx, of))
+}
+
+// follow follows the decisions of the journal's owner, and no longer those that came with
+// another journal.
+func (k *Keeper) follow(ctx context.Context, of bus.Link) error {
 	decided, err := journal.OpenDecisions(ctx, k.server.Conn(), of)
 	if err != nil {
 		return err
 	}
 	k.decided, k.checked = decided, false
-	k.opts.Accord.Follow(*peer, decided)
-	known := k.all[*peer] != nil
-	k.all[*peer] = m
-	k.endOthers(ctx, *peer)
-	if !known {
-		k.opts.Found(m)
+	k.opts.Accord.Follow(of.Owner, decided)
+	if err := journal.DropDecisions(ctx, k.server.Conn(), of.Owner); err != nil {
+		k.opts.Log.Warn("what was decided with an old journal is still mirrored", "err", err)
 	}
 	return nil
 }
 
-// endOthers ends the mirroring of other journals: the other master has started a new one. What is
-// mirrored of the old one can be read until it is too old.
-func (k *Keeper) endOthers(ctx context.Context, peer string) {
-	for name, m := range k.all {
-		if name == peer {
-			continue
-		}
-		if k.ended[name] {
-			continue
-		}
-		k.ended[name] = true
-		k.opts.Log.Warn("the other master has begun another journal: the mirror of the old one stays until it is too old", "old", name, "new", peer)
-		if err := m.Detach(ctx); err != nil {
-			k.opts.Log.Warn("the mirror of the old journal still waits for it", "master", name, "err", err)
-		}
-		if err := journal.DropDecisions(ctx, k.server.Conn(), name); err != nil {
-			k.opts.Log.Warn("what was decided with the old journal is still mirrored", "master", name, "err", err)
+// mirror mirrors the journal. The mirrors of others stay until they are too old, and wait for
+// their owner: it may come back with that journal, and the mirror may have what the owner has
+// not.
+func (k *Keeper) mirror(ctx context.Context, of bus.Link) error {
+	_, known := k.all[of.Owner]
+	if !known && len(k.all) >= maxMirrors {
+		return fmt.Errorf("it has begun a journal for the %dth time: remove the folder %s when the mirrors of the old ones are not needed any more", len(k.all), k.opts.Dir)
+	}
+	m, err := journal.OpenMirror(ctx, k.server.Conn(), of, k.server, k.opts.Bounds)
+	if err != nil {
+		return err
+	}
+	k.all[of.Owner] = m
+	if !known {
+		k.opts.Found(m)
+	}
+	if k.told == of.Owner {
+		return nil
+	}
+	k.told = of.Owner
+	for name := range k.all {
+		if name != of.Owner {
+			k.opts.Log.Warn("the other master has begun another journal: the mirror of the old one stays until it is too old", "old", name, "new", of.Owner)
 		}
 	}
+	return nil
 }
 
 // warnUndecided warns if the other master does not send its decisions about keys and tokens: an

@@ -9,8 +9,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/bus"
@@ -62,14 +66,23 @@ func (s system) member(key *pki.PrivateKey, dir, peer string, port int) (*Member
 // owner is a master whose journal is mirrored.
 type owner struct {
 	name    string
+	dir     string // of the journal
 	port    int
 	journal *journal.Journal
+	conn    *nats.Conn
+	member  *Member
 	stop    func()
 }
 
 func (s system) owner(key *pki.PrivateKey, port int) owner {
 	s.t.Helper()
-	dir, log := s.t.TempDir(), slog.New(slog.DiscardHandler)
+	return s.ownerIn(s.t.TempDir(), key, port)
+}
+
+// ownerIn starts a master with the journal that lies in dir.
+func (s system) ownerIn(dir string, key *pki.PrivateKey, port int) owner {
+	s.t.Helper()
+	log := slog.New(slog.DiscardHandler)
 	m, cfg := s.member(key, dir, "127.0.0.1:1", port)
 	b, err := broker.Start(broker.Options{Name: "test", StoreDir: dir, Log: log, Admit: func(broker.Peer) bus.Identity { return bus.Identity{} }, Link: m.Links(cfg)})
 	if err != nil {
@@ -94,9 +107,9 @@ func (s system) owner(key *pki.PrivateKey, port int) owner {
 	if port, err = strconv.Atoi(text); err != nil {
 		s.t.Fatal(err)
 	}
-	stop := func() { l.Close(); j.Close(); b.Stop() }
+	stop := sync.OnceFunc(func() { l.Close(); j.Close(); b.Stop() })
 	s.t.Cleanup(stop)
-	return owner{m.Journal, port, j, stop}
+	return owner{m.Journal, dir, port, j, b.Conn(), m, stop}
 }
 
 func (o owner) add(t *testing.T, tag string) {
@@ -111,28 +124,32 @@ func (o owner) add(t *testing.T, tag string) {
 }
 
 // TestANewJournalOfTheOtherMasterIsNoticed: the other master comes back with an empty journal. What
-// was mirrored stays, and waits for its owner no more; the new one is mirrored beside it. The
-// other master and the signing pair have RSA keys.
+// was mirrored stays, and the new one is mirrored beside it. Then it has its first journal again:
+// that is mirrored on, and what is decided there is followed. What the mirror alone still has is
+// kept. The other master and the signing pair have RSA keys.
 func TestANewJournalOfTheOtherMasterIsNoticed(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		purge, ended bool
+	}{
+		{"the owner has lost what is mirrored", true, false},
+		{"an earlier version has ended the mirror", false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) { anotherJournal(t, c.purge, c.ended) })
+	}
+}
+
+func anotherJournal(t *testing.T, purge, ended bool) {
 	s := newSystem(t, pki.RSA, 2048)
 	key := newKey(t, pki.RSA, 2048)
 	first := s.owner(key, 0)
 	first.add(t, "old")
-	found := make(chan *journal.Mirror, 10)
-	own, _ := s.member(newKey(t, pki.Ed25519, 0), t.TempDir(), "127.0.0.1:1", 0)
-	ctx, cancel := context.WithCancel(t.Context())
-	reading := accordOf(t, own, s.owner(newKey(t, pki.Ed25519, 0), 0).journal)
-	k, err := Open(ctx, Options{
-		Peer: net.JoinHostPort("127.0.0.1", strconv.Itoa(first.port)), Member: own, Dir: t.TempDir(), Found: func(m *journal.Mirror) { found <- m }, Tell: func(Change) {}, Accord: reading, Cut: func() {}, Log: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan bool)
-	go func() { k.Run(ctx); close(ended) }()
-	t.Cleanup(func() { cancel(); deadline.Receive(t, ended, "ended"); k.Close() })
+	k, keys, found := s.keep(first.port)
 	old := next(t, found, first.name)
 	has(t, old, "old")
+	if purge {
+		first.purge(t)
+	}
 	first.stop()
 	second := s.owner(key, first.port)
 	second.add(t, "new")
@@ -141,13 +158,119 @@ func TestANewJournalOfTheOtherMasterIsNoticed(t *testing.T) {
 	if !eventually(func() bool { return k.Linked(second.name) }) || k.Linked(first.name) {
 		t.Errorf("linked: the old journal %v, the new one %v", k.Linked(first.name), k.Linked(second.name))
 	}
-	if !eventually(func() bool { p, err := old.Progress(t.Context()); return err == nil && p.Active < 0 }) {
-		t.Error("the mirror of the old journal still waits for its owner")
+	if ended {
+		detach(t, k, first.name)
+	}
+	second.stop()
+	again := s.ownerIn(first.dir, key, first.port)
+	again.add(t, "again")
+	has(t, old, "old again")
+	if !eventually(func() bool { return k.Linked(first.name) }) {
+		t.Error("the first journal is not linked again")
+	}
+	// What it decides is followed.
+	e := pki.Entry{ID: "web1", Key: newKey(t, pki.Ed25519, 0).Public()}
+	accept(t, keys, e)
+	there, decided := accordOf(t, again.member, again.journal)
+	run(t, there.Run)
+	accept(t, decided, e)
+	if err := decided.Store.Reject(stored(t, decided, e)); err != nil {
+		t.Fatal(err)
+	}
+	there.Changed([]keyring.Change{{Name: pki.Name{ID: e.ID, Finger: e.Key.SHA256()}}})
+	if !eventually(func() bool { return stored(t, keys, e).State == pki.Rejected }) {
+		t.Error("what it rejects is not rejected here")
 	}
 }
 
+// purge removes what is in the journal.
+func (o owner) purge(t *testing.T) {
+	t.Helper()
+	js, err := jetstream.New(o.conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), journal.Stream)
+	if err == nil {
+		err = s.Purge(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// keep starts what mirrors the journal of the other master, at this port, and follows its decisions.
+func (s system) keep(port int) (*Keeper, *keyring.Keyring, <-chan *journal.Mirror) {
+	s.t.Helper()
+	found := make(chan *journal.Mirror, 10)
+	own, _ := s.member(newKey(s.t, pki.Ed25519, 0), s.t.TempDir(), "127.0.0.1:1", 0)
+	reading, keys := accordOf(s.t, own, s.owner(newKey(s.t, pki.Ed25519, 0), 0).journal)
+	k, err := Open(s.t.Context(), Options{
+		Peer: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Member: own, Dir: s.t.TempDir(), Found: func(m *journal.Mirror) { found <- m }, Tell: func(Change) {}, Accord: reading, Cut: func() {}, Log: slog.New(slog.NewTextHandler(s.t.Output(), nil)),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(k.Close)
+	run(s.t, k.Run)
+	run(s.t, reading.Run)
+	return k, keys, found
+}
+
+// run runs f until the end of the test.
+func run(t *testing.T, f func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan bool)
+	go func() { f(ctx); close(ended) }()
+	t.Cleanup(func() { cancel(); deadline.Receive(t, ended, "ended") })
+}
+
+// detach ends a mirror as earlier versions did when the other master began another journal.
+func detach(t *testing.T, k *Keeper, name string) {
+	t.Helper()
+	js, err := jetstream.New(k.server.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), "MIRROR_"+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.CachedInfo().Config
+	c.Mirror, c.MirrorDirect = nil, false
+	if _, err := js.UpdateStream(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func accept(t *testing.T, keys *keyring.Keyring, e pki.Entry) {
+	t.Helper()
+	var err error
+	if e.State, _, err = keys.Store.SubmitFrom(pki.Submission{ID: e.ID, Key: e.Key, Decided: true}); err == nil {
+		err = keys.Store.Accept(e)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stored is what a key store has of a key.
+func stored(t *testing.T, keys *keyring.Keyring, e pki.Entry) pki.Entry {
+	t.Helper()
+	list, err := keys.Store.Of(e.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, have := range list {
+		if have.Key.Equal(e.Key) {
+			return have
+		}
+	}
+	return pki.Entry{}
+}
+
 // accordOf is what a master has decided whose key store is empty.
-func accordOf(t *testing.T, m *Member, j *journal.Journal) *Accord {
+func accordOf(t *testing.T, m *Member, j *journal.Journal) (*Accord, *keyring.Keyring) {
 	t.Helper()
 	cfg := config.NewMaster()
 	cfg.PKIDir = t.TempDir()
@@ -159,7 +282,7 @@ func accordOf(t *testing.T, m *Member, j *journal.Journal) *Accord {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a
+	return a, keys
 }
 
 func next(t *testing.T, found <-chan *journal.Mirror, name string) *journal.Mirror {
@@ -176,7 +299,7 @@ func next(t *testing.T, found <-chan *journal.Mirror, name string) *journal.Mirr
 	}
 }
 
-// has waits until a mirror has an event as its first, and no other.
+// has waits until a mirror has events with these tags, and no other.
 func has(t *testing.T, m *journal.Mirror, tag string) {
 	t.Helper()
 	var tags []string
@@ -230,9 +353,10 @@ func TestARemovedMasterIsJudgedWhileAway(t *testing.T) {
 	key := newKey(t, pki.Ed25519, 0)
 	first := s.owner(key, 0)
 	own, cfg := s.member(newKey(t, pki.Ed25519, 0), t.TempDir(), "127.0.0.1:1", 0)
+	reading, _ := accordOf(t, own, first.journal)
 	k, err := Open(t.Context(), Options{
 		Peer: net.JoinHostPort("127.0.0.1", strconv.Itoa(first.port)), Member: own, Dir: t.TempDir(), Found: func(*journal.Mirror) {}, Tell: func(Change) {},
-		Accord: accordOf(t, own, first.journal), Cut: func() {}, Log: slog.New(slog.DiscardHandler),
+		Accord: reading, Cut: func() {}, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
