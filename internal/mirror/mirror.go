@@ -44,8 +44,8 @@ type Change struct {
 type Keeper struct {
 	opts   Options
 	server *broker.Mirror
-	peer   atomic.Pointer[string] // name of the journal at the latest dial
-	shown  atomic.Pointer[x509.Certificate]
+	shown  atomic.Pointer[peer] // at the latest dial: whoever sent it may not have its key
+	peer   atomic.Pointer[peer] // at the latest link
 	linked atomic.Bool
 
 	decided *journal.MirroredTable // of the latest link; used by Run
@@ -56,6 +56,12 @@ type Keeper struct {
 	mu   sync.Mutex
 	all  map[string]*journal.Mirror
 	told string // the journal that the log names as the new one
+}
+
+// peer is a master that this one has dialled.
+type peer struct {
+	name string // of its journal
+	cert *x509.Certificate
 }
 
 // Open opens the existing mirrors. Run continues them.
@@ -72,8 +78,8 @@ func Open(ctx context.Context, o Options) (*Keeper, error) {
 	return k, nil
 }
 
-// tls is the TLS configuration for dialling. It remembers who the other master is. Its name
-// must be valid for a journal, since it becomes the name of the mirror.
+// tls is the TLS configuration for dialling. It remembers who the other master says that it is:
+// in TLS 1.3 the proof comes afterwards. Its name must be valid for a journal, since it becomes the name of the mirror.
 func (k *Keeper) tls() *tls.Config {
 	own := k.opts.Member
 	conf := own.tls.Clone()
@@ -87,8 +93,7 @@ func (k *Keeper) tls() *tls.Config {
 			err = bus.CheckJournalName(m.Name)
 		}
 		if err == nil {
-			k.peer.Store(&m.Name)
-			k.shown.Store(s.PeerCertificates[0])
+			k.shown.Store(&peer{m.Name, s.PeerCertificates[0]})
 		}
 		return err
 	}
@@ -111,8 +116,8 @@ func (k *Keeper) Close() {
 
 // Linked reports whether the master of that journal is linked.
 func (k *Keeper) Linked(name string) bool {
-	peer := k.peer.Load()
-	return k.linked.Load() && peer != nil && *peer == name
+	p := k.peer.Load()
+	return k.linked.Load() && p != nil && p.name == name
 }
 
 // Pauses of the watch.
@@ -136,7 +141,8 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer tick.Stop()
 	var asked, failed time.Time
 	for first := true; ; first = false {
-		here := k.judge() && k.server.Linked()
+		up := k.prove()
+		here := k.judge() && up
 		switch {
 		case here && !k.linked.Load():
 			if time.Since(failed) < retryEvery {
@@ -172,11 +178,11 @@ func (k *Keeper) Run(ctx context.Context) {
 // longer count, whether or not it is linked.
 func (k *Keeper) judge() bool {
 	k.opts.Cut()
-	cert := k.shown.Load()
-	if cert == nil {
+	p := k.peer.Load()
+	if p == nil {
 		return true // there was no contact yet
 	}
-	_, err := k.opts.Member.rule.Judge(cert)
+	_, err := k.opts.Member.rule.Judge(p.cert)
 	if err == nil {
 		return true
 	}
@@ -188,12 +194,24 @@ func (k *Keeper) judge() bool {
 	return false
 }
 
+// prove reports whether the link is up, and then takes the master of the latest dial for the
+// other one: the handshake has ended, so it has proved that it has its key. There is one dial at
+// a time, and none while the link is up.
+func (k *Keeper) prove() bool {
+	shown := k.shown.Load()
+	if shown == nil || !k.server.Linked() || k.shown.Load() != shown {
+		return false
+	}
+	k.peer.Store(shown)
+	return true
+}
+
 // changed reports that the link was established or lost.
 func (k *Keeper) changed(linked bool) {
 	k.linked.Store(linked)
 	c := Change{Linked: linked}
-	if peer := k.peer.Load(); peer != nil {
-		c.Master = *peer
+	if p := k.peer.Load(); p != nil {
+		c.Master = p.name
 	}
 	if linked {
 		k.opts.Log.Info("the other master is linked: its journal is mirrored", "master", c.Master, "address", k.opts.Peer)
@@ -205,20 +223,20 @@ func (k *Keeper) changed(linked bool) {
 
 // resume makes the mirror request what it lacks.
 func (k *Keeper) resume(ctx context.Context) error {
-	peer := k.peer.Load()
-	if peer == nil {
+	p := k.peer.Load()
+	if p == nil {
 		return errors.New("the other master has no name")
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.all[*peer] != nil {
+	if k.all[p.name] != nil {
 		if err := k.server.Reopen(); err != nil {
 			return err
 		}
 	}
-	of := bus.Link{Owner: *peer, Reader: k.opts.Member.Journal}
+	of := bus.Link{Owner: p.name, Reader: k.opts.Member.Journal}
 	followed := k.follow(ctx, of) // also when its journal cannot be mirrored: refusals count at once
 	return errors.Join(followed, k.mirror(ctx, of))
 }
@@ -278,18 +296,18 @@ func (k *Keeper) warnUndecided(ctx context.Context) {
 
 // silent reports whether nothing has come for too long.
 func (k *Keeper) silent(ctx context.Context) bool {
-	peer := k.peer.Load()
-	if peer == nil {
+	p := k.peer.Load()
+	if p == nil {
 		return false
 	}
 	k.mu.Lock()
-	m := k.all[*peer]
+	m := k.all[p.name]
 	k.mu.Unlock()
 	if m == nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	p, err := m.Progress(ctx)
-	return err != nil || p.Active < 0 || p.Active > silent
+	at, err := m.Progress(ctx)
+	return err != nil || at.Active < 0 || at.Active > silent
 }

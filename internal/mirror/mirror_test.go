@@ -341,7 +341,7 @@ func TestAFalseNameIsRefused(t *testing.T) {
 		}
 		k := &Keeper{opts: Options{Member: own}}
 		err = handshake(t, k.tls(), &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAnyClientCert})
-		if taken := k.peer.Load() != nil; taken != good || (err == nil) != good {
+		if taken := k.shown.Load() != nil; taken != good || (err == nil) != good {
 			t.Errorf("%q: taken %v, %v", name, taken, err)
 		}
 	}
@@ -362,7 +362,7 @@ func TestARemovedMasterIsJudgedWhileAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer k.Close()
-	if !eventually(k.server.Linked) || !k.judge() {
+	if !eventually(k.prove) || !k.judge() {
 		t.Fatal("it is not taken")
 	}
 	first.stop()
@@ -374,6 +374,40 @@ func TestARemovedMasterIsJudgedWhileAway(t *testing.T) {
 	}
 	if k.judge() {
 		t.Error("it is still a master")
+	}
+}
+
+// TestACertificateProvesNothing: whoever shows the certificate of the other master, and has not its
+// key, is not taken for it, not even for a name in the log.
+func TestACertificateProvesNothing(t *testing.T) {
+	s := newSystem(t, pki.Ed25519, 0)
+	other, _ := s.member(newKey(t, pki.Ed25519, 0), t.TempDir(), "127.0.0.1:1", 0)
+	thief := other.tls.Clone()
+	thief.Certificates = []tls.Certificate{{Certificate: other.tls.Certificates[0].Certificate, PrivateKey: newKey(t, pki.Ed25519, 0).Signer()}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := make(chan error, 1)
+	go func() {
+		defer close(refused)
+		if c, err := l.Accept(); err == nil {
+			conn := tls.Server(c, thief)
+			_, err := conn.Read(make([]byte, 1)) // in TLS 1.3 the client's alert comes after the server's part
+			refused <- err
+			conn.Close()
+		}
+	}()
+	defer l.Close()
+	k, _, _ := s.keep(l.Addr().(*net.TCPAddr).Port)
+	if err := deadline.Receive(t, refused, "the end of the handshake"); err == nil {
+		t.Error("the handshake has not failed")
+	}
+	if k.shown.Load() == nil {
+		t.Fatal("the certificate was not shown")
+	}
+	if k.prove() || k.peer.Load() != nil {
+		t.Error("it is taken for the other master")
 	}
 }
 
