@@ -185,7 +185,7 @@ func Start(o Options) (*Broker, error) {
 	}
 	if g.routes != nil {
 		g.routes.server, g.routes.majority = s, b.health.majority
-		b.health.ends = b.fail
+		b.health.ends = b.Fail
 		b.Cluster = &Cluster{b, g.routes}
 	}
 	if err := b.open(so, fatal); err != nil {
@@ -434,7 +434,7 @@ func (b *Broker) internal(secret string) (*nats.Conn, error) {
 			if why := nc.LastError(); why != nil {
 				err = fmt.Errorf("%w: %w", err, why)
 			}
-			b.fail(err)
+			b.Fail(err)
 		}))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the own bus: %w", err)

@@ -30,6 +30,7 @@ type ExternalOptions struct {
 	// Version refuses peers without a common protocol; nil refuses none.
 	Version   func(tls.ConnectionState) error
 	Gone      func(bus.Identity) // called after the end of every connection that was admitted
+	Fail      func(error)        // called when a connection to the servers has ended for good: the daemon must end
 	Endpoints bus.Endpoints      // the requests that peers may send
 	// Journal makes a fourth connection, for a journal in the JetStream of the servers. Remote.Claim
 	// is then called before Serve.
@@ -174,7 +175,23 @@ func (x *External) connect(what string, key nkeys.KeyPair, more ...nats.Option) 
 				x.dropAll() // what was under way may be lost in part, so it must begin anew
 			}
 		}),
+		nats.ClosedHandler(func(nc *nats.Conn) { x.closed(what, nc.LastError()) }),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { x.failed(what, sub, err) }))...)
+}
+
+// closed handles the end of a connection that is not made again: the client library gives up
+// after an error of a server that it does not know, such as that a message was too long.
+func (x *External) closed(what string, why error) {
+	select {
+	case <-x.stop:
+		return
+	default:
+	}
+	err := fmt.Errorf("the connection to the NATS servers as %s has ended", what)
+	if why != nil {
+		err = fmt.Errorf("%w: %w", err, why)
+	}
+	x.opts.Fail(err)
 }
 
 // failed handles an error of a connection that goes on.

@@ -59,7 +59,7 @@ func goAbroad(t *testing.T, change func(config string) string) *abroad {
 	}
 	a.lab.Start(config)
 	a.External, err = broker.NewExternal(broker.ExternalOptions{
-		Servers: a.lab.Addresses(), Fingers: []string{a.lab.Finger}, Credentials: c, Name: "test", Admit: a.admit, Gone: func(i bus.Identity) { a.gone <- i }, Endpoints: externals, Log: bustest.Log(t),
+		Servers: a.lab.Addresses(), Fingers: []string{a.lab.Finger}, Credentials: c, Name: "test", Admit: a.admit, Gone: func(i bus.Identity) { a.gone <- i }, Endpoints: externals, Fail: func(err error) { t.Error(err) }, Log: bustest.Log(t),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -351,7 +351,7 @@ func TestAClaimWaitsWithinBounds(t *testing.T) {
 	claim := func() error {
 		t.Helper()
 		x, err := broker.NewExternal(broker.ExternalOptions{
-			Servers: lab.Addresses(), Fingers: []string{lab.Finger}, Credentials: c, Name: "test", Journal: true, Endpoints: externals, Log: bustest.Log(t),
+			Servers: lab.Addresses(), Fingers: []string{lab.Finger}, Credentials: c, Name: "test", Journal: true, Endpoints: externals, Fail: func(err error) { t.Error(err) }, Log: bustest.Log(t),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -387,7 +387,7 @@ func TestOthersOfAJournalAreEnded(t *testing.T) {
 	defer cancel()
 	join := func() (*nats.Conn, *broker.Remote) {
 		x, err := broker.NewExternal(broker.ExternalOptions{
-			Servers: lab.Addresses(), Fingers: []string{lab.Finger}, Credentials: c, Name: "test", Journal: true, Endpoints: externals, Log: bustest.Log(t),
+			Servers: lab.Addresses(), Fingers: []string{lab.Finger}, Credentials: c, Name: "test", Journal: true, Endpoints: externals, Fail: func(err error) { t.Error(err) }, Log: bustest.Log(t),
 		})
 		if err != nil {
 			t.Fatal(err)

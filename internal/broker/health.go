@@ -297,7 +297,7 @@ func (b *Broker) heal() {
 		}
 		b.opts.Log.Error("the journal cannot be written; nothing is stored until it can", "err", b.health.Err())
 		var streams int
-		bounded(stuckTime, b.fail, func() { streams = b.streams() })
+		bounded(stuckTime, b.Fail, func() { streams = b.streams() })
 		for again := time.After(healPause); ; again = tick.C {
 			select {
 			case <-again:
@@ -305,7 +305,7 @@ func (b *Broker) heal() {
 				return
 			}
 			var err error
-			bounded(stuckTime, b.fail, func() { err = b.reopen(streams) })
+			bounded(stuckTime, b.Fail, func() { err = b.reopen(streams) })
 			if err == nil && b.health.well() {
 				break
 			}
@@ -356,7 +356,7 @@ func (b *Broker) reopen(streams int) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("open the journal again: %v", p)
-			b.fail(err)
+			b.Fail(err)
 		}
 	}()
 	release, waited, err := b.own.quiet(b.server, b.auth.daemon)

@@ -535,13 +535,13 @@ func TestAStartInsistsOnAnAnswer(t *testing.T) {
 func TestAStuckStoreEndsTheDaemon(t *testing.T) {
 	t.Parallel()
 	b, _, _ := startLocal(t, t.TempDir())
-	bounded(time.Minute, b.fail, func() {})
+	bounded(time.Minute, b.Fail, func() {})
 	select {
 	case err := <-b.Failed():
 		t.Errorf("what is quick ends it: %v", err)
 	default:
 	}
-	bounded(time.Millisecond, b.fail, func() {
+	bounded(time.Millisecond, b.Fail, func() {
 		if err := deadline.Receive(t, b.Failed(), "the end of the daemon"); !errors.Is(err, ErrFailed) {
 			t.Errorf("it ends with %v", err)
 		}

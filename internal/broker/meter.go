@@ -249,7 +249,7 @@ func (b *Broker) Meter(probe func(back func(looked int)) error) {
 	b.meter.mu.Unlock()
 	b.wg.Go(func() {
 		if err := b.keepProbing(probe); err != nil {
-			b.fail(err)
+			b.Fail(err)
 		}
 	})
 }
@@ -302,8 +302,8 @@ func (b *Broker) lame(times int) int {
 // although it runs. The daemon must end, so that its service manager starts it again.
 func (b *Broker) Failed() <-chan error { return b.failed }
 
-// fail reports it, unless the broker is stopping.
-func (b *Broker) fail(err error) {
+// Fail has Failed report something, unless the broker is stopping.
+func (b *Broker) Fail(err error) {
 	select {
 	case <-b.quit:
 		return

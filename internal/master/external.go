@@ -2,6 +2,7 @@ package master
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -53,7 +54,7 @@ func (m *Master) openExternal(certificate func(*tls.ClientHelloInfo) (*tls.Certi
 	}
 	x, err := broker.NewExternal(broker.ExternalOptions{
 		Servers: m.cfg.NATSServers, Fingers: m.cfg.NATSFinger, CAFile: m.cfg.NATSCA, Credentials: credentials, Name: "salt-master",
-		Admit: m.admission.Admit, Version: m.admission.CheckVersion, Gone: m.gone, Endpoints: minionEndpoints, Journal: m.hosted != nil, Log: m.log,
+		Admit: m.admission.Admit, Version: m.admission.CheckVersion, Gone: m.gone, Fail: m.broker.Fail, Endpoints: minionEndpoints, Journal: m.hosted != nil, Log: m.log,
 	})
 	if err != nil {
 		return err
@@ -85,14 +86,14 @@ func (m *Master) openExternalServer() error {
 	return s.Served()
 }
 
-// runExternal serves minions through nats_servers until the master stops.
+// runExternal serves minions through nats_servers until the master stops. If it cannot, the master ends.
 func (m *Master) runExternal() {
 	if m.external == nil {
 		return
 	}
 	m.wg.Go(func() {
-		if err := m.external.Serve(m.ctx, m.external.server.Start); err != nil {
-			m.log.Error("minions cannot be served through the NATS servers", "err", err)
+		if err := m.external.Serve(m.ctx, m.external.server.Start); err != nil && m.ctx.Err() == nil {
+			m.broker.Fail(fmt.Errorf("minions cannot be served through the NATS servers: %w", err))
 		}
 	})
 }

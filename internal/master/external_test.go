@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/master"
@@ -301,6 +302,33 @@ func TestASecondMasterTakesOver(t *testing.T) {
 		return err == nil && got["web1"].State == job.Done
 	})
 	t.Logf("the second master had an answer %s after the first one ended", time.Since(began))
+}
+
+// TestAMasterWhoseServersRefuseItEnds: the servers are given a smaller max_payload while they run, so they
+// end the connection of the master for good with its next longer message. It says so, and ends, to be
+// started again.
+func TestAMasterWhoseServersRefuseItEnds(t *testing.T) {
+	a := goAbroad(t, 1, "auto_accept: True\n")
+	a.minionAbroad("web1", key(t))
+	a.lab.Reload(a.config(), "max_payload: 1KB\n")
+	long := ping("*", "glob")
+	long.Async, long.Commands[0].Args = true, []any{strings.Repeat("x", 100_000)}
+	user, err := a.user(), error(nil)
+	wait(t, "the master to end, which hears no minion", func() bool {
+		select {
+		case err = <-a.ended:
+			a.ended <- nil // for the end of the test
+			return true
+		default:
+		}
+		if s, err := user.Call(protocol.OpPublish, long); err == nil { // until the servers have read it, it is answered
+			s.Close()
+		}
+		return false
+	})
+	if !errors.Is(err, broker.ErrFailed) || !strings.Contains(err.Error(), "has ended: nats: Maximum Payload Violation") {
+		t.Errorf("the master has ended with %v", err)
+	}
 }
 
 // What a minion checks before it trusts a server and a master behind it.

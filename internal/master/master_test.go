@@ -39,6 +39,8 @@ type world struct {
 	m    *master.Master
 	log  capture.Buffer
 	stop func()
+
+	ended chan error // what Run has returned
 }
 
 // said is all that the master has logged.
@@ -77,7 +79,7 @@ func (w *world) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
-	w.m = m
+	w.m, w.ended = m, done
 	w.stop = func() {
 		cancel()
 		select {

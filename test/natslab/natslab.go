@@ -180,6 +180,17 @@ func (c *Cluster) Start(config string) {
 	}
 }
 
+// Reload has all servers read another configuration while they run, with further lines of it.
+func (c *Cluster) Reload(config, more string) {
+	c.t.Helper()
+	c.write("brine.conf", config+more)
+	for _, s := range c.Servers {
+		if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
 // Whole reports whether all servers run and have all copies that they are to have in JetStream.
 func (c *Cluster) Whole() bool {
 	client := http.Client{Timeout: 5 * time.Second}
