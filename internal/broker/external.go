@@ -225,7 +225,7 @@ func (x *External) Serve(ctx context.Context, begin func() error) error {
 		}
 		return x.work(ctx)
 	}
-	for begun := false; x.await(ctx); begun = true {
+	for c, begun := (claims{x}), false; c.await(ctx); begun = true {
 		if !begun {
 			if err := begin(); err != nil {
 				return err
@@ -242,7 +242,7 @@ func (x *External) Serve(ctx context.Context, begin func() error) error {
 // claim, unless it is held already.
 func (x *External) subscribe(claim string) (subs []*nats.Subscription, err error) {
 	if claim != x.held {
-		sub, err := x.announce(claim)
+		sub, err := claims{x}.announce(claim)
 		if err != nil {
 			return nil, err
 		}

@@ -23,7 +23,7 @@ var errUnreached = salt.WithHint(errors.New("the NATS servers are not reached, o
 // no other master answers that it is at work. While one is, it waits without a limit, and calls
 // tell; servers that are not reached it does not wait for longer than reachTime.
 func (r *Remote) Claim(ctx context.Context, tell func(string)) error {
-	x, heard, said := r.x, time.Now(), time.Time{}
+	x, heard, said := claims{r.x}, time.Now(), time.Time{}
 	for ctx.Err() == nil {
 		free, other := x.free(ctx)
 		free = free && x.store.IsConnected()
@@ -61,7 +61,7 @@ func (r *Remote) unreached() error {
 
 // hold announces that this master is at work, and reports whether it is the only one.
 func (r *Remote) hold(ctx context.Context) (bool, error) {
-	x := r.x
+	x := claims{r.x}
 	claim := newClaim()
 	sub, err := x.announce(claim)
 	if err == nil {

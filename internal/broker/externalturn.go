@@ -20,6 +20,9 @@ const (
 	workTwice = 300 * time.Millisecond
 )
 
+// claims are those to be the one at work.
+type claims struct{ *External }
+
 // newClaim returns what a master answers: when it began, and a random text. The smaller one goes on if
 // two are at work, which happens after the servers were separated.
 func newClaim() string {
@@ -27,7 +30,7 @@ func newClaim() string {
 }
 
 // await returns true when no other master is at work, false if ctx ends first.
-func (x *External) await(ctx context.Context) bool {
+func (x claims) await(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		if free, _ := x.free(ctx); free {
 			return true
@@ -41,7 +44,7 @@ func (x *External) await(ctx context.Context) bool {
 
 // free reports whether no other master is at work; other is true if one is, both are false if it
 // is not known.
-func (x *External) free(ctx context.Context) (free, other bool) {
+func (x claims) free(ctx context.Context) (free, other bool) {
 	if !x.watcher.IsConnected() || !x.traffic.IsConnected() {
 		return false, false
 	}
@@ -55,7 +58,7 @@ func (x *External) free(ctx context.Context) (free, other bool) {
 }
 
 // pause waits until it is asked again; false is the end.
-func (x *External) pause(ctx context.Context) bool {
+func (x claims) pause(ctx context.Context) bool {
 	t := time.NewTimer(workEvery)
 	defer t.Stop()
 	select {
@@ -69,7 +72,7 @@ func (x *External) pause(ctx context.Context) bool {
 }
 
 // announce lets other masters hear that this one is at work.
-func (x *External) announce(claim string) (*nats.Subscription, error) {
+func (x claims) announce(claim string) (*nats.Subscription, error) {
 	sub, err := x.traffic.Subscribe(workSubject, func(m *nats.Msg) { _ = m.Respond([]byte(claim)) }) // fails without a connection
 	if err != nil {
 		return nil, fmt.Errorf("serve through NATS servers: %w", err)
@@ -78,7 +81,7 @@ func (x *External) announce(claim string) (*nats.Subscription, error) {
 }
 
 // preceded reports whether another master is at work that began before this one.
-func (x *External) preceded(ctx context.Context, claim string) bool {
+func (x claims) preceded(ctx context.Context, claim string) bool {
 	inbox := x.traffic.NewInbox()
 	sub, err := x.traffic.SubscribeSync(inbox)
 	if err != nil {

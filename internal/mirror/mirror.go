@@ -53,9 +53,9 @@ type Keeper struct {
 
 	throttle logging.Throttle
 
-	mu   sync.Mutex
-	all  map[string]*journal.Mirror
-	told string // the journal that the log names as the new one
+	mu     sync.Mutex
+	all    map[string]*journal.Mirror
+	newest string // the journal that the log names as the new one
 }
 
 // peer is a master that this one has dialled.
@@ -272,10 +272,10 @@ func (k *Keeper) mirror(ctx context.Context, of bus.Link) error {
 	if !known {
 		k.opts.Found(m)
 	}
-	if k.told == of.Owner {
+	if k.newest == of.Owner {
 		return nil
 	}
-	k.told = of.Owner
+	k.newest = of.Owner
 	for name := range k.all {
 		if name != of.Owner {
 			k.opts.Log.Warn("the other master has begun another journal: the mirror of the old one stays until it is too old", "old", name, "new", of.Owner)
