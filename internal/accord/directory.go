@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,7 +18,7 @@ import (
 // directory is the key directory of a member. It and the table of what was in force there must belong
 // together: what a directory lacks that is new, or comes from a backup, was not deleted, and what it
 // has was not accepted again. So both have the same random text, which is renewed at each start and
-// after each refusal.
+// after each change.
 type directory struct {
 	path  string // of the file with the text
 	table Table
@@ -25,7 +26,8 @@ type directory struct {
 
 	mu    sync.Mutex
 	mark  string // the text
-	dated bool   // a refusal was carried out since it was renewed
+	next  string // the table may have this one instead: there was no answer when it was stored
+	dated bool   // something has changed since the text was renewed
 }
 
 const (
@@ -52,25 +54,40 @@ func openDirectory(dir, mark string, table Table) (*directory, error) {
 func (d *directory) renew(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	mark := rand.Text()
-	if err := atomicfile.Write(d.path, []byte(mark+"\n"+d.mark+"\n"), 0o600); err != nil {
+	if d.next != "" { // only two texts are possible: which one the table has must be certain first
+		if err := d.store(ctx); err != nil {
+			return err
+		}
+	}
+	next := rand.Text()
+	if err := atomicfile.Write(d.path, []byte(next+"\n"+d.mark+"\n"), 0o600); err != nil {
 		return err
 	}
-	if err := d.table.Keep(ctx, directoryKey, []byte(mark)); err != nil {
+	d.next = next
+	if err := d.store(ctx); err != nil {
 		return err
 	}
-	d.mark, d.dated = mark, false
+	d.dated = false
 	return nil
 }
 
-// refused notes that a refusal was carried out: an older copy of the directory does not have it.
-func (d *directory) refused() {
+// store stores the next text in the table. The caller holds mu.
+func (d *directory) store(ctx context.Context) error {
+	if err := d.table.Keep(ctx, directoryKey, []byte(d.next)); err != nil {
+		return fmt.Errorf("%w: %w", errUnwritten, err)
+	}
+	d.mark, d.next = d.next, ""
+	return nil
+}
+
+// changed notes that a key was accepted or refused: an older copy of the directory lacks that.
+func (d *directory) changed() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.dated = true
 }
 
-// update renews the text if a refusal was carried out.
+// update renews the text if something has changed.
 func (d *directory) update(ctx context.Context) error {
 	d.mu.Lock()
 	dated := d.dated

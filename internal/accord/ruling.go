@@ -365,8 +365,8 @@ func (s *Shared) lose(ctx context.Context, key string, name pki.Name, entries []
 
 // agree stores what is in force here.
 func (s *Shared) agree(ctx context.Context, key string, a agreement) error {
-	if old := s.agreed.of(key); a.Act != Accept && a.Act != old.Act {
-		s.directory.refused()
+	if a.Act != s.agreed.of(key).Act {
+		s.directory.changed()
 	}
 	if err := s.agreed.keep(ctx, key, a); err != nil {
 		return err

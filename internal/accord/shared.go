@@ -240,12 +240,30 @@ func (s *Shared) round(ctx context.Context, accepts time.Duration) (left bool) {
 	if ctx.Err() != nil {
 		return false
 	}
-	if err := s.directory.update(ctx); err != nil {
-		s.complain("directory", "a copy of the key directory that is made now would not be recognised as old", err)
-	}
+	s.renew(ctx)
 	s.inForce(came)
 	s.resolveAll(ctx, rest, time.Now().Add(accepts))
 	return len(s.todo) > 0 && ctx.Err() == nil
+}
+
+// renew makes copies of the key directory that were made before the latest changes old ones.
+func (s *Shared) renew(ctx context.Context) {
+	s.mu.Lock()
+	muted := s.muted
+	s.mu.Unlock()
+	if muted {
+		return // each attempt may take writeTime: the next round tries it
+	}
+	err := s.directory.update(ctx)
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	if errors.Is(err, errUnwritten) {
+		s.mu.Lock()
+		s.muted = true
+		s.mu.Unlock()
+	}
+	s.complain("directory", "a copy of the key directory that is made now would not be recognised as old", err)
 }
 
 // absence is after how long without heartbeats a member reads the whole table again: entries are removed
@@ -337,6 +355,7 @@ func (s *Shared) resolveAll(ctx context.Context, keys []string, until time.Time)
 		}
 		s.resolveEach(ctx, lists[0])
 		workers.Wait()
+		s.renew(ctx)
 	}
 }
 

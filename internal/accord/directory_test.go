@@ -1,0 +1,160 @@
+package accord
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"testing"
+
+	"github.com/brinebus/brine/internal/pki"
+)
+
+// copied returns a copy of the key directory as it is now.
+func (at *seat) copied() string {
+	at.t.Helper()
+	dir := at.t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(at.dir)); err != nil {
+		at.t.Fatal(err)
+	}
+	return dir
+}
+
+// TestAnOldKeyDirectoryDeletesNothing: an older copy of the key directory lacks what was accepted since,
+// whether it was accepted here or elsewhere; nothing but acceptances has happened meanwhile.
+func TestAnOldKeyDirectoryDeletesNothing(t *testing.T) {
+	for _, here := range []bool{true, false} {
+		j := openStore(t)
+		a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+		key := newKey(t).Public()
+		a.act(Accept, "web1", key)
+		settled(a, b)
+		old := a.copied()
+		if here {
+			a.act(Accept, "later", key)
+		} else {
+			b.act(Accept, "later", key)
+		}
+		settled(b, a)
+		a.is("later", key, pki.Accepted)
+		a.openKeys(old)
+		a.begin()
+		if !a.shared.directory.fresh {
+			t.Errorf("accepted here: %v: an older copy is taken for the present directory", here)
+		}
+		settled(a, b)
+		for _, at := range []*seat{a, b} {
+			at.is("later", key, pki.Accepted)
+			at.is("web1", key, pki.Accepted)
+		}
+	}
+}
+
+// TestAKilledAcceptanceIsKept: the daemon is killed after each number of writes while a key is accepted here
+// or elsewhere. When it starts again with the same directory, nothing is lost, and what was deleted while it
+// did not run is deleted everywhere.
+func TestAKilledAcceptanceIsKept(t *testing.T) {
+	for _, here := range []bool{true, false} {
+		for writes := range 4 {
+			j := openStore(t)
+			a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+			key := newKey(t).Public()
+			a.act(Accept, "web1", key)
+			a.act(Accept, "gone", key)
+			settled(a, b)
+			accepts := b
+			if here {
+				accepts = a
+			}
+			accepts.act(Accept, "later", key)
+			b.rounds()
+			a.hears()
+			a.agreed.left = writes
+			a.killed()
+			a.agreed.left = -1
+			a.does(Delete, "gone", key)
+			a.begin()
+			if a.shared.directory.fresh {
+				t.Errorf("accepted here: %v, after %d writes: the present directory is taken for another one", here, writes)
+			}
+			settled(a, b)
+			for _, at := range []*seat{a, b} {
+				at.is("later", key, pki.Accepted)
+				at.is("web1", key, pki.Accepted)
+				at.is("gone", key, pki.Unknown)
+			}
+		}
+	}
+}
+
+// killed is rounds that may end in their middle.
+func (at *seat) killed() {
+	at.t.Helper()
+	defer func() {
+		if r := recover(); r != nil && r != errKilled {
+			panic(r)
+		}
+	}()
+	at.rounds()
+}
+
+// unsure is a table that does not answer when the stamp of the directory is stored; it may be stored.
+type unsure struct {
+	*line
+	stored bool
+}
+
+func (u unsure) Keep(ctx context.Context, key string, value []byte) error {
+	if key != directoryKey {
+		return u.line.Keep(ctx, key, value)
+	}
+	if u.stored {
+		if err := u.line.Keep(ctx, key, value); err != nil {
+			return err
+		}
+	}
+	return errCut
+}
+
+// TestTheMarkOfADirectoryIsCertain: answers are lost when the directory gets another mark, and the daemon is
+// killed meanwhile. It is the same directory.
+func TestTheMarkOfADirectoryIsCertain(t *testing.T) {
+	j := openStore(t)
+	a := newSeat(t, j, "a")
+	d := a.shared.directory
+	for range 3 {
+		d.table = unsure{a.agreed, true}
+		if err := d.renew(t.Context()); err == nil {
+			t.Fatal("there was no answer")
+		}
+		d.table = unsure{a.agreed, false}
+		if err := d.renew(t.Context()); err == nil {
+			t.Fatal("there was no answer")
+		}
+		if !a.recognised() {
+			t.Fatal("the directory is taken for another one")
+		}
+	}
+	d.table = a.agreed
+	if err := d.renew(t.Context()); err != nil || !a.recognised() || !d.present() {
+		t.Errorf("after an answer: %v", err)
+	}
+}
+
+// recognised reports whether the directory would be the known one at a start now.
+func (at *seat) recognised() bool {
+	at.t.Helper()
+	var stored []byte
+	err := at.agreed.Each(at.t.Context(), func(key string, value []byte) {
+		if key == directoryKey {
+			stored = bytes.Clone(value)
+		}
+	})
+	if err != nil {
+		at.t.Fatal(err)
+	}
+	d, err := openDirectory(at.dir, string(stored), at.agreed)
+	if err != nil {
+		at.t.Fatal(err)
+	}
+	return !d.fresh
+}
