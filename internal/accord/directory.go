@@ -1,8 +1,10 @@
 package accord
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,11 +25,20 @@ type directory struct {
 	path  string // of the file with the text
 	table Table
 	fresh bool // the table is about another directory
+	// name is another random text, for as long as the two belong together. What is decided in that time
+	// has it, too.
+	name string
 
 	mu    sync.Mutex
 	mark  string // the text
 	next  string // the table may have this one instead: there was no answer when it was stored
 	dated bool   // something has changed since the text was renewed
+}
+
+// stamp is what the table has about its directory.
+type stamp struct {
+	Mark string `json:"mark"`
+	Name string `json:"name"`
 }
 
 const (
@@ -38,19 +49,26 @@ const (
 // errDirectory is why a key that is missing does not count as deleted.
 var errDirectory = errors.New("the key directory is not there, or was replaced while the daemon was running: restart it")
 
-// openDirectory finds out whether a key directory and a table, which has this text, belong together.
-func openDirectory(dir, mark string, table Table) (*directory, error) {
-	d := &directory{path: filepath.Join(dir, directoryFile), table: table, mark: mark}
+// openDirectory finds out whether a key directory and a table, which has this stamp, belong together.
+func openDirectory(dir string, stored []byte, table Table) (*directory, error) {
+	var of stamp
+	if json.Unmarshal(stored, &of) != nil {
+		of.Mark = string(stored) // as an earlier version has stored it
+	}
+	d := &directory{path: filepath.Join(dir, directoryFile), table: table}
 	there, err := os.ReadFile(d.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	d.fresh = d.mark == "" || !slices.Contains(strings.Fields(string(there)), d.mark)
+	if d.fresh = of.Mark == "" || !slices.Contains(strings.Fields(string(there)), of.Mark); d.fresh {
+		of = stamp{}
+	}
+	d.mark, d.name = of.Mark, cmp.Or(of.Name, rand.Text())
 	return d, nil
 }
 
 // renew replaces the text. In between the directory has both: whenever the daemon is killed, it has
-// that of the table.
+// that of the table. A directory that the table was not about does not get the text of the other one.
 func (d *directory) renew(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,7 +91,11 @@ func (d *directory) renew(ctx context.Context) error {
 
 // store stores the next text in the table. The caller holds mu.
 func (d *directory) store(ctx context.Context) error {
-	if err := d.table.Keep(ctx, directoryKey, []byte(d.next)); err != nil {
+	value, err := json.Marshal(stamp{Mark: d.next, Name: d.name})
+	if err == nil {
+		err = d.table.Keep(ctx, directoryKey, value)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %w", errUnwritten, err)
 	}
 	d.mark, d.next = d.next, ""

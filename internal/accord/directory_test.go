@@ -3,6 +3,7 @@ package accord
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"os"
 	"testing"
 
@@ -115,6 +116,74 @@ func (u unsure) Keep(ctx context.Context, key string, value []byte) error {
 	return errCut
 }
 
+// options are those of begin.
+func (at *seat) options(agreed Table) SharedOptions {
+	return SharedOptions{Name: at.name, Dir: at.dir, Table: at.table, Agreed: agreed, Keys: at.keys, Log: slog.New(slog.NewTextHandler(at.t.Output(), nil))}
+}
+
+// TestAStartThatEndsBringsNothingBack: a master starts with an older or an empty key directory, and ends before
+// it has applied what the table says, once or several times: since the servers do not answer, or for any
+// other reason. All masters have one name, as at NATS servers of others. After the next start with either
+// directory the keys are as they were decided.
+func TestAStartThatEndsBringsNothingBack(t *testing.T) {
+	ends := map[string]func(t *testing.T, at *seat){
+		"not at all": func(*testing.T, *seat) {},
+		"no answer": func(t *testing.T, at *seat) {
+			if _, err := OpenShared(t.Context(), at.options(unsure{at.agreed, false})); err == nil {
+				t.Fatal("it starts without an answer")
+			}
+		},
+		"stored without an answer": func(t *testing.T, at *seat) {
+			if _, err := OpenShared(t.Context(), at.options(unsure{at.agreed, true})); err == nil {
+				t.Fatal("it starts without an answer")
+			}
+		},
+		"right after its start": func(_ *testing.T, at *seat) { at.begin() },
+		"after some keys": func(_ *testing.T, at *seat) {
+			at.begin()
+			at.hears()
+			at.agreed.left = 1
+			at.killed()
+			at.agreed.left = -1
+		},
+	}
+	for name, ends := range ends {
+		for _, empty := range []bool{true, false} {
+			for _, back := range []bool{true, false} {
+				t.Run(name, func(t *testing.T) {
+					j := openStore(t)
+					first, second := newSeat(t, j, "nats"), &seat{side: &side{t: t, name: "nats"}, table: openLine(t, j, "keys"), agreed: openLine(t, j, "agreed-nats")}
+					key := newKey(t).Public()
+					want := map[string]pki.State{"deleted": pki.Unknown, "rejected": pki.Rejected, "stays": pki.Accepted}
+					for id := range want {
+						first.act(Accept, id, key)
+					}
+					settled(first)
+					old := t.TempDir()
+					if !empty {
+						old = first.copied()
+					}
+					first.act(Delete, "deleted", key)
+					first.act(Reject, "rejected", key)
+					settled(first)
+					second.openKeys(old)
+					ends(t, second)
+					ends(t, second)
+					last := second
+					if back {
+						last = first
+					}
+					last.begin()
+					settled(last)
+					for id, state := range want {
+						last.is(id, key, state)
+					}
+				})
+			}
+		}
+	}
+}
+
 // TestTheMarkOfADirectoryIsCertain: answers are lost when the directory gets another mark, and the daemon is
 // killed meanwhile. It is the same directory.
 func TestTheMarkOfADirectoryIsCertain(t *testing.T) {
@@ -152,7 +221,7 @@ func (at *seat) recognised() bool {
 	if err != nil {
 		at.t.Fatal(err)
 	}
-	d, err := openDirectory(at.dir, string(stored), at.agreed)
+	d, err := openDirectory(at.dir, stored, at.agreed)
 	if err != nil {
 		at.t.Fatal(err)
 	}

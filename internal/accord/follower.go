@@ -48,6 +48,7 @@ type entry struct {
 	Key   string          `json:"key,omitempty"`   // the public key, PEM
 	Token json.RawMessage `json:"token,omitempty"` // as in the store of tokens
 	By    string          `json:"by,omitempty"`    // who decided, for people
+	Dir   string          `json:"dir,omitempty"`   // the key directory with which a member decided, see stamp
 	At    time.Time       `json:"at"`              // when, for people: clocks decide nothing
 	Until time.Time       `json:"until,omitzero"`  // when a token expires
 	size  int             // bytes of the entry as received

@@ -40,14 +40,15 @@ func (s *Shared) knows(key string, r ruling, base agreement) bool {
 }
 
 // ours reports whether the decision in the table is one of this member that was not recorded as being
-// in force, since the answer came late or the daemon ended.
+// in force, since the answer came late or the daemon ended. One that was made with another key directory
+// is not: whether it is in force in this one is not known.
 func (s *Shared) ours(key string, r ruling, base agreement) bool {
 	if !r.valid() || r.N == base.Upto {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return r.N == s.said[key] || r.By == s.opts.Name && !s.directory.fresh
+	return r.N == s.said[key] || r.By == s.opts.Name && r.Dir == s.directory.name
 }
 
 // resolveKey publishes what was decided here, or applies what was decided elsewhere.
@@ -125,7 +126,7 @@ func (s *Shared) decide(ctx context.Context, key string, name pki.Name, entries 
 
 // publish stores a decision in the table, in place of r.
 func (s *Shared) publish(ctx context.Context, key string, e pki.Entry, act Act, r ruling) error {
-	d := ruling{entry: entry{Decision: Decision{Act: act, N: newN(), Seen: r.N, Of: r.By}, Key: r.Key, By: s.opts.Name, At: time.Now().UTC()}}
+	d := ruling{entry: entry{Decision: Decision{Act: act, N: newN(), Seen: r.N, Of: r.By}, Key: r.Key, By: s.opts.Name, Dir: s.directory.name, At: time.Now().UTC()}}
 	if !e.Key.IsZero() {
 		d.Key = string(e.Key.PEM())
 	}

@@ -85,7 +85,7 @@ func OpenShared(ctx context.Context, o SharedOptions) (*Shared, error) {
 		return nil, err
 	}
 	var err error
-	if s.directory, err = openDirectory(o.Dir, string(stored[directoryKey]), o.Agreed); err != nil {
+	if s.directory, err = openDirectory(o.Dir, stored[directoryKey], o.Agreed); err != nil {
 		return nil, err
 	}
 	delete(stored, directoryKey)
