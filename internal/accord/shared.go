@@ -75,7 +75,7 @@ type Shared struct {
 func OpenShared(ctx context.Context, o SharedOptions) (*Shared, error) {
 	s := &Shared{
 		opts: o, wake: make(chan struct{}, 1), todo: map[string]bool{}, due: marks{all: true},
-		most: mostThings, workers: 8, view: newView(), passed: map[string]uint64{}, said: map[string]uint64{}, old: map[string]bool{},
+		most: mostThings, workers: 8, view: newView(), passed: map[string]uint64{}, said: map[string]uint64{},
 		failed: map[string]bool{}, soon: map[string]bool{}, unmet: map[string]bool{},
 		pulse: &heartbeats{name: o.Name, table: o.Table, tell: o.Tell, log: o.Log, stale: staleAfter},
 	}
@@ -95,7 +95,7 @@ func OpenShared(ctx context.Context, o SharedOptions) (*Shared, error) {
 		s.agreed, err = readAgreements(o.Agreed, stored)
 	}
 	if err == nil {
-		err = s.findOld()
+		s.old, err = unpublished(s.keys(), s.agreed)
 	}
 	if err == nil {
 		err = s.directory.renew(ctx)
@@ -103,15 +103,16 @@ func OpenShared(ctx context.Context, o SharedOptions) (*Shared, error) {
 	return s, err
 }
 
-// findOld notes which keys were accepted before this start without the table knowing of it.
-func (s *Shared) findOld() error {
-	keys, err := s.keys().decided()
-	for _, key := range keys {
-		if s.agreed.of(key).Upto == 0 {
-			s.old[key] = true
+// unpublished returns which keys were accepted before this start without the table knowing of it.
+func unpublished(keys keystore, agreed *agreements) (map[string]bool, error) {
+	decided, err := keys.decided()
+	old := map[string]bool{}
+	for _, key := range decided {
+		if agreed.of(key).Upto == 0 {
+			old[key] = true
 		}
 	}
-	return err
+	return old, err
 }
 
 func (s *Shared) keys() keystore { return keystore{s.opts.Keys} }
