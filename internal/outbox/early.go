@@ -1,7 +1,9 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -136,14 +138,14 @@ type early struct {
 	next   time.Time // no further one is sent before
 }
 
-// send sends what is there, in its order. If the master does not take one now, it takes no other one: it
+// send sends what is there. If the master does not take one now, it takes no other one: it
 // is asked again after a pause, and with one return only, since it may be at its limits.
 func (e *early) send(ctx context.Context) {
 	if time.Now().Before(e.next) {
 		return
 	}
 	vain := 0
-	for _, m := range e.returns() {
+	for _, m := range e.inTurn() {
 		if vain >= maxNotAwaited || ctx.Err() != nil {
 			return
 		}
@@ -166,6 +168,17 @@ func (e *early) send(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// inTurn returns those that may be sent early and were not. Those that were not tried yet come first, the
+// newest before the others, since somebody waits for it most likely; then those that were not tried for
+// longest: so none waits for ever behind many that nobody waits for.
+func (e *early) inTurn() []queued {
+	list := e.returns()
+	slices.SortFunc(list, func(a, b queued) int {
+		return cmp.Or(e.tried[a.entry.Seq].Compare(e.tried[b.entry.Seq]), cmp.Compare(b.entry.Seq, a.entry.Seq))
+	})
+	return list
 }
 
 // returns returns those that may be sent early and were not, in their order.
