@@ -41,9 +41,8 @@ func (s *side) tells(from, key string, e entry) {
 // round applies everything that is due.
 func (s *side) round() {
 	s.t.Helper()
-	_, keys := s.follower.next()
-	for _, key := range keys {
-		s.follower.resolve(s.t.Context(), key)
+	s.follower.gather()
+	for s.follower.round(s.t.Context(), acceptTime) {
 	}
 }
 
@@ -326,4 +325,40 @@ func TestAMirrorThatCannotBeReadIsReadAgain(t *testing.T) {
 	}
 	b.follower.Follow("a", &flaky{key: named("web1", key), value: value})
 	b.comes("web1", key, pki.Rejected)
+}
+
+// TestARefusalDoesNotWaitForAcceptances: the other master has accepted many keys, as at the first contact, and
+// refuses one while these are carried out. It is in force after the next round, and each round ends soon.
+func TestARefusalDoesNotWaitForAcceptances(t *testing.T) {
+	b := still(t, "b", "a")
+	const many = 5000
+	key := newKey(t).Public()
+	tells := func(act Act, id string) {
+		t.Helper()
+		b.tells("a", named(id, key), entry{Decision: Decision{Act: act}, Key: string(key.PEM())})
+	}
+	b.does(Accept, "z-deleted", key)
+	b.does(Accept, "z-rejected", key)
+	b.round()
+	for i := range many {
+		tells(Accept, fmt.Sprintf("m%04d", i))
+	}
+	round := func() {
+		t.Helper()
+		begun := time.Now()
+		b.follower.gather()
+		if !b.follower.round(t.Context(), time.Millisecond) {
+			t.Fatalf("all %d acceptances took %s", many, time.Since(begun))
+		}
+	}
+	round()
+	tells(Reject, "z-rejected")
+	b.does(Delete, "z-deleted", key)
+	round()
+	if got := b.entry("z-rejected", key).State; got != pki.Rejected {
+		t.Errorf("what the other master has rejected is %s", got)
+	}
+	if own, _, _, _ := b.follower.at(named("z-deleted", key)); own.Act != Delete {
+		t.Errorf("what was deleted here is told to the other master as %q", own.Act)
+	}
 }

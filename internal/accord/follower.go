@@ -92,9 +92,10 @@ type Follower struct {
 	throttle logging.Throttle
 	tokens   *Tokens // nil unless Tokens was called
 	wake     chan struct{}
-	most     int       // mostThings
-	lifts    allowance // for changes made here for the other master, except refusals
-	failed   []string  // what failed and is tried again; used by Run
+	most     int             // mostThings
+	lifts    allowance       // for changes made here for the other master, except refusals
+	failed   []string        // what failed and is tried again; used by Run
+	todo     map[string]bool // what is due and not done yet; used by Run
 
 	mu     sync.Mutex // guards the next fields; not held over I/O except that of Own, whose order matters
 	own    map[string]entry
@@ -146,7 +147,7 @@ func (m *marks) take() (keys map[string]bool, all bool) {
 
 // Open reads the stored decisions.
 func Open(ctx context.Context, o Options) (*Follower, error) {
-	l := &Follower{opts: o, wake: make(chan struct{}, 1), most: mostThings, own: map[string]entry{}, agreed: map[string]agreement{}, due: marks{all: true}}
+	l := &Follower{opts: o, wake: make(chan struct{}, 1), most: mostThings, own: map[string]entry{}, agreed: map[string]agreement{}, todo: map[string]bool{}, due: marks{all: true}}
 	l.clear("")
 	var bad error
 	note := func(key string, err error) {
@@ -317,19 +318,15 @@ func (l *Follower) Run(ctx context.Context) {
 	tick := time.NewTicker(again)
 	defer tick.Stop()
 	for ticks := 1; ; {
-		follow, keys := l.next()
-		if follow != nil {
+		if follow := l.gather(); follow != nil {
 			end()
 			watch.Wait()
 			inner, cancel := context.WithCancel(ctx)
 			end = cancel
 			watch.Go(func() { follow(inner) })
 		}
-		for _, key := range keys {
-			if ctx.Err() != nil {
-				return
-			}
-			l.resolve(ctx, key)
+		if l.round(ctx, acceptTime) {
+			continue
 		}
 		select {
 		case <-l.wake:
@@ -358,10 +355,30 @@ func (l *Follower) retry(all bool) {
 	}
 }
 
-// next returns what has to be done.
-func (l *Follower) next() (follow func(context.Context), keys []string) {
+// round applies what is due: refusals first, and the rest for the given time. It reports whether
+// something is left.
+func (l *Follower) round(ctx context.Context, rest time.Duration) (left bool) {
+	refusals, others := l.sorted()
+	l.resolveAll(ctx, refusals, time.Time{})
+	l.resolveAll(ctx, others, time.Now().Add(rest))
+	return len(l.todo) > 0 && ctx.Err() == nil
+}
+
+// resolveAll handles keys and tokens until a time, if one is given.
+func (l *Follower) resolveAll(ctx context.Context, keys []string, until time.Time) {
+	for _, key := range keys {
+		if ctx.Err() != nil || !until.IsZero() && time.Now().After(until) {
+			return
+		}
+		delete(l.todo, key)
+		l.resolve(ctx, key)
+	}
+}
+
+// gather adds what is due to todo. It returns what must be followed from now on, if that has changed.
+func (l *Follower) gather() (follow func(context.Context)) {
 	marked, all := l.due.take()
-	keys = slices.Collect(maps.Keys(marked))
+	keys := slices.Collect(maps.Keys(marked))
 	l.mu.Lock()
 	follow, l.follow = l.follow, nil
 	if all {
@@ -378,8 +395,27 @@ func (l *Follower) next() (follow func(context.Context), keys []string) {
 		}
 		keys = append(keys, stored...)
 	}
-	slices.Sort(keys)
-	return follow, slices.Compact(keys)
+	for _, key := range keys {
+		l.todo[key] = true
+	}
+	return follow
+}
+
+// sorted returns what is to do: first what may be a refusal, of this master or the other one. Nothing
+// that either refuses may wait for what they accept.
+func (l *Follower) sorted() (refusals, rest []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key := range l.todo {
+		if their, base := l.theirs[key], l.agreed[key]; base.Act == Accept || their.Act.weight() > Accept.weight() && their.N != base.Upto {
+			refusals = append(refusals, key)
+		} else {
+			rest = append(rest, key)
+		}
+	}
+	slices.Sort(refusals)
+	slices.Sort(rest)
+	return refusals, rest
 }
 
 // count counts what the other master has brought. The caller holds mu.

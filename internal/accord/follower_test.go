@@ -357,10 +357,7 @@ func TestFalseDecisions(t *testing.T) {
 	}
 	good := keyOf(pki.Name{ID: "good", Finger: eves.SHA256()})
 	hear(good, entry{Decision: accept, Key: text(eves)})
-	_, keys := b.follower.next()
-	for _, key := range keys {
-		b.follower.resolve(t.Context(), key)
-	}
+	b.round()
 	entries, problems, err := b.keys.Store.List()
 	if err != nil || len(problems) > 0 {
 		t.Fatal(problems, err)
