@@ -267,6 +267,55 @@ func TestTheReturnsOfAJobAreReadOnce(t *testing.T) {
 	}
 }
 
+// passing are journals that call then after each time that they were read.
+type passing struct {
+	Journals
+	then func()
+}
+
+func (p passing) Read(ctx context.Context, q journal.Query, f func(event.Event) error) error {
+	err := p.Journals.Read(ctx, q, f)
+	p.then()
+	return err
+}
+
+// TestReturnsAreReadAgainWhenAJobMoves: what the member that got the job has stored is known, also if it got
+// the job while the returns were being read, and if it got it from this member.
+func TestReturnsAreReadAgainWhenAJobMoves(t *testing.T) {
+	t.Parallel()
+	d, _ := stored(t)
+	const jid = "20260101000000000001"
+	returns := func(id string) {
+		t.Helper()
+		d.store(t, "salt/job/"+jid+"/ret/"+id, map[string]any{"jid": jid, "id": id, "return": true, "success": true})
+	}
+	d.store(t, "salt/job/"+jid+"/new", map[string]any{"jid": jid, "fun": "test.ping", "minions": []string{"web1", "web2", "web3"}, "user": "root"})
+	has := func(id salt.MinionID, want bool) {
+		t.Helper()
+		k, err := d.Lookup(within(t), jid)
+		if err != nil || k == nil {
+			t.Fatal(k, err)
+		}
+		if found, err := (relay{d}).hasReturn(within(t), k, said{Minion: id, JID: jid}); err != nil || found != want {
+			t.Errorf("%s has returned: %v, %v, want %v", id, found, err, want)
+		}
+	}
+	all := d.Journals
+	d.Journals = passing{all, sync.OnceFunc(func() {
+		d.jobs.setOwner(d.jobs.find(jid), "m2")
+		returns("web2")
+	})}
+	has("web1", false)
+	d.Journals = all
+	has("web2", true)
+	r := newRun(d, plan{Start: job.Start{JID: jid, Minions: []salt.MinionID{"web1", "web2", "web3"}}}, nil, time.Now())
+	(&history{}).noteReturned(r.job)
+	d.jobs.add(r)
+	d.jobs.passTo(r, "m3")
+	returns("web3")
+	has("web3", true)
+}
+
 // followed collects what a member shows to those who follow a job, until the end.
 type followed struct {
 	mu   sync.Mutex

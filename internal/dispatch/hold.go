@@ -264,7 +264,7 @@ func (j *jobs) passTo(r *Run, member string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.drop(r) {
-		r.job.owner = member
+		r.job.moveTo(member)
 		j.remember(r.plan.Start.JID, r.job)
 	}
 }
@@ -273,7 +273,14 @@ func (j *jobs) passTo(r *Run, member string) {
 func (j *jobs) setOwner(k *Job, member string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	k.owner, k.read = member, false // that member may store returns
+	k.moveTo(member)
+}
+
+// moveTo records which member has a job from now on: that one may store returns, also while those that are
+// stored are being read here. The caller holds the lock of jobs.
+func (k *Job) moveTo(member string) {
+	k.owner, k.read = member, false
+	k.moves++
 }
 
 // noteElsewhere is that of jobs for a job that may have been taken over: the table says by whom.

@@ -46,6 +46,7 @@ type Job struct {
 	counted  int                    // what it counts in the size of the jobs that are known; guarded by jobs
 	returned map[salt.MinionID]bool // guarded by jobs; without returns before a restart, unless read
 	read     bool                   // returned has what the journals had; guarded by jobs
+	moves    int                    // how often another member has got it; guarded by jobs
 	reading  chan struct{}          // holds one element while these are read; nil before
 }
 
@@ -265,8 +266,9 @@ func (j *jobs) isRead(k *Job) bool {
 	return k.read
 }
 
-// beginRead waits until nobody reads the returns of a job; the caller then does, until end.
-func (j *jobs) beginRead(ctx context.Context, k *Job) (end func(), err error) {
+// beginRead waits until nobody reads the returns of a job; the caller then does, until end, and says with
+// done that it has read them. If another member got the job meanwhile, they are read again.
+func (j *jobs) beginRead(ctx context.Context, k *Job) (done, end func(), err error) {
 	j.mu.Lock()
 	if k.reading == nil {
 		k.reading = make(chan struct{}, 1)
@@ -275,16 +277,19 @@ func (j *jobs) beginRead(ctx context.Context, k *Job) (end func(), err error) {
 	j.mu.Unlock()
 	select {
 	case reading <- struct{}{}:
-		return func() { <-reading }, nil
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, nil, context.Cause(ctx)
 	}
-}
-
-func (j *jobs) setRead(k *Job) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	k.read = true
+	moves := k.moves
+	return func() { j.setRead(k, moves) }, func() { <-reading }, nil
+}
+
+func (j *jobs) setRead(k *Job, moves int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	k.read = k.moves == moves
 }
 
 func (j *jobs) find(jid salt.JID) *Job {
@@ -370,7 +375,7 @@ func (j *jobs) load(jid salt.JID, e event.Event, owner, table string) (*Job, err
 		if !old.partial {
 			return old, nil // it was loaded by others at the same time, who may know more by now
 		}
-		k.owner, k.returned, k.read, k.reading = old.owner, old.returned, old.read, old.reading
+		k.owner, k.returned, k.read, k.moves, k.reading = old.owner, old.returned, old.read, old.moves, old.reading
 	}
 	j.remember(jid, k.measured())
 	return k, nil

@@ -375,7 +375,7 @@ func (d relay) hasReturn(ctx context.Context, k *Job, s said) (found bool, err e
 	case d.jobs.running(s.JID) != nil, !d.jobs.isFor(k, s.Minion), d.jobs.isRead(k):
 		return false, nil
 	}
-	end, err := d.jobs.beginRead(ctx, k) // thousands of minions may return at once: one of them reads for all
+	done, end, err := d.jobs.beginRead(ctx, k) // thousands of minions may return at once: one of them reads for all
 	if err != nil {
 		return false, err
 	}
@@ -392,7 +392,7 @@ func (d relay) hasReturn(ctx context.Context, k *Job, s said) (found bool, err e
 	if err != nil {
 		return false, err
 	}
-	d.jobs.setRead(k)
+	done()
 	return d.jobs.hasReturned(k, s.Minion), nil
 }
 
