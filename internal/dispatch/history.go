@@ -75,6 +75,18 @@ func (h *history) noteReturned(k *Job) {
 	}
 }
 
+// describe takes the arguments of a run from the start of its job if its plan was too large to have them:
+// they are in its returns, and shown with the job.
+func (h *history) describe(r *Run) {
+	for _, c := range r.plan.Envelope.Commands {
+		if len(c.Args) > 0 || len(c.Kwargs) > 0 {
+			return
+		}
+	}
+	r.job.args = h.load.Arg.V
+	r.job.measured()
+}
+
 func (h *history) standings(ids []salt.MinionID) map[salt.MinionID]job.State {
 	all := make(map[salt.MinionID]job.State, len(ids))
 	for _, id := range ids {

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -126,6 +127,43 @@ func TestAPlanThatIsTooLarge(t *testing.T) {
 		t.Error(err)
 	} else if p, err := readPlan(e.Value); err != nil || len(p.Keys) > 0 || len(p.Start.Minions) != 10_000 || p.Envelope.Commands[0].Function != "test.echo" {
 		t.Errorf("stored is the plan %+v, %v", p.Start.JID, err)
+	}
+}
+
+// TestArgumentsThatNoPlanHas: a job whose arguments are too long for its plan has them when it is carried on,
+// so that its returns have them.
+func TestArgumentsThatNoPlanHas(t *testing.T) {
+	t.Parallel()
+	d, _ := stored(t)
+	long := strings.Repeat("x", maxUnpacked)
+	for i, args := range [][]any{{long, "k=v"}, {"short"}, {}} {
+		p := plan{
+			Start:    job.Start{JID: someJID(i), Minions: []salt.MinionID{"web1"}},
+			Envelope: job.Envelope{JID: someJID(i), User: "root", Target: "web1", TargetType: "glob", Commands: []job.Command{{Function: "test.echo", Args: args}}},
+		}
+		if err := d.storePlan(t.Context(), &p, nil); err != nil {
+			t.Fatal(err)
+		}
+		d.store(t, startTag(p.Start.JID), p.load())
+	}
+	if err := d.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range [][]any{{long, "k=v"}, {"short"}, {}} {
+		r := d.jobs.running(someJID(i))
+		if r == nil {
+			t.Fatalf("job %d is not carried on", i)
+		}
+		e, err := returnEvent("web1", someJID(i), r.job, done("one"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var data struct {
+			Args []any `json:"fun_args"`
+		}
+		if err := json.Unmarshal(e.Data, &data); err != nil || !reflect.DeepEqual(data.Args, want) {
+			t.Errorf("the return of job %d has arguments of %d words, want %d, %v", i, len(data.Args), len(want), err)
+		}
 	}
 }
 

@@ -165,6 +165,7 @@ func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 	now := time.Now()
 	r := newRun(d, p, nil, now)
 	h.noteReturned(r.job)
+	h.describe(r)
 	var rest []salt.MinionID // minions that it was not sent to
 	for _, id := range slices.Concat(p.Start.Minions, p.Start.Missing) {
 		s := h.standing(id)
