@@ -132,6 +132,48 @@ func TestAnEmptyMasterGoesOn(t *testing.T) {
 	}
 }
 
+// A key that is deleted at a master that was at work before, and waits, stays deleted when that is at work again:
+// its own key directory says what was in force there.
+func TestADeletionAtAWaitingMaster(t *testing.T) {
+	a := goHosted(t, 1, "")
+	a.accepted("web1", key(t))
+	a.accepted("web2", key(t))
+	wait(t, "a first job", func() bool { return a.pinged("web1") && a.pinged("web2") })
+	a.stop()
+	b := a.replacement("")
+	b.run()
+	b.atWork(1)
+	wait(t, "the minions at the other master", func() bool { return b.pinged("web1") && b.pinged("web2") })
+	store, err := pki.OpenStore(a.cfg.PKIDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := store.Of("web2")
+	if err != nil || len(entries) != 1 {
+		t.Fatal(entries, err)
+	}
+	if err := store.Delete(entries[0]); err != nil {
+		t.Fatal(err)
+	}
+	b.stop()
+	a.run()
+	a.atWork(2)
+	wait(t, "the minion at the first master", func() bool { return a.pinged("web1") })
+	if a.pinged("web2") {
+		t.Error("a key that was deleted at the waiting master is accepted when it is at work")
+	}
+	if entries, err := store.Of("web2"); err != nil || slices.ContainsFunc(entries, func(e pki.Entry) bool { return e.State == pki.Accepted }) {
+		t.Errorf("the key directory has it: %v, %v", entries, err)
+	}
+	a.stop()
+	b.run()
+	b.atWork(2)
+	wait(t, "the minion at the other master", func() bool { return b.pinged("web1") })
+	if b.pinged("web2") {
+		t.Error("a key that was deleted at one master is accepted at the other one")
+	}
+}
+
 // fireUntil fires events until stop is closed, and returns those that were acknowledged. An event that
 // was refused is not fired again.
 func (a *abroad) fireUntil(name string, stop <-chan struct{}) (acked []string, refused int) {

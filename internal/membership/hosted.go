@@ -126,12 +126,30 @@ func (h *Hosted) Open(ctx context.Context, j *journal.Journal, keys *keyring.Key
 	if err != nil {
 		return err
 	}
-	agreed, err := j.OwnTable(ctx, "agreed")
+	agreed, err := h.agreed(ctx, j)
 	if err != nil {
 		return err
 	}
 	h.keys, err = accord.OpenShared(ctx, accord.SharedOptions{Name: hostedName, Dir: h.cfg.PKIDir, Table: decisions, Agreed: agreed, Keys: keys, Tell: h.tellCurrent, Log: h.log})
 	return err
+}
+
+// directories is of how many key directories it is known what was in force there: of the master at work, and
+// of those that were at work before it and may be again. What is deleted at one of these while it waits
+// is deleted when it is at work.
+var directories = []string{"agreed", "agreed2", "agreed3"}
+
+// agreed returns what was in force in the key directory of this master when it was at work last.
+func (h *Hosted) agreed(ctx context.Context, j *journal.Journal) (accord.Table, error) {
+	var tables []accord.Table
+	for _, name := range directories {
+		table, err := j.OwnTable(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		tables = append(tables, table)
+	}
+	return accord.Of(ctx, h.cfg.PKIDir, tables)
 }
 
 func (h *Hosted) tellCurrent(current bool) {
