@@ -327,7 +327,7 @@ func openTable(t *testing.T, m *bustest.Member, name string) *journal.Table {
 // TestReadsAreNeverStale: whoever learns that something was stored reads it at every member.
 func TestReadsAreNeverStale(t *testing.T) {
 	t.Parallel()
-	const writers, rounds = 12, 60
+	const writers, rounds = 12, 15
 	filler := strings.Repeat("x", 100<<10) // that the copies take some time to store
 	tables := openTables(t, startMembers(t), "keys")
 	var running sync.WaitGroup

@@ -158,7 +158,8 @@ func TestAMinionCannotFillTheStore(t *testing.T) {
 	}
 	all.Wait()
 	const each = limit / (256 << 10) // pieces
-	if n := list[0].pieces(); n > (10+1+3)*each {
+	const most = 10 + 1 + 3          // files
+	if n := list[0].pieces(); n > most*each {
 		t.Errorf("%d pieces are stored", n)
 	}
 	list[1].pushed("web1", "file", []byte("x"))
@@ -178,7 +179,7 @@ func TestAMinionCannotFillTheStore(t *testing.T) {
 		}
 	}
 	bustest.Until(t, "what was removed is gone", func() bool { return list[0].pieces() == 1 })
-	for range 30 { // another member may learn of the last removals a moment later
+	for range most + 1 { // another member may learn of the last removals a moment later
 		bustest.Until(t, "there is room at another member", func() bool { return list[0].push("evil", "again", filled(limit)) == nil })
 	}
 	bustest.Until(t, "what was replaced is gone", func() bool { return list[0].pieces() == 1+each })
