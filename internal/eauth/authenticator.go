@@ -30,6 +30,7 @@ const (
 type Authenticator struct {
 	log      *slog.Logger
 	store    Store
+	member   string // of a cluster, "" for a single master
 	backends atomic.Pointer[Backends]
 	limits   limiter // for logins
 	tokened  limiter // for tokens that are presented
@@ -40,6 +41,7 @@ type Authenticator struct {
 	looks    map[string]*look // by backend and user
 	tokens   int              // about how many tokens there are
 	tokensOf map[string]int   // by backend and user
+	refused  map[string]bool  // keys of tokens that this member has refused and kept
 }
 
 // look is what is known of an account.
@@ -50,10 +52,14 @@ type look struct {
 	err     error
 }
 
-// NewAuthenticator returns an authenticator that stores its tokens in store. It logs backends of
-// Salt that Brine does not have.
-func NewAuthenticator(ctx context.Context, store Store, b *Backends, log *slog.Logger) (*Authenticator, error) {
-	g := &Authenticator{log: log, store: store, tokened: limiter{atATime: maxTokensOfSource}, failTime: failTime, looks: map[string]*look{}, tokensOf: map[string]int{}}
+// NewAuthenticator returns an authenticator that stores its tokens in store. If all members of a cluster
+// use the store, member is the name of this one, otherwise it is "". It logs backends of Salt that
+// Brine does not have.
+func NewAuthenticator(ctx context.Context, store Store, member string, b *Backends, log *slog.Logger) (*Authenticator, error) {
+	g := &Authenticator{
+		log: log, store: store, member: member, tokened: limiter{atATime: maxTokensOfSource}, failTime: failTime,
+		looks: map[string]*look{}, tokensOf: map[string]int{}, refused: map[string]bool{},
+	}
 	g.backends.Store(b)
 	g.tellAbsent(b)
 	return g, g.openTokens(ctx)

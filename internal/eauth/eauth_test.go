@@ -88,7 +88,12 @@ func parse(t testing.TB, cfg *config.Master) *Backends {
 // newAuthenticator opens one that does not pause after failures.
 func newAuthenticator(t testing.TB, store Store, b *Backends) *Authenticator {
 	t.Helper()
-	g, err := NewAuthenticator(t.Context(), store, b, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	return newMember(t, store, "", b)
+}
+
+func newMember(t testing.TB, store Store, member string, b *Backends) *Authenticator {
+	t.Helper()
+	g, err := NewAuthenticator(t.Context(), store, member, b, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -194,8 +194,8 @@ func (g *Authenticator) ShowToken(ctx context.Context, from, token string) (*Gra
 	return grant, err
 }
 
-// Token returns the current login for a token. A token that is refused permanently is deleted.
-// Tokens that are made with this login end with the token: otherwise its owner could renew it
+// Token returns the current login for a token. A single master deletes a token that is refused
+// permanently. Tokens that are made with this login end with the token: otherwise its owner could renew it
 // forever.
 func (g *Authenticator) Token(ctx context.Context, token string) (*Grant, error) {
 	if len(token) != hex.EncodedLen(tokenBytes) {
@@ -218,8 +218,10 @@ func (g *Authenticator) Token(ctx context.Context, token string) (*Grant, error)
 		key: []byte(token), digest: s.Digest, tokens: append(s.By, key), foreign: s.Foreign,
 	})
 	if errors.Is(err, ErrRefused) {
-		g.log.Info("token deleted", "user", s.User, "eauth", s.Backend, "id", key[:shortest], "reason", err)
-		return nil, errors.Join(err, g.store.Delete(ctx, key), g.noteTime(ctx))
+		return nil, errors.Join(err, g.refuse(ctx, key, &s, err))
+	}
+	if err == nil {
+		g.accepted(key)
 	}
 	return t, err
 }
@@ -251,12 +253,15 @@ func (g *Authenticator) all(ctx context.Context) (map[string]stored, error) {
 // lives reports whether a token, one of all, is valid by its expiry and by the tokens it was made
 // by.
 func (s *stored) lives(all map[string]stored, now time.Time) bool {
-	for _, key := range s.By {
-		if _, there := all[key]; !there {
-			return false
-		}
-	}
-	return now.Before(s.Expires)
+	return !s.orphaned(all) && now.Before(s.Expires)
+}
+
+// orphaned reports whether a token that it was made by is gone.
+func (s *stored) orphaned(all map[string]stored) bool {
+	return slices.ContainsFunc(s.By, func(key string) bool {
+		_, there := all[key]
+		return !there
+	})
 }
 
 // List returns the tokens that have not expired, by user and time.
@@ -349,54 +354,4 @@ func (g *Authenticator) Foreign(value []byte) ([]byte, error) {
 		s.Issued = now
 	}
 	return json.Marshal(s)
-}
-
-// sweepEvery is how often expired tokens are removed.
-const sweepEvery = time.Minute
-
-// Keep sweeps periodically until ctx ends.
-func (g *Authenticator) Keep(ctx context.Context) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if err := g.Sweep(ctx); err != nil && ctx.Err() == nil {
-			g.log.Error("expired tokens not removed", "err", err)
-		}
-	}
-}
-
-// Sweep deletes tokens that have expired or whose parent token is gone, and cached accounts that
-// were not used for a while.
-func (g *Authenticator) Sweep(ctx context.Context) error {
-	now := g.clock.now()
-	all, err := g.all(ctx)
-	if err != nil {
-		return err
-	}
-	count, of := 0, map[string]int{}
-	for key, s := range all {
-		if s.lives(all, now) {
-			count++
-			of[lookKey(s.Backend, s.User)]++
-		} else if err := g.store.Delete(ctx, key); err != nil {
-			return err
-		}
-	}
-	g.mu.Lock()
-	g.tokens, g.tokensOf = count, of
-	for key, l := range g.looks {
-		if l.mu.TryLock() {
-			if time.Since(l.at) > lookEvery {
-				delete(g.looks, key)
-			}
-			l.mu.Unlock()
-		}
-	}
-	g.mu.Unlock()
-	return g.noteTime(ctx)
 }

@@ -24,14 +24,14 @@ func (m *Master) openTokens(ctx context.Context) error {
 		m.admission.Changed, m.admission.Current = m.hosted.Changed, m.hosted.Current
 	}
 	if m.mirror == nil {
-		return m.authz.Logins.Open(ctx, tokens.Confirmed(), m.start.Backends)
+		return m.authz.Logins.Open(ctx, tokens.Confirmed(), m.member.Name(), m.start.Backends)
 	}
 	if err := m.mirror.OpenAccord(ctx, m.journal, m.keys); err != nil {
 		return err
 	}
 	m.admission.Changed = m.mirror.Changed
 	shared := m.mirror.Tokens(tokens)
-	if err := m.authz.Logins.Open(ctx, shared, m.start.Backends); err != nil {
+	if err := m.authz.Logins.Open(ctx, shared, "", m.start.Backends); err != nil {
 		return err
 	}
 	shared.Foreign = m.authz.Logins.Authenticator.Foreign

@@ -62,9 +62,10 @@ type Logins struct {
 // New returns the logins of a master; there are none yet.
 func New(o Options) *Logins { return &Logins{o: o} }
 
-// Open reads the existing tokens, and starts to accept logins with the backends.
-func (l *Logins) Open(ctx context.Context, tokens eauth.Store, b *eauth.Backends) (err error) {
-	l.Authenticator, err = eauth.NewAuthenticator(ctx, tokens, b, l.o.Log)
+// Open reads the existing tokens, and starts to accept logins with the backends. member is the name of
+// this member of a cluster, "" for a single master.
+func (l *Logins) Open(ctx context.Context, tokens eauth.Store, member string, b *eauth.Backends) (err error) {
+	l.Authenticator, err = eauth.NewAuthenticator(ctx, tokens, member, b, l.o.Log)
 	return err
 }
 
