@@ -282,11 +282,25 @@ func TestTokensExpire(t *testing.T) {
 
 func tokensIn(s *memory) (keys []string) {
 	_ = s.Each(context.Background(), func(key string, _ []byte) {
-		if key != clockKey {
+		if len(key) == len(tokenKey("")) {
 			keys = append(keys, key)
 		}
 	})
 	return keys
+}
+
+// openAt opens one whose clock follows wall from the beginning.
+func openAt(t *testing.T, store Store, member string, b *Backends, wall *time.Time) *Authenticator {
+	t.Helper()
+	g := &Authenticator{
+		log: slog.New(slog.DiscardHandler), store: store, member: member, looks: map[string]*look{}, tokensOf: map[string]int{}, refused: map[string]bool{},
+		clock: clock{wall: func() time.Time { return *wall }},
+	}
+	g.backends.Store(b)
+	if err := g.openTokens(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return g
 }
 
 // Nor does a restart with a clock that was set back revive it.
@@ -294,23 +308,15 @@ func TestTokensOverARestart(t *testing.T) {
 	store := &memory{}
 	backends := parse(t, load(t, secretSettings, ""))
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	open := func(wall *time.Time) *Authenticator {
-		g := &Authenticator{log: slog.New(slog.DiscardHandler), store: store, looks: map[string]*look{}, clock: clock{wall: func() time.Time { return *wall }}}
-		g.backends.Store(backends)
-		if err := g.openTokens(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		return g
-	}
 	wall := start
-	g := open(&wall)
+	g := openAt(t, store, "", backends, &wall)
 	alive, dead := mustToken(t, g, 3*time.Hour), mustToken(t, g, time.Hour)
 	wall = start.Add(2 * time.Hour)
 	if err := g.noteTime(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	wall = start
-	g = open(&wall)
+	g = openAt(t, store, "", backends, &wall)
 	if _, err := g.Token(t.Context(), dead); !errors.Is(err, ErrRefused) {
 		t.Errorf("a token from before: %v, want a refusal", err)
 	}

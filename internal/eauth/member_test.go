@@ -165,7 +165,7 @@ func TestKeptTokensAreBounded(t *testing.T) {
 	if n := b.tokensOf[lookKey("file", "fred")]; n != 0 || b.tokens != 0 {
 		t.Errorf("%d tokens of the user count, and %d of all; want none", n, b.tokens)
 	}
-	if n := len(store.m) - 1; n != maxOfUser { // one entry is the clock
+	if n := len(tokensIn(store)); n != maxOfUser {
 		t.Errorf("%d tokens are kept, want %d", n, maxOfUser)
 	}
 	if store.m[expired(0)] != nil || store.m[expired(1)] == nil {
@@ -175,4 +175,55 @@ func TestKeptTokensAreBounded(t *testing.T) {
 		t.Errorf("the one that is valid elsewhere: %v", err)
 	}
 	tokenOfFile(t, b, time.Hour)
+}
+
+// A member that starts again continues its own time: not that of a member that is ahead, and not before its
+// own one because a member is behind. Nor does it take the time that an older version has stored for all.
+func TestAMemberTakesNoTimeOfTheOthers(t *testing.T) {
+	store, backends := &memory{}, parse(t, load(t, secretSettings, ""))
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	ahead, right, behind := start.Add(24*time.Hour), start, start.Add(-24*time.Hour)
+	if err := store.Put(t.Context(), clockKey, []byte(ahead.Format(time.RFC3339Nano))); err != nil {
+		t.Fatal(err)
+	}
+	var others []*Authenticator
+	for name, wall := range map[string]*time.Time{"ahead": &ahead, "behind": &behind} {
+		others = append(others, openAt(t, store, name, backends, wall))
+	}
+	open := func() *Authenticator {
+		t.Helper()
+		for _, other := range others {
+			if err := other.Sweep(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return openAt(t, store, "right", backends, &right)
+	}
+	g := open()
+	dead, alive := mustToken(t, g, time.Hour), mustToken(t, g, 12*time.Hour)
+	for range 2 {
+		if _, err := g.Token(t.Context(), alive); err != nil {
+			t.Errorf("a valid token: %v", err)
+		}
+		if now := g.clock.now(); now.Sub(start) > time.Minute {
+			t.Errorf("it is %s, want about %s", now, start)
+		}
+		g = open()
+	}
+	right = start.Add(2 * time.Hour)
+	if err := g.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	right = start
+	g = open()
+	if _, err := g.Token(t.Context(), dead); !errors.Is(err, ErrExpired) {
+		t.Errorf("with the clock set back after its end: %v, want it expired", err)
+	}
+	if _, err := g.Token(t.Context(), alive); err != nil {
+		t.Errorf("a valid token, with the clock set back: %v", err)
+	}
+	alone := openAt(t, store, "", backends, &right)
+	if now := alone.clock.now(); now.Sub(start) > time.Minute {
+		t.Errorf("at a single master that goes on with the table it is %s, want about %s", now, start)
+	}
 }

@@ -36,7 +36,7 @@ const (
 	maxLine = 8
 	// shortest is the minimum number of digits of a token's id.
 	shortest = 8
-	clockKey = "clock" // the latest time that was returned, in the same table
+	clockKey = "clock" // the latest time that a single master has returned, in the same table
 )
 
 // stored is a token in the store, with the SHA-256 of the token as its key. The token itself is not
@@ -64,7 +64,10 @@ type Token struct {
 
 // openTokens reads the last time from the store.
 func (g *Authenticator) openTokens(ctx context.Context) error {
-	b, err := g.store.Get(ctx, clockKey)
+	if err := g.dropSharedTime(ctx); err != nil {
+		return err
+	}
+	b, err := g.store.Get(ctx, g.clockKey())
 	if err != nil {
 		return err
 	}
@@ -72,6 +75,28 @@ func (g *Authenticator) openTokens(ctx context.Context) error {
 		g.clock.atLeast(t)
 	}
 	return g.Sweep(ctx)
+}
+
+// clockKey is the key of the latest time that was returned. Each member has its own: the clock of another
+// one may be wrong.
+func (g *Authenticator) clockKey() string {
+	if g.member == "" {
+		return clockKey
+	}
+	return clockKey + "/" + g.member
+}
+
+// dropSharedTime removes the time that all members of an older version have stored under one key. Otherwise
+// a single master that goes on with the table would take it for its own.
+func (g *Authenticator) dropSharedTime(ctx context.Context) error {
+	if g.member == "" {
+		return nil
+	}
+	b, err := g.store.Get(ctx, clockKey)
+	if err != nil || b == nil {
+		return err
+	}
+	return g.store.Delete(ctx, clockKey)
 }
 
 // seal stores a digest of the account's version that does not reveal the version.
@@ -179,7 +204,7 @@ func (g *Authenticator) put(ctx context.Context, key string, t *Grant) error {
 
 // noteTime stores the time for the next start.
 func (g *Authenticator) noteTime(ctx context.Context) error {
-	return g.store.Put(ctx, clockKey, []byte(g.clock.now().Format(time.RFC3339Nano)))
+	return g.store.Put(ctx, g.clockKey(), []byte(g.clock.now().Format(time.RFC3339Nano)))
 }
 
 // ShowToken is Token for a source that presents the token. The source is charged for refused
