@@ -2,13 +2,11 @@ package netapi
 
 import (
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"net/url"
 	"time"
 
-	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/value"
 	"github.com/brinebus/brine/internal/yamlfile"
 )
@@ -20,6 +18,19 @@ const (
 	maxYAML      = 256 << 10
 	maxValues    = 20_000 // of YAML, with its aliases expanded
 )
+
+// The formats of bodies, and the content types that name them.
+const (
+	jsonText = "JSON"
+	yamlText = "YAML"
+	formText = "form"
+)
+
+var formats = map[string]string{
+	"application/json": jsonText, "text/json": jsonText, "text/plain": jsonText,
+	"application/x-yaml": yamlText, "text/yaml": yamlText, "application/yaml": yamlText,
+	"application/x-www-form-urlencoded": formText,
+}
 
 // hurry limits the time in which the body must arrive, even if no handler reads it: the HTTP
 // server reads what a refusal leaves of it before it answers.
@@ -41,10 +52,13 @@ func (r *request) read() error {
 	if r.ContentLength > limit {
 		return problem(http.StatusRequestEntityTooLarge, "The entity sent with the request exceeds the maximum allowed bytes.")
 	}
-	raw, err := io.ReadAll(http.MaxBytesReader(r.w, r.Body, limit))
+	raw, err := r.readAll(limit)
 	r.s.stats.read.Add(int64(len(raw)))
 	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	var noRoom *failure
+	if errors.As(err, &noRoom) {
+		return err
+	} else if errors.As(err, &tooLarge) {
 		return problem(http.StatusRequestEntityTooLarge, "The entity sent with the request exceeds the maximum allowed bytes.")
 	} else if err != nil {
 		return because(err, http.StatusRequestTimeout, "The body did not arrive.")
@@ -62,28 +76,25 @@ func (r *request) decode() error {
 	if err != nil {
 		kind = ""
 	}
-	if err := rpc.CheckBuilt(r.raw); err != nil {
-		return problem(http.StatusBadRequest, "%s", err)
+	kind = formats[kind]
+	if kind == yamlText && len(r.raw) > maxYAML {
+		return problem(http.StatusRequestEntityTooLarge, "A YAML document has at most %d bytes.", maxYAML)
+	}
+	if err := r.holdDecoded(kind); err != nil {
+		return err
 	}
 	switch kind {
-	case "application/json", "text/json":
+	case jsonText:
 		if r.body, err = value.Decode(r.raw); err != nil {
 			return problem(http.StatusBadRequest, "Invalid JSON document")
 		}
-	case "text/plain":
-		if r.body, err = value.Decode(r.raw); err != nil {
-			return problem(http.StatusBadRequest, "Invalid JSON document")
-		}
-	case "application/x-yaml", "text/yaml", "application/yaml":
-		if len(r.raw) > maxYAML {
-			return problem(http.StatusRequestEntityTooLarge, "A YAML document has at most %d bytes.", maxYAML)
-		}
+	case yamlText:
 		n, err := yamlfile.ParseWithin("request", r.raw, maxValues)
 		if err != nil {
 			return problem(http.StatusBadRequest, "Invalid YAML document")
 		}
 		r.body = yamlfile.Value(n)
-	case "application/x-www-form-urlencoded":
+	case formText:
 		values, err := url.ParseQuery(string(r.raw))
 		if err != nil {
 			return problem(http.StatusBadRequest, "Invalid form")

@@ -51,6 +51,7 @@ type Server struct {
 	pool     *pool
 	sessions *sessions
 	limits   *limits
+	memory   *memory
 	routes   map[string]*route
 	origins  map[string]bool
 	static   *os.Root // nil if there are no static files
@@ -90,6 +91,7 @@ func New(o Options) (*Server, error) {
 		}
 	}
 	s.limits = newLimits(o.StreamsOfLogin)
+	s.memory = newMemory(o.MaxBody)
 	s.pool = newPool(o.Dial)
 	s.sessions = newSessions()
 	s.routes = s.table()
@@ -134,7 +136,9 @@ type request struct {
 	body  any      // decoded
 	raw   []byte   // the body
 	form  bool
-	allow bool // its Origin is a site whose pages may read the answer
+	allow bool   // its Origin is a site whose pages may read the answer
+	held  int    // memory for the body
+	free  func() // gives it back; nil for none
 }
 
 // recorder records what was sent.
@@ -249,6 +253,7 @@ func (s *Server) serve(r *request) error {
 	if err := r.allowed(); err != nil {
 		return err
 	}
+	defer r.release()
 	if err := r.read(); err != nil {
 		return err
 	}

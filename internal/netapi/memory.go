@@ -1,0 +1,100 @@
+package netapi
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+
+	"github.com/brinebus/brine/internal/rpc"
+)
+
+// Limits of the estimated memory of the bodies of requests under way: as they came, and decoded.
+// What is sent without a session has limits of its own, so that it leaves room for users who have
+// logged in.
+const (
+	maxBodies      = 128 << 20 // of all addresses together, and of all logins
+	maxBodiesOfOne = 64 << 20  // of one address, or one login
+	maxDecoded     = 32 << 20  // of one request, if max_request_body_size is as usual
+	usualBody      = 1 << 20
+
+	firstRead = 4 << 10
+	yamlCost  = 100 // for each byte of YAML: a node of the parser for each few
+	fieldCost = 256 // for each field of a form
+	maxFields = 10_000
+)
+
+// memory divides the memory for bodies among those who send them.
+type memory struct {
+	anonymous, users *rpc.Shares // by address, and by login
+	decoded          int         // of one request
+}
+
+// newMemory makes room for at least one of the largest bodies that may be sent.
+func newMemory(body int64) *memory {
+	m := &memory{decoded: int(min(rpc.MaxBuilt, max(1, body/usualBody)*maxDecoded))}
+	one := max(maxBodiesOfOne, 2*int(body)+m.decoded)
+	m.anonymous, m.users = rpc.NewShares(one, max(maxBodies, one)), rpc.NewShares(one, max(maxBodies, one))
+	return m
+}
+
+// hold counts memory for the sender of the request until its end.
+func (r *request) hold(n int) error {
+	shares, who := r.s.memory.anonymous, block(r.address).String()
+	if r.session != nil {
+		shares, who = r.s.memory.users, r.session.backend+":"+r.session.user
+	}
+	if !shares.Take(who, n) {
+		return &failure{status: http.StatusTooManyRequests, text: "The requests under way take too much memory.", retry: "2"}
+	}
+	r.held += n
+	r.free = func() { shares.Give(who, r.held) }
+	return nil
+}
+
+// release gives the memory for the body back.
+func (r *request) release() {
+	if r.free != nil {
+		r.free()
+	}
+}
+
+// readAll reads the body. Its memory is counted as it arrives, and twice, since the decoded texts
+// take as much again: a body that is announced and not sent takes no room.
+func (r *request) readAll(limit int64) (raw []byte, err error) {
+	body := http.MaxBytesReader(r.w, r.Body, limit)
+	for {
+		if len(raw) == cap(raw) {
+			size := max(firstRead, 2*cap(raw))
+			if r.ContentLength > 0 {
+				size = min(size, int(r.ContentLength)+1) // one more, to see the end
+			}
+			if err := r.hold(2 * (size - cap(raw))); err != nil {
+				return nil, err
+			}
+			raw = append(make([]byte, 0, size), raw...)
+		}
+		n, err := body.Read(raw[len(raw):cap(raw)])
+		raw = raw[:len(raw)+n]
+		if err == io.EOF {
+			return raw, nil
+		} else if err != nil {
+			return raw, err
+		}
+	}
+}
+
+// holdDecoded counts the memory that the body takes when it is decoded.
+func (r *request) holdDecoded(kind string) error {
+	left := r.s.memory.decoded
+	if err := rpc.TakeBuilt(r.raw, &left); err != nil {
+		return problem(http.StatusBadRequest, "%s", err)
+	}
+	cost := r.s.memory.decoded - left
+	switch kind {
+	case yamlText:
+		cost += yamlCost * len(r.raw)
+	case formText:
+		cost += fieldCost * min(bytes.Count(r.raw, []byte("&"))+1, maxFields) // those with more are refused
+	}
+	return r.hold(cost)
+}
