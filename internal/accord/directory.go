@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +16,7 @@ import (
 	"github.com/brinebus/brine/internal/atomicfile"
 )
 
-// directory is the key directory of a member. It and the table of what was in force there must belong
+// directory is the key directory of a member, or of one of two masters. It and the table of what was in force there must belong
 // together: what a directory lacks that is new, or comes from a backup, was not deleted, and what it
 // has was not accepted again. So both have the same random text, which is renewed at each start and
 // after each change.
@@ -43,6 +42,7 @@ type stamp struct {
 
 const (
 	directoryFile = "minions/.member"
+	mirrorFile    = "minions/.mirror" // of two masters: Outdated is about members
 	directoryKey  = "directory"
 )
 
@@ -50,12 +50,12 @@ const (
 var errDirectory = errors.New("the key directory is not there, or was replaced while the daemon was running: restart it")
 
 // openDirectory finds out whether a key directory and a table, which has this stamp, belong together.
-func openDirectory(dir string, stored []byte, table Table) (*directory, error) {
+func openDirectory(path string, stored []byte, table Table) (*directory, error) {
 	var of stamp
 	if json.Unmarshal(stored, &of) != nil {
 		of.Mark = string(stored) // as an earlier version has stored it
 	}
-	d := &directory{path: filepath.Join(dir, directoryFile), table: table}
+	d := &directory{path: path, table: table}
 	there, err := os.ReadFile(d.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

@@ -3,10 +3,15 @@ package accord
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"testing"
 
+	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/pki"
 )
 
@@ -221,9 +226,113 @@ func (at *seat) recognised() bool {
 	if err != nil {
 		at.t.Fatal(err)
 	}
-	d, err := openDirectory(at.dir, stored, at.agreed)
+	d, err := openDirectory(filepath.Join(at.dir, directoryFile), stored, at.agreed)
 	if err != nil {
 		at.t.Fatal(err)
 	}
 	return !d.fresh
+}
+
+// uses makes a master use another key directory from its next start on.
+func (s *side) uses(dir string) {
+	s.t.Helper()
+	cfg := config.NewMaster()
+	cfg.PKIDir = dir
+	var err error
+	if s.keys, err = keyring.Open(cfg, slog.New(slog.DiscardHandler)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestALostKeyDirectoryOfTwoMasters: the key directory of one of two masters is away while it runs, is lost, or
+// is an older copy. Nothing is deleted at the other one, keys come back, and what was refused stays refused.
+func TestALostKeyDirectoryOfTwoMasters(t *testing.T) {
+	a, b := newSide(t, "a"), newSide(t, "b")
+	key := newKey(t).Public()
+	a.start(true)
+	b.start(true)
+	a.follow(b)
+	b.follow(a)
+	both := func(want map[string]pki.State) {
+		t.Helper()
+		fence := fmt.Sprint("fence", newN())
+		a.does(Reject, fence, key)
+		b.comes(fence, key, pki.Rejected)
+		for id, state := range want {
+			a.comes(id, key, state)
+			b.comes(id, key, state)
+		}
+	}
+	a.does(Accept, "of-a", key)
+	a.does(Reject, "bad", key)
+	a.does(Accept, "deleted", key)
+	b.does(Accept, "deleted-by-b", key)
+	b.does(Accept, "of-b", key)
+	both(map[string]pki.State{"of-a": pki.Accepted, "of-b": pki.Accepted, "bad": pki.Rejected, "deleted": pki.Accepted, "deleted-by-b": pki.Accepted})
+	a.stop()
+	dir := a.keys.Store.Dir()
+	old := t.TempDir()
+	if err := os.CopyFS(old, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	restart := func(dir string) {
+		t.Helper()
+		a.stop()
+		a.uses(dir)
+		a.start(true)
+		a.follower.Follow(b.name, a.table)
+	}
+	restart(dir)
+	a.does(Accept, "later", key)
+	a.does(Delete, "deleted", key)
+	b.does(Accept, "later-at-b", key)
+	b.does(Delete, "deleted-by-b", key)
+	want := map[string]pki.State{
+		"of-a": pki.Accepted, "of-b": pki.Accepted, "bad": pki.Rejected, "deleted": pki.Unknown, "deleted-by-b": pki.Unknown,
+		"later": pki.Accepted, "later-at-b": pki.Accepted,
+	}
+	both(want)
+
+	// It is away while the master runs.
+	a.stop()
+	if err := os.Rename(dir, dir+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	a.follower.due.markAll()
+	a.round()
+	for _, id := range []string{"of-a", "of-b"} {
+		if own, _, _, _ := a.follower.at(named(id, key)); own.Act == Delete {
+			t.Errorf("%s counts as deleted while the directory is away", id)
+		}
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.Rename(dir+"-away", dir)); err != nil {
+		t.Fatal(err)
+	}
+	restart(dir)
+	both(want)
+
+	// An older copy, and an empty directory; the other master is not linked at first.
+	for _, other := range []string{old, t.TempDir()} {
+		a.stop()
+		a.uses(other)
+		a.start(true)
+		a.stop()
+		a.round()
+		if got := a.entry("later", key).State; got != pki.Accepted {
+			t.Errorf("what was accepted here is %s", got)
+		}
+		restart(other)
+		both(want)
+		a.does(Delete, "of-b", key)
+		both(map[string]pki.State{"of-b": pki.Unknown})
+		a.does(Accept, "of-b", key)
+		both(want)
+	}
+
+	// The present one: what was deleted while the daemon did not run is deleted at both.
+	a.stop()
+	a.does(Delete, "of-a", key)
+	restart(a.keys.Store.Dir())
+	want["of-a"] = pki.Unknown
+	both(want)
 }

@@ -1,6 +1,7 @@
 package accord
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -69,7 +71,9 @@ type agreement struct {
 	// stops in between, Next distinguishes that refusal from one that was made here.
 	Next  uint64 `json:"next,omitempty"`
 	Until int64  `json:"until,omitempty"` // when a token expires, in seconds
-	At    int64  `json:"at,omitempty"`    // since when, in seconds: the oldest are forgotten first
+	// Lost is set if that was in another key directory than the present one, see regain.
+	Lost bool  `json:"lost,omitempty"`
+	At   int64 `json:"at,omitempty"` // since when, in seconds: the oldest are forgotten first
 }
 
 // refusal reports whether it is a refusal without an entry in the key store.
@@ -88,14 +92,15 @@ const (
 
 // Follower holds the decisions of both masters, as known here. Run applies them.
 type Follower struct {
-	opts     Options
-	throttle logging.Throttle
-	tokens   *Tokens // nil unless Tokens was called
-	wake     chan struct{}
-	most     int             // mostThings
-	lifts    allowance       // for changes made here for the other master, except refusals
-	failed   []string        // what failed and is tried again; used by Run
-	todo     map[string]bool // what is due and not done yet; used by Run
+	opts      Options
+	throttle  logging.Throttle
+	tokens    *Tokens // nil unless Tokens was called
+	wake      chan struct{}
+	most      int       // mostThings
+	lifts     allowance // for changes made here for the other master, except refusals
+	failed    []string  // what failed and is tried again; used by Run
+	directory *directory
+	todo      map[string]bool // what is due and not done yet; used by Run
 
 	mu     sync.Mutex // guards the next fields; not held over I/O except that of Own, whose order matters
 	own    map[string]entry
@@ -163,12 +168,49 @@ func Open(ctx context.Context, o Options) (*Follower, error) {
 	if err != nil {
 		return nil, err
 	}
+	var stamp []byte
 	err = o.Agreed.Each(ctx, func(key string, value []byte) {
+		if key == directoryKey {
+			stamp = bytes.Clone(value)
+			return
+		}
 		var a agreement
 		note(key, json.Unmarshal(value, &a))
 		l.agreed[key] = a
 	})
-	return l, cmp.Or(err, bad)
+	if err := cmp.Or(err, bad); err != nil {
+		return nil, err
+	}
+	return l, l.openDirectory(ctx, stamp)
+}
+
+// openDirectory finds out whether what is in force is about the present key directory. Before there was a
+// stamp, it is.
+func (l *Follower) openDirectory(ctx context.Context, stamp []byte) (err error) {
+	path := filepath.Join(l.opts.Keys.Store.Dir(), mirrorFile)
+	if l.directory, err = openDirectory(path, stamp, l.opts.Agreed); err != nil {
+		return err
+	}
+	if l.directory.fresh && stamp != nil {
+		l.opts.Log.Warn("the key directory is new, or an older copy: what it lacks was not deleted, and what the masters have refused stays refused")
+		for key, a := range l.agreed {
+			if _, ok := nameOf(key); !ok {
+				continue
+			}
+			a.Lost = true
+			if err := l.agree(ctx, key, a); err != nil {
+				return err
+			}
+		}
+	}
+	return l.directory.renew(ctx)
+}
+
+// renew makes copies of the key directory that were made before the latest changes old ones.
+func (l *Follower) renew(ctx context.Context) {
+	if err := l.directory.update(ctx); err != nil && ctx.Err() == nil {
+		l.complain("directory", "a copy of the key directory that is made now would not be recognised as old", err)
+	}
 }
 
 // clear forgets what was received, and sets the name of the other master. The caller holds mu,
@@ -364,9 +406,16 @@ func (l *Follower) round(ctx context.Context, rest time.Duration) (left bool) {
 	return len(l.todo) > 0 && ctx.Err() == nil
 }
 
+// renewEvery is after how many keys, at most, the key directory gets another mark if something has changed.
+const renewEvery = 64
+
 // resolveAll handles keys and tokens until a time, if one is given.
 func (l *Follower) resolveAll(ctx context.Context, keys []string, until time.Time) {
-	for _, key := range keys {
+	defer l.renew(ctx)
+	for i, key := range keys {
+		if i%renewEvery == renewEvery-1 {
+			l.renew(ctx)
+		}
 		if ctx.Err() != nil || !until.IsZero() && time.Now().After(until) {
 			return
 		}
@@ -519,6 +568,9 @@ func (l *Follower) agree(ctx context.Context, key string, a agreement) error {
 	a.At = old.At
 	if known && old == a {
 		return nil
+	}
+	if a.Act != old.Act {
+		l.directory.changed()
 	}
 	a.At = time.Now().Unix()
 	value, err := json.Marshal(a)

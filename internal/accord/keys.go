@@ -69,6 +69,9 @@ func (l *Follower) resolveKey(ctx context.Context, key string, name pki.Name) er
 		}
 		return err
 	}
+	if base.Lost {
+		return l.regain(ctx, key, name, entries)
+	}
 	if now != base.Act.inForce() {
 		if err := l.notice(ctx, key, e, base, own, other); err != nil {
 			return errors.Join(err, l.refuse(name, entries, base))
@@ -102,6 +105,31 @@ func (l *Follower) resolveKey(ctx context.Context, key string, name pki.Name) er
 		}
 	}
 	return l.adopt(ctx, key, own, other, base, counts.Act)
+}
+
+// regain brings a key into the state that was in force in another key directory, before that was lost or
+// replaced by an older copy. What refuses more counts: a rejection in the present directory, or what the
+// other master has decided since. A key whose text is not known yet comes with the other master's decision.
+func (l *Follower) regain(ctx context.Context, key string, name pki.Name, entries []pki.Entry) error {
+	own, other, base, their := l.at(key)
+	base.Lost = false
+	now := stateOf(find(entries, name))
+	if counts := Counts(own, other); other.N != base.Upto && counts.Act.weight() > base.Act.weight() {
+		base = agreement{Act: counts.Act, Of: other.Name, Upto: other.N}
+	}
+	if want := base.Act.inForce(); want != now && now != Reject {
+		text := l.text(key, their)
+		if now == "" && text == "" {
+			return errLost
+		}
+		if err := l.keys().enforce(name, entries, want, text, cmp.Or(other.Name, l.opts.Name)); err != nil {
+			return err
+		}
+	}
+	if err := l.agree(ctx, key, base); err != nil {
+		return err
+	}
+	return l.resolveKey(ctx, key, name)
 }
 
 // may limits what the other master can cause here: the number of keys that it brings, each of
@@ -165,6 +193,9 @@ func (l *Follower) notice(ctx context.Context, key string, e pki.Entry, base agr
 	d := entry{}
 	if act == "" {
 		act = Delete
+		if !l.directory.present() {
+			return errDirectory
+		}
 	} else {
 		d.Key = string(e.Key.PEM())
 	}
@@ -195,6 +226,7 @@ func (l *Follower) keepRefusal(ctx context.Context, key string, e pki.Entry, bas
 var (
 	errFalse = errors.New("the key is not the one that is named")
 	errMany  = errors.New("there are too many keys and tokens already that the other master has brought here")
+	errLost  = errors.New("the key directory is another one, and the key is not known until the other master is linked")
 	errOften = errors.New("the other master accepts, and lifts refusals, too often: it is done later")
 )
 

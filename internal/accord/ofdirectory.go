@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"path/filepath"
 )
 
 // Of returns which of several tables of what was in force belongs to a key directory: for masters that have
@@ -18,7 +19,7 @@ func Of(ctx context.Context, dir string, tables []Table) (Table, error) {
 		if err != nil {
 			return nil, err
 		}
-		d, err := openDirectory(dir, stored, table)
+		d, err := openDirectory(filepath.Join(dir, directoryFile), stored, table)
 		if err != nil {
 			return nil, err
 		}

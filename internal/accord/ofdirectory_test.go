@@ -51,7 +51,7 @@ func TestTheTableOfADirectory(t *testing.T) {
 		if table != tables[n] {
 			t.Errorf("directory %d has not got the first empty table", n)
 		}
-		d, err := openDirectory(dir, nil, table)
+		d, err := openDirectory(filepath.Join(dir, directoryFile), nil, table)
 		if err != nil {
 			t.Fatal(err)
 		}

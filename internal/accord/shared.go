@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -85,7 +86,7 @@ func OpenShared(ctx context.Context, o SharedOptions) (*Shared, error) {
 		return nil, err
 	}
 	var err error
-	if s.directory, err = openDirectory(o.Dir, stored[directoryKey], o.Agreed); err != nil {
+	if s.directory, err = openDirectory(filepath.Join(o.Dir, directoryFile), stored[directoryKey], o.Agreed); err != nil {
 		return nil, err
 	}
 	delete(stored, directoryKey)

@@ -69,6 +69,9 @@ type Store struct {
 	Most, MostOfHost int
 }
 
+// Dir is the directory of the store.
+func (s *Store) Dir() string { return s.dir }
+
 // OpenStore opens the store of a daemon. It makes missing directories, and closes those that
 // are open to others.
 func OpenStore(pkiDir string) (*Store, error) {
