@@ -318,6 +318,45 @@ func TestProtocolLimits(t *testing.T) {
 	}
 }
 
+// TestSubscriptionsOfAConnection: nobody, with an accepted key or without, fills the table of subjects, by
+// many subscriptions or by deep ones. A subscription for each request that may be under way is possible.
+func TestSubscriptionsOfAConnection(t *testing.T) {
+	t.Parallel()
+	b := bustest.Start(t)
+	known := bustest.Claim{ID: "web1", Key: bustest.Key(t)}
+	b.Accept("web1", known.Key)
+	for name, claim := range map[string]bustest.Claim{"a minion": known, "an unknown key": {ID: "web2", Key: bustest.Key(t)}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nonce := bus.NewNonce()
+			inbox := bus.InboxPrefix(event.Escape(bus.KeyToken(claim.Key.Public().Key())), nonce)
+			r := b.RawTLS(t, claim)
+			r.Send(`CONNECT {"user":"`+nonce+`","headers":true,"verbose":false}`, "PING")
+			if _, served := r.Until("PONG"); !served {
+				t.Fatal("not served")
+			}
+			try := func(subject string, sid int) string {
+				r.Send(fmt.Sprintf("SUB %s %d", subject, sid), "PING")
+				lines, _ := r.Until("PONG")
+				return strings.ToLower(strings.Join(lines, " "))
+			}
+			if said := try(inbox+".a.b.c.d.e", 1); !strings.Contains(said, "-err") {
+				t.Errorf("a deep subscription: %q", said)
+			}
+			n := 0
+			for refused := false; !refused && n < 1000; n++ {
+				said := try(fmt.Sprintf("%s.%d", inbox, n), n+2)
+				if refused = strings.Contains(said, "-err"); refused && !strings.Contains(said, "maximum subscriptions exceeded") {
+					t.Errorf("subscription %d: %q", n, said)
+				}
+			}
+			if n <= 128 || n > 160 { // 128 requests may be under way
+				t.Errorf("%d subscriptions", n)
+			}
+		})
+	}
+}
+
 // The port accepts only clients, whatever a peer sends before or in its CONNECT to appear as
 // another kind.
 func TestOtherKindsOfPeersAreRefused(t *testing.T) {
@@ -515,6 +554,7 @@ func TestFloodOfRequestsIsBusyForItsPrincipalOnly(t *testing.T) {
 		if _, err := s.Next(ctx); rpc.CodeOf(err) != rpc.Busy {
 			t.Fatalf("one too many: %v, want busy", err)
 		}
+		s.Close()
 	}
 	other := b.As(t, bus.RoleMinion, "web2")
 	ask(t, rpc.NewConn(other.Conn, other.Self))

@@ -34,8 +34,8 @@ const (
 	// the daemon has asked for it.
 	ownPending     = 1 << 50
 	maxControlLine = 4 << 10          // bytes of one protocol line
-	maxSubs        = 1000             // subscriptions of one connection; a minion has four
-	maxSubTokens   = 16               // tokens of a subscription; ours have six
+	maxSubs        = 144              // subscriptions of one connection: one for each request that may be under way (rpc), and a few
+	maxSubTokens   = 7                // tokens of a subscription, as many as those of a link have: each costs some 400 bytes in the subject table
 	authTimeout    = 5 * time.Second  // TLS and CONNECT must be done by then
 	usualPing      = 20 * time.Second // where Options do not say
 	maxPings       = 2
