@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,43 +21,44 @@ import (
 	"github.com/brinebus/brine/test/port"
 )
 
-// bin has the programs, built once.
+// bin has the programs, once build has made them.
 var bin string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "brine-api-bin")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		if err := os.Chmod(dir, 0o755); err != nil { // other users run the programs, too
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		bin = dir
+		defer func() { os.RemoveAll(bin) }()
 		return m.Run()
 	}())
 }
 
-// build makes the programs, for the first test that needs them.
+// build makes the programs, for the first test that needs them. The processes of a fuzz target, which are
+// killed when their time is over, so have none to leave behind.
 func build(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("skipped with -short: it builds and runs the programs")
 	}
-	if _, err := os.Stat(filepath.Join(bin, "salt-api")); err == nil {
-		return
+	if err := programs(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var programs = sync.OnceValue(func() (err error) {
+	if bin, err = os.MkdirTemp("", "brine-api-bin"); err != nil {
+		return err
+	}
+	if err := os.Chmod(bin, 0o755); err != nil { // other users run the programs, too
+		return err
 	}
 	args := []string{"build", "-o", bin + "/"}
 	for _, name := range []string{"salt", "salt-api", "salt-event", "salt-master", "salt-minion", "salt-run"} {
 		args = append(args, "github.com/brinebus/brine/cmd/"+name)
 	}
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
-}
+	return nil
+})
 
 // system is a master with two minions.
 type system struct {

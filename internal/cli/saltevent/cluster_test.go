@@ -32,9 +32,7 @@ type eventMember struct {
 
 func startMembers(t *testing.T) (list []*eventMember) {
 	t.Helper()
-	if bin == "" {
-		t.Skip("skipped with -short: it builds and runs the binaries")
-	}
+	needBinaries(t)
 	s := bustest.StartSystem(t, 3)
 	s.Leader(t)
 	for _, m := range s.Members {

@@ -53,9 +53,7 @@ func newFlooded(t *testing.T, bus string) *flooded {
 		s := newSystem(t, "")
 		return &flooded{s, bus, s.master.Process}
 	}
-	if bin == "" {
-		t.Skip("skipped with -short: it builds and runs the binaries")
-	}
+	needBinaries(t)
 	f := &flooded{system: systemIn(t, t.TempDir()), bus: bus}
 	text := "id: web1\nmaster_type: disable\nroot_dir: " + f.dir + "\npki_dir: pki\ncachedir: cache\nsock_dir: run\npidfile: pid\nlog_file: log\noutbox_max_bytes: 1073741824\n"
 	if err := os.WriteFile(filepath.Join(f.dir, "minion"), []byte(text), 0o644); err != nil {

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,31 +18,36 @@ import (
 	"github.com/brinebus/brine/test/port"
 )
 
-// bin is the directory of the real binaries; empty with -short.
+// bin is the directory of the real binaries, once needBinaries has made them.
 var bin string
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
-	flag.Parse()
-	if testing.Short() {
-		return m.Run()
-	}
-	dir, err := os.MkdirTemp("", "salt-event-bin")
-	if err == nil {
-		defer os.RemoveAll(dir)
-		err = errors.Join(os.Chmod(dir, 0o755), build(dir)) // scripts act as other users
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	bin = dir
+	defer func() { os.RemoveAll(bin) }()
 	return m.Run()
 }
 
-func build(dir string) error {
-	args := []string{"build", "-o", dir + "/"}
+// needBinaries makes the binaries, for the first test that needs them. The processes of a fuzz target,
+// which are killed when their time is over, so have none to leave behind.
+func needBinaries(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("skipped with -short: it builds and runs the binaries")
+	}
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var build = sync.OnceValue(func() (err error) {
+	if bin, err = os.MkdirTemp("", "salt-event-bin"); err != nil {
+		return err
+	}
+	if err := os.Chmod(bin, 0o755); err != nil { // scripts act as other users
+		return err
+	}
+	args := []string{"build", "-o", bin + "/"}
 	for _, name := range []string{"salt-event", "salt-master", "salt-minion"} {
 		args = append(args, "github.com/brinebus/brine/cmd/"+name)
 	}
@@ -51,7 +56,7 @@ func build(dir string) error {
 		return fmt.Errorf("build the binaries: %w\n%s", err, out)
 	}
 	return nil
-}
+})
 
 // system is a master of its own for one test.
 type system struct {
@@ -75,9 +80,7 @@ func systemIn(t testing.TB, dir string) *system {
 // configuration.
 func newSystem(t testing.TB, more string) *system {
 	t.Helper()
-	if bin == "" {
-		t.Skip("skipped with -short: it builds and runs the binaries")
-	}
+	needBinaries(t)
 	dir, err := os.MkdirTemp("", "salt-event")
 	if err != nil {
 		t.Fatal(err)

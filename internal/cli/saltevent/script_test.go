@@ -16,9 +16,7 @@ import (
 // configuration directory is $SALT_CONFIG_DIR. Beside the commands of testscript
 // there is "exit CODE PROGRAM ARGUMENT...", which wants that exit code.
 func TestScripts(t *testing.T) {
-	if bin == "" {
-		t.Skip("skipped with -short: it runs the binaries")
-	}
+	needBinaries(t)
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
 		Setup: func(env *testscript.Env) error {

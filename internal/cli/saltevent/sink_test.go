@@ -202,9 +202,7 @@ func TestSinkWaitsForItsMaster(t *testing.T) {
 
 func TestSinkMistakes(t *testing.T) {
 	s := systemIn(t, t.TempDir())
-	if bin == "" {
-		t.Skip("skipped with -short: it runs the binaries")
-	}
+	needBinaries(t)
 	path := filepath.Join(s.dir, "sink.yaml")
 	if err := os.WriteFile(path, []byte("rules:\n  a:\n    to: {file: {path: missing/x}}\n"), 0o644); err != nil {
 		t.Fatal(err)
