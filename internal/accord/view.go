@@ -37,16 +37,17 @@ func (r ruling) valid() bool { return r.Act.weight() > 0 }
 type view struct {
 	rulings   map[string]ruling
 	accepted  map[salt.MinionID][]string
-	by        map[string]int // how many rulings are of a member
-	heard     int            // bytes of rulings
-	reading   uint64         // counts how often the table was read from the beginning
-	complete  bool           // all that was present has come, once at least
+	refused   map[salt.MinionID]int // how many of its keys are rejected or deleted
+	by        map[string]int        // how many rulings are of a member
+	heard     int                   // bytes of rulings
+	reading   uint64                // counts how often the table was read from the beginning
+	complete  bool                  // all that was present has come, once at least
 	forgotten bool
 	missed    bool // not everything did fit
 }
 
 func newView() view {
-	return view{rulings: map[string]ruling{}, accepted: map[salt.MinionID][]string{}, by: map[string]int{}}
+	return view{rulings: map[string]ruling{}, accepted: map[salt.MinionID][]string{}, refused: map[salt.MinionID]int{}, by: map[string]int{}}
 }
 
 // begin is called before the table is read from the beginning.
@@ -61,8 +62,12 @@ func (v *view) set(key string, r ruling) {
 	v.rulings[key] = r
 	v.heard += r.size
 	v.by[r.By]++
-	if name, ok := nameOf(key); ok && r.Act == Accept {
+	switch name, ok := nameOf(key); {
+	case !ok || !r.valid():
+	case r.Act == Accept:
 		v.accepted[name.ID] = append(v.accepted[name.ID], key)
+	default:
+		v.refused[name.ID]++
 	}
 }
 
@@ -77,12 +82,27 @@ func (v *view) drop(key string) {
 	if v.by[r.By]--; v.by[r.By] == 0 {
 		delete(v.by, r.By)
 	}
-	if name, ok := nameOf(key); ok && r.Act == Accept {
+	switch name, ok := nameOf(key); {
+	case !ok || !r.valid():
+	case r.Act == Accept:
 		v.accepted[name.ID] = slices.DeleteFunc(v.accepted[name.ID], func(k string) bool { return k == key })
 		if len(v.accepted[name.ID]) == 0 {
 			delete(v.accepted, name.ID)
 		}
+	default:
+		if v.refused[name.ID]--; v.refused[name.ID] == 0 {
+			delete(v.refused, name.ID)
+		}
 	}
+}
+
+// Decided reports whether the members accept a key of a minion, and whether they have rejected or
+// deleted one; known is false until all that they have decided is known here. It does not tell what
+// is in force in the key store, which follows later.
+func (s *Shared) Decided(id salt.MinionID) (accepted, refused, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.view.accepted[id]) > 0, s.view.refused[id] > 0, s.view.complete && !s.view.missed
 }
 
 // hear handles an entry of the shared table; nil means that all present ones have come. Whatever a

@@ -26,12 +26,23 @@ const (
 // with something to delete.
 type deletions struct {
 	table *journal.Table
-	wake  chan struct{}
-	logs  logging.Throttle
+	// reread reads the entry of a minion into memory, where it was forgotten.
+	reread func(ctx context.Context, id salt.MinionID) error
+	wake   chan struct{}
+	logs   logging.Throttle
 
 	mu  sync.Mutex
 	due map[salt.MinionID]*deletion
 }
+
+// dueState is what is to be done with an entry that was to be deleted.
+type dueState int
+
+const (
+	dueLater dueState = iota // it is not known yet
+	dueNever                 // it may be another master's, since the key of its minion is accepted again
+	dueNow
+)
 
 // deletion is that of one entry.
 type deletion struct {
@@ -81,11 +92,7 @@ func (d *deletions) deleteNow(ctx context.Context, id salt.MinionID) error {
 		return err
 	}
 	one.done = true
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.due[id] == one {
-		delete(d.due, id)
-	}
+	d.end(id, one)
 	return nil
 }
 
@@ -100,12 +107,12 @@ func (d *deletions) ids() []salt.MinionID {
 	return list
 }
 
-// run deletes what is due until ctx ends, and tries once more then. again reports whether the
-// entry of a minion may be another member's, since its key is accepted again.
-func (d *deletions) run(ctx context.Context, again func(salt.MinionID) bool, log *slog.Logger) {
+// run deletes what is due until ctx ends, and tries once more then. state decides about the entry of
+// a minion.
+func (d *deletions) run(ctx context.Context, state func(salt.MinionID) dueState, log *slog.Logger) {
 	for ctx.Err() == nil {
 		var later <-chan time.Time
-		if !d.all(ctx, again, log) {
+		if !d.all(ctx, state, log) {
 			later = time.After(deletionPause)
 		}
 		select {
@@ -116,25 +123,49 @@ func (d *deletions) run(ctx context.Context, again func(salt.MinionID) bool, log
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastDeletions)
 	defer cancel()
-	d.all(last, again, log)
+	d.all(last, state, log)
 }
 
 // all deletes what is due; false if some of it could not be deleted.
-func (d *deletions) all(ctx context.Context, again func(salt.MinionID) bool, log *slog.Logger) bool {
+func (d *deletions) all(ctx context.Context, state func(salt.MinionID) dueState, log *slog.Logger) bool {
 	turns := make(chan struct{}, deletionsAtOnce)
 	var wg sync.WaitGroup
 	for _, id := range d.ids() {
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
-			if again(id) {
-				d.drop(id)
-				log.Warn("what was stored of a deleted minion is not deleted: its key is accepted again", "minion", id, "table", d.table.Name())
-			} else if err := d.deleteNow(ctx, id); err != nil && ctx.Err() == nil {
-				d.logs.Log(log, slog.LevelWarn, "delete", 1, "what is stored of a deleted minion is not deleted yet", "minion", id, "err", err)
-			}
+			d.one(ctx, id, state, log)
 		})
 	}
 	wg.Wait()
 	return len(d.ids()) == 0
+}
+
+// one deletes the entry of a minion, if that is what its state says.
+func (d *deletions) one(ctx context.Context, id salt.MinionID, state func(salt.MinionID) dueState, log *slog.Logger) {
+	d.mu.Lock()
+	one := d.due[id]
+	d.mu.Unlock()
+	switch state(id) {
+	case dueNow:
+		if err := d.deleteNow(ctx, id); err != nil && ctx.Err() == nil {
+			d.logs.Log(log, slog.LevelWarn, "delete", 1, "what is stored of a deleted minion is not deleted yet", "minion", id, "err", err)
+		}
+	case dueNever:
+		if err := d.reread(ctx, id); err != nil {
+			d.logs.Log(log, slog.LevelWarn, "read", 1, "what is stored of a minion whose key is accepted again is not known yet", "minion", id, "err", err)
+			return
+		}
+		d.end(id, one)
+		log.Warn("what was stored of a deleted minion is not deleted: its key is accepted again", "minion", id, "table", d.table.Name())
+	}
+}
+
+// end ends a deletion, unless there is a newer one.
+func (d *deletions) end(id salt.MinionID, one *deletion) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.due[id] == one {
+		delete(d.due, id)
+	}
 }

@@ -31,6 +31,13 @@ type Keys interface {
 	Token(id salt.MinionID) (string, error)
 }
 
+// Decisions are what the masters that write the same tables have decided about keys.
+type Decisions interface {
+	// Decided reports whether they accept a key of a minion, and whether they have refused or
+	// deleted one; known is false until all that they have decided is known.
+	Decided(id salt.MinionID) (accepted, refused, known bool)
+}
+
 // Events stores events about the fleet.
 type Events interface {
 	Announce(tag string, data any)
@@ -53,6 +60,8 @@ type Options struct {
 	Refused   func(owner salt.MinionID, what, expression string) error
 	// Members hears which minions are connected here; nil for a single master.
 	Members Members
+	// Decisions are nil for a master that writes its tables alone: then its keys are all there are.
+	Decisions Decisions
 }
 
 // Fleet is all minions of one master.
@@ -122,19 +131,29 @@ func (f *Fleet) Keep(ctx context.Context, log *slog.Logger) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, void := range []*deletions{f.mine.void, f.grains.void} {
-		wg.Go(func() { void.run(ctx, f.storedElsewhere, log) })
+		wg.Go(func() { void.run(ctx, f.due, log) })
+	}
+	if f.Decisions != nil {
+		wg.Go(func() { f.forgetRefused(ctx, f.undecided()) })
 	}
 	f.Presence.Keep(ctx, log)
 }
 
-// storedElsewhere reports whether another member may have stored something of a minion that was
-// to be forgotten here.
-func (f *Fleet) storedElsewhere(id salt.MinionID) bool {
-	if f.Members == nil {
-		return false
+// due decides about the entries of a minion that was forgotten here. Other masters may have accepted
+// its key again, and stored something of it.
+func (f *Fleet) due(id salt.MinionID) dueState {
+	switch key, err := f.Keys.Token(id); {
+	case f.Decisions == nil && f.Members == nil:
+		return dueNow
+	case err == nil && key != "":
+		return dueNever
+	case f.Decisions == nil:
+		return dueNow
 	}
-	accepted, err := f.Keys.Token(id)
-	return err == nil && accepted != ""
+	if accepted, _, known := f.Decisions.Decided(id); accepted || !known {
+		return dueLater // the key comes, or what is decided about it
+	}
+	return dueNow
 }
 
 // DropGrains deletes the grains of a minion, until it sends them again.
@@ -155,21 +174,41 @@ func (f *Fleet) DropMine(ctx context.Context, id salt.MinionID, entry string) er
 }
 
 // ForgetDeleted forgets the minions whose keys were deleted while the master did not run, or just
-// before it was killed. In a cluster these are only those with a mine: who has grains alone may
-// have been accepted by another member while this one did not run.
+// before it was killed. Where others write the same tables, it does nothing: a minion without a key
+// here may be one that they have accepted meanwhile. Keep forgets those that were refused.
 func (f *Fleet) ForgetDeleted() {
-	ids := f.mine.ids()
-	if f.Members == nil {
-		ids = append(ids, f.grains.ids()...)
+	if f.Decisions != nil || f.Members != nil {
+		return
 	}
-	for _, id := range ids {
-		if !f.accepted(id) {
-			f.Forget(id)
-		}
+	for _, id := range f.undecided() {
+		f.Forget(id)
 	}
-	for _, id := range f.everSeen() {
-		if f.Members == nil && !f.accepted(id) {
-			f.forget(id)
+}
+
+// undecided returns the minions of which something is known, but no accepted key.
+func (f *Fleet) undecided() []salt.MinionID {
+	ids := slices.Concat(f.mine.ids(), f.grains.ids(), f.everSeen())
+	slices.Sort(ids)
+	return slices.DeleteFunc(slices.Compact(ids), f.accepted)
+}
+
+// forgetRefused forgets those of the minions whose keys were refused or deleted, and of whom no other
+// key is accepted, as soon as that is known. Of whom nothing was decided nothing is deleted: another
+// master may not have published yet that it accepts the key.
+func (f *Fleet) forgetRefused(ctx context.Context, ids []salt.MinionID) {
+	for len(ids) > 0 {
+		ids = slices.DeleteFunc(ids, func(id salt.MinionID) bool {
+			accepted, refused, known := f.Decisions.Decided(id)
+			if !known || accepted {
+				return f.accepted(id)
+			}
+			if refused {
+				f.Forget(id)
+			}
+			return true
+		})
+		if len(ids) > 0 && !sleep(ctx, deletionPause) {
+			return
 		}
 	}
 }

@@ -73,18 +73,40 @@ func openGrains(ctx context.Context, j *journal.Journal) (*grains, error) {
 		return nil, err
 	}
 	g := &grains{table: table, void: newDeletions(table), byID: map[salt.MinionID]fact{}}
+	g.void.reread = g.recall
 	err = table.Each(ctx, func(key string, b []byte) {
-		id, err := salt.ParseMinionID(key)
-		if err != nil || checkGrains(b) != nil {
-			return // it gets an error at its next hello
-		}
-		if v, err := value.Decode(b); err == nil {
-			if grains, ok := v.(map[string]any); ok {
-				g.byID[id] = newFact(grains, b)
-			}
+		if id, err := salt.ParseMinionID(key); err == nil {
+			g.read(id, b)
 		}
 	})
 	return g, err
+}
+
+// read takes what is stored of a minion. If that is not readable, the minion gets an error at its next
+// hello. The caller holds mu, or nobody else has g.
+func (g *grains) read(id salt.MinionID, b []byte) {
+	if checkGrains(b) != nil {
+		return
+	}
+	if v, err := value.Decode(b); err == nil {
+		if grains, ok := v.(map[string]any); ok {
+			g.byID[id] = newFact(grains, b)
+		}
+	}
+}
+
+// recall reads the grains of a minion from the table, unless it has told newer ones.
+func (g *grains) recall(ctx context.Context, id salt.MinionID) error {
+	b, err := g.table.Get(ctx, string(id))
+	if err != nil || b == nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, known := g.byID[id]; !known {
+		g.read(id, b)
+	}
+	return nil
 }
 
 // learn takes over grains that another member has stored.
@@ -129,7 +151,7 @@ func (g *grains) of(id salt.MinionID) map[string]any {
 	if said.text == nil {
 		return said.grains
 	}
-	return g.read(said.text)
+	return g.decoded(said.text)
 }
 
 // ids returns the minions with grains.
@@ -154,8 +176,8 @@ func (g *grains) has(id salt.MinionID, text []byte) bool {
 	return g.byID[id].whole == sum
 }
 
-// read decodes a text, or returns it from the cache.
-func (g *grains) read(text *[]byte) map[string]any {
+// decoded decodes a text, or returns it from the cache.
+func (g *grains) decoded(text *[]byte) map[string]any {
 	g.handMu.Lock()
 	defer g.handMu.Unlock()
 	for _, h := range g.hand {

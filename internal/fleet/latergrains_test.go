@@ -48,7 +48,7 @@ func memberFleet(t *testing.T, m *bustest.Member) *Fleet {
 	var wg sync.WaitGroup
 	log := m.Log // that of the member changes when it is killed
 	wg.Go(func() { f.grains.keepLater(life, log) })
-	wg.Go(func() { f.grains.void.run(life, f.storedElsewhere, log) })
+	wg.Go(func() { f.grains.void.run(life, f.due, log) })
 	t.Cleanup(func() { end(); wg.Wait() })
 	return f
 }

@@ -56,6 +56,7 @@ func openMine(ctx context.Context, j *journal.Journal) (*mines, error) {
 		return nil, err
 	}
 	m := &mines{table: table, void: newDeletions(table), byID: map[salt.MinionID]*mined{}}
+	m.void.reread = m.reread
 	err = table.Each(ctx, func(key string, b []byte) {
 		var entries map[string]mineEntry
 		if id, err := salt.ParseMinionID(key); err == nil && json.Unmarshal(b, &entries) == nil {
@@ -120,6 +121,15 @@ func (m *mines) recall(ctx context.Context, id salt.MinionID) error {
 	}
 	b, err := m.table.Get(ctx, string(id))
 	if err != nil || b == nil {
+		return err
+	}
+	return m.learn(id, b)
+}
+
+// reread reads the entries of id from the table where they were forgotten.
+func (m *mines) reread(ctx context.Context, id salt.MinionID) error {
+	b, err := m.table.Get(ctx, string(id))
+	if err != nil || b == nil || m.of(id) != nil {
 		return err
 	}
 	return m.learn(id, b)

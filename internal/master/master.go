@@ -255,7 +255,8 @@ func (m *Master) openServices(ctx context.Context) (err error) {
 		Connections: m.connections(), CutOlder: m.admission.CutOlder, Runners: m.host, Latency: m.latency,
 		Cluster: service.Cluster{
 			Fleet: m.member.Fleet(), Jobs: m.member.Jobs(), Leases: m.member.Leases(), Name: m.member.Name(), Number: m.member.Number(),
-			Guide: m.member.Guide(func() int { return len(m.keys.IDs()) }),
+			Guide:     m.member.Guide(func() int { return len(m.keys.IDs()) }),
+			Decisions: membership.Decisions(m.member, m.hosted),
 		},
 	})
 	return err

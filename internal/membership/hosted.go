@@ -11,6 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/eventbus"
+	"github.com/brinebus/brine/internal/fleet"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/salt"
@@ -163,6 +164,18 @@ func (h *Hosted) tellCurrent(current bool) {
 // Current reports whether what was decided about keys is in force here, and what is decided here
 // is stored.
 func (h *Hosted) Current() bool { return !h.keys.Stale() }
+
+// Decisions returns what all masters that write the same tables have decided about keys; nil for a
+// master that is neither a member nor at NATS servers.
+func Decisions(m *Membership, h *Hosted) fleet.Decisions {
+	switch {
+	case h != nil:
+		return h.keys
+	case m != nil:
+		return m.keys
+	}
+	return nil
+}
 
 // Changed is called when keys of minions have changed here.
 func (h *Hosted) Changed(changes []keyring.Change) { h.keys.Changed(changes) }

@@ -64,8 +64,10 @@ type Cluster struct {
 	Jobs   dispatch.Members
 	Leases dispatch.Leases
 	Guide  *fleet.Guide
-	Name   string
-	Number int
+	// Decisions are those about keys of all masters that write the same tables.
+	Decisions fleet.Decisions
+	Name      string
+	Number    int
 }
 
 // Services are the parts. Run must run beside them.
@@ -119,7 +121,7 @@ func (s *Services) storedElsewhere() outbox.Elsewhere {
 func (s *Services) openFleet(ctx context.Context) (err error) {
 	s.Fleet, err = fleet.Open(ctx, fleet.Options{
 		Journal: s.Journal, Keys: s.Keys, Events: s.Events, Nodegroups: func() map[string]any { return s.Authz.Rules().Nodegroups() }, PillarRoots: s.Config.PillarRoots, Log: s.Log,
-		MayReadMine: s.Authz.Mine, MayTarget: s.Authz.MayTarget, Refused: s.Authz.RefuseEntry, Members: s.Cluster.Fleet,
+		MayReadMine: s.Authz.Mine, MayTarget: s.Authz.MayTarget, Refused: s.Authz.RefuseEntry, Members: s.Cluster.Fleet, Decisions: s.Cluster.Decisions,
 	})
 	s.Authz.Fleet = s.Fleet
 	return err
