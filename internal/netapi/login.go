@@ -250,7 +250,7 @@ func (l *logins) byToken(who login) (*caller, error) {
 	if !isToken(who.token) || l.r.s.sessions.find(who.token) != nil {
 		return nil, problem(http.StatusUnauthorized, notAuthentic)
 	}
-	k, err := l.r.s.pool.take(l.r.Context(), who, l.r.address)
+	k, err := l.r.s.pool.try(l.r.Context(), who, l.r.address, l.r.s.limits.login)
 	if err != nil {
 		return nil, refused(err, notAuthentic)
 	}

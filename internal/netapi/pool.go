@@ -37,6 +37,7 @@ type pooled struct {
 	in    client.Session
 	err   error
 	users int       // guarded by pool, as are the next fields
+	trial bool      // by a token that the master has not accepted yet: it has no place in the pool
 	idle  time.Time // since when there are no users
 	gone  bool      // no longer in the pool
 
@@ -46,7 +47,7 @@ type pooled struct {
 // Limits of connections to the master, which allows one local user 256.
 const (
 	maxPooled         = 140
-	maxLogins         = 40 // in addition, for logins by password
+	maxLogins         = 40 // in addition, for logins by password, and by tokens not accepted yet
 	maxPositions      = 60 // in addition, for streams with a position
 	maxPositionsOfOne = 20 // of one login
 	idlePooled        = time.Minute
@@ -57,8 +58,18 @@ func newPool(dial func(context.Context) (*client.Conn, error)) *pool {
 	return &pool{dial: dial, conns: map[connKey]*pooled{}}
 }
 
-// take returns a connection that is logged in by a token; release gives it back.
+// take returns a connection that is logged in by a token of a session; release gives it back.
 func (p *pool) take(ctx context.Context, who login, address netip.Addr) (*pooled, error) {
+	return p.get(ctx, who, address, nil)
+}
+
+// try is take for a token that may be a guess: unless it has a connection, admit counts it as a
+// login until the master has accepted it, and only then others make room for it.
+func (p *pool) try(ctx context.Context, who login, address netip.Addr, admit func(netip.Addr) (leave func(), err error)) (*pooled, error) {
+	return p.get(ctx, who, address, admit)
+}
+
+func (p *pool) get(ctx context.Context, who login, address netip.Addr, admit func(netip.Addr) (leave func(), err error)) (*pooled, error) {
 	key := connKey{sha256.Sum256([]byte(who.token)), address}
 	p.mu.Lock()
 	k := p.conns[key]
@@ -67,13 +78,17 @@ func (p *pool) take(ctx context.Context, who login, address netip.Addr) (*pooled
 		k = nil
 	}
 	if k == nil {
-		if len(p.conns) >= maxPooled && !p.evict() {
+		leave, err := p.admit(address, admit)
+		if err != nil {
 			p.mu.Unlock()
-			return nil, problem(http.StatusServiceUnavailable, "Too many sessions are in use.")
+			return nil, err
 		}
-		k = &pooled{of: p, key: key, made: make(chan struct{})}
+		k = &pooled{of: p, key: key, made: make(chan struct{}), trial: admit != nil}
 		p.conns[key] = k
-		go k.make(who)
+		go func() {
+			defer leave()
+			k.make(who)
+		}()
 	}
 	k.users++
 	p.mu.Unlock()
@@ -88,6 +103,28 @@ func (p *pool) take(ctx context.Context, who login, address netip.Addr) (*pooled
 		return nil, k.err
 	}
 	return k, nil
+}
+
+// admit finds a place for one more connection, or counts it as a login. The caller holds the lock.
+func (p *pool) admit(address netip.Addr, admit func(netip.Addr) (leave func(), err error)) (leave func(), err error) {
+	if admit != nil {
+		return admit(address)
+	}
+	return func() {}, p.room()
+}
+
+// room makes room for one more connection. The caller holds the lock.
+func (p *pool) room() error {
+	placed := 0
+	for _, k := range p.conns {
+		if !k.trial {
+			placed++
+		}
+	}
+	if placed >= maxPooled && !p.evict() {
+		return problem(http.StatusServiceUnavailable, "Too many sessions are in use.")
+	}
+	return nil
 }
 
 // make connects and logs in. It does not end with the first caller, since others may wait for
@@ -105,13 +142,30 @@ func (k *pooled) make(who login) {
 	} else {
 		err = because(err, http.StatusServiceUnavailable, noMaster)
 	}
+	if err == nil {
+		err = k.accepted(conn)
+	}
 	if err != nil {
 		k.err = err
 		k.discard()
-		return
 	}
-	k.conn = conn
-	k.feed.conn = conn
+}
+
+// accepted finds a place for a connection by a token that was on trial.
+func (k *pooled) accepted(conn *client.Conn) error {
+	k.of.mu.Lock()
+	defer k.of.mu.Unlock()
+	if k.trial && !k.gone {
+		if err := k.of.room(); err != nil {
+			conn.Close()
+			return err
+		}
+	}
+	k.trial, k.conn, k.feed.conn = false, conn, conn
+	if k.gone && k.users == 0 {
+		k.shut() // nobody has waited for it
+	}
+	return nil
 }
 
 // logIn logs in on a connection, for a client at an address.
@@ -169,7 +223,7 @@ func (k *pooled) shut() {
 func (p *pool) evict() bool {
 	var oldest *pooled
 	for _, k := range p.conns {
-		if k.users == 0 && (oldest == nil || k.idle.Before(oldest.idle)) {
+		if k.users == 0 && !k.trial && (oldest == nil || k.idle.Before(oldest.idle)) {
 			oldest = k
 		}
 	}
@@ -184,7 +238,7 @@ func (p *pool) sweep(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, k := range p.conns {
-		if k.users == 0 && now.Sub(k.idle) > idlePooled {
+		if k.users == 0 && !k.trial && now.Sub(k.idle) > idlePooled {
 			p.forget(k)
 		}
 	}

@@ -159,7 +159,7 @@ func (r *request) byToken(token string) error {
 	if !isToken(token) {
 		return problem(http.StatusUnauthorized, noPermission)
 	}
-	k, err := r.s.pool.take(r.Context(), login{token: token}, r.address)
+	k, err := r.s.pool.try(r.Context(), login{token: token}, r.address, r.s.limits.login)
 	if err != nil {
 		return refused(err, noPermission)
 	}
