@@ -29,6 +29,7 @@ func (x *External) AgainAll(t *testing.T) (list []*nats.Conn) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		nc.SetClosedHandler(nil) // it is the test that ends it
 		t.Cleanup(nc.Close)
 		if err := nc.Flush(); err != nil {
 			t.Fatal(err)
@@ -51,6 +52,7 @@ func (x *External) StoreAgain(t *testing.T) *nats.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
+	nc.SetClosedHandler(nil) // it is the test that ends it
 	t.Cleanup(nc.Close)
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
@@ -60,6 +62,22 @@ func (x *External) StoreAgain(t *testing.T) *nats.Conn {
 
 // Reach sets how long servers that are not reached are waited for.
 func (x *External) Reach(d time.Duration) { x.reach = d }
+
+// VacantAfter sets how long nobody may have been at work before this one is.
+func (x *External) VacantAfter(d time.Duration) { x.vacantAfter = d }
+
+// Lose has a server end the connection over which others hear that this master is at work.
+func (x *External) Lose(t *testing.T) {
+	t.Helper()
+	id, err := x.traffic.GetClientID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.kick(place{x.traffic.ConnectedServerId(), id})
+}
+
+// Reconnects is how often it was made again.
+func (x *External) Reconnects() uint64 { return x.traffic.Stats().Reconnects }
 
 // StoreRights are the subjects to which the journal sends something.
 var StoreRights = storeRights

@@ -57,8 +57,9 @@ type External struct {
 	store                      *nats.Conn // nil without a journal there
 	remote                     *Remote    // the same
 
-	reach time.Duration // reachTime
-	held  string        // the claim of Claim, "" without one
+	reach       time.Duration // reachTime
+	vacantAfter time.Duration // the constant
+	held        string        // the claim of Claim, "" without one
 
 	throttle logging.Throttle
 	turns    chan struct{} // of requests that are answered at once
@@ -112,7 +113,7 @@ func NewExternal(o ExternalOptions) (*External, error) {
 	}
 	x := &External{
 		opts: o, rights: o.Endpoints.Rights(), log: o.Log.With("part", "nats"), turns: make(chan struct{}, maxAnswering), look: make(chan struct{}, 1),
-		gone: make(chan struct{}, 1), stop: make(chan struct{}), reach: reachTime, in: map[place]*guest{}, inboxes: map[string]place{}, minions: minions[place]{}, perKey: map[string]int{}, servers: map[string]time.Time{},
+		gone: make(chan struct{}, 1), stop: make(chan struct{}), reach: reachTime, vacantAfter: vacantAfter, in: map[place]*guest{}, inboxes: map[string]place{}, minions: minions[place]{}, perKey: map[string]int{}, servers: map[string]time.Time{},
 	}
 	x.Minions = minionsOfExternal(x)
 	var err error
@@ -225,7 +226,12 @@ func (x *External) Serve(ctx context.Context, begin func() error) error {
 		}
 		return x.work(ctx)
 	}
-	for c, begun := (claims{x}), false; c.await(ctx); begun = true {
+	v, end, err := x.listen()
+	if err != nil {
+		return err
+	}
+	defer end()
+	for begun := false; v.await(ctx); begun = true {
 		if !begun {
 			if err := begin(); err != nil {
 				return err
@@ -242,7 +248,7 @@ func (x *External) Serve(ctx context.Context, begin func() error) error {
 // claim, unless it is held already.
 func (x *External) subscribe(claim string) (subs []*nats.Subscription, err error) {
 	if claim != x.held {
-		sub, err := claims{x}.announce(claim)
+		sub, err := x.announce(claim)
 		if err != nil {
 			return nil, err
 		}
@@ -274,10 +280,14 @@ func (x *External) subscribe(claim string) (subs []*nats.Subscription, err error
 // this one again, ends their connections; they can do nothing meanwhile.
 func (x *External) Close() {
 	x.stopping.Do(func() { close(x.stop) })
-	for _, nc := range []*nats.Conn{x.answerer, x.traffic, x.watcher, x.store} {
-		if nc != nil {
-			nc.Close()
+	for _, nc := range []*nats.Conn{x.answerer, x.store, x.traffic, x.watcher} {
+		if nc == nil {
+			continue
 		}
+		if nc == x.traffic && x.held != "" {
+			x.sayLeft()
+		}
+		nc.Close()
 	}
 	x.wg.Wait()
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 	"github.com/brinebus/brine/test/natslab"
 )
 
@@ -369,6 +370,62 @@ func TestAClaimWaitsWithinBounds(t *testing.T) {
 	lab.Start(broker.ExternalConfig(c, externals, false))
 	if err := claim(); err == nil || !strings.Contains(err.Error(), "do not take this master") || salt.Hint(err) == "" {
 		t.Errorf("servers without the account of the journal: %v, want a reason and a hint", err)
+	}
+}
+
+// TestAStandbyWaitsForAMasterThatConnectsAgain: servers end the connection of the master at work again and
+// again, and each time it is back. One that waits takes over only when it is told that the first one has ended.
+func TestAStandbyWaitsForAMasterThatConnectsAgain(t *testing.T) {
+	t.Parallel()
+	lab := natslab.New(t, 1)
+	lab.JetStream = true
+	c, err := broker.EnsureCredentials(filepath.Join(t.TempDir(), "seed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab.Start(broker.ExternalConfig(c, externals, true))
+	join := func() *broker.External {
+		x, err := broker.NewExternal(broker.ExternalOptions{
+			Servers: lab.Addresses(), Fingers: []string{lab.Finger}, Credentials: c, Name: "test", Journal: true, Endpoints: externals, Fail: func(err error) { t.Error(err) }, Log: bustest.Log(t),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(x.Close)
+		return x
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	first, second := join(), join()
+	_, r := first.Journal()
+	if err := r.Claim(ctx, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	wait := func(ctx context.Context, x *broker.External) <-chan error {
+		waits, claimed := make(chan struct{}, 100), make(chan error, 1)
+		go func() {
+			_, r := x.Journal()
+			claimed <- r.Claim(ctx, func(string) { waits <- struct{}{} })
+		}()
+		deadline.Receive(t, waits, "it to wait")
+		return claimed
+	}
+	short, end := context.WithCancel(ctx)
+	claimed := wait(short, second)
+	for range 5 {
+		before := first.Reconnects()
+		first.Lose(t)
+		bustest.Until(t, "the first one to be connected again", func() bool { return first.Reconnects() > before })
+	}
+	end()
+	if err := deadline.Receive(t, claimed, "the second one"); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the second one is at work, too: %v", err)
+	}
+	second.VacantAfter(time.Hour) // it has to be told
+	claimed = wait(ctx, second)
+	first.Close()
+	if err := deadline.Receive(t, claimed, "the second one to be at work"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -23,11 +23,16 @@ var errUnreached = salt.WithHint(errors.New("the NATS servers are not reached, o
 // no other master answers that it is at work. While one is, it waits without a limit, and calls
 // tell; servers that are not reached it does not wait for longer than reachTime.
 func (r *Remote) Claim(ctx context.Context, tell func(string)) error {
-	x, heard, said := claims{r.x}, time.Now(), time.Time{}
+	x, end, err := r.x.listen()
+	if err != nil {
+		return err
+	}
+	defer end()
+	heard, said := time.Now(), time.Time{}
 	for ctx.Err() == nil {
 		free, other := x.free(ctx)
 		free = free && x.store.IsConnected()
-		if free {
+		if x.vacant(free) {
 			won, err := r.hold(ctx)
 			if won || err != nil {
 				return err
@@ -61,7 +66,7 @@ func (r *Remote) unreached() error {
 
 // hold announces that this master is at work, and reports whether it is the only one.
 func (r *Remote) hold(ctx context.Context) (bool, error) {
-	x := claims{r.x}
+	x := r.x
 	claim := newClaim()
 	sub, err := x.announce(claim)
 	if err == nil {

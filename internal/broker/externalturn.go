@@ -18,10 +18,54 @@ const (
 	// of others are waited for by one that is at work.
 	workEvery = time.Second
 	workTwice = 300 * time.Millisecond
+	// vacantAfter is how long nobody may have answered before another master takes over: the one at
+	// work may have lost its server, and takes up to some two seconds to connect to another one.
+	vacantAfter = 5 * time.Second
+	// leftSubject is where a master tells those that wait that it has ended. No minion may publish
+	// there.
+	leftSubject = "_INBOX.master.left"
 )
 
-// claims are those to be the one at work.
-type claims struct{ *External }
+// vacancy is whether nobody is at work.
+type vacancy struct {
+	*External
+	left  chan struct{} // signals that a master at work has ended
+	since time.Time     // since when nobody has answered; zero if somebody has, or it is not known
+	ended time.Time     // when a master at work has ended
+}
+
+// listen returns a vacancy that hears of the end of the master at work, until stop.
+func (x *External) listen() (v *vacancy, stop func(), err error) {
+	v = &vacancy{External: x, left: make(chan struct{}, 1)}
+	sub, err := x.traffic.Subscribe(leftSubject, func(*nats.Msg) {
+		select {
+		case v.left <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("hear of other masters at NATS servers: %w", err)
+	}
+	return v, func() { _ = sub.Unsubscribe() }, nil // fails if the connection has ended
+}
+
+// vacant reports whether nobody has been at work for long enough, or since a master has said that it
+// ends; free is whether nobody answers now.
+func (x *vacancy) vacant(free bool) bool {
+	if !free {
+		x.since = time.Time{}
+		return false
+	}
+	if x.since.IsZero() {
+		x.since = time.Now()
+	}
+	return time.Since(x.since) >= x.vacantAfter || time.Since(x.ended) < vacantAfter
+}
+
+// sayLeft tells those that wait that this master has ended.
+func (x *External) sayLeft() {
+	_ = x.traffic.Publish(leftSubject, nil) // without a connection they notice it later
+}
 
 // newClaim returns what a master answers: when it began, and a random text. The smaller one goes on if
 // two are at work, which happens after the servers were separated.
@@ -30,9 +74,9 @@ func newClaim() string {
 }
 
 // await returns true when no other master is at work, false if ctx ends first.
-func (x claims) await(ctx context.Context) bool {
+func (x *vacancy) await(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		if free, _ := x.free(ctx); free {
+		if free, _ := x.free(ctx); x.vacant(free) {
 			return true
 		}
 		if !x.pause(ctx) {
@@ -44,7 +88,7 @@ func (x claims) await(ctx context.Context) bool {
 
 // free reports whether no other master is at work; other is true if one is, both are false if it
 // is not known.
-func (x claims) free(ctx context.Context) (free, other bool) {
+func (x *vacancy) free(ctx context.Context) (free, other bool) {
 	if !x.watcher.IsConnected() || !x.traffic.IsConnected() {
 		return false, false
 	}
@@ -58,7 +102,7 @@ func (x claims) free(ctx context.Context) (free, other bool) {
 }
 
 // pause waits until it is asked again; false is the end.
-func (x claims) pause(ctx context.Context) bool {
+func (x *vacancy) pause(ctx context.Context) bool {
 	t := time.NewTimer(workEvery)
 	defer t.Stop()
 	select {
@@ -66,13 +110,16 @@ func (x claims) pause(ctx context.Context) bool {
 		return false
 	case <-x.stop:
 		return false
+	case <-x.left:
+		x.ended = time.Now()
+		return true
 	case <-t.C:
 		return true
 	}
 }
 
 // announce lets other masters hear that this one is at work.
-func (x claims) announce(claim string) (*nats.Subscription, error) {
+func (x *External) announce(claim string) (*nats.Subscription, error) {
 	sub, err := x.traffic.Subscribe(workSubject, func(m *nats.Msg) { _ = m.Respond([]byte(claim)) }) // fails without a connection
 	if err != nil {
 		return nil, fmt.Errorf("serve through NATS servers: %w", err)
@@ -81,7 +128,7 @@ func (x claims) announce(claim string) (*nats.Subscription, error) {
 }
 
 // preceded reports whether another master is at work that began before this one.
-func (x claims) preceded(ctx context.Context, claim string) bool {
+func (x *External) preceded(ctx context.Context, claim string) bool {
 	inbox := x.traffic.NewInbox()
 	sub, err := x.traffic.SubscribeSync(inbox)
 	if err != nil {
@@ -110,6 +157,11 @@ func (x *External) work(ctx context.Context) error {
 	if claim == "" {
 		claim = newClaim()
 	}
+	defer func(ctx context.Context) {
+		if x.held == "" && ctx.Err() != nil {
+			x.sayLeft()
+		}
+	}(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	subs, err := x.subscribe(claim)

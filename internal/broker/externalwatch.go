@@ -45,7 +45,7 @@ func (x *External) watch(ctx context.Context, claim string) {
 		case <-compare.C:
 		case <-x.look:
 		}
-		if x.held == "" && (claims{x}).preceded(ctx, claim) {
+		if x.held == "" && x.preceded(ctx, claim) {
 			x.log.Warn("another master has been at work on these NATS servers for longer; this one waits")
 			return
 		}
