@@ -45,7 +45,7 @@ func (x *External) watch(ctx context.Context, claim string) {
 		case <-compare.C:
 		case <-x.look:
 		}
-		if x.held == "" && x.preceded(ctx, claim) {
+		if x.held == "" && x.preceded(ctx, claim) { // the servers were separated
 			x.log.Warn("another master has been at work on these NATS servers for longer; this one waits")
 			return
 		}
