@@ -260,7 +260,7 @@ func (u *Uploads) each(id salt.MinionID, f func(name string) error) error {
 }
 
 // Read calls f with a file that is here; without one the error wraps fs.ErrNotExist.
-func (u *Uploads) Read(id salt.MinionID, name string, f func(c Upload, content io.Reader) error) error {
+func (u *Uploads) Read(id salt.MinionID, name string, f func(c Upload, content io.ReadSeeker) error) error {
 	if err := CheckPath(name); err != nil {
 		return err
 	}

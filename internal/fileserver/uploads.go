@@ -58,8 +58,9 @@ type Uploads struct {
 type Shared interface {
 	// Room returns an error if nothing can be stored now, or no more of this minion.
 	Room(ctx context.Context, id salt.MinionID) error
-	// Store returns when the file is stored, so that the end of this master does not lose it.
-	Store(ctx context.Context, id salt.MinionID, c Upload, content io.Reader) error
+	// Store returns when the file is stored, so that the end of this master does not lose it. It may read
+	// the content again from its beginning.
+	Store(ctx context.Context, id salt.MinionID, c Upload, content io.ReadSeeker) error
 }
 
 // NewUploads returns the uploads below dir, which is created with the first file: that of web1 is

@@ -201,7 +201,10 @@ func (s *stalled) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// store begins to store a file of which only one piece comes.
+// Seek does nothing: the file is read once.
+func (s *stalled) Seek(int64, int) (int64, error) { return 0, nil }
+
+// stall begins to store a file of which only one piece comes.
 func (m *master) stall(id salt.MinionID) (end func() error) {
 	content := &stalled{left: 256 << 10, gone: make(chan struct{})}
 	done := make(chan error, 1)

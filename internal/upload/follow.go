@@ -215,7 +215,7 @@ func (f *Files) replaced(ctx context.Context, one *file) bool {
 // directory does not follow yet: it is that of a single master, or of the time before a backup.
 func (f *Files) newer(one *file) bool {
 	newer := false
-	err := f.Uploads.Read(one.Minion, one.Path, func(c fileserver.Upload, _ io.Reader) error {
+	err := f.Uploads.Read(one.Minion, one.Path, func(c fileserver.Upload, _ io.ReadSeeker) error {
 		newer = c.Time.After(one.Time) && (one.removed() || c.SHA256 != one.SHA256)
 		return nil
 	})
@@ -344,7 +344,7 @@ func (f *Files) publishOne(ctx context.Context, id salt.MinionID, name string) e
 	if one := f.index.at(id, name); one != nil {
 		revision = one.revision
 	}
-	err := f.Uploads.Read(id, name, func(c fileserver.Upload, content io.Reader) error {
+	err := f.Uploads.Read(id, name, func(c fileserver.Upload, content io.ReadSeeker) error {
 		e := entry{Minion: id, Path: name, Size: c.Size, SHA256: c.SHA256, Time: c.Time.UTC()}
 		return f.store(ctx, e, content, &revision)
 	})

@@ -15,7 +15,7 @@ import (
 )
 
 // Store implements fileserver.Shared.
-func (f *Files) Store(ctx context.Context, id salt.MinionID, c fileserver.Upload, content io.Reader) error {
+func (f *Files) Store(ctx context.Context, id salt.MinionID, c fileserver.Upload, content io.ReadSeeker) error {
 	release, err := f.turns.Acquire(ctx, string(id))
 	if err != nil {
 		return err
@@ -66,11 +66,8 @@ const tries = 5
 
 // store stores a file in place of what is there, or only in place of what was there at the revision
 // after: then the error is journal.ErrChanged if it is no longer so.
-func (f *Files) store(ctx context.Context, e entry, content io.Reader, after *uint64) (err error) {
-	e.object = object{Name: rand.Text(), Pieces: int((e.Size + pieceSize - 1) / pieceSize)}
-	done := f.begin(e.Name)
-	defer func() { done(err) }()
-	for n := range tries {
+func (f *Files) store(ctx context.Context, e entry, content io.ReadSeeker, after *uint64) error {
+	for range tries {
 		now, err := f.files.Entry(ctx, e.key())
 		if err != nil {
 			return err
@@ -78,24 +75,35 @@ func (f *Files) store(ctx context.Context, e entry, content io.Reader, after *ui
 		if after != nil && now.Revision != *after {
 			return journal.ErrChanged
 		}
-		c := change{Minion: e.Minion, Path: e.Path, New: e.object, Old: objectOf(now)}
-		if err := f.announce(ctx, e.Name, c); err != nil {
+		e.object = object{Name: rand.Text(), Pieces: int((e.Size + pieceSize - 1) / pieceSize)}
+		done := f.begin(e.Name)
+		if err = f.try(ctx, e, content, now); !errors.Is(err, journal.ErrChanged) {
+			done(err)
 			return err
 		}
-		if n == 0 {
-			if err := f.write(ctx, e.object, content); err != nil {
-				return err
-			}
-		}
-		if err = f.put(ctx, e, now.Revision); err == nil {
-			f.clear(ctx, e.Name, c)
-			return nil
-		}
-		if !errors.Is(err, journal.ErrChanged) {
-			return err
-		}
+		defer done(err) // at the end: what is left may be looked after by storing the entry as it is, which would overtake the next try
 	}
 	return fmt.Errorf("store %q of %s: %w", e.Path, e.Minion, journal.ErrChanged)
+}
+
+// try stores a file in place of an entry. Its object is new: that of an earlier try may have been stored, without
+// an answer, and replaced, and then its pieces are removed.
+func (f *Files) try(ctx context.Context, e entry, content io.ReadSeeker, now journal.TableEntry) error {
+	c := change{Minion: e.Minion, Path: e.Path, New: e.object, Old: objectOf(now)}
+	if err := f.announce(ctx, e.Name, c); err != nil {
+		return err
+	}
+	if _, err := content.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if err := f.write(ctx, e.object, content); err != nil {
+		return err
+	}
+	if err := f.put(ctx, e, now.Revision); err != nil {
+		return err
+	}
+	f.clear(ctx, e.Name, c)
+	return nil
 }
 
 // begin notes that this member works on a change. done is called with the error of it: what is left
@@ -142,7 +150,7 @@ func (f *Files) write(ctx context.Context, o object, content io.Reader) error {
 func (f *Files) put(ctx context.Context, e entry, revision uint64) error {
 	text, err := json.Marshal(e)
 	if err == nil {
-		_, err = f.files.Update(ctx, e.key(), text, revision)
+		_, err = f.update(ctx, e.key(), text, revision)
 	}
 	return err
 }

@@ -50,6 +50,7 @@ type Options struct {
 type Files struct {
 	Options
 	files, pieces, underway *journal.Table
+	update                  func(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) // of files
 	turns                   *semaphore.Keyed
 	throttle                logging.Throttle
 	index                   index
@@ -77,6 +78,7 @@ func Open(ctx context.Context, o Options) (*Files, error) {
 	if f.files, err = o.Journal.Table(ctx, filesTable); err != nil {
 		return nil, err
 	}
+	f.update = f.files.Update
 	if f.pieces, err = o.Journal.Table(ctx, piecesTable); err != nil {
 		return nil, err
 	}

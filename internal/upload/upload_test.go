@@ -252,6 +252,32 @@ func TestTheKillOfTheReceiverLosesNoFile(t *testing.T) {
 	allHave(list, "web1", "later", []byte("x"))
 }
 
+// A minion gets no answer from one member, and uploads the path at another one before the first member hears that its
+// entry was stored, and replaced. Of both contents, which are both taken, the later one is at all members, with its pieces.
+func TestAFileIsUploadedElsewhereBeforeItsAnswer(t *testing.T) {
+	_, list := members(t)
+	a, b := list[0], list[1]
+	first, second := filled(300<<10), filled(400<<10)
+	a.journal = clustertest.Journal(t, a.Member)
+	a.open()
+	a.files.LoseAnswer(func() {
+		b.pushed("web1", "doc", second)
+		allHave(list[1:], "web1", "doc", second)
+	})
+	a.follow()
+	for _, m := range list[1:] {
+		m.run()
+	}
+	b.pushed("web2", "doc", []byte("x"))
+	allHave(list, "web2", "doc", []byte("x"))
+	a.pushed("web1", "doc", first)
+	allHave(list, "web1", "doc", first)
+	bustest.Until(t, "what was replaced is gone", func() bool { return b.pieces() == 3 })
+	for _, m := range list {
+		bustest.Until(t, "no change is under way", func() bool { return b.stored("pushing-"+m.Name) == 0 })
+	}
+}
+
 // A member that is cut off takes no file, and says why within a second. It gets what it has missed when it
 // is linked again, also what was removed and replaced.
 func TestAMemberThatIsCutOffCatchesUp(t *testing.T) {
