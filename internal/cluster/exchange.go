@@ -50,7 +50,6 @@ type Minion struct {
 	// Checksums of what is known of it, "" for nothing.
 	Grains string `json:"sum,omitempty"`
 	Pillar string `json:"pillar,omitempty"`
-	Mine   string `json:"mine,omitempty"`
 }
 
 // Options are what an Exchange needs. All but Heartbeat are required.

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -48,16 +49,18 @@ const (
 type deletion struct {
 	mu   sync.Mutex // held while it is deleted
 	done bool
+	// revision is that of the entry; 0 if it is not known. A later one is of another member, and stays.
+	revision uint64
 }
 
 func newDeletions(t *journal.Table) *deletions {
 	return &deletions{table: t, wake: make(chan struct{}, 1), due: map[salt.MinionID]*deletion{}}
 }
 
-// add has the entry of a minion deleted.
-func (d *deletions) add(id salt.MinionID) {
+// add has the entry of a minion deleted, as it was at a revision, or as it is then for 0.
+func (d *deletions) add(id salt.MinionID, revision uint64) {
 	d.mu.Lock()
-	d.due[id] = &deletion{} // not that which may be under way: something may have been stored since
+	d.due[id] = &deletion{revision: revision} // not that which may be under way: something may have been stored since
 	d.mu.Unlock()
 	select {
 	case d.wake <- struct{}{}:
@@ -88,12 +91,20 @@ func (d *deletions) deleteNow(ctx context.Context, id salt.MinionID) error {
 	if one.done {
 		return nil
 	}
-	if err := d.table.Delete(ctx, string(id)); err != nil {
+	err := d.delete(ctx, id, one.revision)
+	if err != nil && !errors.Is(err, journal.ErrChanged) {
 		return err
 	}
 	one.done = true
 	d.end(id, one)
 	return nil
+}
+
+func (d *deletions) delete(ctx context.Context, id salt.MinionID, revision uint64) error {
+	if revision == 0 {
+		return d.table.Delete(ctx, string(id))
+	}
+	return d.table.DeleteAt(ctx, string(id), revision)
 }
 
 // ids returns whose entries are due.

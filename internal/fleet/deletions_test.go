@@ -55,7 +55,10 @@ func TestForgottenMinions(t *testing.T) {
 		}
 	}
 	store("web1", "new")
-	if err := f.mine.recall(t.Context(), "web2"); err != nil || len(f.mine.of("web2")) > 0 {
+	if err := f.mine.void.deleteNow(t.Context(), "web2"); err != nil {
+		t.Error(err)
+	}
+	if err := f.mine.reread(t.Context(), "web2"); err != nil || len(f.mine.of("web2")) > 0 {
 		t.Errorf("what web2 had in the mine is read again: %v, %v", f.mine.of("web2"), err)
 	}
 	left := start() // as after a kill

@@ -87,7 +87,7 @@ func Open(ctx context.Context, o Options) (*Fleet, error) {
 	if o.Members != nil {
 		f.grains.later = newLaterGrains()
 	}
-	if f.mine, err = openMine(ctx, o.Journal); err != nil {
+	if f.mine, err = openMine(ctx, o.Journal, o.Members != nil || o.Decisions != nil); err != nil {
 		return nil, err
 	}
 	f.Presence, err = openPresence(ctx, o.Journal)
@@ -133,6 +133,9 @@ func (f *Fleet) Keep(ctx context.Context, log *slog.Logger) {
 	for _, void := range []*deletions{f.mine.void, f.grains.void} {
 		wg.Go(func() { void.run(ctx, f.due, log) })
 	}
+	if f.mine.shared {
+		wg.Go(func() { f.mine.follow(ctx, log) })
+	}
 	if f.Decisions != nil {
 		wg.Go(func() { f.forgetRefused(ctx, f.undecided()) })
 	}
@@ -167,7 +170,7 @@ func (f *Fleet) DropPillar(id salt.MinionID) { f.pillars.set(id, nil) }
 
 // DropMine deletes entries of a minion: one, or all for "".
 func (f *Fleet) DropMine(ctx context.Context, id salt.MinionID, entry string) error {
-	if len(f.mine.of(id)) == 0 {
+	if !f.mine.shared && len(f.mine.of(id)) == 0 {
 		return nil
 	}
 	return f.mine.change(ctx, id, mine.Change{Clear: entry == "", Delete: []string{entry}})

@@ -200,7 +200,7 @@ func (g *grains) forget(id salt.MinionID) {
 	defer g.mu.Unlock()
 	delete(g.byID, id)
 	g.later.drop(id)
-	g.void.add(id)
+	g.void.add(id, 0)
 }
 
 func (g *grains) store(ctx context.Context, id salt.MinionID, v any) error {

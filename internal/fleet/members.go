@@ -47,7 +47,7 @@ func (f *Fleet) tellMembers(id salt.MinionID, key string) {
 		}
 		f.announced.keys[id] = key
 	}
-	f.Members.Joined(cluster.Minion{ID: id, Key: f.announced.keys[id], Grains: f.grains.sum(id), Pillar: f.pillars.sum(id), Mine: f.mine.sum(id)})
+	f.Members.Joined(cluster.Minion{ID: id, Key: f.announced.keys[id], Grains: f.grains.sum(id), Pillar: f.pillars.sum(id)})
 }
 
 // kindFacts is the request of one member to another for what is known of a minion.
@@ -57,7 +57,6 @@ const kindFacts = "facts"
 const (
 	ofGrains = "grains"
 	ofPillar = "pillar"
-	ofMine   = "mine"
 )
 
 // wanted is such a request.
@@ -81,29 +80,21 @@ func (f *Fleet) answerFacts(_ context.Context, _ string, body []byte) (any, erro
 		if data := f.pillars.of(q.ID); data != nil {
 			return value.Value{V: data}, nil
 		}
-	case ofMine:
-		return f.mine.of(q.ID), nil
 	}
 	return nil, rpc.Errorf(rpc.NotFound, "there are no %.20s of %s", q.Fact, q.ID)
 }
 
 // sum returns a checksum of what is known of a minion.
 func (f *Fleet) sum(id salt.MinionID, fact string) string {
-	switch fact {
-	case ofGrains:
-		return f.grains.sum(id)
-	case ofPillar:
+	if fact == ofPillar {
 		return f.pillars.sum(id)
 	}
-	return f.mine.sum(id)
+	return f.grains.sum(id)
 }
 
 // learn takes over what another member knows of a minion. It has stored that already. Its text may be
 // longer than it is here: other encoders escape more characters.
 func (f *Fleet) learn(id salt.MinionID, fact string, raw []byte) error {
-	if fact == ofMine {
-		return f.mine.learn(id, raw)
-	}
 	if fact == ofGrains {
 		if items := value.Count(raw); items > maxGrainItems {
 			return tooLargeGrains(len(raw), items)
@@ -157,7 +148,6 @@ func (e *Elsewhere) Came(member string, m cluster.Minion) {
 	if !e.Fleet.Here(m.ID) {
 		e.want(m.ID, ofGrains, due{member, m.Grains})
 		e.want(m.ID, ofPillar, due{member, m.Pillar})
-		e.want(m.ID, ofMine, due{member, m.Mine})
 	}
 	e.Jobs.Back(m.ID, m.Key)
 }

@@ -58,6 +58,7 @@ func connectedMember(t *testing.T, m *bustest.Member) (*Fleet, *lines) {
 	life, end := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { e.Run(life) })
+	wg.Go(func() { f.mine.follow(life, m.Log) })
 	t.Cleanup(func() { end(); wg.Wait(); x.Stop() })
 	return f, log
 }
@@ -85,7 +86,7 @@ func TestMembersKnowTheSame(t *testing.T) {
 		}
 		a.tellMembers(id, "")
 		bustest.Until(t, fmt.Sprintf("many %q are known at the other member", c), func() bool {
-			return b.grains.sum(id) == a.grains.sum(id) && b.pillars.sum(id) == a.pillars.sum(id) && b.mine.sum(id) == a.mine.sum(id)
+			return b.grains.sum(id) == a.grains.sum(id) && b.pillars.sum(id) == a.pillars.sum(id) && bytes.Equal(b.mine.of(id)["motd"].Data, a.mine.of(id)["motd"].Data)
 		})
 	}
 	if n := log.count("not known here"); n > 0 {

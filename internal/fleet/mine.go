@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/brinebus/brine/internal/journal"
@@ -32,16 +33,18 @@ const (
 // mines is what minions share with each other. It is stored in the journal and held in memory,
 // encoded, since entries are read far more often than changed.
 type mines struct {
-	table *journal.Table
-	void  *deletions
-	mu    sync.RWMutex
-	byID  map[salt.MinionID]*mined
+	table  *journal.Table
+	shared bool // other masters write the table
+	void   *deletions
+	mu     sync.RWMutex
+	byID   map[salt.MinionID]*mined
 }
 
 // mined is the entries of one minion. The map is replaced, never changed.
 type mined struct {
-	change  sync.Mutex // one change at a time
-	entries map[string]mineEntry
+	change   sync.Mutex // one change at a time
+	entries  map[string]mineEntry
+	revision uint64 // of the table, 0 if it is not known
 }
 
 type mineEntry struct {
@@ -50,12 +53,12 @@ type mineEntry struct {
 	AllowType target.Kind     `json:"allow_tgt_type,omitempty"`
 }
 
-func openMine(ctx context.Context, j *journal.Journal) (*mines, error) {
+func openMine(ctx context.Context, j *journal.Journal, shared bool) (*mines, error) {
 	table, err := j.Table(ctx, "mine")
 	if err != nil {
 		return nil, err
 	}
-	m := &mines{table: table, void: newDeletions(table), byID: map[salt.MinionID]*mined{}}
+	m := &mines{table: table, shared: shared, void: newDeletions(table), byID: map[salt.MinionID]*mined{}}
 	m.void.reread = m.reread
 	err = table.Each(ctx, func(key string, b []byte) {
 		var entries map[string]mineEntry
@@ -76,63 +79,57 @@ func (m *mines) of(id salt.MinionID) map[string]mineEntry {
 	return nil
 }
 
-// sum returns a checksum of the entries of id, "" if it never had any.
-func (m *mines) sum(id salt.MinionID) string {
-	m.mu.RLock()
-	own := m.byID[id]
-	m.mu.RUnlock()
-	if own == nil {
-		return ""
+// mineTries is how often a change is begun that others overtake: the minion is connected elsewhere, too.
+const mineTries = 5
+
+// watchPause is the pause before the table is watched again.
+const watchPause = time.Second
+
+// follow takes over what other members store and delete, until ctx ends.
+func (m *mines) follow(ctx context.Context, log *slog.Logger) {
+	for after := uint64(0); ctx.Err() == nil; sleep(ctx, watchPause) {
+		err := m.table.Watch(ctx, after, func(e *journal.TableEntry) error {
+			if e != nil {
+				after = e.Revision
+				m.hear(*e)
+			}
+			return nil
+		})
+		if ctx.Err() == nil {
+			log.Warn("the mine of the other members is not followed for the moment", "err", err)
+		}
 	}
-	entries := m.of(id)
-	if entries == nil {
-		entries = map[string]mineEntry{} // all of them were deleted
-	}
-	b, err := json.Marshal(entries)
-	if err != nil {
-		return "" // they were unmarshalled, or are about to be marshalled for the journal
-	}
-	return checksum(b)
 }
 
-// learn takes over entries that another member has stored.
-func (m *mines) learn(id salt.MinionID, raw []byte) error {
-	if len(raw) > maxMine {
-		return rpc.Errorf(rpc.Usage, "the mine takes %d bytes of a minion, and these are %d", maxMine, len(raw))
+// hear takes over an entry of the table, unless a newer one is known. One that cannot be read is none.
+func (m *mines) hear(e journal.TableEntry) {
+	id, err := salt.ParseMinionID(e.Key)
+	if err != nil {
+		return
 	}
 	var entries map[string]mineEntry
-	if err := json.Unmarshal(raw, &entries); err != nil {
-		return rpc.Errorf(rpc.Usage, "unreadable entries of the mine: %v", err)
-	}
-	own := m.own(id)
-	own.change.Lock()
-	defer own.change.Unlock()
+	there := e.Value != nil && len(e.Value) <= maxMine && json.Unmarshal(e.Value, &entries) == nil
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	own.entries, m.byID[id] = entries, own
-	m.void.drop(id)
-	return nil
-}
-
-// recall reads the entries of id from the table, which another member may have changed.
-func (m *mines) recall(ctx context.Context, id salt.MinionID) error {
-	if err := m.void.deleteNow(ctx, id); err != nil {
-		return err
+	own := m.byID[id]
+	switch {
+	case own != nil && e.Revision < own.revision:
+	case there && own == nil:
+		m.byID[id] = &mined{entries: entries, revision: e.Revision}
+	case there:
+		own.entries, own.revision = entries, e.Revision
+	case own != nil:
+		own.entries, own.revision = nil, e.Revision
 	}
-	b, err := m.table.Get(ctx, string(id))
-	if err != nil || b == nil {
-		return err
-	}
-	return m.learn(id, b)
 }
 
 // reread reads the entries of id from the table where they were forgotten.
 func (m *mines) reread(ctx context.Context, id salt.MinionID) error {
-	b, err := m.table.Get(ctx, string(id))
-	if err != nil || b == nil || m.of(id) != nil {
-		return err
+	e, err := m.table.Entry(ctx, string(id))
+	if err == nil && e.Value != nil {
+		m.hear(e)
 	}
-	return m.learn(id, b)
+	return err
 }
 
 // shown returns the entries of id, decoded; nil if there are none.
@@ -168,43 +165,91 @@ func (m *mines) own(id salt.MinionID) *mined {
 	return m.byID[id]
 }
 
-// change changes the entries of id.
+// change changes the entries of id. Where other masters write the table, what is stored counts, not what
+// is known here.
 func (m *mines) change(ctx context.Context, id salt.MinionID, q mine.Change) error {
 	own := m.own(id)
 	own.change.Lock()
 	defer own.change.Unlock()
-	next := map[string]mineEntry{}
+	if err := m.void.deleteNow(ctx, id); err != nil {
+		return err
+	}
+	if !m.shared {
+		next, b, err := changed(m.of(id), q)
+		if err == nil {
+			err = m.table.Put(ctx, string(id), b)
+		}
+		if err == nil {
+			m.set(id, own, next, 0)
+		}
+		return err
+	}
+	for range mineTries {
+		err := m.update(ctx, id, own, q)
+		if !errors.Is(err, journal.ErrChanged) {
+			return err
+		}
+	}
+	return rpc.Errorf(rpc.Busy, "the mine of %s is being changed by others", id)
+}
+
+// update changes the entries of id as they are stored; the error is journal.ErrChanged if somebody else
+// does so at the same time.
+func (m *mines) update(ctx context.Context, id salt.MinionID, own *mined, q mine.Change) error {
+	e, err := m.table.Entry(ctx, string(id))
+	if err != nil {
+		return err
+	}
+	var now map[string]mineEntry
+	if e.Value != nil {
+		_ = json.Unmarshal(e.Value, &now) // what cannot be read is replaced
+	} else if len(q.Put) == 0 {
+		return nil // there is nothing to delete
+	}
+	next, b, err := changed(now, q)
+	if err != nil {
+		return err
+	}
+	revision, err := m.table.Update(ctx, string(id), b, e.Revision)
+	if err == nil {
+		m.set(id, own, next, revision)
+	}
+	return err
+}
+
+// set takes stored entries into memory, even if the minion was forgotten meanwhile: memory matches the
+// journal. Those of a later revision stay.
+func (m *mines) set(id salt.MinionID, own *mined, entries map[string]mineEntry, revision uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now := m.byID[id]; now != nil && now.revision > revision {
+		return
+	}
+	own.entries, own.revision = entries, revision
+	m.byID[id] = own
+}
+
+// changed returns entries after a change, and their text.
+func changed(entries map[string]mineEntry, q mine.Change) (next map[string]mineEntry, text []byte, err error) {
+	next = map[string]mineEntry{}
 	if !q.Clear {
-		maps.Copy(next, m.of(id))
+		maps.Copy(next, entries)
 	}
 	for _, name := range q.Delete {
 		delete(next, name)
 	}
 	for name, e := range q.Put {
-		kept, err := newMineEntry(name, e)
-		if err != nil {
-			return err
+		if next[name], err = newMineEntry(name, e); err != nil {
+			return nil, nil, err
 		}
-		next[name] = kept
 	}
-	b, err := json.Marshal(next)
-	if err != nil {
-		return err
+	if text, err = json.Marshal(next); err != nil {
+		return nil, nil, err
 	}
-	if len(b) > maxMine {
-		return rpc.Errorf(rpc.Usage, "the mine takes %d bytes of a minion, and these would be %d", maxMine, len(b))
+	if len(text) > maxMine {
+		return nil, nil, rpc.Errorf(rpc.Usage, "the mine takes %d bytes of a minion, and these would be %d", maxMine, len(text))
 	}
-	if err := m.void.deleteNow(ctx, id); err != nil {
-		return err
-	}
-	if err := m.table.Put(ctx, string(id), b); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	own.entries = next
-	m.byID[id] = own // even if it was forgotten meanwhile: memory matches the journal
-	return nil
+	return next, text, nil
 }
 
 // newMineEntry checks a new entry. A target that cannot be parsed is refused now: later nobody
@@ -246,9 +291,9 @@ func checkMineName(name string) error {
 func (m *mines) forget(id salt.MinionID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, known := m.byID[id]; known {
+	if own, known := m.byID[id]; known {
 		delete(m.byID, id)
-		m.void.add(id)
+		m.void.add(id, own.revision)
 	}
 }
 
@@ -261,9 +306,6 @@ func (f *Fleet) ChangeMine(ctx context.Context, r *rpc.Request) error {
 	}
 	id := salt.MinionID(r.From.Name)
 	err := f.mayKeep(id, q)
-	if err == nil && f.Members != nil {
-		err = f.mine.recall(ctx, id)
-	}
 	if err == nil {
 		err = f.mine.change(ctx, id, q)
 	}
@@ -276,7 +318,6 @@ func (f *Fleet) ChangeMine(ctx context.Context, r *rpc.Request) error {
 	if _, accepted := slices.BinarySearch(f.Keys.IDs(), id); !accepted {
 		f.Forget(id) // its key was deleted meanwhile
 	}
-	f.tellMembers(id, "")
 	f.Log.Debug("mine changed", "minion", id, "put", len(q.Put), "deleted", len(q.Delete), "clear", q.Clear)
 	return nil
 }

@@ -1,0 +1,70 @@
+package fleet
+
+import (
+	"testing"
+
+	"github.com/brinebus/brine/internal/mine"
+	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/value"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// TestTheMineIsTheSameAtAllMembers: what one member stores or deletes is known at the others, also of a
+// minion that is connected nowhere, and a member that knows less takes nothing back.
+func TestTheMineIsTheSameAtAllMembers(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	var fleets []*Fleet
+	for _, m := range s.Members {
+		f, _ := connectedMember(t, m)
+		fleets = append(fleets, f)
+	}
+	a, b, c := fleets[0], fleets[1], fleets[2]
+	idle := openFleet(t, s.Members[2]) // knows only what it has read at its start
+	const id = salt.MinionID("web1")
+	put := func(f *Fleet, name string) {
+		t.Helper()
+		if err := f.mine.change(t.Context(), id, mine.Change{Put: map[string]mine.Entry{name: {Data: value.Value{V: name}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	same := func(what string, want ...string) {
+		t.Helper()
+		bustest.Until(t, what, func() bool {
+			for _, f := range fleets {
+				entries := f.mine.of(id)
+				for _, name := range want {
+					if _, there := entries[name]; !there {
+						return false
+					}
+				}
+				if len(entries) != len(want) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	put(a, "one")
+	same("one entry is known everywhere", "one")
+	put(a, "two")
+	put(b, "three")
+	same("so are those of two members", "one", "two", "three")
+	if err := idle.DropMine(t.Context(), id, "one"); err != nil {
+		t.Fatal(err)
+	}
+	same("one is deleted at a member that did not know it", "two", "three")
+	if err := c.DropMine(t.Context(), id, ""); err != nil {
+		t.Fatal(err)
+	}
+	same("all are deleted")
+	put(b, "later")
+	same("an entry comes afterwards", "later")
+	a.Forget(id)
+	put(b, "again") // before a deletes it, or after that
+	if err := a.mine.void.deleteNow(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	same("what was stored since is not deleted", "again", "later")
+}
