@@ -17,6 +17,7 @@ type failure struct {
 	text    string
 	allow   string // methods, for 405
 	retry   string // seconds after which to try again; "" for no header
+	kind    string // for the log: the text without what the client sent
 	because error  // for the log
 }
 
@@ -24,7 +25,7 @@ func (f *failure) Error() string { return f.text }
 func (f *failure) Unwrap() error { return f.because }
 
 func problem(status int, format string, args ...any) error {
-	return &failure{status: status, text: fmt.Sprintf(format, args...)}
+	return &failure{status: status, text: fmt.Sprintf(format, args...), kind: format}
 }
 
 // because makes a failure whose cause only the log gets.
@@ -46,13 +47,21 @@ func refused(err error, text string) error {
 	return because(err, http.StatusServiceUnavailable, noMaster)
 }
 
-// reason returns what is logged of an error.
+// reason returns what is logged of an error: never a part of the path or of a header, where a
+// session may be.
 func reason(err error) string {
 	var f *failure
-	if errors.As(err, &f) && f.because != nil {
+	switch {
+	case !errors.As(err, &f):
+		return err.Error()
+	case f.because != nil:
 		return f.because.Error()
+	case f.kind == "%s" && f.status == http.StatusBadRequest: // about a word of the body
+		return http.StatusText(f.status)
+	case f.kind != "" && f.kind != "%s":
+		return f.kind
 	}
-	return err.Error()
+	return f.text
 }
 
 // The texts of Salt that its clients know.

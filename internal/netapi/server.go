@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/client"
+	"github.com/brinebus/brine/internal/logging"
 )
 
 // Options are the settings of a Server, with the names of Salt's rest_cherrypy. The zero value
@@ -56,6 +57,9 @@ type Server struct {
 	origins  map[string]bool
 	static   *os.Root // nil if there are no static files
 	stats    stats
+
+	throttle    logging.Throttle // of lines about one address
+	throttleAll logging.Throttle // of lines about all addresses together
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
@@ -188,6 +192,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	s.tell(r, rec.status, time.Since(begun), err)
 }
 
+// Limits of the log lines in a minute about requests that are refused, or that anybody may make.
+const (
+	maxRefusedLines    = 10 // of one address
+	maxRefusedLinesAll = 60
+)
+
 // tell logs a request: who, from where, and the result. It logs no headers and no query, where
 // a token may be.
 func (s *Server) tell(r *request, status int, took time.Duration, err error) {
@@ -204,7 +214,25 @@ func (s *Server) tell(r *request, status int, took time.Duration, err error) {
 		level = slog.LevelWarn
 		s.stats.refused.Add(1)
 	}
+	if err != nil || r.session == nil && r.Method != http.MethodPost {
+		left, tell := s.countLine(block(r.address).String(), time.Now())
+		if !tell {
+			return
+		}
+		attrs = append(attrs, logging.Repeated(left)...)
+	}
 	s.log.Log(r.Context(), level, "request", attrs...)
+}
+
+// countLine counts a line about an address. It reports whether to write it, and how many were left out
+// before.
+func (s *Server) countLine(who string, now time.Time) (left int, tell bool) {
+	left, tell = s.throttle.Count(who, now, maxRefusedLines)
+	if !tell {
+		return 0, false
+	}
+	others, tell := s.throttleAll.Count("requests", now, maxRefusedLinesAll)
+	return left + others, tell
 }
 
 // knownMethod keeps arbitrary text of the caller out of the log.

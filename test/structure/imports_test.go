@@ -92,7 +92,7 @@ var layers = []layer{
 	{"minion", "authz/eventacl beacon broker bus config daemon eventbus executor forwarder host journal localapi outbox rpc scheduler upstream", "the daemon: it opens its parts in order, and ends them; never master or runner"},
 	{"mirror", "accord broker bus config journal keyring logging member salt", "keeps the mirror of another master's journal, and of what that one has decided: it dials, watches and resumes; what is in it, and who may read that, is for others"},
 	{"module", "argument atomicfile event extension fileserver function mine posix process salt schedule target target/fnmatch template value yamlfile", "functions of a minion; buses and daemons reach them as interfaces that it declares"},
-	{"netapi", "argument client output rpc salt value yamlfile", "HTTP to requests and back, as a program of client like any other; who may do what is for the master that it asks. rpc bounds what a body makes"},
+	{"netapi", "argument client logging output rpc salt value yamlfile", "HTTP to requests and back, as a program of client like any other; who may do what is for the master that it asks. rpc bounds what a body makes, and logging what refused requests write"},
 	{"outbox", "atomicfile authz/decision backoff blockfile bus event eventbus job journal logging posix protocol rpc salt value", "store-and-forward, both ends: what the returns among the messages mean, who may fire what, and the connection, are interfaces that it declares"},
 	{"output", "salt value", "data to text"},
 	{"override", "atomicfile config schedule value", "what functions have changed of a setting; what an entry means is for its caller"},
