@@ -840,6 +840,22 @@ func TestFloodOfLogins(t *testing.T) {
 	}
 }
 
+// TestForgivenSourcesAreForgottenFirst: when there are too many sources, those whose failures are
+// forgiven make room, and one that has failed too often still waits.
+func TestForgivenSourcesAreForgottenFirst(t *testing.T) {
+	l := &limiter{sources: map[string]*source{}}
+	for range 2 * maxFailed {
+		l.give("eve", l.take("eve"), true)
+	}
+	for i := len(l.sources); i < maxSources; i++ {
+		l.sources[fmt.Sprint(i)] = &source{failed: 1, since: time.Now().Add(-time.Minute)}
+	}
+	l.take("one more")
+	if _, err := l.enter(t.Context(), "eve"); !errors.Is(err, ErrBusy) || len(l.sources) != 2 {
+		t.Errorf("eve: %v, want her to wait; there are %d sources, want 2", err, len(l.sources))
+	}
+}
+
 // costly finds hashes that say themselves how much they cost, which is the operator's choice.
 // Others take some milliseconds.
 var costly = regexp.MustCompile(`rounds=|\$2|\$y|\$7|argon|scrypt`)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 )
@@ -96,12 +97,17 @@ func (l *limiter) give(from string, s *source, failed bool) {
 	}
 }
 
-// forget removes the sources that are not in use.
+// forget removes the sources that are not in use: those whose failures still count only if there
+// are no others, so that new sources do not give all the old ones a new start.
 func (l *limiter) forget() {
-	for from, s := range l.sources {
-		if s.users == 0 {
-			delete(l.sources, from)
+	idle := func(forgiven bool) func(string, *source) bool {
+		return func(_ string, s *source) bool {
+			s.forgive(time.Now())
+			return s.users == 0 && (!forgiven || s.failed == 0)
 		}
+	}
+	if maps.DeleteFunc(l.sources, idle(true)); len(l.sources) >= maxSources {
+		maps.DeleteFunc(l.sources, idle(false))
 	}
 }
 

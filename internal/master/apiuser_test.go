@@ -3,10 +3,12 @@ package master_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // byCredentials writes the credentials of a client as salt-event creds does, and returns what
@@ -120,6 +123,33 @@ func TestOneLoginDoesNotFillThoseOfOthers(t *testing.T) {
 	}
 	if err := listen(w.opened(web, "eve", "192.0.2.9")); rpc.CodeOf(err) != rpc.Busy {
 		t.Errorf("the same from another address: %v", err)
+	}
+}
+
+// TestGuessesFromOneNetworkAreSlowed: a host may send each guess from another address of its IPv6
+// network. They count together, and the audit log has each address.
+func TestGuessesFromOneNetworkAreSlowed(t *testing.T) {
+	w := start(t, apiRules)
+	web := w.byCredentials("web")
+	guess := func(c *rpc.Conn, address, password string) rpc.Code {
+		q := protocol.Login{Backend: "sharedsecret", User: "ada", Password: password, Address: address}
+		return rpc.CodeOf(c.Ask(t.Context(), protocol.OpLogin, q, nil))
+	}
+	var all sync.WaitGroup
+	for i := range 22 { // some are forgiven meanwhile
+		c := w.opened(web, "", "")
+		all.Go(func() { guess(c, fmt.Sprintf("2001:db8::%x", i+1), "guess") })
+	}
+	deadline.Call(t, all.Wait, "all")
+	c := w.opened(web, "", "")
+	if code := guess(c, "2001:db8::ffff", "guess"); code != rpc.Busy {
+		t.Errorf("one more guess, from another address of the network: %q, want %q", code, rpc.Busy)
+	}
+	if code := guess(c, "2001:db8:0:1::1", "word"); code != "" {
+		t.Errorf("a login from another network: %q", code)
+	}
+	if found := entries(t, w.user(), map[string]any{"user": "ada", "kind": "login"}); !slices.ContainsFunc(found, func(e map[string]any) bool { return e["source"] == "2001:db8::1" }) {
+		t.Errorf("the audit log does not have the address of a guess: %v", found)
 	}
 }
 

@@ -188,8 +188,8 @@ func (l *Logins) newToken(ctx context.Context, grant *eauth.Grant, q protocol.Lo
 	return token, expires, err
 }
 
-// behind returns whose limit for failed logins applies: the local user's, or that of the
-// address that a trusted program names. It becomes the source of the request.
+// behind returns whose limit for failed logins applies: the local user's, or that of the host
+// whose address a trusted program names. The address becomes the source of the request.
 func (l *Logins) behind(ctx context.Context, r *rpc.Request, address string) (source string, err error) {
 	switch {
 	case address == "" && r.From.Role == bus.RoleUser:
@@ -197,7 +197,8 @@ func (l *Logins) behind(ctx context.Context, r *rpc.Request, address string) (so
 	case address == "":
 		return r.From.String(), nil // the name of a client may look like a user's number
 	}
-	if a, err := netip.ParseAddr(address); err != nil || a.Zone() != "" {
+	a, err := netip.ParseAddr(address)
+	if err != nil || a.Zone() != "" {
 		return "", rpc.Errorf(rpc.Usage, "%.60q is not an address", address)
 	}
 	if who := l.o.Local(ctx, r.From); !l.believed(who) {
@@ -205,7 +206,16 @@ func (l *Logins) behind(ctx context.Context, r *rpc.Request, address string) (so
 			WithHint("salt-api runs as the user, or has the credentials, that api_user names in the master's configuration")
 	}
 	r.From.Source = address
-	return r.From.String() + " " + address, nil
+	return r.From.String() + " " + hostGroup(a), nil
+}
+
+// hostGroup is what counts as one host: an IPv4 address, or the /64 network that an IPv6 host has
+// for itself.
+func hostGroup(a netip.Addr) string {
+	if a = a.Unmap(); a.Is4() {
+		return a.String()
+	}
+	return netip.PrefixFrom(a, 64).Masked().String()
 }
 
 // believed reports whether the principal may name the addresses of those whom they log in.
