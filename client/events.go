@@ -107,6 +107,7 @@ type Listener struct {
 	live    bool
 	own     string         // the name of the own journal, in a cluster
 	at      event.Position // its positions in the journals of other masters
+	stored  event.Position // what was confirmed when it began
 	lines   [][]byte
 	passed  uint64
 	end     uint64
@@ -147,7 +148,7 @@ func (c *Conn) Listen(ctx context.Context, o ListenOptions) (*Listener, error) {
 
 func newListener(c *Conn, stream *rpc.Stream, o ListenOptions, ready protocol.Ready) *Listener {
 	l := &Listener{
-		conn: c, stream: stream, durable: o.Durable, mirrors: o.Mirrors || o.Members, live: o.Live, own: ready.Journal, at: event.Position{},
+		conn: c, stream: stream, durable: o.Durable, mirrors: o.Mirrors || o.Members, live: o.Live, own: ready.Journal, at: event.Position{}, stored: ready.Stored,
 		passed: ready.Start - min(1, ready.Start), end: ready.Last, lost: ready.Lost, ahead: ready.Ahead, limits: ready.Limits,
 	}
 	for name, start := range ready.At {
@@ -293,6 +294,11 @@ func (l *Listener) Positions() string {
 	}
 	return l.at.String()
 }
+
+// Confirmed is what was confirmed for Durable when this listener began, in each journal; that of a
+// single master is "". A listener that reconnects with Resume sees in it whether another one has
+// confirmed events meanwhile that it has received itself.
+func (l *Listener) Confirmed() map[string]uint64 { return l.stored }
 
 // Limits are the only tags that this user may receive, as shell patterns; none means no limit.
 func (l *Listener) Limits() []string { return l.limits }

@@ -294,6 +294,20 @@ func (p *positions) begin(ctx context.Context, who eventacl.Principal, name stri
 	return nil
 }
 
+// stored returns the stored position of the listener that holds it, in each journal.
+func (p *positions) stored(key string) event.Position {
+	h := p.holder(key)
+	if h == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p.member == nil {
+		return event.Position{"": h.seq}
+	}
+	return maps.Clone(h.at)
+}
+
 // put stores a position, seq in the own journal and at in others. The caller holds h.mu.
 func (p *positions) put(ctx context.Context, t *journal.Table, key string, h *holder, who eventacl.Principal, seq uint64, at event.Position) error {
 	s := stored{Seq: seq, User: who.Name(), Time: time.Now().UTC(), At: at}

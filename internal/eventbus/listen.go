@@ -175,6 +175,9 @@ func (l *listener) begin(ctx context.Context) error {
 	if err := l.beginPosition(ctx, ready); err != nil {
 		return err
 	}
+	if l.q.Durable != "" {
+		ready.Stored = l.events.positions.stored(positionKey(l.who.Owner, l.q.Durable))
+	}
 	return l.req.Send(ctx, ready)
 }
 

@@ -271,6 +271,9 @@ type Ready struct {
 	Ahead uint64 `json:"ahead,omitempty"`
 	// At are the sequences where it begins in the journals of other masters.
 	At event.Position `json:"at,omitempty"`
+	// Stored is the stored position of a listener with Durable, in each journal by its name; that of
+	// a single master is "".
+	Stored event.Position `json:"stored,omitempty"`
 	// Journal is the name of the own journal, in a cluster.
 	Journal string   `json:"journal,omitempty"`
 	Limits  []string `json:"limits,omitempty"` // the only tags that this user may hear, as shell patterns; none means no limit

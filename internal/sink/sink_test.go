@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/test/capture"
 	"github.com/brinebus/brine/test/deadline"
 )
@@ -167,7 +168,7 @@ func TestARuleThatFailsForGoodEndsTheSink(t *testing.T) {
 	denied := errors.New("user fred may not listen")
 	err := Run(t.Context(), Options{
 		Load: func() (*Config, error) { return c, nil }, Log: testLog(t), Ready: func() {},
-		Listen: func(r Rule) Source { return &refusing{memory{newJournal(), r, 0}, denied} },
+		Listen: func(r Rule) Source { return &refusing{memory{journal: newJournal(), rule: r}, denied} },
 	})
 	if !errors.Is(err, denied) || !strings.Contains(err.Error(), `rule "r"`) {
 		t.Errorf("ended with %v", err)
@@ -179,4 +180,4 @@ type refusing struct {
 	err error
 }
 
-func (r *refusing) Begin(context.Context) error { return r.err }
+func (r *refusing) Hold(context.Context) (event.Position, bool, error) { return nil, false, r.err }

@@ -25,10 +25,13 @@ type journal struct {
 	grown     chan struct{}
 	confirmed map[string]uint64
 	dead      []uint64
+	holders   map[string]*memory
+	freed     chan struct{} // closed when a holder has left
+	waiting   int           // for a position
 }
 
 func newJournal() *journal {
-	return &journal{grown: make(chan struct{}), confirmed: map[string]uint64{}}
+	return &journal{grown: make(chan struct{}), confirmed: map[string]uint64{}, holders: map[string]*memory{}, freed: make(chan struct{})}
 }
 
 // fire stores n events.
@@ -73,7 +76,7 @@ func (j *journal) waitFor(t testing.TB, rule string, seq uint64) {
 func (j *journal) listen(r Rule) Source {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return &memory{j, r, j.confirmed[r.Position]}
+	return &memory{journal: j, rule: r}
 }
 
 // memory is the Source of one rule.
@@ -83,9 +86,43 @@ type memory struct {
 	seq  uint64
 }
 
-func (m *memory) Begin(ctx context.Context) error { return ctx.Err() }
-func (m *memory) Pause()                          {}
-func (m *memory) Close()                          {}
+func (m *memory) Close() { m.Pause() }
+
+// Hold waits until no other source has the position.
+func (m *memory) Hold(ctx context.Context) (event.Position, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.holders[m.rule.Position] != m {
+		if m.holders[m.rule.Position] == nil {
+			m.holders[m.rule.Position] = m
+			m.seq = max(m.seq, m.confirmed[m.rule.Position])
+			return event.Position{"": m.confirmed[m.rule.Position]}, true, nil
+		}
+		freed := m.freed
+		m.waiting++
+		m.mu.Unlock()
+		select {
+		case <-freed:
+		case <-ctx.Done():
+		}
+		m.mu.Lock()
+		m.waiting--
+		if ctx.Err() != nil {
+			return nil, false, context.Cause(ctx)
+		}
+	}
+	return nil, false, nil
+}
+
+func (m *memory) Pause() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.holders[m.rule.Position] == m {
+		delete(m.holders, m.rule.Position)
+		close(m.freed)
+		m.freed = make(chan struct{})
+	}
+}
 
 func (m *memory) Next(ctx context.Context) ([][]byte, event.Position, error) {
 	match, err := event.NewMatcher(m.rule.Match, m.rule.Tags)
@@ -116,7 +153,7 @@ func (m *memory) Next(ctx context.Context) ([][]byte, event.Position, error) {
 func (m *memory) Confirm(_ context.Context, done event.Position) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.confirmed[m.rule.Position] = done[""]
+	m.confirmed[m.rule.Position] = max(m.confirmed[m.rule.Position], done[""])
 	return nil
 }
 

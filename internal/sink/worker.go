@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/brinebus/brine/internal/backoff"
@@ -15,18 +16,21 @@ import (
 // methods; they wait while the daemon is unreachable. An error other than that of the context is
 // permanent.
 type Source interface {
-	// Begin returns when the position is locked for this rule.
-	Begin(ctx context.Context) error
+	// Hold returns when the position is locked for this rule. If it was not all the time since the
+	// previous call, another sink may have worked meanwhile: anew is true, and everything up to done
+	// is delivered.
+	Hold(ctx context.Context) (done event.Position, anew bool, err error)
 	// Next waits for events. All events up to passed are in lines, were in earlier lines, or do not
 	// belong to this rule. In a cluster each line names its journal; the journal of a single master
 	// is "" in a position.
 	Next(ctx context.Context) (lines [][]byte, passed event.Position, err error)
 	// Confirm stores that all events up to done are done.
 	Confirm(ctx context.Context, done event.Position) error
-	// KeepDead stores an event that the destination will never accept as a dead letter.
+	// KeepDead stores an event that the destination will never accept as a dead letter, unless
+	// another sink has delivered it meanwhile.
 	KeepDead(ctx context.Context, e Event, reason error) error
-	// Pause closes the connection to the daemon for a longer time; Next continues after the lines
-	// that it returned last.
+	// Pause closes the connection to the daemon for a longer time, and so unlocks the position; Next
+	// continues after the lines that it returned last.
 	Pause()
 	Close()
 }
@@ -50,9 +54,8 @@ type worker struct {
 	fresh  bool // start new files
 
 	dest       destination
-	stop       <-chan struct{} // closed when the sink has to stop
-	rest       []Event         // read from the source, for the next batch
-	passed     event.Position  // of the source, including rest
+	rest       []Event        // read from the source, for the next batch
+	passed     event.Position // of the source, including rest
 	pauses     backoff.Pauses
 	away       time.Time // since when the destination is unreachable; zero while it is reachable
 	awayLogged time.Time // when that was last logged
@@ -62,11 +65,7 @@ type worker struct {
 func (w *worker) run(ctx context.Context) error {
 	defer w.source.Close()
 	defer w.closeDest()
-	w.stop = ctx.Done()
-	if err := w.source.Begin(ctx); err != nil {
-		return err
-	}
-	if err := w.insist(ctx, w.open); err != nil {
+	if err := w.insist(ctx, ctx, new(batch), w.open); err != nil {
 		return err
 	}
 	for {
@@ -82,12 +81,12 @@ func (w *worker) run(ctx context.Context) error {
 
 // process writes and confirms a batch. It continues for a moment after ctx ends.
 func (w *worker) process(ctx context.Context, b batch) error {
-	ctx, cancel := linger(ctx)
+	longer, cancel := linger(ctx)
 	defer cancel()
-	if err := w.deliver(ctx, b.events); err != nil {
+	if err := w.deliver(ctx, longer, &b); err != nil {
 		return err
 	}
-	return w.source.Confirm(ctx, b.passed)
+	return w.source.Confirm(longer, b.passed)
 }
 
 // linger returns a context that ends some time after ctx, with its cause.
@@ -184,32 +183,51 @@ func (w *worker) fetch(ctx context.Context) error {
 }
 
 // deliver writes events until the destination has stored them all.
-func (w *worker) deliver(ctx context.Context, events []Event) error {
-	if len(events) == 0 {
+func (w *worker) deliver(ctx, longer context.Context, b *batch) error {
+	if len(b.events) == 0 {
 		return nil
 	}
-	return w.insist(ctx, func(ctx context.Context) error { return w.write(ctx, events) })
+	return w.insist(ctx, longer, b, func(ctx context.Context) error { return w.write(ctx, b.events) })
 }
 
-// insist retries do until it succeeds or the sink has to stop.
-func (w *worker) insist(ctx context.Context, do func(context.Context) error) error {
+// hold waits until no other sink works on this rule. What one has delivered meanwhile is taken out of
+// b and rest, and the destination is opened again: a file has to see what was written to it.
+func (w *worker) hold(ctx context.Context, b *batch) error {
+	done, anew, err := w.source.Hold(ctx)
+	if err != nil || !anew {
+		return err
+	}
+	w.closeDest()
+	b.events, w.rest = undone(b.events, done), undone(w.rest, done)
+	return nil
+}
+
+// undone returns the events that are after a position.
+func undone(events []Event, done event.Position) []Event {
+	return slices.DeleteFunc(events, func(e Event) bool { return e.Seq <= done[e.Journal] })
+}
+
+// insist retries do until it succeeds or the sink has to stop. Each attempt is made while the position
+// is held: a new one does not begin after ctx has ended, and the last one has until longer ends.
+func (w *worker) insist(ctx, longer context.Context, b *batch, do func(context.Context) error) error {
 	for {
-		limited, cancel := context.WithTimeout(ctx, w.rule.timeout)
+		if err := w.hold(ctx, b); err != nil {
+			return err
+		}
+		limited, cancel := context.WithTimeout(longer, w.rule.timeout)
 		err := do(limited)
 		cancel()
 		if err == nil {
 			w.back()
 			return nil
 		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		if longer.Err() != nil {
+			return context.Cause(longer)
 		}
 		w.failed(err)
 		select {
 		case <-time.After(w.pauses.Next(firstPause, lastPause)):
 		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-w.stop:
 			return errStopped
 		}
 	}
@@ -236,6 +254,9 @@ const allRefused = 10
 
 // write writes events. Those that the destination will never accept become dead letters.
 func (w *worker) write(ctx context.Context, events []Event) error {
+	if len(events) == 0 { // another sink has delivered them all
+		return nil
+	}
 	if err := w.open(ctx); err != nil {
 		return err
 	}

@@ -111,6 +111,7 @@ type sinkSource struct {
 	session *session
 	src     *source
 	heard   time.Time // when something last came, or the events were requested
+	held    int       // the listener that held the position when Hold last returned, see source.begins
 }
 
 // silence is how long nothing may come until the events are requested again: the daemon
@@ -129,9 +130,15 @@ func newSinkSource(env *cli.Env, dial connector, r sink.Rule) *sinkSource {
 	return &sinkSource{session: s, src: src, heard: time.Now()}
 }
 
-// Begin returns when the position is held.
-func (s *sinkSource) Begin(ctx context.Context) error {
-	return s.again(ctx, func() error { return s.src.open(ctx) })
+// Hold returns when the position is held. A listener whose connection is lost does not know that yet,
+// so it asks the daemon: a confirmation of nothing changes nothing, and only the holder may send it.
+func (s *sinkSource) Hold(ctx context.Context) (done event.Position, anew bool, err error) {
+	err = s.ask(ctx, func(c *brine.Conn) error { return c.Confirm(ctx, s.src.q.Durable, 0, "") })
+	if err != nil || s.held == s.src.begins {
+		return nil, false, err
+	}
+	s.held = s.src.begins
+	return s.src.listener.Confirmed(), true, nil
 }
 
 // Next returns the events that came. In a cluster each names its journal, so that it is the same
@@ -186,7 +193,12 @@ func (s *sinkSource) KeepDead(ctx context.Context, e sink.Event, reason error) e
 		Name: s.src.q.Durable, Seq: e.Seq, Journal: e.Journal, Tag: e.Tag, From: e.From, Event: e.Line,
 		Command: []string{"salt-event", "sink"}, Attempts: 1, Reason: reason.Error(),
 	}
-	return s.ask(ctx, func(c *brine.Conn) error { return c.KeepDeadLetter(ctx, letter) })
+	return s.ask(ctx, func(c *brine.Conn) error {
+		if e.Seq <= s.src.listener.Confirmed()[e.Journal] {
+			return nil // by another sink, which has kept it if it was refused there too
+		}
+		return c.KeepDeadLetter(ctx, letter)
+	})
 }
 
 // ask sends a request on the connection that holds the position.

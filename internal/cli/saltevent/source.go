@@ -24,6 +24,7 @@ type source struct {
 	conn         *brine.Conn
 	listener     *brine.Listener // nil if there is none
 	ready        bool
+	begins       int    // how many listeners have begun
 	seq          uint64 // everything up to here was handed out, or does not match
 	at           string // the same for the journals of other masters, see brine.ListenOptions.At
 	lost, missed uint64 // of this listener, as far as reported
@@ -89,6 +90,7 @@ func (s *source) open(ctx context.Context) (err error) {
 
 func (s *source) begun() error {
 	l := s.listener
+	s.begins++
 	s.warnLost()
 	s.warnAhead(l.Ahead(), l.End())
 	s.seq, s.at = l.Position(), l.Positions()
