@@ -62,9 +62,12 @@ func TestTheMineIsTheSameAtAllMembers(t *testing.T) {
 	put(b, "later")
 	same("an entry comes afterwards", "later")
 	a.Forget(id)
-	put(b, "again") // before a deletes it, or after that
+	put(b, "again") // before a deletes what it knew
 	if err := a.mine.void.deleteNow(t.Context(), id); err != nil {
 		t.Fatal(err)
+	}
+	if text, err := b.mine.table.Get(t.Context(), string(id)); err != nil || text == nil {
+		t.Errorf("what was stored since is deleted: %v", err)
 	}
 	same("what was stored since is not deleted", "again", "later")
 }
