@@ -35,7 +35,7 @@ type authenticator struct {
 	mu       sync.Mutex
 	local    map[string]*localClient // one-time secrets of connections through the local socket
 	in       map[uint64]bus.Identity // by the server's connection number
-	inboxes  map[string]bus.Identity
+	inboxes  map[string]uint64       // those numbers
 	minions  minions[uint64]
 	perKey   map[string]int
 	perLogin map[string]int   // of remote users, by their names
@@ -70,7 +70,7 @@ func newAuthenticator(o Options) *authenticator {
 	}
 	return &authenticator{
 		rights: o.Endpoints.Rights(), meter: newMeter(), link: newLink(o.Link), opts: o, log: o.Log, daemon: secret(), admin: secret(), local: map[string]*localClient{},
-		in: map[uint64]bus.Identity{}, inboxes: map[string]bus.Identity{}, minions: minions[uint64]{}, perKey: map[string]int{}, perLogin: map[string]int{}, shares: map[uint64]*flow{},
+		in: map[uint64]bus.Identity{}, inboxes: map[string]uint64{}, minions: minions[uint64]{}, perKey: map[string]int{}, perLogin: map[string]int{}, shares: map[uint64]*flow{},
 	}
 }
 
@@ -239,7 +239,7 @@ func (g *authenticator) enter(cid uint64, i bus.Identity, host string, t *lifeti
 		return errors.New("it ended while it was checked")
 	}
 	g.in[cid] = i
-	g.inboxes[inbox] = i
+	g.inboxes[inbox] = cid
 	g.minions.add(i, cid)
 	g.shares[cid] = g.meter.join(i, host)
 	t.share.Store(g.shares[cid])
@@ -286,8 +286,16 @@ func (g *authenticator) leave(cid uint64) (bus.Identity, bool) {
 func (g *authenticator) owner(inbox string) (bus.Identity, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	i, ok := g.inboxes[inbox]
-	return i, ok
+	cid, ok := g.inboxes[inbox]
+	return g.in[cid], ok
+}
+
+// connection returns the number of the connection with this inbox prefix.
+func (g *authenticator) connection(inbox string) (cid uint64, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	cid, ok = g.inboxes[inbox]
+	return cid, ok
 }
 
 func (g *authenticator) holds(token string) bool {

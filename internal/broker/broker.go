@@ -26,8 +26,14 @@ import (
 
 // Limits for each connection; MaxPerKey is for each key.
 const (
-	maxPayload = 1 << 20  // bytes of one message; larger ones travel in pieces
-	maxPending = 64 << 20 // bytes waiting for one slow reader before it is cut off
+	maxPayload = 1 << 20 // bytes of one message; larger ones travel in pieces
+	// maxPending is how many bytes may wait for one slow reader before it is cut off. At three
+	// quarters of it the server makes whoever sends to that reader wait a moment for each
+	// message, and for most messages that is the daemon, and so everybody. That is above what
+	// the daemon sends to one principal that reads nothing: 49 MiB of answers (see maxSent and
+	// maxEnds of package rpc) and some 15 MiB of refusals, which are 5,000 in each of the ten
+	// seconds of WriteDeadline.
+	maxPending = 96 << 20
 	// ownPending is the same for the daemon's own connection, and means no limit: with one,
 	// whoever sent enough would have the daemon cut off as a slow consumer of its own server.
 	// What waits for the daemon is bounded where it is read from the network (see meter), or
@@ -147,7 +153,7 @@ type Broker struct {
 // Start opens the listener and the store and returns when the server answers.
 // A port in use is an error that wraps syscall.EADDRINUSE.
 func Start(o Options) (*Broker, error) {
-	if err := o.Endpoints.Fault(); err != nil {
+	if err := errors.Join(o.Endpoints.Fault(), readersKnown()); err != nil {
 		return nil, err
 	}
 	g := newAuthenticator(o)
@@ -458,6 +464,18 @@ func (b *Broker) Addr() net.Addr {
 
 // Owner returns the identity of the living connection with this inbox prefix.
 func (b *Broker) Owner(inbox string) (bus.Identity, bool) { return b.auth.owner(inbox) }
+
+// Unread returns a function that says how many bytes wait for the living connection with an
+// inbox prefix, since it has not read them; 0 if there is no such connection.
+func Unread(b *Broker) func(inbox string) int64 {
+	return func(inbox string) int64 {
+		cid, ok := b.auth.connection(inbox)
+		if !ok {
+			return 0
+		}
+		return pending(b.server, cid)
+	}
+}
 
 // Holds reports whether a connection with this key exists.
 func (b *Broker) Holds(token string) bool { return b.auth.holds(token) }

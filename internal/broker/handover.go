@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"runtime"
 	"strconv"
+	"sync"
 	"unsafe"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -89,4 +90,47 @@ func limitReaders(s *server.Server, so *server.Options) {
 	o := so.Clone()
 	o.MaxPending = maxPending
 	setOptions(s, o)
+}
+
+// reader is where the server's own record of a connection has its lock and the number of bytes
+// that wait to be read.
+type reader struct{ lock, pending uintptr }
+
+// findReader looks for them. The server's Connz has that number too, but copies the list of all
+// connections for each question.
+var findReader = sync.OnceValues(func() (r reader, err error) {
+	unknown := errors.New("this version of the server does not say what a connection has not read")
+	client := reflect.TypeOf((*server.Server).GetClient).Out(0).Elem()
+	lock, ok := client.FieldByName("mu")
+	if !ok || lock.Type != reflect.TypeFor[sync.RWMutex]() || len(lock.Index) != 1 {
+		return r, unknown
+	}
+	out, ok := client.FieldByName("out")
+	if !ok || out.Type.Kind() != reflect.Struct || len(out.Index) != 1 {
+		return r, unknown
+	}
+	bytes, ok := out.Type.FieldByName("pb")
+	if !ok || bytes.Type != reflect.TypeFor[int64]() || len(bytes.Index) != 1 {
+		return r, unknown
+	}
+	return reader{lock.Offset, out.Offset + bytes.Offset}, nil
+})
+
+// readersKnown returns an error if pending does not work with this version of the server.
+func readersKnown() error {
+	_, err := findReader()
+	return err
+}
+
+// pending returns how many bytes wait for a connection; 0 if it has ended.
+func pending(s *server.Server, cid uint64) int64 {
+	c := s.GetClient(cid)
+	r, err := findReader() // it has been checked at the start
+	if c == nil || err != nil {
+		return 0
+	}
+	lock := (*sync.RWMutex)(unsafe.Add(unsafe.Pointer(c), r.lock))
+	lock.RLock()
+	defer lock.RUnlock()
+	return *(*int64)(unsafe.Add(unsafe.Pointer(c), r.pending))
 }

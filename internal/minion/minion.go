@@ -204,7 +204,7 @@ func (m *Minion) openSocket() error {
 		ID: m.cfg.ID, Version: m.version, Events: m.events, Facts: m.host, Forwarder: m.forwarder, Masters: m.masters, Boxes: m.boxes, Scheduler: m.scheduler, Log: m.log,
 	})
 	m.server = rpc.NewServer(m.broker.Conn(), m.broker.Owner, bus.MinionEndpoints, m.log)
-	m.server.Slow = m.broker.Slow
+	m.server.Slow, m.server.Unread = m.broker.Slow, broker.Unread(m.broker)
 	m.local.Register(m.server)
 	if err := m.server.Served(); err != nil {
 		return err

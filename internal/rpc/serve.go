@@ -151,6 +151,10 @@ type Server struct {
 	// Slow stops reading from a sender of too many requests for that long; nil does nothing. It
 	// is set before Start.
 	Slow func(from bus.Identity, pause time.Duration)
+	// Unread returns how many bytes the broker holds for the connection with this inbox prefix,
+	// since it has not read them; 0 if there is no such connection. nil, on a bus that is not of
+	// ours, does not limit that. It is set before Start.
+	Unread func(inbox string) int64
 	// Pace is how many requests a machine may send in a second; 0 is the default. It is set
 	// before Start.
 	Pace int
@@ -193,7 +197,8 @@ type Server struct {
 	bodies   map[string]int                  // bytes of requests under way, by principal
 	under    int                             // bytes of all of these
 	built    estimates                       // estimated memory of their decoded bodies
-	shares   map[string]*share               // what is under way to principals
+	shares   map[string]*share               // what is under way to principals, and what they have not read
+	swept    time.Time                       // when those without any were forgotten
 	throttle logging.Throttle                // of refused requests, by principal
 	paces    paces
 	begins   begins
@@ -518,7 +523,7 @@ func (s *Server) dispatch(r *Request) {
 	}
 	principal := s.quota(r.From)
 	ctx, cancel := context.WithCancel(s.ctx)
-	out := &answerer{nc: s.nc, from: r.From, reply: r.reply, framed: r.framed, numbers: s.Numbers, principal: principal, every: confirmEvery, limit: s.Stall, cancel: cancel, acked: make(chan struct{}, 1)}
+	out := &answerer{nc: s.nc, from: r.From, reply: r.reply, inbox: r.Inbox(), framed: r.framed, numbers: s.Numbers, principal: principal, every: confirmEvery, limit: s.Stall, cancel: cancel, acked: make(chan struct{}, 1)}
 	if r.From.Role == bus.RoleClient {
 		out.every = 0
 	}
@@ -584,8 +589,13 @@ func (s *Server) serve(b booked, h Handler) {
 	defer s.wg.Done()
 	end := s.answer(b.ctx, h, b.Request)
 	s.unreserve(b.principal, b.built)
+	deaf := b.out.end(end)
 	s.finish(b.principal, b.reply, b.size, b.out.cancel)
 	s.publish(b.Op, end)
+	if end != nil {
+		b.out.share.published(b.out.inbox, int64(len(end.Data)))
+	}
+	cutDeaf(s, b.From, deaf)
 }
 
 // enter registers an answer. The caller holds the lock; the same goes for leave.
@@ -795,6 +805,7 @@ func nonceOf(reply string) string { return strings.Split(reply, ".")[2] }
 type answerer struct {
 	nc        *nats.Conn
 	reply     string
+	inbox     string // of the connection that asked
 	principal string
 	framed    bool          // it speaks protocol 1
 	number    uint64        // of the answer
@@ -832,6 +843,7 @@ func (o *answerer) send(ctx context.Context, each func(func(kind, []byte) error)
 		if err := o.wait(ctx, func() bool { return o.reserve(n) }); err != nil {
 			return err
 		}
+		defer o.share.published(o.inbox, cost(n))
 		return o.nc.PublishMsg(o.message(k, b)) // it copies b
 	})
 }
@@ -869,6 +881,7 @@ func (o *answerer) confirmation() string {
 // wait returns when free reports that the window is open, or when ctx has ended. It does not
 // call free again, since free may count bytes that are then not sent.
 func (o *answerer) wait(ctx context.Context, free func() bool) error {
+	var late *time.Timer
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -877,16 +890,19 @@ func (o *answerer) wait(ctx context.Context, free func() bool) error {
 		if free() {
 			return nil
 		}
-		t := time.NewTimer(o.limit)
+		if late == nil {
+			late = time.NewTimer(o.limit)
+			defer late.Stop()
+		}
 		select {
 		case <-o.acked:
-			t.Stop()
+			late.Reset(o.limit)
 		case <-freed:
-			t.Stop()
+			late.Reset(o.limit)
+		case <-o.share.again():
 		case <-ctx.Done():
-			t.Stop()
 			return ctx.Err()
-		case <-t.C:
+		case <-late.C:
 			o.stalled.Store(true)
 			o.cancel()
 			return ctx.Err()
@@ -905,7 +921,7 @@ func (o *answerer) open() bool {
 func (o *answerer) reserve(n int) bool {
 	o.count.Lock()
 	defer o.count.Unlock()
-	if o.sent-o.taken >= Window || !o.share.take(cost(n)) {
+	if o.sent-o.taken >= Window || !o.share.take(o.inbox, cost(n)) {
 		return false
 	}
 	o.sent += cost(n)

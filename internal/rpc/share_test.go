@@ -2,10 +2,15 @@ package rpc_test
 
 import (
 	"context"
+	"errors"
+	"io"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/rpc"
@@ -112,19 +117,28 @@ func hears(t *testing.T, b *bustest.Bus) {
 // takesAll fails unless a long answer arrives completely.
 func takesAll(t *testing.T, c *bustest.Client) {
 	t.Helper()
-	s, err := rpc.NewConn(c.Conn, c.Self).Call("long", nil)
+	takes(t, rpc.NewConn(c.Conn, c.Self), 2*rpc.Window)
+}
+
+func takes(t *testing.T, c *rpc.Conn, want int) {
+	t.Helper()
+	s, err := c.Call("long", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer s.Close()
 	size := 0
 	for {
 		part, err := s.Next(t.Context())
-		if size += len(part); err != nil {
+		if size += len(part); errors.Is(err, io.EOF) {
 			break
 		}
+		if err != nil {
+			t.Fatalf("another principal got %d bytes of %d: %v", size, want, err)
+		}
 	}
-	if size != 2*rpc.Window {
-		t.Errorf("another principal got %d bytes of %d", size, 2*rpc.Window)
+	if size != want {
+		t.Errorf("another principal got %d bytes of %d", size, want)
 	}
 }
 
@@ -135,4 +149,138 @@ func awaitGone(t *testing.T, b *bustest.Bus) {
 	case <-time.After(time.Minute):
 		t.Fatal("nobody was told of the end of a connection")
 	}
+}
+
+// A principal that asks again and again over many connections and reads nothing: what waits for
+// it in the broker is bounded, whether its answers are below the window or it confirms what it
+// has not read, and the server makes nobody wait because of it. The next answers come when it
+// reads.
+func TestWhatWaitsForOnePrincipalIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer int
+		lies   bool
+	}{{"finished answers", rpc.MaxPart, false}, {"false confirmations", 2 * rpc.Window, true}} {
+		t.Run(c.name, func(t *testing.T) { testDeafPrincipal(t, c.answer, c.lies) })
+	}
+}
+
+func testDeafPrincipal(t *testing.T, answer int, lies bool) {
+	const conns, most = 8, 4 * rpc.Window
+	b := bustest.Start(t)
+	piece := make([]byte, rpc.MaxPart)
+	var sent atomic.Int64
+	b.Server.Handle(bustest.Probe(bus.RoleMinion, "long"), func(ctx context.Context, r *rpc.Request) error {
+		for range answer / rpc.MaxPart {
+			if err := r.SendRaw(ctx, piece); err != nil {
+				return err
+			}
+			if r.From.Name == "deaf" {
+				sent.Add(rpc.MaxPart)
+			}
+		}
+		return nil
+	})
+	if err := b.Server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	deaf, hear := deafClients(t, b, conns)
+	waits := func() (n int64) {
+		for _, c := range deaf {
+			n += b.Server.Unread(c.Self.Inbox())
+		}
+		return n
+	}
+	rounds := 0
+	round := func() {
+		rounds++
+		for _, c := range deaf {
+			if err := c.PublishRequest(bus.RequestSubject(bus.RoleMinion, "deaf", "long"), c.NewInbox(), []byte("{}")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if lies {
+			confirmAll(t, deaf[0], conns*min(rounds, 10), answer)
+		}
+	}
+	bustest.Until(t, "as much waits as may", func() bool {
+		round()
+		return waits() > most-rpc.Window/2
+	})
+	c := b.As(t, bus.RoleMinion, "web1")
+	web1 := rpc.NewConn(c.Conn, c.Self)
+	for range 10 { // meanwhile more could be sent
+		round()
+		takes(t, web1, answer)
+		if n := waits(); n > most+4*rpc.MaxPart {
+			t.Fatalf("%d bytes wait for a reader that takes nothing, want at most %d", n, most)
+		}
+	}
+	if n := b.Figures().Stalled; n > 0 {
+		t.Errorf("the server has made senders wait %d times", n)
+	}
+	before := sent.Load()
+	hear()
+	bustest.Until(t, "the next answers are sent", func() bool { return sent.Load() > before })
+}
+
+// deafClients returns connections of one key that read nothing until hear is called.
+func deafClients(t *testing.T, b *bustest.Bus, conns int) (list []*bustest.Client, hear func()) {
+	t.Helper()
+	key, deaf, heard := bustest.Key(t), make(chan struct{}), make(chan struct{})
+	b.Accept("deaf", key)
+	for range conns {
+		c, err := b.Dial(bustest.Claim{ID: "deaf", Key: key}, nats.SetCustomDialer(deafDialer{deaf, heard}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		if _, err := c.SubscribeSync(c.Self.Inbox() + ".>"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, c)
+	}
+	close(deaf)
+	hear = sync.OnceFunc(func() { close(heard) })
+	t.Cleanup(hear)
+	return list, hear
+}
+
+// confirmAll confirms every piece of so many answers.
+func confirmAll(t *testing.T, c *bustest.Client, answers, size int) {
+	t.Helper()
+	for n := range answers {
+		for sent := rpc.MaxPart; sent <= size; sent += 4 * rpc.MaxPart {
+			if err := c.Publish(bus.AckSubject(bus.RoleMinion, "deaf", uint64(n+1), int64(sent)), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// deafDialer makes connections that read nothing between two moments.
+type deafDialer struct{ deaf, heard chan struct{} }
+
+// Dial implements nats.CustomDialer.
+func (d deafDialer) Dial(network, address string) (net.Conn, error) {
+	c, err := net.Dial(network, address)
+	return deafConn{c, d}, err
+}
+
+type deafConn struct {
+	net.Conn
+	d deafDialer
+}
+
+// Read implements net.Conn.
+func (c deafConn) Read(b []byte) (int, error) {
+	select {
+	case <-c.d.deaf:
+		<-c.d.heard
+	default:
+	}
+	return c.Conn.Read(b)
 }

@@ -109,6 +109,7 @@ func open(o broker.Options, key *pki.PrivateKey, path string) (*Bus, error) {
 		return nil, err
 	}
 	b.Server = rpc.NewServer(b.Conn(), b.Owner, Endpoints, b.Log)
+	b.Server.Unread = broker.Unread(b.Broker)
 	if err := b.ServeLocal(b.Socket); err != nil {
 		b.Stop()
 		return nil, err
