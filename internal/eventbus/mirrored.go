@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
@@ -244,6 +245,12 @@ func (p *part) begin(ctx context.Context) error {
 	if done, ok := p.done(); ok {
 		p.next = max(done+1, q.At[name])
 	}
+	if p.next > extent.Last+1 && p.l.events.member != nil {
+		if extent, err = p.caughtUp(ctx); err != nil {
+			return err
+		}
+		p.end = extent.Last
+	}
 	// A position beyond the end is of a mirror that was lost since: all that is here now is
 	// sent.
 	if p.next > extent.Last+1 {
@@ -252,6 +259,27 @@ func (p *part) begin(ctx context.Context) error {
 	p.next = max(p.next, extent.First)
 	p.passed = p.next - 1
 	return nil
+}
+
+// A position in the journal of another member is that of an event which was read there. If the journal
+// seems to be shorter, a server has answered that led it before and lacks the newest events. After
+// catchUpTime, which is longer than an election, it is shorter, for example since it was restored.
+const (
+	catchUpTime  = 15 * time.Second
+	catchUpPause = 100 * time.Millisecond
+)
+
+// caughtUp returns the extent of the journal when the event before the position is there, or after catchUpTime.
+func (p *part) caughtUp(ctx context.Context) (extent event.Extent, err error) {
+	for begun := time.Now(); ; {
+		extent, err = p.mirror.Extent(ctx)
+		if err != nil || p.next <= extent.Last+1 || time.Since(begun) > catchUpTime {
+			return extent, err
+		}
+		if !backoff.Sleep(ctx, catchUpPause) {
+			return extent, context.Cause(ctx)
+		}
+	}
 }
 
 // newer reports whether the journal is newer than the position of the listener: in a cluster, a
