@@ -206,16 +206,24 @@ func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 }
 
 // adopt makes a run for a job that a minion still works on although this master, after a
-// restart, has no run for it. It returns nil if that is not possible.
+// restart, has no run for it. It returns nil if that is not possible, and in a cluster for a job
+// that has a plan: it is still to be taken over with that, which a run without its batch would prevent.
 func (d *Dispatcher) adopt(ctx context.Context, jid salt.JID) *Run {
 	d.jobs.adopting.Lock()
 	defer d.jobs.adopting.Unlock()
 	if r := d.jobs.running(jid); r != nil {
 		return r
 	}
-	h, err := d.history(ctx, jid)
-	if err != nil {
+	member, err := relay{d}.holder(ctx, jid)
+	var h *history
+	if err == nil && member == "" {
+		h, err = d.history(ctx, jid)
+	}
+	switch {
+	case err != nil:
 		d.Log.Warn("job not followed", "jid", jid, "err", err)
+		return nil
+	case member != "":
 		return nil
 	}
 	p, now := h.load.plan(), time.Now()
