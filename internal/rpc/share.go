@@ -98,16 +98,17 @@ func (s *share) idle() bool {
 }
 
 // look forgets what has been read. What is published may not have reached the broker yet: at
-// most a message and a buffer of the daemon's own connection. No more than that is ever
-// forgotten too early, since what the broker holds later includes it. The caller holds the lock.
+// most a message and a buffer of the daemon's own connection. It is missing until the next look,
+// which finds it at the broker. The caller holds the lock.
 func (s *share) look() {
 	if s.unread == nil || time.Since(s.looked) < lookEvery {
 		return
 	}
 	before := s.all
 	s.all, s.looked = 0, time.Now()
-	for inbox, n := range s.waiting {
-		if n = min(n, s.unread(inbox)+s.flying[inbox]); n == 0 {
+	for inbox := range s.waiting {
+		n := s.unread(inbox) + s.flying[inbox]
+		if n == 0 {
 			delete(s.waiting, inbox)
 			continue
 		}
