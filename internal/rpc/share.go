@@ -97,9 +97,9 @@ func (s *share) idle() bool {
 	return s.all == 0
 }
 
-// look forgets what has been read. What is published may not have reached the broker yet: at
-// most a message and a buffer of the daemon's own connection. It is missing until the next look,
-// which finds it at the broker. The caller holds the lock.
+// look forgets what has been read. What is published may not have reached the broker yet: a
+// message and what is in the buffers of the daemon's own connection, some megabytes. It is missing
+// until the next look, which finds it at the broker. The caller holds the lock.
 func (s *share) look() {
 	if s.unread == nil || time.Since(s.looked) < lookEvery {
 		return
