@@ -110,9 +110,11 @@ func TestAMirrorOfAHostileOwner(t *testing.T) {
 		if err := js.DeleteStream(t.Context(), journal.Stream); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: journal.Stream, Subjects: subjects, FirstSeq: first}); err != nil {
-			t.Fatal(err)
-		}
+		// The server removes the folder of its last stream a moment later.
+		waitFor(t, "the other journal", func() bool {
+			_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: journal.Stream, Subjects: subjects, FirstSeq: first})
+			return err == nil
+		})
 	}
 	waitFor(t, "that the mirror has the rubbish", func() bool { last, err := m.Last(t.Context()); return err == nil && last == 9 })
 	again(1<<60, "salt.event.>", "evil.>")
