@@ -11,9 +11,9 @@ import (
 const (
 	// sweepEvery is how often expired tokens are removed.
 	sweepEvery = time.Minute
-	// clocks is how much the clocks of two members of a cluster may differ. For so long a token is kept
+	// clockSkew is how much the clocks of two members of a cluster may differ. For so long a token is kept
 	// after it has expired by the clock of one of them.
-	clocks = 24 * time.Hour
+	clockSkew = 24 * time.Hour
 )
 
 // refuse ends a token that is refused permanently. A member of a cluster keeps it: accounts, backends and
@@ -101,7 +101,7 @@ func (g *Authenticator) sort(all map[string]stored, now time.Time) (counted, gon
 		switch lives := s.lives(all, now); {
 		case lives && !refused[key]:
 			counted = append(counted, key)
-		case g.member == "" || s.orphaned(all) || !now.Before(s.Expires.Add(clocks)):
+		case g.member == "" || s.orphaned(all) || !now.Before(s.Expires.Add(clockSkew)):
 			gone = append(gone, key)
 		default:
 			kept = append(kept, key)

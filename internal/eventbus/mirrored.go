@@ -266,7 +266,7 @@ func (p *part) begin(ctx context.Context) error {
 // catchUpTime, which is longer than an election, it is shorter, for example since it was restored.
 const (
 	catchUpTime  = 15 * time.Second
-	catchUpPause = 100 * time.Millisecond
+	catchUpPause = time.Second // whoever names a position far beyond the end asks the store no more often
 )
 
 // caughtUp returns the extent of the journal when the event before the position is there, or after catchUpTime.
