@@ -37,15 +37,9 @@ const (
 	maxQuestion = 64 << 10
 )
 
-// asked answers the question of a server who somebody is who has connected there.
-func (x *External) asked(m *nats.Msg) {
-	select {
-	case x.turns <- struct{}{}:
-	case <-x.stop:
-		return
-	}
-	x.wg.Go(func() {
-		defer func() { <-x.turns }()
+// asked answers the questions of servers who somebody is who has connected there.
+func (x *External) asked() {
+	for m := x.callouts.next(); m != nil; m = x.callouts.next() {
 		answer, err := x.answer(m)
 		if err == nil {
 			err = m.Respond(answer)
@@ -53,7 +47,7 @@ func (x *External) asked(m *nats.Msg) {
 		if err != nil {
 			x.throttle.Log(x.log, slog.LevelWarn, "asked", maxRefused, "a question of a NATS server was not answered, so the connection is refused", "err", err)
 		}
-	})
+	}
 }
 
 // answer returns the answer to a question. An error means that it does not come from a server
@@ -77,6 +71,7 @@ func (x *External) answer(m *nats.Msg) ([]byte, error) {
 	if q.Server.XKey != xkey || q.Audience != server.AuthRequestSubject {
 		return nil, errors.New("it is not by the server that has encrypted it")
 	}
+	x.callouts.opened(q)
 	a := jwt.NewAuthorizationResponseClaims(q.UserNkey)
 	a.Audience = q.Server.ID
 	i, err := x.judge(q)

@@ -62,7 +62,7 @@ type External struct {
 	held        string        // the claim of Claim, "" without one
 
 	throttle logging.Throttle
-	turns    chan struct{} // of requests that are answered at once
+	callouts *calloutQueue // questions of the servers
 	look     chan struct{} // connections are to be compared with those of the servers
 	gone     chan struct{} // signals that ended is not empty
 	stop     chan struct{}
@@ -93,8 +93,7 @@ type guest struct {
 
 // Limits of what is done for servers that others run.
 const (
-	// maxAnswering requests of servers are answered at once, and maxAsked wait. The servers give
-	// up those that wait for longer than their timeout.
+	// maxAnswering questions of servers are answered at once, and maxAsked wait.
 	maxAnswering = 16
 	maxAsked     = 4096
 	// maxExternalPending is how much may wait in this process between the connection and the
@@ -112,10 +111,10 @@ func NewExternal(o ExternalOptions) (*External, error) {
 		return nil, err
 	}
 	x := &External{
-		opts: o, rights: o.Endpoints.Rights(), log: o.Log.With("part", "nats"), turns: make(chan struct{}, maxAnswering), look: make(chan struct{}, 1),
+		opts: o, rights: o.Endpoints.Rights(), log: o.Log.With("part", "nats"), look: make(chan struct{}, 1),
 		gone: make(chan struct{}, 1), stop: make(chan struct{}), reach: reachTime, vacantAfter: vacantAfter, in: map[place]*guest{}, inboxes: map[string]place{}, minions: minions[place]{}, perKey: map[string]int{}, servers: map[string]time.Time{},
 	}
-	x.Minions = minionsOfExternal(x)
+	x.Minions, x.callouts = minionsOfExternal(x), newCalloutQueue(x)
 	var err error
 	if x.tls, err = (pki.ServerPins{Fingers: o.Fingers, CAFile: o.CAFile}).TLS(); err != nil {
 		return nil, err
@@ -220,6 +219,9 @@ func (x *External) Pending() int { return maxExternalPending }
 // After Claim, the journal decides who is at work, see journal.Turn: whoever has lost it ends.
 func (x *External) Serve(ctx context.Context, begin func() error) error {
 	x.wg.Go(x.tellGone)
+	for range maxAnswering {
+		x.wg.Go(x.asked)
+	}
 	if x.held != "" {
 		if err := begin(); err != nil {
 			return err
@@ -261,7 +263,7 @@ func (x *External) subscribe(claim string) (subs []*nats.Subscription, err error
 	}{
 		{x.watcher, "$SYS.ACCOUNT." + ExternalAccount + ".DISCONNECT", x.disconnected},
 		{x.watcher, "$SYS.SERVER.*.STATSZ", x.alive},
-		{x.answerer, authSubject, x.asked},
+		{x.answerer, authSubject, x.callouts.add},
 	} {
 		sub, err := s.nc.Subscribe(s.subject, s.f)
 		if err == nil {
