@@ -17,7 +17,7 @@ type lifetime struct {
 	entered bool
 	cid     uint64 // the server's connection number, once entered
 
-	share atomic.Pointer[flow] // of the bytes under way to the daemon, once entered
+	share atomic.Pointer[inflow] // of the bytes under way to the daemon, once entered
 }
 
 // metered reads from the peer of a connection when its share allows it. Until then, what the
@@ -27,9 +27,9 @@ func (t *lifetime) metered(m *meter, gone <-chan struct{}, from io.Reader, b []b
 	if s == nil {
 		return from.Read(b)
 	}
-	m.wait(s, gone)
+	m.waitOne(s, gone)
 	n, err := from.Read(b)
-	m.took(s, n)
+	m.took(s.flow, n)
 	return n, err
 }
 

@@ -38,8 +38,8 @@ type authenticator struct {
 	inboxes  map[string]uint64       // those numbers
 	minions  minions[uint64]
 	perKey   map[string]int
-	perLogin map[string]int   // of remote users, by their names
-	shares   map[uint64]*flow // as in
+	perLogin map[string]int     // of remote users, by their names
+	shares   map[uint64]*inflow // as in
 }
 
 // localClient is a connection through the local socket.
@@ -70,7 +70,7 @@ func newAuthenticator(o Options) *authenticator {
 	}
 	return &authenticator{
 		rights: o.Endpoints.Rights(), meter: newMeter(), link: newLink(o.Link), opts: o, log: o.Log, daemon: secret(), admin: secret(), local: map[string]*localClient{},
-		in: map[uint64]bus.Identity{}, inboxes: map[string]uint64{}, minions: minions[uint64]{}, perKey: map[string]int{}, perLogin: map[string]int{}, shares: map[uint64]*flow{},
+		in: map[uint64]bus.Identity{}, inboxes: map[string]uint64{}, minions: minions[uint64]{}, perKey: map[string]int{}, perLogin: map[string]int{}, shares: map[uint64]*inflow{},
 	}
 }
 
@@ -241,7 +241,7 @@ func (g *authenticator) enter(cid uint64, i bus.Identity, host string, t *lifeti
 	g.in[cid] = i
 	g.inboxes[inbox] = cid
 	g.minions.add(i, cid)
-	g.shares[cid] = g.meter.join(i, host)
+	g.shares[cid] = &inflow{flow: g.meter.join(i, host)}
 	t.share.Store(g.shares[cid])
 	if i.Key != "" {
 		g.perKey[i.Key]++
@@ -268,7 +268,9 @@ func (g *authenticator) leave(cid uint64) (bus.Identity, bool) {
 		return i, false
 	}
 	delete(g.in, cid)
-	g.meter.leave(g.shares[cid])
+	if r := g.shares[cid]; r != nil {
+		g.meter.leave(r.flow)
+	}
 	delete(g.shares, cid)
 	delete(g.inboxes, i.Inbox())
 	g.minions.remove(i, cid)
@@ -296,6 +298,17 @@ func (g *authenticator) connection(inbox string) (cid uint64, ok bool) {
 	defer g.mu.Unlock()
 	cid, ok = g.inboxes[inbox]
 	return cid, ok
+}
+
+// inflow returns the connection with this inbox prefix as the meter knows it, nil for none.
+func (g *authenticator) inflow(inbox string) *inflow {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	cid, ok := g.inboxes[inbox]
+	if !ok {
+		return nil
+	}
+	return g.shares[cid]
 }
 
 func (g *authenticator) holds(token string) bool {

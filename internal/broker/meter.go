@@ -69,6 +69,12 @@ type flow struct {
 	rest  time.Time // nothing is read until then
 }
 
+// inflow is one connection of a flow.
+type inflow struct {
+	*flow
+	pause time.Time // nothing is read from this connection until then; guarded by the meter
+}
+
 func newMeter() *meter {
 	return &meter{most: firstShare, shares: map[string]*flow{}, passed: make(chan struct{}), due: make(chan struct{}, 1)}
 }
@@ -183,6 +189,19 @@ func (m *meter) wait(s *flow, gone <-chan struct{}) {
 	}
 }
 
+// waitOne is wait for one connection, which may have been slowed by itself.
+func (m *meter) waitOne(r *inflow, gone <-chan struct{}) {
+	for {
+		m.wait(r.flow, gone)
+		m.mu.Lock()
+		rest := time.Until(r.pause)
+		m.mu.Unlock()
+		if rest <= 0 || pause(nil, rest, gone) {
+			return
+		}
+	}
+}
+
 // pause waits until rest is over or, if there is none, until passed is closed. It reports
 // whether the connection ended meanwhile.
 func pause(passed <-chan struct{}, rest time.Duration, gone <-chan struct{}) (ended bool) {
@@ -239,6 +258,20 @@ func (m *meter) end(looked int) {
 
 // Slow stops reading from an identity for a moment, over all its connections.
 func (b *Broker) Slow(i bus.Identity, pause time.Duration) { b.meter.slow(i, pause) }
+
+// SlowOne returns a function that stops reading from the connection with this inbox for a moment.
+// The other connections of the identity go on: they may belong to other people.
+func SlowOne(b *Broker) func(inbox string, pause time.Duration) {
+	return func(inbox string, pause time.Duration) {
+		r := b.auth.inflow(inbox)
+		if r == nil {
+			return // it has ended
+		}
+		b.meter.mu.Lock()
+		defer b.meter.mu.Unlock()
+		r.pause = time.Now().Add(pause)
+	}
+}
 
 // Meter starts to apply the limits of what peers may have under way. probe sends a probe the
 // way of all requests, and calls back when the daemon has handled everything before it. If a

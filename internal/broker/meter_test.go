@@ -334,3 +334,35 @@ func until(t *testing.T, what string, ok func() bool) {
 		time.Sleep(time.Millisecond) // a pause between checks; nothing depends on its length
 	}
 }
+
+// SlowOne stops reading from one connection of an identity, and the others of it do not wait.
+func TestPushBackOfOneConnection(t *testing.T) {
+	g := newAuthenticator(Options{Log: slog.New(slog.DiscardHandler)})
+	b := &Broker{auth: g, meter: g.meter}
+	api := func(cid uint64, nonce string) (i bus.Identity, c *lifetime) {
+		i, c = bus.Identity{Role: bus.RoleUser, Name: "1000", Nonce: nonce}, new(lifetime)
+		if err := g.enter(cid, i, "", c); err != nil {
+			t.Fatal(err)
+		}
+		return i, c
+	}
+	fred, flood := api(1, "fred")
+	_, eve := api(2, "eve")
+	if flood.share.Load().flow != eve.share.Load().flow {
+		t.Fatal("the connections of one identity have no common share")
+	}
+	SlowOne(b)(fred.Inbox(), time.Hour)
+	SlowOne(b)("_INBOX.nobody.x", time.Hour)
+	g.meter.waitOne(eve.share.Load(), nil) // returns at once
+	gone, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		g.meter.waitOne(flood.share.Load(), gone)
+	}()
+	select {
+	case <-done:
+		t.Error("a connection that was pushed back goes on at once")
+	case gone <- struct{}{}: // it waits for its end
+		<-done
+	}
+}

@@ -76,10 +76,14 @@ func (s *Stream) reportFramed(m *nats.Msg) {
 // widenFramed handles such a report: "reply total".
 func (s *Server) widenFramed(m *nats.Msg) {
 	from, _, ok := bus.Sender(m.Subject)
-	s.keepPace(from, windowWeight)
 	reply, total, split := strings.Cut(string(m.Data), " ")
 	n, err := strconv.ParseInt(total, 10, 64)
-	if _, own := s.ownInbox(from, reply); !own || !ok || !split || err != nil {
+	owner, own := s.ownInbox(from, reply)
+	if own {
+		from.Key, from.Nonce = owner.Key, owner.Nonce // which name the connection
+	}
+	s.keepPace(from, windowWeight)
+	if !own || !ok || !split || err != nil {
 		return
 	}
 	s.mu.Lock()

@@ -86,7 +86,8 @@ func (p *paces) ahead(early float64) time.Duration {
 }
 
 // keepPace counts a message for the rate of its sender, and stops reading for a while if it is
-// beyond that.
+// beyond that. Whoever has limits of their own, see Quota, also has a rate of their own, and only the
+// connection of the message is not read: the sender's other ones serve other people.
 func (s *Server) keepPace(from bus.Identity, weight float64) (taken, cut bool) {
 	if from.IsOperator() {
 		return true, false
@@ -94,10 +95,15 @@ func (s *Server) keepPace(from bus.Identity, weight float64) (taken, cut bool) {
 	if unaccepted(from) {
 		weight = unacceptedWeight * max(1, weight)
 	}
+	name := s.quota(from)
 	s.mu.Lock()
-	ahead, taken, cut := s.paces.take(principal(from), weight, time.Now())
+	ahead, taken, cut := s.paces.take(name, weight, time.Now())
 	s.mu.Unlock()
-	if s.Slow != nil && ahead > 0 {
+	switch {
+	case ahead <= 0:
+	case name != principal(from) && s.SlowOne != nil:
+		s.SlowOne(from.Inbox(), ahead)
+	case s.Slow != nil:
 		s.Slow(from, ahead)
 	}
 	return taken, cut

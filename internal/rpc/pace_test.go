@@ -184,3 +184,50 @@ func TestLongRequestsCountForMore(t *testing.T) {
 		}
 	}
 }
+
+// TestEachLoginHasItsOwnPace: a program such as salt-api has connections for many people. A flood of
+// one of them, of requests or of confirmations, slows that one down and none of the others.
+func TestEachLoginHasItsOwnPace(t *testing.T) {
+	user := func(nonce string) bus.Identity { return bus.Identity{Role: bus.RoleUser, Name: "1000", Nonce: nonce} }
+	owners := map[string]bus.Identity{}
+	for _, nonce := range []string{"fred", "eve", "none"} {
+		owners[user(nonce).Inbox()] = user(nonce)
+	}
+	synctest.Test(t, func(t *testing.T) { // no time passes in it
+		s := NewServer(nil, func(inbox string) (bus.Identity, bool) { i, ok := owners[inbox]; return i, ok }, bus.MasterEndpoints, slog.New(slog.DiscardHandler))
+		s.Quota = func(i bus.Identity) string {
+			if i.Nonce == "fred" || i.Nonce == "eve" {
+				return "user:1000 pam:" + i.Nonce
+			}
+			return ""
+		}
+		slowed := map[string]int{}
+		s.SlowOne = func(inbox string, _ time.Duration) { slowed[inbox]++ }
+		s.Slow = func(i bus.Identity, _ time.Duration) { slowed[i.String()]++ }
+		ask := func(nonce string) {
+			if err := s.tooFast(user(nonce), s.endpoints.Find(bus.RoleUser, "fire"), incoming{reply: user(nonce).Inbox() + ".1", data: []byte("{}")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.byNumber[7] = &answerer{from: user("fred"), acked: make(chan struct{}, 1)}
+		const flood = 10 * defaultPace
+		for range flood {
+			ask("fred")
+			s.confirmed(&nats.Msg{Subject: "salt.user.1000.ack.7.5"})
+			s.widenFramed(&nats.Msg{Subject: "salt.user.1000.credit", Data: []byte(user("fred").Inbox() + ".1 5")})
+		}
+		for range 10 {
+			ask("eve")
+			ask("none")
+		}
+		if n := slowed[user("fred").Inbox()]; n < 2*flood || len(slowed) != 1 {
+			t.Errorf("after a flood of fred alone: %v", slowed)
+		}
+		for range flood {
+			ask("none")
+		}
+		if len(slowed) != 2 || slowed["user:1000"] < flood/2 {
+			t.Errorf("after a flood without a login: %v", slowed)
+		}
+	})
+}

@@ -151,6 +151,9 @@ type Server struct {
 	// Slow stops reading from a sender of too many requests for that long; nil does nothing. It
 	// is set before Start.
 	Slow func(from bus.Identity, pause time.Duration)
+	// SlowOne is Slow for the connection with this inbox prefix alone, for requests that count for
+	// somebody else than their sender, see Quota; nil slows all of the sender's. It is set before Start.
+	SlowOne func(inbox string, pause time.Duration)
 	// Unread returns how many bytes the broker holds for the connection with this inbox prefix,
 	// since it has not read them; 0 if there is no such connection. nil, on a bus that is not of
 	// ours, does not limit that. It is set before Start.
@@ -740,7 +743,7 @@ func (s *Server) authorize(ctx context.Context, r *Request) error {
 	}
 }
 
-// quota returns whose limits a request counts for while it is under way.
+// quota returns whose limits and rate a request counts for.
 func (s *Server) quota(i bus.Identity) string {
 	if s.Quota != nil {
 		if p := s.Quota(i); p != "" {
@@ -750,7 +753,7 @@ func (s *Server) quota(i bus.Identity) string {
 	return principal(i)
 }
 
-// principal returns whose rate a request counts for: salt-call counts as its minion.
+// principal names a sender, over all of its connections: salt-call counts as its minion.
 func principal(i bus.Identity) string { return i.Role.Kind() + ":" + i.Name }
 
 // refusal is the message that refuses a request; nil if nobody waits for it.
@@ -767,17 +770,19 @@ func refusal(reply string, framed bool, err error) *nats.Msg {
 // confirmed handles the confirmation of a message, and so of all before it.
 func (s *Server) confirmed(m *nats.Msg) {
 	from, rest, ok := bus.Sender(m.Subject)
-	s.keepPace(from, windowWeight)
 	number, total, read := bus.Confirmed(rest)
-	if !ok || !read {
+	var out *answerer
+	if ok && read {
+		s.mu.Lock()
+		out = s.byNumber[number]
+		s.mu.Unlock()
+	}
+	if out == nil || principal(out.from) != principal(from) {
+		s.keepPace(from, windowWeight)
 		return
 	}
-	s.mu.Lock()
-	out := s.byNumber[number]
-	s.mu.Unlock()
-	if out != nil && principal(out.from) == principal(from) {
-		out.widen(total)
-	}
+	s.keepPace(out.from, windowWeight) // which names the connection
+	out.widen(total)
 }
 
 // ownInbox reports whether reply is in the private inbox of a living connection of from, so
