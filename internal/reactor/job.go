@@ -141,29 +141,57 @@ func (j *Job) check() error {
 	return j.checkCommand()
 }
 
-// checkCommand keeps data of events out of command lines. The functions of cmd take a command
-// as a text, which a shell parses, or as a list, which nothing parses.
+// checkCommand keeps data of events out of command lines, and out of what decides how they are run.
+// It names what data may be, so that nothing is forgotten that a function of cmd may get one day.
 func (j *Job) checkCommand() error {
 	if j.function.Module() != "cmd" {
 		return nil
 	}
-	command := j.kwargs["cmd"]
-	if len(j.args) > 0 {
-		command = j.args[0]
+	param, position := "cmd", 0
+	switch j.function {
+	case "cmd.run_chroot":
+		position = 1
+	case "cmd.script", "cmd.script_retcode":
+		param, position = "args", 1
+	case "cmd.exec_code", "cmd.exec_code_all":
+		param, position = "args", 2
+	case "cmd.tty":
+		param, position = "echo", 1
 	}
-	literal := !isDynamic(command)
-	if list, ok := command.([]any); ok && len(list) > 0 && !isDynamic(list[0]) {
-		_, shell := j.kwargs["python_shell"]
-		literal = literal || !shell && j.function != "cmd.shell"
+	literal := true
+	for i, v := range j.args {
+		literal = literal && (!isDynamic(v) || i == position && j.takesData(param, param, v, i+1))
 	}
-	for _, name := range []string{"shell", "python_shell", "runas", "group", "prepend_path"} {
-		literal = literal && !isDynamic(j.kwargs[name])
+	for name, v := range j.kwargs {
+		literal = literal && (!isDynamic(v) || j.takesData(name, param, v, 0))
 	}
 	if !literal {
 		return salt.WithHint(fmt.Errorf("what %s runs, and how, must not come from an event", j.function),
-			"write the command as a list whose first word is fixed, or hand the value over in stdin or env")
+			"write the command as a list whose first word is fixed, and all other arguments by name; or hand the value over in stdin or env")
 	}
 	return nil
+}
+
+// takesData reports whether a parameter of a function of cmd may get v, a value with data of an
+// event. param is the one that has words of the function's own, and positional the number of
+// arguments without names that belong before a shell could be chosen.
+func (j *Job) takesData(name, param string, v any, positional int) bool {
+	switch name {
+	case "stdin":
+		return true
+	case "env":
+		_, named := v.(map[string]any) // a name from the event could be LD_PRELOAD
+		return named
+	case "args", "echo":
+		return name == param
+	case "cmd":
+		// A list is not parsed, unless it is joined for a shell or rendered as a template.
+		list, ok := v.([]any)
+		fixed := ok && len(list) > 0 && !isDynamic(list[0])
+		shell := j.function == "cmd.shell" || j.kwargs["python_shell"] != nil && j.kwargs["python_shell"] != false
+		return name == param && fixed && !shell && j.kwargs["template"] == nil && len(j.args) == positional
+	}
+	return false
 }
 
 // Publish returns the job for an event; line is its text.
