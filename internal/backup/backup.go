@@ -225,8 +225,10 @@ type fault struct {
 const (
 	codeNoPeers     = 10005 // JSClusterNoPeersErrF
 	codeUnavailable = 10008 // JSClusterNotAvailErr
+	codeAssignment  = 10048 // JSStreamAssignmentErrF
 	codeTaken       = 10058 // JSStreamNameExistErr
 	codeNoStream    = 10059 // JSStreamNotFoundErr
+	codeRestore     = 10062 // JSStreamRestoreErrF
 	codeWrongLast   = 10071 // JSStreamWrongLastSequenceErrF
 	codeExists      = 10130 // JSStreamNameExistRestoreFailedErr
 )
@@ -244,11 +246,11 @@ func ask(ctx context.Context, nc *nats.Conn, what string, question, answer any) 
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	once, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	m, err := nc.RequestWithContext(ctx, "$JS.API."+what, body)
+	m, err := nc.RequestWithContext(once, "$JS.API."+what, body)
 	if err != nil {
-		return err
+		return unanswered(ctx, err, askTime)
 	}
 	return answered(m.Data, answer)
 }

@@ -15,7 +15,12 @@ const (
 	lastTime  = 30 * time.Second      // for the last copies, once those on most members are whole
 	copyPause = 20 * time.Millisecond // between the first looks; it doubles, since each look costs the members something
 	copyMost  = time.Second
+	lostTime  = 20 * time.Second // of nothing but answers that do not have it all; copies that lack a leader answer like that for a while
 )
+
+// errLost is wrapped by the error about a restored stream that the servers have lost: one that is no
+// longer the leader of its copies when it has received everything removes it.
+var errLost = errors.New("the servers have lost it after its end was confirmed")
 
 // copied waits until all copies of a restored stream, which ends with the sequence last, have all
 // of it. Until then it can be lost with
@@ -28,8 +33,18 @@ func (r *restorer) copied(ctx context.Context, name string, last uint64) error {
 	defer cancel()
 	whole := map[string]bool{} // members whose copy has everything
 	var most time.Time         // when most had
+	var lost time.Time         // since when no answer had everything
 	for pause := copyPause; ; pause = min(2*pause, copyMost) {
 		err := r.look(ctx, name, last, whole)
+		switch {
+		case err == nil:
+			lost = time.Time{}
+		case !errors.Is(err, errLost):
+		case lost.IsZero():
+			lost = time.Now()
+		case time.Since(lost) > lostTime:
+			return err
+		}
 		switch {
 		case len(whole) >= r.to.Copies:
 			return nil
@@ -51,8 +66,14 @@ func (r *restorer) look(ctx context.Context, name string, last uint64, whole map
 	var stream struct {
 		State state `json:"state"`
 	}
-	if err := ask(ctx, r.nc, "STREAM.INFO."+name, struct{}{}, &stream); err != nil {
+	err := ask(ctx, r.nc, "STREAM.INFO."+name, struct{}{}, &stream)
+	switch {
+	case errors.Is(err, errNoStream):
+		return fmt.Errorf("%w: %w", errLost, err)
+	case err != nil:
 		return err
+	case stream.State.Last < last:
+		return fmt.Errorf("%w: it ends with %d, not %d", errLost, stream.State.Last, last)
 	}
 	var reader struct {
 		Name    string `json:"name"`
@@ -67,7 +88,7 @@ func (r *restorer) look(ctx context.Context, name string, last uint64, whole map
 	if err := ask(ctx, r.nc, "CONSUMER.CREATE."+name, question, &reader); err != nil {
 		return err
 	}
-	if stream.State.Last >= last && reader.Pending >= stream.State.Messages && reader.Cluster.Leader != "" {
+	if reader.Pending >= stream.State.Messages && reader.Cluster.Leader != "" {
 		whole[reader.Cluster.Leader] = true
 	}
 	return ask(ctx, r.nc, "CONSUMER.DELETE."+name+"."+reader.Name, struct{}{}, nil)

@@ -30,7 +30,9 @@ func (r *restorer) merge(ctx context.Context, m move) error {
 	if err != nil {
 		return err
 	}
-	err = r.begin(ctx, "STREAM.CREATE."+m.to.Stream(), json.RawMessage(settings), nil)
+	err = r.early(ctx, true, func(ctx context.Context) error {
+		return ask(ctx, r.nc, "STREAM.CREATE."+m.to.Stream(), json.RawMessage(settings), nil)
+	})
 	if err != nil && !errors.Is(err, errExists) {
 		return err
 	}
@@ -115,7 +117,7 @@ func entryOf(h *archive.Header, body []byte) (*nats.Msg, error) {
 
 // added waits for the answer about one entry.
 func added(ctx context.Context, sub *nats.Subscription) error {
-	m, err := next(ctx, sub)
+	m, err := next(ctx, sub, chunkTime)
 	if err != nil {
 		return err
 	}

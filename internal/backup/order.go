@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -226,7 +227,7 @@ func CarryOut(ctx context.Context, nc *nats.Conn, cacheDir string, to Target) (*
 // there already is withdrawn: another start would be refused, too.
 func (o *order) failed(cacheDir string, err error) error {
 	err = fmt.Errorf("restore %s: %w", o.Dir, err)
-	again := "correct this and start the master again. 'salt-master --restore DIR' orders another backup"
+	again := cmp.Or(salt.Hint(err), "correct this") + "; then start the master again. 'salt-master --restore DIR' orders another backup"
 	switch {
 	case len(o.Begun)+len(o.Done) > 0:
 		return salt.WithHint(err, again+"; what was begun is continued")

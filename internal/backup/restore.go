@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,7 +104,7 @@ func Restore(ctx context.Context, nc *nats.Conn, m *Manifest, dir string, to Tar
 // before anything is begun: what is begun may be deleted by the next attempt.
 func (r *restorer) vacant(ctx context.Context, moves []move) error {
 	var names []string
-	err := r.early(ctx, func(ctx context.Context) (err error) {
+	err := r.early(ctx, true, func(ctx context.Context) (err error) {
 		names, err = streamNames(ctx, r.nc)
 		return err
 	})
@@ -149,7 +150,7 @@ func (r *restorer) move(ctx context.Context, m move) (merged bool, err error) {
 func (r *restorer) replace(ctx context.Context, m move) error {
 	name := m.to.Stream()
 	if contains(r.at.Begun, name) {
-		if err := ask(ctx, r.nc, "STREAM.DELETE."+name, struct{}{}, nil); err != nil && !errors.Is(err, errNoStream) {
+		if err := r.remove(ctx, name); err != nil {
 			return err
 		}
 	} else {
@@ -158,7 +159,12 @@ func (r *restorer) replace(ctx context.Context, m move) error {
 			return err
 		}
 	}
-	return r.send(ctx, m)
+	found, err := r.sendAgain(ctx, m)
+	if found { // somebody has made it since vacant looked: the next start must not take it for what this one has begun
+		r.at.Begun = slices.DeleteFunc(r.at.Begun, func(one string) bool { return one == name })
+		return errors.Join(err, r.note())
+	}
+	return err
 }
 
 // send restores a stream that is not there.
@@ -171,7 +177,10 @@ func (r *restorer) send(ctx context.Context, m move) error {
 		Deliver string `json:"deliver_subject"`
 	}
 	question := map[string]any{"config": json.RawMessage(settings), "state": map[string]uint64{"messages": m.Messages, "first_seq": m.First, "last_seq": m.Last}}
-	if err := r.begin(ctx, "STREAM.RESTORE."+m.to.Stream(), question, &begun); err != nil {
+	err = r.early(ctx, false, func(ctx context.Context) error {
+		return ask(ctx, r.nc, "STREAM.RESTORE."+m.to.Stream(), question, &begun)
+	})
+	if err != nil {
 		return err
 	}
 	f, err := m.open(r.dir)
@@ -201,22 +210,14 @@ const (
 	beginPause = 250 * time.Millisecond
 )
 
-// begin asks the server to make a stream.
-func (r *restorer) begin(ctx context.Context, what string, question, answer any) error {
-	return r.early(ctx, func(ctx context.Context) error { return ask(ctx, r.nc, what, question, answer) })
-}
-
-// early repeats a request: right after a start a cluster may not know yet that enough members are
-// there.
-func (r *restorer) early(ctx context.Context, request func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, beginTime)
+// early repeats a request that came too early, and if it may be carried out twice also one without an answer.
+func (r *restorer) early(ctx context.Context, twice bool, request func(context.Context) error) error {
+	once, cancel := context.WithTimeout(ctx, beginTime)
 	defer cancel()
 	for {
-		err := request(ctx)
-		var f *fault
-		early := errors.As(err, &f) && (f.Code == codeNoPeers || f.Code == codeUnavailable) || errors.Is(err, nats.ErrNoResponders)
-		if !early || !backoff.Sleep(ctx, beginPause) {
-			return err
+		err := request(once)
+		if !early(err) && !(twice && errors.Is(err, errUnanswered)) || !backoff.Sleep(once, beginPause) {
+			return unanswered(ctx, err, beginTime)
 		}
 	}
 }
@@ -268,7 +269,7 @@ func (r *restorer) upload(ctx context.Context, to string, snapshot io.Reader) (s
 			return state{}, err // the server gives up when no more comes
 		}
 		if err := r.nc.PublishRequest(to, inbox, piece[:n]); err != nil {
-			return state{}, err
+			return state{}, unsent(err)
 		}
 		for underway++; underway >= windowSize/chunkSize; underway-- {
 			if err := confirmed(ctx, sub); err != nil {
@@ -286,21 +287,39 @@ func (r *restorer) upload(ctx context.Context, to string, snapshot io.Reader) (s
 
 // confirmed waits for the confirmation of a piece.
 func confirmed(ctx context.Context, sub *nats.Subscription) error {
-	m, err := next(ctx, sub)
+	m, err := next(ctx, sub, answerTime)
 	if err != nil || len(m.Data) == 0 {
+		return ended(err)
+	}
+	return cmp.Or(answered(m.Data, nil), errEnded)
+}
+
+// ended says what it means that nobody takes pieces any more: the server has given up, or is out of
+// reach.
+func ended(err error) error {
+	if errors.Is(err, nats.ErrNoResponders) {
+		return fmt.Errorf("%w: %w", errEnded, err)
+	}
+	return err
+}
+
+// unsent says what it means that a piece cannot be sent. A connection that has ended is made again, unless
+// it was closed here.
+func unsent(err error) error {
+	if errors.Is(err, nats.ErrConnectionClosed) {
 		return err
 	}
-	return cmp.Or(answered(m.Data, nil), errors.New("the server has ended the restore too early"))
+	return fmt.Errorf("%w: %w", errEnded, err)
 }
 
 // finish marks the end, and returns the state of the new stream.
 func (r *restorer) finish(ctx context.Context, to, inbox string, sub *nats.Subscription) (state, error) {
 	if err := r.nc.PublishRequest(to, inbox, nil); err != nil {
-		return state{}, err
+		return state{}, unsent(err)
 	}
-	m, err := next(ctx, sub)
+	m, err := next(ctx, sub, answerTime)
 	if err != nil {
-		return state{}, err
+		return state{}, ended(err)
 	}
 	var made struct {
 		State state `json:"state"`

@@ -70,7 +70,7 @@ type state struct {
 // receive writes what the server sends, which waits for the confirmation of each piece.
 func receive(ctx context.Context, sub *nats.Subscription, w io.Writer) (size int64, err error) {
 	for {
-		m, err := next(ctx, sub)
+		m, err := next(ctx, sub, chunkTime)
 		if err != nil {
 			return size, err
 		}
@@ -94,13 +94,10 @@ func receive(ctx context.Context, sub *nats.Subscription, w io.Writer) (size int
 	}
 }
 
-// next waits for a message.
-func next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
-	once, cancel := context.WithTimeout(ctx, chunkTime)
+// next waits for a message, and no longer than limit.
+func next(ctx context.Context, sub *nats.Subscription, limit time.Duration) (*nats.Msg, error) {
+	once, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	m, err := sub.NextMsgWithContext(once)
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	return m, err
+	return m, unanswered(ctx, err, limit)
 }
