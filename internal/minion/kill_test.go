@@ -23,6 +23,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/deadline"
 	"github.com/brinebus/brine/test/port"
+	"github.com/brinebus/brine/test/programs"
 )
 
 // victim is a daemon in a process of its own, which can be killed.
@@ -76,13 +77,12 @@ func (v *victim) showLog() {
 	}
 }
 
-// build compiles the daemons.
+// build returns a directory with the daemons.
 func build(t *testing.T) string {
 	t.Helper()
 	bin := t.TempDir()
-	c := exec.Command("go", "build", "-o", bin, "github.com/brinebus/brine/cmd/salt-master", "github.com/brinebus/brine/cmd/salt-minion")
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", c, err, out)
+	if err := programs.Put(bin, "salt-master", "salt-minion"); err != nil {
+		t.Fatal(err)
 	}
 	return bin
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/brinebus/brine/test/deadline"
 	"github.com/brinebus/brine/test/port"
+	"github.com/brinebus/brine/test/programs"
 )
 
 // bin has the programs, once build has made them.
@@ -38,26 +39,16 @@ func build(t testing.TB) {
 	if testing.Short() {
 		t.Skip("skipped with -short: it builds and runs the programs")
 	}
-	if err := programs(); err != nil {
+	if err := putPrograms(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-var programs = sync.OnceValue(func() (err error) {
+var putPrograms = sync.OnceValue(func() (err error) {
 	if bin, err = os.MkdirTemp("", "brine-api-bin"); err != nil {
 		return err
 	}
-	if err := os.Chmod(bin, 0o755); err != nil { // other users run the programs, too
-		return err
-	}
-	args := []string{"build", "-o", bin + "/"}
-	for _, name := range []string{"salt", "salt-api", "salt-event", "salt-master", "salt-minion", "salt-run"} {
-		args = append(args, "github.com/brinebus/brine/cmd/"+name)
-	}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return nil
+	return programs.Put(bin, "salt", "salt-api", "salt-event", "salt-master", "salt-minion", "salt-run")
 })
 
 // system is a master with two minions.

@@ -6,13 +6,14 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"text/tabwriter"
 	"time"
+
+	"github.com/brinebus/brine/test/programs"
 )
 
 var (
@@ -62,12 +63,8 @@ func testMain(m *testing.M) int {
 
 // build makes the programs. The race detector would make other figures of memory.
 func build() error {
-	if err := os.Chmod(bin, 0o755); err != nil {
+	if err := programs.Put(bin); err != nil {
 		return err
-	}
-	c := exec.Command("go", "build", "-o", bin+"/", "github.com/brinebus/brine/cmd/...")
-	if out, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"reflect"
 	"regexp"
 	"slices"
@@ -15,6 +14,8 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
+
+	"github.com/brinebus/brine/test/programs"
 )
 
 var (
@@ -34,13 +35,7 @@ var shortMemberKinds = []string{"restart member", "move listener"}
 const shortTime = 25 * time.Second
 
 // bin has the programs.
-var (
-	bin      string
-	programs = []string{
-		"github.com/brinebus/brine/cmd/salt", "github.com/brinebus/brine/cmd/salt-call", "github.com/brinebus/brine/cmd/salt-event", "github.com/brinebus/brine/cmd/salt-key",
-		"github.com/brinebus/brine/cmd/salt-master", "github.com/brinebus/brine/cmd/salt-minion", "github.com/brinebus/brine/cmd/salt-run",
-	}
-)
+var bin string
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
@@ -54,10 +49,7 @@ func testMain(m *testing.M) int {
 	var err error
 	if bin, err = os.MkdirTemp("", "brine-chaos"); err == nil {
 		defer os.RemoveAll(bin)
-		var out []byte
-		if out, err = exec.Command("go", append([]string{"build", "-o", bin + "/"}, programs...)...).CombinedOutput(); err != nil {
-			err = fmt.Errorf("go build: %w\n%s", err, out)
-		}
+		err = programs.Put(bin, "salt", "salt-call", "salt-event", "salt-key", "salt-master", "salt-minion", "salt-run")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/brinebus/brine/test/natslab"
+	"github.com/brinebus/brine/test/programs"
 )
 
 var update = flag.Bool("update", false, "write what cmp finds other than expected into the scripts")
@@ -44,18 +44,10 @@ func testMain(m *testing.M) int {
 
 // build makes the binaries, with the race detector when this test has it.
 func build(dir string) error {
-	if err := os.Chmod(dir, 0o755); err != nil { // other users run them, too
-		return err
-	}
-	args := []string{"build", "-tags", "urfave_cli_no_docs", "-o", dir + "/"} // as a release is
 	if raced {
-		args = append(args, "-race")
+		return programs.PutRaced(dir)
 	}
-	c := exec.Command("go", append(args, "github.com/brinebus/brine/cmd/...")...)
-	if out, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("go %s: %w\n%s", strings.Join(c.Args[1:], " "), err, out)
-	}
-	return nil
+	return programs.Put(dir)
 }
 
 // inParallel is how many scripts run at a time. They wait more than they work.

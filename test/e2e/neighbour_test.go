@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/brinebus/brine/test/programs"
 )
 
 // neighbours are salt-master programs of other versions, by the newest and the oldest protocol that
@@ -54,7 +56,7 @@ func neighbour(newest, oldest string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	args := []string{"build", "-tags", "urfave_cli_no_docs", "-overlay", overlay, "-o", dir + "/"}
+	args := []string{"build", "-tags", programs.Tags, "-overlay", overlay, "-o", dir + "/"}
 	if raced {
 		args = append(args, "-race")
 	}

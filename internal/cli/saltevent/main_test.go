@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/brinebus/brine/test/deadline"
 	"github.com/brinebus/brine/test/port"
+	"github.com/brinebus/brine/test/programs"
 )
 
 // bin is the directory of the real binaries, once needBinaries has made them.
@@ -44,18 +44,7 @@ var build = sync.OnceValue(func() (err error) {
 	if bin, err = os.MkdirTemp("", "salt-event-bin"); err != nil {
 		return err
 	}
-	if err := os.Chmod(bin, 0o755); err != nil { // scripts act as other users
-		return err
-	}
-	args := []string{"build", "-o", bin + "/"}
-	for _, name := range []string{"salt-event", "salt-master", "salt-minion"} {
-		args = append(args, "github.com/brinebus/brine/cmd/"+name)
-	}
-	out, err := exec.Command("go", args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("build the binaries: %w\n%s", err, out)
-	}
-	return nil
+	return programs.Put(bin, "salt-event", "salt-master", "salt-minion")
 })
 
 // system is a master of its own for one test.
