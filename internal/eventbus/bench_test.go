@@ -38,6 +38,7 @@ const batchSize = 1000
 type bare struct {
 	b      *testing.B
 	server *server.Server
+	all    []*server.Server // of a cluster
 	js     jetstream.JetStream
 	stream jetstream.Stream
 }
@@ -66,7 +67,12 @@ func startBare(b *testing.B) *bare {
 
 func (x *bare) dial() *nats.Conn {
 	x.b.Helper()
-	nc, err := nats.Connect(x.server.ClientURL())
+	return x.dialTo(x.server)
+}
+
+func (x *bare) dialTo(s *server.Server) *nats.Conn {
+	x.b.Helper()
+	nc, err := nats.Connect(s.ClientURL())
 	if err != nil {
 		x.b.Fatal(err)
 	}
@@ -220,13 +226,7 @@ func BenchmarkFireStored(b *testing.B) {
 func BenchmarkFireStoredOnThree(b *testing.B) {
 	for _, size := range sizes {
 		b.Run(fmt.Sprintf("%dB", size), func(b *testing.B) {
-			_, list := startCluster(b)
-			w, x := list[0], startBareThree(b)
-			bustest.Until(b, "it leads its journal", func() bool {
-				_ = w.journal.Lead(b.Context(), w.m.Name)
-				leader, err := w.journal.Leader(b.Context())
-				return err == nil && leader == w.m.Name
-			})
+			w, x := startLeading(b)[0], startBareThree(b)
 			c, data := w.dial(), payload(size)
 			const n = 20 * batchSize
 			pair(b, n, func() { w.fireBatches(c, n, data) }, func() { x.publish(n, data) })
@@ -234,12 +234,25 @@ func BenchmarkFireStoredOnThree(b *testing.B) {
 	}
 }
 
+// startLeading starts a cluster whose first member leads its journal.
+func startLeading(b *testing.B) []*memberWorld {
+	b.Helper()
+	_, list := startCluster(b)
+	w := list[0]
+	bustest.Until(b, "it leads its journal", func() bool {
+		_ = w.journal.Lead(b.Context(), w.m.Name)
+		leader, err := w.journal.Leader(b.Context())
+		return err == nil && leader == w.m.Name
+	})
+	return list
+}
+
 // startBareThree starts three bare servers with a stream of three copies. The client is connected to
 // its leader.
 func startBareThree(b *testing.B) *bare {
 	b.Helper()
 	servers := bustest.BareServers(b, 3)
-	x := &bare{b: b, server: servers[0]}
+	x := &bare{b: b, server: servers[0], all: servers}
 	config := jetstream.StreamConfig{Name: "E", Subjects: []string{"e"}, Storage: jetstream.FileStorage, Replicas: 3}
 	bustest.Until(b, "there is a stream", func() bool {
 		js, err := jetstream.New(x.dial())
@@ -382,6 +395,56 @@ func BenchmarkHundredListeners(b *testing.B) {
 		for range listeners {
 			conns = append(conns, x.dial())
 		}
+		pub := x.dial()
+		pair(b, n, ours, func() { fanOut(b, pub, conns, n, data) })
+	})
+}
+
+// BenchmarkListenersAtThree compares one publisher with listeners that are distributed over three members and hear all
+// events: with as many consumers of a stream of three copies, and with as many subscribers of three servers that
+// store nothing.
+func BenchmarkListenersAtThree(b *testing.B) {
+	const listeners, n = 99, 2 * batchSize
+	data := payload(100)
+	setUp := func(b *testing.B) (ours func(), x *bare, conns []*nats.Conn) {
+		list := startLeading(b)
+		w := list[0]
+		c, all := w.dial(), make([]*hearing, listeners)
+		for i := range all {
+			at := list[i%len(list)]
+			all[i] = at.mustListen(at.dial(), protocol.Listen{Tags: []string{"bench/"}, Lines: true, Members: true})
+		}
+		x = startBareThree(b)
+		for i := range listeners {
+			conns = append(conns, x.dialTo(x.all[i%len(x.all)]))
+		}
+		return func() {
+			var done []chan struct{}
+			for _, h := range all {
+				done = append(done, h.hear(n))
+			}
+			w.fireBatches(c, n, data)
+			for _, d := range done {
+				<-d
+			}
+		}, x, conns
+	}
+	b.Run("JetStream", func(b *testing.B) {
+		ours, x, conns := setUp(b)
+		pair(b, n, ours, func() {
+			from := x.last() + 1
+			var done []chan struct{}
+			for _, nc := range conns {
+				done = append(done, x.consume(nc, from, n))
+			}
+			x.publish(n, data)
+			for _, d := range done {
+				<-d
+			}
+		})
+	})
+	b.Run("NATS", func(b *testing.B) {
+		ours, x, conns := setUp(b)
 		pub := x.dial()
 		pair(b, n, ours, func() { fanOut(b, pub, conns, n, data) })
 	})

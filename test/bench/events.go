@@ -44,6 +44,8 @@ var eventRows = []eventRow{
 	rate("FireToListenBareNATS/not_stored/1024B", "fire to a listener, not stored, 1 KiB", plain, 0.8),
 	rate("HundredListeners/JetStream", "one publisher, 100 listeners, stored, 100 B", "JetStream, a consumer each", 0.8),
 	rate("HundredListeners/NATS", "one publisher, 100 listeners, stored, 100 B", plain, 0.8),
+	rate("ListenersAtThree/JetStream", "one publisher, 99 listeners at three members, stored, 100 B", "JetStream of three copies, a consumer each", 1/trioGoal),
+	rate("ListenersAtThree/NATS", "one publisher, 99 listeners at three members, stored, 100 B", "three servers of NATS, nothing stored", 0),
 	rate("Replay/50000", "replay of 50,000 events of 100 B", "an ordered consumer", 0.8),
 	rate("Replay/1000000", "replay of 1,000,000 events of 100 B", "an ordered consumer", 0.8),
 	rate("Forward/batches_of_1000", "minion to master, batches of 1,000, 100 B", relayed, 0.8),
