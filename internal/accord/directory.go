@@ -46,7 +46,8 @@ const (
 	directoryKey  = "directory"
 )
 
-// errDirectory is why a key that is missing does not count as deleted.
+// errDirectory is why a key that is missing does not count as deleted, and one that is there again not as
+// accepted.
 var errDirectory = errors.New("the key directory is not there, or was replaced while the daemon was running: restart it")
 
 // openDirectory finds out whether a key directory and a table, which has this stamp, belong together.

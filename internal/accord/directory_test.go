@@ -311,6 +311,24 @@ func TestALostKeyDirectoryOfTwoMasters(t *testing.T) {
 	restart(dir)
 	both(want)
 
+	// An older copy takes its place while the master runs.
+	a.stop()
+	if err := errors.Join(os.Rename(dir, dir+"-away"), os.CopyFS(dir, os.DirFS(old))); err != nil {
+		t.Fatal(err)
+	}
+	a.follower.due.markAll()
+	a.round()
+	for _, id := range []string{"deleted", "deleted-by-b"} {
+		if own, _, _, _ := a.follower.at(named(id, key)); own.Act == Accept || a.entry(id, key).State != pki.Unknown {
+			t.Errorf("%s is %s here, and %s for the other master", id, a.entry(id, key).State, own.Act)
+		}
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.Rename(dir+"-away", dir)); err != nil {
+		t.Fatal(err)
+	}
+	restart(dir)
+	both(want)
+
 	// An older copy, and an empty directory; the other master is not linked at first.
 	for _, other := range []string{old, t.TempDir()} {
 		a.stop()

@@ -69,7 +69,7 @@ func (l *Follower) resolveKey(ctx context.Context, key string, name pki.Name) er
 		}
 		return err
 	}
-	if base.Lost {
+	if base.Lost || now == Accept && base.Act.weight() > Accept.weight() && !l.directory.present() { // nobody has accepted it again
 		return l.regain(ctx, key, name, entries)
 	}
 	if now != base.Act.inForce() {
@@ -191,11 +191,11 @@ func (l *Follower) notice(ctx context.Context, key string, e pki.Entry, base agr
 	}
 	act := now
 	d := entry{}
+	if (now == "" || strictness(now) < strictness(base.Act.inForce())) && !l.directory.present() {
+		return errDirectory
+	}
 	if act == "" {
 		act = Delete
-		if !l.directory.present() {
-			return errDirectory
-		}
 	} else {
 		d.Key = string(e.Key.PEM())
 	}

@@ -93,18 +93,23 @@ func applied(now Act, r ruling, base agreement) bool {
 
 // decide handles a key whose state was changed here. If that was done without knowledge of what the
 // table says, the one that refuses more counts. A refusal is published even if the table refuses as
-// much: what lifts the other one was not decided with knowledge of this one.
+// much: what lifts the other one was not decided with knowledge of this one. A directory that was replaced
+// by an older copy has been changed by nobody: what it lifts stays refused.
 func (s *Shared) decide(ctx context.Context, key string, name pki.Name, entries []pki.Entry, r ruling, base agreement) error {
 	e := find(entries, name)
 	now := stateOf(e)
 	act := now
 	if act == "" {
 		act = Delete
-		if !s.directory.present() {
-			return errDirectory
-		}
 	}
-	if !s.knows(key, r, base) && strictness(r.Act.inForce()) > strictness(now) {
+	replaced := (now == "" || strictness(now) < strictness(base.Act.inForce())) && !s.directory.present()
+	if replaced && (now == "" || r.Act.weight() <= Accept.weight()) {
+		return errDirectory
+	}
+	if (replaced || !s.knows(key, r, base)) && strictness(r.Act.inForce()) > strictness(now) {
+		if replaced {
+			s.complain("replaced", "a key that another key directory brings back stays refused", errDirectory, "minion", name.ID, "fingerprint", name.Finger)
+		}
 		if now == Accept {
 			return s.follow(ctx, key, name, entries, r, base)
 		}

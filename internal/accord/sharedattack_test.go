@@ -545,6 +545,40 @@ func TestAnOldKeyDirectoryBringsNothingBack(t *testing.T) {
 	a.is("of-c", key, pki.Accepted)
 }
 
+// TestAReplacedKeyDirectoryBringsNothingBack: an older copy of the key directory takes its place while the
+// daemon runs. A key that was refused since is accepted at no member, not even at that one, and what a person
+// refuses then still counts.
+func TestAReplacedKeyDirectoryBringsNothingBack(t *testing.T) {
+	j := openStore(t)
+	a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+	key := newKey(t).Public()
+	for _, id := range []string{"deleted", "rejected", "stays"} {
+		a.act(Accept, id, key)
+	}
+	settled(a, b)
+	b.does(Accept, "unknown", key)
+	old := b.copied()
+	b.act(Delete, "unknown", key)
+	settled(a, b)
+	a.act(Delete, "deleted", key)
+	a.act(Reject, "rejected", key)
+	settled(a, b)
+	if err := errors.Join(os.RemoveAll(b.dir), os.CopyFS(b.dir, os.DirFS(old))); err != nil {
+		t.Fatal(err)
+	}
+	b.shared.due.markAll()
+	settled(b, a)
+	for _, at := range []*seat{a, b} {
+		at.is("deleted", key, pki.Unknown)
+		at.is("rejected", key, pki.Rejected)
+		at.is("stays", key, pki.Accepted)
+	}
+	a.is("unknown", key, pki.Unknown)
+	b.act(Reject, "stays", key)
+	settled(b, a)
+	a.is("stays", key, pki.Rejected)
+}
+
 // TestForgottenDeletionsBringNothingBack: after old deletions are forgotten, a member that comes with
 // such a key has it deleted if it once knew of the decisions about it; otherwise the key waits until
 // somebody accepts it again. A rejection that nobody remembers is published again.
