@@ -123,6 +123,7 @@ type Job struct {
 	conn   *Conn
 	stream *rpc.Stream
 	lines  [][]byte
+	take   func(line []byte) error
 }
 
 // Run starts a job. [Job.Returns] returns its returns.
@@ -335,13 +336,29 @@ func (j *Job) Lines(ctx context.Context) iter.Seq2[[]byte, error] {
 	}
 }
 
+// Limit has take called with each step of [Job.Updates] and [Job.Returns] before it is decoded, in
+// the form of [Job.Lines]. If take returns an error, the step is decoded without its values: a
+// return counts as failed, with the error as its value, and output is left out. It is for
+// programs that limit their memory: a small text can become a large value.
+func (j *Job) Limit(take func(line []byte) error) { j.take = take }
+
+// read decodes a step as far as take permits.
+func (j *Job) read(line []byte) (job.Update, error) {
+	if j.take != nil {
+		if err := j.take(line); err != nil {
+			return job.ReadUnread(line, err)
+		}
+	}
+	return job.ReadUpdate(line)
+}
+
 // updates returns the updates of the daemon, and the error that ends them, if any.
 func (j *Job) updates(ctx context.Context) iter.Seq2[job.Update, error] {
 	return func(yield func(job.Update, error) bool) {
 		for line, err := range j.Lines(ctx) {
 			var u job.Update
 			if err == nil {
-				if u, err = job.ReadUpdate(line); err != nil {
+				if u, err = j.read(line); err != nil {
 					err = fmt.Errorf("unreadable answer: %w", err)
 				}
 			}

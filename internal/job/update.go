@@ -110,6 +110,27 @@ func readUpdate(b []byte, decode func(*Report) error) (u Update, err error) {
 	return u, err
 }
 
+// ReadUnread reads an update whose values are not to be decoded, and why: a return counts as failed.
+func ReadUnread(b []byte, why error) (u Update, err error) {
+	err = value.Members(b, func(key string, v []byte) error {
+		switch key {
+		case "id":
+			return value.Text(v, &u.ID)
+		case "state":
+			return value.Text(v, &u.State)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+	case u.State.Returned():
+		u.State, u.Return.V, u.Retcode.V, u.Success.V = Failed, "the return is not read: "+why.Error(), int64(1), false
+	case u.ID != "" && u.State.Final():
+		u.Text = "the reason is not read: " + why.Error()
+	}
+	return u, err
+}
+
 // Append appends the update to b as one line of JSON without a line end.
 func (u Update) Append(b []byte) ([]byte, error) {
 	if len(u.Output) > 0 || u.OutputEnd || len(u.Begun) > 0 {

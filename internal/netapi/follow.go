@@ -65,7 +65,7 @@ func (r *request) followed() (chunk, error) {
 
 // follow sends the progress of a job as it happens. The job goes on when the reader is gone.
 func (r *request) follow(as *caller, c chunk) error {
-	leave, err := r.s.limits.stream(as.who.backend + ":" + as.user)
+	leave, err := r.s.limits.stream(as.name())
 	if err != nil {
 		return err
 	}
@@ -83,10 +83,12 @@ func (r *request) follow(as *caller, c chunk) error {
 		return err
 	}
 	defer run.Close()
-	return r.tellRun(ctx, run)
+	run.Limit(func(line []byte) error { return r.collect(as.name(), line) })
+	return r.tellRun(ctx, run, func() { r.forget(as.name()) })
 }
 
-func (r *request) tellRun(ctx context.Context, run *client.Job) error {
+// tellRun sends each step, and calls sent after it.
+func (r *request) tellRun(ctx context.Context, run *client.Job, sent func()) error {
 	h := r.w.Header()
 	h.Set("Content-Type", string(r.reply)+";charset=utf-8")
 	h.Set("Cache-Control", "no-cache")
@@ -105,14 +107,13 @@ func (r *request) tellRun(ctx context.Context, run *client.Job) error {
 		if u.Final() {
 			done++
 		}
-		kind, data := show(u)
-		if kind == "" {
-			continue
+		if kind, data := show(u); kind != "" {
+			data["done"], data["of"] = done, int64(len(ids))
+			if err := r.step(kind, data); err != nil {
+				return nil //nolint:nilerr // the reader is gone
+			}
 		}
-		data["done"], data["of"] = done, int64(len(ids))
-		if err := r.step(kind, data); err != nil {
-			return nil //nolint:nilerr // the reader is gone
-		}
+		sent()
 	}
 	end["done"] = done
 	_ = r.step("end", end) // the reader may be gone

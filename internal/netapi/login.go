@@ -239,7 +239,7 @@ func (l *logins) as(c chunk) (*caller, error) {
 		return nil, err
 	}
 	l.of[who] = made
-	leave, err := l.r.s.limits.work(made.who.backend + ":" + made.user)
+	leave, err := l.r.s.limits.work(made.name())
 	if err == nil {
 		l.leave = append(l.leave, leave)
 	}

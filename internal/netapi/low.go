@@ -19,6 +19,9 @@ type caller struct {
 	who    login
 }
 
+// name is the login for limits.
+func (c *caller) name() string { return c.who.backend + ":" + c.user }
+
 // holds asks the master whether a login by token is still valid.
 func (c *caller) holds(ctx context.Context, address netip.Addr) bool {
 	if c.who.token == "" {

@@ -2,6 +2,7 @@ package netapi
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 
@@ -17,21 +18,28 @@ const (
 	maxDecoded     = 32 << 20  // of one request, if max_request_body_size is as usual
 	usualBody      = 1 << 20
 
+	// Limits of what is collected from the master for answers, with the answers that are made of it.
+	// One login has room for the largest return with as many parts as there may be.
+	maxAnswers      = 512 << 20 // of all logins together
+	maxAnswersOfOne = 256 << 20
+	entryCost       = 512 // for each return, besides its value
+
 	firstRead = 4 << 10
 	yamlCost  = 100 // for each byte of YAML: a node of the parser for each few
 	fieldCost = 256 // for each field of a form
 	maxFields = 10_000
 )
 
-// memory divides the memory for bodies among those who send them.
+// memory divides the memory for bodies among those who send them, and that for answers.
 type memory struct {
 	anonymous, users *rpc.Shares // by address, and by login
+	answers          *rpc.Shares // by login
 	decoded          int         // of one request
 }
 
 // newMemory makes room for at least one of the largest bodies that may be sent.
 func newMemory(body int64) *memory {
-	m := &memory{decoded: int(min(rpc.MaxBuilt, max(1, body/usualBody)*maxDecoded))}
+	m := &memory{decoded: int(min(rpc.MaxBuilt, max(1, body/usualBody)*maxDecoded)), answers: rpc.NewShares(maxAnswersOfOne, maxAnswers)}
 	one := max(maxBodiesOfOne, 2*int(body)+m.decoded)
 	m.anonymous, m.users = rpc.NewShares(one, max(maxBodies, one)), rpc.NewShares(one, max(maxBodies, one))
 	return m
@@ -51,11 +59,65 @@ func (r *request) hold(n int) error {
 	return nil
 }
 
-// release gives the memory for the body back.
+// release gives the memory for the body and the answer back.
 func (r *request) release() {
 	if r.free != nil {
 		r.free()
 	}
+	for who, n := range r.collected.held {
+		r.s.memory.answers.Give(who, n)
+	}
+}
+
+// collected counts the memory of what one request has collected from the master.
+type collected struct {
+	built int            // the estimate of maps, lists and entries
+	held  map[string]int // all memory, by login
+	last  struct{ built, held int }
+}
+
+var errAnswers = errors.New("the answers under way take too much memory")
+
+// collect counts the memory of a text from the master, decoded and again as a part of the answer.
+// It is called before the text is decoded, which fails if it does.
+func (p *principal) collect(who string, text []byte) error {
+	c := &p.collected
+	c.last.built, c.last.held = 0, 0
+	left := rpc.MaxBuilt - c.built
+	if err := rpc.TakeBuilt(text, &left); err != nil {
+		return err
+	}
+	built := rpc.MaxBuilt - c.built - left
+	if err := p.holdAnswer(who, 2*len(text)+built); err != nil {
+		return err
+	}
+	c.built += built
+	c.last.built, c.last.held = built, 2*len(text)+built
+	return nil
+}
+
+// forget gives back what was collected last: it is no part of the answer, or was sent.
+func (p *principal) forget(who string) {
+	c := &p.collected
+	if c.last.held == 0 {
+		return
+	}
+	c.built -= c.last.built
+	c.held[who] -= c.last.held
+	p.s.memory.answers.Give(who, c.last.held)
+	c.last.built, c.last.held = 0, 0
+}
+
+// holdAnswer counts memory for a login until the end of the request.
+func (p *principal) holdAnswer(who string, n int) error {
+	if !p.s.memory.answers.Take(who, n) {
+		return errAnswers
+	}
+	if p.collected.held == nil {
+		p.collected.held = map[string]int{}
+	}
+	p.collected.held[who] += n
+	return nil
 }
 
 // readAll reads the body. Its memory is counted as it arrives, and twice, since the decoded texts

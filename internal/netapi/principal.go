@@ -16,6 +16,8 @@ type principal struct {
 	s       *Server
 	address netip.Addr
 	session *session // nil before it is known
+
+	collected collected
 }
 
 // user returns the name for the log.

@@ -60,7 +60,7 @@ func (p *principal) do(ctx context.Context, as *caller, c chunk) ([]any, error) 
 	var err error
 	switch {
 	case c.run != nil:
-		list, err = runOne(ctx, as, c)
+		list, err = p.runOne(ctx, as, c)
 	case c.unknown != "":
 		list, err = noFunction(ctx, as, c)
 	case c.job != nil:
@@ -112,14 +112,21 @@ func (p *principal) publishOne(ctx context.Context, as *caller, c chunk) ([]any,
 		return []any{map[string]any{"jid": run.ID, "minions": listOf(slices.Sorted(slices.Values(run.Minions)))}}, nil
 	}
 	one, list := map[string]any{}, []any{}
+	run.Limit(func(line []byte) error { return p.collect(as.name(), line) })
 	for u, err := range run.Updates(ctx) {
 		if err != nil {
 			return nil, err
 		}
-		if v, ok := c.result(run.ID, u); ok {
-			one[u.Minion] = v
-			list = append(list, map[string]any{u.Minion: v})
+		v, ok := c.result(run.ID, u)
+		if !ok {
+			p.forget(as.name())
+			continue
 		}
+		if err := p.holdAnswer(as.name(), entryCost); err != nil {
+			return nil, because(err, http.StatusServiceUnavailable, "The answers under way take too much memory.")
+		}
+		one[u.Minion] = v
+		list = append(list, map[string]any{u.Minion: v})
 	}
 	if c.client == "local_batch" {
 		return list, nil
@@ -150,29 +157,35 @@ func listOf(ids []string) []any {
 func (r run) opts() client.RunnerOptions { return client.RunnerOptions{Detach: r.async} }
 
 // runOne runs a runner or a wheel function.
-func runOne(ctx context.Context, as *caller, c chunk) ([]any, error) {
+func (p *principal) runOne(ctx context.Context, as *caller, c chunk) ([]any, error) {
 	var began client.RunnerJob
 	opts := c.run.opts()
 	opts.Begun = func(j client.RunnerJob) { began = j }
-	runIt, kind := as.conn.Runner, "runner."
+	runIt, kind := as.conn.RunnerResult, "runner."
 	if c.run.wheel {
-		runIt, kind = as.conn.Wheel, "wheel."
+		runIt, kind = as.conn.WheelResult, "wheel."
 	}
-	ret, err := runIt(ctx, c.run.command, opts)
+	res, err := runIt(ctx, c.run.command, opts)
+	if err == nil && c.run.async {
+		return []any{map[string]any{"tag": began.Tag, "jid": began.ID}}, nil
+	}
+	var ret any
 	var failed *client.RunnerError
 	switch {
-	case errors.As(err, &failed) && failed.Reason == "":
 	case errors.As(err, &failed) && !errors.Is(err, client.ErrDenied):
-		ret = failed.Reason
+		ret, res.Success = failed.Reason, false
 	case err != nil:
 		return nil, err
-	}
-	if c.run.async {
-		return []any{map[string]any{"tag": began.Tag, "jid": began.ID}}, nil
+	default:
+		if err := p.collect(as.name(), res.JSON); err != nil {
+			ret, res.Success = "the result is not read: "+err.Error(), false
+		} else if ret, err = res.Value(); err != nil {
+			return nil, err
+		}
 	}
 	data := map[string]any{
 		"fun": kind + c.run.command.Function, "jid": began.ID, "user": as.user,
-		"_stamp": time.Now().UTC().Format(stampLayout), "return": ret, "success": failed == nil,
+		"_stamp": time.Now().UTC().Format(stampLayout), "return": ret, "success": res.Success,
 	}
 	switch {
 	case c.run.wheel:

@@ -1,0 +1,136 @@
+package netapi
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/brinebus/brine/client"
+	"github.com/brinebus/brine/internal/authz/authztest"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// withMaster returns a server whose master accepts every login and answers by handle otherwise, by
+// the name of the handler.
+func withMaster(t *testing.T, handle map[string]func(context.Context, *rpc.Request) error) *Server {
+	t.Helper()
+	b := bustest.Start(t)
+	allow := func(name string, check bus.Check, h func(context.Context, *rpc.Request) error) {
+		b.Server.Handle(name, func(ctx context.Context, r *rpc.Request) error {
+			if err := r.Decide(authztest.Allow(string(check))); err != nil {
+				return err
+			}
+			return h(ctx, r)
+		})
+	}
+	allow("login", bus.Proof, func(ctx context.Context, r *rpc.Request) error {
+		var q protocol.Login
+		if err := r.Decode(&q); err != nil {
+			return err
+		}
+		return r.Last(ctx, protocol.LoggedIn{Backend: q.Backend, User: q.User})
+	})
+	for name, h := range handle {
+		check := bus.Published
+		if strings.HasPrefix(name, "user") {
+			check = bus.EventGrant
+		}
+		allow(name, check, h)
+	}
+	if err := b.Server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	o := unreachable()
+	o.Clients = clients
+	o.Dial = func(ctx context.Context) (*client.Conn, error) { return client.Connect(ctx, b.Socket) }
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// asFred runs chunks as a user of that name.
+func asFred(s *Server, path, chunks string) *httptest.ResponseRecorder {
+	chunks = strings.ReplaceAll(chunks, `{"client"`, `{"eauth":"file","username":"fred","password":"x","client"`)
+	hr := httptest.NewRequest("POST", path, strings.NewReader(chunks))
+	hr.Header.Set("Content-Type", "application/json")
+	hr.Header.Set("Accept", "application/json")
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, hr)
+	return w
+}
+
+// expect fails unless the answer has the status and contains a text.
+func expect(t *testing.T, what string, w *httptest.ResponseRecorder, status int, text string) {
+	t.Helper()
+	if w.Code != status || !strings.Contains(w.Body.String(), text) {
+		t.Errorf("%s: %d %.300s, want %d with %q", what, w.Code, w.Body, status, text)
+	}
+}
+
+// TestAnswersAreBounded: what minions and runners return is decoded only as far as there is memory
+// for it. The rest counts as failed, with the reason, and the memory is free when the answers are sent.
+func TestAnswersAreBounded(t *testing.T) {
+	parts := "[" + strings.Repeat(`{"":0},`, 3<<20/7) + "0]"
+	long := `"` + strings.Repeat("x", 1<<20) + `"`
+	returned := ""
+	s := withMaster(t, map[string]func(context.Context, *rpc.Request) error{
+		"publish": func(ctx context.Context, r *rpc.Request) error {
+			for _, line := range []string{
+				`{"jid":"20260101000000000001","minions":["web1"]}`, `{"id":"web1","state":"running","return":null}`,
+				`{"id":"web1","return":` + returned + `,"retcode":0,"success":true,"state":"done"}`,
+			} {
+				if err := r.SendRaw(ctx, []byte(line)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"run": func(ctx context.Context, r *rpc.Request) error {
+			if err := r.SendRaw(ctx, []byte(`{"jid":"20260101000000000002","tag":"salt/run/20260101000000000002"}`)); err != nil {
+				return err
+			}
+			return r.SendRaw(ctx, []byte(`{"return":`+returned+`,"success":true,"retcode":0}`))
+		},
+	})
+	local, runner := `{"client":"local","tgt":"*","fun":"test.ping","full_return":true}`, `{"client":"runner","fun":"test.arg"}`
+	const limit = 2<<20 + 64<<10
+	free := func(who string) {
+		t.Helper()
+		if !s.memory.answers.Take(who, limit) {
+			t.Fatalf("the memory of %s is not free again", who)
+		}
+		s.memory.answers.Give(who, limit)
+	}
+	s.memory.answers = rpc.NewShares(limit, limit)
+	for _, c := range []struct{ what, path, chunks, text string }{
+		{"a job", "/run", "[" + local + "]", `"retcode":1`},
+		{"a runner", "/run", "[" + runner + "]", "the result is not read"},
+		{"progress", "/run?follow", local, `"success":false`},
+	} {
+		w := func(value string) *httptest.ResponseRecorder {
+			returned = value
+			w := asFred(s, c.path, c.chunks)
+			free("file:fred")
+			return w
+		}
+		expect(t, c.what+" with a small return", w(`"small"`), http.StatusOK, `"small"`)
+		expect(t, c.what+" with a long return", w(long), http.StatusOK, "xxxx")
+		many := w(parts)
+		expect(t, c.what+" with many parts", many, http.StatusOK, "is not read: it has too many parts")
+		expect(t, c.what+" with many parts", many, http.StatusOK, c.text)
+		expect(t, c.what+" with a return beyond the memory of a login", w(strings.Replace(long, "x", strings.Repeat("y", 64<<10), 1)), http.StatusOK, "is not read: "+errAnswers.Error())
+	}
+	returned = long
+	expect(t, "of two returns", asFred(s, "/run", "["+local+","+local+"]"), http.StatusOK, "is not read: "+errAnswers.Error())
+	free("file:fred")
+	s.memory.answers.Take("file:other", limit)
+	expect(t, "without memory", asFred(s, "/run", "["+local+"]"), http.StatusServiceUnavailable, "too much memory")
+}
