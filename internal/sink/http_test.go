@@ -264,6 +264,38 @@ func TestWebhookThatRefusesEverything(t *testing.T) {
 	}
 }
 
+// TestRefusedBatchesDoNotHoldUpOthers has batches that are refused completely, as one sender can fire
+// them, and behind them an event that is accepted.
+func TestRefusedBatchesDoNotHoldUpOthers(t *testing.T) {
+	h := newHook()
+	h.answer = func(_ int, body string) int {
+		if strings.Contains(body, `"bad"`) {
+			return http.StatusBadRequest
+		}
+		return 0
+	}
+	h.Server = httptest.NewServer(h)
+	defer h.Close()
+	j := newJournal()
+	for range 45 {
+		j.add(t, "num/x", `{"n":"bad"}`)
+	}
+	j.fire(t, 5)
+	start(t, j, configure(t, "r: {batch: 20, wait: 0s, to: {webhook: {url: "+h.URL+"}}}"))
+	j.waitFor(t, "r", 50)
+	h.mu.Lock()
+	for seq := range uint64(45) {
+		h.seqs[seq+1]++ // what is refused did not come
+	}
+	h.mu.Unlock()
+	h.expectOnce(t, 50)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.dead) != 45 || j.dead[0] != 1 || j.dead[44] != 45 {
+		t.Errorf("dead letters %v, want 1 to 45", j.dead)
+	}
+}
+
 func TestWebhookFollowsNoRedirection(t *testing.T) {
 	other := newHook()
 	other.Server = httptest.NewServer(other)

@@ -124,6 +124,11 @@ func (m *memory) Pause() {
 	}
 }
 
+func (m *memory) Back(to event.Position) {
+	m.Pause()
+	m.seq = to[""]
+}
+
 func (m *memory) Next(ctx context.Context) ([][]byte, event.Position, error) {
 	match, err := event.NewMatcher(m.rule.Match, m.rule.Tags)
 	if err != nil {

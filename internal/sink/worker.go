@@ -29,6 +29,8 @@ type Source interface {
 	// KeepDead stores an event that the destination will never accept as a dead letter, unless
 	// another sink has delivered it meanwhile.
 	KeepDead(ctx context.Context, e Event, reason error) error
+	// Back makes Next continue after these positions again, in the journals that they name.
+	Back(to event.Position)
 	// Pause closes the connection to the daemon for a longer time, and so unlocks the position; Next
 	// continues after the lines that it returned last.
 	Pause()
@@ -55,6 +57,9 @@ type worker struct {
 
 	dest       destination
 	rest       []Event        // read from the source, for the next batch
+	ahead      event.Position // where to go back to, while the worker looks ahead; otherwise nil
+	written    map[place]bool // events that were written while it looked ahead
+	sure       event.Position // up to here, a later event was accepted: what is refused is not the fault of a setting
 	passed     event.Position // of the source, including rest
 	pauses     backoff.Pauses
 	away       time.Time // since when the destination is unreachable; zero while it is reachable
@@ -83,10 +88,83 @@ func (w *worker) run(ctx context.Context) error {
 func (w *worker) process(ctx context.Context, b batch) error {
 	longer, cancel := linger(ctx)
 	defer cancel()
-	if err := w.deliver(ctx, longer, &b); err != nil {
+	err := w.deliver(ctx, longer, &b)
+	if errors.Is(err, errAllRefused) {
+		w.failed(err)
+		return w.lookAhead(ctx, b)
+	}
+	if err != nil {
 		return err
 	}
 	return w.source.Confirm(longer, b.passed)
+}
+
+// lookAhead is called with a batch that is refused completely: by a wrong setting, or because of its
+// events, which may all be of one sender who wants to stop the rule. It reads on until an event is
+// accepted, which shows that no setting is wrong, or until no more come for a moment. Then it goes
+// back to the batch. Nothing is confirmed meanwhile, and nothing but positions is kept in memory.
+func (w *worker) lookAhead(ctx context.Context, b batch) error {
+	w.ahead = event.Position{}
+	w.note(b.events)
+	for {
+		next, err := w.peek(ctx)
+		if err != nil {
+			return err
+		}
+		if len(next.events) == 0 {
+			break
+		}
+		w.note(next.events)
+		longer, cancel := linger(ctx)
+		err = w.deliver(ctx, longer, &next)
+		cancel()
+		if err == nil {
+			w.sure = next.passed
+			break
+		}
+		if !errors.Is(err, errAllRefused) {
+			return err
+		}
+		w.failed(err)
+	}
+	w.note(w.rest)
+	w.rest = nil
+	w.source.Back(w.ahead)
+	w.ahead = nil
+	return nil
+}
+
+// note remembers the position before events that are read for the first time while the worker looks
+// ahead.
+func (w *worker) note(events []Event) {
+	for _, e := range events {
+		if _, known := w.ahead[e.Journal]; !known {
+			w.ahead[e.Journal] = e.Seq - 1
+		}
+	}
+}
+
+// peek pauses as after any failure, and returns the next batch, empty if no event has come meanwhile.
+func (w *worker) peek(ctx context.Context) (b batch, err error) {
+	waiting, cancel := context.WithTimeoutCause(ctx, w.pauses.Next(firstPause, lastPause), errWaited)
+	defer cancel()
+	for len(b.events) == 0 && err == nil {
+		b, err = w.gather(waiting)
+	}
+	if err != nil && !errors.Is(err, errWaited) {
+		return b, err
+	}
+	<-waiting.Done()
+	if ctx.Err() != nil {
+		return b, errStopped
+	}
+	return b, nil
+}
+
+// place identifies an event of this daemon.
+type place struct {
+	journal string
+	seq     uint64
 }
 
 // linger returns a context that ends some time after ctx, with its cause.
@@ -177,6 +255,10 @@ func (w *worker) fetch(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if at := (place{e.Journal, e.Seq}); w.ahead == nil && w.written[at] {
+			delete(w.written, at)
+			continue
+		}
 		w.rest = append(w.rest, e)
 	}
 	return nil
@@ -199,6 +281,9 @@ func (w *worker) hold(ctx context.Context, b *batch) error {
 	}
 	w.closeDest()
 	b.events, w.rest = undone(b.events, done), undone(w.rest, done)
+	for journal, seq := range w.ahead {
+		w.ahead[journal] = max(seq, done[journal])
+	}
 	return nil
 }
 
@@ -207,7 +292,7 @@ func undone(events []Event, done event.Position) []Event {
 	return slices.DeleteFunc(events, func(e Event) bool { return e.Seq <= done[e.Journal] })
 }
 
-// insist retries do until it succeeds or the sink has to stop. Each attempt is made while the position
+// insist retries do until it succeeds, a batch is refused completely, or the sink has to stop. Each attempt is made while the position
 // is held: a new one does not begin after ctx has ended, and the last one has until longer ends.
 func (w *worker) insist(ctx, longer context.Context, b *batch, do func(context.Context) error) error {
 	for {
@@ -220,6 +305,9 @@ func (w *worker) insist(ctx, longer context.Context, b *batch, do func(context.C
 		if err == nil {
 			w.back()
 			return nil
+		}
+		if errors.Is(err, errAllRefused) {
+			return err
 		}
 		if longer.Err() != nil {
 			return context.Cause(longer)
@@ -252,6 +340,8 @@ func (w *worker) open(ctx context.Context) error {
 // fault of the events: a wrong setting must not turn all events into dead letters.
 const allRefused = 10
 
+var errAllRefused = errors.New("the destination refuses everything")
+
 // write writes events. Those that the destination will never accept become dead letters.
 func (w *worker) write(ctx context.Context, events []Event) error {
 	if len(events) == 0 { // another sink has delivered them all
@@ -264,8 +354,14 @@ func (w *worker) write(ctx context.Context, events []Event) error {
 	if err != nil {
 		return err
 	}
-	if len(bad) == len(events) && len(bad) >= allRefused {
-		return fmt.Errorf("all of %d events refused: %w", len(bad), bad[0].err)
+	first := events[0]
+	refused := len(bad) == len(events)
+	switch {
+	case refused && (w.ahead != nil || len(bad) >= allRefused && first.Seq > w.sure[first.Journal]):
+		return fmt.Errorf("%w: all of %d events: %w", errAllRefused, len(bad), bad[0].err)
+	case w.ahead != nil: // the refused ones are read again
+		w.remember(events, bad)
+		return nil
 	}
 	for _, r := range bad {
 		w.log.Error("event refused by the destination, kept as a dead letter", "seq", r.event.Seq, "tag", r.event.Tag, "err", r.err)
@@ -274,6 +370,19 @@ func (w *worker) write(ctx context.Context, events []Event) error {
 		}
 	}
 	return nil
+}
+
+// remember records what was written while the worker looks ahead, so that it is not written again.
+func (w *worker) remember(events []Event, bad []refusal) {
+	if w.written == nil {
+		w.written = map[place]bool{}
+	}
+	for _, e := range events {
+		w.written[place{e.Journal, e.Seq}] = true
+	}
+	for _, r := range bad {
+		delete(w.written, place{r.event.Journal, r.event.Seq})
+	}
 }
 
 // refusal is an event that the destination will never accept, and the reason.

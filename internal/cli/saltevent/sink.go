@@ -240,6 +240,25 @@ func mayPass(err error) bool {
 	return passing(err) || errors.Is(err, errSilence) || errors.Is(err, io.EOF) || errors.Is(err, brine.ErrNotFound)
 }
 
+// Back makes the source continue after these positions.
+func (s *sinkSource) Back(to event.Position) {
+	s.Pause()
+	at, err := event.ReadPosition(s.src.at)
+	if err != nil { // there are no other journals
+		at = event.Position{}
+	}
+	for journal, seq := range to {
+		if journal == "" {
+			s.src.seq = seq
+			continue
+		}
+		at[journal] = seq // the own one as well: whichever member this is next, it begins there
+	}
+	if len(at) > 0 {
+		s.src.at = at.String()
+	}
+}
+
 // Pause closes the connection; the next call makes another.
 func (s *sinkSource) Pause() {
 	s.src.close()

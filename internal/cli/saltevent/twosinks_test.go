@@ -1,6 +1,7 @@
 package saltevent
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -31,10 +33,11 @@ type twoSinks struct {
 	mu     sync.Mutex
 	times  map[string]int                                   // how often each event came, by its tag and sequence
 	answer func(sink, tag string, seq uint64) (refuse bool) // of the first event of a batch; called without mu
+	status int                                              // of a refusal
 }
 
 func newTwoSinks(t *testing.T) *twoSinks {
-	s := &twoSinks{t: t, logs: map[string]*capture.Buffer{}, times: map[string]int{}}
+	s := &twoSinks{t: t, logs: map[string]*capture.Buffer{}, times: map[string]int{}, status: http.StatusServiceUnavailable}
 	s.answer = func(string, string, uint64) bool { return false }
 	s.service = httptest.NewServer(s)
 	t.Cleanup(s.service.Close)
@@ -48,8 +51,12 @@ func (s *twoSinks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "that is not a batch", http.StatusBadRequest)
 		return
 	}
-	if s.answer(r.Header.Get("Sink"), list[0].Tag, list[0].Seq) {
-		http.Error(w, "try again", http.StatusServiceUnavailable)
+	asked := list[:1]
+	if s.status == http.StatusBadRequest { // it is about the events
+		asked = list
+	}
+	if slices.ContainsFunc(asked, func(e event.Event) bool { return s.answer(r.Header.Get("Sink"), e.Tag, e.Seq) }) {
+		http.Error(w, "try again", s.status)
 		return
 	}
 	s.mu.Lock()
@@ -90,9 +97,11 @@ func (s *twoSinks) stop(at *system, name string, c *exec.Cmd) {
 }
 
 // fireLines stores count events.
-func (s *system) fireLines(count int) {
+func (s *system) fireLines(count int) { s.fireTagged("my/x", count) }
+
+func (s *system) fireTagged(tag string, count int) {
 	s.t.Helper()
-	c := s.event("fire", "my/x", "--stdin")
+	c := s.event("fire", tag, "--stdin")
 	in, err := c.StdinPipe()
 	if err != nil {
 		s.t.Fatal(err)
@@ -190,5 +199,41 @@ func TestASinkForgetsWhatAnotherDelivered(t *testing.T) {
 	// The first batch was on its way when its sink lost the position.
 	if twice := s.again(); len(twice) > 10 {
 		t.Errorf("%d events came more than once, want those of the first batch at most: %v", len(twice), twice)
+	}
+}
+
+// TestASinkGoesBackToWhatWasRefused has a service that refuses whole batches: events behind them
+// arrive once, and the refused ones become dead letters.
+func TestASinkGoesBackToWhatWasRefused(t *testing.T) {
+	master := newSystem(t, "")
+	master.fireTagged("my/bad", 30)
+	master.fireLines(5)
+	expectGoingBack(t, master, 30, 5)
+}
+
+// TestASinkGoesBackInEachJournal is the same with the events of three members.
+func TestASinkGoesBackInEachJournal(t *testing.T) {
+	list := startMembers(t)
+	if out, err := list[0].event("listen", "--durable", "sink/hook", "--until-end").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	fireEach(t, list, 1, 20)
+	fireEach(t, list, 777, 778)
+	expectGoingBack(t, list[0].system, 60, 6)
+}
+
+func expectGoingBack(t *testing.T, at *system, bad, good int) {
+	t.Helper()
+	s := newTwoSinks(t)
+	s.status = http.StatusBadRequest
+	s.answer = func(_, tag string, _ uint64) bool { return tag != "my/x" && !strings.Contains(tag, "/77") }
+	defer s.start(at, "one")()
+	s.came(good)
+	bustest.Until(t, "all that was refused is a dead letter", func() bool {
+		out, err := at.event("dead", "list").Output()
+		return err == nil && bytes.Count(out, []byte("the destination refuses it")) == bad
+	})
+	if twice := s.again(); len(twice) > 0 {
+		t.Errorf("these came more than once: %v", twice)
 	}
 }
