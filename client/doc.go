@@ -33,7 +33,7 @@
 // Events: [Conn.Fire] returns when they are stored. A [Listener] receives events from now on,
 // from a time, from a sequence number, or from the position that the last listener with the
 // same name has confirmed. [Conn.End] returns the end of the journal; [Conn.DeadLetters],
-// [Conn.Stat] and [Conn.Purge] offer what else salt-event can do.
+// [Conn.TakeDeadLetter], [Conn.Stat] and [Conn.Purge] offer what else salt-event can do.
 //
 // # Conventions
 //

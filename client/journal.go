@@ -65,6 +65,82 @@ func (c *Conn) DropDeadLetter(ctx context.Context, l DeadLetter) error {
 	return err
 }
 
+// TakenDeadLetter is a dead letter that this connection handles again, and nobody else at the same
+// time. Handled or Release must be called; the end of the connection releases it, too.
+type TakenDeadLetter struct {
+	Letter DeadLetter // as it is now
+
+	conn   *Conn
+	q      protocol.Dead
+	held   context.Context
+	stop   context.CancelFunc
+	closed chan struct{}
+}
+
+// TakeDeadLetter takes a dead letter of this user, or of the reactor for operators, to handle it again.
+// The error is ErrBusy if somebody else does, at any member of a cluster, and ErrNotFound if it is gone.
+func (c *Conn) TakeDeadLetter(ctx context.Context, l DeadLetter) (*TakenDeadLetter, error) {
+	t := &TakenDeadLetter{conn: c, q: protocol.Dead{Do: protocol.DeadTake, Name: l.Name, Seq: l.Seq, Journal: l.Journal}, closed: make(chan struct{})}
+	stream, err := c.rpc.Call(protocol.OpDead, t.q)
+	if err != nil {
+		return nil, known(err)
+	}
+	var letter protocol.DeadLetter
+	if err := stream.Decode(ctx, &letter); err != nil {
+		stream.Close()
+		if errors.Is(err, io.EOF) {
+			err = failure{errors.New("the dead letter is gone"), ErrNotFound}
+		} else if ctx.Err() != nil {
+			t.giveUp()
+		}
+		return nil, known(err)
+	}
+	t.Letter = DeadLetter(letter)
+	reading, stop := context.WithCancel(context.Background())
+	held, lose := context.WithCancelCause(context.Background())
+	t.held, t.stop = held, stop
+	go func() {
+		defer close(t.closed)
+		defer stream.Close()
+		_, err := stream.Next(reading)
+		lose(known(err))
+	}()
+	return t, nil
+}
+
+// giveUp releases what may be taken although nobody has waited for it.
+func (t *TakenDeadLetter) giveUp() {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTime)
+	defer cancel()
+	_ = t.tell(ctx, protocol.DeadRelease) // otherwise the end of the connection releases it
+}
+
+// releaseTime is how long the release of a dead letter is waited for that nobody waits for.
+const releaseTime = 5 * time.Second
+
+// Context ends when the dead letter is not held any more, so that somebody else may handle it.
+func (t *TakenDeadLetter) Context() context.Context { return t.held }
+
+// Handled deletes the dead letter, which was handled. After an error it may still be there.
+func (t *TakenDeadLetter) Handled(ctx context.Context) error { return t.end(ctx, protocol.DeadHandled) }
+
+// Release gives the dead letter back, which was not handled.
+func (t *TakenDeadLetter) Release(ctx context.Context) error { return t.end(ctx, protocol.DeadRelease) }
+
+func (t *TakenDeadLetter) end(ctx context.Context, do protocol.DeadAction) error {
+	defer func() {
+		t.stop()
+		<-t.closed
+	}()
+	return t.tell(ctx, do)
+}
+
+func (t *TakenDeadLetter) tell(ctx context.Context, do protocol.DeadAction) error {
+	q := t.q
+	q.Do = do
+	return known(t.conn.rpc.Ask(ctx, protocol.OpDead, q, nil))
+}
+
 func (c *Conn) deadLetters(ctx context.Context, q protocol.Dead) (list []DeadLetter, err error) {
 	stream, err := c.rpc.Call(protocol.OpDead, q)
 	if err != nil {

@@ -71,6 +71,29 @@ func TestDeadLetters(t *testing.T) {
 	if list, err := ada.DeadLetters(t.Context(), "", 0); err != nil || len(list) != 0 {
 		t.Errorf("ada sees %+v, %v", list, err)
 	}
+	taken, err := dash.TakeDeadLetter(t.Context(), list[0])
+	if err != nil || taken.Letter.Reason != letter.Reason || taken.Context().Err() != nil {
+		t.Fatalf("%+v, %v", taken, err)
+	}
+	other := connect(t, "", client.Credentials(credentials))
+	if _, err := other.TakeDeadLetter(t.Context(), list[0]); !errors.Is(err, client.ErrBusy) {
+		t.Errorf("what is taken is taken again: %v", err)
+	}
+	if err := taken.Release(t.Context()); err != nil || taken.Context().Err() == nil {
+		t.Errorf("given back: %v", err)
+	}
+	if taken, err = other.TakeDeadLetter(t.Context(), list[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := taken.Handled(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := dash.TakeDeadLetter(t.Context(), list[0]); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("what was handled: %v", err)
+	}
+	if err := dash.KeepDeadLetter(t.Context(), letter); err != nil {
+		t.Fatal(err)
+	}
 	if gone, err := dash.DropDeadLetters(t.Context(), "hands", seq); err != nil || len(gone) != 1 {
 		t.Errorf("%+v, %v", gone, err)
 	}

@@ -325,3 +325,34 @@ func TestTheJournalOfANewMemberIsNotLeftOut(t *testing.T) {
 		t.Errorf("heard is %q", got)
 	}
 }
+
+// TestADeadLetterOfAUserIsTakenAtOneMember: what a program handles again at one member, another one
+// leaves alone. If that member is killed, the dead letter is still there, and can be taken elsewhere.
+func TestADeadLetterOfAUserIsTakenAtOneMember(t *testing.T) {
+	t.Parallel()
+	_, list := startCluster(t)
+	m1, m2 := list[0], list[1]
+	c1, c2 := m1.dial(), m2.dial()
+	letter := protocol.DeadLetter{Name: "hands", Seq: 7, Journal: "m1", Tag: "t", Event: json.RawMessage(`{"n":0}`)}
+	if err := c1.Ask(m1.bounded(), protocol.OpDead, protocol.Dead{Do: protocol.DeadPut, Letter: &letter}, nil); err != nil {
+		t.Fatal(err)
+	}
+	known := func() bool {
+		m2.events.dead.mu.Lock()
+		defer m2.events.dead.mu.Unlock()
+		return len(m2.events.dead.known) == 1
+	}
+	bustest.Until(t, "m2 knows it", known)
+	if l, err := m1.takeLetter(c1, letter); err != nil || l == nil {
+		t.Fatal(l, err)
+	}
+	if l, err := m2.takeLetter(c2, letter); rpc.CodeOf(err) != rpc.Busy {
+		t.Errorf("taken by m2 while m1 has it: %v, %v", l, err)
+	}
+	m1.kill()
+	bustest.Until(t, "m2 takes it after the kill of m1", func() bool { l, err := m2.takeLetter(c2, letter); return err == nil && l != nil })
+	if err := m2.endLetter(c2, letter, protocol.DeadHandled); err != nil {
+		t.Error(err)
+	}
+	bustest.Until(t, "it is gone", func() bool { return !known() })
+}

@@ -52,6 +52,7 @@ type DeadLetters struct {
 	mu    sync.Mutex            // held while dead letters are counted and stored
 	known map[string]letterHead // by key; nil until they were read
 	taken map[string]bool       // those that are handled again here, by key
+	holds map[heldBy]*hold      // those of them that programs handle
 }
 
 // DeadLetters returns those of this bus.
@@ -80,6 +81,10 @@ func (r *Bus) Dead(ctx context.Context, req *rpc.Request, who eventacl.Principal
 		return r.dead.addFor(ctx, who, q.Letter)
 	case protocol.DeadList, protocol.DeadDrop:
 		return r.dead.send(ctx, req, who, q)
+	case protocol.DeadTake:
+		return r.dead.hold(ctx, req, who, q)
+	case protocol.DeadHandled, protocol.DeadRelease:
+		return r.dead.endHold(ctx, req.Inbox(), q)
 	}
 	return rpc.Errorf(rpc.Usage, "%q is not a command for dead letters", q.Do)
 }

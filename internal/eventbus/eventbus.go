@@ -70,7 +70,7 @@ func New(j *journal.Journal, limit int64, log *slog.Logger) *Bus {
 	t := &tables{journal: j, open: map[string]*opening{}}
 	r := &Bus{
 		journal: j, limit: limit, log: log, tail: &tail{journal: j, log: log}, long: semaphore.New(maxLong), started: time.Now().UTC(),
-		tables: t, dead: &DeadLetters{tables: t, log: log, taken: map[string]bool{}}, positions: &positions{tables: t, log: log, holders: map[string]*holder{}},
+		tables: t, dead: &DeadLetters{tables: t, log: log, taken: map[string]bool{}, holds: map[heldBy]*hold{}}, positions: &positions{tables: t, log: log, holders: map[string]*holder{}},
 	}
 	r.rules = eventacl.New(r.Announce, log)
 	return r

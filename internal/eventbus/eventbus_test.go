@@ -819,6 +819,81 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
+// takeLetter takes a dead letter, and leaves the answer open. It is nil if there is none.
+func (w *world) takeLetter(c *rpc.Conn, l protocol.DeadLetter) (*protocol.DeadLetter, error) {
+	w.t.Helper()
+	s, err := c.Call(protocol.OpDead, protocol.Dead{Do: protocol.DeadTake, Name: l.Name, Seq: l.Seq, Journal: l.Journal})
+	if err != nil {
+		return nil, err
+	}
+	have := new(protocol.DeadLetter)
+	if err = s.Decode(w.bounded(), have); err == nil {
+		w.t.Cleanup(s.Close)
+		return have, nil
+	}
+	s.Close()
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return nil, err
+}
+
+func (w *world) endLetter(c *rpc.Conn, l protocol.DeadLetter, do protocol.DeadAction) error {
+	return c.Ask(w.bounded(), protocol.OpDead, protocol.Dead{Do: do, Name: l.Name, Seq: l.Seq, Journal: l.Journal}, nil)
+}
+
+// Of two programs that handle a dead letter again, one has it, until it gives it back or its
+// connection ends.
+func TestADeadLetterIsTakenByOne(t *testing.T) {
+	w := start(t)
+	one, two := w.dial(), w.dial()
+	letter := protocol.DeadLetter{Name: "a", Seq: 4, Tag: "t", Event: json.RawMessage(`1`)}
+	for _, seq := range []uint64{4, 5} {
+		l := letter
+		l.Seq = seq
+		if err := one.Ask(w.bounded(), protocol.OpDead, protocol.Dead{Do: protocol.DeadPut, Letter: &l}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take := func(c *rpc.Conn, want rpc.Code) {
+		t.Helper()
+		l, err := w.takeLetter(c, letter)
+		if want == "" && (err != nil || l == nil || l.Seq != 4 || string(l.Event) != "1") || want != "" && rpc.CodeOf(err) != want {
+			t.Fatalf("taken: %+v, %v, want %q", l, err, want)
+		}
+	}
+	take(one, "")
+	take(two, rpc.Busy)
+	take(one, rpc.Busy)
+	if err := w.endLetter(two, letter, protocol.DeadHandled); rpc.CodeOf(err) != rpc.Unavailable {
+		t.Errorf("handled by one that does not have it: %v", err)
+	}
+	if err := w.endLetter(two, letter, protocol.DeadRelease); err != nil {
+		t.Error(err)
+	}
+	take(two, rpc.Busy)
+	if err := w.endLetter(one, letter, protocol.DeadRelease); err != nil {
+		t.Error(err)
+	}
+	take(two, "")
+	two.Close()
+	w.await("the end of the connection gives it back", func() bool { l, err := w.takeLetter(one, letter); return err == nil && l != nil })
+	if err := w.endLetter(one, letter, protocol.DeadHandled); err != nil {
+		t.Error(err)
+	}
+	if l, err := w.takeLetter(one, letter); l != nil || err != nil {
+		t.Errorf("after it was handled: %+v, %v", l, err)
+	}
+	if _, err := w.takeLetter(one, protocol.DeadLetter{Name: "a"}); rpc.CodeOf(err) != rpc.Usage {
+		t.Errorf("all at once: %v", err)
+	}
+	w.events.dead.mu.Lock()
+	defer w.events.dead.mu.Unlock()
+	if len(w.events.dead.holds)+len(w.events.dead.taken) != 0 || len(w.events.dead.known) != 1 {
+		t.Errorf("left are %v, %v, %v", w.events.dead.holds, w.events.dead.taken, w.events.dead.known)
+	}
+}
+
 // Dead letters are not part of the limit of the journal: a user with a single permission can
 // neither fill the disk with them, nor the space of others.
 func TestDeadLettersAreBounded(t *testing.T) {

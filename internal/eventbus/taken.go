@@ -12,8 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// Taken is a dead letter of the daemon's own handler that is handled again, by nobody else at the
-// same time. It stays stored until that has succeeded. In a cluster its entry names the member, so
+// Taken is a dead letter that is handled again, by nobody else at the same time. It stays stored until that has succeeded. In a cluster its entry names the member, so
 // that others leave it alone; after a kill it is free when the lease of that member has ended.
 type Taken struct {
 	Letter protocol.DeadLetter
@@ -41,11 +40,16 @@ const takeTries = 5
 // Take takes a dead letter of the daemon's own handler, until Done or Release is called. It returns
 // nil if it is no longer there.
 func (s *DeadLetters) Take(ctx context.Context, l protocol.DeadLetter) (*Taken, error) {
+	return s.take(ctx, letterKey(daemonOwner, l.Name, l.Journal, l.Seq))
+}
+
+// take is Take for the dead letter of any owner.
+func (s *DeadLetters) take(ctx context.Context, key string) (*Taken, error) {
 	t, err := s.tables.get(ctx, "dead")
 	if err != nil {
 		return nil, err
 	}
-	k := &Taken{dead: s, key: letterKey(daemonOwner, l.Name, l.Journal, l.Seq)}
+	k := &Taken{dead: s, key: key}
 	if !s.begin(k.key) {
 		return nil, errTaken("")
 	}

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -99,6 +100,20 @@ func (f Failure) Letter(name string, command []string) *protocol.DeadLetter {
 		Name: name, Seq: f.Event.Seq, Journal: f.Journal, Tag: f.Event.Tag, From: f.Event.From, Event: f.Line, Command: command,
 		Attempts: f.Attempts, Reason: f.Err.Error(), Stderr: f.Stderr,
 	}
+}
+
+// retryProgram begins the command of a dead letter that the master itself must handle.
+var retryProgram = []string{"salt-run", "reactor.retry"}
+
+// RetryCommand is the command that has the master pass a dead letter of the reactor to its handler
+// again.
+func RetryCommand(name string, seq uint64) []string {
+	return append(slices.Clone(retryProgram), name, strconv.FormatUint(seq, 10))
+}
+
+// IsRetry reports whether a command is such a one: it takes the dead letter itself.
+func IsRetry(command []string) bool {
+	return len(command) > len(retryProgram) && slices.Equal(command[:len(retryProgram)], retryProgram)
 }
 
 // Handler is how events are handled. Its functions are called concurrently.

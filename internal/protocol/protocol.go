@@ -328,10 +328,17 @@ type Dead struct {
 type DeadAction string
 
 // The actions. Put has an empty answer, Drop returns the dropped dead letters.
+//
+// Take returns the one dead letter, which nobody else gets before the answer ends; it is empty if the
+// dead letter is gone. On the same connection, Handled deletes what was taken and Release gives it back:
+// both have an empty answer, and end that of Take. The end of the connection gives it back, too.
 const (
-	DeadPut  DeadAction = "put"
-	DeadList DeadAction = "list"
-	DeadDrop DeadAction = "drop"
+	DeadPut     DeadAction = "put"
+	DeadList    DeadAction = "list"
+	DeadDrop    DeadAction = "drop"
+	DeadTake    DeadAction = "take"
+	DeadHandled DeadAction = "handled"
+	DeadRelease DeadAction = "release"
 )
 
 // DeadLetter is an event that a handler has failed to handle in all attempts.

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -317,5 +316,5 @@ func retryCommand(r *Rule, seq uint64) []string {
 	if r.Job == nil {
 		return r.Program
 	}
-	return []string{"salt-run", "reactor.retry", r.Name, strconv.FormatUint(seq, 10)}
+	return eventhandler.RetryCommand(r.Name, seq)
 }

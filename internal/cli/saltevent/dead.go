@@ -186,8 +186,8 @@ func (g *graveyard) drop(ctx context.Context, letters []brine.DeadLetter) error 
 	return nil
 }
 
-// retry runs the program for each dead letter, in order; if it fails, the dead letter stays and the
-// others continue.
+// retry runs the program for each dead letter, in order; if it fails, or somebody else retries the dead
+// letter, that stays and the others continue.
 func (g *graveyard) retry(ctx context.Context, letters []brine.DeadLetter) error {
 	failed := 0
 	for _, l := range letters {
@@ -205,7 +205,39 @@ func (g *graveyard) retry(ctx context.Context, letters []brine.DeadLetter) error
 	return nil
 }
 
+// retryOne takes a dead letter, so that nobody else runs a program for it at the same time. What is no
+// longer there was handled or dropped by somebody else.
 func (g *graveyard) retryOne(ctx context.Context, l brine.DeadLetter) error {
+	if g.opts.String("program") == "" && eventhandler.IsRetry(l.Command) {
+		return g.run(ctx, l) // which takes it, and deletes it
+	}
+	taken, err := g.conn.TakeDeadLetter(ctx, l)
+	if errors.Is(err, brine.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return client.Error(err)
+	}
+	within, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(taken.Context(), func() { stop(context.Cause(taken.Context())) })()
+	if err := g.run(within, taken.Letter); err != nil {
+		if lost := context.Cause(taken.Context()); lost != nil {
+			err = fmt.Errorf("%w: %w", err, lost)
+		}
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
+		defer cancel()
+		_ = taken.Release(after) // otherwise the end of the connection releases it
+		return err
+	}
+	return client.Error(taken.Handled(context.WithoutCancel(ctx)))
+}
+
+// releaseTime is how long the release of a dead letter is waited for.
+const releaseTime = 5 * time.Second
+
+// run runs the program of a dead letter.
+func (g *graveyard) run(ctx context.Context, l brine.DeadLetter) error {
 	line, err := g.event(ctx, l)
 	if err != nil {
 		return err
@@ -219,10 +251,8 @@ func (g *graveyard) retryOne(ctx context.Context, l brine.DeadLetter) error {
 		args = []string{"sh", "-c", shell}
 	}
 	p := eventhandler.Program{Args: args, Limit: g.limit, Env: os.Environ(), Stdout: g.env.Stdout, Stderr: g.env.Stderr}
-	if _, err := p.Run(ctx, i.Stdin(), i.Vars(g.opts.String("bus"), l.Name, l.Attempts+1)); err != nil {
-		return err
-	}
-	return g.drop(ctx, []brine.DeadLetter{l})
+	_, err = p.Run(ctx, i.Stdin(), i.Vars(g.opts.String("bus"), l.Name, l.Attempts+1))
+	return err
 }
 
 // event returns the event of a dead letter, from the journal if the dead letter could not contain
