@@ -107,16 +107,51 @@ func (s *DeadLetters) addFor(ctx context.Context, who eventacl.Principal, l *pro
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	have, err := s.of(ctx, who.Owner)
-	if err != nil {
+	for {
+		have, err := s.of(ctx, who.Owner)
+		if err != nil {
+			return err
+		}
+		full := rpc.Errorf(rpc.Busy, "user %s has %d dead letters: that is the limit", who.Name(), len(have)).
+			WithHint("'salt-event dead list' shows them; retry or drop some")
+		err = full
+		weight, share := one, maxOfSender
+		if _, again := s.known[letterKey(who.Owner, l.Name, l.Journal, l.Seq)]; again || len(have) < maxLetters {
+			err = s.keepShared(ctx, who.Owner, l, have, full)
+			weight, share = letterHead.bytes, maxBytesOfSender/4
+		}
+		if !errors.Is(err, full) {
+			return err
+		}
+		// The handlers of a user would stop for all senders because of one.
+		oldest, most := oldestOfMost(slices.DeleteFunc(have, func(p letterHead) bool { return p.speaker == "" }), weight)
+		if most <= share {
+			return full
+		}
+		if err := s.giveWay(ctx, oldest, share); err != nil {
+			return err
+		}
+	}
+}
+
+// keepShared stores a dead letter of a user. Its sender has a share of the space for events; the
+// sequence is kept beyond it. have are those of the user. The caller holds mu.
+func (s *DeadLetters) keepShared(ctx context.Context, owner string, l *protocol.DeadLetter, have []letterHead, full error) error {
+	most := s.allowance(owner, l)
+	speaker := headOf(owner, l, 0).speaker
+	if speaker == "" {
+		return s.keep(ctx, owner, l, most, full)
+	}
+	left := maxBytesOfSender
+	for _, p := range have {
+		if p.speaker == speaker {
+			left -= p.size
+		}
+	}
+	if err := s.keep(ctx, owner, l, min(most, left), full); !errors.Is(err, full) {
 		return err
 	}
-	full := rpc.Errorf(rpc.Busy, "user %s has %d dead letters: that is the limit", who.Name(), len(have)).
-		WithHint("'salt-event dead list' shows them; retry or drop some")
-	if len(have) >= maxLetters {
-		return full
-	}
-	return s.keep(ctx, who.Owner, l, s.allowance(who.Owner, l), full)
+	return s.keep(ctx, owner, l, most, full) // without its event
 }
 
 // allowance is how many bytes a dead letter of an owner may have. The caller holds mu and has
@@ -150,6 +185,10 @@ type letterHead struct {
 	seq     uint64
 	size    int // bytes
 }
+
+func (p letterHead) bytes() int { return p.size }
+
+func one(letterHead) int { return 1 }
 
 func headOf(owner string, l *protocol.DeadLetter, size int) letterHead {
 	return letterHead{owner, l.Name, event.Head{Tag: l.Tag, From: l.From}.Speaker(), l.Journal, l.Seq, size}
@@ -390,7 +429,7 @@ func (s *DeadLetters) scan(ctx context.Context, of func(owner string) bool, f fu
 }
 
 // maxOfSender is how many dead letters the events of one sender may leave behind with the
-// daemon's handlers. A minion that fires what no handler can handle must not fill the space of
+// daemon's handlers; with those of a user, when the user's space is full. A minion that fires what no handler can handle must not fill the space of
 // all, since the handlers would then stop.
 const (
 	maxOfSender      = 500
@@ -423,7 +462,8 @@ func (s *DeadLetters) Add(ctx context.Context, l *protocol.DeadLetter) error {
 		case speaker != "" && len(same) >= maxOfSender:
 			err = s.giveWay(ctx, same[0], maxOfSender)
 		case len(have) >= maxLetters:
-			err = s.giveWay(ctx, oldestOfMost(have), maxLetters)
+			oldest, _ := oldestOfMost(have, one)
+			err = s.giveWay(ctx, oldest, maxLetters)
 		}
 		if err != nil {
 			return err
@@ -457,20 +497,19 @@ func (s *DeadLetters) giveWay(ctx context.Context, old letterHead, limit int) er
 	return nil
 }
 
-// oldestOfMost returns the oldest dead letter of the sender with the most. So those of others stay
-// when many senders fill the space together.
-func oldestOfMost(have []letterHead) (oldest letterHead) {
-	count := map[string]int{}
+// oldestOfMost returns the oldest dead letter of the sender with the most, and how much that is by
+// weight. So those of others stay when many senders fill the space together.
+func oldestOfMost(have []letterHead, weight func(letterHead) int) (oldest letterHead, most int) {
+	sum := map[string]int{}
 	for _, p := range have {
-		count[p.speaker]++
+		sum[p.speaker] += weight(p)
 	}
-	most := 0
 	for _, p := range have {
-		if count[p.speaker] > most {
-			oldest, most = p, count[p.speaker]
+		if sum[p.speaker] > most {
+			oldest, most = p, sum[p.speaker]
 		}
 	}
-	return oldest
+	return oldest, most
 }
 
 // keepOwn stores a dead letter of the daemon. Where it does not fit, at least its sequence is

@@ -1079,6 +1079,48 @@ func TestDeadLettersOfOneSender(t *testing.T) {
 	}
 }
 
+// TestDeadLettersOfOneSenderDoNotStopAUser: when the events of one sender have filled the space of a
+// user, by number or by bytes, its oldest dead letters give way to those of others. Most of these are
+// only counted here, not stored.
+func TestDeadLettersOfOneSenderDoNotStopAUser(t *testing.T) {
+	for name, heads := range map[string]struct{ count, size int }{"by number": {10_000, 100}, "by bytes": {16, 1 << 20}} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t)
+			dead := w.events.dead
+			who := eventacl.Principal{Owner: "uid1000"}
+			add := func(seq uint64, from string) error {
+				return dead.addFor(t.Context(), who, &protocol.DeadLetter{Name: "sink/x", Seq: seq, Tag: "app/x", From: from, Event: json.RawMessage(`"x"`)})
+			}
+			if err := add(1, "web1"); err != nil {
+				t.Fatal(err)
+			}
+			dead.mu.Lock()
+			for n := range uint64(heads.count - 1) {
+				p := letterHead{owner: who.Owner, name: "sink/x", speaker: "eve", seq: 10 + n, size: heads.size}
+				dead.known[letterKey(p.owner, p.name, "", p.seq)] = p
+			}
+			if name == "by bytes" {
+				p := letterHead{owner: who.Owner, name: "sink/x", speaker: "eve", seq: 9, size: heads.size - 300}
+				dead.known[letterKey(p.owner, p.name, "", p.seq)] = p
+			}
+			dead.mu.Unlock()
+			if err := errors.Join(add(20_000, "web2"), add(20_001, "web3"), add(20_002, "eve")); err != nil {
+				t.Errorf("where all space is used up: %v", err)
+			}
+			dead.mu.Lock()
+			defer dead.mu.Unlock()
+			for _, seq := range []uint64{1, 20_000, 20_001, 20_002} {
+				if _, kept := dead.known[letterKey(who.Owner, "sink/x", "", seq)]; !kept {
+					t.Errorf("the dead letter %d is not kept", seq)
+				}
+			}
+			if dead.gaveWay.Load() == 0 || len(dead.known) > 10_000 {
+				t.Errorf("%d gave way, %d are kept", dead.gaveWay.Load(), len(dead.known))
+			}
+		})
+	}
+}
+
 // TestDeadLettersOfManySendersGiveWay: when senders have filled the space together, the oldest of the
 // one with the most gives way, and no handler stops. The log names it, and it is counted. Most of these
 // are only counted here, not stored.
