@@ -110,39 +110,45 @@ func (l *Follower) forget(ctx context.Context, from Table, key string, done func
 // away for a shorter time finds them there; one that was away longer reads the table again.
 const forgetTime = time.Hour
 
-// forgetOld removes marks of deleted entries and, if there are many deletions of keys, the oldest of
-// them. That is recorded in the table first: a member that was away since before the deletion can
-// then tell that the key was deleted, see absent and doubtful.
-func (s *Shared) forgetOld(ctx context.Context) {
-	for _, d := range s.waits.forgettable(time.Now()) {
-		if err := s.opts.Table.RemoveAt(ctx, d.key, d.revision); err != nil {
-			s.complain("forget", "deleted entries are not removed", err)
-			return
-		}
-	}
+// forgetOld removes the oldest deletions of keys, if there are many, until a time, and reports whether
+// some are left: meanwhile no decision is applied. That is recorded in the table first: a member that was
+// away since before the deletion can then tell that the key was deleted, see absent and doubtful.
+func (s *Shared) forgetOld(ctx context.Context, until time.Time) (left bool) {
 	old := s.forgettable()
 	if len(old) == 0 {
-		return
+		return false
 	}
-	if _, err := s.opts.Table.Create(ctx, forgotten, []byte("{}")); err != nil && !errors.Is(err, journal.ErrChanged) {
+	limited, cancel := context.WithDeadline(ctx, until.Add(writeTime))
+	defer cancel()
+	_, err := s.opts.Table.Create(limited, forgotten, []byte("{}"))
+	if errors.Is(err, journal.ErrChanged) {
+		err = nil
+	}
+	for done := false; err == nil && !done && len(old) > 0; done = !time.Now().Before(until) {
+		if err = forgetRuling(limited, s, old[0]); err == nil {
+			old = old[1:]
+		}
+	}
+	if err != nil && ctx.Err() == nil {
 		s.complain("forget", "what was decided long ago is not forgotten", err)
-		return
 	}
-	for _, key := range old {
-		r, _ := s.at(key)
-		err := s.opts.Table.RemoveAt(ctx, key, r.revision)
-		if err == nil {
-			err = s.agreed.forget(ctx, key)
-		}
-		if err != nil {
-			s.complain("forget", "what was decided long ago is not forgotten", err)
-			return
-		}
-		s.mu.Lock()
-		s.view.forgotten = true
-		s.view.drop(key)
-		s.mu.Unlock()
+	return err == nil && len(old) > 0
+}
+
+// forgetRuling removes what was decided about a key, here and for all.
+func forgetRuling(ctx context.Context, s *Shared, key string) error {
+	r, _ := s.at(key)
+	if err := s.opts.Table.RemoveAt(ctx, key, r.revision); err != nil {
+		return err
 	}
+	if err := s.agreed.forget(ctx, key); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.view.forgotten = true
+	s.view.drop(key)
+	return nil
 }
 
 // forgettable returns the oldest deletions, if there are many.

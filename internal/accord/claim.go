@@ -23,8 +23,9 @@ const (
 	mostClaims = 10_000
 	// maxAllClaims is how many of all members are remembered.
 	maxAllClaims = 50_000
-	// maxDeletions is how many deleted entries are remembered until they are removed.
-	maxDeletions = 100_000
+	// maxDeletions is how many deleted entries are remembered until they are removed: five members can
+	// make and delete 230,000 claims within forgetTime.
+	maxDeletions = 250_000
 )
 
 // noticeTime is long enough for a change of the key directory to be noticed.
@@ -44,7 +45,8 @@ type claim struct {
 // waits is what a member knows of waiting keys.
 type waits struct {
 	of        *Shared
-	claimable int // mostClaims
+	claimable int           // mostClaims
+	pause     time.Duration // again: between two calls of forget
 
 	mu      sync.Mutex           // guards the next fields; not held over I/O
 	claims  map[string]claim     // by the name of the key
@@ -56,18 +58,17 @@ type waits struct {
 	undone  map[string]bool      // this member is deleting the file or the claim itself
 	taken   map[string]bool      // another member has deleted the claim of this one
 	allowed allowance            // new claims
-	deleted []deletion
+	deleted map[string]deletion  // by the name of the entry
 }
 
 // deletion is the mark that a deleted entry has left in the table.
 type deletion struct {
-	key      string
 	revision uint64
-	at       time.Time
+	at       time.Time // when it was heard of
 }
 
 func newWaits(of *Shared) *waits {
-	return &waits{of: of, claimable: mostClaims, claims: map[string]claim{}, making: map[string]bool{}, brought: map[string]time.Time{}, dropped: map[string]bool{}, evicted: map[string]bool{}, undone: map[string]bool{}, taken: map[string]bool{}}
+	return &waits{of: of, claimable: mostClaims, pause: again, claims: map[string]claim{}, making: map[string]bool{}, brought: map[string]time.Time{}, dropped: map[string]bool{}, evicted: map[string]bool{}, undone: map[string]bool{}, taken: map[string]bool{}, deleted: map[string]deletion{}}
 }
 
 // keys returns the keys that wait anywhere, and those that somebody has deleted.
@@ -107,8 +108,8 @@ func (w *waits) hear(e journal.TableEntry, reading uint64) {
 	w.of.due.mark(key)
 	if e.Value == nil {
 		w.unclaim(key)
-		if len(w.deleted) < maxDeletions {
-			w.deleted = append(w.deleted, deletion{e.Key, e.Revision, time.Now()})
+		if d, marked := w.deleted[e.Key]; d.revision != e.Revision && (marked || len(w.deleted) < maxDeletions) {
+			w.deleted[e.Key] = deletion{e.Revision, time.Now()}
 		}
 		return
 	}
@@ -122,6 +123,7 @@ func (w *waits) hear(e journal.TableEntry, reading uint64) {
 	}
 	c.Master = masterName(c.Master)
 	c.revision, c.reading = e.Revision, reading
+	delete(w.deleted, e.Key) // the claim has replaced the mark
 	w.set(key, c)
 }
 
@@ -136,14 +138,43 @@ func (w *waits) heardAll(reading uint64) {
 	}
 }
 
-// forgettable returns marks of deleted entries that are old, and forgets them.
-func (w *waits) forgettable(now time.Time) (marks []deletion) {
+// forget removes marks of deleted entries that are old. A flood of claims leaves so many that this takes
+// minutes. What fails is tried again the next time.
+func (w *waits) forget(ctx context.Context) {
+	for name, d := range w.forgettable(time.Now()) {
+		if err := w.remove(ctx, name, d); err != nil {
+			if ctx.Err() == nil {
+				w.of.complain("forget", "deleted entries are not removed", err)
+			}
+			return
+		}
+	}
+}
+
+func (w *waits) forgettable(now time.Time) map[string]deletion {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for len(w.deleted) > 0 && len(marks) < prunedAtOnce && now.Sub(w.deleted[0].at) > forgetTime {
-		marks, w.deleted = append(marks, w.deleted[0]), w.deleted[1:]
+	old := map[string]deletion{}
+	for name, d := range w.deleted {
+		if now.Sub(d.at) > forgetTime {
+			old[name] = d
+		}
 	}
-	return marks
+	return old
+}
+
+func (w *waits) remove(ctx context.Context, name string, d deletion) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	if err := w.of.opts.Table.RemoveAt(ctx, name, d.revision); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.deleted[name] == d {
+		delete(w.deleted, name)
+	}
+	return nil
 }
 
 // changed notes a change of the key store.

@@ -142,7 +142,7 @@ func (s *Shared) signal() {
 
 const (
 	// acceptTime is how long acceptances are carried out before it is looked for refusals, which
-	// are carried out first.
+	// are carried out first, and how long old deletions are forgotten at once.
 	acceptTime = 200 * time.Millisecond
 	// retryTime is how often it is tried to write what could not be written.
 	retryTime = time.Second
@@ -154,9 +154,14 @@ func (s *Shared) Run(ctx context.Context) {
 	defer parts.Wait()
 	parts.Go(func() { s.watch(ctx) })
 	parts.Go(func() { s.pulse.run(ctx) })
+	parts.Go(func() { // on its own: decisions and heartbeats must not wait for it
+		for backoff.Sleep(ctx, s.waits.pause) {
+			s.waits.forget(ctx)
+		}
+	})
 	tick := time.NewTicker(retryTime)
 	defer tick.Stop()
-	for ticks := 1; ; {
+	for ticks, old := 1, false; ; {
 		if s.round(ctx, acceptTime) {
 			continue
 		}
@@ -164,8 +169,8 @@ func (s *Shared) Run(ctx context.Context) {
 		case <-s.wake:
 		case <-tick.C:
 			s.again(ticks%int(again/retryTime) == 0, ticks%int(looks*again/retryTime) == 0)
-			if ticks%int(again/retryTime) == 0 {
-				s.forgetOld(ctx)
+			if old || ticks%int(again/retryTime) == 0 {
+				old = s.forgetOld(ctx, time.Now().Add(acceptTime))
 			}
 			ticks++
 		case <-ctx.Done():

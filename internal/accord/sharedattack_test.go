@@ -2,6 +2,7 @@ package accord
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -260,7 +261,7 @@ func TestAFloodOfWaitingKeys(t *testing.T) {
 	if got := count(b) + count(c); got != 0 || len(c.shared.waits.claims) != 1 {
 		t.Errorf("%d keys still wait, and the table has %d", got, len(c.shared.waits.claims))
 	}
-	c.shared.waits.deleted[0].at = time.Now().Add(-2 * forgetTime)
+	c.shared.waits.ages(1)
 	marked := func() (n int) {
 		t.Helper()
 		d := newSeat(t, j, "d")
@@ -268,9 +269,88 @@ func TestAFloodOfWaitingKeys(t *testing.T) {
 		return len(d.shared.waits.deleted)
 	}
 	before := marked()
-	c.shared.forgetOld(t.Context())
+	c.shared.waits.forget(t.Context())
 	if got := marked(); got != before-1 || before != most {
 		t.Errorf("%d marks of %d are left after one was old", got, before)
+	}
+}
+
+// ages makes some marks of deleted entries old.
+func (w *waits) ages(marks int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, d := range w.deleted {
+		if marks--; marks >= 0 {
+			d.at = d.at.Add(-2 * forgetTime)
+			w.deleted[name] = d
+		}
+	}
+}
+
+// TestRemovalsDelayNoDecision: the marks of deleted entries are removed one after the other, which may take
+// long. Refusals are applied meanwhile, and a mark that could not be removed is removed later.
+func TestRemovalsDelayNoDecision(t *testing.T) {
+	j := openStore(t)
+	a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+	key := newKey(t).Public()
+	a.act(Accept, "web1", key)
+	for i := range 3 {
+		a.submit(fmt.Sprint("m", i), key)
+	}
+	settled(a, b)
+	for i := range 3 {
+		a.act(Delete, fmt.Sprint("m", i), key)
+	}
+	settled(a, b)
+	b.shared.waits.ages(3)
+	b.table.removes = func(context.Context) error { return errCut }
+	b.shared.waits.forget(t.Context())
+	if n := len(b.shared.waits.deleted); n != 3 {
+		t.Fatalf("%d marks of 3 are known after none was removed", n)
+	}
+	begun, slow := make(chan bool), make(chan bool)
+	b.table.removes = func(context.Context) error {
+		close(begun)
+		<-slow
+		return errKilled
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	b.shared.waits.pause = time.Millisecond
+	ended := make(chan bool)
+	go func() { b.shared.Run(ctx); close(ended) }()
+	<-begun
+	a.act(Delete, "web1", key)
+	a.rounds()
+	b.comes("web1", key, pki.Unknown)
+	cancel()
+	close(slow)
+	<-ended
+	b.table.removes = nil
+	b.shared.waits.forget(t.Context())
+	c := newSeat(t, j, "c")
+	c.hears()
+	if n, m := len(b.shared.waits.deleted), len(c.shared.waits.deleted); n+m > 0 {
+		t.Errorf("%d marks are known, and %d left", n, m)
+	}
+}
+
+// TestOldDeletionsAreForgottenInSteps: however many there are, one call takes only its time.
+func TestOldDeletionsAreForgottenInSteps(t *testing.T) {
+	j := openStore(t)
+	a := newSeat(t, j, "a")
+	key := newKey(t).Public()
+	for i := range 3 {
+		a.act(Accept, fmt.Sprint("m", i), key)
+		settled(a)
+		a.act(Delete, fmt.Sprint("m", i), key)
+	}
+	settled(a)
+	a.shared.most = 0
+	for want := 2; want >= 0; want-- {
+		left := a.shared.forgetOld(t.Context(), time.Now())
+		if n := len(a.shared.view.rulings); n != want || left != (want > 0) {
+			t.Errorf("%d deletions are left, want %d, and it says %v", n, want, left)
+		}
 	}
 }
 
@@ -595,12 +675,12 @@ func TestForgottenDeletionsBringNothingBack(t *testing.T) {
 		a.act(Delete, id, key)
 	}
 	settled(a)
-	a.shared.forgetOld(t.Context())
+	a.shared.forgetOld(t.Context(), time.Now().Add(time.Minute))
 	if r, _ := a.shared.at(named("web1", key)); r.Act != Delete {
 		t.Fatalf("of a few deletions, one is forgotten already: %+v", r)
 	}
 	a.shared.most = 0
-	a.shared.forgetOld(t.Context())
+	a.shared.forgetOld(t.Context(), time.Now().Add(time.Minute))
 	a.shared.most = mostThings
 	if r, base := a.shared.at(named("web1", key)); r.Act != "" || base.Act != "" {
 		t.Fatalf("left are %+v and %+v", r, base)

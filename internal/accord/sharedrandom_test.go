@@ -39,6 +39,8 @@ type line struct {
 	flaky  func() bool                                // whether the answer to a write is lost
 	stored func(key string, value []byte, rev uint64) // called for what was stored
 	left   int                                        // writes until the daemon is killed; negative for never
+
+	removes func(context.Context) error // whether an entry can be removed; nil for yes
 }
 
 var errCut = errors.New("most members of the cluster are not reached")
@@ -82,6 +84,15 @@ func (l *line) Update(ctx context.Context, key string, value []byte, revision ui
 func (l *line) DeleteAt(ctx context.Context, key string, revision uint64) error {
 	_, err := l.wrote(key, nil, func() (uint64, error) { return 0, l.Table.DeleteAt(ctx, key, revision) })
 	return err
+}
+
+func (l *line) RemoveAt(ctx context.Context, key string, revision uint64) error {
+	if l.removes != nil {
+		if err := l.removes(ctx); err != nil {
+			return err
+		}
+	}
+	return l.Table.RemoveAt(ctx, key, revision)
 }
 
 func (l *line) Keep(ctx context.Context, key string, value []byte) error {
