@@ -39,6 +39,8 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"fleet":      fleet,
 		"mount":      mount,
 		"nats":       natsServers,
+		"newer":      newer,
+		"older":      older,
 		"pamservice": pamService,
 		"outputs":    outputs,
 		"run":        run,
@@ -322,12 +324,17 @@ func startAll(s *system, ts *testscript.TestScript, args []string) error {
 	return nil
 }
 
+// daemon is the program of a daemon with this name.
+func daemon(name string) string {
+	if isMaster(name) {
+		return "salt-master"
+	}
+	return "salt-minion"
+}
+
 // begin starts one daemon, and does not wait for it.
 func (s *system) begin(ts *testscript.TestScript, name string, options []string) (*process, error) {
-	program := "salt-minion"
-	if isMaster(name) {
-		program = "salt-master"
-	}
+	program := daemon(name)
 	if other := s.programs[name]; other != "" {
 		program = other
 	}

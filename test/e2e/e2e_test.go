@@ -106,7 +106,7 @@ func setUp(env *testscript.Env) error {
 // condition answers what a script asks of the machine: [raced] for binaries with
 // the race detector, [root] for the right to
 // act as other users, [users] for that to make some, [userns] where ordinary users can make user namespaces, [tmpfs] for that to mount a
-// small disk, [node] for Node with a client of NATS.
+// small disk, [node] for Node with a client of NATS, [older] for programs of an older version.
 func condition(name string) (bool, error) {
 	switch name {
 	case "raced":
@@ -115,6 +115,8 @@ func condition(name string) (bool, error) {
 		return os.Geteuid() == 0, nil
 	case "node":
 		return hasNode(), nil
+	case "older":
+		return os.Getenv(olderVariable) != "", nil
 	case "users":
 		return mayMakeUsers(), nil
 	case "userns":

@@ -40,6 +40,28 @@ func speaks(s *system, ts *testscript.TestScript, args []string) error {
 	return nil
 }
 
+// olderVariable names a directory with programs of an older version, for older. scripts/older makes it.
+const olderVariable = "BRINE_OLDER"
+
+// older has masters and minions started with the programs of an older version from now on; newer, with those of
+// this one.
+func older(s *system, _ *testscript.TestScript, args []string) error {
+	if s.programs == nil {
+		s.programs = map[string]string{}
+	}
+	for _, name := range args {
+		s.programs[name] = filepath.Join(os.Getenv(olderVariable), daemon(name))
+	}
+	return nil
+}
+
+func newer(s *system, _ *testscript.TestScript, args []string) error {
+	for _, name := range args {
+		delete(s.programs, name)
+	}
+	return nil
+}
+
 // neighbour builds such a program once. It differs from this version in the two numbers alone.
 func neighbour(newest, oldest string) (string, error) {
 	neighbours.Lock()
