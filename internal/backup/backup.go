@@ -45,11 +45,12 @@ const tries = 3
 
 // Write writes all streams of the store that nc is connected to, while they are written to.
 // Each is as it was at some moment during the backup, those that others refer to last. The
-// directory appears when it is whole.
+// directory appears when it is whole. What backups that were killed have left beside it is removed.
 func Write(ctx context.Context, nc *nats.Conn, o Options) (*Manifest, error) {
 	if err := checkFree(o.Dir); err != nil {
 		return nil, err
 	}
+	removeUnfinished(filepath.Dir(o.Dir), o.Log)
 	names, err := streamNames(ctx, nc)
 	if err != nil {
 		return nil, err
@@ -57,14 +58,14 @@ func Write(ctx context.Context, nc *nats.Conn, o Options) (*Manifest, error) {
 	if err := checkRoom(ctx, nc, o.Dir, names); err != nil {
 		return nil, err
 	}
-	tmp, err := os.MkdirTemp(filepath.Dir(o.Dir), "."+filepath.Base(o.Dir)+".tmp-") // with mode 0700
+	u, err := newUnfinished(o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("back up into %s: %w", o.Dir, err)
 	}
-	defer os.RemoveAll(tmp) // nothing is left of it if it got its name
+	defer u.remove()
 	m := &Manifest{Format: format, Version: o.Version, Time: time.Now().UTC(), Mode: modeOf(o.Member), Member: o.Member, Cluster: o.Cluster}
 	for _, name := range inOrder(names) {
-		s, err := writeStream(ctx, nc, tmp, name)
+		s, err := writeStream(ctx, nc, u.dir, name)
 		if err != nil {
 			return nil, fmt.Errorf("back up the stream %s: %w", name, err)
 		}
@@ -74,10 +75,10 @@ func Write(ctx context.Context, nc *nats.Conn, o Options) (*Manifest, error) {
 	if o.Closed {
 		m.Time = newest(m.Streams, m.Time)
 	}
-	if err := m.write(tmp); err != nil {
+	if err := m.write(u.dir); err != nil {
 		return nil, fmt.Errorf("back up into %s: %w", o.Dir, err)
 	}
-	if err := appear(tmp, o.Dir); err != nil {
+	if err := appear(u.dir, o.Dir); err != nil {
 		return nil, fmt.Errorf("back up into %s: %w", o.Dir, err)
 	}
 	return m, nil
