@@ -56,7 +56,7 @@ func (r *request) fire(tag string, data []byte) error {
 	}
 	defer leave()
 	if r.session == nil {
-		c, err := r.dial(r.Context())
+		c, err := r.dial(r.Context(), r.s.limits.hook)
 		if err != nil {
 			return err
 		}

@@ -99,8 +99,15 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// login counts a connection to the master that is opened for a login.
+// login counts a connection to the master that is opened for a login. A few addresses whose logins
+// are slowed down leave room for others.
 func (l *limits) login(a netip.Addr) (leave func(), err error) {
+	return l.both("login", maxLogins, block(a).String(), maxLogins/4, manyRequests)
+}
+
+// hook counts a connection for an event that is fired without a login. It takes little time, and
+// programs send several at once.
+func (l *limits) hook(a netip.Addr) (leave func(), err error) {
 	return l.both("login", maxLogins, block(a).String(), maxLogins/2, manyRequests)
 }
 

@@ -192,7 +192,7 @@ type logins struct {
 
 // reach connects to the master.
 func (l *logins) reach() (err error) {
-	l.spare, err = l.r.dial(l.r.Context())
+	l.spare, err = l.r.dial(l.r.Context(), l.r.s.limits.login)
 	return err
 }
 
@@ -276,5 +276,11 @@ func (l *logins) byPassword(who login, c chunk) (*caller, error) {
 		}
 		return nil, refused(err, text)
 	}
+	leave, err := l.r.s.pool.own()
+	if err != nil {
+		return nil, err
+	}
+	o.leave() // it is no login any more: others can log in while its jobs run
+	o.leave = leave
 	return &caller{conn: o.conn, user: in.User, kind: "eauth", who: who}, nil
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/brinebus/brine/client"
@@ -13,6 +15,7 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // withMaster returns a server whose master accepts every login and answers by handle otherwise, by
@@ -72,6 +75,63 @@ func expect(t *testing.T, what string, w *httptest.ResponseRecorder, status int,
 	t.Helper()
 	if w.Code != status || !strings.Contains(w.Body.String(), text) {
 		t.Errorf("%s: %d %.300s, want %d with %q", what, w.Code, w.Body, status, text)
+	}
+}
+
+// TestJobsTakeNoPlaceOfLogins: requests that have logged in by password, and wait for their jobs, leave
+// all places to those who log in.
+func TestJobsTakeNoPlaceOfLogins(t *testing.T) {
+	const jobs = 2*maxLogins/4 + 4 // more than the places of one address, in either form
+	begun, end := make(chan bool, jobs), make(chan bool)
+	s := withMaster(t, map[string]func(context.Context, *rpc.Request) error{
+		"publish": func(ctx context.Context, r *rpc.Request) error {
+			r.Waits()
+			if err := r.SendRaw(ctx, []byte(`{"jid":"20260101000000000001","minions":["web1"]}`)); err != nil {
+				return err
+			}
+			begun <- true
+			select {
+			case <-end:
+			case <-ctx.Done():
+			}
+			return nil
+		},
+	})
+	var all sync.WaitGroup
+	for i := range jobs {
+		path := "/run"
+		if i%2 == 0 {
+			path = "/run?follow"
+		}
+		ended := make(chan *httptest.ResponseRecorder, 1)
+		all.Go(func() { ended <- asFred(s, path, `{"client":"local","tgt":"*","fun":"test.sleep"}`) })
+		select {
+		case <-begun:
+		case w := <-ended:
+			t.Fatalf("job %d: %d %.500s", i, w.Code, w.Body)
+		}
+	}
+	placed := func() int {
+		s.pool.mu.Lock()
+		defer s.pool.mu.Unlock()
+		return s.pool.owned
+	}
+	const address = "192.0.2.1" // of each request of httptest
+	for range maxLogins / 4 {
+		if _, err := s.limits.login(netip.MustParseAddr(address)); err != nil {
+			t.Fatalf("%d jobs leave no place for a login: %v", jobs, err)
+		}
+	}
+	if _, err := s.limits.login(netip.MustParseAddr(address)); err == nil {
+		t.Error("an address has more logins than it may")
+	}
+	if n := placed(); n != jobs {
+		t.Errorf("%d connections have a place, want %d", n, jobs)
+	}
+	close(end)
+	deadline.Call(t, all.Wait, "the jobs")
+	if n := placed(); n != 0 {
+		t.Errorf("%d connections have a place after their jobs", n)
 	}
 }
 

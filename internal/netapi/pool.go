@@ -19,6 +19,7 @@ type pool struct {
 
 	mu    sync.Mutex
 	conns map[connKey]*pooled
+	owned int // connections of one request each, which have a place, too
 }
 
 // connKey identifies a token without containing it.
@@ -46,10 +47,10 @@ type pooled struct {
 
 // Limits of connections to the master, which allows one local user 256.
 const (
-	maxPooled         = 140
-	maxLogins         = 40 // in addition, for logins by password, and by tokens not accepted yet
-	maxPositions      = 60 // in addition, for streams with a position
-	maxPositionsOfOne = 20 // of one login
+	maxPooled         = 140 // including those of requests that have logged in by password
+	maxLogins         = 40  // in addition, until the master has accepted a password or a token
+	maxPositions      = 60  // in addition, for streams with a position
+	maxPositionsOfOne = 20  // of one login
 	idlePooled        = time.Minute
 	loginTime         = time.Minute
 )
@@ -115,7 +116,7 @@ func (p *pool) admit(address netip.Addr, admit func(netip.Addr) (leave func(), e
 
 // room makes room for one more connection. The caller holds the lock.
 func (p *pool) room() error {
-	placed := 0
+	placed := p.owned
 	for _, k := range p.conns {
 		if !k.trial {
 			placed++
@@ -125,6 +126,21 @@ func (p *pool) room() error {
 		return problem(http.StatusServiceUnavailable, "Too many sessions are in use.")
 	}
 	return nil
+}
+
+// own finds a place for a connection that one request has logged in.
+func (p *pool) own() (leave func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.room(); err != nil {
+		return nil, err
+	}
+	p.owned++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.owned--
+	}, nil
 }
 
 // make connects and logs in. It does not end with the first caller, since others may wait for

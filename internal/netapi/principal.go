@@ -42,8 +42,8 @@ func (p *principal) call(ctx context.Context) (*caller, error) {
 }
 
 // dial opens a connection for one request, counted for its address.
-func (p *principal) dial(ctx context.Context) (*own, error) {
-	leave, err := p.s.limits.login(p.address)
+func (p *principal) dial(ctx context.Context, count func(netip.Addr) (leave func(), err error)) (*own, error) {
+	leave, err := count(p.address)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (p *principal) dial(ctx context.Context) (*own, error) {
 
 // logIn logs in on a connection that is closed again: only the token lasts.
 func (p *principal) logIn(ctx context.Context, l client.Login) (in client.Session, err error) {
-	c, err := p.dial(ctx)
+	c, err := p.dial(ctx, p.s.limits.login)
 	if err != nil {
 		return in, err
 	}
@@ -82,7 +82,7 @@ func (p *principal) revoke(ctx context.Context) error {
 // tokenFor logs in, checks that the login may run auth.mk_token as a runner, and then makes a
 // token.
 func (p *principal) tokenFor(ctx context.Context, who login, life time.Duration) (in client.Session, err error) {
-	c, err := p.dial(ctx)
+	c, err := p.dial(ctx, p.s.limits.login)
 	if err != nil {
 		return in, err
 	}

@@ -43,7 +43,7 @@ func showMetrics(r *request) error {
 	working, positions := l.underWay["work"], l.underWay["position"]
 	l.mu.Unlock()
 	r.s.pool.mu.Lock()
-	conns := len(r.s.pool.conns)
+	conns := len(r.s.pool.conns) + r.s.pool.owned
 	r.s.pool.mu.Unlock()
 	var b strings.Builder
 	for _, m := range []struct {
@@ -51,7 +51,7 @@ func showMetrics(r *request) error {
 		value            int64
 	}{
 		{"event_streams", "gauge", "Event streams that are open.", s.streams.Load()},
-		{"master_connections", "gauge", "Connections to the master that sessions have.", int64(conns)},
+		{"master_connections", "gauge", "Connections to the master that sessions and requests with a login of their own have.", int64(conns)},
 		{"position_streams", "gauge", "Event streams with a position.", int64(positions)},
 		{"read_bytes_total", "counter", "Bytes of the bodies of requests.", s.read.Load()},
 		{"refused_total", "counter", "Requests that were refused, or have failed here.", s.refused.Load()},
