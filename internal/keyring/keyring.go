@@ -28,7 +28,8 @@ type Keyring struct {
 	known    map[salt.MinionID]map[string]pki.State // by fingerprint
 	holders  map[salt.MinionID]string               // the token of the accepted key, see bus.KeyToken
 	changed  map[pki.Name]history                   // keys that changed since Take
-	gaveWay  map[pki.Name]bool                      // those removed to make room for others
+	gaveWay  map[pki.Name]uint64                    // known keys that were removed to make room for others, and the look then
+	look     uint64                                 // counts how often files are read
 	rules    rules
 	actions  actions
 }
@@ -39,7 +40,7 @@ func Open(cfg *config.Master, log *slog.Logger) (*Keyring, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keyring{Store: store, log: log, known: map[salt.MinionID]map[string]pki.State{}, holders: map[salt.MinionID]string{}, changed: map[pki.Name]history{}, gaveWay: map[pki.Name]bool{}}
+	k := &Keyring{Store: store, log: log, known: map[salt.MinionID]map[string]pki.State{}, holders: map[salt.MinionID]string{}, changed: map[pki.Name]history{}, gaveWay: map[pki.Name]uint64{}}
 	store.GivesWay = k.givesWay
 	return k, k.Configure(cfg)
 }
@@ -57,6 +58,7 @@ func (k *Keyring) Configure(cfg *config.Master) error {
 func (k *Keyring) Refresh() error {
 	k.looking.Lock()
 	defer k.looking.Unlock()
+	k.looks()
 	entries, problems, err := k.Store.List()
 	if err != nil {
 		return err
@@ -87,6 +89,13 @@ func (k *Keyring) Refresh() error {
 	return nil
 }
 
+// looks is called before files are read.
+func (k *Keyring) looks() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.look++
+}
+
 // note adds a key. If one is in two directories, a refusal takes precedence over acceptance,
 // and both over waiting, in whatever order they are read.
 func note(known map[salt.MinionID]map[string]pki.State, e pki.Entry) {
@@ -108,6 +117,7 @@ func (k *Keyring) hold(e pki.Entry) {
 func (k *Keyring) Look(ids ...salt.MinionID) error {
 	k.looking.Lock()
 	defer k.looking.Unlock()
+	k.looks()
 	found, problems, err := k.Store.OfAll(ids)
 	if err != nil {
 		return err
@@ -166,6 +176,9 @@ func (k *Keyring) compare(id salt.MinionID, now map[string]pki.State) (accepted 
 	}
 	for finger, is := range now {
 		change(finger, before[finger], is)
+		if name := (pki.Name{ID: id, Finger: finger}); k.gaveWay[name] < k.look {
+			delete(k.gaveWay, name) // it has come back; what made room meanwhile is found at the next look
+		}
 	}
 	for finger, was := range before {
 		change(finger, was, now[finger])
@@ -230,11 +243,14 @@ func (k *Keyring) Take() (list []Change) {
 			h.was = pki.Accepted
 		}
 		if is != h.was {
-			list = append(list, Change{name, h.was, is, k.gaveWay[name]})
+			_, gaveWay := k.gaveWay[name]
+			list = append(list, Change{name, h.was, is, gaveWay && is == pki.Unknown})
+		}
+		if is == pki.Unknown {
+			delete(k.gaveWay, name)
 		}
 	}
 	clear(k.changed)
-	clear(k.gaveWay)
 	return list
 }
 
@@ -243,7 +259,7 @@ func (k *Keyring) givesWay(e pki.Entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if _, known := k.known[e.ID][e.Key.SHA256()]; known {
-		k.gaveWay[e.Name()] = true
+		k.gaveWay[e.Name()] = k.look
 	}
 }
 

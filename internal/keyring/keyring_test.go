@@ -111,6 +111,63 @@ func TestKeysWithoutEnd(t *testing.T) {
 	}
 }
 
+// TestAKeyThatMadeRoomIsFoundLater: the look that finds it missing may come after a look at other keys. If it
+// comes back, a person who then deletes it has done so.
+func TestAKeyThatMadeRoomIsFoundLater(t *testing.T) {
+	cfg := config.NewMaster()
+	cfg.PKIDir = t.TempDir()
+	k, err := Open(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Store.MostOfHost = 1
+	first, second := bustest.Key(t).Public(), bustest.Key(t).Public()
+	admit := func(id salt.MinionID, key pki.PublicKey) {
+		t.Helper()
+		if _, err := k.Admit(id, key, "192.0.2.66:1", "192.0.2.66"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := func(id salt.MinionID) (list []Change) {
+		t.Helper()
+		if err := k.Look(id); err != nil {
+			t.Fatal(err)
+		}
+		return k.Take()
+	}
+	gone := func(list []Change, gaveWay bool) {
+		t.Helper()
+		if len(list) != 1 || list[0].After != pki.Unknown || list[0].GaveWay != gaveWay {
+			t.Errorf("%+v, want that one is gone, and that it made room: %v", list, gaveWay)
+		}
+	}
+	admit("first", first)
+	look("first")
+	admit("second", second)
+	look("second")
+	gone(look("first"), true)
+	admit("first", first)
+	gone(look("second"), true)
+	look("first")
+
+	// One that was not taken yet as waiting.
+	admit("second", second)
+	if err := k.Look("second"); err != nil {
+		t.Fatal(err)
+	}
+	admit("first", first) // it was there all the time, as far as anybody looked
+	k.Take()
+	gone(look("second"), true)
+
+	if look("first"); len(k.gaveWay) > 0 {
+		t.Errorf("%d keys that are back are remembered", len(k.gaveWay))
+	}
+	if err := k.Store.Delete(pki.Entry{ID: "first", Key: first, State: pki.Pending}); err != nil {
+		t.Fatal(err)
+	}
+	gone(look("first"), false)
+}
+
 // TestAcceptedInBetween: a key that was accepted and is gone at the next look was accepted
 // all the same, and whoever came in with it is to be cut.
 func TestAcceptedInBetween(t *testing.T) {
