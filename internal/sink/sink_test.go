@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/brinebus/brine/internal/event"
@@ -74,6 +75,53 @@ func (d *counting) write(_ context.Context, events []Event) error {
 	d.largest = max(d.largest, len(events))
 	if d.enough() {
 		return errors.New("that is enough")
+	}
+	return nil
+}
+
+// TestASlowDestinationGetsEachEventOnce: a batch may take longer than the timeout, which limits each
+// request.
+func TestASlowDestinationGetsEachEventOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const events = 20
+		j := newJournal()
+		j.fire(t, events)
+		d := &slow{times: map[uint64]int{}}
+		w := &worker{rule: Rule{Name: "r", Position: "sink/r", batch: events, timeout: 100 * time.Millisecond, to: d}, log: testLog(t)}
+		w.source = j.listen(w.rule)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := w.run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		for seq := range uint64(events) {
+			if n := d.times[seq+1]; n != 1 {
+				t.Errorf("event %d came %d times", seq+1, n)
+			}
+		}
+		if j.confirmed["sink/r"] != events {
+			t.Errorf("%d is confirmed, want %d", j.confirmed["sink/r"], events)
+		}
+	})
+}
+
+// slow is a destination that takes 40 ms for each event.
+type slow struct {
+	counting
+	times map[uint64]int
+}
+
+func (d *slow) single() bool                                            { return true }
+func (d *slow) open(context.Context, *slog.Logger) (destination, error) { return d, nil }
+
+func (d *slow) write(ctx context.Context, events []Event) error {
+	for _, e := range events {
+		select {
+		case <-time.After(40 * time.Millisecond):
+			d.times[e.Seq]++
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	return nil
 }

@@ -25,6 +25,10 @@ type destination interface {
 	close()
 }
 
+// single is a destination that may send each event by itself. It then gets them one by one, so that
+// none is sent again because a later one has failed.
+type single interface{ single() bool }
+
 // rotator is a destination that can start a new file.
 type rotator interface{ rotate() }
 

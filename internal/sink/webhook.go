@@ -39,10 +39,9 @@ func (t *webhookTarget) open(context.Context, *slog.Logger) (destination, error)
 type webhook struct {
 	*poster
 	target *webhookTarget
-	// The last posted event: with formSingle, a retried batch continues after it.
-	seq    uint64
-	digest int64
 }
+
+func (w *webhook) single() bool { return w.target.form == formSingle }
 
 func (w *webhook) write(ctx context.Context, events []Event) error {
 	switch w.target.form {
@@ -55,17 +54,10 @@ func (w *webhook) write(ctx context.Context, events []Event) error {
 }
 
 func (w *webhook) each(ctx context.Context, events []Event) error {
-	for i, e := range events {
-		if e.Seq == w.seq && e.Digest() == w.digest {
-			events = events[i+1:]
-			break
-		}
-	}
 	for _, e := range events {
 		if err := w.send(ctx, []Event{e}, "", "", "\n", "application/json"); err != nil {
 			return err
 		}
-		w.seq, w.digest = e.Seq, e.Digest()
 	}
 	return nil
 }

@@ -105,7 +105,9 @@ func (w *worker) process(ctx context.Context, b batch) error {
 // back to the batch. Nothing is confirmed meanwhile, and nothing but positions is kept in memory.
 func (w *worker) lookAhead(ctx context.Context, b batch) error {
 	w.ahead = event.Position{}
-	w.note(b.events)
+	for _, r := range b.bad {
+		w.note([]Event{r.event})
+	}
 	for {
 		next, err := w.peek(ctx)
 		if err != nil {
@@ -184,9 +186,33 @@ func linger(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // batch is a group of events that are written together.
 type batch struct {
-	events []Event
+	events []Event // not written yet
 	bytes  int
 	passed event.Position
+
+	// What earlier attempts have achieved: a slow destination gets nothing again.
+	parts    []int     // how many of events to write at once, in order
+	accepted bool      // some event of the batch was written
+	bad      []refusal // refused, and not kept as dead letters yet
+}
+
+// next returns how many events to write now. At first that is most, or all where most is 0.
+func (b *batch) next(most int) int {
+	sum := 0
+	for _, n := range b.parts {
+		sum += n
+	}
+	if sum != len(b.events) { // this is the first attempt, or another sink has delivered some
+		b.parts = nil
+		for left := len(b.events); left > 0; left -= b.parts[len(b.parts)-1] {
+			n := left
+			if most > 0 {
+				n = min(most, left)
+			}
+			b.parts = append(b.parts, n)
+		}
+	}
+	return b.parts[0]
 }
 
 // pass records that everything up to a position is in the batch, or before it.
@@ -269,7 +295,7 @@ func (w *worker) deliver(ctx, longer context.Context, b *batch) error {
 	if len(b.events) == 0 {
 		return nil
 	}
-	return w.insist(ctx, longer, b, func(ctx context.Context) error { return w.write(ctx, b.events) })
+	return w.insist(ctx, longer, b, func(ctx context.Context) error { return w.write(ctx, b) })
 }
 
 // hold waits until no other sink works on this rule. What one has delivered meanwhile is taken out of
@@ -281,6 +307,7 @@ func (w *worker) hold(ctx context.Context, b *batch) error {
 	}
 	w.closeDest()
 	b.events, w.rest = undone(b.events, done), undone(w.rest, done)
+	b.bad = slices.DeleteFunc(b.bad, func(r refusal) bool { return r.event.Seq <= done[r.event.Journal] })
 	for journal, seq := range w.ahead {
 		w.ahead[journal] = max(seq, done[journal])
 	}
@@ -299,9 +326,7 @@ func (w *worker) insist(ctx, longer context.Context, b *batch, do func(context.C
 		if err := w.hold(ctx, b); err != nil {
 			return err
 		}
-		limited, cancel := context.WithTimeout(longer, w.rule.timeout)
-		err := do(limited)
-		cancel()
+		err := do(longer)
 		if err == nil {
 			w.back()
 			return nil
@@ -311,6 +336,9 @@ func (w *worker) insist(ctx, longer context.Context, b *batch, do func(context.C
 		}
 		if longer.Err() != nil {
 			return context.Cause(longer)
+		}
+		if errors.Is(err, errUnfinished) && ctx.Err() == nil {
+			continue
 		}
 		w.failed(err)
 		select {
@@ -325,6 +353,8 @@ func (w *worker) open(ctx context.Context) error {
 	if w.dest != nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, w.rule.timeout)
+	defer cancel()
 	dest, err := w.rule.to.open(ctx, w.log)
 	if err != nil {
 		return err
@@ -342,28 +372,78 @@ const allRefused = 10
 
 var errAllRefused = errors.New("the destination refuses everything")
 
-// write writes events. Those that the destination will never accept become dead letters.
-func (w *worker) write(ctx context.Context, events []Event) error {
-	if len(events) == 0 { // another sink has delivered them all
+// errUnfinished is returned by an attempt that has achieved something, and has taken so long that
+// the position has to be checked.
+var errUnfinished = errors.New("the attempt takes long")
+
+// write writes the events of a batch. Those that the destination will never accept become dead
+// letters: it halves what is refused until it has found them.
+func (w *worker) write(ctx context.Context, b *batch) error {
+	if len(b.events) > 0 {
+		if err := w.open(ctx); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	for len(b.events) > 0 {
+		if time.Since(began) >= w.rule.timeout {
+			return errUnfinished
+		}
+		if err := w.writePart(ctx, b); err != nil {
+			return err
+		}
+		if b.accepted {
+			if err := w.keepBad(ctx, b); err != nil {
+				return err
+			}
+		}
+	}
+	if len(b.bad) == 0 || w.ahead != nil && b.accepted { // what was refused ahead is read again
 		return nil
 	}
-	if err := w.open(ctx); err != nil {
-		return err
+	first := b.bad[0]
+	if w.ahead != nil || len(b.bad) >= allRefused && first.event.Seq > w.sure[first.event.Journal] {
+		return fmt.Errorf("%w: all of %d events: %w", errAllRefused, len(b.bad), first.err)
 	}
-	bad, err := w.sift(ctx, events)
-	if err != nil {
-		return err
+	return w.keepBad(ctx, b)
+}
+
+// writePart writes the next events of a batch.
+func (w *worker) writePart(ctx context.Context, b *batch) error {
+	most := 0
+	if one, ok := w.dest.(single); ok && one.single() {
+		most = 1
 	}
-	first := events[0]
-	refused := len(bad) == len(events)
+	n := b.next(most)
+	part := b.events[:n]
+	limited, cancel := context.WithTimeout(ctx, w.rule.timeout)
+	defer cancel()
+	err := w.dest.write(limited, part)
 	switch {
-	case refused && (w.ahead != nil || len(bad) >= allRefused && first.Seq > w.sure[first.Journal]):
-		return fmt.Errorf("%w: all of %d events: %w", errAllRefused, len(bad), bad[0].err)
-	case w.ahead != nil: // the refused ones are read again
-		w.remember(events, bad)
+	case err == nil:
+		b.accepted = true
+		w.remember(part)
+	case !errors.Is(err, errRefused):
+		return err
+	case n > 1:
+		b.parts = append([]int{n / 2, n - n/2}, b.parts[1:]...)
+		return nil
+	default:
+		b.bad = append(b.bad, refusal{part[0], err})
+	}
+	b.events, b.parts = b.events[n:], b.parts[1:]
+	return nil
+}
+
+// keepBad keeps the refused events as dead letters.
+func (w *worker) keepBad(ctx context.Context, b *batch) error {
+	if w.ahead != nil {
 		return nil
 	}
-	for _, r := range bad {
+	ctx, cancel := context.WithTimeout(ctx, w.rule.timeout)
+	defer cancel()
+	for ; len(b.bad) > 0; b.bad = b.bad[1:] {
+		r := b.bad[0]
 		w.log.Error("event refused by the destination, kept as a dead letter", "seq", r.event.Seq, "tag", r.event.Tag, "err", r.err)
 		if err := w.source.KeepDead(ctx, r.event, r.err); err != nil {
 			return fmt.Errorf("keep a dead letter: %w", err)
@@ -373,15 +453,15 @@ func (w *worker) write(ctx context.Context, events []Event) error {
 }
 
 // remember records what was written while the worker looks ahead, so that it is not written again.
-func (w *worker) remember(events []Event, bad []refusal) {
+func (w *worker) remember(events []Event) {
+	if w.ahead == nil {
+		return
+	}
 	if w.written == nil {
 		w.written = map[place]bool{}
 	}
 	for _, e := range events {
 		w.written[place{e.Journal, e.Seq}] = true
-	}
-	for _, r := range bad {
-		delete(w.written, place{r.event.Journal, r.event.Seq})
 	}
 }
 
@@ -389,25 +469,6 @@ func (w *worker) remember(events []Event, bad []refusal) {
 type refusal struct {
 	event Event
 	err   error
-}
-
-// sift writes events and returns the refused ones: it halves a batch until it has found them.
-func (w *worker) sift(ctx context.Context, events []Event) (bad []refusal, err error) {
-	err = w.dest.write(ctx, events)
-	if !errors.Is(err, errRefused) {
-		return nil, err
-	}
-	if len(events) == 1 {
-		return []refusal{{events[0], err}}, nil
-	}
-	for _, half := range [][]Event{events[:len(events)/2], events[len(events)/2:]} {
-		more, err := w.sift(ctx, half)
-		if err != nil {
-			return nil, err
-		}
-		bad = append(bad, more...)
-	}
-	return bad, nil
 }
 
 // failed closes the destination and logs the error, at once and then from time to time. Meanwhile
