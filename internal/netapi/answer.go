@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -43,7 +44,20 @@ func (a *answer) send(status int, data any) error {
 	a.deadline()
 	a.w.WriteHeader(status)
 	if !a.head {
-		_, _ = a.w.Write(b) // an error means that the client is gone
+		_ = a.write(b) // an error means that the client is gone
+	}
+	return nil
+}
+
+// piece is how many bytes a client has to read within writeTime: a slow one gets a long answer, too.
+const piece = 256 << 10
+
+func (a *answer) write(b []byte) error {
+	for part := range slices.Chunk(b, piece) {
+		a.deadline()
+		if _, err := a.w.Write(part); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -91,7 +105,6 @@ func (a *answer) content(from io.Reader, size int64) error {
 	if a.head {
 		return nil
 	}
-	const piece = 256 << 10
 	for size > 0 {
 		n, err := io.CopyN(a.w, from, min(size, piece))
 		if err != nil {
@@ -111,10 +124,9 @@ func (a *answer) streamHeader() {
 	a.w.WriteHeader(http.StatusOK)
 }
 
-// push writes and flushes a piece of a stream.
+// push writes and flushes a part of a stream.
 func (a *answer) push(b []byte) error {
-	a.deadline()
-	if _, err := a.w.Write(b); err != nil {
+	if err := a.write(b); err != nil {
 		return err
 	}
 	return http.NewResponseController(a.w).Flush()

@@ -135,6 +135,45 @@ func TestAStreamIsNotWrittenForEver(t *testing.T) {
 	})
 }
 
+// TestALongAnswerIsReadSlowly: a client that reads all the time gets the whole of an answer, however
+// long that takes.
+func TestALongAnswerIsReadSlowly(t *testing.T) {
+	long := strings.Repeat("x", 4<<20)
+	for name, answers := range map[string]func(*answer) error{
+		"an answer":        func(a *answer) error { return a.send(http.StatusOK, long) },
+		"a part of stream": func(a *answer) error { return a.push([]byte(long)) },
+		"a file":           func(a *answer) error { return a.content(strings.NewReader(long), int64(len(long))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newPipes()
+				hs := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					if err := answers(&answer{w: &recorder{ResponseWriter: w}}); err != nil {
+						t.Error(err)
+					}
+				})}
+				go hs.Serve(l) //nolint:errcheck // it ends with the listener
+				c, _ := l.dial()
+				fmt.Fprint(c, "GET / HTTP/1.0\r\n\r\n")
+				n, part := 0, make([]byte, 64<<10)
+				for {
+					k, err := io.ReadFull(c, part)
+					if n += k; err != nil {
+						break
+					}
+					time.Sleep(time.Second)
+				}
+				if n < len(long) {
+					t.Errorf("%d bytes came, want %d", n, len(long))
+				}
+				c.Close()
+				hs.Close()
+				l.Close()
+			})
+		})
+	}
+}
+
 // A stream that is not read is ended by the number and by the bytes of waiting events, and the
 // other streams continue.
 func TestSlowReadersOfEventsAreDisconnected(t *testing.T) {
