@@ -42,6 +42,7 @@ type Authenticator struct {
 	tokens   int              // about how many tokens there are
 	tokensOf map[string]int   // by backend and user
 	refused  map[string]bool  // keys of tokens that this member has refused and kept
+	ahead    bool             // it is known that the clock is ahead of that of the system
 }
 
 // look is what is known of an account.
@@ -245,6 +246,13 @@ func (g *Authenticator) look(ctx context.Context, backend, user string) (Account
 
 func (g *Grant) expired(now time.Time) bool { return !now.Before(g.Expires) }
 
+// errFuture is wrapped by the refusal of a login by a clock that was wrong: it would last longer than
+// any lifetime that is allowed.
+var errFuture = fmt.Errorf("%w: it was made more than %s in the future, so the clock was wrong there", ErrRefused, clockSkew)
+
+// future reports whether something that was issued then cannot be believed.
+func future(issued, now time.Time) bool { return issued.After(now.Add(clockSkew)) }
+
 // ErrExpired is wrapped by the refusal of a login that has expired.
 var ErrExpired = fmt.Errorf("%w: it has expired", ErrRefused)
 
@@ -272,6 +280,9 @@ func (g *Authenticator) check(ctx context.Context, old *Grant) (*Grant, error) {
 	if old.expired(now) {
 		return nil, ErrExpired
 	}
+	if future(old.Issued, now) {
+		return nil, errFuture
+	}
 	if old.Rules != "" && !g.backends.Load().keep {
 		fresh := *old
 		fresh.Rules = ""
@@ -281,7 +292,7 @@ func (g *Authenticator) check(ctx context.Context, old *Grant) (*Grant, error) {
 	if old.foreign && (errors.Is(err, errUnknowable) || err == nil && account.Version == "") {
 		return nil, fmt.Errorf("%w: another master has made the token, and this one cannot tell whether the account is the same", ErrRefused)
 	}
-	if errors.Is(err, errUnknowable) && now.Before(old.Issued.Add(blindTime)) {
+	if errors.Is(err, errUnknowable) && now.Before(old.Issued.Add(blindTime)) && now.Add(blindTime).After(old.Issued) {
 		return old, nil
 	}
 	if errors.Is(err, errUnknowable) {

@@ -61,6 +61,9 @@ func (g *Authenticator) Keep(ctx context.Context) {
 // Sweep deletes tokens that have expired or whose parent token is gone, and cached accounts that
 // were not used for a while. In a cluster expired tokens are kept for a day.
 func (g *Authenticator) Sweep(ctx context.Context) error {
+	if err := g.correctClock(ctx); err != nil {
+		return err
+	}
 	now := g.clock.now()
 	all, err := g.all(ctx)
 	if err != nil {

@@ -275,10 +275,9 @@ func (g *Authenticator) all(ctx context.Context) (map[string]stored, error) {
 	return all, err
 }
 
-// lives reports whether a token, one of all, is valid by its expiry and by the tokens it was made
-// by.
+// lives reports whether a token, one of all, is valid by its times and by the tokens it was made by.
 func (s *stored) lives(all map[string]stored, now time.Time) bool {
-	return !s.orphaned(all) && now.Before(s.Expires)
+	return !s.orphaned(all) && now.Before(s.Expires) && !future(s.Issued, now)
 }
 
 // orphaned reports whether a token that it was made by is gone.
