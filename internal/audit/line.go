@@ -45,6 +45,9 @@ const maxArguments = 64 << 10
 // size and digest follow; the matched minions are listed too.
 const maxTarget = 4 << 10
 
+// targetSum is longer than the size and digest that follow a target that was cut.
+const targetSum = 128
+
 // shortTarget returns the target as an entry contains it.
 func shortTarget(d digester, tgt string) string {
 	if len(tgt) <= maxTarget {
@@ -57,7 +60,9 @@ func shortTarget(d digester, tgt string) string {
 func (e *Entry) encode(d digester, values bool, last position) ([]byte, position, error) {
 	e.N, e.Prev = last.n+1, last.hash
 	e.Minions = e.Minions[:min(len(e.Minions), maxMinions)]
-	e.Target = shortTarget(d, e.Target)
+	if e.Spooled == "" || len(e.Target) > maxTarget+targetSum { // otherwise it was cut when it was spooled
+		e.Target = shortTarget(d, e.Target)
+	}
 	if len(e.Commands) > 0 {
 		if err := e.describe(d, values); err != nil {
 			return nil, position{}, err

@@ -28,6 +28,8 @@ const (
 	// spoolUser is for the jobs of one user who is no operator. They begin none in the last quarter of
 	// it, so that what happens to those that have begun can be recorded.
 	spoolUser = spoolMax / 8
+	// spoolNote is for the refusals of one principal.
+	spoolNote = spoolNotes / 8
 	// spoolLine is the longest record.
 	spoolLine = 4 << 20
 	// spoolBytes is the largest file that is read: with a mark behind all limits.
@@ -64,7 +66,9 @@ type Spool struct {
 	jobs   map[salt.JID]spoolOwner // that the file has
 	limits [3]int64                // where records end at the latest, by their share
 	ofUser int64                   // spoolUser
+	ofNote int64                   // spoolNote
 	used   map[string]int64        // bytes about jobs of each user who is no operator
+	noted  map[string]int64        // bytes of notes about each principal
 }
 
 // spoolShare is a kind of record that may fill a part of the file.
@@ -109,7 +113,7 @@ var errSpoolShare = salt.WithHint(errors.New("what this user does without the qu
 
 // OpenSpool opens the file, if there is one. A record that a kill has cut is removed.
 func OpenSpool(o SpoolOptions) (*Spool, error) {
-	s := &Spool{opts: o, jobs: map[salt.JID]spoolOwner{}, ofUser: spoolUser, used: map[string]int64{}, limits: [...]int64{shareNotes: spoolNotes, shareUsers: spoolUsers, shareOperators: spoolMax}}
+	s := &Spool{opts: o, jobs: map[salt.JID]spoolOwner{}, ofUser: spoolUser, ofNote: spoolNote, used: map[string]int64{}, noted: map[string]int64{}, limits: [...]int64{shareNotes: spoolNotes, shareUsers: spoolUsers, shareOperators: spoolMax}}
 	err := s.open()
 	if err != nil {
 		err = fmt.Errorf("open %s: %w", o.Path, err)
@@ -153,6 +157,9 @@ func (s *Spool) know(r spooled, size int) error {
 	s.n = max(s.n, r.N)
 	if s.marked == nil {
 		s.marked = r.Mark
+	}
+	if r.JID == "" && r.Entry != nil {
+		s.noted[r.Entry.known()] += int64(size)
 	}
 	if r.JID != "" {
 		owner := s.owner(r)
@@ -287,6 +294,9 @@ func (s *Spool) add(r spooled) error {
 // room returns why a record of this many bytes is not added. The caller holds mu.
 func (s *Spool) room(r spooled, size int) error {
 	if r.JID == "" {
+		if s.noted[r.Entry.known()]+int64(size) > s.ofNote {
+			return errSpoolShare
+		}
 		return s.within(shareNotes, size)
 	}
 	owner := s.owner(r)
@@ -417,6 +427,7 @@ func (s *Spool) done(upto uint64) (removed bool, jobs int, err error) {
 	s.file, s.id, s.n, s.size, s.torn, s.marked = nil, "", 0, 0, false, nil
 	clear(s.jobs)
 	clear(s.used)
+	clear(s.noted)
 	return true, jobs, nil
 }
 

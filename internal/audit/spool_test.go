@@ -489,3 +489,67 @@ func FuzzSpool(f *testing.F) {
 		}
 	})
 }
+
+// TestALongTargetIsCutInTheSpool: it takes no more space there than in the chain, where it is cut once.
+func TestALongTargetIsCutInTheSpool(t *testing.T) {
+	c := startCut(t)
+	c.mustBook(1)
+	before := c.opts.Spool.size
+	e := ping("mallory")
+	e.Verdict, e.Target = Refused, strings.Repeat("x", 1<<20)
+	if !c.l.Note(e) {
+		t.Fatal("the refusal has no entry")
+	}
+	if grown := c.opts.Spool.size - before; grown == 0 || grown > 16<<10 {
+		t.Errorf("the spool has grown by %d bytes", grown)
+	}
+	c.heal()
+	for _, line := range c.lines(Query{}) {
+		var got Entry
+		if err := json.Unmarshal([]byte(line), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.User != "mallory" {
+			continue
+		}
+		if want := strings.Repeat("x", maxTarget) + "... (1048576 bytes, hmac-sha256:"; !strings.HasPrefix(got.Target, want) || strings.Count(got.Target, "bytes") != 1 {
+			t.Errorf("the target ends with %q", got.Target[min(len(got.Target), maxTarget-8):])
+		}
+		return
+	}
+	t.Error("the refusal is not in the chain")
+}
+
+// TestRefusalsOfOneLeaveRoomForThoseOfOthers: also after a restart.
+func TestRefusalsOfOneLeaveRoomForThoseOfOthers(t *testing.T) {
+	c := startCut(t)
+	const share = 4 << 10
+	c.opts.Spool.ofNote = share
+	fill := func() {
+		t.Helper()
+		err := error(nil)
+		for n := 0; err == nil && n < 100; n++ {
+			err = c.opts.Spool.note(ping("mallory"))
+		}
+		if !errors.Is(err, errSpoolShare) {
+			t.Errorf("refusals of one user: %v", err)
+		}
+	}
+	fill()
+	size := c.opts.Spool.size
+	c.restart()
+	c.opts.Spool.ofNote = share
+	if fill(); c.opts.Spool.size != size {
+		t.Errorf("%d bytes after a restart, and before it %d", c.opts.Spool.size, size)
+	}
+	ann, uid := ping("ann"), 1001
+	ann.UID = &uid
+	if err := c.opts.Spool.note(ann); err != nil {
+		t.Errorf("another user: %v", err)
+	}
+	c.heal()
+	c.lost.Store(true)
+	if err := c.opts.Spool.note(ping("mallory")); err != nil {
+		t.Errorf("when all is stored: %v", err)
+	}
+}

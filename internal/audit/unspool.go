@@ -33,8 +33,8 @@ func (l *Log) BookSpooled(e Entry, jid salt.JID, events []event.Event, operator 
 	return nil
 }
 
-// finished returns an entry as it is spooled: with its time, and the functions and digests that are
-// not stored as they are.
+// finished returns an entry as it is spooled: with its time, and with what is stored of functions,
+// arguments and a long target.
 func (l *Log) finished(e Entry) (Entry, error) {
 	e.Time = time.Now().UTC()
 	e.Minions = e.Minions[:min(len(e.Minions), maxMinions)]
@@ -44,6 +44,7 @@ func (l *Log) finished(e Entry) (Entry, error) {
 		l.unwritten++
 		return e, l.refusal()
 	}
+	e.Target = shortTarget(l.digest, e.Target)
 	if len(e.Commands) == 0 {
 		return e, nil
 	}
