@@ -52,7 +52,7 @@ type waits struct {
 	claims  map[string]claim     // by the name of the key
 	own     int                  // how many of them are of this member
 	making  map[string]bool      // keys whose claims this member is about to write
-	brought map[string]time.Time // waits here only since it waits at another member, and since when
+	brought map[string]time.Time // waits here only since it waits, or waited, at another member, and since when
 	dropped map[string]bool      // a person has deleted it here while it waited
 	evicted map[string]bool      // it made room here for others; only keys of claims
 	undone  map[string]bool      // this member is deleting the file or the claim itself
@@ -96,7 +96,7 @@ func (w *waits) drop(key string) {
 	delete(w.claims, key)
 }
 
-// hear handles an entry about a waiting key.
+// hear handles an entry about a waiting key. The caller holds the lock of the view.
 func (w *waits) hear(e journal.TableEntry, reading uint64) {
 	key := keyPrefix + strings.TrimPrefix(e.Key, claimPrefix)
 	w.mu.Lock()
@@ -108,6 +108,9 @@ func (w *waits) hear(e journal.TableEntry, reading uint64) {
 	w.of.due.mark(key)
 	if e.Value == nil {
 		w.unclaim(key)
+		if !w.of.view.complete && len(w.brought) < maxDeletions {
+			w.brought[key] = time.Time{} // decided about while this member was stopped, or before: a minion that is not here does not bring it back
+		}
 		if d, marked := w.deleted[e.Key]; d.revision != e.Revision && (marked || len(w.deleted) < maxDeletions) {
 			w.deleted[e.Key] = deletion{e.Revision, time.Now()}
 		}

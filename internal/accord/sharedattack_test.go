@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/pki"
@@ -520,6 +521,41 @@ func TestWaitingKeysAreOneList(t *testing.T) {
 	everywhere(pki.Unknown)
 	b.submit("web1", key)
 	everywhere(pki.Pending)
+}
+
+// TestAWaitingKeyThatWasDeletedStaysDeleted: a member was stopped when a waiting key was deleted, or accepted and
+// then deleted, whether its minion had come there or to another member. The key waits again only if its minion
+// is there again.
+func TestAWaitingKeyThatWasDeletedStaysDeleted(t *testing.T) {
+	for _, there := range []bool{true, false} {
+		j := openStore(t)
+		a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+		key, back := newKey(t).Public(), newKey(t).Public()
+		at := a
+		if there {
+			at = b
+		}
+		for _, id := range []string{"deleted", "accepted", "waits"} {
+			at.submit(id, key)
+		}
+		at.submit("back", back)
+		settled(a, b)
+		a.act(Delete, "deleted", key)
+		a.act(Accept, "accepted", key)
+		a.act(Delete, "back", back)
+		settled(a)
+		a.act(Delete, "accepted", key)
+		settled(a)
+		b.keys.Here = func(token string) bool { return token == bus.KeyToken(back.Key()) }
+		b.begin()
+		settled(b, a)
+		for _, s := range []*seat{a, b} {
+			s.is("deleted", key, pki.Unknown)
+			s.is("accepted", key, pki.Unknown)
+			s.is("waits", key, pki.Pending)
+			s.is("back", back, pki.Pending)
+		}
+	}
 }
 
 // TestAWaitingKeyComesAndGoesUnnoticed: the watch on a key directory may miss a file that is there only
