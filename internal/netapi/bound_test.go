@@ -187,7 +187,7 @@ func TestSlowReadersOfEventsAreDisconnected(t *testing.T) {
 				if f.readers[slow] != true {
 					t.Fatalf("the slow reader is ended with %d events that wait for it", i)
 				}
-				if err := f.give(client.Event{Tag: "t", Data: make([]byte, test.size)}); err != nil {
+				if err := f.give(heard{Event: client.Event{Tag: "t", Data: make([]byte, test.size)}}); err != nil {
 					t.Fatal(err)
 				}
 				f.took(quick, <-quick.c)

@@ -25,19 +25,49 @@ func text(e client.Event) []byte {
 	return append(append(b, tag...), '}')
 }
 
-// hear asks for events and calls f with them until ctx or the login ends.
-func hear(ctx context.Context, conn *client.Conn, q client.ListenOptions, ready func(*client.Listener), f func(client.Event) error) error {
+// heard is an event and the position after it.
+type heard struct {
+	client.Event
+	passed uint64 // the position in the own journal of the master
+	own    string // the name of that journal, in a cluster
+	others string // the positions in the journals of the other members
+}
+
+// id is what Last-Event-ID continues after: a sequence, or in a cluster one for each journal, as
+// 'salt-event token' prints it. It is "" for an event that is not stored.
+func (h heard) id() string {
+	switch {
+	case h.Seq == 0:
+		return ""
+	case h.own == "":
+		return strconv.FormatUint(h.Seq, 10)
+	}
+	id := h.own + ":" + strconv.FormatUint(h.passed, 10)
+	if h.others != "" {
+		id += "," + h.others
+	}
+	return id
+}
+
+// hear asks for events, of all members of a cluster, and calls f with them until ctx or the login
+// ends.
+func hear(ctx context.Context, conn *client.Conn, q client.ListenOptions, ready func(), f func(heard) error) error {
+	q.Members = true
 	l, err := conn.Listen(ctx, q)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	ready(l)
+	ready()
 	for e, err := range l.All(ctx) {
 		if err != nil {
 			return err
 		}
-		if err := f(e); err != nil {
+		h := heard{Event: e, passed: l.Position(), own: l.Journal()}
+		if h.own != "" {
+			h.others = l.Positions()
+		}
+		if err := f(h); err != nil {
 			return err
 		}
 	}
@@ -60,7 +90,7 @@ type feed struct {
 // reader is one stream. It is ended if it reads too slowly.
 type reader struct {
 	tags []string
-	c    chan client.Event
+	c    chan heard
 	slow bool // guarded by the feed
 	size int  // bytes that wait in c, guarded by the feed
 }
@@ -75,7 +105,7 @@ const (
 func (f *feed) join(tags []string) (*reader, <-chan struct{}, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r := &reader{tags: tags, c: make(chan client.Event, maxWaiting)}
+	r := &reader{tags: tags, c: make(chan heard, maxWaiting)}
 	if f.readers == nil {
 		f.begin()
 	}
@@ -87,7 +117,7 @@ func (f *feed) begin() {
 	f.readers, f.ready, f.ended, f.err = map[*reader]bool{}, make(chan struct{}), make(chan struct{}), nil
 	ready, ended := f.ready, f.ended
 	go func() {
-		err := hear(context.Background(), f.conn, client.ListenOptions{Members: true}, func(*client.Listener) { close(ready) }, f.give)
+		err := hear(context.Background(), f.conn, client.ListenOptions{}, func() { close(ready) }, f.give)
 		f.mu.Lock()
 		f.err, f.readers = err, nil
 		f.mu.Unlock()
@@ -109,7 +139,7 @@ func (f *feed) why() error {
 }
 
 // give passes an event to the readers that want it, and never waits for one.
-func (f *feed) give(e client.Event) error {
+func (f *feed) give(e heard) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for r := range f.readers {
@@ -131,7 +161,7 @@ func (f *feed) give(e client.Event) error {
 }
 
 // took counts an event that a reader has taken.
-func (f *feed) took(r *reader, e client.Event) {
+func (f *feed) took(r *reader, e heard) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r.size -= len(e.Data)
@@ -163,13 +193,13 @@ func events(r *request) error {
 }
 
 // stream sends events until the client is gone or its login ends.
-func (r *request) stream(q client.ListenOptions, begin func() error, f func(client.Event) error, heartbeat func() error) error {
+func (r *request) stream(q client.ListenOptions, begin func() error, f func(heard) error, heartbeat func() error) error {
 	r.s.stats.streams.Add(1)
 	defer r.s.stats.streams.Add(-1)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(r.s.ctx, cancel)()
-	stored := !q.Since.IsZero() || q.FromSeq > 0 || q.Durable != "" || q.Match != ""
+	stored := !q.Since.IsZero() || q.FromSeq > 0 || q.At != "" || q.Durable != "" || q.Match != ""
 	var c *caller
 	var err error
 	if stored {
@@ -200,7 +230,7 @@ func (r *request) stream(q client.ListenOptions, begin func() error, f func(clie
 const heartbeatEvery = 15 * time.Second
 
 // fromFeed sends new events.
-func (r *request) fromFeed(ctx context.Context, c *caller, tags []string, begin func() error, f func(client.Event) error, heartbeat func() error) error {
+func (r *request) fromFeed(ctx context.Context, c *caller, tags []string, begin func() error, f func(heard) error, heartbeat func() error) error {
 	feed := &c.pooled.feed
 	reader, ready, ended := feed.join(tags)
 	defer feed.leave(reader)
@@ -240,13 +270,13 @@ func (r *request) fromFeed(ctx context.Context, c *caller, tags []string, begin 
 
 // fromStore also sends stored events, from a time or a position on. It waits for a slow reader:
 // the master keeps the events meanwhile.
-func (r *request) fromStore(ctx context.Context, c *caller, q client.ListenOptions, begin func() error, f func(client.Event) error, heartbeat func() error) error {
+func (r *request) fromStore(ctx context.Context, c *caller, q client.ListenOptions, begin func() error, f func(heard) error, heartbeat func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	events, failed := make(chan client.Event), make(chan error, 1)
-	ready := make(chan *client.Listener, 1)
+	events, failed := make(chan heard), make(chan error, 1)
+	ready := make(chan bool, 1)
 	go func() {
-		failed <- hear(ctx, c.conn, q, func(l *client.Listener) { ready <- l }, func(e client.Event) error {
+		failed <- hear(ctx, c.conn, q, func() { ready <- true }, func(e heard) error {
 			select {
 			case events <- e:
 				return nil
@@ -255,9 +285,9 @@ func (r *request) fromStore(ctx context.Context, c *caller, q client.ListenOptio
 			}
 		})
 	}()
-	confirmed := confirmation{name: q.Durable}
+	confirmed := confirmation{conn: c.conn, name: q.Durable}
 	select {
-	case confirmed.l = <-ready:
+	case <-ready:
 	case err := <-failed:
 		return err
 	}
@@ -272,7 +302,7 @@ func (r *request) fromStore(ctx context.Context, c *caller, q client.ListenOptio
 			if err := f(e); err != nil {
 				return err
 			}
-			confirmed.seq = e.Seq
+			confirmed.have = e
 			confirmed.now(ctx, false)
 		case err := <-failed:
 			return err
@@ -288,25 +318,26 @@ func (r *request) fromStore(ctx context.Context, c *caller, q client.ListenOptio
 // confirmation confirms to the master how far a durable stream has come, though not at every
 // event. If events were lost on the way, the reader asks for them by Last-Event-ID.
 type confirmation struct {
-	l              *client.Listener
-	name           string
-	seq, confirmed uint64
-	at             time.Time
+	conn *client.Conn
+	name string
+	have heard
+	done string // the id of what was confirmed
+	at   time.Time
 }
 
 const confirmEvery = time.Second
 
 func (n *confirmation) now(ctx context.Context, must bool) {
-	if n.name == "" || n.seq == n.confirmed || !must && time.Since(n.at) < confirmEvery {
+	if n.name == "" || n.have.id() == n.done || !must && time.Since(n.at) < confirmEvery {
 		return
 	}
-	if n.l.Confirm(ctx, n.seq) == nil { // otherwise it is done the next time, or events come twice
-		n.confirmed = n.seq
+	if n.conn.Confirm(ctx, n.name, n.have.passed, n.have.others) == nil { // otherwise it is done the next time, or events come twice
+		n.done = n.have.id()
 	}
 	n.at = time.Now()
 }
 
-// listen reads the query. marked is true if the events are to carry their sequences, by which
+// listen reads the query. marked is true if the events are to carry their positions, by which
 // the reader can resume.
 func (r *request) listen() (q client.ListenOptions, marked bool, err error) {
 	values := r.URL.Query()
@@ -322,14 +353,16 @@ func (r *request) listen() (q client.ListenOptions, marked bool, err error) {
 	if last == "" {
 		last = values.Get("last_event_id")
 	}
-	if last != "" {
+	if strings.Contains(last, ":") {
+		q.Since, q.FromSeq, q.At, q.Resume = time.Time{}, 0, last, q.Durable != ""
+	} else if last != "" {
 		seq, err := strconv.ParseUint(last, 10, 64)
 		if err != nil || seq == math.MaxUint64 { // no event can follow
-			return q, false, problem(http.StatusBadRequest, "Last-Event-ID is not a sequence.")
+			return q, false, problem(http.StatusBadRequest, "Last-Event-ID is not the id of an event.")
 		}
 		q.Since, q.FromSeq, q.Resume = time.Time{}, seq+1, q.Durable != ""
 	}
-	marked = len(q.Tags) > 0 || q.Durable != "" || q.FromSeq > 0 || !q.Since.IsZero()
+	marked = len(q.Tags) > 0 || q.Durable != "" || q.FromSeq > 0 || q.At != "" || !q.Since.IsZero()
 	return q, marked, nil
 }
 
@@ -358,14 +391,13 @@ func (s *sse) begin() error {
 	return s.r.push([]byte("retry: 400\n"))
 }
 
-func (s *sse) event(e client.Event) error {
+func (s *sse) event(e heard) error {
 	b := make([]byte, 0, len(e.Data)+2*len(e.Tag)+64)
-	if s.marked && e.Seq > 0 {
-		b = strconv.AppendUint(append(b, "id: "...), e.Seq, 10)
-		b = append(b, '\n')
+	if id := e.id(); s.marked && id != "" {
+		b = append(append(append(b, "id: "...), id...), '\n')
 	}
 	b = append(append(append(b, "tag: "...), line([]byte(e.Tag))...), "\ndata: "...)
-	return s.r.push(append(append(b, line(text(e))...), "\n\n"...))
+	return s.r.push(append(append(b, line(text(e.Event))...), "\n\n"...))
 }
 
 // line removes line ends from a tag or JSON text, since they would end its line. In JSON they

@@ -167,6 +167,7 @@ func FuzzListen(f *testing.F) {
 	f.Add("durable=x&last_event_id=7", "")
 	f.Add("since=2026-11-23T00:00:00Z&match=regex", "18446744073709551615")
 	f.Add("since=0&tag=%ff", "007")
+	f.Add("since=1h", "m1-0a1b2c3d:4711,m2-9f8e7d6c:12")
 	f.Fuzz(func(t *testing.T, query, last string) {
 		values, err := url.ParseQuery(query)
 		if err != nil {
@@ -187,8 +188,8 @@ func FuzzListen(f *testing.F) {
 		if has, err := strconv.ParseUint(last, 10, 64); err == nil && q.FromSeq <= has {
 			t.Errorf("who has %d is given those from %d on", has, q.FromSeq)
 		}
-		if q.FromSeq > 0 && !q.Since.IsZero() {
-			t.Errorf("%q asks for events from the sequence %d and from %s", query, q.FromSeq, q.Since)
+		if q.FromSeq > 0 && !q.Since.IsZero() || q.At != "" && (q.FromSeq > 0 || !q.Since.IsZero()) {
+			t.Errorf("%q asks for events from the sequence %d, from %s and after %q", query, q.FromSeq, q.Since, q.At)
 		}
 	})
 }
@@ -202,7 +203,7 @@ func FuzzEvents(f *testing.F) {
 			return
 		}
 		r, w := asked(nil, httptest.NewRequest(http.MethodGet, "/events", nil))
-		if err := (&sse{r: r, marked: true}).event(client.Event{Tag: tag, Data: data, Seq: seq}); err != nil {
+		if err := (&sse{r: r, marked: true}).event(heard{Event: client.Event{Tag: tag, Data: data, Seq: seq}}); err != nil {
 			t.Fatal(err)
 		}
 		text, whole := strings.CutSuffix(w.Body.String(), "\n\n")

@@ -1,17 +1,23 @@
 package netapi
 
 import (
+	"bufio"
 	"context"
+	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/authz/authztest"
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
@@ -77,6 +83,95 @@ func expect(t *testing.T, what string, w *httptest.ResponseRecorder, status int,
 		t.Errorf("%s: %d %.300s, want %d with %q", what, w.Code, w.Body, status, text)
 	}
 }
+
+// TestStreamsContinueInAllJournals: in a cluster, the id of an event is the position in the journals of
+// all members. Whoever continues after it hears all of them again, and what is confirmed for a name is
+// that position, too.
+func TestStreamsContinueInAllJournals(t *testing.T) {
+	asked, confirmed := make(chan protocol.Listen, 1), make(chan protocol.Confirm, 1)
+	s := withMaster(t, map[string]func(context.Context, *rpc.Request) error{
+		"userListen": func(ctx context.Context, r *rpc.Request) error {
+			r.Waits()
+			var q protocol.Listen
+			if err := r.Decode(&q); err != nil {
+				return err
+			}
+			select {
+			case asked <- q:
+			default: // nobody waits for the question of a feed that begins again
+			}
+			if err := r.Send(ctx, protocol.Ready{Ready: true, Start: 1001, Last: 1000, Journal: "m1", At: event.Position{"m2": 50_000, "m3": 1}}); err != nil {
+				return err
+			}
+			if err := r.SendRaw(ctx, []byte(`{"tag":"t/1","from":"","data":{},"master":"m2","seq":50000}`+"\n"+`{"tag":"t/2","from":"","data":{},"seq":1001}`)); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return nil
+		},
+		"userConfirm": func(ctx context.Context, r *rpc.Request) error {
+			var q protocol.Confirm
+			if err := r.Decode(&q); err != nil {
+				return err
+			}
+			confirmed <- q
+			return nil
+		},
+	})
+	const first, second = "m1:1000,m2:50000,m3:0", "m1:1001,m2:50000,m3:0"
+	for _, c := range []struct {
+		query, last string
+		at          event.Position
+		resume      bool
+	}{
+		{query: "tag=t/"},
+		{query: "since=1h"},
+		{query: "since=1h", last: first, at: event.Position{"m1": 1001, "m2": 50_001, "m3": 1}},
+		{query: "durable=x", last: first, at: event.Position{"m1": 1001, "m2": 50_001, "m3": 1}, resume: true},
+	} {
+		session, err := s.sessions.open(client.Session{Token: strings.Repeat("a", 64), Backend: "file", User: "fred", Expires: time.Now().Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		hr := httptest.NewRequestWithContext(ctx, "GET", "/events?"+c.query, nil)
+		hr.Header.Set("X-Auth-Token", session.id)
+		hr.Header.Set("Last-Event-ID", c.last)
+		read, write := io.Pipe()
+		go func() {
+			s.ServeHTTP(&piped{httptest.NewRecorder(), write}, hr)
+			write.Close()
+		}()
+		q := <-asked
+		if !q.Members || !maps.Equal(q.At, c.at) || q.Resume != c.resume || q.FromSeq != 0 || c.last != "" && !q.Since.IsZero() {
+			t.Errorf("%s after %q asks for %+v", c.query, c.last, q)
+		}
+		var ids []string
+		for lines := bufio.NewScanner(read); len(ids) < 2 && lines.Scan(); {
+			if id, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+				ids = append(ids, id)
+			}
+		}
+		if want := []string{first, second}; !slices.Equal(ids, want) {
+			t.Errorf("%s after %q: the ids are %q, want %q", c.query, c.last, ids, want)
+		}
+		if strings.HasPrefix(c.query, "durable") {
+			if got := <-confirmed; got.Durable != "x" || got.Seq != 1000 || !maps.Equal(got.At, event.Position{"m2": 50_000, "m3": 0}) {
+				t.Errorf("confirmed is %+v, want %s", got, first)
+			}
+		}
+		read.Close()
+		cancel()
+	}
+}
+
+// piped is a response whose body is read while it is written.
+type piped struct {
+	*httptest.ResponseRecorder
+	body io.Writer
+}
+
+func (p *piped) Write(b []byte) (int, error) { return p.body.Write(b) }
 
 // TestJobsTakeNoPlaceOfLogins: requests that have logged in by password, and wait for their jobs, leave
 // all places to those who log in.

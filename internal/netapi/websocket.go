@@ -85,8 +85,8 @@ func (r *request) overSocket(conn *websocket.Conn, q client.ListenOptions) error
 		defer cancel()
 		return conn.Write(ctx, websocket.MessageText, b)
 	}
-	err := r.stream(q, func() error { return nil }, func(e client.Event) error {
-		return write(append(append([]byte("data: "), text(e)...), "\n\n"...))
+	err := r.stream(q, func() error { return nil }, func(e heard) error {
+		return write(append(append([]byte("data: "), text(e.Event)...), "\n\n"...))
 	}, func() error {
 		ctx, cancel := context.WithTimeout(ctx, writeTime)
 		defer cancel()
