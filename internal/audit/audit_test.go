@@ -609,6 +609,26 @@ func TestCopyRefused(t *testing.T) {
 	}
 }
 
+// TestNothingAsksTheStoreWhenCloseStopsWaiting: a store that does not answer would hold up the end of
+// a daemon for longer than Close waits.
+func TestNothingAsksTheStoreWhenCloseStopsWaiting(t *testing.T) {
+	log, text := logged()
+	w := start(t, func(o *Options) { o.Log, o.File = log, filepath.Join(t.TempDir(), "copy") })
+	w.write(3)
+	w.l.giveUp() // as after closeTime
+	w.l.housekeep()
+	w.l.broken.Store(true)
+	if _, err := w.l.Begin(ping("fred")); !errors.Is(err, context.Canceled) {
+		t.Errorf("after an entry that was not stored: %v", err)
+	}
+	w.l.Close()
+	for _, words := range []string{"audit log not pruned", "audit_file not written"} {
+		if !strings.Contains(text(), words) {
+			t.Errorf("the log does not say %q:\n%s", words, text())
+		}
+	}
+}
+
 // logged is a logger and what it has written.
 func logged() (*slog.Logger, func() string) {
 	var mu sync.Mutex

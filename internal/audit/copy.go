@@ -111,8 +111,8 @@ func (c *copier) wake() {
 	}
 }
 
-// run copies until stop, and then copies the rest.
-func (c *copier) run(stop <-chan struct{}) {
+// run copies until stop, and then copies the rest, unless life ends.
+func (c *copier) run(life context.Context, stop <-chan struct{}) {
 	retry := time.NewTicker(retryEvery)
 	defer retry.Stop()
 	for {
@@ -120,17 +120,17 @@ func (c *copier) run(stop <-chan struct{}) {
 		case <-c.wakes:
 		case <-retry.C:
 		case <-stop:
-			c.copy()
+			c.copy(life)
 			c.file.Close()
 			return
 		}
-		c.copy()
+		c.copy(life)
 	}
 }
 
 // copy writes the new entries. It logs the first failure and the recovery.
-func (c *copier) copy() {
-	ctx, cancel := context.WithTimeout(context.Background(), ackTime)
+func (c *copier) copy(life context.Context) {
+	ctx, cancel := context.WithTimeout(life, ackTime)
 	defer cancel()
 	switch err := c.advance(ctx); {
 	case err != nil && !c.failed:

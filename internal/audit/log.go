@@ -270,7 +270,7 @@ func (l *Log) reconcile() error {
 		return err // it names the reason at once; questions to the store might get no answer
 	}
 	l.flying.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), ackTime)
+	ctx, cancel := context.WithTimeout(l.life, ackTime)
 	defer cancel()
 	if _, err := l.head.read(); err != nil && l.spoiled(err) {
 		return salt.WithHint(err, repairHint)
@@ -376,7 +376,7 @@ const keepEvery = time.Minute
 // keep does the housekeeping until Close.
 func (l *Log) keep() {
 	if l.copy != nil {
-		l.wg.Go(func() { l.copy.run(l.stop) })
+		l.wg.Go(func() { l.copy.run(l.life, l.stop) })
 	}
 	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()
@@ -393,7 +393,7 @@ func (l *Log) keep() {
 
 func (l *Log) housekeep() {
 	l.tellRepeated(time.Now())
-	ctx, cancel := context.WithTimeout(context.Background(), ackTime)
+	ctx, cancel := context.WithTimeout(l.life, ackTime)
 	defer cancel()
 	if err := l.prune(ctx, l.opts.limits(time.Now())); err != nil {
 		l.opts.Log.Error("audit log not pruned", "err", err)
@@ -402,6 +402,7 @@ func (l *Log) housekeep() {
 
 // Close writes pending entries and stops. The queue must stay open until Close returns.
 func (l *Log) Close() {
+	defer time.AfterFunc(closeTime, l.giveUp).Stop()
 	l.tellRepeated(time.Now().Add(floodTime))
 	l.mu.Lock()
 	closed := l.closed
@@ -410,7 +411,6 @@ func (l *Log) Close() {
 	if closed {
 		return
 	}
-	defer time.AfterFunc(closeTime, l.giveUp).Stop()
 	defer l.giveUp()
 	l.flying.Wait()
 	close(l.stop)
