@@ -91,13 +91,16 @@ func (m *Membership) find(who string) (member.Removal, error) {
 	}
 	m.met.meet(m.broker.Cluster.Members())
 	all, err := m.met.ever(removed.List)
-	if err != nil {
-		return member.Removal{}, err
+	if err != nil { // the file, which cannot be read, is needed only for those that were not linked since the start
+		all = m.met.since()
 	}
 	for _, one := range all {
 		if one.Name == who || one.Fingerprint == who {
 			return one, nil
 		}
+	}
+	if err != nil {
+		return member.Removal{}, err
 	}
 	return member.Removal{}, salt.WithHint(fmt.Errorf("no member %.80q was linked with this one", who),
 		"'salt-run cluster.status' lists the names; of one that was never linked add a line 'FINGERPRINT member=NAME' to "+m.removals.path+" on each member, then run this again")

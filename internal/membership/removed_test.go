@@ -348,6 +348,30 @@ func TestWhomIsBelieved(t *testing.T) {
 	}
 }
 
+// TestADamagedFileOfMembers: a member that is linked can be removed, although the file of those that were
+// linked before cannot be read. Of one that is not linked, the caller learns that.
+func TestADamagedFileOfMembers(t *testing.T) {
+	t.Parallel()
+	s, dirs := removing(t, 3)
+	s.Members[0].Start(t)
+	s.Members[1].Start(t)
+	s.Linked(t)
+	if err := os.WriteFile(member.KnownFile(dirs[0]), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	one := with(t, s.Members[0], dirs[0])
+	bustest.Until(t, "it has met the other one", func() bool { return len(one.known()) == 1 })
+	want := s.Members[1].Key.Public().SHA256()
+	for _, who := range []string{s.Members[1].Name, want} {
+		if r, err := one.find(who); err != nil || r.Fingerprint != want {
+			t.Errorf("%s: %+v, %v", who, r, err)
+		}
+	}
+	if _, err := one.find(s.Members[2].Name); err == nil || !strings.Contains(err.Error(), member.KnownFile(dirs[0])) {
+		t.Errorf("the error is %v, and does not name the file", err)
+	}
+}
+
 // TestMinionsAreNotSentToARemovedMember: also by a member that was restarted since, and so has never heard of
 // its key. Another member that takes its place is named again. While the list of removed members cannot be
 // read, minions are told what they were told before.
