@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -52,6 +53,7 @@ type peer struct {
 	heard   time.Time
 	minions map[salt.MinionID]Minion
 	parts   rpc.Assembler
+	toAll   rpc.Assembler   // of messages to all members: they come by another subscription, in between
 	ctx     context.Context // ends when it is gone
 	cancel  context.CancelFunc
 }
@@ -219,7 +221,11 @@ func (x *Exchange) hear(from string, m *nats.Msg) {
 	if p == nil {
 		return
 	}
-	body, done, err := p.parts.Add(m) // only used under turn
+	parts := &p.parts // only used under turn
+	if strings.HasPrefix(m.Subject, bus.MembersSubject("")) {
+		parts = &p.toAll
+	}
+	body, done, err := parts.Add(m)
 	if !done {
 		return
 	}
@@ -253,7 +259,7 @@ func (x *Exchange) peer(name string) *peer {
 		if len(x.peers) >= maxMembers {
 			return nil
 		}
-		p = &peer{minions: map[salt.MinionID]Minion{}, parts: rpc.Assembler{Limit: maxBody}, heard: time.Now()}
+		p = &peer{minions: map[salt.MinionID]Minion{}, parts: rpc.Assembler{Limit: maxBody}, toAll: rpc.Assembler{Limit: maxBody}, heard: time.Now()}
 		p.ctx, p.cancel = context.WithCancel(x.ctx)
 		x.peers[name] = p
 		x.opts.Log.Info("a member of the cluster is there", "member", name)
