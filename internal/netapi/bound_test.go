@@ -314,6 +314,33 @@ func TestSessionsAndConnectionsToTheMasterAreBounded(t *testing.T) {
 		t.Errorf("there are %d, want %d: the idle one has made room, and the new one has failed", len(p.conns), maxPooled-1)
 	}
 
+	p = newPool(p.dial)
+	for i := range maxPooledOfOne {
+		k := &pooled{of: p, made: made, who: "file:fred", users: 1}
+		k.key.token[0] = byte(i)
+		p.conns[k.key], idle = k, k
+	}
+	other := &pooled{of: p, made: made, who: "file:other"}
+	other.key.token[1] = 1
+	p.conns[other.key] = other
+	room := func(who, want string) {
+		t.Helper()
+		leave, err := p.own(who)
+		if got := fmt.Sprint(err); !strings.Contains(got, want) {
+			t.Errorf("one more of %s: %s, want %s", who, got, want)
+		}
+		if err == nil {
+			leave()
+		}
+	}
+	room("file:fred", "Too many sessions of this login")
+	room("file:other", "<nil>")
+	idle.users = 0
+	room("file:fred", "<nil>")
+	if p.conns[idle.key] != nil || p.conns[other.key] == nil || len(p.owned) != 0 {
+		t.Errorf("an idle connection of the login itself makes room for it: %d are left, %v owned", len(p.conns), p.owned)
+	}
+
 	s := newSessions()
 	for i := range maxSessions {
 		s.byID[fmt.Sprint(i)] = nil

@@ -276,11 +276,12 @@ func (l *logins) byPassword(who login, c chunk) (*caller, error) {
 		}
 		return nil, refused(err, text)
 	}
-	leave, err := l.r.s.pool.own()
+	made := &caller{conn: o.conn, user: in.User, kind: "eauth", who: who}
+	leave, err := l.r.s.pool.own(made.name())
 	if err != nil {
 		return nil, err
 	}
 	o.leave() // it is no login any more: others can log in while its jobs run
 	o.leave = leave
-	return &caller{conn: o.conn, user: in.User, kind: "eauth", who: who}, nil
+	return made, nil
 }

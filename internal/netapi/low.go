@@ -20,7 +20,7 @@ type caller struct {
 }
 
 // name is the login for limits.
-func (c *caller) name() string { return c.who.backend + ":" + c.user }
+func (c *caller) name() string { return login{backend: c.who.backend, user: c.user}.name() }
 
 // holds asks the master whether a login by token is still valid.
 func (c *caller) holds(ctx context.Context, address netip.Addr) bool {

@@ -209,7 +209,7 @@ func TestJobsTakeNoPlaceOfLogins(t *testing.T) {
 	placed := func() int {
 		s.pool.mu.Lock()
 		defer s.pool.mu.Unlock()
-		return s.pool.owned
+		return s.pool.owned["file:fred"]
 	}
 	const address = "192.0.2.1" // of each request of httptest
 	for range maxLogins / 4 {

@@ -19,7 +19,7 @@ type pool struct {
 
 	mu    sync.Mutex
 	conns map[connKey]*pooled
-	owned int // connections of one request each, which have a place, too
+	owned map[string]int // connections of one request each, which have a place, too, by login
 }
 
 // connKey identifies a token without containing it.
@@ -33,6 +33,7 @@ type connKey struct {
 type pooled struct {
 	of    *pool
 	key   connKey
+	who   string // the login by its name; it is not known on trial
 	made  chan struct{}
 	conn  *client.Conn
 	in    client.Session
@@ -47,16 +48,17 @@ type pooled struct {
 
 // Limits of connections to the master, which allows one local user 256.
 const (
-	maxPooled         = 140 // including those of requests that have logged in by password
-	maxLogins         = 40  // in addition, until the master has accepted a password or a token
-	maxPositions      = 60  // in addition, for streams with a position
-	maxPositionsOfOne = 20  // of one login
+	maxPooled         = 140           // including those of requests that have logged in by password
+	maxPooledOfOne    = maxPooled / 4 // of one login, with all of its tokens and addresses
+	maxLogins         = 40            // in addition, until the master has accepted a password or a token
+	maxPositions      = 60            // in addition, for streams with a position
+	maxPositionsOfOne = 20            // of one login
 	idlePooled        = time.Minute
 	loginTime         = time.Minute
 )
 
 func newPool(dial func(context.Context) (*client.Conn, error)) *pool {
-	return &pool{dial: dial, conns: map[connKey]*pooled{}}
+	return &pool{dial: dial, conns: map[connKey]*pooled{}, owned: map[string]int{}}
 }
 
 // take returns a connection that is logged in by a token of a session; release gives it back.
@@ -79,12 +81,12 @@ func (p *pool) get(ctx context.Context, who login, address netip.Addr, admit fun
 		k = nil
 	}
 	if k == nil {
-		leave, err := p.admit(address, admit)
+		leave, err := p.admit(who, address, admit)
 		if err != nil {
 			p.mu.Unlock()
 			return nil, err
 		}
-		k = &pooled{of: p, key: key, made: make(chan struct{}), trial: admit != nil}
+		k = &pooled{of: p, key: key, who: who.name(), made: make(chan struct{}), trial: admit != nil}
 		p.conns[key] = k
 		go func() {
 			defer leave()
@@ -107,39 +109,54 @@ func (p *pool) get(ctx context.Context, who login, address netip.Addr, admit fun
 }
 
 // admit finds a place for one more connection, or counts it as a login. The caller holds the lock.
-func (p *pool) admit(address netip.Addr, admit func(netip.Addr) (leave func(), err error)) (leave func(), err error) {
+func (p *pool) admit(who login, address netip.Addr, admit func(netip.Addr) (leave func(), err error)) (leave func(), err error) {
 	if admit != nil {
 		return admit(address)
 	}
-	return func() {}, p.room()
+	return func() {}, p.room(who.name())
 }
 
-// room makes room for one more connection. The caller holds the lock.
-func (p *pool) room() error {
-	placed := p.owned
-	for _, k := range p.conns {
-		if !k.trial {
-			placed++
-		}
+// room makes room for one more connection of a login. The caller holds the lock.
+func (p *pool) room(who string) error {
+	if p.placed(who) >= maxPooledOfOne && !p.evict(who) {
+		return problem(http.StatusTooManyRequests, "Too many sessions of this login are in use.")
 	}
-	if placed >= maxPooled && !p.evict() {
+	if p.placed("") >= maxPooled && !p.evict("") {
 		return problem(http.StatusServiceUnavailable, "Too many sessions are in use.")
 	}
 	return nil
 }
 
+// placed returns how many connections have a place, of a login or, with "", of all. The caller holds the
+// lock.
+func (p *pool) placed(who string) (n int) {
+	for name, owned := range p.owned {
+		if who == "" || name == who {
+			n += owned
+		}
+	}
+	for _, k := range p.conns {
+		if !k.trial && (who == "" || k.who == who) {
+			n++
+		}
+	}
+	return n
+}
+
 // own finds a place for a connection that one request has logged in.
-func (p *pool) own() (leave func(), err error) {
+func (p *pool) own(who string) (leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.room(); err != nil {
+	if err := p.room(who); err != nil {
 		return nil, err
 	}
-	p.owned++
+	p.owned[who]++
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.owned--
+		if p.owned[who]--; p.owned[who] == 0 {
+			delete(p.owned, who)
+		}
 	}, nil
 }
 
@@ -172,7 +189,8 @@ func (k *pooled) accepted(conn *client.Conn) error {
 	k.of.mu.Lock()
 	defer k.of.mu.Unlock()
 	if k.trial && !k.gone {
-		if err := k.of.room(); err != nil {
+		k.who = login{backend: k.in.Backend, user: k.in.User}.name()
+		if err := k.of.room(k.who); err != nil {
 			conn.Close()
 			return err
 		}
@@ -235,11 +253,12 @@ func (k *pooled) shut() {
 	}
 }
 
-// evict closes the connection that was idle longest, and reports whether there was one.
-func (p *pool) evict() bool {
+// evict closes the connection of a login, or with "" of any, that was idle longest, and reports whether
+// there was one.
+func (p *pool) evict(who string) bool {
 	var oldest *pooled
 	for _, k := range p.conns {
-		if k.users == 0 && !k.trial && (oldest == nil || k.idle.Before(oldest.idle)) {
+		if k.users == 0 && !k.trial && (who == "" || k.who == who) && (oldest == nil || k.idle.Before(oldest.idle)) {
 			oldest = k
 		}
 	}

@@ -27,6 +27,9 @@ type login struct {
 	backend, user, password string
 }
 
+// name is the login for limits.
+func (l login) name() string { return l.backend + ":" + l.user }
+
 func (s *session) login() login { return login{token: s.token, backend: s.backend, user: s.user} }
 
 // sessions are the sessions of this process, by id. After a restart of the program users log in

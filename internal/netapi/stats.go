@@ -43,7 +43,7 @@ func showMetrics(r *request) error {
 	working, positions := l.underWay["work"], l.underWay["position"]
 	l.mu.Unlock()
 	r.s.pool.mu.Lock()
-	conns := len(r.s.pool.conns) + r.s.pool.owned
+	conns := r.s.pool.placed("")
 	r.s.pool.mu.Unlock()
 	var b strings.Builder
 	for _, m := range []struct {
