@@ -661,6 +661,30 @@ func TestAnOldKeyDirectoryBringsNothingBack(t *testing.T) {
 	a.is("of-c", key, pki.Accepted)
 }
 
+// TestARejectionInAnOldKeyDirectoryCounts: whether a person has rejected the key since, while the member was stopped,
+// cannot be told from the directory. It can be accepted again.
+func TestARejectionInAnOldKeyDirectoryCounts(t *testing.T) {
+	j := openStore(t)
+	a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+	key := newKey(t).Public()
+	a.act(Reject, "web1", key)
+	settled(a, b)
+	old := b.copied()
+	everywhere := func(want pki.State) {
+		t.Helper()
+		settled(b, a)
+		a.is("web1", key, want)
+		b.is("web1", key, want)
+	}
+	a.act(Accept, "web1", key)
+	everywhere(pki.Accepted)
+	b.openKeys(old)
+	b.begin()
+	everywhere(pki.Rejected)
+	a.act(Accept, "web1", key)
+	everywhere(pki.Accepted)
+}
+
 // TestAReplacedKeyDirectoryBringsNothingBack: an older copy of the key directory takes its place while the
 // daemon runs. A key that was refused since is accepted at no member, not even at that one, and what a person
 // refuses then still counts.
