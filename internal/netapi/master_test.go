@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -172,6 +173,45 @@ type piped struct {
 }
 
 func (p *piped) Write(b []byte) (int, error) { return p.body.Write(b) }
+
+// TestAnUncheckedChunkRunsNothing: if the master cannot check a chunk of a list, no chunk is run. What
+// only cannot be done is reported when it is run.
+func TestAnUncheckedChunkRunsNothing(t *testing.T) {
+	var ran atomic.Int32
+	var failure atomic.Pointer[rpc.Error]
+	s := withMaster(t, map[string]func(context.Context, *rpc.Request) error{
+		"publish": func(ctx context.Context, r *rpc.Request) error {
+			var q protocol.Publish
+			if err := r.Decode(&q); err != nil {
+				return err
+			}
+			if err := failure.Load(); err != nil && q.Target == "second" {
+				return err
+			}
+			if !q.Preview {
+				ran.Add(1)
+			}
+			return r.SendRaw(ctx, []byte(`{"jid":"20260101000000000001","minions":[]}`))
+		},
+	})
+	const chunks = `[{"client":"local","tgt":"first","fun":"test.ping"},{"client":"local","tgt":"second","fun":"test.ping"}]`
+	for _, c := range []struct {
+		code   rpc.Code
+		status int
+		ran    int32
+	}{
+		{rpc.Busy, http.StatusServiceUnavailable, 0}, {rpc.Unavailable, http.StatusServiceUnavailable, 0},
+		{rpc.Internal, http.StatusInternalServerError, 0}, {rpc.Denied, http.StatusUnauthorized, 0},
+		{rpc.NoMatch, http.StatusOK, 1}, {rpc.Usage, http.StatusOK, 1}, {rpc.NotFound, http.StatusBadRequest, 1},
+	} {
+		ran.Store(0)
+		failure.Store(rpc.Errorf(c.code, "for a test"))
+		expect(t, string(c.code), asFred(s, "/run", chunks), c.status, "")
+		if n := ran.Load(); n != c.ran {
+			t.Errorf("%s: %d chunks were run, want %d", c.code, n, c.ran)
+		}
+	}
+}
 
 // TestJobsTakeNoPlaceOfLogins: requests that have logged in by password, and wait for their jobs, leave
 // all places to those who log in.

@@ -48,10 +48,13 @@ func (p *principal) preview(ctx context.Context, as *caller, c chunk) error {
 	case c.run != nil:
 		err = as.conn.PreviewRunner(ctx, c.run.command, c.run.opts())
 	}
-	if errors.Is(err, client.ErrDenied) {
+	switch {
+	case errors.Is(err, client.ErrDenied):
 		return p.denied(ctx, as, c, err)
+	case errors.Is(err, client.ErrNoMatch), errors.Is(err, client.ErrNotFound), errors.Is(err, client.ErrUsage):
+		return nil // it is permitted, and the error is reported when the chunk is run
 	}
-	return nil // any other error is reported when the chunk is run
+	return err // nobody has decided whether it is permitted
 }
 
 // do runs one chunk and returns its entries.
