@@ -69,5 +69,6 @@ func (r *request) acceptable() error {
 	if r.reply = choose(header, asJSON, asYAML); r.reply == "" {
 		return problem(http.StatusNotAcceptable, "Your client sent this Accept header: %s. But this resource only emits these media types: %s, %s.", header, asJSON, asYAML)
 	}
+	r.collected.yaml = r.reply == asYAML
 	return nil
 }

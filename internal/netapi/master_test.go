@@ -19,8 +19,10 @@ import (
 	"github.com/brinebus/brine/internal/authz/authztest"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/output"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/value"
 	"github.com/brinebus/brine/test/bustest"
 	"github.com/brinebus/brine/test/deadline"
 )
@@ -67,11 +69,14 @@ func withMaster(t *testing.T, handle map[string]func(context.Context, *rpc.Reque
 }
 
 // asFred runs chunks as a user of that name.
-func asFred(s *Server, path, chunks string) *httptest.ResponseRecorder {
+func asFred(s *Server, path, chunks string, accept ...string) *httptest.ResponseRecorder {
 	chunks = strings.ReplaceAll(chunks, `{"client"`, `{"eauth":"file","username":"fred","password":"x","client"`)
 	hr := httptest.NewRequest("POST", path, strings.NewReader(chunks))
 	hr.Header.Set("Content-Type", "application/json")
 	hr.Header.Set("Accept", "application/json")
+	for _, kind := range accept {
+		hr.Header.Set("Accept", kind)
+	}
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, hr)
 	return w
@@ -82,6 +87,54 @@ func expect(t *testing.T, what string, w *httptest.ResponseRecorder, status int,
 	t.Helper()
 	if w.Code != status || !strings.Contains(w.Body.String(), text) {
 		t.Errorf("%s: %d %.300s, want %d with %q", what, w.Code, w.Body, status, text)
+	}
+}
+
+// TestIndentsOfYAMLAreBounded: what becomes large in YAML is counted as YAML.
+func TestIndentsOfYAMLAreBounded(t *testing.T) {
+	returned := ""
+	s := withMaster(t, map[string]func(context.Context, *rpc.Request) error{
+		"run": func(ctx context.Context, r *rpc.Request) error {
+			if err := r.SendRaw(ctx, []byte(`{"jid":"20260101000000000002","tag":"salt/run/20260101000000000002"}`)); err != nil {
+				return err
+			}
+			return r.SendRaw(ctx, []byte(`{"return":`+returned+`,"success":true,"retcode":0}`))
+		},
+	})
+	yaml, err := output.New("yaml", output.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const limit = 1 << 20
+	s.memory.answers = rpc.NewShares(limit, limit)
+	const runner = `[{"client":"runner","fun":"test.arg"}]`
+	for name, text := range map[string]string{
+		"entries": strings.Repeat(`0,`, 5_000) + "0", "words": `"` + strings.Repeat("a b ", 2_000) + `"`, "lines": `"` + strings.Repeat(`x\n`, 5_000) + `"`,
+		"maps": strings.TrimSuffix(strings.Repeat(`{"a":{"b":[]}},`, 2_000), ","), "separators": `"` + strings.Repeat("x\u2028y\u0085", 5_000) + `"`,
+		"escapes": `"` + strings.Repeat("\U0001F600\u00e9\\u0000", 5_000) + `"`, "bytes": `"` + strings.Repeat("\xff", 50_000) + `"`,
+	} {
+		returned = strings.Repeat("[", 90) + text + strings.Repeat("]", 90)
+		v, err := value.Decode([]byte(returned))
+		if err != nil {
+			t.Fatal(err)
+		}
+		written, err := yaml.Format(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if most := inYAML([]byte(returned)); len(written) > most {
+			t.Errorf("%s: %d bytes of YAML, at most %d are expected", name, len(written), most)
+		}
+	}
+	returned = strings.Repeat("[", 90) + strings.Repeat("0,", 10_000) + "0" + strings.Repeat("]", 90)
+	expect(t, "as JSON", asFred(s, "/run", runner), http.StatusOK, "0,0")
+	expect(t, "as YAML", asFred(s, "/run", runner, "application/x-yaml"), http.StatusOK, "is not read")
+	args := strings.Replace(runner, "}", `,"full_return":true,"arg":[`+returned+`]}`, 1)
+	returned = "0"
+	expect(t, "arguments as JSON", asFred(s, "/run", args), http.StatusOK, "0,0")
+	expect(t, "arguments as YAML", asFred(s, "/run", args, "application/x-yaml"), http.StatusServiceUnavailable, "too much memory")
+	if !s.memory.answers.Take("file:fred", limit) {
+		t.Error("the memory is not free again")
 	}
 }
 

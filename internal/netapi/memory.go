@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"unicode/utf8"
 
 	"github.com/brinebus/brine/internal/rpc"
 )
@@ -73,6 +74,7 @@ func (r *request) release() {
 type collected struct {
 	built int            // the estimate of maps, lists and entries
 	held  map[string]int // all memory, by login
+	yaml  bool           // the format of the answer
 	last  struct{ built, held int }
 }
 
@@ -87,13 +89,46 @@ func (p *principal) collect(who string, text []byte) error {
 	if err := rpc.TakeBuilt(text, &left); err != nil {
 		return err
 	}
-	built := rpc.MaxBuilt - c.built - left
-	if err := p.holdAnswer(who, 2*len(text)+built); err != nil {
+	built, encoded := rpc.MaxBuilt-c.built-left, len(text)
+	if c.yaml {
+		encoded = inYAML(text)
+	}
+	if err := p.holdAnswer(who, len(text)+built+encoded); err != nil {
 		return err
 	}
 	c.built += built
-	c.last.built, c.last.held = built, 2*len(text)+built
+	c.last.built, c.last.held = built, len(text)+built+encoded
 	return nil
+}
+
+// inYAML returns how many bytes a JSON text takes at most as YAML. There, each entry, and each word
+// of a long text, may begin a line with an indent.
+func inYAML(text []byte) int {
+	const (
+		escaped = 4 // for each byte, if all are escaped, or in base64 with its indents
+		indent  = 2 // for each level
+	)
+	depth, starts, quoted := 0, 0, false
+	for i := 0; i < len(text); i++ {
+		switch b := text[i]; {
+		case b == '"':
+			quoted = !quoted
+		case quoted && b == '\\':
+			starts += depth
+			i++
+		case quoted && (b == ' ' || b >= utf8.RuneSelf): // some lines end with other characters
+			starts += depth
+		case quoted:
+		case b == '[' || b == '{':
+			depth++
+			starts += depth
+		case b == ']' || b == '}':
+			depth--
+		case b == ',' || b == ':':
+			starts += depth
+		}
+	}
+	return escaped*len(text) + indent*starts
 }
 
 // forget gives back what was collected last: it is no part of the answer, or was sent.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/client"
+	"github.com/brinebus/brine/internal/value"
 )
 
 // all runs the chunks, one after the other. Of several, all are checked before the first is
@@ -126,7 +127,7 @@ func (p *principal) publishOne(ctx context.Context, as *caller, c chunk) ([]any,
 			continue
 		}
 		if err := p.holdAnswer(as.name(), entryCost); err != nil {
-			return nil, because(err, http.StatusServiceUnavailable, "The answers under way take too much memory.")
+			return nil, tooMuch(err)
 		}
 		one[u.Minion] = v
 		list = append(list, map[string]any{u.Minion: v})
@@ -164,6 +165,11 @@ func (p *principal) runOne(ctx context.Context, as *caller, c chunk) ([]any, err
 	var began client.RunnerJob
 	opts := c.run.opts()
 	opts.Begun = func(j client.RunnerJob) { began = j }
+	if c.full {
+		if err := p.collectArgs(as.name(), c.run.command); err != nil {
+			return nil, err
+		}
+	}
 	runIt, kind := as.conn.RunnerResult, "runner."
 	if c.run.wheel {
 		runIt, kind = as.conn.WheelResult, "wheel."
@@ -199,6 +205,22 @@ func (p *principal) runOne(ctx context.Context, as *caller, c chunk) ([]any, err
 		return []any{map[string]any{"data": data, "tag": began.Tag + "/ret"}}, nil
 	}
 	return []any{ret}, nil
+}
+
+// collectArgs counts the memory of arguments that become part of the answer.
+func (p *principal) collectArgs(who string, command client.Command) error {
+	text, err := value.Encode(shown(command))
+	if err == nil {
+		err = p.collect(who, text)
+	}
+	if err != nil {
+		return tooMuch(err)
+	}
+	return nil
+}
+
+func tooMuch(err error) error {
+	return because(err, http.StatusServiceUnavailable, "The answers under way take too much memory.")
 }
 
 // noFunction answers for a text that is not a function name: each minion of the target would
