@@ -15,10 +15,7 @@ func (m *Master) openTokens(ctx context.Context) error {
 		return err
 	}
 	if m.member != nil {
-		m.admission.Changed = m.member.Changed
-		if !m.member.Serves() {
-			m.admission.Current = m.member.Current
-		}
+		m.admission.Changed, m.admission.Current = m.member.Changed, m.member.Current
 	}
 	if m.hosted != nil {
 		m.admission.Changed, m.admission.Current = m.hosted.Changed, m.hosted.Current

@@ -36,6 +36,7 @@ type links struct {
 	leaving   leaving
 	own       Own // what this member says of itself
 	heard     heard
+	alone     alone
 	clocks    clocks
 	rules     string // the digest of the own rules at the last comparison; used by Run
 }
@@ -133,21 +134,20 @@ func (m *Membership) tellCurrent(current bool) {
 	switch {
 	case current:
 		m.log.Info("what the members of the cluster have decided about keys is known here")
-	case m.Serves():
-		m.log.Warn("what the other members have decided about keys is not known here: the keys that were accepted last stay so, since cluster_without_quorum is run")
+	case m.serves():
+		m.log.Warn("what the other members have decided about keys is not known here: if most of them are not reached, the keys that were accepted last stay so, since cluster_without_quorum is run; otherwise no minion is admitted until it is")
 	default:
 		m.log.Warn("what the other members have decided about keys is not known here: no minion is admitted until it is")
 	}
 }
 
-// Serves reports whether minions are served although it is not known which keys other members
-// have refused.
-func (m *Membership) Serves() bool { return m.cfg.ClusterWithoutQuorum == "run" }
+// serves reports whether minions are served, and jobs run, without most of the others.
+func (m *Membership) serves() bool { return m.cfg.ClusterWithoutQuorum == "run" }
 
 // WithoutQuorum returns why nothing can be stored, where jobs are run nevertheless; otherwise nil.
 // Nothing is an election, in which most members are reached.
 func (m *Membership) WithoutQuorum() error {
-	if m == nil || !m.Serves() {
+	if m == nil || !m.serves() {
 		return nil
 	}
 	if err := m.broker.Store().Err(); errors.Is(err, broker.ErrMinority) {
@@ -156,8 +156,14 @@ func (m *Membership) WithoutQuorum() error {
 	return nil
 }
 
-// Current reports whether what all members have decided about keys is in force here.
-func (m *Membership) Current() bool { return !m.keys.Stale() }
+// Current reports whether what all members have decided about keys is in force here, or may be unknown, see
+// alone.
+func (m *Membership) Current() bool {
+	if !m.serves() {
+		return !m.keys.Stale()
+	}
+	return m.alone.serves(!m.keys.Stale(), m.WithoutQuorum() != nil, time.Now())
+}
 
 // Changed is called when keys of minions have changed here.
 func (m *Membership) Changed(changes []keyring.Change) { m.keys.Changed(changes) }
