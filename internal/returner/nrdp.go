@@ -48,7 +48,7 @@ func openNRDP(h *Host, _ Options) (sender, error) {
 			return err
 		}
 		q.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		answer, err := http.DefaultClient.Do(q)
+		answer, err := poster.Do(q)
 		if err != nil {
 			return err
 		}
@@ -102,10 +102,17 @@ func nrdpVerdict(answer *http.Response) error {
 		return fmt.Errorf("the server answered %s", answer.Status)
 	}
 	var result struct {
-		Status  int    `xml:"status"`
-		Message string `xml:"message"`
+		XMLName xml.Name `xml:"result"`
+		Status  *int     `xml:"status"`
+		Message string   `xml:"message"`
 	}
-	if xml.Unmarshal(text, &result) == nil && result.Status != 0 {
+	if err := xml.Unmarshal(text, &result); err != nil {
+		return fmt.Errorf("the answer is not that of NRDP: %w", err)
+	}
+	if result.Status == nil {
+		return errors.New("the answer is not that of NRDP: it has no status")
+	}
+	if *result.Status != 0 {
 		return fmt.Errorf("the server refused the check: %s", result.Message)
 	}
 	return nil

@@ -14,7 +14,9 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/brinebus/brine/internal/returner/database"
@@ -204,9 +206,38 @@ func TestSMTP(t *testing.T) {
 	}
 }
 
+// TestRedirectionsAreNotFollowed: the page that they lead to does not have the return.
+func TestRedirectionsAreNotFollowed(t *testing.T) {
+	var elsewhere atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if code, err := strconv.Atoi(strings.Trim(q.URL.Path, "/")); err == nil {
+			http.Redirect(w, q, "/elsewhere", code)
+			return
+		}
+		elsewhere.Add(1)
+		fmt.Fprint(w, "<result><status>0</status></result>")
+	}))
+	defer server.Close()
+	for _, code := range []string{"301", "302", "303", "307", "308"} {
+		address := server.URL + "/" + code
+		for name, open := range map[string]func(*Host, Options) (sender, error){"http": openHTTP, "nagios_nrdp": openNRDP} {
+			send, err := open(host(t, map[string]any{"http.url": address, "nagios_nrdp.url": address, "nagios_nrdp.token": "t0ken"}), Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := send(t.Context(), sample); err == nil || !strings.Contains(err.Error(), code) {
+				t.Errorf("%s, status %s: %v", name, code, err)
+			}
+		}
+	}
+	if n := elsewhere.Load(); n > 0 {
+		t.Errorf("%d requests went elsewhere", n)
+	}
+}
+
 func TestNRDP(t *testing.T) {
 	answer := "<result><status>0</status><message>OK</message></result>"
-	forms := make(chan map[string][]string, 4)
+	forms := make(chan map[string][]string, 8)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		_ = q.ParseForm()
 		forms <- q.PostForm
@@ -234,6 +265,11 @@ func TestNRDP(t *testing.T) {
 	answer = "<result><status>-1</status><message>BAD TOKEN</message></result>"
 	if err := send(t.Context(), sample); err == nil || !strings.Contains(err.Error(), "BAD TOKEN") || strings.Contains(err.Error(), "t0ken") {
 		t.Errorf("a refusal: %v", err)
+	}
+	for _, answer = range []string{"", "<html><body>Sign in</body></html>", "<result></result>", "<!DOCTYPE html><p>Sign in"} {
+		if err := send(t.Context(), sample); err == nil {
+			t.Errorf("the answer %q counts as a success", answer)
+		}
 	}
 	for code, want := range map[any]int{int64(0): 0, int64(3): 3, int64(77): 3, nil: 3, 1: 1} {
 		if got := state(code); got != want {

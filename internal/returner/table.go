@@ -150,6 +150,10 @@ func openHTTP(h *Host, _ Options) (sender, error) {
 	}, nil
 }
 
+// poster posts returns. It follows no redirection: most of them would make it a GET without the
+// return, which succeeds, and the others would send the return and a token to another server.
+var poster = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
 // maxAnswer is how much of a webhook's answer is read, so that its connection can be reused.
 const maxAnswer = 64 << 10
 
@@ -159,7 +163,7 @@ func post(ctx context.Context, address string, body []byte) error {
 		return err
 	}
 	q.Header.Set("Content-Type", "application/json")
-	a, err := http.DefaultClient.Do(q)
+	a, err := poster.Do(q)
 	if err != nil {
 		return err
 	}
