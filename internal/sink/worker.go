@@ -281,8 +281,10 @@ func (w *worker) fetch(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if at := (place{e.Journal, e.Seq}); w.ahead == nil && w.written[at] {
-			delete(w.written, at)
+		if at := (place{e.Journal, e.Seq}); w.written[at] {
+			if w.ahead == nil { // otherwise it is read once more
+				delete(w.written, at)
+			}
 			continue
 		}
 		w.rest = append(w.rest, e)
