@@ -140,9 +140,9 @@ func (c *Cron) Next(t time.Time) time.Time {
 		y, m, d := t.Date()
 		switch {
 		case c.month&(1<<m) == 0:
-			t = time.Date(y, m+1, 1, 0, 0, 0, 0, t.Location())
+			t = clockTime(y, m+1, 1, 0, t.Location())
 		case !c.onDay(t):
-			t = time.Date(y, m, d+1, 0, 0, 0, 0, t.Location())
+			t = clockTime(y, m, d+1, 0, t.Location())
 		case c.hour&(1<<t.Hour()) == 0:
 			t = t.Add(time.Hour - time.Duration(t.Minute())*time.Minute)
 		case c.minute&(1<<t.Minute()) == 0:
@@ -165,4 +165,21 @@ func (c *Cron) onDay(t time.Time) bool {
 		return day && dow
 	}
 	return day || dow
+}
+
+// clockTime returns the time that the clock shows s seconds after midnight of a day. Where the clock skips
+// midnight, time.Date may return a time of the day before: it is then the first moment of the day.
+func clockTime(y int, m time.Month, d, s int, loc *time.Location) time.Time {
+	t := time.Date(y, m, d, s/3600, s/60%60, s%60, 0, loc)
+	if day := time.Date(y, m, d, 0, 0, 0, 0, time.UTC); date(t).Before(day) {
+		if _, change := t.ZoneBounds(); !change.IsZero() {
+			return change
+		}
+	}
+	return t
+}
+
+func date(t time.Time) time.Time {
+	y, m, d := t.Date()
+	return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
 }

@@ -112,11 +112,10 @@ func (m Moment) Next(t time.Time) time.Time {
 }
 
 // on returns the clock time on the day n days after that of t: the wall clock time, even if the
-// clock changes in between.
+// clock changes in between. A time before the first moment of a day without midnight is that moment.
 func (m Moment) on(t time.Time, n int) time.Time {
 	y, month, d := t.Date()
-	s := int(m.clock / time.Second)
-	return time.Date(y, month, d+n, s/3600, s/60%60, s%60, 0, t.Location())
+	return clockTime(y, month, d+n, int(m.clock/time.Second), t.Location())
 }
 
 // Range is a part of each day, or the time between two dates.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // at is a moment of the days around Saturday 2026-11-21, UTC.
@@ -70,6 +72,47 @@ func TestCronOverAChangeOfTheClock(t *testing.T) {
 	}
 	if got := strings.Join(hours, " "); got != "00:30 01:30 03:30 04:30" {
 		t.Errorf("in spring: %s", got)
+	}
+}
+
+// TestDayWithoutMidnight: in some zones the clock changes at midnight, which that day does not have.
+func TestDayWithoutMidnight(t *testing.T) {
+	const minute = "2006-01-02 15:04"
+	next := func(spec string, from time.Time) (at time.Time) {
+		if m, err := ParseMoment(spec, from.Location()); err == nil {
+			return m.Next(from)
+		}
+		c, err := ParseCron(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		deadline.Call(t, func() { at = c.Next(from) }, spec)
+		return at
+	}
+	for _, row := range []struct{ zone, spec, after, want string }{
+		{"America/Santiago", "0 12 * * 0", "2026-08-30 12:01", "2026-09-06 12:00"},
+		{"America/Santiago", "0 0 * * *", "2026-09-05 00:00", "2026-09-07 00:00"},
+		{"Atlantic/Azores", "0 9 * * 1", "2026-03-23 09:00", "2026-03-30 09:00"},
+		{"America/Havana", "0 7 10 * *", "2026-02-10 07:00", "2026-03-10 07:00"},
+		{"America/Asuncion", "0 5 1 10 *", "2017-09-30 12:00", "2017-10-01 05:00"}, // also the first of a month
+		{"Asia/Beirut", "0 5 * * 0", "2026-03-22 05:00", "2026-03-29 05:00"},
+		{"Pacific/Apia", "0 5 * * 6", "2011-12-24 05:00", "2011-12-31 05:00"}, // there was no 30th
+		{"America/Santiago", "Sunday 00:00", "2026-09-05 12:00", "2026-09-06 01:00"},
+		{"America/Santiago", "00:30", "2026-09-05 12:00", "2026-09-06 01:00"},
+		{"America/Santiago", "00:30", "2026-09-06 01:00", "2026-09-07 00:30"},
+		{"Asia/Beirut", "Sunday 00:00", "2026-03-28 12:00", "2026-03-29 01:00"},
+	} {
+		zone, err := time.LoadLocation(row.zone)
+		if err != nil {
+			t.Skip(err)
+		}
+		after, err := time.ParseInLocation(minute, row.after, zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := next(row.spec, after).Format(minute); got != row.want {
+			t.Errorf("%s: %q after %s: %s, want %s", row.zone, row.spec, row.after, got, row.want)
+		}
 	}
 }
 
