@@ -97,6 +97,18 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestNamesOfServices: without systemd the program service runs the script of the name, wherever that is.
+func TestNamesOfServices(t *testing.T) {
+	for _, bad := range []string{"../../tmp/x", "/tmp/x", "x/y", "-x", "--status-all", ""} {
+		if _, err := Parse(dict{"service": dict{"services": dict{bad: nil}}}); err == nil || !strings.Contains(err.Error(), "is not the name of a service") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	for _, good := range []string{"nginx", "getty@tty1.service", "x.y-z"} {
+		one(t, "service", dict{"services": dict{good: nil}})
+	}
+}
+
 func TestTheMachine(t *testing.T) {
 	for name, settings := range map[string]dict{
 		"load":         {"averages": dict{"1m": []any{int64(1e6), int64(2e6)}}},

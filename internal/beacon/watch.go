@@ -23,6 +23,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/brinebus/brine/internal/process"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // maxLine limits a line that becomes an event.
@@ -238,6 +239,9 @@ type serviceRule struct{ onChange, atStart bool }
 func newServices(s *settings) (Probe, error) {
 	p := &services{map[string]serviceRule{}, map[string]bool{}}
 	for name, v := range s.table("services") {
+		if err := salt.CheckService(name); err != nil {
+			return nil, fmt.Errorf("services: %w", err)
+		}
 		rule, ok := v.(map[string]any)
 		if v != nil && !ok {
 			return nil, fmt.Errorf("services: %s: %v is not a dictionary", name, v)

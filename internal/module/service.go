@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/brinebus/brine/internal/function"
+	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/target/fnmatch"
 )
 
@@ -250,8 +251,8 @@ func actOnService(ctx context.Context, c *function.Call, verb, scriptVerb string
 // from an option.
 func scriptName(c *function.Call) (string, error) {
 	name := c.String("name")
-	if name == "" || strings.HasPrefix(name, "-") || strings.Contains(name, "/") {
-		return "", function.Invalid("%q is not the name of a service", name)
+	if err := salt.CheckService(name); err != nil {
+		return "", function.Invalid("%v", err)
 	}
 	return name, nil
 }
