@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,6 +23,11 @@ const (
 	maxLook = time.Second
 	// leaderless is the pause where nobody can answer.
 	leaderless = 100 * time.Millisecond
+	// mostAhead is how many entries are asked for at once by a watch that is behind: one by one they would
+	// come more slowly than several members store them.
+	mostAhead = 32
+	// largeAhead is how many bytes together are so large that the next one is asked for alone.
+	largeAhead = 256 << 10
 )
 
 // Watch calls f for each entry that is newer than the given revision, in their order, deleted ones
@@ -33,10 +39,10 @@ const (
 // table no longer exists, or the connection is closed; the caller may begin again after the last
 // revision.
 //
-// The entries come from the leader of the table, one by one. A consumer would be placed at any
+// The entries come from the leader of the table. A consumer would be placed at any
 // member, and one whose member is slow or has just returned would not bring the newest entries.
 func (t *Table) Watch(ctx context.Context, after uint64, f func(*TableEntry) error) error {
-	w := &tableWatch{t: t, last: after, f: f, hint: make(chan struct{}, 1)}
+	w := &tableWatch{t: t, first: t.first, last: after, f: f, hint: make(chan struct{}, 1)}
 	sub, err := t.conn.Subscribe(t.root()+">", func(*nats.Msg) {
 		select {
 		case w.hint <- struct{}{}:
@@ -58,7 +64,8 @@ func (t *Table) Watch(ctx context.Context, after uint64, f func(*TableEntry) err
 // tableWatch is a Watch that is under way.
 type tableWatch struct {
 	t      *Table
-	last   uint64 // the newest revision that f was called with
+	first  func(ctx context.Context, after uint64) (*jetstream.RawStreamMsg, error) // of the table
+	last   uint64                                                                   // the newest revision that f was called with
 	f      func(*TableEntry) error
 	marked bool          // f was called with nil
 	hint   chan struct{} // something is being stored
@@ -91,19 +98,26 @@ func (w *tableWatch) tell(m tableMessage) error {
 // follow reads each next entry from the leader.
 func (w *tableWatch) follow(ctx context.Context) error {
 	var pauses backoff.Pauses
-	for {
-		m, err := w.next(ctx)
+	for ahead := 1; ; {
+		list, err := w.next(ctx, ahead)
+		size := 0
+		for _, m := range list {
+			size += len(m.Data)
+			if bad := w.tell(w.t.message(m)); bad != nil {
+				return bad
+			}
+		}
+		if ahead = min(2*ahead, mostAhead); err != nil || size > largeAhead {
+			ahead = 1
+		}
 		var wait time.Duration
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, jetstream.ErrStreamNotFound):
 			return fmt.Errorf("watch table %s: %w", w.t.name, err)
-		case err == nil:
+		case len(list) > 0:
 			pauses.Reset()
-			if err := w.tell(w.t.message(m)); err != nil {
-				return err
-			}
 			continue
 		case !errors.Is(err, jetstream.ErrMsgNotFound):
 			wait = leaderless
@@ -122,11 +136,28 @@ func (w *tableWatch) follow(ctx context.Context) error {
 	}
 }
 
-// next asks the leader for the next entry.
-func (w *tableWatch) next(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+// next asks the leader for the next entries: for the first one from each of the next sequences on, at once. What
+// follows a sequence without an answer is left for the next time, since more may have been stored there
+// meanwhile.
+func (w *tableWatch) next(ctx context.Context, ahead int) (list []*jetstream.RawStreamMsg, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	return w.t.first(ctx, w.last)
+	found, errs := make([]*jetstream.RawStreamMsg, ahead), make([]error, ahead)
+	var asking sync.WaitGroup
+	for i := range ahead {
+		asking.Go(func() { found[i], errs[i] = w.first(ctx, w.last+uint64(i)) })
+	}
+	asking.Wait()
+	last := w.last
+	for i, m := range found {
+		if errs[i] != nil {
+			return list, errs[i]
+		}
+		if m.Sequence > last { // it may be the answer for several sequences
+			list, last = append(list, m), m.Sequence
+		}
+	}
+	return list, nil
 }
 
 // hinted waits, and reports whether something is being stored.
