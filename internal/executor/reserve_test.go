@@ -2,6 +2,7 @@ package executor
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,13 +11,17 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/upstream"
+	"github.com/brinebus/brine/internal/value"
 	"github.com/brinebus/brine/test/deadline"
 )
 
@@ -155,5 +160,76 @@ func TestTheRecordDecides(t *testing.T) {
 	}
 	if err := x.reserve(e, ""); err == nil {
 		t.Error("a job is begun twice")
+	}
+}
+
+// TestReturnThatIsStoredLate: a store that is late, or closed, refuses nothing. The return is sent again as it
+// is, and its space is kept until it is stored.
+func TestReturnThatIsStoredLate(t *testing.T) {
+	ret := asSent([]job.Command{{Function: "test.ping"}}, job.Report{State: job.Done, Return: value.Value{V: "real"}})
+	kept := func(x *Executor) (text string) {
+		t.Helper()
+		err := x.reserves.Recover(func(_ outbox.Reserved, ret protocol.Return) error {
+			text, _ = ret.Return.V.(string)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	open := func(t *testing.T) (x *Executor, stop func()) {
+		life, stop := context.WithCancel(t.Context())
+		x, err := Open(t.Context(), life, Options{ID: "web1", Dir: t.TempDir(), Boxes: outbox.Boxes{new(outbox.Box)}, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(x.Close)
+		if err := x.reserve(&job.Envelope{JID: booked, Commands: ret.Commands}, ""); err != nil {
+			t.Fatal(err)
+		}
+		return x, stop
+	}
+	late := fmt.Errorf("keep it in the outbox: %w", context.DeadlineExceeded)
+	for name, fails := range map[string]error{"late": late, "full": rpc.Errorf(rpc.Unavailable, "no space"), "closed": errors.New("the minion is stopping")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x, _ := open(t)
+				sent := 0
+				stored, err := x.insist(booked, ret, func() error {
+					if sent++; sent < 3 {
+						return fails
+					}
+					return nil
+				})
+				if !stored || err != nil || sent != 3 {
+					t.Errorf("stored %v, %v, after %d attempts", stored, err, sent)
+				}
+				if got := kept(x); got != "real" {
+					t.Errorf("its space has %q until it is dropped", got)
+				}
+			})
+		})
+	}
+	t.Run("the daemon ends", func(t *testing.T) {
+		x, stop := open(t)
+		stored, err := x.insist(booked, ret, func() error { stop(); return late })
+		if got := kept(x); stored || err != nil || got != "real" {
+			t.Errorf("stored %v, %v; its space has %q", stored, err, got)
+		}
+	})
+	for name, bad := range map[string]struct {
+		ret protocol.Return
+		err error
+	}{
+		"refused":    {ret, rpc.Errorf(rpc.Usage, "too large")},
+		"not a text": {protocol.Return{Report: job.Report{Return: value.Value{V: make(chan int)}}}, errors.New("it cannot be encoded")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x, _ := open(t)
+			if stored, err := x.insist(booked, bad.ret, func() error { return bad.err }); stored || !errors.Is(err, bad.err) {
+				t.Errorf("stored %v, %v", stored, err)
+			}
+		})
 	}
 }

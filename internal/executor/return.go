@@ -120,30 +120,56 @@ func (x *Executor) deliver(u *upstream.Uplink, e *job.Envelope, r job.Report) bo
 	if e.Live { // it may stay there for long
 		send = func() error { return x.box(u).Put(ctx, out) }
 	}
-	err := send()
-	for kept := false; rpc.CodeOf(err) == rpc.Unavailable; err = send() {
+	stored, err := x.insist(e.JID, ret, send)
+	if err == nil {
+		return stored
+	}
+	x.Log.Error("return not delivered", "jid", e.JID, "err", err)
+	// For example, the return is too large: the caller shall not wait for it.
+	ret = asSent(e.Commands, report(ctx, function.Result{Return: "ERROR: the return was not delivered: " + err.Error(), Retcode: 1}))
+	out.Body, out.ID = ret, out.ID+"/error" // the other name may be that of the return that was refused
+	stored, err = x.insist(e.JID, ret, func() error { _, err := x.box(u).Send(ctx, out); return err })
+	if err != nil {
+		x.Log.Error("that error was not delivered either", "jid", e.JID, "err", err)
+		return true
+	}
+	return stored
+}
+
+// insist calls send until the outbox has stored a return or refuses it, which is an error. Meanwhile the
+// return is kept in its reserved space. stored is false if the daemon ends before. Whatever the
+// outbox could not store in time it may have stored nevertheless: sent again under the same name it is
+// there once.
+func (x *Executor) insist(jid salt.JID, ret protocol.Return, send func() error) (stored bool, err error) {
+	for kept := false; ; {
+		err := send()
+		if err == nil {
+			return true, nil
+		}
+		if isRefused(ret, err) {
+			return false, err
+		}
 		if !kept {
-			if err := x.reserves.Keep(e.JID, ret); err != nil {
-				x.Log.Error("the return of a job is not kept", "jid", e.JID, "err", err)
+			x.Log.Error("the return of a job waits for space, or for the disk", "jid", jid, "err", err)
+			if err := x.reserves.Keep(jid, ret); err != nil {
+				x.Log.Error("the return of a job is not kept", "jid", jid, "err", err)
 			}
-			x.Log.Error("the return of a job waits for space", "jid", e.JID, "err", err)
 			kept = true
 		}
 		if !backoff.Sleep(x.ctx, outbox.RetryPause) {
-			return false
+			return false, nil
 		}
 	}
-	if err == nil {
-		return true
+}
+
+// isRefused reports whether the outbox or the master would refuse a return again.
+func isRefused(ret protocol.Return, err error) bool {
+	var refused *rpc.Error
+	if errors.As(err, &refused) {
+		return refused.Code != rpc.Unavailable
 	}
-	x.Log.Error("return not delivered", "jid", e.JID, "err", err)
-	out.ID = ""
-	// For example, the return is too large: the caller shall not wait for it.
-	out.Body = asSent(e.Commands, report(ctx, function.Result{Return: "ERROR: the return was not delivered: " + err.Error(), Retcode: 1}))
-	if _, err := x.box(u).Send(ctx, out); err != nil {
-		x.Log.Error("that error was not delivered either", "jid", e.JID, "err", err)
-	}
-	return true
+	_, wrong := protocol.Encode(ret)
+	return wrong != nil
 }
 
 // maxLive is the longest return, in bytes, that is told besides. A longer one is shown when the outbox
