@@ -19,9 +19,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/brinebus/brine/test/deadline"
 )
 
 type dict = map[string]any
@@ -278,6 +281,60 @@ func TestLinesOfALog(t *testing.T) {
 	}
 	write(t, file, strings.Repeat("x", 3*maxLine)+"\nerror: behind a long line\n", os.O_APPEND)
 	check("error: behind a long line")
+}
+
+// TestWhatUsersPutAtAPath: a FIFO does not block a beacon, what is huge does not fill the memory, and a look at
+// a log has an end.
+func TestWhatUsersPutAtAPath(t *testing.T) {
+	dir := t.TempDir()
+	pipe, file := filepath.Join(dir, "pipe"), filepath.Join(dir, "file")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, "a\n", 0)
+	log := func(path string) Beacon {
+		return one(t, "log", dict{"file": path, "tags": dict{"fail": dict{"regex": "^error"}}})
+	}
+	certificate := func(path string) Beacon {
+		return one(t, "cert_info", dict{"files": []any{path}})
+	}
+	fails := func(b Beacon, what string) {
+		t.Helper()
+		deadline.Call(t, func() {
+			if _, err := b.Probe.Look(t.Context(), time.Now()); err == nil {
+				t.Errorf("%s is read as a %s", what, b.Name)
+			}
+		}, what)
+	}
+	for _, path := range []string{pipe, "/dev/null", dir} {
+		fails(log(path), path)
+		fails(certificate(path), path)
+	}
+
+	b := log(file)
+	look(t, b)
+	if err := os.Truncate(file, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	l := b.Probe.(*lines)
+	if _, err := l.Look(ended, time.Now()); err != nil || l.offset > 2 {
+		t.Errorf("it has read up to %d although it should end: %v", l.offset, err)
+	}
+	if look(t, b); l.offset > maxRead+maxLine {
+		t.Errorf("at one look it has read %d bytes", l.offset)
+	}
+	if was := l.offset; len(look(t, b)) != 0 || l.offset <= was {
+		t.Errorf("after %d bytes the next look has read none", was)
+	}
+	write(t, file, "x", os.O_TRUNC)
+	if err := os.Truncate(file, maxCertificate+1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := certificate(file).Probe.Look(t.Context(), time.Now()); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("a certificate that is too large: %v", err)
+	}
 }
 
 func TestFilesThatChange(t *testing.T) {

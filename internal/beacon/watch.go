@@ -22,6 +22,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/process"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -61,18 +62,39 @@ func cmpErr(err error, otherwise string) string {
 	return otherwise
 }
 
+// maxRead limits how much of a log is read at one look, in bytes, and maxCertificate the file of a
+// certificate.
+const (
+	maxRead        = 4 << 20
+	maxCertificate = 1 << 20
+)
+
+// openRegular opens a file to read. Users may have put anything where it is expected: a FIFO would block, and
+// a device has no end.
+func openRegular(path string) (*os.File, fs.FileInfo, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|posix.NoWaiting, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
+}
+
 // Look implements Probe. It begins at the end of the file at the first look; a file that was
-// rotated or truncated is read from its beginning.
-func (l *lines) Look(_ context.Context, _ time.Time) ([]Event, error) {
-	f, err := os.Open(l.file)
+// rotated or truncated is read from its beginning. What is beyond maxRead is for the next look.
+func (l *lines) Look(ctx context.Context, _ time.Time) ([]Event, error) {
+	f, info, err := openRegular(l.file)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
 	switch {
 	case l.info == nil:
 		l.info, l.offset = info, info.Size()
@@ -85,7 +107,8 @@ func (l *lines) Look(_ context.Context, _ time.Time) ([]Event, error) {
 		return nil, err
 	}
 	var events []Event
-	for r := bufio.NewReaderSize(f, maxLine); len(events) < MaxEvents; {
+	end := l.offset + maxRead
+	for r := bufio.NewReaderSize(f, maxLine); len(events) < MaxEvents && l.offset < end && ctx.Err() == nil; {
 		line, err := r.ReadSlice('\n')
 		if errors.Is(err, io.EOF) {
 			return events, nil // an incomplete line is read again
@@ -317,16 +340,12 @@ func newCertificates(s *settings) (Probe, error) {
 func (c certificates) Look(_ context.Context, now time.Time) ([]Event, error) {
 	list := []any{}
 	for _, file := range c.files {
-		b, err := os.ReadFile(file)
+		cert, err := readCertificate(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, err
-		}
-		cert, err := readCertificate(b)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 		if left := cert.NotAfter.Sub(now).Hours() / 24; c.days >= 0 && left > c.days {
 			continue
@@ -343,11 +362,27 @@ func (c certificates) Look(_ context.Context, now time.Time) ([]Event, error) {
 	return []Event{{Data: map[string]any{"certificates": list}}}, nil
 }
 
-func readCertificate(b []byte) (*x509.Certificate, error) {
+func readCertificate(path string) (*x509.Certificate, error) {
+	f, _, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxCertificate+1))
+	if err == nil && len(b) > maxCertificate {
+		err = fmt.Errorf("it is larger than %d MiB", maxCertificate>>20)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	if block, _ := pem.Decode(b); block != nil {
 		b = block.Bytes
 	}
-	return x509.ParseCertificate(b)
+	cert, err := x509.ParseCertificate(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return cert, nil
 }
 
 // program runs a custom program: each line that it prints is a JSON object, the data of an event

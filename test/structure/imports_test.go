@@ -36,7 +36,7 @@ var layers = []layer{
 	{"authz/login", "audit authz/decision authz/internal/seal bus eauth logging protocol rpc runner salt value", "who has logged in on which connection; what they may do is for authz"},
 	{"backoff", "", "how long the pauses are between attempts; what is attempted is not its affair"},
 	{"backup", "atomicfile backoff broker bus config journal posix salt", "stores of masters as a whole: it opens those that no daemon has open, and knows what streams are there, not what is in them; a start in the wrong mode is a mistake in the configuration"},
-	{"beacon", "config override process salt", "what is worth an event on this machine, and what functions have changed of it; where events go is for its caller"},
+	{"beacon", "config override posix process salt", "what is worth an event on this machine, and what functions have changed of it; where events go is for its caller"},
 	{"blockfile", "atomicfile posix", "the files of the embedded server's store, while it is closed; it knows no message"},
 	{"broker", "atomicfile backoff blockfile bus logging member pki posix salt socket", "lets in whom its daemon names, with the rights of the one table in bus, and other members of a cluster by their rule; it knows no jobs"},
 	{"bus", "event salt", "subjects, roles, rights and the one table of what can be asked"},
