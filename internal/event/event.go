@@ -192,11 +192,18 @@ func CheckTag(tag string) error {
 	return nil
 }
 
-// Speaker returns whose event it is: the sender, or for a return, which the daemon itself fires,
-// the minion that returned. Nobody else can fire that tag without a sender.
+// RefreshSpace has the events that a minion has sent its grains again, each with its id.
+const RefreshSpace = "minion/refresh"
+
+// Speaker returns whose event it is: the sender, or for a return and new grains, which the daemon
+// itself fires as often as a minion sends them, that minion. Nobody else can fire those tags without
+// a sender.
 func (h Head) Speaker() string {
 	if h.From != "" {
 		return h.From
+	}
+	if id, ok := strings.CutPrefix(h.Tag, RefreshSpace+"/"); ok {
+		return id
 	}
 	_, minion := cutReturn(h.Tag)
 	return minion
@@ -248,7 +255,7 @@ func CheckMinionTag(id salt.MinionID, tag string) error {
 	if err := CheckTag(tag); err != nil {
 		return err
 	}
-	for _, own := range []string{"salt/minion/" + string(id), "salt/beacon/" + string(id), "minion/refresh/" + string(id)} {
+	for _, own := range []string{"salt/minion/" + string(id), "salt/beacon/" + string(id), RefreshSpace + "/" + string(id)} {
 		if (tag == own || strings.HasPrefix(tag, own+"/")) && !climbs(tag) {
 			return nil
 		}

@@ -126,6 +126,7 @@ func TestSpeaker(t *testing.T) {
 		{Head{"mytag", "web1"}, "web1"}, {Head{"mytag", ""}, ""}, {Head{"salt/job/20261121113344286549/ret/web1", ""}, "web1"},
 		{Head{"salt/job/20261121113344286549/ret/web1", "user:root"}, "user:root"}, {Head{"salt/job/20261121113344286549/ret/a/b", ""}, "a/b"},
 		{Head{"salt/job/20261121113344286549/new", ""}, ""}, {Head{"salt/run/20261121113344286549/ret", ""}, ""}, {Head{"a/job/1/ret/web1", ""}, ""},
+		{Head{"minion/refresh/web1", ""}, "web1"}, {Head{"minion/refresh/web1", "user:root"}, "user:root"}, {Head{"minion/refreshed/web1", ""}, ""},
 	} {
 		if got := c.h.Speaker(); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.h, got, c.want)

@@ -231,7 +231,8 @@ func (f *Fleet) Leave(id salt.MinionID, inbox string, now time.Time) bool {
 	return last
 }
 
-// Refresh stores new grains of a minion.
+// Refresh stores new grains of a minion. The event counts for the minion's share of the journal,
+// since it may send the same again and again.
 func (f *Fleet) Refresh(ctx context.Context, r *rpc.Request) error {
 	if err := f.CheckGrains(r); err != nil {
 		return err

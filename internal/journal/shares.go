@@ -402,7 +402,7 @@ func overToken(owner string) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// ownerOf returns whose share an event counts for: its sender, or for events of the daemon
+// ownerOf returns whose share an event counts for: its sender, see Speaker of event.Head, or for events of the daemon
 // about what a user did (their jobs, entries of the audit log with their targets) this user. ""
 // is the daemon itself, which no user can make store much.
 func ownerOf(d Draft) string {
