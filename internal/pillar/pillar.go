@@ -7,6 +7,8 @@ package pillar
 
 import (
 	"bytes"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -86,7 +88,7 @@ type compiler struct {
 	o       Options
 	out     map[string]any
 	files   int
-	written map[string][]string // by the paths of templates, what they include literally
+	written map[string][]string // by the paths of templates, the names in them that they include literally
 }
 
 // errUnwritten is for an included file that only a value could have inserted: a minion controls its
@@ -98,15 +100,57 @@ var (
 		return regexp.MustCompile(`(?m)^include:.*(?:\n(?:[ \t#-]|\{[%#]).*|\n[ \t]*$)*`)
 	})
 	inserted = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}`) })
+	words    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`#.*|[^ \t\r\n,\[\]'"]+`) })
 )
 
-// includedBy returns the names that the text of a template includes literally, not through a value.
-func includedBy(text []byte) (names []string) {
-	for _, block := range includes().FindAll(text, -1) {
-		own := strings.TrimPrefix(string(inserted().ReplaceAll(block, []byte(" "))), "include:")
-		names = append(names, strings.FieldsFunc(own, func(r rune) bool { return strings.ContainsRune(" \t\r\n,[]'\"", r) })...)
+// marks stand before and after each name that a template includes literally, not through a value,
+// while it is rendered. A name in a part that the template leaves out loses them: what a value inserts
+// elsewhere cannot pass for it. No value can contain them, since they are random.
+type marks struct{ before, after string }
+
+// newMarks makes marks of digits, which no filter for upper or lower case changes.
+func newMarks() marks {
+	number := func() string {
+		b := make([]byte, 16)
+		rand.Read(b) // never fails
+		return fmt.Sprintf("%020d%020d", binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]))
 	}
-	return names
+	return marks{number(), number()}
+}
+
+// put marks the names in the text of a template.
+func (m marks) put(text []byte) []byte {
+	plain := inserted().ReplaceAllFunc(text, func(b []byte) []byte { return bytes.Repeat([]byte(" "), len(b)) })
+	var out []byte
+	done := 0
+	for _, block := range includes().FindAllIndex(text, -1) {
+		begin := block[0] + len("include:")
+		for _, word := range words().FindAllIndex(plain[begin:block[1]], -1) {
+			from, to := begin+word[0], begin+word[1]
+			if plain[from] == '#' {
+				continue
+			}
+			out = slices.Concat(out, text[done:from], []byte(m.before), text[from:to], []byte(m.after))
+			done = to
+		}
+	}
+	return append(out, text[done:]...)
+}
+
+// take removes the marks from what was rendered, and returns the names between them.
+func (m marks) take(rendered []byte) (text []byte, names []string) {
+	rest := string(rendered)
+	for {
+		_, behind, found := strings.Cut(rest, m.before)
+		if !found {
+			break
+		}
+		var name string
+		if name, rest, found = strings.Cut(behind, m.after); found {
+			names = append(names, name)
+		}
+	}
+	return []byte(strings.NewReplacer(m.before, "", m.after, "").Replace(string(rendered))), names
 }
 
 // top applies the sections of env in its own top file.
@@ -284,17 +328,17 @@ func (c *compiler) parse(name, path string, text []byte) (*yaml.Node, error) {
 	if bytes.HasPrefix(first, []byte("#!")) && !slices.Contains(renderers, strings.TrimSpace(string(first))) {
 		return nil, &Error{File: path, Line: 1, Err: errors.New("only templates and YAML are read here, no other renderer")}
 	}
-	templated := marks().Match(text) && !bytes.Equal(bytes.TrimSpace(first), []byte("#!yaml"))
+	templated := braces().Match(text) && !bytes.Equal(bytes.TrimSpace(first), []byte("#!yaml"))
 	if templated {
-		rendered, err := c.render(name, path, text)
+		m := newMarks()
+		rendered, err := c.render(name, path, m.put(text))
 		if err != nil {
 			return nil, err
 		}
 		if c.written == nil {
 			c.written = map[string][]string{}
 		}
-		c.written[path] = includedBy(text)
-		text = rendered
+		text, c.written[path] = m.take(rendered)
 	}
 	root, err := yamlfile.Parse(path, text)
 	var mistake *yamlfile.Error
@@ -307,8 +351,8 @@ func (c *compiler) parse(name, path string, text []byte) (*yaml.Node, error) {
 	return nil, &Error{File: path, Line: mistake.Line, Err: mistake.Err}
 }
 
-// marks match the marks of a template in a file. A brace that begins a map is not one.
-var marks = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{[{%#]`) })
+// braces match those of a template in a file. A brace that begins a map is not one.
+var braces = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{[{%#]`) })
 
 // render renders a template to YAML.
 func (c *compiler) render(name, path string, text []byte) ([]byte, error) {

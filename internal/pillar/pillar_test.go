@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -172,7 +173,13 @@ func TestGrainsIncludeNothing(t *testing.T) {
 	reported := target.Facts{ID: "web1", Grains: map[string]any{"motd": grain}}
 	render := func(text string, id salt.MinionID, grains map[string]any) (string, error) {
 		motd, _ := grains["motd"].(string)
-		return strings.NewReplacer("{{ motd }}", motd, "{{ id }}", string(id), "{% if x %}", "", "{% endif %}", "").Replace(text), nil
+		for begin, end := range map[string]string{"{% if db1 %}": "{% endif %}", "{#": "#}"} { // this is web1
+			if before, rest, found := strings.Cut(text, begin); found {
+				_, after, _ := strings.Cut(rest, end)
+				text = before + after
+			}
+		}
+		return strings.NewReplacer("{{ motd }}", motd, "{{ id }}", string(id), "{{ role }}", "secret", "{% if x %}", "", "{% endif %}", "").Replace(text), nil
 	}
 	compile := func(top, text string) (map[string]any, error) {
 		dir := tree(t, map[string]string{"top.sls": top, "a.sls": text, "secret.sls": "password: s3cret\n", "web1.sls": "own: 1\n"})
@@ -184,12 +191,21 @@ func TestGrainsIncludeNothing(t *testing.T) {
 		"secret: 1\nmotd: {{ motd }}\n":           "names literally",
 		"motd: {{ motd }}\n# include: [secret]\n": "names literally",
 		"include: [{{ id }}]\n":                   "names literally",
-		"include:\n  - web1\n\n# of all\n{% if x %}\n  - secret\n{% endif %}\n": "",
-		"include: ['web1', \"secret\"]\nmotd: text {{ id }}\n":                  "",
+		"include:\n  - web1\n\n# of all\n{% if x %}\n  - secret\n{% endif %}\n":       "",
+		"include: ['web1', \"secret\"]\nmotd: text {{ id }}\n":                        "",
+		"include: [web1, {% if x %}secret{% endif %}] # {{ id }}\n":                   "",
+		"include:\n  - web1\n  - secret\n{% if x %}motd: text{% endif %}\n":           "",
+		"{% if db1 %}\ninclude: [secret]\n{% endif %}\nmotd: {{ motd }}\n":            "names literally",
+		"include:\n  - web1\n{% if db1 %}\n  - secret\n{% endif %}\n  - {{ role }}\n": "names literally",
+		"include: [web1, {{ role }}] # not secret\n":                                  "names literally",
+		"{#\ninclude: [secret]\n#}\nmotd: {{ motd }}\n":                               "names literally",
 	} {
 		got, err := compile(all, text)
 		if want == "" && (err != nil || got["own"] == nil || got["password"] == nil) || want != "" && (err == nil || !strings.Contains(Shown(err), want) || got["password"] != nil) {
 			t.Errorf("%q: %v, %v", text, got, err)
+		}
+		if motd, _ := got["motd"].(string); motd != "" && !slices.Contains([]string{"text", "text web1"}, motd) {
+			t.Errorf("%q: the other value is %q", text, motd)
 		}
 	}
 	if got, err := compile("base:\n  '*': [web1]\n  'db1{{ motd }}': [secret]\n", "{}"); err != nil || got["password"] != nil || got["own"] == nil {
