@@ -448,3 +448,49 @@ func TestEngine(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// stuck is a Probe that does not return before it is let go.
+type stuck struct {
+	let    chan struct{}
+	closed bool
+}
+
+func (s *stuck) Look(context.Context, time.Time) ([]Event, error) {
+	<-s.let
+	return []Event{{Data: dict{}}}, nil
+}
+
+func (s *stuck) Close() error {
+	s.closed = true
+	return nil
+}
+
+// TestAStopIsNotDelayedByALook: a beacon that does not return, such as one on a network file system that is gone,
+// does not stop the daemon from stopping.
+func TestAStopIsNotDelayedByALook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fired := 0
+		e := NewEngine(func(context.Context, string, []Event) error { fired++; return nil }, slog.New(slog.DiscardHandler))
+		s := &stuck{let: make(chan struct{})}
+		e.Set([]Beacon{{Name: "disk", Interval: time.Second, Enabled: true, Probe: s}})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { e.Run(ctx); close(ended) }()
+		synctest.Wait()
+		stop()
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			t.Error("it waits for the beacon")
+		}
+		if s.closed {
+			t.Error("a beacon is closed while it looks")
+		}
+		close(s.let)
+		<-ended
+		synctest.Wait()
+		if fired != 0 {
+			t.Error("a beacon that was abandoned fires an event")
+		}
+	})
+}

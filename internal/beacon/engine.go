@@ -59,7 +59,7 @@ func (w *watch) close() {
 	}
 }
 
-// Run calls the beacons until ctx ends.
+// Run calls the beacons until ctx ends, and waits for those that look, for a limited time.
 func (e *Engine) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	timer := time.NewTimer(0)
@@ -105,8 +105,32 @@ func (e *Engine) due(now time.Time) (list []*watch, next time.Duration) {
 	return list, next
 }
 
+// lastGrace is how long a look may take to end once the daemon stops: longer than its programs have
+// between SIGTERM and SIGKILL.
+const lastGrace = 5 * time.Second
+
+// look looks once. A look that does not return although the daemon stops, for example since a network file
+// system is gone, is abandoned, so that the daemon can stop; nothing of it is used, and its Probe is not closed.
 func (e *Engine) look(ctx context.Context, w *watch) {
-	events, err := e.ask(ctx, w)
+	var events []Event
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		events, err = e.ask(ctx, w)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		timer := time.NewTimer(lastGrace)
+		defer timer.Stop()
+		select {
+		case <-done:
+		case <-timer.C:
+			e.log.Error("a beacon does not return although the minion stops; it is abandoned", "beacon", w.Name)
+			return
+		}
+	}
 	if more := len(events) - MaxEvents; more > 0 {
 		events = events[:MaxEvents]
 		events[MaxEvents-1].Data["more"] = more

@@ -81,11 +81,11 @@ func (m *Mine) Keep(ctx context.Context) {
 	}
 }
 
-// update runs mine.update. It returns false if that must be repeated as soon as there is a
+// update runs mine.update; a function that does not return when the daemon stops is abandoned. It returns false if that must be repeated as soon as there is a
 // master.
 func (m *Mine) update(ctx context.Context) bool {
 	x, e := m.x, &job.Envelope{JID: m.x.ownID(), Commands: []job.Command{{Function: "mine.update"}}, Reach: salt.Reach{Free: true}}
-	res := module.Run(ctx, function.Call{JID: e.JID, Function: e.Commands[0].Function, Host: x.Host.ForJob(e, m.u), Reach: e.Reach})
+	res := x.run(ctx, function.Call{JID: e.JID, Function: e.Commands[0].Function, Host: x.Host.ForJob(e, m.u), Reach: e.Reach})
 	if res.Err != nil {
 		x.Log.Warn("the mine is not up to date", "err", res.Err)
 	}
