@@ -46,6 +46,8 @@ type Beacon struct {
 	Enabled  bool
 	Runs     string // the program that it runs, "" for none
 	Probe    Probe
+
+	settings any // as they were read
 }
 
 // Status calls the minion's function status.NAME.
@@ -128,7 +130,7 @@ func parse(name string, v any) (Beacon, error) {
 	if err != nil {
 		return Beacon{}, err
 	}
-	b := Beacon{Name: name, Kind: s.text("beacon_module", name), Enabled: s.truth("enabled", true)}
+	b := Beacon{Name: name, settings: v, Kind: s.text("beacon_module", name), Enabled: s.truth("enabled", true)}
 	b.Interval = s.duration("interval", DefaultInterval)
 	s.ignore("disable_during_state_run") // Brine has no states
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == b.Kind })

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"reflect"
 	"sync"
 	"time"
 )
@@ -33,19 +34,30 @@ func NewEngine(fire func(ctx context.Context, name string, events []Event) error
 	return &Engine{fire: fire, log: log, changed: make(chan struct{}, 1)}
 }
 
-// Set replaces the active beacons.
+// Set replaces the active beacons. One with the same name and settings goes on as it is: it remembers what it
+// has seen.
 func (e *Engine) Set(list []Beacon) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	old := map[string]*watch{}
 	for _, w := range e.running {
+		old[w.Name] = w
+	}
+	e.running = nil
+	for _, b := range list {
+		w := old[b.Name]
+		if w != nil && w.Enabled == b.Enabled && reflect.DeepEqual(w.settings, b.settings) {
+			delete(old, b.Name)
+		} else {
+			w = &watch{Beacon: b}
+		}
+		e.running = append(e.running, w)
+	}
+	for _, w := range old {
 		if !w.busy {
 			w.close()
 		}
 		w.Enabled = false // a running look closes it when it ends
-	}
-	e.running = nil
-	for _, b := range list {
-		e.running = append(e.running, &watch{Beacon: b})
 	}
 	select {
 	case e.changed <- struct{}{}:

@@ -44,17 +44,19 @@ func Check(l config.Located) error {
 	return nil
 }
 
-// Take activates the beacons of a configuration, with the changes that functions have saved. After
-// an error the previous ones stay active.
+// Take activates the beacons of a configuration, with the changes that functions have made, also those that
+// are not saved. After an error the previous ones stay active.
 func (m *Manager) Take(cfg *config.Minion) error {
 	if err := Check(cfg.Beacons); err != nil {
 		return err
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	setting, err := m.file.Read(cfg.Beacons)
 	if err != nil {
 		return err
 	}
-	now := setting.Entries()
+	now := setting.After(m.setting, m.now)
 	list, err := Parse(now)
 	if err != nil {
 		return fmt.Errorf("%s: %w", m.file.Path, err)
@@ -62,8 +64,6 @@ func (m *Manager) Take(cfg *config.Minion) error {
 	setting.TellShadowed(func(name, configuredAt, changes string) {
 		m.log.Warn("this beacon of the configuration is not in force: functions of the module beacons have changed it", "beacon", name, "file", configuredAt, "changes", changes)
 	})
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.setting, m.now = setting, now
 	m.set(list)
 	return nil

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
 	"runtime"
 	"sync"
 	"testing"
@@ -43,4 +46,72 @@ func TestChangesOfBeaconsAtOnce(t *testing.T) {
 	if n := len(m.Beacons()); why != "no" || err != nil || n != many {
 		t.Errorf("a change that cannot be made: %q, %v; %d beacons are left", why, err, n)
 	}
+}
+
+// TestOtherBeaconsGoOn: a change of one beacon, or SIGHUP, takes nothing from another one: it knows what it has
+// seen. What functions have changed stays, also if it was not saved, unless the configuration of it was edited.
+func TestOtherBeaconsGoOn(t *testing.T) {
+	dir := t.TempDir()
+	file, configuration := filepath.Join(dir, "log"), filepath.Join(dir, "beacons")
+	write(t, file, "error: old\n", 0)
+	read := func(limit int) *config.Minion {
+		t.Helper()
+		cfg := &config.Minion{}
+		cfg.ConfigDir, cfg.CacheDir, cfg.DefaultInclude = dir, t.TempDir(), "minion.d/*.conf"
+		write(t, configuration, fmt.Sprintf("lines: {beacon_module: log, file: %s, tags: {fail: {regex: ^error}}}\nload: {averages: {1m: [0, %d]}}\n", file, limit), os.O_TRUNC)
+		var err error
+		if cfg.Beacons, err = config.ReadRules(configuration); err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	m, err := NewManager(read(5), func(context.Context, string, []Event) error { return nil }, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := func(want int) {
+		t.Helper()
+		m.engine.mu.Lock()
+		defer m.engine.mu.Unlock()
+		for _, w := range m.engine.running {
+			if w.Name == "lines" {
+				if events := look(t, w.Beacon); len(events) != want {
+					t.Errorf("%v, want %d lines", events, want)
+				}
+				return
+			}
+		}
+		t.Error("the beacon is not there")
+	}
+	change := func(name string, v any) {
+		t.Helper()
+		if _, err := m.ChangeBeacons(func(all map[string]any) string { all[name] = v; return "" }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	memory := dict{"percent": int64(90)}
+	lines(0)
+	write(t, file, "error: one\n", os.O_APPEND)
+	change("memusage", memory)
+	change("load", dict{"averages": dict{"1m": []any{int64(0), int64(7)}}})
+	lines(1)
+	write(t, file, "error: two\n", os.O_APPEND)
+	if err := m.Take(read(5)); err != nil {
+		t.Fatal(err)
+	}
+	lines(1)
+	limit := func() any { return m.Beacons()["load"].(dict)["averages"].(dict)["1m"].([]any)[1] }
+	if now := m.Beacons(); !reflect.DeepEqual(now["memusage"], any(memory)) || limit() != int64(7) {
+		t.Errorf("after SIGHUP %v are in force", now)
+	}
+	if err := m.Take(read(6)); err != nil {
+		t.Fatal(err)
+	}
+	if now := m.Beacons(); now["memusage"] == nil || limit() != int64(6) {
+		t.Errorf("after an edit %v are in force", now)
+	}
+	change("enabled", false)
+	write(t, file, "error: three\n", os.O_APPEND)
+	change("enabled", true)
+	lines(0) // one that was disabled begins anew
 }

@@ -17,7 +17,9 @@ type silent struct {
 	let chan struct{}
 }
 
-func (s *silent) ForJob(*job.Envelope, *upstream.Uplink) *function.Host { return &function.Host{Data: s} }
+func (s *silent) ForJob(*job.Envelope, *upstream.Uplink) *function.Host {
+	return &function.Host{Data: s}
+}
 
 func (s *silent) Grains() map[string]any { return nil }
 

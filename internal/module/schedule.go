@@ -36,7 +36,7 @@ var jobName = function.Param{Name: "name", Kind: function.String, Required: true
 // scheduleModule manages the schedule.
 var scheduleModule = &function.Module{
 	Name: "schedule",
-	Doc:  "Functions that show and change the schedule of this minion: the jobs that it starts by itself at set times. A change is kept in _schedule.conf beside the configuration, unless persist=False.",
+	Doc:  "Functions that show and change the schedule of this minion: the jobs that it starts by itself at set times. A change is kept in _schedule.conf beside the configuration; with persist=False it is in force until the next start.",
 	Functions: []function.Function{
 		{
 			Name:    "add",
@@ -150,7 +150,7 @@ var scheduleModule = &function.Module{
 		},
 		{
 			Name:    "reload",
-			Doc:     "Read the schedule from the configuration files again.",
+			Doc:     "Read the schedule from the configuration files again, without the changes that were made with persist=False.",
 			Example: `salt '*' schedule.reload`,
 			Calls: &function.Calls{Read: function.Hidden, Run: func(ctx context.Context, c *function.Call, r *function.Caller) (any, error) {
 				s, err := scheduleOf(r.Host())

@@ -97,6 +97,33 @@ func places(l config.Located) map[string]string {
 // Entries returns those in force after a start: the configured ones with the changes.
 func (s *Setting) Entries() map[string]any { return schedule.Changed(s.configured, s.kept) }
 
+// After returns the entries in force once a setting was read again: they are those of s, with the changes of
+// now, the entries in force before, that were not stored. An entry that was edited since is in force as it was
+// edited. was is the setting as it was read before; nil for none.
+func (s *Setting) After(was *Setting, now map[string]any) map[string]any {
+	entries := s.Entries()
+	if was == nil {
+		return entries
+	}
+	stored := was.Entries()
+	same := func(name string) bool {
+		then, had := stored[name]
+		read, has := entries[name]
+		return had == has && reflect.DeepEqual(then, read)
+	}
+	for name, v := range now {
+		if same(name) {
+			entries[name] = v
+		}
+	}
+	for name := range stored {
+		if _, ok := now[name]; !ok && same(name) {
+			delete(entries, name)
+		}
+	}
+	return entries
+}
+
 // Origins returns where each entry of now, those in force, comes from, and which configured
 // ones are not in force.
 func (s *Setting) Origins(now map[string]any) map[string]schedule.Origin {

@@ -97,6 +97,29 @@ func TestOnlyDifferencesAreKept(t *testing.T) {
 	}
 }
 
+// TestWhatIsNotStoredStays when the configuration is read again, but for what was edited.
+func TestWhatIsNotStoredStays(t *testing.T) {
+	n := func(i int64) map[string]any { return map[string]any{"n": i} }
+	dir := t.TempDir()
+	s := mustOpen(t, dir, "a: {n: 1}\nb: {n: 1}\nc: {n: 1}\nd: {n: 1}\n")
+	now := s.Entries()
+	now["e"] = n(5)
+	if err := s.Keep(now); err != nil {
+		t.Fatal(err)
+	}
+	now["a"], now["b"], now["f"], now["g"] = n(9), n(9), nil, n(9)
+	delete(now, "c")
+	delete(now, "e")
+	after := mustOpen(t, dir, "a: {n: 1}\nb: {n: 2}\nc: {n: 1}\nd: {n: 2}\ng: {n: 2}\n")
+	want := map[string]any{"a": n(9), "b": n(2), "d": n(2), "f": nil, "g": n(2)}
+	if got := after.After(s, now); !reflect.DeepEqual(got, want) {
+		t.Errorf("in force are %v, want %v", got, want)
+	}
+	if got := after.After(nil, nil); !reflect.DeepEqual(got, after.Entries()) {
+		t.Errorf("at the start %v are in force", got)
+	}
+}
+
 // TestAMistakeInTheFileIsReportedWithItsLine and is not a reason to drop what functions changed.
 func TestAMistakeInTheFileIsReportedWithItsLine(t *testing.T) {
 	dir := t.TempDir()

@@ -75,7 +75,7 @@ func Open(o Options) (*Scheduler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read when jobs of the schedule were due: %w", err)
 	}
-	return s, s.take(o.Config, last)
+	return s, s.take(o.Config, last, false)
 }
 
 // readLast reads the latest due times; a missing file means never.
@@ -103,15 +103,17 @@ func Check(l config.Located) error {
 	return nil
 }
 
-// Take puts the schedule of a configuration in force, with the changes made by functions.
-func (s *Scheduler) Take(cfg *config.Minion) error { return s.take(cfg, nil) }
+// Take puts the schedule of a configuration in force, with the changes made by functions, also those that are
+// not stored.
+func (s *Scheduler) Take(cfg *config.Minion) error { return s.take(cfg, nil, true) }
 
-func (s *Scheduler) take(cfg *config.Minion, last map[string]time.Time) error {
+// take is Take; without all, the changes that are not stored are dropped.
+func (s *Scheduler) take(cfg *config.Minion, last map[string]time.Time, all bool) error {
 	configured, err := s.parse(cfg.Schedule.Value())
 	if err != nil {
 		return cfg.Schedule.At(nil, err)
 	}
-	setting, err := s.load(cfg, last)
+	setting, err := s.load(cfg, last, all)
 	if err != nil {
 		return err
 	}
@@ -126,15 +128,21 @@ func (s *Scheduler) take(cfg *config.Minion, last map[string]time.Time) error {
 	return nil
 }
 
-// load puts the schedule of a configuration in force that was parsed, with the changes made by functions.
-func (s *Scheduler) load(cfg *config.Minion, last map[string]time.Time) (*override.Setting, error) {
+// load puts the schedule of a configuration in force that was parsed, as take does.
+func (s *Scheduler) load(cfg *config.Minion, last map[string]time.Time, all bool) (*override.Setting, error) {
 	s.change.Lock()
 	defer s.change.Unlock()
 	setting, err := s.file.Read(cfg.Schedule)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.replace(setting.Entries(), last); err != nil {
+	jobs := setting.Entries()
+	if all {
+		s.mu.Lock()
+		jobs = setting.After(s.setting, s.jobs)
+		s.mu.Unlock()
+	}
+	if err := s.replace(jobs, last); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.file.Path, err)
 	}
 	s.mu.Lock()
@@ -312,7 +320,7 @@ func (s *Scheduler) RunScheduled(_ context.Context, name string) error {
 	return nil
 }
 
-// ReloadSchedule implements module.Scheduler.
+// ReloadSchedule implements module.Scheduler. It drops the changes that are not stored.
 func (s *Scheduler) ReloadSchedule(context.Context) error {
 	if s.Reload == nil {
 		return errors.New("this minion has no configuration to read again")
@@ -321,5 +329,5 @@ func (s *Scheduler) ReloadSchedule(context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.Take(cfg)
+	return s.take(cfg, nil, false)
 }

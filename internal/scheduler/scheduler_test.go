@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -41,6 +43,16 @@ func (r *runner) RunScheduled(j schedule.Job) {
 
 func open(t *testing.T, text string) (*scheduler.Scheduler, *runner, error) {
 	t.Helper()
+	r := &runner{begun: make(chan string), let: make(chan struct{})}
+	cfg := configured(t, text)
+	s, err := scheduler.Open(scheduler.Options{
+		Config: cfg, Runner: r, Reload: func() (*config.Minion, error) { return cfg, nil }, Log: slog.New(slog.DiscardHandler),
+	})
+	return s, r, err
+}
+
+func configured(t *testing.T, text string) *config.Minion {
+	t.Helper()
 	cfg := &config.Minion{}
 	cfg.ConfigDir, cfg.CacheDir, cfg.DefaultInclude = t.TempDir(), t.TempDir(), "minion.d/*.conf"
 	path := filepath.Join(cfg.ConfigDir, "jobs")
@@ -51,9 +63,7 @@ func open(t *testing.T, text string) (*scheduler.Scheduler, *runner, error) {
 	if cfg.Schedule, err = config.ReadRules(path); err != nil {
 		t.Fatal(err)
 	}
-	r := &runner{begun: make(chan string), let: make(chan struct{})}
-	s, err := scheduler.Open(scheduler.Options{Config: cfg, Runner: r, Log: slog.New(slog.DiscardHandler)})
-	return s, r, err
+	return cfg
 }
 
 // TestRunWaitsForItsJobs: when Run has returned no job runs, and none is begun any more.
@@ -145,5 +155,38 @@ func TestNoChangeIsUndone(t *testing.T) {
 	}
 	if err := s.SetSchedule(t.Context(), now, false); !errors.Is(err, schedule.ErrChanged) {
 		t.Errorf("a schedule that was changed since: %v", err)
+	}
+}
+
+// TestSIGHUPDropsNoChange: what was changed with persist=False stays until the next start, or schedule.reload.
+func TestSIGHUPDropsNoChange(t *testing.T) {
+	const text = "fine: {function: test.ping, days: 1}\n"
+	s, _, err := open(t, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inForce := func() (names string) {
+		t.Helper()
+		now, err := s.Schedule(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(slices.Sorted(maps.Keys(now.Jobs)), " ")
+	}
+	now, err := s.Schedule(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	now.Jobs["other"] = now.Jobs["fine"]
+	now.Jobs["enabled"] = false
+	delete(now.Jobs, "fine")
+	if err := s.SetSchedule(t.Context(), now, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Take(configured(t, text)); err != nil || inForce() != "enabled other" {
+		t.Errorf("after SIGHUP %q are in force, %v", inForce(), err)
+	}
+	if err := s.ReloadSchedule(t.Context()); err != nil || inForce() != "fine" {
+		t.Errorf("after schedule.reload %q are in force, %v", inForce(), err)
 	}
 }
