@@ -16,7 +16,7 @@ import (
 // Limits of the output of a job's commands that is kept for a user who follows it.
 const (
 	followBytes = 256 << 10       // bytes; then the command waits, as with any slow reader
-	followMost  = 4 << 20         // bytes that are kept without waiting after the command has ended
+	followMost  = 4 << 20         // bytes that are kept without waiting while no command runs
 	followPart  = 64 << 10        // bytes of one message
 	followLine  = 16 << 10        // bytes of a line; a longer one is shown in parts
 	followTime  = 2 * time.Minute // how long the master may take for one message
@@ -36,7 +36,8 @@ type follower struct {
 	lines   []line
 	size    int
 	partial [2][]byte // the beginning of a line of each stream
-	free    bool      // the command has ended: no more waiting for space
+	running int       // programs that run: only they wait for space
+	free    bool      // nor do they any more: the job has ended
 	lost    bool      // something was left out, or nobody follows the job any more
 	ended   bool
 }
@@ -84,7 +85,7 @@ func (f *follower) Wrote(toStderr bool, b []byte) {
 
 // flush puts a line into the queue, and waits for space while the command runs.
 func (f *follower) flush(stream int) {
-	for f.size > followBytes && !f.free && !f.lost {
+	for f.size > followBytes && f.running > 0 && !f.free && !f.lost {
 		f.drained.Wait()
 	}
 	text := string(f.partial[stream])
@@ -108,11 +109,19 @@ func (f *follower) stir() {
 	}
 }
 
+// Began implements process.Watcher: a job runs its commands one after the other, and some of them several
+// programs.
+func (f *follower) Began() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.running++
+}
+
 // Ended implements process.Watcher.
 func (f *follower) Ended() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.free = true
+	f.running--
 	f.drained.Broadcast()
 }
 

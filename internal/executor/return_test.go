@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
@@ -138,9 +139,49 @@ func TestFollowedOutputIsCut(t *testing.T) {
 		t.Errorf("100 KiB are %d messages", len(got))
 	}
 	f := newFollower()
+	f.Began()
 	f.Ended()
 	f.Wrote(false, []byte(strings.Repeat(line, followMost/len(line)+10)))
 	if !f.lost || f.size > followMost+len(line) {
 		t.Errorf("%d bytes are kept of a command that has ended", f.size)
 	}
+}
+
+// TestEachCommandWaitsForSpace, also after another one of the job, and until the last of those that run has ended.
+func TestEachCommandWaitsForSpace(t *testing.T) {
+	line := strings.Repeat("x", 1023) + "\n"
+	synctest.Test(t, func(t *testing.T) {
+		f := newFollower()
+		f.Began()
+		f.Ended()
+		f.Began()
+		f.Began()
+		f.Ended()
+		done := make(chan struct{})
+		go func() {
+			f.Wrote(false, []byte(strings.Repeat(line, 2*followBytes/len(line))))
+			close(done)
+		}()
+		synctest.Wait()
+		select {
+		case <-done:
+			t.Errorf("it does not wait with %d bytes", f.size)
+		default:
+		}
+		for f.size > 0 {
+			f.take()
+			synctest.Wait()
+		}
+		<-done
+		go func() {
+			f.Wrote(false, []byte(strings.Repeat(line, 2*followBytes/len(line))))
+			f.Ended()
+		}()
+		synctest.Wait()
+		f.Ended()
+		synctest.Wait()
+		if f.size != 2*followBytes {
+			t.Errorf("after the end %d bytes are kept, of %d", f.size, 2*followBytes)
+		}
+	})
 }

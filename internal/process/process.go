@@ -57,9 +57,10 @@ type Program struct {
 }
 
 // Watcher gets the output of a program while it is read. While Wrote runs, the program's pipe is
-// not read: the program is slowed down as by any slow reader. Ended is called when the program has
-// ended; after that, Wrote must not block.
+// not read: the program is slowed down as by any slow reader. Began is called before a program starts, Ended
+// when it has ended or was not started; while no program runs, Wrote must not block.
 type Watcher interface {
+	Began()
 	Wrote(toStderr bool, b []byte)
 	Ended()
 }
@@ -87,14 +88,18 @@ func (p *Program) Run(ctx context.Context) (Ending, error) {
 	if err != nil {
 		return Ending{}, fmt.Errorf("run %q: %w", p.Args[0], err)
 	}
+	began, ended := func() {}, func() {}
+	if p.Watcher != nil {
+		began, ended = p.Watcher.Began, p.Watcher.Ended
+	}
+	began()
 	stdout, stderr, err := p.start(cmd, func() { cancel(errOutput) })
 	if err != nil {
+		ended()
 		return Ending{}, err
 	}
 	cause := wait(ctx, cmd)
-	if p.Watcher != nil {
-		p.Watcher.Ended()
-	}
+	ended()
 	late, stop := context.WithTimeout(context.Background(), outputGrace)
 	defer stop()
 	e := Ending{PID: cmd.Process.Pid, Code: exitCode(cmd.ProcessState), Stdout: stdout.take(late), Stderr: stderr.take(late)}

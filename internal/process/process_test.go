@@ -1,6 +1,7 @@
 package process
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -32,5 +33,26 @@ func TestRunEndsAProgramThatSaysTooMuch(t *testing.T) {
 	p := Program{Args: []string{"/bin/sh", "-c", "while :; do echo 0123456789; done"}, Limit: 1 << 16}
 	if _, err := p.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "the output exceeds") {
 		t.Errorf("%v", err)
+	}
+}
+
+// watcher notes what a Watcher is told.
+type watcher struct{ told []string }
+
+func (w *watcher) Began()             { w.told = append(w.told, "began") }
+func (w *watcher) Ended()             { w.told = append(w.told, "ended") }
+func (w *watcher) Wrote(bool, []byte) {}
+
+// TestAWatcherKnowsWhatRuns, also of a program that cannot be started.
+func TestAWatcherKnowsWhatRuns(t *testing.T) {
+	for _, program := range []string{"true", "/no/such/program"} {
+		w := new(watcher)
+		p := Program{Args: []string{program}, Watcher: w}
+		if _, err := p.Run(t.Context()); (err == nil) != (program == "true") {
+			t.Errorf("%s: %v", program, err)
+		}
+		if !slices.Equal(w.told, []string{"began", "ended"}) {
+			t.Errorf("%s: %q", program, w.told)
+		}
 	}
 }
