@@ -39,6 +39,10 @@ func (f *Fleet) tellMembers(id salt.MinionID, key string) {
 	if !f.Here(id) {
 		delete(f.announced.keys, id)
 		f.Members.Left(id)
+		select {
+		case f.left <- struct{}{}:
+		default:
+		}
 		return
 	}
 	if key != "" {
@@ -142,24 +146,30 @@ func (e *Elsewhere) Serve(handle func(kind string, h func(ctx context.Context, f
 func placeAt(member string) string { return "member " + member }
 
 // Came implements cluster.Minions. What a minion itself has told here counts more than what
-// another member says.
+// another member says, until its connection here ends: then it has moved there.
 func (e *Elsewhere) Came(member string, m cluster.Minion) {
 	e.Fleet.Join(m.ID, placeAt(member), false)
-	if !e.Fleet.Here(m.ID) {
-		e.want(m.ID, ofGrains, due{member, m.Grains})
-		e.want(m.ID, ofPillar, due{member, m.Pillar})
-	}
+	e.want(wanted{m.ID, ofGrains}, due{member, m.Grains})
+	e.want(wanted{m.ID, ofPillar}, due{member, m.Pillar})
 	e.Jobs.Back(m.ID, m.Key)
 }
 
 // want has a fact fetched, unless it is known.
-func (e *Elsewhere) want(id salt.MinionID, fact string, d due) {
-	if d.sum == "" || d.sum == e.Fleet.sum(id, fact) {
+func (e *Elsewhere) want(q wanted, d due) {
+	if d.sum == "" {
 		return
 	}
+	known := d.sum == e.Fleet.sum(q.ID, q.Fact)
 	e.mu.Lock()
-	e.due[wanted{id, fact}] = d
+	if known {
+		delete(e.due, q)
+	} else {
+		e.due[q] = d
+	}
 	e.mu.Unlock()
+	if known {
+		return
+	}
 	select {
 	case e.wake <- struct{}{}:
 	default:
@@ -170,6 +180,16 @@ func (e *Elsewhere) want(id salt.MinionID, fact string, d due) {
 func (e *Elsewhere) Went(member string, id salt.MinionID) {
 	if e.Fleet.Leave(id, placeAt(member), time.Now()) {
 		e.Jobs.Lost(id)
+	}
+	if !e.Fleet.Here(id) {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, q := range []wanted{{id, ofGrains}, {id, ofPillar}} {
+		if e.due[q].member == member {
+			delete(e.due, q) // it has moved from there to here
+		}
 	}
 }
 
@@ -182,12 +202,8 @@ func (e *Elsewhere) Run(ctx context.Context) {
 	defer kept.Wait()
 	kept.Go(func() { e.Fleet.grains.keepLater(ctx, e.Log) })
 	for {
-		e.mu.Lock()
-		list := e.due
-		e.due = map[wanted]due{}
-		e.mu.Unlock()
 		failed := false
-		for q, d := range list {
+		for q, d := range e.take() {
 			if err := e.fetch(ctx, q, d); err != nil && ctx.Err() == nil {
 				e.warned.Log(e.Log, slog.LevelWarn, string(q.ID), maxLines, "what another member knows of a minion is not known here", "minion", q.ID, "fact", q.Fact, "member", d.member, "err", err)
 				failed = e.again(q, d, err) || failed
@@ -199,11 +215,27 @@ func (e *Elsewhere) Run(ctx context.Context) {
 		}
 		select {
 		case <-e.wake:
+		case <-e.Fleet.left:
 		case <-later:
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// take returns what is to be fetched now. What is wanted of minions that are connected here stays until
+// they are not.
+func (e *Elsewhere) take() map[wanted]due {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := map[wanted]due{}
+	for q, d := range e.due {
+		if !e.Fleet.Here(q.ID) {
+			list[q] = d
+			delete(e.due, q)
+		}
+	}
+	return list
 }
 
 // again puts a fact back, unless the answer would be the same.
@@ -229,6 +261,9 @@ func (e *Elsewhere) fetch(ctx context.Context, q wanted, d due) error {
 	var raw json.RawMessage
 	if err := e.Ask(ctx, d.member, kindFacts, q, &raw); err != nil {
 		return err
+	}
+	if e.Fleet.Here(q.ID) {
+		return nil // it has said hello meanwhile, which is newer
 	}
 	return e.Fleet.learn(q.ID, q.Fact, raw)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cluster"
 	"github.com/brinebus/brine/internal/mine"
 	"github.com/brinebus/brine/internal/rpc"
@@ -137,5 +138,77 @@ func TestFactsOfAnOlderMember(t *testing.T) {
 		if err := f.learn("web1", ofGrains, text); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// lonelyMember is a member without a journal, that asks others through ask.
+func lonelyMember(ask func(f *Fleet) any) (*Fleet, *Elsewhere) {
+	f := &Fleet{Options: Options{Keys: noKeys{}, Members: others{}}, Presence: newPresence(), grains: &grains{byID: map[salt.MinionID]fact{}, later: newLaterGrains(), void: newDeletions(nil)}, left: make(chan struct{}, 1)}
+	e := &Elsewhere{Fleet: f, Jobs: noJobs{}, Log: slog.New(slog.DiscardHandler)}
+	e.Ask = func(_ context.Context, _, _ string, _, answer any) error {
+		b, err := value.Encode(ask(f))
+		*answer.(*json.RawMessage) = b
+		return err
+	}
+	e.Serve(func(string, func(context.Context, string, []byte) (any, error)) {})
+	return f, e
+}
+
+// A minion moves to another member, and its old connection ends after it has told that one its facts:
+// they count here, too. If it comes back, what it says here counts.
+func TestFactsOfAMinionThatMoves(t *testing.T) {
+	was, is := map[string]any{"role": "web"}, map[string]any{"role": "db"}
+	text, err := value.Encode(is)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{}, 10)
+	f, e := lonelyMember(func(*Fleet) any { asked <- struct{}{}; return is })
+	a := &Arrivals{Fleet: f, Jobs: &nobodysJobs{}, Log: slog.New(slog.DiscardHandler)}
+	here := bus.Identity{Role: bus.RoleMinion, Name: "web1", Nonce: "n"}
+	f.Join("web1", here.Inbox(), false)
+	f.pillars.set("web1", was)
+	e.Came("b", cluster.Minion{ID: "web1", Pillar: checksum(text)})
+	if n := len(e.take()); n > 0 {
+		t.Errorf("%d facts of a minion that is connected here are asked for", n)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	t.Cleanup(func() { end(); wg.Wait() })
+	a.Gone(here)
+	if len(f.left) == 0 {
+		t.Error("nobody hears that it is not connected here any more")
+	}
+	wg.Go(func() { e.Run(ctx) })
+	bustest.Until(t, "the pillar is known", func() bool { return f.pillars.of("web1")["role"] == "db" })
+	if n := len(asked); n != 1 {
+		t.Errorf("the other member was asked %d times", n)
+	}
+	end()
+	wg.Wait()
+	f.Join("web1", here.Inbox(), false)
+	e.Came("b", cluster.Minion{ID: "web1", Pillar: "another"})
+	e.Went("b", "web1")
+	f.Join("web1", placeAt("c"), false)
+	f.Leave("web1", here.Inbox(), time.Now())
+	if n := len(e.take()); n > 0 {
+		t.Errorf("%d facts are asked for that were those before it came here", n)
+	}
+}
+
+// A minion says hello here while another member is asked for what it has said before.
+func TestAHelloOvertakesAnAnswer(t *testing.T) {
+	was, is := map[string]any{"role": "web"}, map[string]any{"role": "db"}
+	f, e := lonelyMember(func(f *Fleet) any {
+		f.Join("web1", inboxRoot+"1", false)
+		f.pillars.set("web1", is)
+		return was
+	})
+	f.Join("web1", placeAt("b"), false)
+	if err := e.fetch(t.Context(), wanted{"web1", ofPillar}, due{"b", "sum"}); err != nil {
+		t.Fatal(err)
+	}
+	if role := f.pillars.of("web1")["role"]; role != "db" {
+		t.Errorf("it has the role %v", role)
 	}
 }
