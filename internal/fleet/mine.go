@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/mine"
 	"github.com/brinebus/brine/internal/protocol"
@@ -252,8 +253,7 @@ func changed(entries map[string]mineEntry, q mine.Change) (next map[string]mineE
 	return next, text, nil
 }
 
-// newMineEntry checks a new entry. A target that cannot be parsed is refused now: later nobody
-// would learn why the entry cannot be read.
+// newMineEntry checks a new entry, but for its target, see mayKeep.
 func newMineEntry(name string, e mine.Entry) (mineEntry, error) {
 	if err := checkMineName(name); err != nil {
 		return mineEntry{}, err
@@ -271,10 +271,6 @@ func newMineEntry(name string, e mine.Entry) (mineEntry, error) {
 		if kept.AllowType, err = target.ParseKind(e.AllowType); err != nil {
 			return mineEntry{}, rpc.Errorf(rpc.Usage, "entry %q: allow_tgt_type: %w", name, err)
 		}
-	}
-	_, err = target.Parse(e.Allow, kept.AllowType, target.Options{})
-	if err != nil && !errors.Is(err, target.ErrNodegroup) { // the groups at the time of reading count
-		return mineEntry{}, rpc.Errorf(rpc.Usage, "entry %q: allow_tgt: %w", name, err)
 	}
 	return kept, nil
 }
@@ -305,7 +301,7 @@ func (f *Fleet) ChangeMine(ctx context.Context, r *rpc.Request) error {
 		return err
 	}
 	id := salt.MinionID(r.From.Name)
-	err := f.mayKeep(id, q)
+	err := f.mayKeep(ctx, r.From, q)
 	if err == nil {
 		err = f.mine.change(ctx, id, q)
 	}
@@ -323,19 +319,68 @@ func (f *Fleet) ChangeMine(ctx context.Context, r *rpc.Request) error {
 }
 
 // mayKeep refuses entries for minions that are matched by pillar, unless the rules let their
-// owner use such targets: asking which minions may read the entries would reveal pillar data.
-func (f *Fleet) mayKeep(owner salt.MinionID, q mine.Change) error {
+// owner use such targets: asking which minions may read the entries would reveal pillar data. It also
+// refuses a target that cannot be parsed, since later nobody would learn why the entry cannot be read,
+// and one that takes long: each reader would have to wait for it. Many are parsed when it is the
+// owner's turn.
+func (f *Fleet) mayKeep(ctx context.Context, owner bus.Identity, q mine.Change) error {
+	size := 0
+	for name, e := range q.Put {
+		if kind, err := target.ParseKind(cmp.Or(e.AllowType, string(target.Glob))); err == nil && takesLong(e.Allow, kind) {
+			return dearAllow(name)
+		}
+		size += len(e.Allow)
+	}
+	if size > maxMine {
+		return rpc.Errorf(rpc.Usage, "the mine takes %d bytes of a minion, and the targets of these have %d", maxMine, size)
+	}
+	if size > longPattern {
+		end, err := f.evaluations.Acquire(ctx, owner.String())
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
+	work, groups := newEvaluation(), f.Nodegroups()
 	for name, e := range q.Put {
 		kind, err := target.ParseKind(cmp.Or(e.AllowType, string(target.Glob)))
 		if e.Allow == "" || err != nil {
 			continue // change returns the error
 		}
-		t, err := target.Parse(e.Allow, kind, target.Options{Nodegroups: f.Nodegroups()})
-		if err == nil && !f.MayTarget(owner, t) {
-			return f.Refused(owner, name, e.Allow)
+		if err := work.next(); err != nil {
+			return err
+		}
+		t, err := target.Parse(e.Allow, kind, target.Options{Nodegroups: groups})
+		switch {
+		case errors.Is(err, target.ErrNodegroup): // the groups at the time of reading count
+		case err != nil:
+			return rpc.Errorf(rpc.Usage, "entry %q: allow_tgt: %w", name, err)
+		case backtracks(t, e.Allow, kind, groups):
+			return dearAllow(name)
+		case !f.MayTarget(salt.MinionID(owner.Name), t):
+			return f.Refused(salt.MinionID(owner.Name), name, e.Allow)
 		}
 	}
 	return nil
+}
+
+func dearAllow(name string) error {
+	return rpc.Errorf(rpc.Usage, "entry %q: allow_tgt takes long to match", name).
+		WithHint("a pattern has at most %d bytes, and neither a lookaround nor a reference to a group; other targets but lists have at most %d bytes", longPattern, longTarget)
+}
+
+// backtracks reports whether a parsed target needs the backtracking engine because of its own text.
+// What is in nodegroups is the master's own.
+func backtracks(t *target.Target, text string, kind target.Kind, groups map[string]any) bool {
+	if !t.Backtracks() {
+		return false
+	}
+	plain := map[string]any{}
+	for name := range groups {
+		plain[name] = "*"
+	}
+	own, err := target.Parse(text, kind, target.Options{Nodegroups: plain})
+	return err != nil || own.Backtracks()
 }
 
 // ReadMine answers with the named entries of each minion of a target that the requesting minion
@@ -361,20 +406,24 @@ func (f *Fleet) ReadMine(ctx context.Context, r *rpc.Request) error {
 	if mistake != nil {
 		return mistake
 	}
-	end, err := f.TakeTurn(ctx, principal, t)
-	if err != nil {
-		return err
+	reader := f.newMineReader(r.From)
+	defer reader.end()
+	if f.takesTurn(t) {
+		if err := reader.begin(ctx); err != nil {
+			return err
+		}
 	}
-	defer end()
-	return f.sendMine(ctx, r, t, q.Names)
+	return f.sendMine(ctx, r, t, q.Names, reader)
 }
 
 // sendMine sends those of the named entries that the requesting minion may have.
-func (f *Fleet) sendMine(ctx context.Context, r *rpc.Request, t *target.Target, names []string) error {
-	work := newEvaluation()
-	reader := f.newMineReader(salt.MinionID(r.From.Name))
+func (f *Fleet) sendMine(ctx context.Context, r *rpc.Request, t *target.Target, names []string, reader *mineReader) error {
+	work := reader.work
 	for _, id := range f.named(t) {
-		items := reader.items(id, f.mine.of(id), names)
+		items, err := reader.items(ctx, id, f.mine.of(id), names)
+		if err != nil {
+			return err
+		}
 		if len(items) == 0 {
 			continue // minions without entries for the reader are skipped
 		}
@@ -405,12 +454,17 @@ type mineItem struct {
 }
 
 // mineReader decides whether one minion is among those that the owners of entries allow. Most
-// entries have the same target.
+// entries have the same target; many different ones are read when it is the reader's turn.
 type mineReader struct {
 	facts  target.Facts
 	groups map[string]any
 	may    func(owner salt.MinionID, t *target.Target) bool
 	known  map[string]allowed
+	work   *evaluation
+	read   int // bytes of the targets
+
+	acquire func(context.Context) (func(), error)
+	release func() // nil before the turn
 }
 
 // allowed is whether a target of entries matches the reader.
@@ -419,40 +473,80 @@ type allowed struct {
 	means  bool
 }
 
-func (f *Fleet) newMineReader(id salt.MinionID) *mineReader {
-	return &mineReader{facts: f.Facts(id), groups: f.Nodegroups(), may: f.MayTarget, known: map[string]allowed{}}
+func (f *Fleet) newMineReader(reader bus.Identity) *mineReader {
+	return &mineReader{
+		facts: f.Facts(salt.MinionID(reader.Name)), groups: f.Nodegroups(), may: f.MayTarget, known: map[string]allowed{}, work: newEvaluation(),
+		acquire: func(ctx context.Context) (func(), error) { return f.evaluations.Acquire(ctx, reader.String()) },
+	}
+}
+
+// begin waits for the reader's turn, unless it has come.
+func (r *mineReader) begin(ctx context.Context) (err error) {
+	if r.release == nil {
+		r.release, err = r.acquire(ctx)
+	}
+	return err
+}
+
+// end ends the turn, if there was one.
+func (r *mineReader) end() {
+	if r.release != nil {
+		r.release()
+	}
 }
 
 // items returns the entries with these names of id that the reader may have.
-func (r *mineReader) items(id salt.MinionID, entries map[string]mineEntry, names []string) []mineItem {
+func (r *mineReader) items(ctx context.Context, id salt.MinionID, entries map[string]mineEntry, names []string) ([]mineItem, error) {
 	var out []mineItem
 	for _, name := range names {
-		if e, ok := entries[name]; ok && r.reads(id, e) {
+		e, ok := entries[name]
+		if !ok {
+			continue
+		}
+		ok, err := r.reads(ctx, id, e)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
 			out = append(out, mineItem{id, name, e.Data})
 		}
 	}
-	return out
+	return out, nil
 }
 
-// reads is false in doubt: also for a target that cannot be evaluated, and for one that matches
-// by pillar if its owner may not use that. The present rules count, not those of the time of
+// reads is false in doubt: also for a target that cannot be evaluated or takes long, and for one that
+// matches by pillar if its owner may not use that. The present rules count, not those of the time of
 // storing.
-func (r *mineReader) reads(owner salt.MinionID, e mineEntry) bool {
+func (r *mineReader) reads(ctx context.Context, owner salt.MinionID, e mineEntry) (bool, error) {
 	if e.Allow == "" {
-		return true
+		return true, nil
 	}
 	key := fmt.Sprintf("%s\x00%s", e.AllowType, e.Allow)
 	a, known := r.known[key]
 	if !known {
+		if r.read += len(e.Allow); r.read > longPattern {
+			if err := r.begin(ctx); err != nil {
+				return false, err
+			}
+		}
+		if err := r.work.next(); err != nil {
+			return false, err
+		}
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
 		a = r.judge(e)
 		r.known[key] = a
 	}
-	return a.means && r.may(owner, a.target)
+	return a.means && r.may(owner, a.target), nil
 }
 
 func (r *mineReader) judge(e mineEntry) (a allowed) {
+	if takesLong(e.Allow, e.AllowType) {
+		return a
+	}
 	t, err := target.Parse(e.Allow, e.AllowType, target.Options{Nodegroups: r.groups})
-	if err != nil || t.NeedsGrains() && r.facts.Grains == nil || t.NeedsPillar() && r.facts.Pillar == nil {
+	if err != nil || backtracks(t, e.Allow, e.AllowType, r.groups) || t.NeedsGrains() && r.facts.Grains == nil || t.NeedsPillar() && r.facts.Pillar == nil {
 		return a
 	}
 	ok, err := t.Match(r.facts)

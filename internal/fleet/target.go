@@ -100,10 +100,14 @@ func (f *Fleet) ReadInner(expr, kind string) (*target.Target, error) {
 // TakeTurn waits until a principal may evaluate a target, if that takes long; t is nil if it
 // cannot be parsed.
 func (f *Fleet) TakeTurn(ctx context.Context, principal string, t *target.Target) (end func(), err error) {
-	if t == nil || !t.Backtracks() && t.Cost()*len(f.Keys.IDs()) <= cheapCost {
+	if !f.takesTurn(t) {
 		return func() {}, nil
 	}
 	return f.evaluations.Acquire(ctx, principal)
+}
+
+func (f *Fleet) takesTurn(t *target.Target) bool {
+	return t != nil && (t.Backtracks() || t.Cost()*len(f.Keys.IDs()) > cheapCost)
 }
 
 // evaluation is the evaluation of one target for many minions; next is called before each.
