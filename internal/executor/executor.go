@@ -18,6 +18,7 @@ import (
 
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/module"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/protocol"
@@ -63,11 +64,15 @@ type Executor struct {
 	booking  chan struct{} // has an entry for each job that waits for the disk
 	jobs     *Table
 	ids      job.Clock // ids of the minion's own jobs
+	refusals logging.Throttle
 }
 
 // mostBooking is how many jobs may wait for the disk at a time. Each holds a thread, and jobs
 // that arrive while the disk hangs must not use up those of the process.
 const mostBooking = 128
+
+// maxRefused is how many lines a minute the log has about messages that are no jobs of the master.
+const maxRefused = 10
 
 // Open opens the record of started jobs, and puts what a kill or a full disk has left of them
 // into the outboxes. The executor's jobs end with life.
@@ -106,11 +111,11 @@ func (x *Executor) Take(s *upstream.Session, body []byte) {
 	e, err := job.Open(body, s.Master, s.Clock.Now())
 	switch {
 	case errors.Is(err, job.ErrExpired):
-		x.Log.Warn("job refused", "jid", e.JID, "err", err)
+		x.refusals.Log(x.Log, slog.LevelWarn, string(e.JID), 1, "job refused", "jid", e.JID, "err", err)
 		x.tell(s, e.JID, late("came"))
 		return
-	case err != nil:
-		x.Log.Error("job refused", "err", err)
+	case err != nil: // through NATS servers anything may come, and as often as others like
+		x.refusals.Log(x.Log, slog.LevelError, "", maxRefused, "job refused", "err", err)
 		return
 	}
 	if was := x.origins.Claim(e, s); was != upstream.Fresh {
@@ -119,7 +124,7 @@ func (x *Executor) Take(s *upstream.Session, body []byte) {
 	}
 	if x.seen.Has(e.JID) {
 		x.origins.End(e.JID)
-		x.Log.Warn("job not begun: it was begun before", "jid", e.JID)
+		x.refusals.Log(x.Log, slog.LevelWarn, string(e.JID), 1, "job not begun: it was begun before", "jid", e.JID)
 		x.tellAgain(s, e.JID)
 		return
 	}

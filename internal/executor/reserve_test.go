@@ -233,3 +233,29 @@ func TestReturnThatIsStoredLate(t *testing.T) {
 		})
 	}
 }
+
+// TestJunkDoesNotFillTheLog: whoever runs the NATS servers between may send anything, and old jobs, again and
+// again.
+func TestJunkDoesNotFillTheLog(t *testing.T) {
+	x, s, body := waiting(t)
+	s.Conn = new(rpc.Conn) // what is told fails
+	var log bytes.Buffer
+	x.Log = slog.New(slog.NewTextHandler(&log, nil))
+	if _, err := x.seen.First(booked); err != nil {
+		t.Fatal(err)
+	}
+	lines := func(body []byte, least, most int) {
+		t.Helper()
+		log.Reset()
+		for range 1000 {
+			x.Take(s, body)
+		}
+		if n := strings.Count(log.String(), "\n"); n < least || n > most {
+			t.Errorf("the log has %d lines about 1000 messages", n)
+		}
+	}
+	lines([]byte("junk"), 1, 2*maxRefused)
+	lines(body, 1, 2)
+	s.Clock = job.NewSteady(time.Now().Add(2 * time.Hour))
+	lines(body, 0, 1) // it was named within this minute
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -60,10 +61,7 @@ func (s *Session) prepare(ctx context.Context) error {
 	all := s.Up.all
 	asm := rpc.Assembler{Framed: s.Framed()}
 	sub, err := s.NC.Subscribe(bus.JobSubject(all.Config.ID), func(msg *nats.Msg) {
-		body, done, err := asm.Add(msg)
-		if err != nil {
-			all.Log.Error("unreadable job", "err", err)
-		} else if done && s.wait() {
+		if body, whole := s.piece(&asm, msg); whole && s.wait() {
 			all.Daemon.Job(s, body)
 		}
 	})
@@ -85,6 +83,20 @@ func (s *Session) prepare(ctx context.Context) error {
 		all.Log.Error("pillar not loaded, the old one stays", "err", err)
 	}
 	return nil
+}
+
+// maxUnreadable is how many lines a minute the log has about unreadable jobs: through NATS servers anything
+// may come, and as often as others like.
+const maxUnreadable = 10
+
+// piece takes a message with a job or a piece of one. whole means that body is a job.
+func (s *Session) piece(asm *rpc.Assembler, msg *nats.Msg) (body []byte, whole bool) {
+	body, done, err := asm.Add(msg)
+	if err != nil {
+		s.Up.unreadable.Log(s.Up.all.Log, slog.LevelError, "", maxUnreadable, "unreadable job", "err", err)
+		return nil, false
+	}
+	return body, done
 }
 
 // wait returns true when the session is in use, false if it never will be.

@@ -44,8 +44,9 @@ type Uplink struct {
 	lastMaster string    // the master that was last in use, or is tried instead
 	awayLogged time.Time // when the log last said that no master can be reached
 	refusals   logging.Throttle
-	doubts     int           // how often the first master was lost soon after failing back to it
-	spread     time.Duration // the longest pause before the next attempt, since a member of a cluster was lost
+	unreadable logging.Throttle // about jobs
+	doubts     int              // how often the first master was lost soon after failing back to it
+	spread     time.Duration    // the longest pause before the next attempt, since a member of a cluster was lost
 	lingering  sync.WaitGroup
 }
 
