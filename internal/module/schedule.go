@@ -36,7 +36,7 @@ var jobName = function.Param{Name: "name", Kind: function.String, Required: true
 // scheduleModule manages the schedule.
 var scheduleModule = &function.Module{
 	Name: "schedule",
-	Doc:  "Functions that show and change the schedule of this minion: the jobs that it starts by itself at set times. A change is kept in _schedule.conf beside the configuration; with persist=False it is in force until the next start.",
+	Doc:  "Functions that show and change the schedule of this minion: the jobs that it starts by itself at set times. A change is kept in _schedule.conf beside the configuration; with persist=False it is in force until the next start, unless the same job is changed without it, or schedule.save is called.",
 	Functions: []function.Function{
 		{
 			Name:    "add",

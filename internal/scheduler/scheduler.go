@@ -275,7 +275,8 @@ func (s *Scheduler) Schedule(context.Context) (schedule.Status, error) {
 	return schedule.Status{Jobs: maps.Clone(s.jobs), Next: next, Origins: s.setting.Origins(s.jobs), Revision: s.revised}, nil
 }
 
-// SetSchedule implements module.Scheduler. What cannot be stored is not put in force either.
+// SetSchedule implements module.Scheduler. What cannot be stored is not put in force either. save stores the jobs
+// that are different now, and if there is none, as with schedule.save, all that is in force.
 func (s *Scheduler) SetSchedule(_ context.Context, to schedule.Status, save bool) error {
 	if _, err := s.parse(to.Jobs); err != nil {
 		return err
@@ -302,6 +303,9 @@ func (s *Scheduler) revision() uint64 {
 func (s *Scheduler) keep(jobs map[string]any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if changes := schedule.Changes(s.jobs, jobs); len(changes) > 0 {
+		jobs = schedule.Changed(s.setting.Entries(), changes) // others may be in force until the next start only
+	}
 	return s.setting.Keep(jobs)
 }
 

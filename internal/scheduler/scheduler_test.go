@@ -43,8 +43,12 @@ func (r *runner) RunScheduled(j schedule.Job) {
 
 func open(t *testing.T, text string) (*scheduler.Scheduler, *runner, error) {
 	t.Helper()
+	return openWith(t, configured(t, text))
+}
+
+func openWith(t *testing.T, cfg *config.Minion) (*scheduler.Scheduler, *runner, error) {
+	t.Helper()
 	r := &runner{begun: make(chan string), let: make(chan struct{})}
-	cfg := configured(t, text)
 	s, err := scheduler.Open(scheduler.Options{
 		Config: cfg, Runner: r, Reload: func() (*config.Minion, error) { return cfg, nil }, Log: slog.New(slog.DiscardHandler),
 	})
@@ -188,5 +192,55 @@ func TestSIGHUPDropsNoChange(t *testing.T) {
 	}
 	if err := s.ReloadSchedule(t.Context()); err != nil || inForce() != "fine" {
 		t.Errorf("after schedule.reload %q are in force, %v", inForce(), err)
+	}
+}
+
+// TestOnlyWhatIsChangedIsStored: a change with persist=False ends with the next start, also if another job was
+// changed since; schedule.save stores it.
+func TestOnlyWhatIsChangedIsStored(t *testing.T) {
+	cfg := configured(t, "fine: {function: test.ping, days: 1}\nrare: {function: test.ping, days: 2}\n")
+	reopen := func() *scheduler.Scheduler {
+		t.Helper()
+		s, _, err := openWith(t, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	inForce := func(s *scheduler.Scheduler) schedule.Status {
+		t.Helper()
+		now, err := s.Schedule(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now
+	}
+	change := func(s *scheduler.Scheduler, save bool, edit func(jobs map[string]any)) {
+		t.Helper()
+		now := inForce(s)
+		edit(now.Jobs)
+		if err := s.SetSchedule(t.Context(), now, save); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := func(s *scheduler.Scheduler) string {
+		return strings.Join(slices.Sorted(maps.Keys(inForce(s).Jobs)), " ")
+	}
+	s := reopen()
+	change(s, false, func(jobs map[string]any) { jobs["enabled"] = false; delete(jobs, "rare") })
+	change(s, true, func(jobs map[string]any) { jobs["other"] = jobs["fine"] })
+	if got := names(s); got != "enabled fine other" {
+		t.Errorf("in force are %q", got)
+	}
+	if got := names(reopen()); got != "fine other rare" {
+		t.Errorf("after a start in force are %q", got)
+	}
+	change(s, true, func(jobs map[string]any) { delete(jobs, "fine") })
+	if got := names(reopen()); got != "other rare" {
+		t.Errorf("after a start in force are %q", got)
+	}
+	change(s, true, func(map[string]any) {})
+	if got := names(reopen()); got != "enabled other" {
+		t.Errorf("after schedule.save and a start in force are %q", got)
 	}
 }
