@@ -90,8 +90,8 @@ func TestManyTargetsOfEntriesAreReadInTurn(t *testing.T) {
 		}
 		kept := f.mayKeep(ctx, asWeb1, change)
 		reader, turns := f.newMineReader(asWeb1), 0
-		reader.acquire = func(ctx context.Context) (func(), error) { turns++; return func() {}, context.Cause(ctx) }
-		items, read := reader.items(ctx, "db1", entries, names)
+		reader.acquire = func(context.Context) (func(), error) { turns++; return func() {}, context.Cause(ctx) }
+		items, read := reader.items(t.Context(), "db1", entries, names)
 		if turns != n/100 {
 			t.Errorf("%d entries took %d turns", n, turns)
 		}
