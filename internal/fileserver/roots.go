@@ -149,8 +149,8 @@ func listRoot(ctx context.Context, dir string, found map[string]File) error {
 }
 
 // Stat returns a file with its checksum.
-func (r *Roots) Stat(_ context.Context, env, name string) (File, error) {
-	f, file, err := r.open(env, name)
+func (r *Roots) Stat(ctx context.Context, env, name string) (File, error) {
+	f, file, err := r.open(ctx, env, name)
 	if err != nil {
 		return File{}, err
 	}
@@ -159,8 +159,8 @@ func (r *Roots) Stat(_ context.Context, env, name string) (File, error) {
 
 // Get writes the content of a file to w, unless its checksum is have. If the file is being written,
 // the content may not match the checksum; the receiver must compare.
-func (r *Roots) Get(_ context.Context, env, name, have string, w io.Writer) (File, error) {
-	f, file, err := r.open(env, name)
+func (r *Roots) Get(ctx context.Context, env, name, have string, w io.Writer) (File, error) {
+	f, file, err := r.open(ctx, env, name)
 	if err != nil {
 		return File{}, err
 	}
@@ -173,7 +173,7 @@ func (r *Roots) Get(_ context.Context, env, name, have string, w io.Writer) (Fil
 }
 
 // open opens a file and reads its checksum.
-func (r *Roots) open(env, name string) (*os.File, File, error) {
+func (r *Roots) open(ctx context.Context, env, name string) (*os.File, File, error) {
 	if err := errors.Join(CheckEnvironment(env), CheckPath(name)); err != nil {
 		return nil, File{}, err
 	}
@@ -185,7 +185,7 @@ func (r *Roots) open(env, name string) (*os.File, File, error) {
 		if err != nil {
 			return nil, File{}, err
 		}
-		sum, err := r.sums.of(f, info)
+		sum, err := r.sums.of(ctx, f, info)
 		if err != nil {
 			f.Close()
 			return nil, File{}, err

@@ -1,11 +1,11 @@
 package fileserver
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
 	"io/fs"
-	"os"
 	"sync"
 	"time"
 
@@ -15,10 +15,12 @@ import (
 // maxSums limits the memory for checksums; beyond it they are computed again.
 const maxSums = 50_000
 
-// sums caches the checksums of unchanged files.
+// sums caches the checksums of unchanged files. One request computes that of a file, also to its end if
+// its sender has gone; the others wait for it.
 type sums struct {
-	mu    sync.Mutex
-	known map[fileState]string
+	mu      sync.Mutex
+	known   map[fileState]string
+	working map[fileState]chan struct{} // closed when a computation has ended
 }
 
 // fileState identifies the content of a file, as far as the system can distinguish it.
@@ -29,26 +31,32 @@ type fileState struct {
 }
 
 // stateOf returns false for a file that has just changed: it may change again within the same tick
-// of the clock.
+// of the clock. Its state says only which file it is.
 func stateOf(info fs.FileInfo) (fileState, bool) {
 	s, err := posix.StatOf(info)
-	if err != nil || time.Since(info.ModTime()).Abs() < 100*time.Millisecond {
+	if err != nil {
 		return fileState{}, false
+	}
+	if time.Since(info.ModTime()).Abs() < 100*time.Millisecond {
+		return fileState{dev: s.Device, ino: s.Inode}, false
 	}
 	return fileState{s.Device, s.Inode, info.Size(), s.Modified, s.Changed}, true
 }
 
 // of returns the SHA-256 of the content and sets f to its beginning.
-func (s *sums) of(f *os.File, info fs.FileInfo) (string, error) {
+func (s *sums) of(ctx context.Context, f io.ReadSeeker, info fs.FileInfo) (string, error) {
 	state, settled := stateOf(info)
-	s.mu.Lock()
-	sum, known := s.known[state]
-	s.mu.Unlock()
-	if settled && known {
-		return sum, nil
+	sum, end, err := s.turn(ctx, state)
+	if end == nil {
+		return sum, err
+	}
+	defer end()
+	from := io.Reader(f)
+	if !settled {
+		from = unlessEnded{ctx, f} // the sum is for nobody else
 	}
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	if _, err := io.Copy(h, from); err != nil {
 		return "", err
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
@@ -59,6 +67,58 @@ func (s *sums) of(f *os.File, info fs.FileInfo) (string, error) {
 		s.remember(state, sum)
 	}
 	return sum, nil
+}
+
+// turn returns a known sum, or waits until nobody computes that of this file: then end is to be called
+// after it was computed.
+func (s *sums) turn(ctx context.Context, state fileState) (sum string, end func(), err error) {
+	for {
+		s.mu.Lock()
+		sum, known := s.known[state]
+		others := s.working[state]
+		if known || others == nil {
+			defer s.mu.Unlock()
+			if known {
+				return sum, nil, nil
+			}
+			return "", s.begin(state), nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-others:
+		case <-ctx.Done():
+			return "", nil, context.Cause(ctx)
+		}
+	}
+}
+
+// begin records a computation, and returns what ends it. The caller holds mu.
+func (s *sums) begin(state fileState) (end func()) {
+	done := make(chan struct{})
+	if s.working == nil {
+		s.working = map[fileState]chan struct{}{}
+	}
+	s.working[state] = done
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.working, state)
+		close(done)
+	}
+}
+
+// unlessEnded reads until ctx ends.
+type unlessEnded struct {
+	ctx context.Context
+	io.Reader
+}
+
+// Read implements io.Reader.
+func (r unlessEnded) Read(b []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.Reader.Read(b)
 }
 
 func (s *sums) remember(state fileState, sum string) {

@@ -1,0 +1,108 @@
+package fileserver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// held is a file that is read only after it was released.
+type held struct {
+	io.ReadSeeker
+	released chan struct{}
+	err      error
+}
+
+func (h held) Read(b []byte) (int, error) {
+	<-h.released
+	if h.err != nil {
+		return 0, h.err
+	}
+	return h.ReadSeeker.Read(b)
+}
+
+// Many minions ask for a new large file at once: one request reads it, and the others wait for its
+// sum as long as they like. If it fails, another one reads the file. The same holds for one that has just
+// changed, but for the sum, since it may change again.
+func TestOneRequestReadsAFile(t *testing.T) {
+	dir := tree(t, map[string]string{"a": "x"})
+	info, err := os.Stat(filepath.Join(dir, "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(s *sums, ctx context.Context, f io.ReadSeeker, result chan<- string) {
+		sum, err := s.of(ctx, f, info)
+		if err != nil {
+			sum = err.Error()
+		}
+		result <- sum
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s, first := &sums{}, held{strings.NewReader("one"), make(chan struct{}), nil}
+		results, others := make(chan string, 1), make(chan string, 2)
+		go of(s, t.Context(), first, results)
+		synctest.Wait()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go of(s, t.Context(), strings.NewReader("other"), others)
+		go of(s, ctx, strings.NewReader("other"), others)
+		synctest.Wait()
+		if len(others) > 0 {
+			t.Fatalf("another request has read the file: %s", <-others)
+		}
+		cancel(errors.New("it has gone"))
+		if got := <-others; got != "it has gone" {
+			t.Errorf("one that has gone gets %s", got)
+		}
+		close(first.released)
+		if got, want := <-others, <-results; got != want || len(got) != 64 {
+			t.Errorf("one request gets %q, the other %q", want, got)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s, first := &sums{}, held{strings.NewReader("one"), make(chan struct{}), errors.New("unreadable")}
+		results, others := make(chan string, 1), make(chan string, 1)
+		go of(s, t.Context(), first, results)
+		synctest.Wait()
+		go of(s, t.Context(), strings.NewReader("other"), others)
+		synctest.Wait()
+		close(first.released)
+		if got, other := <-results, <-others; got != "unreadable" || len(other) != 64 {
+			t.Errorf("one request gets %q, the other %q", got, other)
+		}
+	})
+	now := time.Now().Add(time.Hour)
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(now)) // the clock of the test begins in the past
+		if err := os.Chtimes(filepath.Join(dir, "a"), now, now); err != nil {
+			t.Fatal(err)
+		}
+		if info, err = os.Stat(filepath.Join(dir, "a")); err != nil {
+			t.Fatal(err)
+		}
+		s, first := &sums{}, held{strings.NewReader("one"), make(chan struct{}), nil}
+		results, others := make(chan string, 1), make(chan string, 1)
+		go of(s, t.Context(), first, results)
+		synctest.Wait()
+		go of(s, t.Context(), strings.NewReader("other"), others)
+		synctest.Wait()
+		if len(others) > 0 {
+			t.Fatalf("another request has read the file: %s", <-others)
+		}
+		close(first.released)
+		if one, other := <-results, <-others; one == other || len(one) != 64 || len(other) != 64 {
+			t.Errorf("a file that changes has the sums %q and %q", one, other)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("it has gone"))
+		go of(s, ctx, strings.NewReader("other"), others)
+		if got := <-others; got != "it has gone" {
+			t.Errorf("one that has gone gets %s", got)
+		}
+	})
+}
