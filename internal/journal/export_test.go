@@ -87,6 +87,31 @@ func (t *Table) Freeze(ctx context.Context, key string) error {
 	return err
 }
 
+// refusing is a table that a server refuses to change that led it before; lost means that the leader has
+// changed it, and its answer was lost.
+type refusing struct {
+	jetstream.KeyValue
+	times int
+	lost  bool
+}
+
+func (r *refusing) Purge(ctx context.Context, key string, opts ...jetstream.KVDeleteOpt) error {
+	if r.times == 0 {
+		return r.KeyValue.Purge(ctx, key, opts...)
+	}
+	r.times--
+	if r.lost {
+		if err := r.KeyValue.Purge(ctx, key, opts...); err != nil {
+			return err
+		}
+	}
+	return jetstream.ErrKeyExists
+}
+
+// Refuse has the next deletion refused by a server that led the table before, lost after the leader has
+// stored it.
+func (t *Table) Refuse(lost bool) { t.kv = &refusing{t.kv, 1, lost} }
+
 // Behind is what SequenceAt does when it finds nothing.
 func (j *Journal) Behind(ctx context.Context, t time.Time, last uint64) (uint64, error) {
 	return j.behind(ctx, t, last)

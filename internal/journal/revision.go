@@ -87,7 +87,7 @@ func (t *Table) Update(ctx context.Context, key string, value []byte, revision u
 		now, err = t.kv.Update(ctx, kvKey(key), value, revision)
 		t.gave(now)
 		if isMoved(err) {
-			now, err = t.moved(ctx, key, value, revision)
+			now, err = t.moved(ctx, key, revision, func(m *jetstream.RawStreamMsg) bool { return !deletes(m.Header) && bytes.Equal(m.Data, value) })
 		}
 		return err
 	})
@@ -97,9 +97,9 @@ func (t *Table) Update(ctx context.Context, key string, value []byte, revision u
 	return now, t.store.Sync(t.stream())
 }
 
-// moved finds out why an entry was not updated. A server that led before refuses what the leader stores: so
-// the entry may be that of this call, and one that is not newer than the expected one proves nothing.
-func (t *Table) moved(ctx context.Context, key string, value []byte, expected uint64) (uint64, error) {
+// moved finds out why an entry was not updated or deleted. A server that led before refuses what the leader
+// stores: so the message may be the one wanted, and one that is not newer than the expected one proves nothing.
+func (t *Table) moved(ctx context.Context, key string, expected uint64, wanted func(*jetstream.RawStreamMsg) bool) (uint64, error) {
 	m, err := t.all.GetLastMsgForSubject(ctx, t.subject(key))
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound) && expected > 0: // it was removed
@@ -110,24 +110,25 @@ func (t *Table) moved(ctx context.Context, key string, value []byte, expected ui
 		return 0, err
 	case m.Sequence <= expected:
 		return 0, errNoLeader
-	case deletes(m.Header) || !bytes.Equal(m.Data, value):
+	case !wanted(m):
 		return 0, ErrChanged
 	}
 	return m.Sequence, nil
 }
 
-// DeleteAt deletes an entry if it still has the given revision: otherwise the error is ErrChanged.
-// Like Delete, it leaves a mark, which Watch reports.
+// DeleteAt deletes an entry if it still has the given revision: otherwise the error is ErrChanged, unless
+// it is deleted already. Like Delete, it leaves a mark, which Watch reports.
 func (t *Table) DeleteAt(ctx context.Context, key string, revision uint64) error {
 	err := t.write(ctx, func(ctx context.Context) error {
 		if err := t.room(); err != nil {
 			return err
 		}
-		return t.kv.Purge(ctx, kvKey(key), jetstream.LastRevision(revision))
+		err := t.kv.Purge(ctx, kvKey(key), jetstream.LastRevision(revision))
+		if isMoved(err) {
+			_, err = t.moved(ctx, key, revision, func(m *jetstream.RawStreamMsg) bool { return deletes(m.Header) })
+		}
+		return err
 	})
-	if isMoved(err) {
-		err = ErrChanged
-	}
 	if err != nil {
 		return fmt.Errorf("delete %s of table %s: %w", key, t.name, err)
 	}

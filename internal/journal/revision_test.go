@@ -159,6 +159,36 @@ func TestRevisionsOfOneEntry(t *testing.T) {
 	}
 }
 
+// TestADeletionIsNotGivenUp: a server that led the table before refuses a deletion. That is no change by
+// somebody else: the entry is deleted all the same, or it is noticed that it is.
+func TestADeletionIsNotGivenUp(t *testing.T) {
+	t.Parallel()
+	j := open(t, startStore(t, t.TempDir()))
+	for _, lost := range []bool{false, true} {
+		table, err := j.Table(t.Context(), fmt.Sprint("keys", lost))
+		if err != nil {
+			t.Fatal(err)
+		}
+		revision, err := table.Create(t.Context(), "a", []byte("1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.Refuse(lost)
+		if err := table.DeleteAt(t.Context(), "a", revision); err != nil {
+			t.Errorf("lost %v: %v", lost, err)
+		}
+		if e, err := table.Entry(t.Context(), "a"); err != nil || e.Value != nil {
+			t.Errorf("lost %v: %q is left, %v", lost, e.Value, err)
+		}
+		if revision, err = table.Create(t.Context(), "a", []byte("2")); err != nil {
+			t.Fatal(err)
+		}
+		if err := table.DeleteAt(t.Context(), "a", revision-1); !errors.Is(err, journal.ErrChanged) {
+			t.Errorf("lost %v: an older revision: %v", lost, err)
+		}
+	}
+}
+
 // watching is what a Watch has brought.
 type watching struct {
 	mu    sync.Mutex
