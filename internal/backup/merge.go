@@ -24,7 +24,8 @@ const (
 )
 
 // merge makes a shared table, if no other member has made it, and adds the entries that it lacks.
-// What is there counts, also the mark of an entry that was deleted.
+// What is there counts, also the mark of an entry that was deleted. One that was removed without a mark
+// comes back.
 func (r *restorer) merge(ctx context.Context, m move) error {
 	settings, err := m.to.Configure(m.Settings, r.to.Copies)
 	if err != nil {
