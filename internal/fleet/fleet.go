@@ -75,7 +75,7 @@ type Fleet struct {
 	evaluations *semaphore.Keyed
 	warned      logging.Throttle
 	announced   announced
-	left        chan struct{} // gets a message when a minion is no longer connected here, in a cluster
+	gone        chan struct{} // gets a message when a minion is no longer connected here, in a cluster
 }
 
 // Open reads the stored data.
@@ -86,7 +86,7 @@ func Open(ctx context.Context, o Options) (*Fleet, error) {
 		return nil, err
 	}
 	if o.Members != nil {
-		f.grains.later, f.left = newLaterGrains(), make(chan struct{}, 1)
+		f.grains.later, f.gone = newLaterGrains(), make(chan struct{}, 1)
 	}
 	if f.mine, err = openMine(ctx, o.Journal, o.Members != nil || o.Decisions != nil); err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ func (f *Fleet) tellMembers(id salt.MinionID, key string) {
 		delete(f.announced.keys, id)
 		f.Members.Left(id)
 		select {
-		case f.left <- struct{}{}:
+		case f.gone <- struct{}{}:
 		default:
 		}
 		return
@@ -215,7 +215,7 @@ func (e *Elsewhere) Run(ctx context.Context) {
 		}
 		select {
 		case <-e.wake:
-		case <-e.Fleet.left:
+		case <-e.Fleet.gone:
 		case <-later:
 		case <-ctx.Done():
 			return

@@ -143,7 +143,7 @@ func TestFactsOfAnOlderMember(t *testing.T) {
 
 // lonelyMember is a member without a journal, that asks others through ask.
 func lonelyMember(ask func(f *Fleet) any) (*Fleet, *Elsewhere) {
-	f := &Fleet{Options: Options{Keys: noKeys{}, Members: others{}}, Presence: newPresence(), grains: &grains{byID: map[salt.MinionID]fact{}, later: newLaterGrains(), void: newDeletions(nil)}, left: make(chan struct{}, 1)}
+	f := &Fleet{Options: Options{Keys: noKeys{}, Members: others{}}, Presence: newPresence(), grains: &grains{byID: map[salt.MinionID]fact{}, later: newLaterGrains(), void: newDeletions(nil)}, gone: make(chan struct{}, 1)}
 	e := &Elsewhere{Fleet: f, Jobs: noJobs{}, Log: slog.New(slog.DiscardHandler)}
 	e.Ask = func(_ context.Context, _, _ string, _, answer any) error {
 		b, err := value.Encode(ask(f))
@@ -176,7 +176,7 @@ func TestFactsOfAMinionThatMoves(t *testing.T) {
 	var wg sync.WaitGroup
 	t.Cleanup(func() { end(); wg.Wait() })
 	a.Gone(here)
-	if len(f.left) == 0 {
+	if len(f.gone) == 0 {
 		t.Error("nobody hears that it is not connected here any more")
 	}
 	wg.Go(func() { e.Run(ctx) })
