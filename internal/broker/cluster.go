@@ -31,21 +31,24 @@ type ClusterOptions struct {
 	Advertise   string          // host:port where the others reach this one, if it is not Listen
 }
 
-// maxMembers is the largest number of members. Each message is stored by three to five of them,
+// MaxMembers is the largest number of members. Each message is stored by three to five of them,
 // and each of the others also has to learn of each subscription.
-const maxMembers = 9
+const MaxMembers = 9
+
+// CheckName checks the name of a cluster or of a member: both become names of streams, or parts of them.
+func CheckName(name string) error { return bus.CheckJournalName(name) }
 
 // check looks for mistakes in the configured values.
 func (o *ClusterOptions) check() error {
 	card := o.Rule.Card
-	if err := bus.CheckJournalName(card.Cluster); err != nil {
+	if err := CheckName(card.Cluster); err != nil {
 		return fmt.Errorf("the name of the cluster: %w", err)
 	}
-	if err := bus.CheckJournalName(card.Name); err != nil {
+	if err := CheckName(card.Name); err != nil {
 		return fmt.Errorf("the name of this member: %w", err)
 	}
-	if len(o.Peers) < 2 || len(o.Peers) > maxMembers {
-		return salt.WithHint(fmt.Errorf("a cluster has 2 to %d members, and %d are named", maxMembers, len(o.Peers)), "cluster_peers lists all members, this one included")
+	if len(o.Peers) < 2 || len(o.Peers) > MaxMembers {
+		return salt.WithHint(fmt.Errorf("a cluster has 2 to %d members, and %d are named", MaxMembers, len(o.Peers)), "cluster_peers lists all members, this one included")
 	}
 	for i, peer := range o.Peers {
 		host, port, err := net.SplitHostPort(peer)

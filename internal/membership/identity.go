@@ -75,10 +75,16 @@ func conflicts(cfg *config.Master) error {
 
 func identify(cfg *config.Master) (identity, error) {
 	var i identity
+	if broker.CheckName(cfg.ClusterID) != nil {
+		return i, salt.WithHint(fmt.Errorf("cluster_id: %.80q cannot be the name of a cluster", cfg.ClusterID), nameForm)
+	}
 	for _, peer := range cfg.ClusterPeers {
 		address, err := withPort(peer, cfg.ClusterPort)
 		if err != nil {
 			return i, err
+		}
+		if broker.CheckName(nameOf(address)) != nil {
+			return i, salt.WithHint(fmt.Errorf("cluster_peers: %.80q cannot be the address of a member, whose name would be %.80q", peer, nameOf(address)), nameForm+"; the address with its port gives the name")
 		}
 		if slices.ContainsFunc(i.peers, func(other string) bool { return nameOf(other) == nameOf(address) }) {
 			return i, fmt.Errorf("cluster_peers: %q is named twice", peer)
@@ -88,6 +94,9 @@ func identify(cfg *config.Master) (identity, error) {
 	if len(i.peers) < fewest {
 		return i, salt.WithHint(fmt.Errorf("cluster_peers: a cluster has at least %d members, and %d are named", fewest, len(i.peers)),
 			"name all members, this one included; two masters mirror each other with journal_mirror instead")
+	}
+	if len(i.peers) > broker.MaxMembers {
+		return i, salt.WithHint(fmt.Errorf("cluster_peers: a cluster has at most %d members, and %d are named", broker.MaxMembers, len(i.peers)), "take out those that have left or were removed")
 	}
 	err := checkCopies(cfg.ClusterCopies, len(i.peers))
 	if err != nil {
@@ -128,15 +137,22 @@ func withPort(peer string, port int) (string, error) {
 	return net.JoinHostPort(host, text), nil
 }
 
+// nameForm is what a name is made of that becomes a part of the names of streams.
+const nameForm = "use at most 64 letters, digits, - and _, with a letter or a digit first"
+
 // nameOf is the name of the member with this address: it becomes a part of the names of
-// streams, which have no dots.
+// streams, which have no dots. None begins with _, as an IPv6 address in its brackets would.
 func nameOf(address string) string {
-	return strings.Map(func(r rune) rune {
+	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' {
 			return r
 		}
 		return '_'
 	}, address)
+	if strings.HasPrefix(name, "_") {
+		return "ip" + name
+	}
+	return name
 }
 
 // own finds this member among the peers: the one with its port and an address of this machine.

@@ -1,10 +1,12 @@
 package membership
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/config"
 )
 
@@ -39,7 +41,7 @@ func TestIdentify(t *testing.T) {
 		"IPv6": {func(c *config.Master) {
 			c.ClusterPeers, c.ClusterAdvertise = []string{"[2001:db8::1]:4520", "2001:db8::2", "::1"}, "[::1]"
 		},
-			identity{name: "___1__4520", number: 2, self: "[::1]:4520", copies: 3}},
+			identity{name: "ip___1__4520", number: 2, self: "[::1]:4520", copies: 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := identify(settings(test.change))
@@ -62,8 +64,18 @@ func TestCheck(t *testing.T) {
 		"a single master":      {func(c *config.Master) { *c = *config.NewMaster() }, ""},
 		"peers without a name": {func(c *config.Master) { c.ClusterID = "" }, "cluster_id is not"},
 		"two members":          {func(c *config.Master) { c.ClusterPeers = c.ClusterPeers[:2] }, "at least 3 members"},
-		"nobody named":         {func(c *config.Master) { c.ClusterPeers = nil }, "at least 3 members"},
-		"one twice":            {func(c *config.Master) { c.ClusterPeers[0] = "127.0.0.2:4520" }, "named twice"},
+		"ten members": {func(c *config.Master) {
+			for n := range 7 {
+				c.ClusterPeers = append(c.ClusterPeers, fmt.Sprintf("198.51.100.%d", 10+n))
+			}
+		}, "at most 9 members"},
+		"a cluster with a dot":   {func(c *config.Master) { c.ClusterID = "prod.eu" }, "cluster_id"},
+		"a cluster with a space": {func(c *config.Master) { c.ClusterID = "my cluster" }, "cluster_id"},
+		"a cluster with _ first": {func(c *config.Master) { c.ClusterID = "_x" }, "cluster_id"},
+		"a long name":            {func(c *config.Master) { c.ClusterPeers[0] = strings.Repeat("m", 60) }, "cannot be the address"},
+		"a name with - first":    {func(c *config.Master) { c.ClusterPeers[0] = "-m1" }, "cannot be the address"},
+		"nobody named":           {func(c *config.Master) { c.ClusterPeers = nil }, "at least 3 members"},
+		"one twice":              {func(c *config.Master) { c.ClusterPeers[0] = "127.0.0.2:4520" }, "named twice"},
 		"not this machine": {func(c *config.Master) {
 			c.Interface, c.ClusterPeers = "0.0.0.0", []string{"198.51.100.1", "198.51.100.2", "198.51.100.3"}
 		}, "none of the members"},
@@ -90,5 +102,31 @@ func TestCheck(t *testing.T) {
 				t.Errorf("%v, want %q", err, test.want)
 			}
 		})
+	}
+}
+
+// TestABrokerTakesWhatWasChecked: a name that is found in order, and that the broker then refuses, would be told
+// at a start only, in other words than those of the settings.
+func TestABrokerTakesWhatWasChecked(t *testing.T) {
+	for _, id := range []string{"prod", "prod-2_x", "2prod", strings.Repeat("p", 64), strings.Repeat("p", 65), "prod.eu", "my cluster", "_x", "-x", "\u00e4"} {
+		for _, peer := range []string{"198.51.100.7:4521", "m1.example.com", "_m1", "-m1", "[2001:db8::1]:4520", "fe80::1%eth0", "::", strings.Repeat("m", 59), strings.Repeat("m", 60), "\u00e4.example.com"} {
+			cfg := settings(func(c *config.Master) { c.ClusterID, c.ClusterPeers[2] = id, peer })
+			if Check(cfg) != nil {
+				continue
+			}
+			i, err := identify(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range append(i.place().All, id) {
+				if err := broker.CheckName(name); err != nil {
+					t.Errorf("%q with %q was found in order: %v", id, peer, err)
+				}
+			}
+		}
+	}
+	cfg := settings(func(c *config.Master) { c.ClusterPeers = []string{"[2001:db8::1]:4520", "127.0.0.2", "_m1"} })
+	if err := Check(cfg); err != nil {
+		t.Errorf("members with IPv6 and with _ first: %v", err)
 	}
 }
