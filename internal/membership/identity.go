@@ -167,22 +167,31 @@ func own(cfg *config.Master, peers []string) (string, error) {
 	if address := net.JoinHostPort(cfg.Interface, strconv.Itoa(cfg.ClusterPort)); slices.Contains(peers, address) {
 		return address, nil
 	}
-	var found []string
+	var found, otherPort []string
 	for _, peer := range peers {
 		host, port, _ := net.SplitHostPort(peer)
-		if port == strconv.Itoa(cfg.ClusterPort) && isLocal(host) {
+		switch {
+		case !isLocal(host):
+		case port == strconv.Itoa(cfg.ClusterPort):
 			found = append(found, peer)
+		default:
+			otherPort = append(otherPort, peer)
 		}
 	}
-	if len(found) == 1 {
+	switch {
+	case len(found) == 1:
 		return found[0], nil
+	case len(found) > 1:
+		return "", salt.WithHint(fmt.Errorf("cluster_peers: several members have addresses of this machine: %s", strings.Join(found, ", ")), advise)
+	case len(otherPort) > 0: // it would listen at a port that no other member dials
+		_, port, _ := net.SplitHostPort(otherPort[0])
+		return "", salt.WithHint(fmt.Errorf("cluster_peers: members with an address of this machine have other ports than cluster_port, which is %d: %s", cfg.ClusterPort, strings.Join(otherPort, ", ")),
+			fmt.Sprintf("set it to the port of this master, as in cluster_port: %s (or cluster_advertise, if something maps that port to %d)", port, cfg.ClusterPort))
 	}
-	err := fmt.Errorf("cluster_peers: none of the members has an address of this machine and port %d", cfg.ClusterPort)
-	if len(found) > 1 {
-		err = fmt.Errorf("cluster_peers: several members have addresses of this machine: %s", strings.Join(found, ", "))
-	}
-	return "", salt.WithHint(err, "set cluster_advertise to the entry of cluster_peers that is this master")
+	return "", salt.WithHint(fmt.Errorf("cluster_peers: none of the members has an address of this machine and port %d", cfg.ClusterPort), advise)
 }
+
+const advise = "set cluster_advertise to the entry of cluster_peers that is this master"
 
 // isLocal reports whether a name or an address is one of this machine.
 func isLocal(host string) bool {

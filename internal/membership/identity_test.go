@@ -8,6 +8,7 @@ import (
 
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // settings returns the settings of a valid member.
@@ -79,6 +80,9 @@ func TestCheck(t *testing.T) {
 		"not this machine": {func(c *config.Master) {
 			c.Interface, c.ClusterPeers = "0.0.0.0", []string{"198.51.100.1", "198.51.100.2", "198.51.100.3"}
 		}, "none of the members"},
+		"another port": {func(c *config.Master) {
+			c.Interface, c.ClusterPeers = "0.0.0.0", []string{"198.51.100.1:4521", "198.51.100.2:4521", "127.0.0.1:4521"}
+		}, "as in cluster_port: 4521"},
 		"several of them":      {func(c *config.Master) { c.Interface = "0.0.0.0" }, "several members"},
 		"advertised elsewhere": {func(c *config.Master) { c.ClusterAdvertise = "198.51.100.9" }, "is not in cluster_peers"},
 		"no host":              {func(c *config.Master) { c.ClusterPeers[2] = ":4520" }, "is not a host:port"},
@@ -98,8 +102,8 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := Check(settings(test.change))
-			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
-				t.Errorf("%v, want %q", err, test.want)
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error()+": "+salt.Hint(err), test.want)) {
+				t.Errorf("%v: %s, want %q", err, salt.Hint(err), test.want)
 			}
 		})
 	}
