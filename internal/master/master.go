@@ -161,7 +161,7 @@ func (m *Master) openBroker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if m.member, err = membership.New(m.cfg, m.key, m.version, m.log); err != nil {
+	if m.member, err = membership.New(ctx, m.cfg, m.key, m.version, m.waits, m.log); err != nil {
 		return err
 	}
 	m.hosted = membership.NewHosted(m.cfg, m.log)

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/config"
@@ -25,13 +24,8 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-const (
-	// fewest is how many members a cluster has at least: with two, the loss of either stops
-	// both.
-	fewest = 3
-	// lookupTime limits the lookup of the names in cluster_peers.
-	lookupTime = 5 * time.Second
-)
+// fewest is how many members a cluster has at least: with two, the loss of either stops both.
+const fewest = 3
 
 // identity is which member a master is.
 type identity struct {
@@ -42,7 +36,7 @@ type identity struct {
 	copies int
 }
 
-// Check finds mistakes in the settings of a member.
+// Check finds mistakes in the settings of a member. It does not look at this machine, see CheckHere.
 func Check(cfg *config.Master) error {
 	if cfg.ClusterID == "" {
 		if len(cfg.ClusterPeers) > 0 {
@@ -50,7 +44,10 @@ func Check(cfg *config.Master) error {
 		}
 		return nil
 	}
-	_, err := identify(cfg)
+	i, err := listed(cfg)
+	if err == nil {
+		_, err = advertised(cfg, i.peers)
+	}
 	return errors.Join(err, conflicts(cfg))
 }
 
@@ -73,7 +70,8 @@ func conflicts(cfg *config.Master) error {
 	return errors.Join(errs...)
 }
 
-func identify(cfg *config.Master) (identity, error) {
+// listed returns what the settings say of all members.
+func listed(cfg *config.Master) (identity, error) {
 	var i identity
 	if broker.CheckName(cfg.ClusterID) != nil {
 		return i, salt.WithHint(fmt.Errorf("cluster_id: %.80q cannot be the name of a cluster", cfg.ClusterID), nameForm)
@@ -104,7 +102,16 @@ func identify(cfg *config.Master) (identity, error) {
 	}
 	i.copies = cfg.ClusterCopies
 	slices.Sort(i.peers)
-	if i.self, err = own(cfg, i.peers); err != nil {
+	return i, nil
+}
+
+// identify returns which of them this one is.
+func identify(ctx context.Context, cfg *config.Master, isLocal local) (identity, error) {
+	i, err := listed(cfg)
+	if err != nil {
+		return i, err
+	}
+	if i.self, err = own(ctx, cfg, i.peers, isLocal); err != nil {
 		return i, err
 	}
 	i.name, i.number = nameOf(i.self), slices.Index(i.peers, i.self)
@@ -155,77 +162,18 @@ func nameOf(address string) string {
 	return name
 }
 
-// own finds this member among the peers: the one with its port and an address of this machine.
-func own(cfg *config.Master, peers []string) (string, error) {
-	if cfg.ClusterAdvertise != "" {
-		address, err := withPort(cfg.ClusterAdvertise, cfg.ClusterPort)
-		if err == nil && !slices.Contains(peers, address) {
-			err = salt.WithHint(fmt.Errorf("cluster_advertise: %q is not in cluster_peers", cfg.ClusterAdvertise), "cluster_peers names all members, this one included")
-		}
-		return address, err
-	}
-	if address := net.JoinHostPort(cfg.Interface, strconv.Itoa(cfg.ClusterPort)); slices.Contains(peers, address) {
-		return address, nil
-	}
-	var found, otherPort []string
-	for _, peer := range peers {
-		host, port, _ := net.SplitHostPort(peer)
-		switch {
-		case !isLocal(host):
-		case port == strconv.Itoa(cfg.ClusterPort):
-			found = append(found, peer)
-		default:
-			otherPort = append(otherPort, peer)
-		}
-	}
-	switch {
-	case len(found) == 1:
-		return found[0], nil
-	case len(found) > 1:
-		return "", salt.WithHint(fmt.Errorf("cluster_peers: several members have addresses of this machine: %s", strings.Join(found, ", ")), advise)
-	case len(otherPort) > 0: // it would listen at a port that no other member dials
-		_, port, _ := net.SplitHostPort(otherPort[0])
-		return "", salt.WithHint(fmt.Errorf("cluster_peers: members with an address of this machine have other ports than cluster_port, which is %d: %s", cfg.ClusterPort, strings.Join(otherPort, ", ")),
-			fmt.Sprintf("set it to the port of this master, as in cluster_port: %s (or cluster_advertise, if something maps that port to %d)", port, cfg.ClusterPort))
-	}
-	return "", salt.WithHint(fmt.Errorf("cluster_peers: none of the members has an address of this machine and port %d", cfg.ClusterPort), advise)
-}
-
-const advise = "set cluster_advertise to the entry of cluster_peers that is this master"
-
-// isLocal reports whether a name or an address is one of this machine.
-func isLocal(host string) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
-	defer cancel()
-	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
-	if err != nil {
-		return false // it cannot be this machine as long as nobody knows its address
-	}
-	addresses, _ := net.InterfaceAddrs()
-	for _, ip := range ips {
-		if ip.IP.IsLoopback() {
-			return true
-		}
-		for _, a := range addresses {
-			if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip.IP) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// New returns this master as a member of a cluster, nil if it is a single master.
-func New(cfg *config.Master, own keyring.Own, version string, log *slog.Logger) (*Membership, error) {
+// New returns this master as a member of a cluster, nil if it is a single master. It waits until this machine
+// has an address of a member, and tells that.
+func New(ctx context.Context, cfg *config.Master, own keyring.Own, version string, tell func(string), log *slog.Logger) (*Membership, error) {
 	if cfg.ClusterID == "" {
 		return nil, nil
 	}
 	if err := Check(cfg); err != nil {
 		return nil, config.Mistake(err)
 	}
-	i, err := identify(cfg)
+	i, err := awaitHere(ctx, cfg, ofMachine, tell, log)
 	if err != nil {
-		return nil, config.Mistake(err)
+		return nil, err
 	}
 	rule, err := member.LoadRule(member.NewCard(cfg.ClusterID, i.name, version), own.Public(), cfg.PKIDir, cfg.MasterSignKeyName)
 	if err != nil {

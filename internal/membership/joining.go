@@ -43,7 +43,7 @@ func CheckJoin(ctx context.Context, cfg *config.Master, version string, log *slo
 		j.missing(err)
 		return j
 	}
-	i, err := identify(cfg)
+	i, err := identify(ctx, cfg, ofMachine)
 	if err != nil {
 		j.missing(err)
 		return j
@@ -75,7 +75,7 @@ func Answering(ctx context.Context, cfg *config.Master) (addresses []string, err
 	if cfg.ClusterID == "" {
 		return nil, nil
 	}
-	i, err := identify(cfg)
+	i, err := identify(ctx, cfg, ofMachine)
 	if err != nil {
 		return nil, err
 	}

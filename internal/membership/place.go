@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"context"
 	"log/slog"
 
 	"github.com/brinebus/brine/internal/accord"
@@ -37,14 +38,14 @@ func (i identity) place() Place {
 }
 
 // PlaceIn returns the place of a master with these settings, while it does not run.
-func PlaceIn(cfg *config.Master) (Place, error) {
+func PlaceIn(ctx context.Context, cfg *config.Master) (Place, error) {
 	switch {
 	case cfg.NATSJetStream:
 		return hostedPlace(cfg), nil
 	case cfg.ClusterID == "":
 		return Place{}, nil
 	}
-	i, err := identify(cfg)
+	i, err := identify(ctx, cfg, ofMachine)
 	p := i.place()
 	p.Cluster = cfg.ClusterID
 	return p, err

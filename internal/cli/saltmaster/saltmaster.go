@@ -17,6 +17,7 @@ import (
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/membership"
 	"github.com/brinebus/brine/internal/metrics"
+	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/settings"
 	"github.com/brinebus/brine/internal/version"
 )
@@ -44,7 +45,8 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	}
 	cfg, notices, err := load()
 	if opts.Bool("check") {
-		return serve.Check(env, serve.Checked{Err: err, Notices: notices, Warnings: lint(ctx, cfg)})
+		here, mistake := here(ctx, cfg)
+		return serve.Check(env, serve.Checked{Err: config.Mistake(config.Join(err, mistake)), Notices: notices, Warnings: append(lint(ctx, cfg), here...)})
 	}
 	if err != nil {
 		return serve.Failed(err)
@@ -102,6 +104,19 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	defer watch.Close()
 	defer listener.Serve(ctx, watch, latency, log.Logger)()
 	return serve.Run(ctx, m)
+}
+
+// here is what is wrong about this machine as a member of its cluster. That it has no address of a member may
+// pass, and a start waits for it.
+func here(ctx context.Context, cfg *config.Master) (strange []config.Place, mistake error) {
+	if cfg == nil {
+		return nil, nil
+	}
+	err := membership.CheckHere(ctx, cfg)
+	if errors.Is(err, membership.ErrNotHere) {
+		return []config.Place{{Text: fmt.Sprintf("%v: a start waits until one has. If none will, %s", err, salt.Hint(err))}}, nil
+	}
+	return nil, config.Mistake(err)
 }
 
 // lint is what is strange about the access rules.

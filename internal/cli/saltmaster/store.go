@@ -88,7 +88,7 @@ func restoreFlags() []urcli.Flag {
 
 // restore fills the store of a master that does not run.
 func restore(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, log *slog.Logger) error {
-	p, err := membership.PlaceIn(cfg)
+	p, err := membership.PlaceIn(ctx, cfg)
 	if err != nil {
 		return config.Mistake(err)
 	}
