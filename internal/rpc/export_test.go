@@ -6,3 +6,10 @@ func (s *Server) UnderWay() int {
 	defer s.mu.Unlock()
 	return s.under
 }
+
+// Registered returns how many requests are incomplete or being answered.
+func (s *Server) Registered() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.partial) + len(s.streams)
+}

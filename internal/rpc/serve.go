@@ -212,7 +212,8 @@ type Server struct {
 	subs     []*nats.Subscription
 }
 
-// Owner returns the identity of the living connection with this inbox prefix.
+// Owner returns the identity of the living connection with this inbox prefix. A connection that ends has none
+// before Server.Gone is called for it.
 type Owner func(inbox string) (bus.Identity, bool)
 
 // NewServer returns a server on the daemon's own connection for these endpoints.
@@ -367,6 +368,16 @@ func (s *Server) request(m *nats.Msg) {
 		s.reject(from, op, in.reply, in.framed, Errorf(Usage, "request %s: %v", op, err))
 	case done:
 		s.dispatch(&Request{From: from, Op: op, JID: jid, pieces: body, reply: m.Reply, framed: in.framed, endpoint: endpoint})
+	}
+	s.goneMeanwhile(inboxOf(m.Reply))
+}
+
+// goneMeanwhile is called after something of a connection was registered. If the connection has ended since
+// it was looked up, Gone may have come before that, and would find nothing. The connection has no owner
+// before Gone is called for it, so either this or Gone sees what was registered.
+func (s *Server) goneMeanwhile(inbox string) {
+	if _, lives := s.owner(inbox); !lives {
+		s.Gone(inbox)
 	}
 }
 
