@@ -228,7 +228,7 @@ func (m *Membership) stay(ctx context.Context, ask func(ctx context.Context, to,
 
 // afterLeave says who is left without this member, and refuses if they could not go on.
 func (m *Membership) afterLeave() (runner.LeaveReport, error) {
-	report := runner.LeaveReport{Member: m.name, Minions: m.own.Minions(), Left: m.exchange.Others()}
+	report := runner.LeaveReport{Member: m.name, Minions: m.own.Minions(), Left: m.exchange.Others(), Copies: m.copies}
 	slices.Sort(report.Left)
 	if err := m.broker.Store().Err(); err != nil {
 		return report, fmt.Errorf("this member cannot leave now: %w", err)

@@ -27,9 +27,10 @@ type LeaveReport struct {
 	Minions int      // that are sent to the others
 	Left    []string // the others that run
 	Quorum  int      // how many of those that are left have to run
+	Copies  int      // of what they store: as many members have to be named
 }
 
-// fewestPeers is how many members cluster_peers names at least.
+// fewestPeers is how many members cluster_peers names at least, and the fewest copies.
 const fewestPeers = 3
 
 // Commands of a service manager.
@@ -113,6 +114,9 @@ func (r LeaveReport) next() []string {
 	list := []string{"this master stops now: keep it stopped (systemctl disable salt-master)"}
 	if len(r.Left) < fewestPeers {
 		return append(list, fmt.Sprintf("%d members are left, and %d of them have to run: add another one soon, in the place of this one in cluster_peers. Until then leave the entry there, since at least %d have to be named", len(r.Left), r.Quorum, fewestPeers))
+	}
+	if len(r.Left) < r.Copies {
+		return append(list, fmt.Sprintf("%d members are left, and cluster_copies is %d: add another one soon, in the place of this one in cluster_peers. Until then leave the entry there. To go on without another one, set cluster_copies: %d on the others when you take this master out of cluster_peers, and restart them one by one", len(r.Left), r.Copies, fewestPeers))
 	}
 	return append(list, "take this master out of cluster_peers on the others, and restart them one by one")
 }

@@ -34,3 +34,22 @@ func TestARestoreStopsAllMembersFirst(t *testing.T) {
 		t.Errorf("a single master: %q, want %q", alone, want)
 	}
 }
+
+// TestWhatIsLeftFollowsTheSettings: a member does not start that names fewer members than it stores copies.
+func TestWhatIsLeftFollowsTheSettings(t *testing.T) {
+	for _, test := range []struct {
+		left, copies int
+		says         string
+	}{
+		{2, 3, "Until then leave the entry there, since at least 3 have to be named"},
+		{3, 3, "take this master out of cluster_peers on the others, and restart"},
+		{4, 3, "take this master out of cluster_peers on the others, and restart"},
+		{4, 5, "Until then leave the entry there. To go on without another one, set cluster_copies: 3"},
+		{5, 5, "take this master out of cluster_peers on the others, and restart"},
+	} {
+		next := LeaveReport{Left: []string{"a", "b", "c", "d", "e"}[:test.left], Copies: test.copies}.next()
+		if got := next[len(next)-1]; !strings.Contains(got, test.says) {
+			t.Errorf("%d left with %d copies: %q, want %q", test.left, test.copies, got, test.says)
+		}
+	}
+}
