@@ -158,33 +158,78 @@ func (b BackupReport) next(dir, store string, members []MemberStatus) (list []st
 	if len(members) == 0 {
 		return []string{stopMaster, "mv " + store + " " + store + ".old", restore, startMaster}
 	}
-	var others, running []string
+	options, free := b.restorers(members)
+	var others, copied, running []string
 	for _, m := range members {
-		if !m.Self {
-			others = append(others, m.Name)
-			if m.Running {
-				running = append(running, m.Name)
-			}
+		if m.Self {
+			continue
+		}
+		others = append(others, m.Name)
+		if m.Running {
+			running = append(running, m.Name)
+		}
+		if _, ok := options[m.Name]; ok {
+			copied = append(copied, m.Name)
 		}
 	}
 	if len(running) > 0 {
 		list = append(list, "these other members still run, and have what was stored since the backup: "+strings.Join(running, ", ")+". A restore takes the place of all that")
 	}
-	list = append(list, "on all members, before anything else: "+stopMaster, "copy "+dir+" to the same place on the machines of "+strings.Join(others, ", "))
+	list = append(list, "on all members, before anything else: "+stopMaster)
+	if len(copied) > 0 {
+		list = append(list, "copy "+dir+" to the same place on the machines of "+strings.Join(copied, ", "))
+	}
 	for _, m := range members {
-		where, own := store, restore
+		where := store
 		if !m.Self {
 			where = "STORE" // its cachedir may be another one
 		}
-		if len(b.Members) > 0 && !slices.Contains(b.Members, m.Name) {
-			own += " --restore-as NAME"
+		step := fmt.Sprintf("on %s: mv %s %s.old", m.Name, where, where)
+		if more, ok := options[m.Name]; ok {
+			step += "; " + restore + more
 		}
-		list = append(list, fmt.Sprintf("on %s: mv %s %s.old; %s", m.Name, where, where, own))
+		list = append(list, step)
+	}
+	if len(free) > 0 {
+		list = append(list, "NAME is one of "+strings.Join(free, ", ")+", another one on each member")
 	}
 	if len(others) > 0 {
 		list = append(list, "STORE is the directory cluster in the cachedir of that member, here "+store)
 	}
 	return append(list, "on all members, when that is done on each: "+startMaster)
+}
+
+// restoreAs is the option of a member that has another name than one of the backup.
+const restoreAs = " --restore-as NAME"
+
+// restorers returns which members restore something of their own, with the options for that, and the names for
+// which members with other names stand in. The others start empty: a journal that two of them restored would have
+// each event twice. A backup of a single master is for the asked member.
+func (b BackupReport) restorers(members []MemberStatus) (options map[string]string, free []string) {
+	options = map[string]string{}
+	var unnamed []string
+	for _, m := range members {
+		switch {
+		case slices.Contains(b.Members, m.Name), len(b.Members) == 0 && m.Self:
+			options[m.Name] = ""
+		case m.Self:
+			unnamed = slices.Insert(unnamed, 0, m.Name)
+		default:
+			unnamed = append(unnamed, m.Name)
+		}
+	}
+	for _, name := range b.Members {
+		if _, ok := options[name]; !ok {
+			free = append(free, name)
+		}
+	}
+	if len(unnamed) == 0 {
+		return options, nil
+	}
+	for _, name := range unnamed[:min(len(unnamed), len(free))] {
+		options[name] = restoreAs
+	}
+	return options, free
 }
 
 func clusterRepair(h *Host) function.Function {

@@ -10,7 +10,7 @@ import (
 // what they have. So the steps stop all before anything is moved, and start none before all are done.
 func TestARestoreStopsAllMembersFirst(t *testing.T) {
 	members := []MemberStatus{{Name: "a", Self: true, Running: true}, {Name: "b", Running: true}, {Name: "c"}}
-	list := BackupReport{Members: []string{"a", "b"}}.next("/backup", "/cache/cluster", members)
+	list := BackupReport{Members: []string{"a", "b", "old"}}.next("/backup", "/cache/cluster", members)
 	at := func(text string) int {
 		t.Helper()
 		n := slices.IndexFunc(list, func(step string) bool { return strings.Contains(step, text) })
@@ -28,6 +28,9 @@ func TestARestoreStopsAllMembersFirst(t *testing.T) {
 	}
 	if strings.Contains(list[warned], "c.") || !strings.Contains(list[warned], "b.") {
 		t.Errorf("running are named wrongly: %q", list[warned])
+	}
+	if named := at("NAME is one of old, "); named < lost || named > start {
+		t.Errorf("the name is said at the wrong place: %q", list)
 	}
 	alone := BackupReport{}.next("/backup", "/cache/journal", nil)
 	if want := []string{stopMaster, "mv /cache/journal /cache/journal.old", "salt-master --restore /backup", startMaster}; !slices.Equal(alone, want) {
@@ -50,6 +53,32 @@ func TestWhatIsLeftFollowsTheSettings(t *testing.T) {
 		next := LeaveReport{Left: []string{"a", "b", "c", "d", "e"}[:test.left], Copies: test.copies}.next()
 		if got := next[len(next)-1]; !strings.Contains(got, test.says) {
 			t.Errorf("%d left with %d copies: %q, want %q", test.left, test.copies, got, test.says)
+		}
+	}
+}
+
+// TestNoJournalIsRestoredTwice: each event would be there twice.
+func TestNoJournalIsRestoredTwice(t *testing.T) {
+	members := []MemberStatus{{Name: "a"}, {Name: "b", Self: true}, {Name: "c"}}
+	for _, test := range []struct {
+		backup []string
+		want   []string // how they restore
+	}{
+		{nil, []string{"on b: mv /cache/cluster /cache/cluster.old; salt-master --restore /backup"}}, // of a single master
+		{[]string{"old"}, []string{"on b: mv /cache/cluster /cache/cluster.old; salt-master --restore /backup --restore-as NAME"}},
+		{[]string{"a"}, []string{"on a: mv STORE STORE.old; salt-master --restore /backup"}},
+	} {
+		var got []string
+		for _, step := range (BackupReport{Members: test.backup}).next("/backup", "/cache/cluster", members) {
+			if strings.Contains(step, "--restore") {
+				got = append(got, step)
+			}
+			if strings.HasPrefix(step, "copy") && !slices.Equal(test.backup, []string{"a"}) {
+				t.Errorf("%q: the backup is copied in vain: %q", test.backup, step)
+			}
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%q: restored by %q, want %q", test.backup, got, test.want)
 		}
 	}
 }
