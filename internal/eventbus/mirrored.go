@@ -246,7 +246,7 @@ func (p *part) begin(ctx context.Context) error {
 		p.next = max(done+1, q.At[name])
 	}
 	if p.next > extent.Last+1 && p.l.events.member != nil {
-		if extent, err = p.caughtUp(ctx); err != nil {
+		if extent, err = extentWith(ctx, p.next-1, p.mirror.Extent); err != nil {
 			return err
 		}
 		p.end = extent.Last
@@ -261,7 +261,7 @@ func (p *part) begin(ctx context.Context) error {
 	return nil
 }
 
-// A position in the journal of another member is that of an event which was read there. If the journal
+// A position in the journal of a member is that of an event which was read there. If the journal
 // seems to be shorter, a server has answered that led it before and lacks the newest events. After
 // catchUpTime, which is longer than an election, it is shorter, for example since it was restored.
 const (
@@ -269,11 +269,12 @@ const (
 	catchUpPause = time.Second // whoever names a position far beyond the end asks the store no more often
 )
 
-// caughtUp returns the extent of the journal when the event before the position is there, or after catchUpTime.
-func (p *part) caughtUp(ctx context.Context) (extent event.Extent, err error) {
+// extentWith returns the extent of the journal of a member when the event of that sequence is there, or after
+// catchUpTime.
+func extentWith(ctx context.Context, seq uint64, ask func(context.Context) (event.Extent, error)) (event.Extent, error) {
 	for begun := time.Now(); ; {
-		extent, err = p.mirror.Extent(ctx)
-		if err != nil || p.next <= extent.Last+1 || time.Since(begun) > catchUpTime {
+		extent, err := ask(ctx)
+		if err != nil || seq <= extent.Last || time.Since(begun) > catchUpTime {
 			return extent, err
 		}
 		if !backoff.Sleep(ctx, catchUpPause) {

@@ -99,6 +99,7 @@ func (j *Handled) Keep(ctx context.Context, name string) (*Position, error) {
 	}
 	p := &Position{journal: j, key: positionKey(j.owner(), name), release: release, wake: make(chan struct{}, 1)}
 	if err := p.open(ctx); err != nil {
+		p.giveBack(ctx)
 		release()
 		return nil, err
 	}
@@ -108,16 +109,18 @@ func (j *Handled) Keep(ctx context.Context, name string) (*Position, error) {
 	return p, nil
 }
 
-func (p *Position) open(ctx context.Context) error {
-	extent, err := p.journal.from.Extent(ctx)
-	if err != nil {
-		return err
-	}
+// open reads the position before the end of the journal: whoever had the position before may have moved it
+// meanwhile.
+func (p *Position) open(ctx context.Context) (err error) {
 	events := p.journal.events
 	if p.table, err = events.tables.get(ctx, "positions"); err != nil {
 		return err
 	}
 	have, err := p.read(ctx)
+	if err != nil {
+		return err
+	}
+	extent, err := p.extent(ctx, have)
 	if err != nil {
 		return err
 	}
@@ -137,6 +140,15 @@ func (p *Position) open(ctx context.Context) error {
 	return nil
 }
 
+// extent is that of the journal. In a cluster the first answer may lack the newest events, those of the
+// position too, and all events would be handled again.
+func (p *Position) extent(ctx context.Context, have *stored) (event.Extent, error) {
+	if have == nil || p.journal.member == nil {
+		return p.journal.from.Extent(ctx)
+	}
+	return extentWith(ctx, have.Seq, p.journal.from.Extent)
+}
+
 // read reads the position. In a cluster it takes it at once, so that whoever had it before can no
 // longer move it.
 func (p *Position) read(ctx context.Context) (*stored, error) {
@@ -146,6 +158,15 @@ func (p *Position) read(ctx context.Context) (*stored, error) {
 	have, c, err := p.journal.member.claim(ctx, p.table, p.key)
 	p.claim = c
 	return have, err
+}
+
+// giveBack lets other members take a position that could not be opened.
+func (p *Position) giveBack(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
+	defer cancel()
+	if err := p.claim.release(ctx, p.table, p.key); err != nil {
+		p.journal.events.log.Warn("a position is not free for other members until this one has opened it", "name", p.key, "err", err)
+	}
 }
 
 // Next is the sequence to begin at.

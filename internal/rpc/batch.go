@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 
@@ -110,7 +111,7 @@ func (s *Server) callBatch(l *batches, list []booked) (errs []error) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			s.log.Error("request handler failed", "op", batch[0].Op, "requests", len(batch), "panic", p)
+			s.throttle.Log(s.log, slog.LevelError, "panic "+batch[0].Op, maxFailed, "request handler failed", "op", batch[0].Op, "requests", len(batch), "panic", p)
 			errs = slices.Repeat([]error{errors.New("panic")}, len(batch))
 		}
 	}()

@@ -690,7 +690,7 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) *nats.Msg {
 	err := func() (err error) {
 		defer func() {
 			if p := recover(); p != nil {
-				s.log.Error("request handler failed", "op", r.Op, "from", r.From.String(), "panic", p)
+				s.throttle.Log(s.log, slog.LevelError, "panic "+r.Op+" "+r.From.String(), maxFailed, "request handler failed", "op", r.Op, "from", r.From.String(), "panic", p)
 				err = errors.New("panic")
 			}
 		}()
