@@ -313,6 +313,9 @@ func (p *positions) put(ctx context.Context, t *journal.Table, key string, h *ho
 	s := stored{Seq: seq, User: who.Name(), Time: time.Now().UTC(), At: at}
 	if p.member != nil {
 		s.Seq, s.At = 0, maps.Clone(at)
+		if s.At == nil { // a position where nothing is handled yet
+			s.At = event.Position{}
+		}
 		s.At[p.member.opts.Name] = seq
 	}
 	if err := h.claim.put(ctx, t, key, s); err != nil {
@@ -322,7 +325,7 @@ func (p *positions) put(ctx context.Context, t *journal.Table, key string, h *ho
 	return nil
 }
 
-// back stores a position before the present one.
+// back stores a position before the present one. One that begin stores later is not there yet.
 func (p *positions) back(ctx context.Context, who eventacl.Principal, name string, seq uint64) error {
 	t, err := p.tables.get(ctx, "positions")
 	if err != nil {
@@ -332,6 +335,9 @@ func (p *positions) back(ctx context.Context, who eventacl.Principal, name strin
 	h := p.holder(key)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.fresh {
+		return nil
+	}
 	return p.put(ctx, t, key, h, who, seq, h.at)
 }
 

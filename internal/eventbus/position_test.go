@@ -8,6 +8,7 @@ import (
 
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/test/bustest"
 	"github.com/brinebus/brine/test/deadline"
 )
@@ -156,4 +157,47 @@ func TestTheJournalOfAMemberIsShorter(t *testing.T) {
 			t.Error("it goes on after the caller has gone")
 		}
 	})
+}
+
+// TestANewPositionBeyondTheEnd: at a member of a cluster, too, a new durable listener that asks for a sequence
+// which does not exist yet gets all events, and is told.
+func TestANewPositionBeyondTheEnd(t *testing.T) {
+	w := start(t)
+	joined(t, w.events)
+	c := w.dial()
+	last := w.mustFire(c, "a", "b")
+	h := w.mustListen(c, protocol.Listen{Durable: "new", FromSeq: last + 100})
+	if h.ready.Start > last-1 || h.ready.Ahead != last+99 {
+		t.Errorf("it begins at %d, ahead %d; the newest event is %d", h.ready.Start, h.ready.Ahead, last)
+	}
+	if at := h.ready.Stored["m1"]; at != h.ready.Start-1 {
+		t.Errorf("stored is %d, it begins at %d", at, h.ready.Start)
+	}
+}
+
+// TestAPositionWithoutJournals: the position of a single master that has handled nothing yet names no
+// journal; a member that takes it over can move it.
+func TestAPositionWithoutJournals(t *testing.T) {
+	w := start(t)
+	m := joined(t, w.events)
+	table, err := w.events.tables.get(t.Context(), "positions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	who := w.events.Rules().User(0, "root", true)
+	if err := putPosition(t.Context(), table, positionKey(who.Owner, "old"), stored{User: "root"}); err != nil {
+		t.Fatal(err)
+	}
+	_, release, err := w.events.positions.hold(t.Context(), who, "old", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	if err := w.events.positions.back(t.Context(), who, "old", 7); err != nil {
+		t.Fatal(err)
+	}
+	have, err := getPosition(t.Context(), table, positionKey(who.Owner, "old"))
+	if have == nil || err != nil || have.At[m.opts.Name] != 7 {
+		t.Errorf("stored is %+v, %v", have, err)
+	}
 }
