@@ -63,6 +63,9 @@ func (x *External) StoreAgain(t *testing.T) *nats.Conn {
 // Reach sets how long servers that are not reached are waited for.
 func (x *External) Reach(d time.Duration) { x.reach = d }
 
+// TellUnreached logs, as at that time, that servers are not reached.
+func (x *External) TellUnreached(now time.Time) { tellUnreached(x, now) }
+
 // VacantAfter sets how long nobody may have been at work before this one is.
 func (x *External) VacantAfter(d time.Duration) { x.vacantAfter = d }
 

@@ -62,6 +62,7 @@ type External struct {
 	held        string        // the claim of Claim, "" without one
 
 	throttle logging.Throttle
+	reaching reaching
 	callouts *calloutQueue // questions of the servers
 	look     chan struct{} // connections are to be compared with those of the servers
 	gone     chan struct{} // signals that ended is not empty
@@ -139,6 +140,7 @@ func NewExternal(o ExternalOptions) (*External, error) {
 		}
 		*k.to = nc
 	}
+	x.wg.Go(func() { watchReach(x) })
 	return x, nil
 }
 
@@ -152,8 +154,10 @@ func (x *External) connect(what string, key nkeys.KeyPair, more ...nats.Option) 
 		}
 		urls += "tls://" + s
 	}
+	a := x.reaching.add(what)
 	changed := func(text string) nats.ConnHandler {
 		return func(nc *nats.Conn) {
+			x.reaching.connected(a)
 			x.log.Info(text, "as", what, "server", nc.ConnectedAddr())
 			x.wake()
 			if what == "journal" {
@@ -161,7 +165,7 @@ func (x *External) connect(what string, key nkeys.KeyPair, more ...nats.Option) 
 			}
 		}
 	}
-	return nats.Connect(urls, append(more, nats.Secure(x.tls), nats.Nkey(public(key), key.Sign), nats.Name(x.opts.Name+" "+what),
+	nc, err := nats.Connect(urls, append(more, nats.Secure(x.tls), nats.Nkey(public(key), key.Sign), nats.Name(x.opts.Name+" "+what),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(externalWait), nats.ReconnectJitter(externalWait, externalWait), nats.ReconnectBufSize(-1),
 		nats.IgnoreAuthErrorAbort(), nats.IgnoreDiscoveredServers(), nats.Timeout(externalTimeout), nats.PingInterval(externalPing), nats.MaxPingsOutstanding(1),
 		nats.CustomInboxPrefix("_INBOX.master"),
@@ -170,13 +174,19 @@ func (x *External) connect(what string, key nkeys.KeyPair, more ...nats.Option) 
 			if nc.IsClosed() {
 				return
 			}
+			x.reaching.lost(a, err)
 			x.log.Warn("the connection to the NATS servers was lost", "as", what, "err", err)
 			if what == "minions" {
 				x.dropAll() // what was under way may be lost in part, so it must begin anew
 			}
 		}),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { x.reaching.failed(a, err) }),
 		nats.ClosedHandler(func(nc *nats.Conn) { x.closed(what, nc.LastError()) }),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { x.failed(what, sub, err) }))...)
+	if err == nil {
+		x.reaching.made(a, nc)
+	}
+	return nc, err
 }
 
 // closed handles the end of a connection that is not made again: the client library gives up

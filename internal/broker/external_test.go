@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
+	"log/slog"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/capture"
 	"github.com/brinebus/brine/test/deadline"
 	"github.com/brinebus/brine/test/natslab"
 )
@@ -371,6 +373,91 @@ func TestAClaimWaitsWithinBounds(t *testing.T) {
 	if err := claim(); err == nil || !strings.Contains(err.Error(), "do not take this master") || salt.Hint(err) == "" {
 		t.Errorf("servers without the account of the journal: %v, want a reason and a hint", err)
 	}
+}
+
+// TestServersThatAreNotReachedAreLogged: the client library itself logs nothing of attempts that fail.
+func TestServersThatAreNotReachedAreLogged(t *testing.T) {
+	t.Parallel()
+	c, err := broker.EnsureCredentials(filepath.Join(t.TempDir(), "seed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := pair.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		config, finger string // no server without config
+		reason, hint   string
+	}{
+		"no server":            {"", "", "connection refused", "do the servers run"},
+		"another certificate":  {broker.ExternalConfig(c, externals, false), strings.Repeat("ab", 32), "it has the fingerprint", "add it to nats_finger"},
+		"users with passwords": {"authorization {users: [{user: a, password: b}]}\n", "", "nkeys not supported", "--nats-config"},
+		"users of others":      {"authorization {users: [{nkey: " + other + "}]}\n", "", "(?i)authorization violation", "--nats-config"},
+		"no user of JetStream": {broker.ExternalConfig(c, externals, false), "", "as=journal ", "--nats-config"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lab, said := natslab.New(t, 1), new(capture.Buffer)
+			if test.config != "" {
+				lab.Start(test.config)
+			}
+			if test.finger == "" {
+				test.finger = lab.Finger
+			}
+			x, err := broker.NewExternal(broker.ExternalOptions{
+				Servers: lab.Addresses(), Fingers: []string{test.finger}, Credentials: c, Name: "test", Journal: true, Endpoints: externals, Fail: func(err error) { t.Error(err) }, Log: slog.New(slog.NewTextHandler(said, nil)),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(x.Close)
+			line := regexp.MustCompile(`level=WARN msg="the NATS servers are not reached.* servers=` + lab.Addresses()[0] + ` .*`)
+			reason, now := regexp.MustCompile(test.reason), time.Now()
+			t.Cleanup(func() {
+				if lines := line.FindAllString(said.String(), -1); t.Failed() && len(lines) > 0 {
+					t.Log(lines[len(lines)-1])
+				}
+			})
+			x.TellUnreached(now)
+			if line.MatchString(said.String()) {
+				t.Errorf("it is logged at once:\n%s", said)
+			}
+			bustest.Until(t, "the reason in the log", func() bool {
+				now = now.Add(time.Minute)
+				x.TellUnreached(now)
+				lines := line.FindAllString(said.String(), -1)
+				return len(lines) > 0 && reason.MatchString(lines[len(lines)-1])
+			})
+			lines := line.FindAllString(said.String(), -1)
+			if last := lines[len(lines)-1]; !strings.Contains(last, test.hint) {
+				t.Errorf("%s: want the hint %q", last, test.hint)
+			}
+			x.TellUnreached(now.Add(time.Minute - time.Second))
+			if again := line.FindAllString(said.String(), -1); len(again) != len(lines) {
+				t.Errorf("it is logged twice within a minute:\n%s", said)
+			}
+			if err := broker.Unreached(x); err == nil || !strings.Contains(err.Error(), "journal") {
+				t.Errorf("unreached: %v", err)
+			}
+		})
+	}
+}
+
+// TestServersThatAreReached: nothing is logged, and a master is ready.
+func TestServersThatAreReached(t *testing.T) {
+	t.Parallel()
+	a := goAbroad(t, nil)
+	if err := broker.Unreached(a.External); err != nil {
+		t.Error(err)
+	}
+	a.lab.Servers[0].Kill()
+	bustest.Until(t, "it to notice", func() bool { return broker.Unreached(a.External) != nil })
+	a.lab.Servers[0].Start()
+	bustest.Until(t, "it to be connected again", func() bool { return broker.Unreached(a.External) == nil })
 }
 
 // TestAStandbyWaitsForAMasterThatConnectsAgain: servers end the connection of the master at work again and

@@ -145,6 +145,20 @@ func (a *abroad) answerJobs(l *upstream.Connection, id salt.MinionID, ready chan
 	}
 }
 
+// TestAMasterWithoutServersIsNotReady: no minion reaches it.
+func TestAMasterWithoutServersIsNotReady(t *testing.T) {
+	lab := natslab.New(t, 1)
+	w := start(t, lab.Settings())
+	m := master.NewMonitor(w.m)
+	defer m.Close()
+	wait(t, "the reason", func() bool {
+		err := m.Ready()
+		return err != nil && strings.Contains(err.Error(), "not connected to the NATS servers as minions, logins, system: ")
+	})
+	lab.Start((&abroad{world: w}).config())
+	wait(t, "the master to be ready", func() bool { return m.Ready() == nil })
+}
+
 // A minion is accepted, runs jobs, and is cut at once when its key is deleted, on three servers.
 func TestMinionsThroughNATSServers(t *testing.T) {
 	a := goAbroad(t, 3, "")

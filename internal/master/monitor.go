@@ -42,12 +42,16 @@ func (w *Monitor) Figures(ctx context.Context) Figures {
 	return f
 }
 
-// Ready returns an error while the master does not serve yet.
+// Ready returns an error while the master does not serve yet, and while minions cannot reach it
+// since it is not connected to the NATS servers.
 func (w *Monitor) Ready() error {
 	select {
 	case <-w.m.serving:
-		return nil
 	default:
 		return errors.New("the master is starting")
 	}
+	if w.m.external != nil {
+		return broker.Unreached(w.m.external.External)
+	}
+	return nil
 }
