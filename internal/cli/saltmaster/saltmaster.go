@@ -14,6 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/cli/monitor"
 	"github.com/brinebus/brine/internal/cli/serve"
 	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/membership"
 	"github.com/brinebus/brine/internal/metrics"
@@ -35,6 +36,9 @@ func Run(ctx context.Context, env *cli.Env) int {
 }
 
 func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
+	if err := checkStoreFlags(opts); err != nil {
+		return err
+	}
 	load := func() (*config.Master, []config.Notice, error) {
 		o := config.Options{ConfigDir: serve.Dir(env, opts), Overrides: serve.Overrides(opts), CheckOwner: true, Strict: true}
 		cfg, notices, err := o.InspectMaster()
@@ -52,6 +56,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return serve.Failed(err)
 	}
 	if opts.Bool("nats-config") {
+		if err := daemon.SwitchUser(cfg.User); err != nil { // a secret that it makes is for the master
+			return cli.Fail(cli.NoPermission, err)
+		}
 		text, err := master.ServerConfig(cfg)
 		if err == nil {
 			_, err = fmt.Fprint(env.Stdout, text)

@@ -2,10 +2,15 @@ package saltmaster
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
+	"os/exec"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/brinebus/brine/internal/cli"
@@ -75,6 +80,74 @@ func TestCheck(t *testing.T) {
 		if code, said := check(t, text); code != want.code || !strings.Contains(said, want.says) {
 			t.Errorf("--check of %q ends with %d and %q, want %d and %q", text, code, said, want.code, want.says)
 		}
+	}
+}
+
+// TestOptionsOfTheStore: an option that means nothing by itself, or of which one would be ignored, does
+// not start the daemon.
+func TestOptionsOfTheStore(t *testing.T) {
+	for line, want := range map[string]string{
+		"--restore-as m1":               "--restore-as needs --restore or --repair",
+		"--restore-as m1 --check":       "--restore-as needs --restore or --repair",
+		"--restore /b --repair":         "--restore and --repair do not go together",
+		"--repair --nats-config":        "--repair and --nats-config do not go together",
+		"--restore-as m1 --nats-config": "--restore-as needs --restore or --repair",
+	} {
+		var out strings.Builder
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "master"), []byte("root_dir: "+dir+"/root\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // a daemon that starts ends at once
+		code := Run(ctx, &cli.Env{Name: "salt-master", Args: append([]string{"-c", dir}, strings.Fields(line)...), Stdout: io.Discard, Stderr: &out, Getenv: func(string) string { return "" }})
+		if code != cli.Usage || !strings.Contains(out.String(), want) {
+			t.Errorf("%s ends with %d and %q, want %d and %q", line, code, out.String(), cli.Usage, want)
+		}
+	}
+}
+
+// TestTheSecretOfNATSConfigIsForTheMaster: --nats-config by root makes it for the user of the daemon.
+func TestTheSecretOfNATSConfigIsForTheMaster(t *testing.T) {
+	const variable = "BRINE_TEST_NATS_CONFIG"
+	if dir := os.Getenv(variable); dir != "" { // the process becomes another user for good
+		if code := Run(t.Context(), &cli.Env{Name: "salt-master", Args: []string{"-c", dir, "--nats-config"}, Stdout: io.Discard, Stderr: os.Stderr, Getenv: func(string) string { return "" }}); code != 0 {
+			t.Fatal(code)
+		}
+		return
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to act as another user")
+	}
+	nobody, err := user.Lookup("nobody")
+	if err != nil {
+		t.Skip(err)
+	}
+	uid, err := strconv.Atoi(nobody.Uid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "master"), []byte("user: nobody\npki_dir: "+dir+"/pki\nnats_servers: [n1:4222]\nnats_finger: ["+strings.Repeat("ab", 32)+"]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(dir+"/pki", 0o700), os.Chown(dir+"/pki", uid, -1)); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	c.Env = append(os.Environ(), variable+"="+dir)
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	info, err := os.Stat(dir + "/pki/master_nats.seed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); !ok || int(s.Uid) != uid {
+		t.Errorf("it belongs to %v, want user %d", info.Sys(), uid)
 	}
 }
 

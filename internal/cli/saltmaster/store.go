@@ -86,6 +86,24 @@ func restoreFlags() []urcli.Flag {
 	}
 }
 
+// checkStoreFlags refuses options that would be ignored: the daemon would start where something else
+// was meant.
+func checkStoreFlags(opts *urcli.Context) error {
+	var set []string
+	for _, name := range []string{"restore", "repair", "nats-config"} {
+		if opts.IsSet(name) {
+			set = append(set, "--"+name)
+		}
+	}
+	if len(set) > 1 {
+		return cli.Usagef("%s do not go together", strings.Join(set, " and "))
+	}
+	if opts.IsSet("restore-as") && !opts.IsSet("restore") && !opts.IsSet("repair") {
+		return cli.Usagef("--restore-as needs --restore or --repair")
+	}
+	return nil
+}
+
 // restore fills the store of a master that does not run.
 func restore(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.Master, log *slog.Logger) error {
 	p, err := membership.PlaceIn(ctx, cfg)
