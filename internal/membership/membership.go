@@ -38,6 +38,7 @@ type links struct {
 	heard     heard
 	alone     alone
 	clocks    clocks
+	shapes    shapes
 	rules     string // the digest of the own rules at the last comparison; used by Run
 }
 

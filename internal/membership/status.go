@@ -38,6 +38,8 @@ type said struct {
 
 	Removed []member.Removal `json:"removed,omitempty"` // keys that it refuses; a member of an earlier version sends none
 
+	shape
+
 	ahead *time.Duration // see clockAhead
 }
 
@@ -93,7 +95,7 @@ func (m *Membership) serveStatus() {
 
 func (m *Membership) say() said {
 	lacks := m.broker.Cluster.Lacking()
-	return said{Version: m.version, Rules: m.own.Rules(), Leads: journal.Leads(m.journal), Minions: m.own.Minions(), Lacking: slices.Sorted(maps.Keys(lacks)), Lacks: lacks, Address: m.forMinions(m.self), Key: m.fingerprint(), Time: time.Now().UTC(), Removed: m.removals.newest()}
+	return said{Version: m.version, Rules: m.own.Rules(), Leads: journal.Leads(m.journal), Minions: m.own.Minions(), Lacking: slices.Sorted(maps.Keys(lacks)), Lacks: lacks, Address: m.forMinions(m.self), Key: m.fingerprint(), Time: time.Now().UTC(), Removed: m.removals.newest(), shape: m.identity.shape()}
 }
 
 // statusTime limits the wait for the answer of a member.
@@ -123,8 +125,8 @@ func (m *Membership) ask(ctx context.Context) map[string]said {
 	return all
 }
 
-// compare refuses the members that others have removed. It logs which members have other access rules,
-// another version or another time: what somebody may do, and what is still there, then depends on where
+// compare refuses the members that others have removed. It logs which members have other access rules or settings
+// of the cluster, another version or another time: what somebody may do, and what is still there, then depends on where
 // they ask.
 func (m *Membership) compare(ctx context.Context) {
 	all, own := m.ask(ctx), m.say()
@@ -146,6 +148,7 @@ func (m *Membership) compare(ctx context.Context) {
 	}
 	m.rules = own.Rules
 	m.clocks.compare(all, m.log)
+	m.shapes.compare(own.shape, all, m.log)
 	m.heard.keep(names)
 }
 
