@@ -71,7 +71,7 @@ func (o Options) InspectMaster() (*Master, []Notice, error) {
 	}
 	m.root()
 	if err := m.checkNATS(); err != nil {
-		l.wrong(err)
+		l.wrong(l.placed(err))
 	}
 	return m, l.notices, Join(l.errs...)
 }
@@ -104,7 +104,7 @@ func (o Options) InspectMinion() (*Minion, []Notice, error) {
 	m.root()
 	for _, err := range []error{m.checkMasters(), m.checkNATS()} {
 		if err != nil {
-			l.wrong(err)
+			l.wrong(l.placed(err))
 		}
 	}
 	return m, slices.Concat(l.notices, m.noticeCommas()), Join(l.errs...)

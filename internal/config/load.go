@@ -26,7 +26,8 @@ type loader struct {
 	common *Common
 
 	origin  map[*yaml.Node]string
-	others  []string // see otherKeys
+	doc     *document // all settings
+	others  []string  // see otherKeys
 	notices []Notice
 	errs    []error // mistakes; all are reported together
 }
@@ -43,6 +44,7 @@ func (l *loader) load() error {
 	c.ConfigFile = filepath.Join(c.ConfigDir, l.daemon)
 	doc := l.files()
 	l.override(doc)
+	l.doc = doc
 	c.Raw = doc.plain()
 	l.apply(doc)
 	return nil
@@ -50,6 +52,19 @@ func (l *loader) load() error {
 
 // wrong records a mistake.
 func (l *loader) wrong(err error) { l.errs = append(l.errs, err) }
+
+// placed adds its position to a mistake of a setting that was found without it.
+func (l *loader) placed(err error) error {
+	var e *Error
+	if !errors.As(err, &e) || e.Line > 0 {
+		return err
+	}
+	set, ok := l.doc.get(e.Key)
+	if !ok {
+		return err
+	}
+	return l.doc.located(set).At(nil, e.Err)
+}
 
 // newDocument returns a document that treats rules in two places as a mistake, if a daemon
 // reads it. The tools need none of these rules.

@@ -39,3 +39,24 @@ func TestAJournalAtNATSServers(t *testing.T) {
 		})
 	}
 }
+
+// TestAMistakeAboutNATSServersHasItsPlace: in the file that has the setting, which is often none of the main one.
+func TestAMistakeAboutNATSServersHasItsPlace(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "master.d"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dropIn := filepath.Join(dir, "master.d", "nats.conf")
+	for file, text := range map[string]string{
+		filepath.Join(dir, "master"): "root_dir: " + dir + "\n",
+		dropIn:                       "nats_finger: ['" + strings.Repeat("ab", 32) + "']\nnats_servers: ['nats1:4222']\nnats_jetstream: True\nnats_copies: 2\n",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _, err := LoadMaster(dir)
+	if p := PlaceOf(err); p.Where != dropIn+":4" || p.Key != "nats_copies" || !strings.Contains(p.Text, "2 copies") || salt.Hint(err) == "" {
+		t.Errorf("%+v, hint %q", p, salt.Hint(err))
+	}
+}

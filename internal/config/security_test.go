@@ -167,7 +167,7 @@ func TestAllMistakesAtOnce(t *testing.T) {
 		}
 		places = append(places, fmt.Sprintf("%s:%d", filepath.Base(e.File), e.Line))
 	}
-	want := []string{"master:0", "master:1", "master:2", "master:3", "a.conf:2", "b.conf:1"}
+	want := []string{"master:1", "master:2", "master:3", "master:4", "a.conf:2", "b.conf:1"}
 	if m != nil || !slices.Equal(places, want) {
 		t.Errorf("mistakes at %v, want %v: %v", places, want, err)
 	}
