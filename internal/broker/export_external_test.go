@@ -60,8 +60,8 @@ func (x *External) StoreAgain(t *testing.T) *nats.Conn {
 	return nc
 }
 
-// Reach sets how long servers that are not reached are waited for.
-func (x *External) Reach(d time.Duration) { x.reach = d }
+// Reach sets how long servers that are not reached are waited for, and how often it is told that they are.
+func (x *External) Reach(d, tell time.Duration) { x.reach, x.tellEvery = d, tell }
 
 // TellUnreached logs, as at that time, that servers are not reached.
 func (x *External) TellUnreached(now time.Time) { tellUnreached(x, now) }

@@ -353,6 +353,7 @@ func TestAClaimWaitsWithinBounds(t *testing.T) {
 	}
 	claim := func() error {
 		t.Helper()
+		var waits []string
 		x, err := broker.NewExternal(broker.ExternalOptions{
 			Servers: lab.Addresses(), Fingers: []string{lab.Finger}, Credentials: c, Name: "test", Journal: true, Endpoints: externals, Fail: func(err error) { t.Error(err) }, Log: bustest.Log(t),
 		})
@@ -360,11 +361,15 @@ func TestAClaimWaitsWithinBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer x.Close()
-		x.Reach(2 * time.Second)
+		x.Reach(2*time.Second, time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, r := x.Journal()
-		return r.Claim(ctx, func(text string) { t.Errorf("it waits for %s", text) })
+		err = r.Claim(ctx, func(text string) { waits = append(waits, text) })
+		if len(waits) == 0 || !strings.HasPrefix(waits[len(waits)-1], "waiting for the NATS servers: ") {
+			t.Errorf("it waits for %q", waits)
+		}
+		return err
 	}
 	if err := claim(); err == nil || !strings.Contains(err.Error(), "not reached") || salt.Hint(err) == "" {
 		t.Errorf("no servers: %v, want a reason and a hint", err)

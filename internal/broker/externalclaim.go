@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/brinebus/brine/internal/salt"
 )
 
 // reachTime is how long a start waits for servers that it does not reach, and tellEvery how often it
-// says that it waits for another master.
+// says what it waits for: a service manager ends a start that says nothing for some 90 seconds.
 const (
 	reachTime = 2 * time.Minute
 	tellEvery = 10 * time.Second
@@ -20,16 +21,16 @@ const (
 var errUnreached = salt.WithHint(errors.New("the NATS servers are not reached, or do not take this master as one of their users"), "their configuration needs what 'salt-master --nats-config' prints; the log says what was tried")
 
 // Claim returns when this master is the one at work: the connection for the journal is there, and
-// no other master answers that it is at work. While one is, it waits without a limit, and calls
-// tell; servers that are not reached it does not wait for longer than reachTime.
+// no other master answers that it is at work. While one is, it waits without a limit; servers that
+// are not reached it does not wait for longer than reachTime. It calls tell with what it waits for.
 func (r *Remote) Claim(ctx context.Context, tell func(string)) error {
 	x, end, err := r.x.listen()
 	if err != nil {
 		return err
 	}
 	defer end()
-	heard, said := time.Now(), time.Time{}
-	for ctx.Err() == nil {
+	heard, said := time.Now(), time.Now()
+	for first := true; ctx.Err() == nil; {
 		free, other := x.free(ctx)
 		free = free && x.store.IsConnected()
 		if x.vacant(free) {
@@ -38,12 +39,12 @@ func (r *Remote) Claim(ctx context.Context, tell func(string)) error {
 				return err
 			}
 		}
-		if other && time.Since(said) > tellEvery {
-			said = time.Now()
-			tell("another master is at work on the NATS servers; this one waits")
-		}
 		if other || free {
 			heard = time.Now()
+		}
+		if other && first || time.Since(said) > x.tellEvery {
+			said, first = time.Now(), first && !other
+			tell(waitsFor(x.External, other))
 		}
 		if time.Since(heard) > x.reach {
 			return r.unreached()
@@ -53,6 +54,17 @@ func (r *Remote) Claim(ctx context.Context, tell func(string)) error {
 		}
 	}
 	return context.Cause(ctx)
+}
+
+// waitsFor is what a start waits for, for the service manager.
+func waitsFor(x *External, other bool) string {
+	if other {
+		return "another master is at work on the NATS servers; this one waits"
+	}
+	if err := Unreached(x); err != nil {
+		return "waiting for the NATS servers: " + strings.ReplaceAll(err.Error(), "\n", " ")
+	}
+	return "waiting for the turn of this master at the NATS servers"
 }
 
 // unreached says what was not reached, and why, as far as a connection knows it.

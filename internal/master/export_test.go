@@ -34,3 +34,6 @@ func (m *Master) CutEnded(ctx context.Context) { m.admission.CutEnded(ctx) }
 
 // MinionEndpoints are what can be requested through NATS servers.
 var MinionEndpoints = minionEndpoints
+
+// TellWhile is tellWhile.
+var TellWhile = tellWhile

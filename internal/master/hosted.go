@@ -2,6 +2,7 @@ package master
 
 import (
 	"context"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -53,6 +54,31 @@ func (m *Master) joinOthers(ctx context.Context) error {
 // waits tells the service manager what the start waits for. It is called every ten seconds, and
 // asks it not to end the start for as long as that.
 func (m *Master) waits(line string) { m.status(line + "\nEXTEND_TIMEOUT_USEC=60000000") }
+
+// waitsEvery is how often the service manager hears that a start goes on.
+const waitsEvery = 10 * time.Second
+
+// tellWhile calls tell now and then, until the function that it returns is called.
+func tellWhile(tell func()) (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		t := time.NewTicker(waitsEvery)
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+				tell()
+			case <-end:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(end)
+		<-ended
+	}
+}
 
 // journalOptions are those of the journal.
 func (m *Master) journalOptions(o journal.Options) journal.Options {

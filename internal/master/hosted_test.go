@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/brinebus/brine/internal/event"
@@ -328,4 +330,21 @@ func TestHostedStartIsRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestALongStartGoesOn: a service manager would end a start that says nothing for as long.
+func TestALongStartGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Int32
+		stop := master.TellWhile(func() { n.Add(1) })
+		time.Sleep(91 * time.Second)
+		if n := n.Load(); n != 9 {
+			t.Errorf("it said %d times in 91 s that it goes on, want 9", n)
+		}
+		stop()
+		time.Sleep(time.Minute)
+		if n := n.Load(); n != 9 {
+			t.Errorf("it said so %d times more after the start", n-9)
+		}
+	})
 }

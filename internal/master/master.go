@@ -203,10 +203,11 @@ func (m *Master) openBroker(ctx context.Context) error {
 }
 
 func (m *Master) openJournal(ctx context.Context) error {
-	err := m.joinOthers(ctx)
-	if err == nil {
-		err = m.restoreStore(ctx)
+	if err := m.joinOthers(ctx); err != nil {
+		return err
 	}
+	defer tellWhile(func() { m.waits("the journal is opened") })() // a restore, or servers that answer late, may take minutes
+	err := m.restoreStore(ctx)
 	if err != nil {
 		return err
 	}
