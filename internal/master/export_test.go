@@ -37,3 +37,6 @@ var MinionEndpoints = minionEndpoints
 
 // TellWhile is tellWhile.
 var TellWhile = tellWhile
+
+// JoinSteps is joinSteps.
+var JoinSteps = joinSteps

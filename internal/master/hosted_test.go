@@ -348,3 +348,19 @@ func TestALongStartGoesOn(t *testing.T) {
 		}
 	})
 }
+
+// TestAJournalAtTheServersJoinsByABackup: there is no directory that could be restored.
+func TestAJournalAtTheServersJoinsByABackup(t *testing.T) {
+	for _, test := range []struct {
+		dir, name, fits string
+		want            []string // how the steps begin
+	}{
+		{"/cache/journal", "", "/cache/journal", []string{"systemctl stop", "salt-master --restore /cache/journal", "systemctl start"}},
+		{"", "nats", "NATS servers", []string{"salt-run journal.backup DIR", "systemctl stop", "salt-master --restore DIR --restore-as nats", "systemctl start"}},
+	} {
+		fits, next := master.JoinSteps(test.dir, test.name)
+		if !strings.Contains(fits, test.fits) || !slices.EqualFunc(next, test.want, strings.HasPrefix) {
+			t.Errorf("%q: %q, %q; want %q, %q", test.dir, fits, next, test.fits, test.want)
+		}
+	}
+}

@@ -106,7 +106,12 @@ func (m store) CheckBackup(ctx context.Context, dir string) (runner.BackupReport
 }
 
 // StoreDir implements runner.Journal.
-func (m store) StoreDir() string { return m.storeDir() }
+func (m store) StoreDir() string {
+	if m.hosted != nil {
+		return ""
+	}
+	return m.storeDir()
+}
 
 // transition implements runner.Transition.
 type transition struct{ *Master }
@@ -122,13 +127,25 @@ func (m transition) CheckJoin(ctx context.Context) (runner.JoinReport, error) {
 	}
 	j := membership.CheckJoin(ctx, cfg, m.version, m.log)
 	r := runner.JoinReport{Member: j.Member, Fits: j.Fits, Missing: j.Missing}
+	fits, next := joinSteps(store(m).StoreDir(), m.place().Name)
 	if err := m.stores.CheckJoin(m.cfg.CacheDir); err != nil {
 		r.Missing = append(r.Missing, err)
 	} else {
-		r.Fits = append(r.Fits, "the store "+m.storeDir()+" can be taken along")
+		r.Fits = append(r.Fits, fits)
 	}
-	r.Next = []string{"systemctl stop salt-master", "salt-master --restore " + m.storeDir(), "systemctl start salt-master"}
+	r.Next = next
 	return r, nil
+}
+
+// joinSteps says how a store gets into a cluster: it is in dir, or with "" at NATS servers, as the store of name.
+func joinSteps(dir, name string) (fits string, next []string) {
+	const stop, start = "systemctl stop salt-master", "systemctl start salt-master"
+	if dir == "" {
+		return "the journal at the NATS servers can be taken along, by a backup", []string{
+			"salt-run journal.backup DIR, while this master still runs: what is stored after that is not taken along", stop, "salt-master --restore DIR --restore-as " + name, start,
+		}
+	}
+	return "the store " + dir + " can be taken along", []string{stop, "salt-master --restore " + dir, start}
 }
 
 // errLeft is why a member stops that has left its cluster.

@@ -75,7 +75,7 @@ type Journal interface {
 	Backup(ctx context.Context, dir string) (JournalBackup, error)
 	// CheckBackup reads all of a backup, and compares it with its sums.
 	CheckBackup(ctx context.Context, dir string) (BackupReport, error)
-	// StoreDir is the directory of the store.
+	// StoreDir is the directory of the store, "" if it is at NATS servers that others run.
 	StoreDir() string
 }
 

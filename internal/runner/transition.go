@@ -139,7 +139,7 @@ func clusterRestore(h *Host) function.Function {
 			data := b.data(dir)
 			data["time"], data["version"], data["members"] = b.Time.UTC().Format(time.RFC3339), b.Version, anyList(b.Members)
 			data["next"] = anyList(b.next(dir, h.StoreDir(), members))
-			if len(members)+len(b.Members) > 0 { // a single master has its keys in pki_dir alone
+			if len(members)+len(b.Members) > 0 || h.StoreDir() == "" { // a single master has its keys in pki_dir alone
 				data["keys"] = olderKeys
 			}
 			return data, nil
@@ -151,10 +151,13 @@ const olderKeys = "keys of minions that the backup accepts and pki_dir does not 
 
 // next has the steps that restore a backup, in their order. A member that is stopped, emptied and started
 // by itself would get all back from the others, and what it alone had would be lost: so all stop first, and
-// all start together. store is the directory of the store of the asked member; without members it is a single
-// master.
+// all start together. store is the directory of the store of the asked member, "" at NATS servers; without
+// members it is a single master.
 func (b BackupReport) next(dir, store string, members []MemberStatus) (list []string) {
 	restore := "salt-master --restore " + dir
+	if store == "" {
+		return b.nextHosted(restore)
+	}
 	if len(members) == 0 {
 		return []string{stopMaster, "mv " + store + " " + store + ".old", restore, startMaster}
 	}
@@ -197,6 +200,26 @@ func (b BackupReport) next(dir, store string, members []MemberStatus) (list []st
 		list = append(list, "STORE is the directory cluster in the cachedir of that member, here "+store)
 	}
 	return append(list, "on all members, when that is done on each: "+startMaster)
+}
+
+// hostedName is the name that the journal of a master has at NATS servers.
+const hostedName = "nats"
+
+// nextHosted has the steps of a master whose store is at NATS servers.
+func (b BackupReport) nextHosted(restore string) []string {
+	options, free := map[string]string{}, []string(nil)
+	if len(b.Members) > 0 {
+		options, free = b.restorers([]MemberStatus{{Name: hostedName, Self: true}})
+	}
+	list := []string{
+		"on all masters with this nats_creds: " + stopMaster,
+		"at the NATS servers, as their operator: remove the streams of the account BRINE_JOURNAL, since nothing is restored over what is there. What was stored since the backup is lost",
+		restore + options[hostedName],
+	}
+	if len(free) > 0 {
+		list = append(list, "NAME is one of "+strings.Join(free, ", "))
+	}
+	return append(list, startMaster)
 }
 
 // restoreAs is the option of a member that has another name than one of the backup.

@@ -38,6 +38,20 @@ func TestARestoreStopsAllMembersFirst(t *testing.T) {
 	}
 }
 
+// TestARestoreAtNATSServersMovesNoDirectory: there is none, and nothing is restored over streams.
+func TestARestoreAtNATSServersMovesNoDirectory(t *testing.T) {
+	for _, test := range []struct{ members, want []string }{
+		{nil, []string{"salt-master --restore /backup"}},
+		{[]string{"nats"}, []string{"salt-master --restore /backup"}},
+		{[]string{"a", "b"}, []string{"salt-master --restore /backup --restore-as NAME", "NAME is one of a, b"}},
+	} {
+		list := BackupReport{Members: test.members}.next("/backup", "", nil)
+		if len(list) != len(test.want)+3 || !strings.Contains(list[0], stopMaster) || !strings.Contains(list[1], "remove the streams") || !slices.Equal(list[2:len(list)-1], test.want) || list[len(list)-1] != startMaster {
+			t.Errorf("%q: %q", test.members, list)
+		}
+	}
+}
+
 // TestWhatIsLeftFollowsTheSettings: a member does not start that names fewer members than it stores copies.
 func TestWhatIsLeftFollowsTheSettings(t *testing.T) {
 	for _, test := range []struct {
