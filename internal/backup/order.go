@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -77,8 +78,37 @@ func (o *order) write(cacheDir string) error {
 	return atomicfile.Write(orderPath(cacheDir), text, 0o600)
 }
 
-// workDir is the directory for a backup that is made of a store.
-func workDir(cacheDir string) string { return filepath.Join(cacheDir, "restore") }
+// workDirs are the directories for a backup that is made of a store. There are two, since one may belong to an order
+// that counts until there is another one.
+func workDirs(cacheDir string) [2]string {
+	dir := filepath.Join(cacheDir, "restore")
+	return [2]string{dir, dir + ".next"}
+}
+
+// freeWork returns the one that an order does not need; o may be nil.
+func freeWork(cacheDir string, o *order) string {
+	dirs := workDirs(cacheDir)
+	if o.needs(dirs[0]) {
+		return dirs[1]
+	}
+	return dirs[0]
+}
+
+// needs reports whether the backup of an order is in this directory.
+func (o *order) needs(dir string) bool {
+	return o != nil && strings.HasPrefix(o.Dir, dir+string(filepath.Separator))
+}
+
+// clearWork removes those that an order does not need; o may be nil.
+func clearWork(cacheDir string, o *order) error {
+	var errs []error
+	for _, dir := range workDirs(cacheDir) {
+		if !o.needs(dir) {
+			errs = append(errs, os.RemoveAll(dir))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // Carry restores what r asks for into the empty store of a single master. For a member of a
 // cluster, whose other members must run for that, it leaves an order to the next start, which
@@ -96,10 +126,31 @@ func (r Request) Carry(ctx context.Context) (*Result, error) {
 	if full && !r.Hosted && (before == nil || r.Member == "") {
 		return nil, salt.WithHint(fmt.Errorf("the store %s is not empty", store), "nothing is restored over a store that is in use: move it away first")
 	}
-	o, err := r.order(ctx)
+	work := freeWork(r.CacheDir, before)
+	o, copied, err := r.order(ctx, work)
 	if err != nil {
-		return nil, err
+		return nil, uncopy(err, copied, work)
 	}
+	did, err := r.carry(ctx, store, o, before)
+	if err != nil {
+		return nil, uncopy(err, copied, work)
+	}
+	return did, nil
+}
+
+// uncopy removes the copy of a store that was made for a restore which failed: it is as large as the store.
+func uncopy(err error, copied bool, work string) error {
+	if !copied {
+		return err
+	}
+	if left := os.RemoveAll(work); left != nil {
+		return errors.Join(err, left)
+	}
+	return err
+}
+
+// carry is Carry with a source that is a backup.
+func (r Request) carry(ctx context.Context, store string, o, before *order) (*Result, error) {
 	m, err := Open(o.Dir)
 	if err != nil {
 		return nil, err
@@ -115,7 +166,10 @@ func (r Request) Carry(ctx context.Context) (*Result, error) {
 		if before != nil { // what it has begun is begun again
 			o.Begun = append(before.Begun, before.Done...)
 		}
-		return &Result{Manifest: m}, o.write(r.CacheDir)
+		if err := o.write(r.CacheDir); err != nil {
+			return nil, err
+		}
+		return &Result{Manifest: m}, clearWork(r.CacheDir, o)
 	}
 	did, err := restoreAlone(ctx, m, o.Dir, store, to)
 	if err != nil {
@@ -125,28 +179,29 @@ func (r Request) Carry(ctx context.Context) (*Result, error) {
 	return &Result{m, did, moved}, err
 }
 
-// order finds out what the source is, and makes a backup of it if it is a store.
-func (r Request) order(ctx context.Context) (*order, error) {
+// order finds out what the source is, and makes a backup of it in work if it is a store; copied says whether it
+// has begun to.
+func (r Request) order(ctx context.Context, work string) (o *order, copied bool, err error) {
 	dir, err := filepath.Abs(r.Source)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "jetstream")); err != nil {
-		return &order{Dir: dir, From: r.From}, nil // Open tells what is wrong
+		return &order{Dir: dir, From: r.From}, false, nil // Open tells what is wrong
 	}
 	member, err := memberOf(dir, r.From)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	o := &order{From: r.From}
+	o = &order{From: r.From}
 	if o.From == "" {
 		o.From = member
 	}
 	if dir == StoreDir(r.CacheDir, r.Member == "") || r.Hosted && dir == StoreDir(r.CacheDir, true) {
 		o.Move = dir
 	}
-	o.Dir, err = source{dir: dir, work: workDir(r.CacheDir), member: member, version: r.Version, log: r.Log}.backup(ctx)
-	return o, err
+	o.Dir, err = source{dir: dir, work: work, member: member, version: r.Version, log: r.Log}.backup(ctx)
+	return o, true, err
 }
 
 // restoreAlone makes a store of a backup, which appears when it is whole.
@@ -194,7 +249,7 @@ func (o *order) finish(cacheDir string) (moved string, err error) {
 			return moved, err
 		}
 	}
-	return moved, os.RemoveAll(workDir(cacheDir))
+	return moved, clearWork(cacheDir, nil)
 }
 
 // CarryOut is for the start of a member of a cluster, when the members have a leader and before
@@ -245,7 +300,7 @@ func (o *order) withdraw(cacheDir string) error {
 	if err := os.Remove(orderPath(cacheDir)); err != nil {
 		return err
 	}
-	return os.RemoveAll(workDir(cacheDir))
+	return clearWork(cacheDir, nil)
 }
 
 func (o *order) carryOut(ctx context.Context, nc *nats.Conn, cacheDir string, to Target) (*Restored, error) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -309,4 +310,56 @@ func TestARestoreOverAJournalIsRefused(t *testing.T) {
 		t.Errorf("the second start: %v, %v", did, err)
 	}
 	holds(t, journals[0], m.Store()).same(t, want)
+}
+
+// TestARestoreThatFailsLeavesNoCopy: a store is copied to be read, and the copy is as large as the store. That of an
+// order which counts is kept until another order takes its place.
+func TestARestoreThatFailsLeavesNoCopy(t *testing.T) {
+	t.Parallel()
+	cache := t.TempDir()
+	old := backup.StoreDir(cache, false)
+	b := openStore(t, old)
+	bus := &bustest.Bus{Broker: b, Log: bustest.Log(t)}
+	j := alone(t, bus)
+	fill(t, j, bus, 10)
+	j.Close()
+	b.Stop()
+	copies := func() (list []string) {
+		t.Helper()
+		all, err := filepath.Glob(filepath.Join(cache, "restore*", "*", "manifest.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	wrong := backup.Request{CacheDir: cache, Source: old, Member: "m1", From: "m9", Version: "1", Log: bus.Log}
+	right := wrong
+	right.From = ""
+	refused := func() {
+		t.Helper()
+		if _, err := wrong.Carry(inTime(t)); err == nil || !strings.Contains(err.Error(), "not of a member") {
+			t.Errorf("a store of a single master is restored as that of a member: %v", err)
+		}
+	}
+	refused()
+	if left := copies(); len(left) > 0 {
+		t.Errorf("copies are left: %q", left)
+	}
+	for range 3 {
+		if _, err := right.Carry(inTime(t)); err != nil {
+			t.Fatal(err)
+		}
+		ordered := copies()
+		if len(ordered) != 1 {
+			t.Fatalf("ordered: %q", ordered)
+		}
+		refused()
+		if left := copies(); !slices.Equal(left, ordered) {
+			t.Errorf("left: %q, ordered %q", left, ordered)
+		}
+		text, err := os.ReadFile(filepath.Join(cache, "restore.json"))
+		if err != nil || !strings.Contains(string(text), `"`+filepath.Dir(ordered[0])+`"`) {
+			t.Errorf("the order is %s: %v, the copy %s", text, err, ordered[0])
+		}
+	}
 }
