@@ -48,7 +48,7 @@ func (m *Membership) CheckLeave(ctx context.Context, tell func(string)) error {
 // hasLeft is why a member does not start that has left: the others do not count it, and would again.
 func hasLeft(mark, since string) error {
 	return config.Mistake(salt.WithHint(fmt.Errorf("this master has left its cluster at %s", since),
-		fmt.Sprintf("to make it a member again, move %s away, since the other members have what is in it; to use it alone, take cluster_id out of the configuration, too", filepath.Dir(mark))))
+		fmt.Sprintf("to make it a member again, move %s away, since the other members have what is in it; to use it alone, take cluster_id and cluster_peers out of the configuration, too", filepath.Dir(mark))))
 }
 
 // interrupted is a member whose leave was interrupted, before it opens its store.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/member"
+	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
 )
 
@@ -141,5 +143,21 @@ func TestALeaveThatIsWithdrawnIsNotCarriedOut(t *testing.T) {
 	}
 	if l.forgetting("a", cancel) {
 		t.Error("a member that stays is forgotten")
+	}
+}
+
+// TestTheHintOfAMemberThatHasLeftIsEnoughToStartAlone: cluster_peers without cluster_id is a mistake, too.
+func TestTheHintOfAMemberThatHasLeftIsEnoughToStartAlone(t *testing.T) {
+	cfg, err := settings(nil), hasLeft("/cache/cluster/left", "then")
+	for _, line := range []struct {
+		key  string
+		take func()
+	}{{"cluster_id", func() { cfg.ClusterID = "" }}, {"cluster_peers", func() { cfg.ClusterPeers = nil }}} {
+		if strings.Contains(salt.Hint(err), line.key) {
+			line.take()
+		}
+	}
+	if wrong := Check(cfg); cfg.ClusterID != "" || wrong != nil {
+		t.Errorf("with the hint %q a master does not start alone: %v", salt.Hint(err), wrong)
 	}
 }

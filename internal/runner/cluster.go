@@ -55,7 +55,7 @@ func clusterModule(h *Host) *function.Module {
 
 func clusterRemove(h *Host) function.Function {
 	return function.Function{Name: "remove", Class: function.AsDaemon, Doc: "Remove a member from the cluster for good: its key is refused from now on, and it does not count for elections any more. member is its name in cluster.status, or the fingerprint of its key. Return the fingerprint, and below not_told all members of cluster_peers that have not confirmed this, also those that do not run: each learns of it from the others when it starts and is linked with one that knows, and accepts the key until then, so add the fingerprint to the file cluster_removed in pki_dir of each of these before it is started. Use cluster.leave for a member that runs and is to leave in good order.",
-		Example: "salt-run cluster.remove 172_16_0_12_4520", Params: []function.Param{{Name: "member", Kind: function.String}}, Run: func(ctx context.Context, c *function.Call) (any, error) {
+		Example: "salt-run cluster.remove 172_16_0_12_4520", Params: []function.Param{{Name: "member", Kind: function.String, Required: true}}, Run: func(ctx context.Context, c *function.Call) (any, error) {
 			removed, unaware, err := h.RemoveMember(ctx, c.String("member"))
 			if err != nil {
 				return nil, err

@@ -96,3 +96,10 @@ func TestNoJournalIsRestoredTwice(t *testing.T) {
 		}
 	}
 }
+
+// TestARemovalNamesItsMember: a call without one is a mistake in the call, and says nothing of the members.
+func TestARemovalNamesItsMember(t *testing.T) {
+	if got := call(t, Table(&Host{}), "cluster.remove", nil, nil); got.Err == nil || !strings.Contains(got.Err.Error(), `missing required argument "member"`) {
+		t.Errorf("%v", got.Err)
+	}
+}
