@@ -3,6 +3,8 @@ package eventbus
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -146,6 +148,9 @@ type mirrored struct {
 	parts []*part
 	order *journal.Order
 	live  sync.WaitGroup // parts that still read what was stored at the beginning
+
+	mu         sync.Mutex
+	incomplete error // with UntilEnd: of the first part that could not read all of that
 }
 
 // part is one journal of a listener.
@@ -370,13 +375,31 @@ func (m *mirrored) run(ctx context.Context, p *part) {
 		p.next = max(p.next, p.end+1)
 		err = m.progress(ctx, p)
 	}
+	if m.of.q.UntilEnd && err != nil && ctx.Err() == nil {
+		m.fail(p, err)
+	}
 	m.caughtUp(p.number)
 	m.live.Done()
 	p.letGo(m)
-	if m.of.q.UntilEnd && err == nil || ctx.Err() != nil {
+	if m.of.q.UntilEnd || ctx.Err() != nil {
 		return
 	}
 	m.follow(ctx, p)
+}
+
+// fail records that a part has not sent all that was stored: a listener who wants no more than that must not
+// be told that it was everything.
+func (m *mirrored) fail(p *part, err error) {
+	m.of.events.throttle.Log(m.of.events.log, slog.LevelWarn, "incomplete "+p.mirror.Name, 1, "a journal could not be read to its end for a listener", "journal", p.mirror.Name, "user", p.l.who.Name(), "err", err)
+	var refused *rpc.Error
+	if !errors.As(err, &refused) {
+		err = rpc.Errorf(rpc.Unavailable, "the journal %.80q cannot be read at present: not all of its events were sent", p.mirror.Name)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.incomplete == nil {
+		m.incomplete = err
+	}
 }
 
 // mirrorPause is the pause after a mirror could not be read, for example while it is opened
@@ -521,7 +544,7 @@ func (m *mirrored) letGo() {
 	}
 }
 
-// wait returns when everything stored at the beginning is sent.
+// wait returns when everything stored at the beginning is sent, with an error if a journal could not be read.
 func (m *mirrored) wait(ctx context.Context) error {
 	if m == nil {
 		return nil
@@ -530,7 +553,9 @@ func (m *mirrored) wait(ctx context.Context) error {
 	go func() { m.live.Wait(); close(done) }() // the end of ctx ends it, too
 	select {
 	case <-done:
-		return nil
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.incomplete
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

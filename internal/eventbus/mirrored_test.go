@@ -3,9 +3,13 @@ package eventbus
 import (
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // TestTextsOfAMirrorAreLookedAt: a message that is not an event on one line is skipped before
@@ -36,5 +40,39 @@ func TestTextsOfAMirrorAreLookedAt(t *testing.T) {
 	p.next = 9
 	if err := m.hear(t.Context(), p, journal.Text{Seq: 9, Body: []byte(`{"tag":"app/1","from":"web1","data":{}}`)}); err != nil || l.judged.Tag != "app/1" {
 		t.Errorf("an event was not asked for: %v, %v", l.judged, err)
+	}
+}
+
+// TestAJournalThatCannotBeReadIsNoEnd: a listener who wants what is stored in all journals is not told that this
+// was everything if one of them could not be read.
+func TestAJournalThatCannotBeReadIsNoEnd(t *testing.T) {
+	b := bustest.StartStore(t)
+	j, err := journal.Open(t.Context(), b.Conn(), journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	js, err := jetstream.New(b.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	of, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MIRROR_other", Subjects: []string{"other.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := journal.Mirrors(t.Context(), b.Conn(), b.Store())
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	if err := js.DeleteStream(t.Context(), of.CachedInfo().Config.Name); err != nil {
+		t.Fatal(err)
+	}
+	l := &listener{events: New(j, 1<<20, bustest.Log(t)), req: &rpc.Request{}, q: protocol.Listen{Mirrors: true, UntilEnd: true}}
+	m := &mirrored{of: l, out: make(chan struct{}, 1), order: journal.NewOrder(2)}
+	p := &part{l: l, mirror: list[0], number: 1, next: 1, end: 5}
+	m.live.Add(1)
+	m.run(t.Context(), p)
+	if err := m.wait(t.Context()); rpc.CodeOf(err) != rpc.Unavailable {
+		t.Errorf("the end is told with %v", err)
 	}
 }
