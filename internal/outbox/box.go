@@ -81,10 +81,10 @@ type Box struct {
 	// queue itself must recognise the request.
 	keep sync.RWMutex
 
-	head      sync.Mutex // held while messages are taken from the head; guards the next fields
-	looked    time.Time  // when messages were last checked for their age
-	uncleared int        // messages that were delivered and are still in the store
-	files     []string   // their files
+	head      headLock  // held while messages are taken from the head; guards the next fields
+	looked    time.Time // when messages were last checked for their age
+	uncleared int       // messages that were delivered and are still in the store
+	files     []string  // their files
 	cleared   time.Time
 
 	mu   sync.Mutex // guards the rest, and keeps numbers and sequences in the same order
@@ -130,7 +130,7 @@ func open(ctx context.Context, o Options, name string, master func() Master) (*B
 	b := &Box{
 		name: name, log: o.Log, master: master, dir: filepath.Join(o.Dir, boxFolder+name), limit: o.MaxBytes, age: o.MaxAge,
 		epoch: bus.NewNonce(), own: "salt/minion/" + string(o.ID), ready: make(chan struct{}, 1), asks: map[uint64]chan Delivery{},
-		left: make(chan struct{}), recent: newRecent(),
+		head: make(headLock, 1), left: make(chan struct{}), recent: newRecent(),
 		ran: openRuntime(filepath.Join(o.Dir, "outbox_ran"+name), o.Log),
 	}
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
@@ -276,11 +276,12 @@ func (b *Box) put(ctx context.Context, out Outgoing, watch bool) (placed, error)
 	}
 	k := kept{Message: Message{Op: out.Op, Body: body}, Events: out.Events, Put: b.ran.now()}
 	// What has begun is finished even if the caller is gone.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime+time.Duration(len(body)/slowest)*time.Second)
-	defer cancel()
-	if err := b.makeSpace(ctx, int64(len(body))); err != nil {
+	ctx, limit := context.WithoutCancel(ctx), answerTime+time.Duration(len(body)/slowest)*time.Second
+	if err := b.makeSpace(ctx, limit, int64(len(body))); err != nil {
 		return placed{}, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	if len(body) > maxInline {
 		if err := b.toFile(&k); err != nil {
 			return placed{}, eventbus.NotStored(err)

@@ -122,8 +122,9 @@ func (b *Box) tellLosses(ctx context.Context) error {
 const slack = 64
 
 // makeSpace drops the oldest messages until size more bytes fit. It waits for messages that are
-// just being delivered.
-func (b *Box) makeSpace(ctx context.Context, size int64) error {
+// just being delivered, but no longer than limit: a master may take minutes for them, and when they are
+// delivered nothing has to be dropped.
+func (b *Box) makeSpace(ctx context.Context, limit time.Duration, size int64) error {
 	if size > b.limit {
 		return rpc.Errorf(rpc.Usage, "%d bytes are more than the outbox may hold: %d", size, b.limit).
 			WithHint("outbox_max_bytes in the minion's configuration is the limit")
@@ -131,7 +132,11 @@ func (b *Box) makeSpace(ctx context.Context, size int64) error {
 	if b.over(size) <= 0 {
 		return nil
 	}
-	b.head.Lock()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if !b.head.lockWithin(ctx) {
+		return rpc.Errorf(rpc.Unavailable, "the outbox is full, and its oldest messages are on their way to the master")
+	}
 	defer b.head.Unlock()
 	need := b.over(size)
 	if need <= 0 {
