@@ -50,6 +50,14 @@ func (c *Common) natsError(key string, err error, hint string) error {
 	return &Error{File: c.ConfigFile, Key: key, Err: salt.WithHint(err, hint)}
 }
 
+// RequireNATS returns an error where no NATS servers are set, for what makes sense with these only.
+func (m *Master) RequireNATS() error {
+	if len(m.NATSServers) > 0 {
+		return nil
+	}
+	return Mistake(m.natsError("nats_servers", errors.New("it is not set: there are no NATS servers to configure"), "set nats_servers and nats_finger, with which the master is started; doc/nats.md has the steps"))
+}
+
 // NATSSeed is the file with the secret for nats_servers.
 func (m *Master) NATSSeed() string {
 	return cmp.Or(m.NATSCreds, filepath.Join(m.PKIDir, "master_nats.seed"))

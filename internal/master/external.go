@@ -180,6 +180,9 @@ func (m servers) ServerConfig() (string, error) { return ServerConfig(m.cfg) }
 // ServerConfig returns what the NATS servers of a master with this configuration need to know of
 // it. It makes the master's file with the secret if there is none.
 func ServerConfig(cfg *config.Master) (string, error) {
+	if err := cfg.RequireNATS(); err != nil {
+		return "", err
+	}
 	c, err := broker.EnsureCredentials(cfg.NATSSeed())
 	if err != nil {
 		return "", err
