@@ -32,6 +32,7 @@ type plan struct {
 	table    string          // that has the plan
 	term     context.Context // ends when this member has lost the lease of Holder; nil for a single master
 	revision uint64          // of the plan in the table; 0 for a single master
+	absent   bool            // the job was taken over, and the journals had no start of it
 }
 
 // lasts reports whether the job continues after a restart of the master, however late.

@@ -155,25 +155,29 @@ func (d *Dispatcher) Prepare(ctx context.Context, q protocol.Publish, who authz.
 	return r, nil
 }
 
-// start stores a new job, while book books that, and makes its run. Until that is there, this member does
-// not take the job over from itself, though its lease may have lapsed meanwhile.
+// start stores a new job, while book books that, and makes its run. Until that is there, or the job is
+// withdrawn, this member does not take the job over from itself, though its lease may have lapsed meanwhile.
 func (p *plan) start(ctx context.Context, d *Dispatcher, batch *job.Batch, now time.Time, book func(store func() error) error) (*Run, error) {
 	jid := p.Start.JID
 	d.jobs.setStarting(jid, true)
-	defer d.jobs.setStarting(jid, false)
+	begun := false
 	err := book(func() error {
 		// With this order a known job continues after a kill at any time.
 		if err := d.storePlan(ctx, p, batch); err != nil {
 			return err
 		}
+		begun = true
 		return d.record(ctx, p)
 	})
+	if err == nil {
+		err = p.keepHold(ctx, d, batch)
+	}
 	if err != nil {
-		d.dropPlan(p.stale())
-		return nil, err
+		return nil, p.undo(d, begun, err)
 	}
 	r := newRun(d, *p, batch, now)
 	d.jobs.add(r)
+	d.jobs.setStarting(jid, false)
 	return r, nil
 }
 

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -33,7 +34,7 @@ func (d *Dispatcher) dropPlan(p stalePlan) (dropped bool) {
 	defer cancel()
 	err := d.plans.remove(ctx, p)
 	if err != nil {
-		d.Log.Error("the plan of a job that has ended is not deleted", "jid", p.jid, "err", err)
+		d.throttle.Log(d.Log, slog.LevelError, "plan", 5, "the plan of a job that has ended is not deleted yet", "jid", p.jid, "err", err)
 	}
 	return err == nil
 }
@@ -87,6 +88,16 @@ func (e *ended) take() (plans []stalePlan) {
 	return plans
 }
 
+// putBack puts jobs back whose plans could not be deleted. It is false if there are none, or others that
+// somebody deletes.
+func (e *ended) putBack(plans []stalePlan) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	first := len(e.plans) == 0
+	e.plans = append(e.plans, plans...)
+	return first && len(plans) > 0
+}
+
 // dropSoon deletes the plan of a job that has ended, together with others. Its callers are
 // among the goroutines that Wait waits for.
 func (d *Dispatcher) dropSoon(p stalePlan) {
@@ -95,18 +106,27 @@ func (d *Dispatcher) dropSoon(p stalePlan) {
 	}
 }
 
+// dropEnded deletes them, again after the same time as long as that fails.
 func (d *Dispatcher) dropEnded() {
 	t := time.NewTimer(dropAfter)
 	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-d.ended.full:
-	case <-d.ctx.Done():
-	}
-	for _, p := range d.ended.take() {
-		if !d.dropPlan(p) && d.ctx.Err() != nil {
-			return // a store that hangs must not prevent the daemon from ending
+	for more := true; more; t.Reset(dropAfter) {
+		select {
+		case <-t.C:
+		case <-d.ended.full:
+		case <-d.ctx.Done():
 		}
+		var left []stalePlan
+		for _, p := range d.ended.take() {
+			switch {
+			case d.dropPlan(p):
+			case d.ctx.Err() != nil:
+				return // a store that hangs must not prevent the daemon from ending
+			default:
+				left = append(left, p)
+			}
+		}
+		more = d.ended.putBack(left)
 	}
 }
 
@@ -148,11 +168,17 @@ func (d *Dispatcher) Resume(ctx context.Context) error {
 	return nil
 }
 
+// mayStart reports whether the start of a job may be under way still at the member that has accepted it.
+func mayStart(jid salt.JID) bool {
+	began, err := jid.Time()
+	return err == nil && time.Since(began) < holdTime
+}
+
 // carryOn makes the run of a job from its plan and what the journal contains about it.
 func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 	h, err := d.history(ctx, p.Start.JID)
 	if rpc.CodeOf(err) == rpc.NotFound { // nobody was told about it
-		if began, bad := p.Start.JID.Time(); bad == nil && d.Leases != nil && time.Since(began) < holdTime {
+		if d.Leases != nil && mayStart(p.Start.JID) {
 			return err // unless a server was asked that led before, and lacks the newest events
 		}
 		d.dropPlan(p.stale())

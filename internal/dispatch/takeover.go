@@ -12,6 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/lease"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -187,6 +188,7 @@ func (t *takeover) take(ctx context.Context, jid salt.JID) error {
 		t.Log.Warn("a job of a member that is gone is taken over", "jid", jid, "member", from)
 	}
 	if err := t.carryOn(ctx, p); err != nil {
+		p.absent = rpc.CodeOf(err) == rpc.NotFound
 		t.unread[jid] = p
 		return err
 	}
@@ -200,6 +202,9 @@ func (t *takeover) again(ctx context.Context, jid salt.JID, p plan) {
 	if p.term.Err() != nil || t.jobs.running(jid) != nil {
 		delete(t.unread, jid) // in the first case it is taken over once more
 		return
+	}
+	if p.absent && mayStart(jid) {
+		return // if the member comes back and stores the start now, it stores next that the caller was told of a failure
 	}
 	if err := t.carryOn(ctx, p); err == nil {
 		delete(t.unread, jid)
