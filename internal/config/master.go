@@ -97,16 +97,16 @@ type Master struct {
 	// The users of publisher_acl must exist on this machine.
 	ClientACLVerify bool `yaml:"client_acl_verify" default:"true"`
 	// The entry of cluster_peers that is this master. It is needed only if none of them is an
-	// address of this machine, as in a container.
+	// address of this machine, as in a container: without it a start waits until one is.
 	ClusterAdvertise string `yaml:"cluster_advertise"`
 	// On how many members of the cluster each event, job, key and table is stored: 3, or 5 in a
 	// cluster of at least five members.
 	ClusterCopies int `yaml:"cluster_copies" is:"0..5" default:"3"`
 	// The name of the cluster of masters that this master is a member of; empty for a single
-	// master.
+	// master. It has at most 64 letters, digits, - and _.
 	ClusterID string `yaml:"cluster_id"`
-	// All members of the cluster, this one included, each as the host:port at which the others
-	// reach it. An address without a port has cluster_port.
+	// All members of the cluster, three to nine, this one included, each as the host:port at which
+	// the others reach it. An address without a port has cluster_port. It is the same on all members.
 	ClusterPeers []string `yaml:"cluster_peers" is:"texts"`
 	// The port on which the other members of the cluster reach this one.
 	ClusterPort int `yaml:"cluster_port" is:"1..65535" default:"4520"`
