@@ -22,6 +22,7 @@ import (
 	"github.com/brinebus/brine/internal/value"
 	"github.com/brinebus/brine/test/bustest"
 	"github.com/brinebus/brine/test/clustertest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // startCluster starts three members whose journals have copies at all of them.
@@ -264,6 +265,26 @@ func TestTheReturnsOfAJobAreReadOnce(t *testing.T) {
 	all.Wait()
 	if n := journals.begun.Load() - 1; n != 1 {
 		t.Errorf("the returns are read %d times", n)
+	}
+}
+
+// TestReturnsStoredElsewhereAreReadAgain, before the job ends, if the journals cannot be read at once.
+func TestReturnsStoredElsewhereAreReadAgain(t *testing.T) {
+	t.Parallel()
+	d, _ := stored(t)
+	const jid = "20260101000000000001"
+	d.planOf(t, jid)
+	d.store(t, "salt/job/"+jid+"/new", map[string]any{"jid": jid, "fun": "test.ping", "minions": []string{"web1"}, "user": "root"})
+	d.store(t, "salt/job/"+jid+"/ret/web1", map[string]any{"jid": jid, "id": "web1", "return": true, "success": true})
+	journals := &slowly{Journals: d.Journals, may: make(chan struct{})}
+	close(journals.may)
+	d.Journals = journals
+	r := newRun(d, plan{Start: job.Start{JID: jid, Minions: []salt.MinionID{"web1"}}, table: d.plans.name}, nil, time.Now()) // its time is over at once
+	r.unread = true
+	d.jobs.add(r)
+	deadline.Call(t, r.run, "the run")
+	if s := r.standings()["web1"]; s.State != job.Done || journals.begun.Load() != 2 {
+		t.Errorf("the minion is %+v after the journals were read %d times", s, journals.begun.Load())
 	}
 }
 

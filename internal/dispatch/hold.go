@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -349,7 +350,10 @@ func (r *Run) readStored() error {
 		return nil
 	})
 	if err != nil {
-		r.d.Log.Warn("the returns of a job that were stored at other members cannot be read", "jid", r.plan.Start.JID, "err", err)
+		r.d.throttle.Log(r.d.Log, slog.LevelWarn, "unread", 5, "the returns of a job that were stored at other members cannot be read yet", "jid", r.plan.Start.JID, "err", err)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.unread = true
 	}
 	return err
 }

@@ -100,16 +100,23 @@ func (r *Run) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	record := time.Time{} // when changes are recorded next
+	unread := time.Time{} // since when returns that other members have stored cannot be read
 	for {
 		if r.isLeft() || !r.holds() && !r.regain() {
 			return
 		}
-		_ = r.readStored() // it has logged the error
+		if r.readStored() == nil {
+			unread = time.Time{}
+		} else if unread.IsZero() {
+			unread = time.Now()
+		}
 		due, next, finished := r.look(time.Now())
 		switch {
 		case len(due) > 0:
 			r.send(due)
 			continue
+		case !unread.IsZero() && time.Since(unread) < lastTime: // who seems silent may have returned elsewhere
+			next = earlier(next, time.Now().Add(recordEvery))
 		case finished:
 			if r.recordLast() {
 				r.end()
