@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -433,6 +434,53 @@ func TestAJobIsFollowedAtEveryMember(t *testing.T) {
 	all[0].die(t)
 	if err := <-lost.end; rpc.CodeOf(err) != rpc.Unavailable || !strings.Contains(err.Error(), "m1") {
 		t.Errorf("its member is killed: %v", err)
+	}
+}
+
+// TestLongReturnsOfOtherMembersFitIntoAnswers: a job has returns that another member has stored, which are passed
+// on with their data. Each answer to a member that follows the job can be sent, and the others are shown whole.
+func TestLongReturnsOfOtherMembersFitIntoAnswers(t *testing.T) {
+	t.Parallel()
+	d, _ := stored(t)
+	const jid, longest = "20260101000000000001", 900 << 10 // what one message between members has
+	ids := []salt.MinionID{"web1", "web2", "web3", "web4"}
+	r := newRun(d, plan{Start: job.Start{JID: jid, Minions: ids}, Timeout: 3600}, nil, time.Now())
+	l := &listener{w: r.watch()}
+	d.store(t, "salt/job/"+jid+"/ret/web1", map[string]any{"jid": jid, "id": "web1", "return": strings.Repeat("x", 1<<20), "success": true})
+	r.unread = true
+	if err := r.readStored(); err != nil {
+		t.Fatal(err)
+	}
+	r.report("web2", done(strings.Repeat("<", 160<<10)), nil) // encoded it has six times as much
+	r.report("web3", done(strings.Repeat("y", 250<<10)), nil)
+	r.report("web4", done(strings.Repeat("z", 300<<10)), nil)
+	got := map[salt.MinionID]update{}
+	for end := false; !end; {
+		p, err := l.next(within(t))
+		if err != nil || len(p.Updates) == 0 {
+			t.Fatal(p, err)
+		}
+		b, err := json.Marshal(p)
+		if err != nil || len(b) > longest {
+			t.Errorf("an answer has %d bytes, %v", len(b), err)
+		}
+		list, err := (&remote{}).read(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range list {
+			if err := u.Decode(); err != nil {
+				t.Fatal(err)
+			}
+			got[u.ID] = u
+		}
+		end = p.End
+	}
+	for i, id := range ids {
+		text, _ := got[id].Return.V.(string)
+		if size := []int{0, 0, 250 << 10, 300 << 10}[i]; size > 0 && (got[id].State != job.Done || len(text) != size) || size == 0 && (got[id].State != job.Failed || !strings.Contains(text, "jobs.lookup_jid "+jid)) {
+			t.Errorf("%s: %s with %d bytes: %.100s", id, got[id].State, len(text), text)
+		}
 	}
 }
 

@@ -21,6 +21,9 @@ import (
 const (
 	// maxPage is the size of an answer, in bytes. One message between members has 900 KB.
 	maxPage = 256 << 10
+	// maxSent is the most, in bytes, of the updates in one answer, without what is around each: many short
+	// ones, up to maxPage, need nearly as much for that.
+	maxSent = 640 << 10
 	// maxAudience is how many watchers other members may have here.
 	maxAudience = 512
 	// pollTime is how long a member waits for an update before it answers that there is none.
@@ -168,14 +171,30 @@ func (l *listener) page() (p polled, err error) {
 	size := 0
 	for len(l.rest) > 0 && size < maxPage {
 		t := l.rest[0]
-		b, err := t.Append(nil)
+		b, err := t.encode()
+		if err == nil && len(b) > maxSent { // for example one that was stored elsewhere, and read from there
+			t.State, t.Retcode.V, t.Success.V = job.Failed, int64(1), false
+			t.Return.V = "the return is too long to be passed on by another member: 'salt-run jobs.lookup_jid " + string(l.w.run.plan.Start.JID) + "' shows it"
+			b, err = t.encode()
+		}
 		if err != nil {
 			return p, err
 		}
+		if size += len(b); size > maxSent {
+			break // in the next answer
+		}
 		p.Updates, l.rest = append(p.Updates, sentUpdate{b, t.seqs}), l.rest[1:]
-		size += len(b)
 	}
 	return p, nil
+}
+
+// encode returns an update as it is within an answer, where some characters take more space.
+func (t update) encode() (json.RawMessage, error) {
+	b, err := t.Append(nil)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(json.RawMessage(b))
 }
 
 // remote is the progress of a job that another member follows.
