@@ -347,6 +347,31 @@ func fanOut(b *testing.B, pub *nats.Conn, subs []*nats.Conn, n int, body []byte)
 	}
 }
 
+// publishTo stores n messages and waits until a consumer of each connection has read them.
+func (x *bare) publishTo(conns []*nats.Conn, n int, body []byte) {
+	from := x.last() + 1
+	var done []chan struct{}
+	for _, nc := range conns {
+		done = append(done, x.consume(nc, from, n))
+	}
+	x.publish(n, body)
+	for _, d := range done {
+		<-d
+	}
+}
+
+// fireTo fires n events and waits until each listener has heard them.
+func (w *world) fireTo(all []*hearing, c *rpc.Conn, n int, data json.RawMessage) {
+	var done []chan struct{}
+	for _, h := range all {
+		done = append(done, h.hear(n))
+	}
+	w.fireBatches(c, n, data)
+	for _, d := range done {
+		<-d
+	}
+}
+
 // BenchmarkHundredListeners compares one publisher with a hundred listeners.
 func BenchmarkHundredListeners(b *testing.B) {
 	const listeners, n = 100, 2 * batchSize
@@ -358,16 +383,7 @@ func BenchmarkHundredListeners(b *testing.B) {
 		for range listeners {
 			all = append(all, w.mustListen(w.dial(), protocol.Listen{Tags: []string{"bench/"}}))
 		}
-		return w, c, func() {
-			var done []chan struct{}
-			for _, h := range all {
-				done = append(done, h.hear(n))
-			}
-			w.fireBatches(c, n, data)
-			for _, d := range done {
-				<-d
-			}
-		}
+		return w, c, func() { w.fireTo(all, c, n, data) }
 	}
 	b.Run("JetStream", func(b *testing.B) {
 		_, _, ours := setUp(b)
@@ -376,17 +392,7 @@ func BenchmarkHundredListeners(b *testing.B) {
 		for range listeners {
 			conns = append(conns, x.dial())
 		}
-		pair(b, n, ours, func() {
-			from := x.last() + 1
-			var done []chan struct{}
-			for _, nc := range conns {
-				done = append(done, x.consume(nc, from, n))
-			}
-			x.publish(n, data)
-			for _, d := range done {
-				<-d
-			}
-		})
+		pair(b, n, ours, func() { x.publishTo(conns, n, data) })
 	})
 	b.Run("NATS", func(b *testing.B) {
 		_, _, ours := setUp(b)
@@ -418,30 +424,11 @@ func BenchmarkListenersAtThree(b *testing.B) {
 		for i := range listeners {
 			conns = append(conns, x.dialTo(x.all[i%len(x.all)]))
 		}
-		return func() {
-			var done []chan struct{}
-			for _, h := range all {
-				done = append(done, h.hear(n))
-			}
-			w.fireBatches(c, n, data)
-			for _, d := range done {
-				<-d
-			}
-		}, x, conns
+		return func() { w.fireTo(all, c, n, data) }, x, conns
 	}
 	b.Run("JetStream", func(b *testing.B) {
 		ours, x, conns := setUp(b)
-		pair(b, n, ours, func() {
-			from := x.last() + 1
-			var done []chan struct{}
-			for _, nc := range conns {
-				done = append(done, x.consume(nc, from, n))
-			}
-			x.publish(n, data)
-			for _, d := range done {
-				<-d
-			}
-		})
+		pair(b, n, ours, func() { x.publishTo(conns, n, data) })
 	})
 	b.Run("NATS", func(b *testing.B) {
 		ours, x, conns := setUp(b)
