@@ -356,3 +356,80 @@ func TestADeadLetterOfAUserIsTakenAtOneMember(t *testing.T) {
 	}
 	bustest.Until(t, "it is gone", func() bool { return !known() })
 }
+
+// TestListenersOfAMemberShareAReader: however many listeners a member has, it reads the journal of another
+// one once for all of them. Each hears everything in order, with long events between short ones, and what was
+// stored while it was behind.
+func TestListenersOfAMemberShareAReader(t *testing.T) {
+	t.Parallel()
+	const listeners, rounds = 6, 3
+	_, list := startCluster(t)
+	from, at := list[0], list[1]
+	c := from.dial()
+	from.mustFire(c, "m1/0")
+	readers := func() int {
+		t.Helper()
+		e, err := from.journal.Extent(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.Readers
+	}
+	before := readers()
+	all, conns := make([]*hearing, listeners), make([]*rpc.Conn, listeners)
+	for i := range all {
+		conns[i] = at.dial()
+		all[i] = at.mustListen(conns[i], protocol.Listen{Members: true, Lines: true, Tags: []string{"m1/"}})
+	}
+	long := json.RawMessage(`"` + strings.Repeat("y", 3<<20) + `"`)
+	for round := range rounds {
+		from.mustFire(c, numbered("m1", 4*round+1, 4*round+3)...)
+		if _, err := from.fire(c, event.Item{Tag: fmt.Sprintf("m1/%d", 4*round+4), Data: long}); err != nil {
+			t.Fatal(err)
+		}
+		if round > 0 {
+			continue
+		}
+		for i, h := range all {
+			if got, want := h.take(c, "", 4), numbered("m1", 1, 4); !slices.Equal(got, want) {
+				t.Errorf("listener %d hears %q", i, got)
+			}
+		}
+		bustest.Until(t, "one of them reads for all", func() bool { return readers() <= before+1 })
+	}
+	for i, h := range all {
+		if got, want := h.take(c, "", 4*(rounds-1)), numbered("m1", 5, 4*rounds); !slices.Equal(got, want) {
+			t.Errorf("listener %d hears %q", i, got)
+		}
+	}
+	for _, one := range conns {
+		one.Close()
+	}
+	bustest.Until(t, "nobody reads", func() bool {
+		at.events.windows.mu.Lock()
+		defer at.events.windows.mu.Unlock()
+		return len(at.events.windows.of) == 0 && readers() <= before
+	})
+}
+
+// TestCostlyPatternsEndAListenerOfAllJournals: a listener whose pattern takes too long for an event of another
+// member is ended with that reason. It does not go on without the event.
+func TestCostlyPatternsEndAListenerOfAllJournals(t *testing.T) {
+	t.Parallel()
+	_, list := startCluster(t)
+	from, at := list[0], list[1]
+	c := from.dial()
+	tags := make([]string, 400)
+	for i := range tags {
+		tags[i] = fmt.Sprintf("a/%s/%d!", strings.Repeat("a", 16), i)
+	}
+	q := protocol.Listen{Members: true, Lines: true, Match: event.Regex, Tags: []string{`a/(?=(a+)+$)x`}}
+	fresh := at.mustListen(at.dial(), q)
+	from.mustFire(c, tags...)
+	q.FromSeq = 1
+	for what, h := range map[string]*hearing{"of new events": fresh, "of stored events": at.mustListen(at.dial(), q)} {
+		if line, err := h.line(); rpc.CodeOf(err) != rpc.Usage {
+			t.Errorf("a costly listener %s gets %q, %v", what, line, err)
+		}
+	}
+}

@@ -61,6 +61,7 @@ type Bus struct {
 	efforts efforts // of matching, by the owner of listeners
 	name    string  // of the own journal; "" if no other one is mirrored
 	mirrors mirrors
+	windows windows // of the mirrors
 	member  *Member // nil for a single master
 }
 
@@ -69,7 +70,7 @@ type Bus struct {
 func New(j *journal.Journal, limit int64, log *slog.Logger) *Bus {
 	t := &tables{journal: j, open: map[string]*opening{}}
 	r := &Bus{
-		journal: j, limit: limit, log: log, tail: &tail{journal: j, log: log}, long: semaphore.New(maxLong), started: time.Now().UTC(),
+		journal: j, limit: limit, log: log, tail: &tail{tap: j.Tap, log: log}, long: semaphore.New(maxLong), started: time.Now().UTC(),
 		tables: t, dead: &DeadLetters{tables: t, log: log, taken: map[string]bool{}, holds: map[heldBy]*hold{}}, positions: &positions{tables: t, log: log, holders: map[string]*holder{}},
 	}
 	r.rules = eventacl.New(r.Announce, log)

@@ -71,7 +71,7 @@ func (r *Bus) Listen(ctx context.Context, req *rpc.Request, who eventacl.Princip
 		return err
 	}
 	// A caller that is gone does not get this; one that is there may come back.
-	return rpc.Errorf(rpc.Unavailable, "the rules for listeners have changed, or this member of the cluster no longer has the position")
+	return l.others.answer(rpc.Errorf(rpc.Unavailable, "the rules for listeners have changed, or this member of the cluster no longer has the position"))
 }
 
 // listener is one present listener.

@@ -148,7 +148,7 @@ func TestLiveEventsOfASlowListener(t *testing.T) {
 
 func TestTailKeepsTheOrder(t *testing.T) {
 	w := start(t)
-	x := &tail{journal: w.events.journal, log: w.bus.Log}
+	x := &tail{tap: w.events.journal.Tap, log: w.bus.Log}
 	x.offer([]line{{text: []byte("nobody\n")}})
 	x.join()
 	defer x.leave()

@@ -151,6 +151,7 @@ type mirrored struct {
 
 	mu         sync.Mutex
 	incomplete error // with UntilEnd: of the first part that could not read all of that
+	refused    error // what the listener is ended with
 }
 
 // part is one journal of a listener.
@@ -375,7 +376,7 @@ func (m *mirrored) run(ctx context.Context, p *part) {
 		p.next = max(p.next, p.end+1)
 		err = m.progress(ctx, p)
 	}
-	if m.of.q.UntilEnd && err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && (m.of.q.UntilEnd || !m.refuse(ctx, err)) {
 		m.fail(p, err)
 	}
 	m.caughtUp(p.number)
@@ -402,24 +403,163 @@ func (m *mirrored) fail(p *part, err error) {
 	}
 }
 
-// mirrorPause is the pause after a mirror could not be read, for example while it is opened
-// again.
-const mirrorPause = 200 * time.Millisecond
+// Pauses after a mirror could not be read, for example while it is opened again.
+const (
+	mirrorPause = 200 * time.Millisecond
+	mirrorRest  = 5 * time.Second
+)
 
-// follow sends new events.
+// follow sends new events: from the window that all listeners share, and from the store what has left it.
 func (m *mirrored) follow(ctx context.Context, p *part) {
-	for ctx.Err() == nil {
-		err := p.mirror.For(p.l.req.From.String(), p.longTurn(m)).Follow(ctx, p.next, func(e journal.Text) error { return m.hear(ctx, p, e) })
-		p.letGo(m)
-		if ctx.Err() != nil {
+	bus := m.of.events
+	window, leave := bus.windows.join(p.mirror, p.next, bus.log)
+	defer leave()
+	lines, pauses := make([]line, 0, mirroredLines), backoff.Pauses{}
+	for at, seated := uint64(0), false; ctx.Err() == nil; {
+		if !seated {
+			if at, _, seated = window.locate(p.next); !seated && m.read(ctx, p, window) != nil {
+				backoff.Sleep(ctx, pauses.Next(mirrorPause, mirrorRest))
+			}
+			continue
+		}
+		pauses = backoff.Pauses{}
+		var grown <-chan struct{}
+		var batch []line
+		if batch, grown, seated = window.after(at, lines); !seated {
+			continue
+		}
+		if len(batch) == 0 {
+			select {
+			case <-grown:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		at += uint64(len(batch))
+		err := m.pass(ctx, p, batch)
+		clear(batch)
+		if err != nil {
+			m.refuse(ctx, err)
 			return
 		}
-		m.of.events.log.Debug("a mirror cannot be read for the moment", "journal", p.mirror.Name, "err", err)
-		select {
-		case <-time.After(mirrorPause):
-		case <-ctx.Done():
+	}
+}
+
+// read sends what is stored before the window begins.
+func (m *mirrored) read(ctx context.Context, p *part, window *tail) error {
+	from, _ := window.span()
+	err := p.mirror.For(p.l.req.From.String(), p.longTurn(m)).Replay(ctx, p.next, from-1, func(e journal.Text) error { return m.hear(ctx, p, e) })
+	p.letGo(m)
+	if err == nil {
+		p.next = max(p.next, from)
+		err = m.progress(ctx, p)
+	}
+	if err != nil && ctx.Err() == nil && !m.refuse(ctx, err) {
+		bus := m.of.events
+		bus.throttle.Log(bus.log, slog.LevelWarn, "unread "+p.mirror.Name, 1, "a journal cannot be read for a listener at present", "journal", p.mirror.Name, "user", p.l.who.Name(), "err", err)
+	}
+	return err
+}
+
+// refuse ends the listener if err is the answer to it: for example, its patterns take too long.
+func (m *mirrored) refuse(ctx context.Context, err error) bool {
+	var refused *rpc.Error
+	if ctx.Err() != nil || !errors.As(err, &refused) {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refused == nil {
+		m.refused = err
+	}
+	m.of.recall()
+	return true
+}
+
+// answer returns the error that ended the listener, or err.
+func (m *mirrored) answer(err error) error {
+	if m == nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refused != nil {
+		return m.refused
+	}
+	return err
+}
+
+// pass sends those of batch that the listener wants, together.
+func (m *mirrored) pass(ctx context.Context, p *part, batch []line) error {
+	p.l.buf = p.l.buf[:0]
+	for _, one := range batch {
+		if one.seq < p.next {
+			continue
+		}
+		ok, err := !(p.fresh && event.StampIn(one.text[:one.body]) < m.begun), error(nil)
+		if ok {
+			ok, err = p.l.wants(one.head, len(one.text))
+		}
+		if ok && err == nil {
+			err = m.add(ctx, p, one)
+		}
+		if err != nil {
+			return err
+		}
+		p.next = one.seq + 1
+	}
+	if err := m.flush(ctx, p); err != nil {
+		return err
+	}
+	if p.next > p.passed+progressAfter {
+		return m.progress(ctx, p)
+	}
+	return nil
+}
+
+// add sends a line, at once or with others.
+func (m *mirrored) add(ctx context.Context, p *part, one line) error {
+	text := p.l.named(one.text)
+	if len(p.l.buf)+len(text) > batchBytes {
+		if err := m.flush(ctx, p); err != nil {
+			return err
 		}
 	}
+	p.l.count(one.seq)
+	p.passed = max(p.passed, one.seq)
+	if len(text) <= batchBytes {
+		p.l.buf = append(p.l.buf, text...)
+		return nil
+	}
+	return m.alone(ctx, p, one.seq, text)
+}
+
+// flush sends the lines that are kept back.
+func (m *mirrored) flush(ctx context.Context, p *part) error {
+	if len(p.l.buf) == 0 {
+		return nil
+	}
+	if !p.holds {
+		if err := m.hold(ctx); err != nil {
+			return err
+		}
+		defer m.letGo()
+	}
+	err := p.l.req.SendRaw(ctx, p.l.buf)
+	p.l.buf = p.l.buf[:0]
+	return err
+}
+
+// alone sends a line that fills more than a message.
+func (m *mirrored) alone(ctx context.Context, p *part, seq uint64, text []byte) error {
+	if !p.holds {
+		if err := m.hold(ctx); err != nil {
+			return err
+		}
+		defer m.letGo()
+	}
+	p.l.half = &half{seq: seq}
+	return p.l.sendParts(ctx, text)
 }
 
 // hear sends an event if the listener wants it.
@@ -434,9 +574,11 @@ func (m *mirrored) hear(ctx context.Context, p *part, e journal.Text) error {
 	}
 	ok := err == nil && !(p.fresh && event.StampOf(e.Body) < m.begun)
 	if ok {
-		ok, err = p.l.wants(head, len(e.Body))
+		if ok, err = p.l.wants(head, len(e.Body)); err != nil {
+			return err
+		}
 	}
-	if err == nil && ok {
+	if ok {
 		e.Body = p.l.named(e.Body)
 		if err := m.turn(ctx, p.number, e, nil); err != nil {
 			return err
@@ -452,25 +594,22 @@ func (m *mirrored) hear(ctx context.Context, p *part, e journal.Text) error {
 	return nil
 }
 
-// mirroredBytes is how many bytes a sequence and the name of a journal add to an event.
-const mirroredBytes = seqBytes + 80
+// Limits of what goes to a listener from the journals of others. masterBytes is how many bytes the name of
+// a journal adds to an event, beside itself.
+const (
+	masterBytes   = 12
+	mirroredLines = 128
+)
 
 // give sends one event whole.
 func (m *mirrored) give(ctx context.Context, p *part, e journal.Text) error {
-	if !p.holds {
-		if err := m.hold(ctx); err != nil {
-			return err
-		}
-		defer m.letGo()
-	}
 	p.l.count(e.Seq)
 	p.passed = max(p.passed, e.Seq)
 	if len(e.Body) > batchBytes {
-		p.l.half = &half{seq: e.Seq}
-		return p.l.sendParts(ctx, append(event.AppendMirrored(make([]byte, 0, len(e.Body)+mirroredBytes), e.Body, p.mirror.Name, e.Seq), '\n'))
+		return m.alone(ctx, p, e.Seq, append(event.AppendMirrored(make([]byte, 0, len(e.Body)+seqBytes+len(p.mirror.Name)+masterBytes), e.Body, p.mirror.Name, e.Seq), '\n'))
 	}
 	p.l.buf = append(event.AppendMirrored(p.l.buf[:0], e.Body, p.mirror.Name, e.Seq), '\n')
-	return p.l.req.SendRaw(ctx, p.l.buf)
+	return m.flush(ctx, p)
 }
 
 // progress tells the caller how far the part is.

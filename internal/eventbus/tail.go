@@ -7,6 +7,7 @@ import (
 
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/logging"
 )
 
 // Limits of the window. A listener that falls behind it reads the journal.
@@ -21,14 +22,18 @@ type line struct {
 	live uint64 // its number among the events that are not stored, from 1; 0 if it is stored
 	head event.Head
 	text []byte // JSON with the sequence, with a line feed at the end; shared, never changed
+	body int    // how much of text is as it is stored: all but the last brace; 0 if it is not stored
 }
 
-// tail is the window: the newest events in memory, as they were stored, so that listeners that
-// keep up need not read the journal. Between them, in order of arrival, are the events that are
+// tail is the window of a journal: the newest events in memory, as they were stored, so that listeners
+// that keep up need not read the journal. Between them, in order of arrival, are the events that are
 // not stored. It collects while anybody listens.
 type tail struct {
-	journal *journal.Journal
-	log     *slog.Logger
+	// tap begins to call take with what is stored after the sequence last; see journal.Tap.
+	tap      func(take func([]journal.Text)) (last uint64, stop func())
+	master   string // whose journal it is; "" for the own one
+	log      *slog.Logger
+	throttle logging.Throttle
 
 	life  sync.Mutex // one start or stop at a time
 	users int
@@ -55,7 +60,7 @@ func (t *tail) join() {
 	t.mu.Lock()
 	t.next, t.grown = 0, make(chan struct{})
 	t.mu.Unlock()
-	last, stop := t.journal.Tap(t.take)
+	last, stop := t.tap(t.take)
 	t.stop = stop
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,15 +90,15 @@ func (t *tail) take(batch []journal.Text) {
 	var heads event.Heads
 	var texts arena
 	for _, e := range batch {
-		texts.left += len(e.Body) + seqBytes
+		texts.left += len(e.Body) + t.added()
 	}
 	for i, e := range batch {
 		if e.Body == nil {
 			continue
 		}
 		var err error
-		if lines[i], err = lineOf(e, &heads, &texts); err != nil {
-			t.log.Error("unreadable event in the journal skipped", "seq", e.Seq, "err", err)
+		if lines[i], err = t.lineOf(e, &heads, &texts); err != nil {
+			t.throttle.Log(t.log, slog.LevelError, "unreadable", 1, "unreadable event in a journal skipped", "master", t.master, "seq", e.Seq, "err", err)
 		}
 	}
 	t.mu.Lock()
@@ -164,14 +169,32 @@ func (t *tail) wake() {
 	t.grown = make(chan struct{})
 }
 
-func lineOf(e journal.Text, heads *event.Heads, texts *arena) (line, error) {
+// added is how many bytes a line has beside the stored text, at most.
+func (t *tail) added() int {
+	if t.master == "" {
+		return seqBytes
+	}
+	return seqBytes + len(t.master) + masterBytes
+}
+
+// lineOf returns the line for an event. The text of another master is not believed to be one.
+func (t *tail) lineOf(e journal.Text, heads *event.Heads, texts *arena) (line, error) {
+	if t.master != "" {
+		if err := event.CheckText(e.Body); err != nil {
+			return line{}, err
+		}
+	}
 	head, err := heads.Of(e.Body)
 	if err != nil {
 		return line{}, err
 	}
-	text := texts.next(len(e.Body) + seqBytes)
-	text = texts.keep(append(event.AppendStored(text, e.Body, e.Seq), '\n'))
-	return line{seq: e.Seq, head: head, text: text}, nil
+	text := texts.next(len(e.Body) + t.added())
+	if t.master == "" {
+		text = event.AppendStored(text, e.Body, e.Seq)
+	} else {
+		text = event.AppendMirrored(text, e.Body, t.master, e.Seq)
+	}
+	return line{seq: e.Seq, head: head, text: texts.keep(append(text, '\n')), body: len(e.Body) - 1}, nil
 }
 
 // locate returns the number of the first line from the sequence next on, and how many events that

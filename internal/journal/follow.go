@@ -80,6 +80,21 @@ func (r Reader) texts(ctx context.Context, from, to uint64, f func(Text) error) 
 	})
 }
 
+// Tap calls f for each event from the sequence from on, as they are stored, until ctx ends, whose cause it
+// then returns, or the mirror cannot be read. As with Journal.Tap, an event of several messages comes without
+// its body, under its sequence.
+func (m *Mirror) Tap(ctx context.Context, from uint64, f func(Text)) error {
+	return m.For("", nil).messages(ctx, Query{FromSeq: max(from, 1), Follow: true}, func(msg jetstream.Msg, seq uint64) error {
+		part, text := piece(msg.Headers(), msg.Data())
+		if part == "" {
+			f(Text{seq, text, 1})
+		} else if _, n, count, ok := splitPart(part); ok && n == count-1 {
+			f(Text{Seq: seq, Pieces: count})
+		}
+		return nil
+	})
+}
+
 // rescue assembles the long event that ends at seq and begins before the sequence where a
 // reader has started.
 func (j *source) rescue(ctx context.Context, subject string, seq uint64) (body []byte, whole bool, err error) {
