@@ -43,7 +43,6 @@ type Run struct {
 // Engine tracks the jobs. It is not safe for concurrent use.
 type Engine struct {
 	enabled bool
-	start   time.Time
 	random  func(max time.Duration) time.Duration // from 0 to max
 	entries map[string]*entry
 	looked  time.Time // the time of the latest Due, by the clock alone
@@ -51,27 +50,31 @@ type Engine struct {
 
 type entry struct {
 	job     Job
+	from    time.Time // since when its times count: before that it is not due
 	last    time.Time // the last due time that was handled; zero for none
 	due, at time.Time // the next due time, and when it starts; zero for never
-	begun   bool      // it was due since the engine started
+	begun   bool      // it was due since it was added
 	running int
 }
 
-// New returns an engine without jobs that started at start. random returns a duration from 0 to its
-// argument.
-func New(start time.Time, random func(max time.Duration) time.Duration) *Engine {
-	return &Engine{enabled: true, start: start, random: random, entries: map[string]*entry{}}
+// New returns an engine without jobs. random returns a duration from 0 to its argument.
+func New(random func(max time.Duration) time.Duration) *Engine {
+	return &Engine{enabled: true, random: random, entries: map[string]*entry{}}
 }
 
 // Set replaces the jobs. last has the last handled due times, by name, of jobs that are new to the
-// engine. An unchanged job keeps its next start.
+// engine. An unchanged job keeps its next start. One that is new, or is to run at other times, is due from now
+// on only, and after one interval at the earliest.
 func (e *Engine) Set(s Schedule, last map[string]time.Time, now time.Time) {
 	old := e.entries
 	e.enabled, e.entries = s.Enabled, make(map[string]*entry, len(s.Jobs))
 	for _, j := range s.Jobs {
-		one := &entry{job: j, last: last[j.Name]}
+		one := &entry{job: j, from: now, last: last[j.Name]}
 		if was := old[j.Name]; was != nil {
-			one.last, one.running, one.begun = was.last, was.running, was.begun
+			one.last, one.running, one.begun = time.Time{}, was.running, was.begun
+			if sameRhythm(was.job, j) {
+				one.from, one.last = was.from, was.last
+			}
 		}
 		e.entries[j.Name] = one
 	}
@@ -84,8 +87,12 @@ func (e *Engine) Set(s Schedule, last map[string]time.Time, now time.Time) {
 	}
 }
 
+func sameRhythm(a, b Job) bool {
+	return a.Every == b.Every && a.Cron.String() == b.Cron.String() && slices.Equal(a.When, b.When)
+}
+
 func sameTimes(a, b Job) bool {
-	return a.Every == b.Every && a.Cron.String() == b.Cron.String() && slices.Equal(a.When, b.When) &&
+	return sameRhythm(a, b) &&
 		a.SplayMin == b.SplayMin && a.SplayMax == b.SplayMax && a.Jitter == b.Jitter && a.RunOnStart == b.RunOnStart
 }
 
@@ -102,52 +109,71 @@ func (e *Engine) plan(one *entry, now time.Time) {
 	}
 }
 
+// maxLate is how late a job may be, beyond its splay and jitter, that was due at a time of day and is started all
+// the same.
+const maxLate = time.Minute
+
 // dueAfter returns the first time after the last one at which the job is due. Runs missed while
 // nothing ran are not repeated: an interval continues from its last run, at once if it is overdue;
-// calendar times continue from the start.
+// calendar times continue from the start. Nor are those that the clock has passed over since, because the machine
+// slept or the clock was set: one run stands for all of them.
 func (e *Engine) dueAfter(one *entry, now time.Time) time.Time {
-	var next time.Time
-	earliest := func(t time.Time) {
-		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
-			next = t
-		}
-	}
 	// If the clock was set back, the interval starts again: the stored time is in the future, and
 	// further away than jitter can explain.
-	if e.start.After(now) {
-		e.start = now
+	if one.from.After(now) {
+		one.from = now
 	}
 	if one.last.Sub(now) > one.job.Jitter {
 		one.last = now
 	}
-	from := one.last
-	if from.Before(e.start) {
-		from = e.start
-	}
 	if one.job.Every > 0 {
-		earliest(e.interval(one, now))
+		return one.interval(now)
 	}
-	if one.job.Cron != nil {
-		earliest(one.job.Cron.Next(from))
+	from := one.last
+	if from.Before(one.from) {
+		from = one.from
 	}
-	for _, m := range one.job.When {
-		earliest(m.Next(from))
+	next := one.job.onCalendar(from)
+	if !next.IsZero() && now.Sub(next) > one.job.SplayMax+one.job.Jitter+maxLate {
+		return one.job.onCalendar(now)
 	}
 	return next
 }
 
-func (e *Engine) interval(one *entry, now time.Time) time.Time {
+// onCalendar returns the first time after from at which a job is due that has times of day or dates.
+func (j Job) onCalendar(from time.Time) (next time.Time) {
+	if j.Cron != nil {
+		next = j.Cron.Next(from)
+	}
+	for _, m := range j.When {
+		if t := m.Next(from); !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	return next
+}
+
+func (one *entry) interval(now time.Time) time.Time {
 	switch {
 	case one.job.RunOnStart && !one.begun:
-		return e.start
+		return one.from
 	case one.last.IsZero():
-		return e.start.Add(one.job.Every)
+		return one.from.Add(one.job.Every)
 	}
 	next := one.last.Add(one.job.Every)
 	if late := now.Sub(next); late > one.job.Every {
 		return next.Add(late.Truncate(one.job.Every)) // the latest due time in the old rhythm
 	}
 	return next
+}
+
+// handled records that a job that was due is handled, and with it all the intervals that have passed since it was
+// to start.
+func (one *entry) handled(now time.Time) {
+	one.last, one.begun = one.due, true
+	if every := one.job.Every; every > 0 {
+		one.last = one.due.Add(now.Sub(one.at).Truncate(every))
+	}
 }
 
 // Due returns the jobs to start now, sorted by name, and when to call it again: a zero time is
@@ -165,7 +191,7 @@ func (e *Engine) Due(now time.Time) (runs []Run, skipped map[string]string, next
 				one.running++
 				runs = append(runs, Run{one.job, one.due})
 			}
-			one.last, one.begun = one.due, true
+			one.handled(now)
 			e.plan(one, now)
 			if !one.at.IsZero() && !one.at.After(now) { // with jitter it may be before the last due time
 				one.at = now.Add(time.Millisecond)
@@ -189,8 +215,8 @@ func (e *Engine) setBack(now time.Time) {
 	if e.looked = by; !by.Before(before.Add(-maxStep)) {
 		return
 	}
-	e.start = now
 	for _, one := range e.entries {
+		one.from = now
 		if one.last.Round(0).After(by) {
 			one.last = now
 		}

@@ -239,7 +239,7 @@ func TestEngine(t *testing.T) {
 			for name, extra := range row.jobs {
 				s.Jobs = append(s.Jobs, job(t, name, extra))
 			}
-			e := New(at(start), row.random)
+			e := New(row.random)
 			e.Set(s, row.last, at(start))
 			if got := strings.Join(follow(t, e, at(start), at(row.until)), ","); got != row.want {
 				t.Errorf("started %s, want %s", got, row.want)
@@ -250,7 +250,7 @@ func TestEngine(t *testing.T) {
 
 func TestMaxRunning(t *testing.T) {
 	now := at("2026-11-21 10:00:00")
-	e := New(now, none)
+	e := New(none)
 	e.Set(Schedule{Enabled: true, Jobs: []Job{job(t, "a", map[string]any{"seconds": int64(1)}), job(t, "b", map[string]any{"seconds": int64(1), "maxrunning": int64(2)})}}, nil, now)
 	count := map[string]int{}
 	step := func() (skipped map[string]string) {
@@ -279,7 +279,7 @@ func TestMaxRunning(t *testing.T) {
 // A change of one job leaves the next start of the others where it was.
 func TestSetKeepsTimes(t *testing.T) {
 	now := at("2026-11-21 10:00:00")
-	e := New(now, none)
+	e := New(none)
 	a, b := job(t, "a", map[string]any{"minutes": int64(10)}), job(t, "b", map[string]any{"minutes": int64(10)})
 	e.Set(Schedule{Enabled: true, Jobs: []Job{a, b}}, nil, now)
 	b.Every = time.Minute
@@ -287,7 +287,7 @@ func TestSetKeepsTimes(t *testing.T) {
 	if got := show(e.Next("a")); got != "2026-11-21 10:10:00" {
 		t.Errorf("a starts %s", got)
 	}
-	if got := show(e.Next("b")); got != "2026-11-21 10:01:00" {
+	if got := show(e.Next("b")); got != "2026-11-21 10:06:00" {
 		t.Errorf("b starts %s", got)
 	}
 	e.Set(Schedule{Enabled: false, Jobs: []Job{a}}, nil, now)
@@ -381,7 +381,7 @@ func FuzzMoment(f *testing.F) {
 // Its jobs are not due a year later only. After a small step nothing is due twice.
 func TestTheClockIsSetBackMeanwhile(t *testing.T) {
 	ahead, right := at("2027-11-21 10:00:00"), at("2026-11-21 10:00:00")
-	e := New(ahead, none)
+	e := New(none)
 	e.Set(Schedule{Enabled: true, Jobs: []Job{job(t, "a", map[string]any{"cron": "30 * * * *"}), job(t, "b", map[string]any{"minutes": int64(20)})}}, map[string]time.Time{"b": ahead.Add(-time.Minute)}, ahead)
 	if got, want := strings.Join(follow(t, e, ahead, at("2027-11-21 10:30:00")), ","), "b 10:19:00,a 10:30:00"; got != want {
 		t.Errorf("started %s, want %s", got, want)
@@ -391,5 +391,70 @@ func TestTheClockIsSetBackMeanwhile(t *testing.T) {
 	}
 	if got, want := strings.Join(follow(t, e, right, at("2026-11-21 10:45:00")), ","), "b 10:20:00,a 10:30:00,b 10:40:00"; got != want {
 		t.Errorf("with the right clock started %s, want %s", got, want)
+	}
+}
+
+// TestWhatIsAddedLaterIsDueLater: a job that an engine gets later, or that is changed, is not due at the times
+// before that: it neither runs at once nor makes up for what it would have run.
+func TestWhatIsAddedLaterIsDueLater(t *testing.T) {
+	const start, later = "2026-11-21 10:00:00", "2026-11-24 12:02:30"
+	old := map[string]any{"cron": "0 3 * * *"}
+	for name, row := range map[string]struct {
+		before, after map[string]any
+		want          string
+	}{
+		"cron":                   {nil, map[string]any{"cron": "*/10 * * * *"}, "a 12:10:00,a 12:20:00"},
+		"when":                   {nil, map[string]any{"when": []any{"12:00", "12:15"}}, "a 12:15:00"},
+		"interval":               {nil, map[string]any{"minutes": int64(10)}, "a 12:12:30,a 12:22:30"},
+		"long interval":          {nil, map[string]any{"days": int64(1)}, ""},
+		"once, in the past":      {nil, map[string]any{"once": "2026-11-22T10:00:00"}, ""},
+		"once":                   {nil, map[string]any{"once": "2026-11-24T12:05:00"}, "a 12:05:00"},
+		"run on start":           {nil, map[string]any{"minutes": int64(10), "run_on_start": true}, "a 12:02:30,a 12:12:30,a 12:22:30"},
+		"another cron":           {old, map[string]any{"cron": "*/10 * * * *"}, "a 12:10:00,a 12:20:00"},
+		"an interval for a cron": {old, map[string]any{"minutes": int64(10)}, "a 12:12:30,a 12:22:30"},
+		"a shorter interval":     {map[string]any{"days": int64(7)}, map[string]any{"minutes": int64(10)}, "a 12:12:30,a 12:22:30"},
+		"other times of day":     {map[string]any{"when": "18:00"}, map[string]any{"when": []any{"17:00", "12:20"}}, "a 12:20:00"},
+		"the same with a splay":  {map[string]any{"cron": "*/10 * * * *"}, map[string]any{"cron": "*/10 * * * *", "splay": int64(5)}, "a 12:10:00,a 12:20:00"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := New(none)
+			s := Schedule{Enabled: true}
+			if row.before != nil {
+				s.Jobs = []Job{job(t, "a", row.before)}
+			}
+			e.Set(s, nil, at(start))
+			follow(t, e, at(start), at(later))
+			s.Jobs = []Job{job(t, "a", row.after)}
+			e.Set(s, nil, at(later))
+			if got := strings.Join(follow(t, e, at(later), at("2026-11-24 12:25:00")), ","); got != row.want {
+				t.Errorf("started %s, want %s", got, row.want)
+			}
+		})
+	}
+}
+
+// TestTheClockGoesOnMeanwhile: a machine has slept, or started with a date in the past and has got the right one.
+// What it was to run meanwhile runs once.
+func TestTheClockGoesOnMeanwhile(t *testing.T) {
+	asleep, awake := at("2026-11-21 10:00:00"), at("2026-11-24 12:02:30")
+	for name, row := range map[string]struct {
+		job  map[string]any
+		want string
+	}{
+		"cron":             {map[string]any{"cron": "*/10 * * * *"}, "a 12:02:30,a 12:10:00,a 12:20:00"},
+		"when":             {map[string]any{"when": []any{"11:00", "12:15"}}, "a 12:02:30,a 12:15:00"},
+		"interval":         {map[string]any{"minutes": int64(10)}, "a 12:02:30,a 12:10:00,a 12:20:00"},
+		"short interval":   {map[string]any{"minutes": int64(7), "splay": int64(1)}, "a 12:02:30,a 12:05:00,a 12:12:00,a 12:19:00"},
+		"once":             {map[string]any{"once": "2026-11-22T10:00:00"}, "a 12:02:30"},
+		"cron and a splay": {map[string]any{"cron": "0 * * * *", "splay": int64(60)}, "a 12:02:30"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := New(none)
+			e.Set(Schedule{Enabled: true, Jobs: []Job{job(t, "a", row.job)}}, nil, asleep)
+			e.Due(asleep)
+			if got := strings.Join(follow(t, e, awake, at("2026-11-24 12:25:00")), ","); got != row.want {
+				t.Errorf("started %s, want %s", got, row.want)
+			}
+		})
 	}
 }

@@ -69,7 +69,7 @@ func Open(o Options) (*Scheduler, error) {
 	s := &Scheduler{
 		Options: o, path: filepath.Join(o.Config.CacheDir, "schedule"), wake: make(chan struct{}, 1),
 		file:  override.New(o.Config, "schedule", config.ScheduleChanges, savedHead),
-		clock: schedule.New(time.Now(), func(most time.Duration) time.Duration { return rand.N(most + 1) }),
+		clock: schedule.New(func(most time.Duration) time.Duration { return rand.N(most + 1) }),
 	}
 	last, err := readLast(s.path)
 	if err != nil {
