@@ -85,8 +85,7 @@ func (m *Manifest) Members() (names []string) {
 //
 // Alone, the journal of another member is kept like the mirror of another master's journal, and
 // its audit log is kept. Its tables are for itself only. In a cluster, another member restores
-// what belongs to it; what belongs to nobody there is kept, unless members have other names
-// now: then it may be what one of them restores under its new name.
+// what belongs to it, and keeper says who keeps what belongs to nobody there.
 func (m *Manifest) place(p journal.Place, from string, to Target) (journal.Place, bool) {
 	cluster := to.Member != ""
 	switch {
@@ -100,10 +99,26 @@ func (m *Manifest) place(p journal.Place, from string, to Target) (journal.Place
 	case m.Mode == ModeAlone:
 		return p, false
 	case cluster:
-		return p, from == to.Member && !contains(to.Members, p.Member)
+		return p, from == to.Member && to.Member == m.keeper(to) && !contains(to.Members, p.Member)
 	case p.Kind == journal.EventsKind:
 		p.Kind = journal.MirrorKind
 		return p, true
 	}
 	return p, p.Kind == journal.QueueKind
+}
+
+// keeper returns the member of a cluster that keeps what belongs to none of them, such as the journal of one
+// that has left: it is there once, and all know without asking who restores it. While a member has a new name
+// it is nobody, since this member may restore it under that name.
+func (m *Manifest) keeper(to Target) (name string) {
+	names := m.Members()
+	for _, one := range to.Members {
+		if !contains(names, one) {
+			return ""
+		}
+		if name == "" || one < name {
+			name = one
+		}
+	}
+	return name
 }

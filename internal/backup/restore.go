@@ -82,10 +82,11 @@ func Restore(ctx context.Context, nc *nats.Conn, m *Manifest, dir string, to Tar
 	if err != nil {
 		return nil, err
 	}
-	if err := r.vacant(ctx, moves); err != nil {
+	moves, there, err := r.vacant(ctx, moves)
+	if err != nil {
 		return nil, err
 	}
-	did := &Restored{Left: left}
+	did := &Restored{Left: append(left, there...)}
 	for _, one := range moves {
 		merged, err := r.move(ctx, one)
 		if err != nil {
@@ -101,23 +102,30 @@ func Restore(ctx context.Context, nc *nats.Conn, m *Manifest, dir string, to Tar
 }
 
 // vacant makes sure that no stream would be replaced that no earlier attempt has begun. It is called
-// before anything is begun: what is begun may be deleted by the next attempt.
-func (r *restorer) vacant(ctx context.Context, moves []move) error {
+// before anything is begun: what is begun may be deleted by the next attempt. It returns the moves without
+// those of streams that belong to no member and are there already: they stay as they are.
+func (r *restorer) vacant(ctx context.Context, moves []move) (rest []move, there []string, err error) {
 	var names []string
-	err := r.early(ctx, true, func(ctx context.Context) (err error) {
+	err = r.early(ctx, true, func(ctx context.Context) (err error) {
 		names, err = streamNames(ctx, r.nc)
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	for _, m := range moves {
 		name := m.to.Stream()
-		if !r.merges(m) && contains(names, name) && !contains(r.at.Begun, name) && !contains(r.at.Done, name) {
-			return fmt.Errorf("restore the stream %s: %w", name, errExists)
+		switch taken := !r.merges(m) && contains(names, name) && !contains(r.at.Begun, name) && !contains(r.at.Done, name); {
+		case taken && m.to.Member == r.to.Member:
+			return nil, nil, fmt.Errorf("restore the stream %s: %w", name, errExists)
+		case taken:
+			r.to.Log.Info("a stream that belongs to no member is there already, and stays as it is", "stream", name)
+			there = append(there, m.Name)
+		default:
+			rest = append(rest, m)
 		}
 	}
-	return nil
+	return rest, there, nil
 }
 
 // merges reports whether a stream gets only what it lacks.

@@ -2,7 +2,10 @@ package backup_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -293,7 +296,9 @@ func TestWhoseStreamsAre(t *testing.T) {
 		want string
 	}{
 		"the same member":     {cluster, backup.Target{Member: "a", Members: []string{"a", "b"}}, "AUDIT_a AUDIT_old KV_grains KV_plans-a KV_plans-old EVENTS_a EVENTS_old"},
-		"another member":      {cluster, backup.Target{Member: "b", Members: []string{"a", "b"}}, "AUDIT_b AUDIT_old KV_grains KV_plans-b KV_plans-old EVENTS_b EVENTS_old"},
+		"another member":      {cluster, backup.Target{Member: "b", Members: []string{"a", "b"}}, "AUDIT_b KV_grains KV_plans-b EVENTS_b"},
+		"beside a new member": {cluster, backup.Target{Member: "a", Members: []string{"a", "b", "d"}}, "AUDIT_a KV_grains KV_plans-a EVENTS_a"},
+		"in place of another": {cluster, backup.Target{Member: "d", Members: []string{"a", "b", "d"}, From: "old"}, "AUDIT_d KV_grains KV_plans-d EVENTS_d"},
 		"under new names":     {cluster, backup.Target{Member: "x", Members: []string{"x", "y"}, From: "b"}, "AUDIT_x KV_grains KV_plans-x EVENTS_x"},
 		"alone":               {cluster, backup.Target{}, "AUDIT AUDIT_b AUDIT_old KV_grains KV_plans EVENTS MIRROR_b MIRROR_old"},
 		"alone, from another": {cluster, backup.Target{From: "b"}, "AUDIT_a AUDIT AUDIT_old KV_grains KV_plans MIRROR_a EVENTS MIRROR_old"},
@@ -314,5 +319,107 @@ func TestWhoseStreamsAre(t *testing.T) {
 		if err == nil && len(got)+len(left) != len(c.from.Streams) {
 			t.Errorf("%s: %q and %q are not all", name, got, left)
 		}
+	}
+}
+
+// TestEachStreamHasOneMember: members that restore one backup together, each by itself, get no stream twice. What belongs
+// to none of them is there afterwards if no member has a new name.
+func TestEachStreamHasOneMember(t *testing.T) {
+	t.Parallel()
+	var list []backup.Stream
+	for _, name := range strings.Fields("AUDIT_a AUDIT_b AUDIT_c KV_grains KV_plans-a KV_plans-b KV_plans-c EVENTS_a EVENTS_b EVENTS_c") {
+		list = append(list, backup.Stream{Name: name, Settings: []byte(`{"name": "` + name + `"}`)})
+	}
+	m := &backup.Manifest{Mode: backup.ModeCluster, Member: "a", Streams: list}
+	for name, c := range map[string]struct {
+		members map[string]string // and whose place each takes
+		want    int
+	}{
+		"one has left":     {map[string]string{"a": "", "b": ""}, len(list)},
+		"one is new":       {map[string]string{"a": "", "b": "", "d": "c"}, len(list)},
+		"two are new":      {map[string]string{"a": "", "d": "b", "e": "c"}, len(list)},
+		"all are there":    {map[string]string{"a": "", "b": "", "c": ""}, len(list)},
+		"one is left over": {map[string]string{"a": "", "d": "b"}, len(list) - 3},
+	} {
+		seen := map[string]string{}
+		to := backup.Target{Members: slices.Sorted(maps.Keys(c.members))}
+		for member, from := range c.members {
+			to.Member, to.From = member, from
+			got, _, err := backup.Plan(m, to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, stream := range got {
+				if other := seen[stream]; other != "" && stream != "KV_grains" {
+					t.Errorf("%s: both %s and %s restore %s", name, other, member, stream)
+				}
+				seen[stream] = member
+			}
+		}
+		if len(seen) != c.want {
+			t.Errorf("%s: restored are %d streams, want %d: %v", name, len(seen), c.want, seen)
+		}
+	}
+}
+
+// TestAStreamOfNobodyThatIsThere: the journal of a member that has left may be in the cluster already. It stays as it is, and
+// the member restores its own.
+func TestAStreamOfNobodyThatIsThere(t *testing.T) {
+	t.Parallel()
+	b := bustest.StartStore(t)
+	j := alone(t, b)
+	if _, err := j.Append(inTime(t), newEvent(t, "app/own", 1), ""); err != nil {
+		t.Fatal(err)
+	}
+	want := contents(t, j)
+	dir, m := write(t, b.Conn(), "")
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	one := s.Members[0]
+	asCluster(t, dir, m, one.Name, "old")
+	old, err := journal.Open(inTime(t), one.Conn(), journal.Options{Store: one.Store(), MaxAge: time.Hour, Copies: 3, Name: "old", Server: one.Name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(old.Close)
+	if _, err := old.Append(inTime(t), newEvent(t, "app/kept", 1), ""); err != nil {
+		t.Fatal(err)
+	}
+	kept := contents(t, old)
+	to := member(s, one)
+	to.Members = []string{one.Name}
+	did := restore(t, one.Conn(), dir, to)
+	if !slices.Equal(did.Left, []string{"EVENTS_old"}) {
+		t.Errorf("left is %q", did.Left)
+	}
+	if got := contents(t, open(t, one)); !slices.Equal(got, want) {
+		t.Errorf("its own journal is %q, want %q", got, want)
+	}
+	if got := contents(t, old); !slices.Equal(got, kept) {
+		t.Errorf("the other journal is %q, want %q", got, kept)
+	}
+}
+
+// asCluster makes of the backup of a single master one of the journals of two members of a cluster, of which one has left.
+func asCluster(t testing.TB, dir string, m *backup.Manifest, member, gone string) {
+	t.Helper()
+	events := m.Streams[len(m.Streams)-1]
+	text, err := os.ReadFile(filepath.Join(dir, events.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Mode, m.Member, m.Streams = backup.ModeCluster, member, nil
+	for _, name := range []string{"EVENTS_" + gone, "EVENTS_" + member} {
+		events.Name, events.File = name, name+".snapshot"
+		m.Streams = append(m.Streams, events)
+		if err := os.WriteFile(filepath.Join(dir, events.File), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text, err = json.Marshal(m); err == nil {
+		err = os.WriteFile(filepath.Join(dir, "manifest.json"), text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
