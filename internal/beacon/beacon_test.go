@@ -393,7 +393,7 @@ func TestPrograms(t *testing.T) {
 	if len(events) != 2 || events[0].Tag != "cpu" || events[0].Data["celsius"] != 71.0 || b.Runs == "" {
 		t.Errorf("%v, runs %q", events, b.Runs)
 	}
-	for _, script := range []string{"echo no json", "exit 3"} {
+	for _, script := range []string{"echo no json", "echo null", "exit 3"} {
 		if _, err := one(t, "program", dict{"command": []any{"/bin/sh", "-c", script}}).Probe.Look(t.Context(), time.Now()); err == nil {
 			t.Errorf("%s: no error", script)
 		}
@@ -446,6 +446,32 @@ func TestEngine(t *testing.T) {
 		}
 		stop()
 		wg.Wait()
+	})
+}
+
+// TestEventsThatCannotBeFired: a beacon whose events make fire panic does not end the minion, and the others go on.
+func TestEventsThatCannotBeFired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fired := 0
+		e := NewEngine(func(_ context.Context, name string, events []Event) error {
+			events[0].Data["name"] = name
+			if name == "good" {
+				fired++
+			}
+			return nil
+		}, slog.New(slog.DiscardHandler))
+		tell := func(events ...Event) Probe { return probe(func(time.Time) ([]Event, error) { return events, nil }) }
+		e.Set([]Beacon{
+			{Name: "good", Interval: time.Second, Enabled: true, Probe: tell(Event{Data: dict{}})},
+			{Name: "none", Interval: time.Second, Enabled: true, Probe: tell(Event{})},
+			{Name: "many", Interval: time.Second, Enabled: true, Probe: tell(slices.Repeat([]Event{{}}, MaxEvents+1)...)},
+		})
+		ctx, stop := context.WithTimeout(t.Context(), 3500*time.Millisecond)
+		defer stop()
+		e.Run(ctx)
+		if fired != 4 {
+			t.Errorf("the good one has fired %d times", fired)
+		}
 	})
 }
 

@@ -129,7 +129,7 @@ func (e *Engine) look(ctx context.Context, w *watch) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		events, err = e.ask(ctx, w)
+		events, err = ask(ctx, w)
 	}()
 	select {
 	case <-done:
@@ -143,12 +143,8 @@ func (e *Engine) look(ctx context.Context, w *watch) {
 			return
 		}
 	}
-	if more := len(events) - MaxEvents; more > 0 {
-		events = events[:MaxEvents]
-		events[MaxEvents-1].Data["more"] = more
-	}
 	if len(events) > 0 {
-		if err := e.fire(ctx, w.Name, events); err != nil {
+		if err := e.pass(ctx, w, events); err != nil {
 			e.log.Error("the events of a beacon are lost", "beacon", w.Name, "events", len(events), "err", err)
 		}
 	}
@@ -164,11 +160,24 @@ func (e *Engine) look(ctx context.Context, w *watch) {
 }
 
 // ask calls Look; a panic fails only that look.
-func (e *Engine) ask(ctx context.Context, w *watch) (events []Event, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
+func ask(ctx context.Context, w *watch) (events []Event, err error) {
+	defer recovered(&err)
 	return w.Probe.Look(ctx, time.Now())
+}
+
+// pass fires events, at most MaxEvents; a panic, for what is in them, loses only these.
+func (e *Engine) pass(ctx context.Context, w *watch, events []Event) (err error) {
+	defer recovered(&err)
+	if more := len(events) - MaxEvents; more > 0 {
+		events = events[:MaxEvents]
+		events[MaxEvents-1].Data["more"] = more
+	}
+	return e.fire(ctx, w.Name, events)
+}
+
+// recovered makes an error of a panic, so that a mistake in one beacon does not end the minion.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("panic: %v", p)
+	}
 }

@@ -418,6 +418,9 @@ func (p *program) Look(ctx context.Context, _ time.Time) ([]Event, error) {
 		if err := json.Unmarshal(line, &data); err != nil {
 			return events, fmt.Errorf("%s: a line is not a JSON object: %w", p.args[0], err)
 		}
+		if data == nil { // of null, which some programs print for nothing
+			return events, fmt.Errorf("%s: a line is not a JSON object: it is null", p.args[0])
+		}
 		tag, _ := data["tag"].(string)
 		delete(data, "tag")
 		events = append(events, Event{Tag: tag, Data: data})
