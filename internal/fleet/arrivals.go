@@ -74,7 +74,11 @@ func (a *Arrivals) Hello(ctx context.Context, r *rpc.Request) error {
 	}
 	a.often.Log(a.Log, slog.LevelInfo, "hello "+string(id), maxLines, "minion connected", "minion", id, "version", logging.Shorten(q.Version))
 	defer a.Jobs.Back(id, i.Key) // after the answer, which contains the time for the expiry of jobs
-	return r.Send(ctx, protocol.Welcome{Time: a.Now(), Version: a.Version, Jobs: a.Jobs.Awaited(id), Cluster: cluster, Early: cluster != nil})
+	if err := r.Send(ctx, protocol.Welcome{Time: a.Now(), Version: a.Version, Jobs: a.Jobs.Awaited(id), Cluster: cluster, Early: cluster != nil}); err != nil {
+		return err
+	}
+	a.Cluster.welcomed(r.Inbox(), cluster)
+	return nil
 }
 
 // Gone handles a connection that has ended.

@@ -27,8 +27,9 @@ type Guide struct {
 	Log      *slog.Logger
 
 	mu       sync.Mutex
-	moving   map[string]bool // the inboxes of connections whose minions move to other members
-	changed  chan struct{}   // closed when one of them has ended; nil if nobody waits for it
+	moving   map[string][]protocol.Member // by inbox, what minions that move to other members were told; nil before their welcome
+	latest   []protocol.Member            // that Watch has seen
+	changed  chan struct{}                // closed when one of them has ended; nil if nobody waits for it
 	stopping bool
 
 	processors int // of each member; 0 for as many as this machine has
@@ -88,11 +89,28 @@ func (g *Guide) take(inbox string, moves bool) bool {
 	}
 	if moves {
 		if g.moving == nil {
-			g.moving = map[string]bool{}
+			g.moving = map[string][]protocol.Member{}
 		}
-		g.moving[inbox] = true
+		g.moving[inbox] = nil
 	}
 	return true
+}
+
+// welcomed is called when a connection was told what greet has returned. Only from then on it
+// hears of changes: one that it heard of before would be replaced by the older welcome.
+func (g *Guide) welcomed(inbox string, c *protocol.Cluster) {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, there := g.moving[inbox]; !there {
+		return
+	}
+	g.moving[inbox] = c.Members
+	if slices.Equal(c.Members, g.latest) {
+		g.moving[inbox] = g.latest // one list for all, not one for each
+	}
 }
 
 // gone handles the end of a connection.
@@ -139,20 +157,30 @@ func (g *Guide) spread(running int) time.Duration {
 	return min(maxSpread, time.Duration(ofOne)*time.Second/time.Duration(others*g.taken()))
 }
 
-// Watch tells the minions about each change of the members, until ctx ends.
+// Watch tells the minions about each change of the members, until ctx ends. What each was told is
+// remembered, since the list may change while one is welcomed.
 func (g *Guide) Watch(ctx context.Context) {
 	if g == nil {
 		return
 	}
-	var last []protocol.Member
 	for sleep(ctx, lookEvery) {
-		c := g.now()
-		if c == nil || slices.Equal(c.Members, last) {
-			continue
+		if c := g.now(); c != nil {
+			g.tell(ctx, protocol.Control{Cluster: c}, g.outdated(c.Members), tellAtOnce)
 		}
-		last = c.Members
-		g.tell(ctx, protocol.Control{Cluster: c}, g.inboxes(), tellAtOnce)
 	}
+}
+
+// outdated are the connections whose minions were told another list.
+func (g *Guide) outdated(now []protocol.Member) (list []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.latest = now
+	for inbox, told := range g.moving { // in an order that is not always the same
+		if told != nil && !slices.Equal(told, now) {
+			list = append(list, inbox)
+		}
+	}
+	return list
 }
 
 // sleep returns false when ctx has ended first.
@@ -187,11 +215,26 @@ func (g *Guide) tell(ctx context.Context, c protocol.Control, inboxes []string, 
 		if i > 0 && i%atOnce == 0 && !sleep(ctx, tellEvery) {
 			return
 		}
+		if c.Cluster != nil && !g.tells(inbox, c.Cluster.Members) {
+			continue
+		}
 		if err := g.Publish(bus.ControlSubject(inbox), body); err != nil {
 			g.Log.Warn("minions are not told about the cluster", "err", err)
 			return
 		}
 	}
+}
+
+// tells records what a connection is told. It reports whether it is to be told now: not if it has
+// ended, or says hello once more.
+func (g *Guide) tells(inbox string, members []protocol.Member) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.moving[inbox] == nil {
+		return false
+	}
+	g.moving[inbox] = members
+	return true
 }
 
 // Retire sends the minions to other members before this one stops, and returns when they have

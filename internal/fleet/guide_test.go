@@ -92,10 +92,54 @@ func three(n int) (list []cluster.Member) {
 func (c *audience) connect(t *testing.T, n int) {
 	t.Helper()
 	for i := range n {
-		if _, err := c.greet(fmt.Sprint("inbox", i), true); err != nil {
+		inbox := fmt.Sprint("inbox", i)
+		told, err := c.greet(inbox, true)
+		if err != nil {
 			t.Fatal(err)
 		}
+		c.welcomed(inbox, told)
 	}
+}
+
+// TestMinionsHearOfAChangeDuringTheirWelcome: the members change while a minion is welcomed. Whatever it has
+// heard before, the welcome replaces it, so the change is told after that.
+func TestMinionsHearOfAChangeDuringTheirWelcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newAudience(2, three(3)...)
+		ctx, cancel := context.WithCancel(t.Context())
+		go c.Watch(ctx)
+		time.Sleep(2 * lookEvery)
+		c.connect(t, 1)
+		told, err := c.greet("slow", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.set(three(2)...)
+		time.Sleep(3 * lookEvery)
+		welcomed := time.Since(c.began)
+		c.welcomed("slow", told)
+		time.Sleep(3 * lookEvery)
+		var late []message
+		all, _ := c.sent()
+		for _, m := range all {
+			if m.inbox == "slow" {
+				late = append(late, m)
+			}
+		}
+		if len(late) != 1 || late[0].after < welcomed || late[0].Cluster.Members[2].Running {
+			t.Errorf("welcomed after %s, it is told %+v", welcomed, late)
+		}
+		if len(all) != 2 {
+			t.Errorf("%d messages to 2 minions", len(all))
+		}
+		c.gone("slow")
+		c.welcomed("slow", told) // its end came first
+		if n := len(c.inboxes()); n != 1 {
+			t.Errorf("%d connections are remembered", n)
+		}
+		cancel()
+		synctest.Wait()
+	})
 }
 
 // A change is told to each minion once, and to 5,000 of them over some seconds.

@@ -307,6 +307,31 @@ func TestTrustInMembers(t *testing.T) {
 	}
 }
 
+// TestAWelcomeDoesNotReplaceWhatCameLater: a change of the members that is handled before the answer to
+// hello is newer than that.
+func TestAWelcomeDoesNotReplaceWhatCameLater(t *testing.T) {
+	c := openCluster(t, settings(t, "master: A\n"))
+	log := slog.New(slog.DiscardHandler)
+	begin := func() *Session {
+		l := &Connection{Master: generate(t).Public(), basis: onPin}
+		return &Session{Connection: l, Up: &Uplink{log: log, all: &Uplinks{cluster: c}}, leave: make(chan struct{})}
+	}
+	s := begin()
+	changed, err := json.Marshal(protocol.Control{Cluster: cluster("A", "B")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.said(changed)
+	s.welcomed(cluster("A", "B", "C"))
+	if list, _ := c.now(); len(list) != 2 {
+		t.Errorf("the list of before the change is back: %v", list)
+	}
+	begin().welcomed(cluster("A", "B", "C")) // of another session
+	if list, _ := c.now(); len(list) != 3 {
+		t.Errorf("a welcome names %v", list)
+	}
+}
+
 func clusterWith(keys map[string]*pki.PrivateKey) *protocol.Cluster {
 	listed := &protocol.Cluster{}
 	for name, key := range keys {

@@ -34,6 +34,16 @@ func (s *Session) learn(cluster *protocol.Cluster) {
 	}
 }
 
+// welcomed learns from the answer to hello, unless the members have changed meanwhile: what the
+// master says about that may be handled first.
+func (s *Session) welcomed(cluster *protocol.Cluster) {
+	s.naming.Lock()
+	defer s.naming.Unlock()
+	if !s.named {
+		s.learn(cluster)
+	}
+}
+
 // said handles a message on the control subject.
 func (s *Session) said(body []byte) {
 	var c protocol.Control
@@ -42,7 +52,10 @@ func (s *Session) said(body []byte) {
 		return
 	}
 	if c.Cluster != nil {
+		s.naming.Lock()
+		s.named = true
 		s.learn(c.Cluster)
+		s.naming.Unlock()
 	}
 	if c.Leave {
 		s.asked.Do(func() { close(s.leave) })

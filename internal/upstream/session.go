@@ -32,6 +32,9 @@ type Session struct {
 	leave chan struct{} // closed when the master asks the minion to use another member
 	asked sync.Once     // closes it
 	early bool          // of protocol.Welcome
+
+	naming sync.Mutex // held while the master's list of members is learned
+	named  bool       // the master has named them anew since the session was made
 }
 
 // TakesEarly implements outbox.Master.
@@ -165,7 +168,7 @@ func (s *Session) hello(ctx context.Context) error {
 	if err := s.Ask(ctx, protocol.OpHello, protocol.Hello{Grains: value.Value{V: facts}, Version: all.Version, Moves: all.cluster != nil}, &w); err != nil {
 		return fmt.Errorf("tell the master at %s that this minion is ready: %w", s.Name, err)
 	}
-	s.learn(w.Cluster)
+	s.welcomed(w.Cluster)
 	s.Asked, s.early = w.Jobs, w.Early
 	s.Clock = job.NewSteady(w.Time.Add(time.Since(asked) / 2))
 	if offset := time.Until(w.Time); offset.Abs() > time.Minute {
