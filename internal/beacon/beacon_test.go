@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -200,6 +201,34 @@ func TestJournald(t *testing.T) {
 	for _, bad := range []any{dict{"--file": "x"}, dict{"message": "x"}, dict{}, "x"} {
 		if _, err := Parse(dict{"journald": dict{"services": dict{"x": bad}}}); err == nil {
 			t.Errorf("%v was taken", bad)
+		}
+	}
+}
+
+// TestMoreThanIsReadOfTheJournalAtATime: when more messages have come than are read at a time, the looks go on
+// with them one after the other.
+func TestMoreThanIsReadOfTheJournalAtATime(t *testing.T) {
+	dir := t.TempDir()
+	message := `{"__CURSOR":"s=%d","SYSLOG_IDENTIFIER":"sshd","MESSAGE":"` + strings.Repeat("x", 1<<10) + `"}`
+	script := `#!/bin/sh
+cursor=0
+for arg; do case $arg in --after-cursor=s=*) cursor=${arg#*s=} ;; --lines=0) exit ;; esac; done
+exec awk -v n=$cursor 'BEGIN { while (n++ < 5500) printf "%s\n", n, "" }'
+`
+	script = strings.Replace(script, `"%s\n", n, ""`, `"`+strings.ReplaceAll(message, `"`, `\"`)+`\n", n`, 1)
+	if err := os.WriteFile(filepath.Join(dir, "journalctl"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := one(t, "journald", dict{"services": dict{"all": dict{"SYSLOG_IDENTIFIER": "sshd"}}})
+	b.Probe.(*journald).program = filepath.Join(dir, "journalctl")
+	look(t, b)
+	for i := range 3 {
+		events := look(t, b)
+		if len(events) != MaxEvents {
+			t.Fatalf("%d events of the look %d", len(events), i)
+		}
+		if got, want := events[0].Data["__CURSOR"], fmt.Sprintf("s=%d", i*MaxEvents+1); got != want {
+			t.Errorf("the look %d begins with the message %v, want %s", i, got, want)
 		}
 	}
 }

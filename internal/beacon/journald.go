@@ -47,7 +47,7 @@ func newJournald(s *settings) (Probe, error) {
 	return j, nil
 }
 
-// maxJournal limits how many bytes are read at a time; the next look continues after them.
+// maxJournal limits how many bytes are read at a time; the next look continues after the messages that were read.
 const maxJournal = 4 << 20
 
 // Look implements Probe. It begins with the messages after the first look.
@@ -92,6 +92,11 @@ func (j *journald) check(ctx context.Context) error {
 func (j *journald) run(ctx context.Context, args []string) (process.Ending, error) {
 	p := process.Program{Args: append([]string{j.program}, args...), Env: process.Environ(true), Timeout: lookTime, Limit: maxJournal}
 	e, err := p.Run(ctx)
+	if errors.Is(err, process.ErrOutput) || e.TimedOut {
+		if strings.Contains(e.Stdout, "\n") {
+			return e, nil // these messages are read, and the next look continues after them
+		}
+	}
 	switch {
 	case err != nil:
 		return e, err

@@ -37,7 +37,9 @@ const (
 
 var (
 	errTimeout = errors.New("timed out")
-	errOutput  = errors.New("the output exceeds its limit: write it to a file instead")
+	// ErrOutput is the error of Run if a program was ended since it wrote more than the limit. What was kept is in
+	// the Ending.
+	ErrOutput = errors.New("the output exceeds its limit: write it to a file instead")
 )
 
 // Program is a program to run once, in its own process group.
@@ -93,7 +95,7 @@ func (p *Program) Run(ctx context.Context) (Ending, error) {
 		began, ended = p.Watcher.Began, p.Watcher.Ended
 	}
 	began()
-	stdout, stderr, err := p.start(cmd, func() { cancel(errOutput) })
+	stdout, stderr, err := p.start(cmd, func() { cancel(ErrOutput) })
 	if err != nil {
 		ended()
 		return Ending{}, err
