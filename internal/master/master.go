@@ -249,7 +249,7 @@ func (m *Master) openParts(ctx context.Context) error {
 // openServices opens what serves minions and users.
 func (m *Master) openServices(ctx context.Context) (err error) {
 	m.host.Settings, m.host.Journal, m.host.NATS, m.host.Cluster = m.settings, store{m}, servers{m}, m.member
-	m.host.Transition = transition{m}
+	m.host.Transition, m.host.Reloader = transition{m}, membership.Reloader{Member: m.member}
 	m.services, err = service.Open(ctx, service.Options{
 		Context: m.ctx, Config: m.cfg, InForce: m.settings.InForce, Version: m.version, Key: m.key, Keys: m.keys, Log: m.log,
 		Journal: m.journal, Retention: m.retention(), Durable: m.durable, Events: m.events, Authz: m.authz, AuditLog: m.auditLog,

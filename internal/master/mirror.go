@@ -5,6 +5,7 @@ import (
 
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/membership"
+	"github.com/brinebus/brine/internal/runner"
 )
 
 // openTokens opens the tokens: with journal_mirror those of both masters, in a cluster those of
@@ -72,6 +73,9 @@ type standing struct{ *Master }
 
 // Rules implements membership.Own.
 func (m standing) Rules() string { return m.settings.Digest() }
+
+// Reload implements membership.Own.
+func (m standing) Reload() (runner.Reloaded, error) { return m.settings.Reload() }
 
 // Minions implements membership.Own.
 func (m standing) Minions() int { return m.services.Fleet.Presence.CountHere() }

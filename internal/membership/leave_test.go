@@ -12,6 +12,7 @@ import (
 
 	"github.com/brinebus/brine/internal/cluster"
 	"github.com/brinebus/brine/internal/member"
+	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
 )
@@ -23,6 +24,8 @@ func (noMinions) Came(string, cluster.Minion) {}
 func (noMinions) Went(string, salt.MinionID)  {}
 func (noMinions) Rules() string               { return "" }
 func (noMinions) Minions() int                { return 0 }
+
+func (noMinions) Reload() (runner.Reloaded, error) { return runner.Reloaded{}, nil }
 
 // linked returns a member with its exchange. serve registers what it answers.
 func linked(t *testing.T, m *bustest.Member, serve func(*Membership)) *Membership {

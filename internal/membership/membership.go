@@ -18,6 +18,7 @@ import (
 	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/lease"
 	"github.com/brinebus/brine/internal/member"
+	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -48,6 +49,8 @@ type Own interface {
 	Rules() string
 	// Minions returns how many minions are connected to this member.
 	Minions() int
+	// Reload reads its configuration again.
+	Reload() (runner.Reloaded, error)
 }
 
 const (
@@ -235,6 +238,7 @@ func (m *Membership) Attach(ctx context.Context, p Parts) error {
 	dispatch.ServeMembers(p.Jobs, m.exchange.Handle)
 	p.Outboxes.ServeMembers(m.exchange.Handle)
 	m.serveStatus()
+	serveReload(m, p.Own.Reload)
 	m.exchange.Handle(kindRemove, m.removeFor)
 	m.leaving.serve(m.exchange, m.log)
 	m.own, m.jobs = p.Own, dispatch.All{Dispatcher: p.Jobs}

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/brinebus/brine/internal/function"
@@ -21,16 +22,58 @@ func settingsModule(h *Host) *function.Module {
 				}
 				return c.Any("default"), nil
 			}},
-		{Name: "reload", Class: function.Secret, Doc: "Reload the configuration, as SIGHUP does. Return the settings that have changed, and those that need a restart. With a mistake in it, fail with all mistakes and change nothing.",
+		{Name: "reload", Class: function.Secret, Doc: "Reload the configuration, as SIGHUP does. Return the settings that have changed, and those that need a restart. With a mistake in it, fail with all mistakes and change nothing. In a cluster, reload that of all members, each from its own files, and return below members the result of each: one with a mistake, or that is not reached, has an error there, and the exit code is 1.",
 			Example: "salt-run config.reload\nsalt-master --check && salt-run config.reload",
-			Run: func(context.Context, *function.Call) (any, error) {
-				r, err := h.Reload()
+			Run: func(ctx context.Context, c *function.Call) (any, error) {
+				own, err := h.Reload()
 				if err != nil {
-					return nil, salt.WithHint(fmt.Errorf("the old configuration stays in force:\n%w", err), "'salt-master --check' tells the same without a daemon")
+					err = NotReloaded(err)
 				}
-				return map[string]any{"changed": words(r.Changed), "restart": words(r.Restart)}, nil
+				name, others, alone := h.others(ctx)
+				if errors.Is(alone, ErrAlone) {
+					return own.data(), err
+				}
+				if alone != nil {
+					return nil, errors.Join(err, fmt.Errorf("the other members were not asked: %w", alone))
+				}
+				members := map[string]any{}
+				for _, m := range append(others, MemberReload{name, own, err}) {
+					if m.Err != nil {
+						c.SetRetcode(1)
+						members[m.Name] = map[string]any{"error": withHint(m.Err)}
+						continue
+					}
+					members[m.Name] = m.data()
+				}
+				return map[string]any{"members": members}, nil
 			}},
 	}}
+}
+
+// others reloads the configuration of the other members.
+func (h *Host) others(ctx context.Context) (self string, others []MemberReload, err error) {
+	if h.Reloader == nil {
+		return "", nil, ErrAlone
+	}
+	return h.ReloadOthers(ctx)
+}
+
+// NotReloaded is the error of a master whose files have the mistakes err.
+func NotReloaded(err error) error {
+	return salt.WithHint(fmt.Errorf("the old configuration stays in force:\n%w", err), "'salt-master --check' tells the same without a daemon")
+}
+
+func (r Reloaded) data() map[string]any {
+	return map[string]any{"changed": words(r.Changed), "restart": words(r.Restart)}
+}
+
+// withHint is an error in the result of a member, which has no other place for the hint.
+func withHint(err error) string {
+	text := err.Error()
+	if hint := salt.Hint(err); hint != "" {
+		text += " (" + hint + ")"
+	}
+	return text
 }
 
 func words(list []string) []any {

@@ -31,6 +31,7 @@ type Host struct {
 	Presence
 	Publisher
 	Reactor
+	Reloader
 	Running
 	Settings
 	Transition
@@ -56,6 +57,13 @@ type Host struct {
 type Reloaded struct {
 	Changed []string // settings that are now in effect
 	Restart []string // settings that differ from those of the start and need a restart
+}
+
+// MemberReload is the result at another member of the cluster.
+type MemberReload struct {
+	Name string
+	Reloaded
+	Err error // why the old configuration stays in force there, or the member was not reached
 }
 
 // Execute is a job that a runner runs for its user. The user must be permitted to publish it.

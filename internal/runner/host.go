@@ -103,6 +103,13 @@ type Reactor interface {
 	Retry(ctx context.Context, name string, seq uint64) ([]uint64, error) // passes dead letters to a handler again; 0 is all
 }
 
+// Reloader reads the configuration of the other members of the cluster again.
+type Reloader interface {
+	// ReloadOthers returns the name of the asked member, and the results of all others. The error for a single
+	// master is ErrAlone.
+	ReloadOthers(ctx context.Context) (self string, others []MemberReload, err error)
+}
+
 // Running has the jobs that are not finished.
 type Running interface {
 	Await(ctx context.Context, jid salt.JID) error                     // returns when nothing more is expected of a job for now
