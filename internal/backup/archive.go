@@ -69,26 +69,16 @@ func count(r io.Reader) (c counted, err error) {
 // rewrite copies a snapshot with other messages: change may change the subject and returns the new
 // body. It reads r to its end.
 func rewrite(w io.Writer, r io.Reader, change func(h *archive.Header, body []byte) []byte) error {
-	to := s2.NewWriter(w)
-	out := archive.NewWriter(to)
-	put := func(h *archive.Header, body []byte) error {
-		if err := out.WriteHeader(h); err != nil {
-			return err
+	return writeEntries(w, func(put putter) error {
+		err := eachEntry(r, func(h *archive.Header, body []byte) error {
+			if h.Sequence > 0 {
+				body = change(h, body)
+			}
+			return put(h, body)
+		})
+		if err == nil {
+			_, err = io.Copy(io.Discard, r)
 		}
-		_, err := out.Write(body)
 		return err
-	}
-	err := eachEntry(r, func(h *archive.Header, body []byte) error {
-		if h.Sequence > 0 {
-			body = change(h, body)
-		}
-		return put(h, body)
 	})
-	if err == nil {
-		err = put(&archive.Header{}, nil)
-	}
-	if err == nil {
-		_, err = io.Copy(io.Discard, r)
-	}
-	return errors.Join(err, out.Close(), to.Close())
 }

@@ -44,8 +44,8 @@ const maxStreams = 4096
 const tries = 3
 
 // Write writes all streams of the store that nc is connected to, while they are written to.
-// Each is as it was at some moment during the backup, those that others refer to last. The
-// directory appears when it is whole. What backups that were killed have left beside it is removed.
+// Each is as it was at some moment during the backup, a table each entry for itself; those that others refer to are
+// last. The directory appears when it is whole. What backups that were killed have left beside it is removed.
 func Write(ctx context.Context, nc *nats.Conn, o Options) (*Manifest, error) {
 	if err := checkFree(o.Dir); err != nil {
 		return nil, err
@@ -190,21 +190,34 @@ func streamNames(ctx context.Context, nc *nats.Conn) (names []string, err error)
 // writeStream writes one stream, and reads it back.
 func writeStream(ctx context.Context, nc *nats.Conn, dir, name string) (s *Stream, err error) {
 	for range tries {
-		s, err = snapshot(ctx, nc, dir, name)
+		s, err = writeOnce(ctx, nc, dir, name)
 		if err == nil || ctx.Err() != nil || errors.Is(err, errNoStream) || fatal(err) {
 			break
 		}
 	}
+	return s, err
+}
+
+func writeOnce(ctx context.Context, nc *nats.Conn, dir, name string) (*Stream, error) {
+	s, err := snapshot(ctx, nc, dir, name)
 	if err != nil {
 		return nil, err
 	}
-	return s, s.readBack(dir)
+	lost, err := s.readBack(dir)
+	if err != nil || lost == 0 || !s.isTable() {
+		return s, err
+	}
+	if err := s.addTail(ctx, nc, dir); err != nil {
+		return nil, fmt.Errorf("add what was stored meanwhile: %w", err)
+	}
+	_, err = s.readBack(dir)
+	return s, err
 }
 
-// fatal reports whether the disk does not take the backup.
+// fatal reports whether the disk does not take the backup, or a table is written too fast.
 func fatal(err error) bool {
 	var path *fs.PathError
-	return errors.As(err, &path)
+	return errors.As(err, &path) || errors.Is(err, errTail)
 }
 
 // askTime is how long the server may take for one answer about a stream.
@@ -230,6 +243,7 @@ const (
 	codeTaken       = 10058 // JSStreamNameExistErr
 	codeNoStream    = 10059 // JSStreamNotFoundErr
 	codeRestore     = 10062 // JSStreamRestoreErrF
+	codeNoMessage   = 10037 // JSNoMessageFoundErr
 	codeWrongLast   = 10071 // JSStreamWrongLastSequenceErrF
 	codeExists      = 10130 // JSStreamNameExistRestoreFailedErr
 )

@@ -195,23 +195,24 @@ func (c *checked) Read(p []byte) (int, error) {
 // Close closes the file.
 func (c *checked) Close() error { return c.file.Close() }
 
-// readBack checks that the file of a stream is whole, and what is in it.
-func (s *Stream) readBack(dir string) error {
+// readBack checks that the file of a stream is whole, and what is in it. It returns how many of the
+// announced messages are not: they were removed or overwritten before they were read.
+func (s *Stream) readBack(dir string) (lost uint64, err error) {
 	f, err := s.open(dir)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer f.Close()
 	c, err := count(f)
 	if err != nil {
-		return fmt.Errorf("read back %s: %w", s.File, err)
+		return 0, fmt.Errorf("read back %s: %w", s.File, err)
 	}
 	if c.messages > s.Messages || c.last > s.Last {
-		return fmt.Errorf("read back %s: %d messages up to %d, the server spoke of %d up to %d", s.File, c.messages, c.last, s.Messages, s.Last)
+		return 0, fmt.Errorf("read back %s: %d messages up to %d, the server spoke of %d up to %d", s.File, c.messages, c.last, s.Messages, s.Last)
 	}
-	s.Messages = c.messages // others were removed meanwhile
+	lost, s.Messages = s.Messages-c.messages, c.messages
 	_, err = io.Copy(io.Discard, f)
-	return err
+	return lost, err
 }
 
 // compact is the form in which settings are compared and stored.

@@ -45,17 +45,32 @@ func snapshot(ctx context.Context, nc *nats.Conn, dir, name string) (s *Stream, 
 		return nil, err
 	}
 	s = &Stream{Name: name, File: fileOf(name), Messages: begun.State.Messages, First: begun.State.First, Last: begun.State.Last, Settings: settings, newest: begun.State.Newest}
-	f, err := os.OpenFile(filepath.Join(dir, s.File), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	return s, s.store(filepath.Join(dir, s.File), func(w io.Writer) error { return receive(ctx, sub, w) })
+}
+
+// store writes a file of the stream, and notes its size and its sum.
+func (s *Stream) store(path string, write func(io.Writer) error) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	sum := sha256.New()
-	s.Bytes, err = receive(ctx, sub, io.MultiWriter(f, sum))
+	size := int64(0)
+	err = write(io.MultiWriter(f, sum, counter{&size}))
 	if err == nil {
 		err = f.Sync()
 	}
-	s.SHA256 = hex.EncodeToString(sum.Sum(nil))
-	return s, errors.Join(err, f.Close())
+	s.Bytes, s.SHA256 = size, hex.EncodeToString(sum.Sum(nil))
+	return errors.Join(err, f.Close())
+}
+
+// counter counts bytes.
+type counter struct{ size *int64 }
+
+// Write implements io.Writer.
+func (c counter) Write(p []byte) (int, error) {
+	*c.size += int64(len(p))
+	return len(p), nil
 }
 
 // state is what the server says about the messages of a stream.
@@ -68,28 +83,26 @@ type state struct {
 }
 
 // receive writes what the server sends, which waits for the confirmation of each piece.
-func receive(ctx context.Context, sub *nats.Subscription, w io.Writer) (size int64, err error) {
+func receive(ctx context.Context, sub *nats.Subscription, w io.Writer) error {
 	for {
 		m, err := next(ctx, sub, chunkTime)
 		if err != nil {
-			return size, err
+			return err
 		}
 		if len(m.Data) == 0 { // the end
 			if status := m.Header.Get("Status"); status != "" && status != "204" {
-				return size, fmt.Errorf("the server has ended with %s %s", status, m.Header.Get("Description"))
+				return fmt.Errorf("the server has ended with %s %s", status, m.Header.Get("Description"))
 			}
-			return size, nil
+			return nil
 		}
-		n, err := w.Write(m.Data)
-		size += int64(n)
-		if err != nil {
-			return size, err
+		if _, err := w.Write(m.Data); err != nil {
+			return err
 		}
 		if m.Reply == "" {
 			continue
 		}
 		if err := m.Respond(nil); err != nil {
-			return size, err
+			return err
 		}
 	}
 }
