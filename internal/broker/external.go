@@ -60,6 +60,7 @@ type External struct {
 	reach       time.Duration // reachTime
 	tellEvery   time.Duration // the constant
 	vacantAfter time.Duration // the constant
+	page        int           // connzPage
 	held        string        // the claim of Claim, "" without one
 
 	throttle logging.Throttle
@@ -114,7 +115,7 @@ func NewExternal(o ExternalOptions) (*External, error) {
 	}
 	x := &External{
 		opts: o, rights: o.Endpoints.Rights(), log: o.Log.With("part", "nats"), look: make(chan struct{}, 1),
-		gone: make(chan struct{}, 1), stop: make(chan struct{}), reach: reachTime, tellEvery: tellEvery, vacantAfter: vacantAfter, in: map[place]*guest{}, inboxes: map[string]place{}, minions: minions[place]{}, perKey: map[string]int{}, servers: map[string]time.Time{},
+		gone: make(chan struct{}, 1), stop: make(chan struct{}), reach: reachTime, tellEvery: tellEvery, vacantAfter: vacantAfter, page: connzPage, in: map[place]*guest{}, inboxes: map[string]place{}, minions: minions[place]{}, perKey: map[string]int{}, servers: map[string]time.Time{},
 	}
 	x.Minions, x.callouts = minionsOfExternal(x), newCalloutQueue(x)
 	var err error

@@ -26,6 +26,8 @@ const (
 	admittedBefore = 2 * externalTimeout
 	// connzPage is how many connections are asked for at once.
 	connzPage = 1000
+	// maxAgain is how often in one comparison a page is asked for again.
+	maxAgain = 5
 )
 
 // watch compares what is known with what is there, until ctx ends or another master goes on.
@@ -191,23 +193,13 @@ func (x *External) find(ctx context.Context) []string {
 func (x *External) compare(ctx context.Context, id string) error {
 	began, there := time.Now(), map[uint64]bool{}
 	own := public(x.opts.Credentials.traffic)
-	for offset := 0; ; offset += connzPage {
-		var page struct{ Data *server.Connz }
-		q := server.ConnzOptions{Username: true, Account: ExternalAccount, Sort: server.ByCid, Offset: offset, Limit: connzPage}
-		if err := x.ask(ctx, "$SYS.REQ.SERVER."+id+".CONNZ", q, &page); err != nil {
-			return err
+	err := eachThere(ctx, x, id, func(c *server.ConnInfo) {
+		if there[c.Cid] = true; c.AuthorizedUser != own {
+			x.endUnknown(place{id, c.Cid})
 		}
-		if page.Data == nil {
-			return errors.New("it has not answered with a list")
-		}
-		for _, c := range page.Data.Conns {
-			if there[c.Cid] = true; c.AuthorizedUser != own {
-				x.endUnknown(place{id, c.Cid})
-			}
-		}
-		if len(page.Data.Conns) < connzPage {
-			break
-		}
+	})
+	if err != nil {
+		return err // who is not among those that were listed may be there
 	}
 	x.mu.Lock()
 	var missing []place
@@ -219,6 +211,43 @@ func (x *External) compare(ctx context.Context, id string) error {
 	x.mu.Unlock()
 	x.leave(missing...)
 	return nil
+}
+
+// eachThere calls f for the connections at a server, in pages; for some of them more than once. None is
+// left out that is there all the time.
+//
+// The server makes each page from the list of that time, in the order of their numbers. If one of a
+// former page has ended, the others have moved towards the beginning: so pages overlap, and one
+// that does not reach back to the end of the one before is asked for again from further ahead.
+func eachThere(ctx context.Context, x *External, id string, f func(*server.ConnInfo)) error {
+	overlap := max(1, x.page/10)
+	last := uint64(0)
+	for offset, again := 0, 0; ; {
+		var page struct{ Data *server.Connz }
+		q := server.ConnzOptions{Username: true, Account: ExternalAccount, Sort: server.ByCid, Offset: offset, Limit: x.page}
+		if err := x.ask(ctx, "$SYS.REQ.SERVER."+id+".CONNZ", q, &page); err != nil {
+			return err
+		}
+		if page.Data == nil {
+			return errors.New("it has not answered with a list")
+		}
+		list := page.Data.Conns
+		if offset > 0 && (len(list) == 0 || list[0].Cid > last) {
+			if again++; again > maxAgain {
+				return errors.New("its connections end faster than they are listed")
+			}
+			offset = max(0, offset-x.page)
+			continue
+		}
+		for _, c := range list {
+			f(c)
+		}
+		if len(list) < x.page {
+			return nil
+		}
+		last = list[len(list)-1].Cid
+		offset += x.page - overlap
+	}
 }
 
 // endUnknown ends a connection that this process has not admitted. It cannot be one that is
