@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -189,22 +190,44 @@ func (h *hearing) hear(n int) (done chan struct{}) {
 	return done
 }
 
-// pair measures ours and theirs in turns, and reports the rates and their ratio.
+// pair measures ours and theirs in turns, and reports the rates and their ratio, and the ratio of the processor time
+// that they take, which depends less on what else the machine does. Above 1 is better than the other, for both.
 func pair(b *testing.B, n int, ours, theirs func()) {
 	b.Helper()
-	var mine, other time.Duration
+	var mine, other spent
 	for b.Loop() {
-		begun := time.Now()
+		begun := now(b)
 		ours()
-		middle := time.Now()
+		middle := now(b)
 		theirs()
-		mine, other = mine+middle.Sub(begun), other+time.Since(middle)
+		mine.add(begun, middle)
+		other.add(middle, now(b))
 	}
 	events := float64(n * b.N)
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(events/mine.Seconds(), "events/s")
-	b.ReportMetric(events/other.Seconds(), "bare/s")
-	b.ReportMetric(other.Seconds()/mine.Seconds(), "ratio")
+	b.ReportMetric(events/mine.wall.Seconds(), "events/s")
+	b.ReportMetric(events/other.wall.Seconds(), "bare/s")
+	b.ReportMetric(other.wall.Seconds()/mine.wall.Seconds(), "ratio")
+	b.ReportMetric(other.processor.Seconds()/mine.processor.Seconds(), "cpu-ratio")
+}
+
+// spent is what something has taken, and also a moment.
+type spent struct{ wall, processor time.Duration }
+
+var started = time.Now()
+
+// now returns the moment, and what this process has used of the processor.
+func now(b *testing.B) spent {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return spent{time.Since(started), time.Duration(u.Utime.Nano() + u.Stime.Nano())}
+}
+
+func (s *spent) add(from, to spent) {
+	s.wall += to.wall - from.wall
+	s.processor += to.processor - from.processor
 }
 
 var sizes = []int{100, 1024}
