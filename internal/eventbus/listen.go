@@ -150,7 +150,7 @@ func (l *listener) begin(ctx context.Context) error {
 	if l.events.member != nil {
 		ready.Journal = l.events.name
 	}
-	if ready.Start, ready.Ahead, err = l.start(ctx, extent); err != nil {
+	if ready.Start, ready.Ahead, err = l.start(ctx, &extent); err != nil {
 		return err
 	}
 	if ready.Start < extent.First {
@@ -205,8 +205,9 @@ func (l *listener) beginPosition(ctx context.Context, ready protocol.Ready) erro
 }
 
 // start returns the sequence to begin at, and, if that is beyond the end of the journal, the
-// position of the listener.
-func (l *listener) start(ctx context.Context, extent event.Extent) (from, ahead uint64, err error) {
+// position of the listener. extent is that of the journal; it is renewed if a server that lacks the newest events
+// seems to have given it.
+func (l *listener) start(ctx context.Context, extent *event.Extent) (from, ahead uint64, err error) {
 	from = extent.Last + 1
 	switch {
 	case l.q.At[l.events.name] > 0:
@@ -218,6 +219,9 @@ func (l *listener) start(ctx context.Context, extent event.Extent) (from, ahead 
 	}
 	if err == nil && l.q.Durable != "" {
 		from, err = l.events.positions.start(ctx, l.who, l.q.Durable, from, l.q.Resume)
+	}
+	if err == nil && from > extent.Last+1 && l.events.member != nil && (l.q.Durable != "" || l.q.Resume) {
+		*extent, err = extentWith(ctx, from-1, l.events.journal.Extent)
 	}
 	if err != nil {
 		return 0, 0, err
