@@ -21,7 +21,7 @@ type Life struct {
 	Failed  <-chan error     // of its bus
 	Refused <-chan error     // by others, so that it must end; nil for never
 	Hangups <-chan os.Signal // see Hangups
-	Hangup  func()           // is called for each SIGHUP
+	Hangup  func()           // is called for each SIGHUP, one after the other; it ends with work
 	Log     *slog.Logger
 }
 
@@ -32,14 +32,15 @@ type Self interface {
 }
 
 // Live notifies the service manager that the daemon is ready. It returns nil when ctx has ended,
-// otherwise the reason why the daemon must end. The goroutine of its checks ends with work and
-// belongs to group. The caller calls stopped when the daemon has stopped: if the daemon did not
+// otherwise the reason why the daemon must end. The goroutines of its checks and of Hangup end with work and
+// belong to group. The caller calls stopped when the daemon has stopped: if the daemon did not
 // serve and hangs, it is killed.
 func (l Life) Live(ctx, work context.Context, group *sync.WaitGroup) (stopped func(), err error) {
 	if err := Ready(); err != nil {
 		l.Log.Warn("cannot notify systemd", "err", err)
 	}
 	deaf := l.checkItself(work, group)
+	hangups, done := l.Hangups, make(chan struct{}, 1)
 	for {
 		select {
 		case <-ctx.Done():
@@ -52,8 +53,11 @@ func (l Life) Live(ctx, work context.Context, group *sync.WaitGroup) (stopped fu
 		case err := <-deaf:
 			l.Log.Error("the "+l.Name+" runs and does not serve: it ends, so that it is started again", "err", err)
 			return EndWithin(cmp.Or(l.Stop, deafStop)), err
-		case <-l.Hangups:
-			l.Hangup()
+		case <-hangups: // what it does may take long, or hang: the daemon can be stopped meanwhile
+			hangups = nil
+			group.Go(func() { l.Hangup(); done <- struct{}{} })
+		case <-done:
+			hangups = l.Hangups
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,5 +75,31 @@ func TestADaemonWhoseBusHasDiedEnds(t *testing.T) {
 	deadline.Call(t, group.Wait, "group")
 	if !errors.Is(err, died) {
 		t.Errorf("it ends with %v, want %v", err, died)
+	}
+}
+
+// TestAHangupDoesNotDelayTheStop: what a daemon reads again at a SIGHUP may hang, for example a fact of the
+// machine. It is stopped nevertheless; and the next SIGHUP waits for the former one.
+func TestAHangupDoesNotDelayTheStop(t *testing.T) {
+	signals, begun := make(chan os.Signal, 2), make(chan struct{}, 2)
+	signals <- syscall.SIGHUP
+	signals <- syscall.SIGHUP
+	work, cancel := context.WithCancel(t.Context())
+	stop, end := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Life{Name: "daemon", Self: well{}, Hangups: signals, Hangup: func() { begun <- struct{}{}; <-work.Done() }, Log: slog.New(slog.DiscardHandler)}.Live(stop, work, &group)
+		ended <- err
+	}()
+	deadline.Receive(t, begun, "the first SIGHUP")
+	end()
+	if err := deadline.Receive(t, ended, "the end"); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	group.Wait()
+	if len(begun) > 0 {
+		t.Error("two at the same time")
 	}
 }
