@@ -28,52 +28,67 @@ func (a *Admission) Watch(changed <-chan pki.Seen) {
 	again := time.NewTimer(secondLook)
 	defer again.Stop()
 	var before, latest suspects // of the interval before the latest second look, and since that
+	var unread pki.Seen         // what could not be read
+	act := func(seen pki.Seen) {
+		changes, err := a.lookAtKeys(seen)
+		if err != nil {
+			unread.Add(seen)
+		}
+		now := lostBy(changes)
+		// A minion may have been admitted with a key that was accepted and deleted again
+		// before the first check, so it is not known here.
+		first := suspects{clients: seen.Clients || seen.All, all: seen.All && err == nil}
+		first.add(now)
+		first.add(seen.IDs)
+		latest.join(first)
+		a.cutRefused(first) // before anything that may take its time
+		a.announceKeys(changes)
+		if len(now) > 0 {
+			a.Jobs.Revoke()
+		}
+		a.waiting.Wake(seen, changes)
+	}
 	for {
 		select {
 		case seen, ok := <-changed:
 			if !ok {
 				return
 			}
-			changes := a.lookAtKeys(seen)
-			now := lostBy(changes)
-			// A minion may have been admitted with a key that was accepted and deleted again
-			// before the first check, so it is not known here.
-			first := suspects{clients: seen.Clients || seen.All}
-			first.add(now)
-			first.add(seen.IDs)
-			latest.join(first)
-			a.cutRefused(first) // before anything that may take its time
-			a.announceKeys(changes)
-			if len(now) > 0 {
-				a.Jobs.Revoke()
-			}
-			a.waiting.Wake(seen, changes)
+			act(seen)
 		case <-again.C:
 			// The first check has missed a connection that was checked just before the change
 			// and registered just after it.
 			a.cutRefused(before)
 			before, latest = latest, suspects{}
+			if seen := unread; seen.All || len(seen.IDs) > 0 {
+				unread = pki.Seen{}
+				act(seen) // nothing else repeats it
+			}
 			again.Reset(secondLook)
 		}
 	}
 }
 
-// lookAtKeys reads the keys that may have changed, and tells the other members which did.
-func (a *Admission) lookAtKeys(seen pki.Seen) []keyring.Change {
-	var err error
+// maxUnread is how many lines a minute the log has about a key store that cannot be read: it is tried
+// again each second.
+const maxUnread = 3
+
+// lookAtKeys reads the keys that may have changed, and tells the other members which did. After an
+// error it has to be called again.
+func (a *Admission) lookAtKeys(seen pki.Seen) (changes []keyring.Change, err error) {
 	if seen.All {
 		err = a.Keys.Refresh()
 	} else if len(seen.IDs) > 0 {
 		err = a.Keys.Look(slices.Collect(maps.Keys(seen.IDs))...)
 	}
 	if err != nil {
-		a.Log.Error("key store not read", "err", err)
+		a.often.Log(a.Log, slog.LevelError, "unread", maxUnread, "key store not read", "err", err)
 	}
-	changes := a.Keys.Take()
+	changes = a.Keys.Take()
 	if a.Changed != nil {
 		a.Changed(changes)
 	}
-	return changes
+	return changes, err
 }
 
 // lostBy returns the ids that have lost an accepted key.
@@ -97,6 +112,9 @@ func (a *Admission) cutRefused(s suspects) {
 		if i.Role == bus.RoleClient {
 			a.cutClient(i, cut)
 			return
+		}
+		if !s.ids[salt.MinionID(i.Name)] && a.Keys.Accepts(salt.MinionID(i.Name), i.Key) {
+			return // all minions are checked: not by as many files, and not cut if these cannot be read now
 		}
 		_, state, err := a.Keys.ByToken(salt.MinionID(i.Name), i.Key)
 		if err == nil && state == pki.Accepted {

@@ -2,6 +2,8 @@ package admission
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -114,6 +116,92 @@ func TestARefusedMinionIsCutFirst(t *testing.T) {
 		}
 		if !slices.Contains(w.gone, "web1") {
 			t.Error("it is not forgotten")
+		}
+		close(changed)
+		synctest.Wait()
+	})
+}
+
+// TestAKeyStoreThatWasNotReadIsReadAgain: a key is deleted while the key directory cannot be read. When it
+// can again, the deletion has all its effects without another change, and nobody else is cut.
+func TestAKeyStoreThatWasNotReadIsReadAgain(t *testing.T) {
+	for _, seen := range []pki.Seen{{All: true}, ofID("web1")} {
+		synctest.Test(t, func(t *testing.T) {
+			w := begin(t)
+			for _, id := range []salt.MinionID{"web1", "web2"} {
+				p := w.peer(string(id), bustest.Key(t))
+				w.Admit(p)
+				if err := w.Keys.Store.Accept(w.entry(id)); err != nil {
+					t.Fatal(err)
+				}
+				if err := w.Keys.Refresh(); err != nil {
+					t.Fatal(err)
+				}
+				w.open = append(w.open, w.Admit(p))
+			}
+			w.Keys.Take()
+			w.acts = nil
+			var told []keyring.Change
+			w.Changed = func(list []keyring.Change) { told = append(told, list...) }
+			changed := make(chan pki.Seen)
+			go w.Watch(changed)
+			entry := w.entry("web1")
+			if err := os.Remove(entry.Path); err != nil {
+				t.Fatal(err)
+			}
+			dir := filepath.Dir(filepath.Dir(entry.Path))
+			if err := os.Rename(dir, dir+".away"); err != nil {
+				t.Fatal(err)
+			}
+			changed <- seen
+			synctest.Wait()
+			if len(told) > 0 || len(w.Keys.IDs()) != 2 {
+				t.Errorf("the directory is not there, and the changes are %v", told)
+			}
+			time.Sleep(5 * secondLook)
+			if err := os.Rename(dir+".away", dir); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * secondLook)
+			synctest.Wait()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if !slices.Contains(w.cuts, "web1") || slices.Contains(w.cuts, "web2") {
+				t.Errorf("after %+v was not read: cut %q", seen, w.cuts)
+			}
+			if len(told) != 1 || told[0].ID != "web1" || told[0].After != pki.Unknown || !slices.Equal(w.acts, []any{"delete"}) {
+				t.Errorf("after %+v was not read: others hear of %v, events %v", seen, told, w.acts)
+			}
+			if ids := w.Keys.IDs(); !slices.Equal(ids, []salt.MinionID{"web2"}) {
+				t.Errorf("after %+v was not read: accepted are %q", seen, ids)
+			}
+			close(changed)
+			synctest.Wait()
+		})
+	}
+}
+
+// TestAnOverflowHidesNoDeletion: a key was accepted, used and deleted between two looks at the whole key
+// directory, which shows nothing of it.
+func TestAnOverflowHidesNoDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begin(t)
+		p := w.peer("web1", bustest.Key(t))
+		w.Admit(p)
+		if err := w.Keys.Store.Accept(w.entry("web1")); err != nil {
+			t.Fatal(err)
+		}
+		w.open = []bus.Identity{w.Admit(p)}
+		if err := os.Remove(w.entry("web1").Path); err != nil {
+			t.Fatal(err)
+		}
+		w.Keys.Take()
+		changed := make(chan pki.Seen)
+		go w.Watch(changed)
+		changed <- pki.Seen{All: true}
+		synctest.Wait()
+		if !slices.Equal(w.cuts, []string{"web1"}) {
+			t.Errorf("cut: %q", w.cuts)
 		}
 		close(changed)
 		synctest.Wait()

@@ -26,7 +26,8 @@ type Seen struct {
 	All     bool                   // anything may have changed
 }
 
-func (s *Seen) add(other Seen) {
+// Add adds what has changed besides.
+func (s *Seen) Add(other Seen) {
 	if s.IDs == nil {
 		s.IDs = map[salt.MinionID]bool{}
 	}
@@ -80,7 +81,7 @@ func (s *Store) pass(ctx context.Context, watcher *fsnotify.Watcher, changed cha
 			if !relevant {
 				continue
 			}
-			seen.add(one)
+			seen.Add(one)
 			if waiting {
 				continue
 			}
@@ -141,7 +142,7 @@ func (s *Store) changed(dir, name string) Seen {
 func signal(changed chan Seen, seen Seen) {
 	select {
 	case old := <-changed:
-		seen.add(old)
+		seen.Add(old)
 	default:
 	}
 	changed <- seen
