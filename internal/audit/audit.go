@@ -110,6 +110,8 @@ type Entry struct {
 	// Spooled names the record of a member that could not store anything when it decided this: the
 	// entry was put into the chain later, with the time of the decision.
 	Spooled string `json:"without_quorum,omitempty"`
+	// Omitted names the fields that are left out, or cut in the case of texts, since the entry would be too long.
+	Omitted []string `json:"omitted,omitempty"`
 	// Upto and Hash identify the last pruned entry.
 	Upto uint64 `json:"upto,omitempty"`
 	Hash string `json:"upto_hash,omitempty"`

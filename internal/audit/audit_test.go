@@ -667,8 +667,57 @@ func TestLongLists(t *testing.T) {
 	if err != nil || len(got.Minions) != maxMinions || got.Count != 20_000 || len(e.Minions) != 20_000 {
 		t.Errorf("%d minions of %d, %v", len(got.Minions), got.Count, err)
 	}
-	if want := strings.Repeat("ö", maxTarget/2) + "... (61440 bytes, hmac-sha256:"; !strings.HasPrefix(got.Target, want) {
+	if want := strings.Repeat("ö", maxText/2) + "... (61440 bytes, hmac-sha256:"; !strings.HasPrefix(got.Target, want) {
 		t.Errorf("the target is %.40s... with %d bytes", got.Target, len(got.Target))
+	}
+}
+
+// manyCommands are more than an entry can contain: the names of their functions alone are longer than what the
+// queue takes.
+func manyCommands() (list []salt.Command) {
+	for i := range 6000 {
+		list = append(list, salt.Command{Function: salt.Function(fmt.Sprintf("test.%0123d", i))})
+	}
+	return list
+}
+
+// TestNoEntryIsTooLong: whatever a request contains, its entry is written, and says what it lacks.
+func TestNoEntryIsTooLong(t *testing.T) {
+	long := strings.Repeat("<", 1<<20)
+	var ids []salt.MinionID
+	for i := range maxMinions {
+		ids = append(ids, salt.MinionID(fmt.Sprintf("%0250d", i)))
+	}
+	for name, c := range map[string]struct {
+		e       Entry
+		omitted string
+	}{
+		"functions":             {Entry{Commands: manyCommands()}, ""},
+		"inner functions":       {Entry{Inner: strings.Split(strings.Repeat("test.ping ", 100_000), " ")}, ""},
+		"a reason":              {Entry{Reason: long}, ""},
+		"arguments and minions": {Entry{Commands: []salt.Command{{Function: "test.echo", Args: []any{strings.Repeat("<", maxArguments-100)}}}, Minions: ids}, "arg"},
+		"tags":                  {Entry{Tags: []string{long}}, "arg minions inner"},
+		"a user":                {Entry{Who: Who{User: long, Source: long}}, "arg minions inner texts"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := start(t, func(o *Options) { o.Values = true })
+			c.e.Kind = Publish
+			for range 2 {
+				if err := w.l.Record(t.Context(), c.e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lines := w.lines(Query{})
+			got, err := parse([]byte(lines[1]))
+			if err != nil || strings.Join(got.Omitted, " ") != c.omitted || len(got.Inner) > maxInner+1 || len(lines[1]) > journal.MaxEntry {
+				t.Errorf("%v, omitted %q, %d inner functions, %d bytes", err, got.Omitted, len(got.Inner), len(lines[1]))
+			}
+			if name == "functions" && (!strings.HasPrefix(got.Fun, "test.000") || !strings.Contains(got.Fun, "... (773999 bytes, hmac-sha256:")) {
+				t.Errorf("the functions are %.20s... with %d bytes", got.Fun, len(got.Fun))
+			}
+			w.verify()
+		})
 	}
 }
 

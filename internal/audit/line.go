@@ -38,37 +38,18 @@ func withHash(line []byte, hash string) json.RawMessage {
 	return fmt.Appendf(nil, `%s,"hash":"%s"}`, line[:len(line)-1], hash)
 }
 
-// maxArguments is how many bytes of arguments an entry can contain; the digest covers all of them.
-const maxArguments = 64 << 10
-
-// maxTarget is how many bytes of a target an entry can contain. A longer target is cut, and its
-// size and digest follow; the matched minions are listed too.
-const maxTarget = 4 << 10
-
-// targetSum is longer than the size and digest that follow a target that was cut.
-const targetSum = 128
-
-// shortTarget returns the target as an entry contains it.
-func shortTarget(d digester, tgt string) string {
-	if len(tgt) <= maxTarget {
-		return tgt
-	}
-	return fmt.Sprintf("%s... (%d bytes, %s)", strings.ToValidUTF8(tgt[:maxTarget], ""), len(tgt), d.digest([]byte(tgt)))
-}
-
-// encode returns the entry as the line after last, and its position.
+// encode returns the entry as the line after last, and its position. One that was spooled was shortened then.
 func (e *Entry) encode(d digester, values bool, last position) ([]byte, position, error) {
 	e.N, e.Prev = last.n+1, last.hash
-	e.Minions = e.Minions[:min(len(e.Minions), maxMinions)]
-	if e.Spooled == "" || len(e.Target) > maxTarget+targetSum { // otherwise it was cut when it was spooled
-		e.Target = shortTarget(d, e.Target)
-	}
-	if len(e.Commands) > 0 {
-		if err := e.describe(d, values); err != nil {
+	switch {
+	case e.Spooled == "":
+		if err := e.shorten(d, values); err != nil {
 			return nil, position{}, err
 		}
+	case len(e.Target) > maxText+textSum:
+		e.Target = shortText(d, e.Target)
 	}
-	line, err := json.Marshal(e)
+	line, err := e.fit(d, 0)
 	if err != nil {
 		return nil, position{}, err
 	}

@@ -512,8 +512,8 @@ func TestALongTargetIsCutInTheSpool(t *testing.T) {
 		if got.User != "mallory" {
 			continue
 		}
-		if want := strings.Repeat("x", maxTarget) + "... (1048576 bytes, hmac-sha256:"; !strings.HasPrefix(got.Target, want) || strings.Count(got.Target, "bytes") != 1 {
-			t.Errorf("the target ends with %q", got.Target[min(len(got.Target), maxTarget-8):])
+		if want := strings.Repeat("x", maxText) + "... (1048576 bytes, hmac-sha256:"; !strings.HasPrefix(got.Target, want) || strings.Count(got.Target, "bytes") != 1 {
+			t.Errorf("the target ends with %q", got.Target[min(len(got.Target), maxText-8):])
 		}
 		return
 	}
@@ -552,4 +552,34 @@ func TestRefusalsOfOneLeaveRoomForThoseOfOthers(t *testing.T) {
 	if err := c.opts.Spool.note(ping("mallory")); err != nil {
 		t.Errorf("when all is stored: %v", err)
 	}
+}
+
+// TestALongRecordDoesNotHoldUpTheOthers: neither one that is spooled now, nor one of an earlier version, which did not
+// shorten it.
+func TestALongRecordDoesNotHoldUpTheOthers(t *testing.T) {
+	c := startCut(t)
+	c.mustBook(1)
+	e := ping("mallory")
+	e.Verdict, e.Commands = Refused, manyCommands()
+	before := c.opts.Spool.size
+	if !c.l.Note(e) {
+		t.Fatal("the refusal has no entry")
+	}
+	if grown := c.opts.Spool.size - before; grown == 0 || grown > 16<<10 {
+		t.Errorf("the spool has grown by %d bytes", grown)
+	}
+	e = ping("eve")
+	e.Verdict, e.Commands, e.Fun = Refused, nil, strings.Repeat("x", 1<<20)
+	if err := c.opts.Spool.note(e); err != nil {
+		t.Fatal(err)
+	}
+	c.mustBook(2)
+	c.heal()
+	if got, want := c.users(), []string{"user1", "mallory", "eve", "user2"}; !slices.Equal(got, want) {
+		t.Errorf("entries of %q, want %q", got, want)
+	}
+	if got, want := c.tags(), tagsOf(1, 2); !slices.Equal(got, want) {
+		t.Errorf("events %q, want %q", got, want)
+	}
+	c.verify()
 }

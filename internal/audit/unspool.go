@@ -33,24 +33,16 @@ func (l *Log) BookSpooled(e Entry, jid salt.JID, events []event.Event, operator 
 	return nil
 }
 
-// finished returns an entry as it is spooled: with its time, and with what is stored of functions,
-// arguments and a long target.
+// finished returns an entry as it is spooled: with its time, and no longer than the chain takes it.
 func (l *Log) finished(e Entry) (Entry, error) {
 	e.Time = time.Now().UTC()
-	e.Minions = e.Minions[:min(len(e.Minions), maxMinions)]
 	l.mu.Lock()
 	defer l.mu.Unlock() // Repair may replace the key
 	if len(l.damage) > 0 {
 		l.unwritten++
 		return e, l.refusal()
 	}
-	e.Target = shortTarget(l.digest, e.Target)
-	if len(e.Commands) == 0 {
-		return e, nil
-	}
-	err := e.describe(l.digest, l.opts.Values)
-	e.Commands = nil
-	return e, err
+	return e, e.shorten(l.digest, l.opts.Values)
 }
 
 // write writes an entry about what takes no effect, without waiting.
