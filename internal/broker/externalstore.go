@@ -22,8 +22,9 @@ import (
 // After a connection was lost, another master may have taken over: a new connection is used only
 // when Check says that none has.
 type Remote struct {
-	x      *External
-	delays delays
+	x       *External
+	delays  delays
+	endTime time.Duration // the constant
 
 	mu     sync.Mutex
 	check  func(context.Context) error // nil before Watch
@@ -39,7 +40,7 @@ type Remote struct {
 const remotePause = 100 * time.Millisecond
 
 func newRemote(x *External) *Remote {
-	return &Remote{x: x, delays: delays{log: x.log}, usable: make(chan struct{}), ended: make(chan struct{}), failed: make(chan struct{})}
+	return &Remote{x: x, delays: delays{log: x.log}, endTime: endTime, usable: make(chan struct{}), ended: make(chan struct{}), failed: make(chan struct{})}
 }
 
 // Journal returns the connection for the journal, and its store; nil without one.
@@ -201,35 +202,50 @@ func (*Remote) Room(string, uint64) error { return nil }
 // Late implements journal.Delays.
 func (r *Remote) Late(what string, waited time.Duration) { r.delays.Late(what, waited) }
 
-// endTime is how long the end of connections of other masters is waited for.
-const endTime = 5 * time.Second
+// endTime is how long the end of connections of other masters is waited for, and endAnswer how long a
+// server may take each time to say who is connected.
+const (
+	endTime   = 5 * time.Second
+	endAnswer = time.Second
+)
 
 // EndOthers ends the connections that other masters still have to the journal, and returns when
-// the servers show none. A server that does not answer has no part in what is stored.
+// the servers show none. A server that does not answer has no part in what is stored; but if none
+// does, nothing is known.
 func (r *Remote) EndOthers(ctx context.Context) error {
-	x := r.x
-	ctx, cancel := context.WithTimeout(ctx, endTime)
+	ctx, cancel := context.WithTimeout(ctx, r.endTime)
 	defer cancel()
 	for {
-		found := 0
-		for _, id := range x.find(ctx) {
-			list, err := r.connections(ctx, id)
-			if err != nil {
-				x.log.Warn("a NATS server does not say who is connected to the journal", "server", id, "err", err)
-				continue
-			}
-			for _, p := range list {
-				found++
-				x.kick(p)
-			}
-		}
-		if found == 0 {
+		found, answered := r.endOthers(ctx)
+		// At the end of ctx the answers that are missing prove nothing.
+		if found == 0 && answered > 0 && ctx.Err() == nil {
 			return nil
 		}
 		if !backoff.Sleep(ctx, remotePause) {
-			return fmt.Errorf("%d connections of other masters to the journal have not ended", found)
+			return fmt.Errorf("the NATS servers do not show within %s that no other master is connected to the journal: %w", r.endTime, ctx.Err())
 		}
 	}
+}
+
+// endOthers asks each server once, and returns how many connections of others there were, and how many
+// servers have answered.
+func (r *Remote) endOthers(ctx context.Context) (found, answered int) {
+	x := r.x
+	for _, id := range x.find(ctx) {
+		asking, cancel := context.WithTimeout(ctx, endAnswer)
+		list, err := r.connections(asking, id)
+		cancel()
+		if err != nil {
+			x.log.Warn("a NATS server does not say who is connected to the journal", "server", id, "err", err)
+			continue
+		}
+		answered++
+		for _, p := range list {
+			found++
+			x.kick(p)
+		}
+	}
+	return found, answered
 }
 
 // connections returns the connections to the journal at a server, without the own one.

@@ -48,6 +48,7 @@ func play(t *testing.T) *played {
 		opts: ExternalOptions{Credentials: c}, log: slog.New(slog.DiscardHandler), watcher: connect(), look: make(chan struct{}, 1), gone: make(chan struct{}, 1), page: connzPage,
 		in: map[place]*guest{}, inboxes: map[string]place{}, minions: minions[place]{}, perKey: map[string]int{}, servers: map[string]time.Time{},
 	}
+	x.remote, x.store = newRemote(x), connect()
 	return &played{t, connect(), x}
 }
 
@@ -76,6 +77,7 @@ func (p *played) answer(subject string, f func(body []byte) any) {
 func (p *played) connz(list func(n int) (cids []uint64)) {
 	p.t.Helper()
 	n := 0
+	p.answer("$SYS.REQ.SERVER.PING.IDZ", func([]byte) any { return server.ServerID{ID: playedID} })
 	p.answer("$SYS.REQ.SERVER."+playedID+".CONNZ", func(body []byte) any {
 		var q server.ConnzOptions
 		if err := json.Unmarshal(body, &q); err != nil {
@@ -143,6 +145,46 @@ func TestAConnectionBetweenTwoPagesIsThere(t *testing.T) {
 		err := p.x.compare(t.Context(), playedID)
 		if got := p.known(); !slices.Equal(got, test.want) || (err == nil) != test.fits {
 			t.Errorf("%s: %v are known, want %v; %v", test.what, got, test.want, err)
+		}
+	}
+}
+
+// TestOthersOfAJournalThatDoNotEnd: a master takes a journal over only if a server has shown, within the
+// time for it, that no other master is connected.
+func TestOthersOfAJournalThatDoNotEnd(t *testing.T) {
+	t.Parallel()
+	some := func(int) []uint64 { return []uint64{1 << 40} }
+	none := func(int) []uint64 { return nil }
+	for _, test := range []struct {
+		what  string
+		begin func(p *played)
+		time  time.Duration
+		ended bool
+	}{
+		{"one comes back each time", func(p *played) { p.connz(some) }, gather + 2*remotePause, false},
+		{"the time is up before there is an answer", func(p *played) { p.connz(none) }, gather / 2, false},
+		{"no server answers", func(*played) {}, 3 * gather, false},
+		{"one ends", func(p *played) {
+			p.connz(func(n int) []uint64 {
+				if n == 0 {
+					return some(n)
+				}
+				return nil
+			})
+		}, endTime, true},
+		{"one server does not answer", func(p *played) {
+			p.connz(none)
+			p.answer("$SYS.REQ.SERVER.PING.IDZ", func([]byte) any { return server.ServerID{ID: "SILENT"} })
+			if _, err := p.nc.Subscribe("$SYS.REQ.SERVER.SILENT.CONNZ", func(*nats.Msg) {}); err != nil {
+				p.t.Fatal(err)
+			}
+		}, endTime, true},
+	} {
+		p := play(t)
+		test.begin(p)
+		p.x.remote.endTime = test.time
+		if err := p.x.remote.EndOthers(t.Context()); (err == nil) != test.ended {
+			t.Errorf("%s: %v", test.what, err)
 		}
 	}
 }
