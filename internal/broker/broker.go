@@ -147,7 +147,10 @@ type Broker struct {
 	state    *blockfile.State // state of the store, while it is open
 	lost     []blockfile.Lost // losses found when it was opened
 	losses   losses
-	wg       sync.WaitGroup
+	// unchecked means that the store was written again after a failed sync, and not checked since. Only
+	// heal uses it.
+	unchecked bool
+	wg        sync.WaitGroup
 }
 
 // Start opens the listener and the store and returns when the server answers.

@@ -157,7 +157,8 @@ func TestAMemberThatCannotWriteEnds(t *testing.T) {
 }
 
 // After a failed sync nothing counts as synced until the store was reopened: then what was not
-// synced is written again, and what cannot be read is reported.
+// synced is written again, and what cannot be read is reported. If that check fails, the store stays closed
+// until one has succeeded.
 func TestAFailedSyncLastsUntilTheStoreIsReopened(t *testing.T) {
 	b, dir, there := stored(t)
 	b.health.stop() // this test does itself what the broker would do
@@ -183,8 +184,23 @@ func TestAFailedSyncLastsUntilTheStoreIsReopened(t *testing.T) {
 	if err := b.health.Flush("EVENTS"); err == nil || b.health.Err() == nil {
 		t.Errorf("what a failed sync may have lost passes for synced: %v, %v", err, b.health.Err())
 	}
+	state := filepath.Join(dir, "state.json")
+	if err := errors.Join(os.Rename(state, state+".aside"), os.Mkdir(state, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // at the second attempt there is nothing more to write again
+		if err := b.reopen(1); err == nil || b.streams() > 0 {
+			t.Fatalf("the store was opened without a check, with %d streams: %v", b.streams(), err)
+		}
+	}
+	if err := errors.Join(os.Remove(state), os.Rename(state+".aside", state)); err != nil {
+		t.Fatal(err)
+	}
 	if err := b.reopen(1); err != nil || !b.health.well() {
 		t.Fatal(err)
+	}
+	if b.unchecked {
+		t.Error("it counts as unchecked")
 	}
 	if err := b.health.Flush("EVENTS"); err != nil || !there() {
 		t.Errorf("after the store was opened anew: %v", err)

@@ -31,22 +31,25 @@ func (b *Broker) recoverStore() error {
 }
 
 // renewStore writes again what a failed sync has left in doubt, and then checks all of the
-// store that is not known to be whole. The store must be closed.
+// store that is not known to be whole. The store must be closed, and must not be opened after an
+// error: at damage that is not repaired the server truncates the block.
 func (b *Broker) renewStore() error {
 	renewed, err := b.health.syncer.Renew()
-	if err != nil || !renewed {
+	b.unchecked = b.unchecked || renewed
+	if err != nil || !b.unchecked {
 		return err
 	}
 	b.stateMu.Lock()
+	defer b.stateMu.Unlock()
 	state, r, err := blockfile.Recover(b.opts.StoreDir)
+	if r != nil { // after an error, too: what was repaired is not found again
+		b.losses.add(r.Lost)
+		b.tellLost(r.Lost)
+	}
 	if err != nil {
-		b.stateMu.Unlock()
 		return err
 	}
-	b.state = &state
-	b.stateMu.Unlock()
-	b.losses.add(r.Lost)
-	b.tellLost(r.Lost)
+	b.state, b.unchecked = &state, false
 	return nil
 }
 
