@@ -216,6 +216,10 @@ func TestAttacksOnTheChain(t *testing.T) {
 		"one twice": {func(w *world) {
 			w.replace(func(l []string) []string { return append(l[:4:4], l[3:]...) })
 		}, []string{"entry 4 stands behind entry 4"}},
+		"a fork behind the head": {func(w *world) {
+			w.replace(func(l []string) []string { return fork(w.T, l, 5) })
+			w.write(1)
+		}, []string{"entry 11 was changed, or entry 12 is not the one"}},
 		"no entry at all": {func(w *world) {
 			w.replace(func(l []string) []string { l[3] = "what?"; return l })
 		}, []string{"unreadable", "entry 4 is missing"}},
@@ -227,6 +231,52 @@ func TestAttacksOnTheChain(t *testing.T) {
 			c.attack(w)
 			w.verify(c.want...)
 		})
+	}
+}
+
+// fork makes other entries of those from a number on, with one more, which follow each other as they should.
+func fork(t *testing.T, lines []string, from int) []string {
+	t.Helper()
+	lines = append(lines[:from-1:from-1], append(lines[from-1:], lines[len(lines)-1])...)
+	for i := from - 1; i < len(lines); i++ {
+		e, err := parse([]byte(lines[i]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.N, e.Prev, e.User = uint64(i+1), Hash([]byte(lines[i-1])), "forger"
+		text, err := json.Marshal(&e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines[i] = string(text)
+	}
+	return lines
+}
+
+// TestAHeadBehindTheChain: after a crash the head may be behind, also behind what was pruned. Nothing is wrong with that.
+func TestAHeadBehindTheChain(t *testing.T) {
+	for name, pruned := range map[string]bool{"there": false, "pruned": true} {
+		w := start(t, nil)
+		w.write(10)
+		w.verify() // waits for the head
+		old := w.content(w.opts.HeadFile)
+		w.write(10)
+		if pruned {
+			if err := w.l.prune(t.Context(), limits{since: time.Now().Add(time.Hour)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.l.Close()
+		w.spoil(w.opts.HeadFile, old)
+		w.open()
+		w.write(1)
+		want := uint64(21)
+		if pruned {
+			want++ // with the entry about that
+		}
+		if r := w.verify(); r.Last != want {
+			t.Errorf("%s: %+v, want %d entries", name, r, want)
+		}
 	}
 }
 

@@ -157,10 +157,24 @@ func (l *Log) find(ctx context.Context, known position) (missing string, err err
 	case end.n == known.n && end.hash != known.hash:
 		missing = fmt.Sprintf("entry %d is not the one that was written", end.n)
 	default:
-		return "", nil
+		return l.forked(ctx, known)
 	}
 	l.last = known // the gap stays visible in the chain
 	return missing, nil
+}
+
+// forked is find for a head that is behind the end, as after a crash: the entries behind it must follow the one that was
+// written, since anybody can add some to others.
+func (l *Log) forked(ctx context.Context, known position) (missing string, err error) {
+	if known.n == 0 || l.last.n <= known.n {
+		return "", nil
+	}
+	hash, err := l.hashOf(ctx, known.n)
+	if err != nil || hash == known.hash || hash == "" {
+		return "", err
+	}
+	l.last.hash = known.hash // the break stays visible in the chain
+	return fmt.Sprintf("entry %d is not the one that was written", known.n), nil
 }
 
 // end returns the position of the last stored entry, and the last sequence of the queue, which may

@@ -89,6 +89,27 @@ func (l *Log) sequenceAt(ctx context.Context, span journal.Span, t time.Time) (u
 	return span.First + uint64(n), failed
 }
 
+// hashOf returns the hash of the entry with this number, "" if there is none: it was pruned, for example.
+func (l *Log) hashOf(ctx context.Context, n uint64) (hash string, err error) {
+	span, err := l.opts.Queue.Span(ctx)
+	if err != nil {
+		return "", err
+	}
+	sort.Search(int(span.Last+1-span.First), func(i int) bool {
+		list, failed := l.opts.Queue.Read(ctx, span.First+uint64(i), 1, 1)
+		if failed != nil || len(list) == 0 {
+			err = errors.Join(err, failed)
+			return true
+		}
+		e, failed := parse(list[0].Body)
+		if failed == nil && e.N == n {
+			hash = Hash(list[0].Body)
+		}
+		return failed == nil && e.N >= n
+	})
+	return hash, err
+}
+
 // Digest returns the digest of these arguments of one function, as entries contain it.
 func (l *Log) Digest(args []any, kwargs map[string]any) (string, error) {
 	text, err := arguments([]salt.Command{{Args: args, Kwargs: kwargs}})
