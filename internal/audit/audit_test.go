@@ -262,7 +262,7 @@ func TestAHeadBehindTheChain(t *testing.T) {
 		old := w.content(w.opts.HeadFile)
 		w.write(10)
 		if pruned {
-			if err := w.l.prune(t.Context(), limits{since: time.Now().Add(time.Hour)}); err != nil {
+			if _, err := w.l.prune(t.Context(), limits{since: time.Now().Add(time.Hour)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -331,7 +331,7 @@ func TestPrune(t *testing.T) {
 	w := start(t, nil) // without limits, so that its housekeeping prunes nothing in between
 	small := (&Options{MaxBytes: 5000}).limits(time.Now())
 	w.write(50)
-	if err := w.l.prune(t.Context(), small); err != nil {
+	if _, err := w.l.prune(t.Context(), small); err != nil {
 		t.Fatal(err)
 	}
 	r := w.verify()
@@ -340,7 +340,7 @@ func TestPrune(t *testing.T) {
 	}
 	w.reopen()
 	w.write(50)
-	if err := w.l.prune(t.Context(), small); err != nil {
+	if _, err := w.l.prune(t.Context(), small); err != nil {
 		t.Fatal(err)
 	}
 	r = w.verify()
@@ -348,17 +348,38 @@ func TestPrune(t *testing.T) {
 	w.verify("missing at the beginning")
 }
 
+// TestPruneInParts: reading all that is beyond the limits may take longer than one attempt may, in a cluster. Each attempt
+// removes what it has found.
+func TestPruneInParts(t *testing.T) {
+	w := start(t, nil)
+	w.write(50)
+	k := limits{since: time.Now().Add(time.Hour), look: 20}
+	first := func() uint64 {
+		t.Helper()
+		return w.verify().First
+	}
+	if more, err := w.l.prune(t.Context(), k); err != nil || !more || first() != 21 {
+		t.Errorf("the first time: more is %v, %v, the first entry is %d", more, err, first())
+	}
+	if err := w.l.pruneAll(k); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.verify(); r.First != 52 || r.Last != 53 {
+		t.Errorf("%+v, want the last two entries of 53", r)
+	}
+}
+
 func TestPruneByAge(t *testing.T) {
 	w := start(t, nil)
 	hour := Options{MaxAge: time.Hour}
 	w.write(5)
-	if err := w.l.prune(t.Context(), hour.limits(time.Now())); err != nil {
+	if _, err := w.l.prune(t.Context(), hour.limits(time.Now())); err != nil {
 		t.Fatal(err)
 	}
 	if r := w.verify(); r.Entries != 5 {
 		t.Fatalf("%+v, want all of them", r)
 	}
-	if err := w.l.prune(t.Context(), hour.limits(time.Now().Add(2*time.Hour))); err != nil {
+	if _, err := w.l.prune(t.Context(), hour.limits(time.Now().Add(2*time.Hour))); err != nil {
 		t.Fatal(err)
 	}
 	if r := w.verify(); r.First != 5 || r.Last != 6 {

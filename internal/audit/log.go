@@ -407,9 +407,7 @@ func (l *Log) keep() {
 
 func (l *Log) housekeep() {
 	l.tellRepeated(time.Now())
-	ctx, cancel := context.WithTimeout(l.life, ackTime)
-	defer cancel()
-	if err := l.prune(ctx, l.opts.limits(time.Now())); err != nil {
+	if err := l.pruneAll(l.opts.limits(time.Now())); err != nil {
 		l.opts.Log.Error("audit log not pruned", "err", err)
 	}
 }
