@@ -156,3 +156,23 @@ func (s *shorter) GetLastMsgForSubject(ctx context.Context, subject string) (*je
 	}
 	return s.Stream.GetLastMsgForSubject(ctx, subject)
 }
+
+// Slow makes the server answer only some questions about messages of the queue before end is called.
+func (q *Queue) Slow(answers int, end func()) { q.stream = &slow{q.stream, answers, end} }
+
+// slow is a stream whose server does not answer in time.
+type slow struct {
+	jetstream.Stream
+	answers int
+	end     func()
+}
+
+func (s *slow) GetMsg(ctx context.Context, seq uint64, opts ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
+	if s.answers == 0 {
+		s.end()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	s.answers--
+	return s.Stream.GetMsg(ctx, seq, opts...)
+}

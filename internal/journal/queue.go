@@ -265,7 +265,8 @@ func (q *Queue) Remove(ctx context.Context, seq uint64) error {
 }
 
 // Read returns messages from the sequence seq on: at most count, and none after the one with
-// which their size reaches bytes. It returns nothing if there are none.
+// which their size reaches bytes. It returns nothing if there are none. There may be more behind
+// those that it returns, also if they are fewer than count.
 func (q *Queue) Read(ctx context.Context, seq uint64, count, bytes int) ([]Entry, error) {
 	var entries []Entry
 	err := insist(ctx, q.writer.store, "read the queue "+q.name, func(ctx context.Context) (err error) {
@@ -340,12 +341,16 @@ func entry(m *nats.Msg) (e Entry, err error) {
 }
 
 // readOneByOne asks the leader for each message: batches come from any member, which may lack
-// the newest ones.
+// the newest ones. It returns those that it has when the time for all is over: where each takes long,
+// another attempt would come no further.
 func (q *Queue) readOneByOne(ctx context.Context, seq uint64, count, bytes int) (entries []Entry, err error) {
 	for size := int64(0); len(entries) < count && (bytes <= 0 || size < int64(bytes)); {
 		m, err := q.stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(q.subject))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			m, err = q.missed(ctx, seq)
+		}
+		if err != nil && len(entries) > 0 {
+			return entries, nil // the next call says what is wrong
 		}
 		if err != nil {
 			return nil, err

@@ -1,6 +1,8 @@
 package journal_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -95,5 +97,28 @@ func TestAQueueIsNotCutShort(t *testing.T) {
 	}
 	if _, any, err := q.Newest(inTime(t)); any || err != nil {
 		t.Errorf("all are removed, and there is a newest one: %t, %v", any, err)
+	}
+}
+
+// TestASlowQueueIsReadInParts: where not all messages are read in time, those that are count.
+func TestASlowQueueIsReadInParts(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	q, err := openMember(t, s.Members[0]).Queue(inTime(t), "WORK", s.Members[0].Store())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 5 {
+		if _, err := q.Put(inTime(t), []byte{byte(n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(inTime(t))
+	q.Slow(3, cancel)
+	if list, err := q.Read(ctx, 1, 5, 0); len(list) != 3 || err != nil {
+		t.Errorf("read are %d, %v, want 3", len(list), err)
+	}
+	if list, err := q.Read(ctx, 4, 5, 0); len(list) != 0 || !errors.Is(err, context.Canceled) {
+		t.Errorf("without an answer: %d, %v", len(list), err)
 	}
 }
