@@ -311,6 +311,61 @@ func TestKeptHead(t *testing.T) {
 	}
 }
 
+// TestAKeptHeadCountsBesideThePresentOne: a chain that was made again may have been given as many entries.
+func TestAKeptHeadCountsBesideThePresentOne(t *testing.T) {
+	w := start(t, nil)
+	w.write(6)
+	other, present := "6:"+strings.Repeat("a", len(origin.hash)), w.verify().Head
+	for _, kept := range [][]string{{other}, {other, present}, {present, other}} {
+		r, err := w.l.Verify(t.Context(), kept...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.expect(r, "entry 6 is not the one that was written")
+	}
+	r, err := w.l.Verify(t.Context(), present, present)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.expect(r)
+}
+
+// TestPruneDuringACheck: what is pruned while the chain is read is not missing. What is missing behind that is.
+func TestPruneDuringACheck(t *testing.T) {
+	for name, c := range map[string]struct {
+		checked uint64 // before it is pruned
+		missing uint64 // 0 for none
+		want    []string
+	}{
+		"before the first": {0, 0, nil},
+		"in the middle":    {5, 0, nil},
+		"and one more":     {5, 31, []string{"entry 31 is missing"}},
+		"at the beginning": {0, 31, []string{"entry 31 is missing at the beginning"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := start(t, nil)
+			w.write(50)
+			check := newCheck(&w.l.removed)
+			read := func(from, to uint64) {
+				t.Helper()
+				if err := each(t.Context(), w.opts.Queue, from, to, func(e journal.Entry) error { check.entry(e.Body); return nil }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			read(1, c.checked)
+			if _, err := w.l.prune(t.Context(), limits{since: time.Now().Add(time.Hour), look: 30}); err != nil {
+				t.Fatal(err)
+			}
+			if c.missing > 0 {
+				w.remove(c.missing)
+			}
+			read(c.checked+1, 50)
+			w.expect(check.finish(), c.want...)
+		})
+	}
+}
+
 func TestMissingHeadIsReported(t *testing.T) {
 	w := start(t, nil)
 	w.write(2)
@@ -361,7 +416,7 @@ func TestPruneInParts(t *testing.T) {
 	if more, err := w.l.prune(t.Context(), k); err != nil || !more || first() != 21 {
 		t.Errorf("the first time: more is %v, %v, the first entry is %d", more, err, first())
 	}
-	if err := w.l.pruneAll(k); err != nil {
+	if err := pruneAll(w.l, k); err != nil {
 		t.Fatal(err)
 	}
 	if r := w.verify(); r.First != 52 || r.Last != 53 {

@@ -50,6 +50,7 @@ type Log struct {
 	hurt      atomic.Bool // damage is not empty
 	broken    atomic.Bool // an entry was not stored: the next one finds out what is in the store
 	flying    sync.WaitGroup
+	removed   atomic.Pointer[position] // the newest entry that was pruned since the start; nil for none
 
 	allowances, refusals atomic.Uint64 // decisions since the start
 
@@ -156,25 +157,20 @@ func (l *Log) find(ctx context.Context, known position) (missing string, err err
 		missing = fmt.Sprintf("entries %d to %d are missing at the end", end.n+1, known.n)
 	case end.n == known.n && end.hash != known.hash:
 		missing = fmt.Sprintf("entry %d is not the one that was written", end.n)
+	case end.n > known.n && known.n > 0:
+		// As after a crash. The entries behind the head must follow the one that was written, since anybody can add
+		// some to others.
+		hash, err := hashOf(ctx, l.opts.Queue, known.n)
+		if err != nil || hash == known.hash || hash == "" {
+			return "", err
+		}
+		missing = fmt.Sprintf("entry %d is not the one that was written", known.n)
+		known.n = end.n
 	default:
-		return l.forked(ctx, known)
-	}
-	l.last = known // the gap stays visible in the chain
-	return missing, nil
-}
-
-// forked is find for a head that is behind the end, as after a crash: the entries behind it must follow the one that was
-// written, since anybody can add some to others.
-func (l *Log) forked(ctx context.Context, known position) (missing string, err error) {
-	if known.n == 0 || l.last.n <= known.n {
 		return "", nil
 	}
-	hash, err := l.hashOf(ctx, known.n)
-	if err != nil || hash == known.hash || hash == "" {
-		return "", err
-	}
-	l.last.hash = known.hash // the break stays visible in the chain
-	return fmt.Sprintf("entry %d is not the one that was written", known.n), nil
+	l.last = known // the gap, or the break, stays visible in the chain
+	return missing, nil
 }
 
 // end returns the position of the last stored entry, and the last sequence of the queue, which may
@@ -407,7 +403,7 @@ func (l *Log) keep() {
 
 func (l *Log) housekeep() {
 	l.tellRepeated(time.Now())
-	if err := l.pruneAll(l.opts.limits(time.Now())); err != nil {
+	if err := pruneAll(l, l.opts.limits(time.Now())); err != nil {
 		l.opts.Log.Error("audit log not pruned", "err", err)
 	}
 }

@@ -39,7 +39,7 @@ func (o *Options) limits(now time.Time) limits {
 }
 
 // pruneAll calls prune until there is no more to remove, for some time.
-func (l *Log) pruneAll(k limits) error {
+func pruneAll(l *Log, k limits) error {
 	for begun := time.Now(); ; {
 		ctx, cancel := context.WithTimeout(l.life, ackTime)
 		more, err := l.prune(ctx, k)
@@ -65,6 +65,7 @@ func (l *Log) prune(ctx context.Context, k limits) (more bool, err error) {
 		return false, err
 	}
 	l.opts.Log.Info("audit log pruned", "upto", gone.N)
+	l.removed.Store(&position{gone.N, Hash(last.Body)}) // before it is so, for a check that goes on meanwhile
 	return more, l.opts.Queue.Remove(ctx, last.Seq)
 }
 

@@ -90,13 +90,13 @@ func (l *Log) sequenceAt(ctx context.Context, span journal.Span, t time.Time) (u
 }
 
 // hashOf returns the hash of the entry with this number, "" if there is none: it was pruned, for example.
-func (l *Log) hashOf(ctx context.Context, n uint64) (hash string, err error) {
-	span, err := l.opts.Queue.Span(ctx)
+func hashOf(ctx context.Context, q *journal.Queue, n uint64) (hash string, err error) {
+	span, err := q.Span(ctx)
 	if err != nil {
 		return "", err
 	}
 	sort.Search(int(span.Last+1-span.First), func(i int) bool {
-		list, failed := l.opts.Queue.Read(ctx, span.First+uint64(i), 1, 1)
+		list, failed := q.Read(ctx, span.First+uint64(i), 1, 1)
 		if failed != nil || len(list) == 0 {
 			err = errors.Join(err, failed)
 			return true

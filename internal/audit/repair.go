@@ -108,7 +108,7 @@ func (l *Log) survey(ctx context.Context) (r Repaired, err error) {
 	if err != nil {
 		return r, err
 	}
-	c := check{last: origin}
+	c := newCheck(&l.removed)
 	if err := each(ctx, l.opts.Queue, span.First, span.Last, func(e journal.Entry) error { c.entry(e.Body); return nil }); err != nil {
 		return r, err
 	}

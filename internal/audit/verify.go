@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/brinebus/brine/internal/journal"
 )
@@ -36,13 +38,13 @@ func ParseHead(s string) (n uint64, hash string, err error) {
 // Verify reads the whole audit log and compares it with the head, and with the heads that were kept
 // elsewhere. It returns an error only if it could not read them.
 func (l *Log) Verify(ctx context.Context, kept ...string) (Report, error) {
-	c := check{known: map[uint64]string{}, last: origin}
+	c := newCheck(&l.removed)
 	for _, s := range kept {
 		n, hash, err := ParseHead(s)
 		if err != nil {
 			return Report{}, err
 		}
-		c.known[n], c.end = hash, max(c.end, n)
+		c.know(n, hash)
 	}
 	at, err := l.idleHead()
 	if d := (*damaged)(nil); errors.As(err, &d) {
@@ -51,7 +53,7 @@ func (l *Log) Verify(ctx context.Context, kept ...string) (Report, error) {
 		return Report{}, err
 	}
 	if at.n > 0 {
-		c.known[at.n], c.end = at.hash, max(c.end, at.n)
+		c.know(at.n, at.hash)
 	}
 	span, err := l.opts.Queue.Span(ctx)
 	if err != nil {
@@ -73,13 +75,30 @@ func (l *Log) idleHead() (position, error) {
 
 // check is the state of one verification.
 type check struct {
-	known  map[uint64]string // hashes known from elsewhere, by number
-	end    uint64            // the highest of them
-	last   position          // the previous entry
+	known  map[uint64][]string // hashes known from elsewhere, by number
+	end    uint64              // the highest of them
+	last   position            // the previous entry
 	first  Entry
 	pruned position // the newest entry that was pruned according to the log
 	good   uint64   // the newest entry up to which nothing is wrong
 	report Report
+	// removed returns the newest entry that was pruned since the start: that may happen during the check.
+	removed func() position
+}
+
+// newCheck makes one that knows what the log removes meanwhile.
+func newCheck(removed *atomic.Pointer[position]) *check {
+	return &check{known: map[uint64][]string{}, last: origin, removed: func() position {
+		if at := removed.Load(); at != nil {
+			return *at
+		}
+		return position{}
+	}}
+}
+
+// know takes into account what is known from elsewhere of an entry.
+func (c *check) know(n uint64, hash string) {
+	c.known[n], c.end = append(c.known[n], hash), max(c.end, n)
 }
 
 func (c *check) problem(format string, args ...any) {
@@ -105,7 +124,7 @@ func (c *check) entry(line []byte) {
 	if e.Kind == OfLog && e.Upto > c.pruned.n {
 		c.pruned = position{e.Upto, e.Hash}
 	}
-	if want, ok := c.known[e.N]; ok && want != hash {
+	if slices.ContainsFunc(c.known[e.N], func(want string) bool { return want != hash }) {
 		c.problem("entry %d is not the one that was written", e.N)
 	}
 	c.last = position{e.N, hash}
@@ -116,11 +135,17 @@ func (c *check) entry(line []byte) {
 
 // link compares an entry with the previous one.
 func (c *check) link(e Entry) {
+	removed := position{}
+	if e.N > c.last.n+1 {
+		removed = c.removed()
+	}
 	switch {
+	case removed.n >= e.N: // it is being removed, too
+	case removed.n > 0 && removed.n == e.N-1 && removed.hash == e.Prev:
 	case e.N <= c.last.n:
 		c.problem("entry %d stands behind entry %d", e.N, c.last.n)
 	case e.N > c.last.n+1:
-		c.problem("%s missing", numbers(c.last.n+1, e.N-1))
+		c.problem("%s missing", numbers(max(c.last.n, removed.n)+1, e.N-1))
 	case e.Prev != c.last.hash:
 		c.problem("entry %d was changed, or entry %d is not the one that was behind it", c.last.n, e.N)
 	}
@@ -135,6 +160,9 @@ func numbers(from, to uint64) string {
 
 // finish checks both ends.
 func (c *check) finish() Report {
+	if at := c.removed(); at.n > c.pruned.n {
+		c.pruned = at
+	}
 	if n := c.first.N; n > 0 {
 		switch before := n - 1; {
 		case c.pruned.n < before:
