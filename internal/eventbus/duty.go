@@ -45,7 +45,7 @@ func dutyLock(journal string) string { return "journal/" + journal }
 // own handles the events of the own journal, whenever no other member does.
 func (m *Member) own(ctx context.Context) {
 	for ctx.Err() == nil {
-		if lock := m.take(ctx, m.opts.Name); lock != nil {
+		if lock, _ := m.take(ctx, m.opts.Name); lock != nil {
 			m.perform(ctx, &Handled{events: m.events, member: m, name: m.opts.Name, from: m.events.journal}, lock, func() bool { return false })
 		}
 		backoff.Sleep(ctx, dutyEvery)
@@ -58,6 +58,7 @@ func (m *Member) others(ctx context.Context) {
 	defer tick.Stop()
 	busy := map[string]chan struct{}{} // by journal; closed when it has ended
 	ran := map[string]time.Time{}      // by member: when it was last seen, or first missed
+	unsure := map[string]bool{}        // by journal: this member may have its lock without knowing it
 	for {
 		select {
 		case <-tick.C:
@@ -74,10 +75,16 @@ func (m *Member) others(ctx context.Context) {
 				delete(busy, one.Name)
 			default:
 			}
-			if busy[one.Name] != nil || time.Since(ran[one.Name]) < awayTime || !m.standsInFor(one.Name) {
+			wanted := time.Since(ran[one.Name]) >= awayTime && m.standsInFor(one.Name)
+			if busy[one.Name] != nil || !wanted && !unsure[one.Name] {
 				continue
 			}
-			lock := m.take(ctx, one.Name)
+			lock, sure := m.take(ctx, one.Name)
+			unsure[one.Name] = !sure
+			if lock != nil && !wanted { // the member is back, or another one stands in for it, and waits for the lock
+				lock.Release(ctx)
+				continue
+			}
 			if lock == nil {
 				continue
 			}
@@ -103,19 +110,22 @@ func (m *Member) standsInFor(name string) bool {
 	return true
 }
 
-// take takes the lock of a journal, nil if it cannot.
-func (m *Member) take(ctx context.Context, name string) *lease.Lock {
+// take takes the lock of a journal, nil if it cannot. With sure false this member may have it all the same.
+func (m *Member) take(ctx context.Context, name string) (lock *lease.Lock, sure bool) {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	lock, err := m.lease.Acquire(ctx, dutyLock(name))
 	var held *lease.HeldError
 	switch {
+	case err == nil:
+		sure = true
 	case errors.As(err, &held):
+		sure = true
 		m.events.log.Debug("another member handles the events of a journal", "journal", name, "member", held.Holder.Member)
-	case err != nil && ctx.Err() == nil:
+	case ctx.Err() == nil:
 		m.throttle.Log(m.events.log, slog.LevelWarn, "take", 1, "the handlers of events wait", "journal", name, "err", err)
 	}
-	return lock
+	return lock, sure
 }
 
 // perform handles the events of a journal until ctx ends, the lock is lost, or over returns true.
@@ -134,7 +144,7 @@ func (m *Member) perform(ctx context.Context, j *Handled, lock *lease.Lock, over
 	limit := time.AfterFunc(drainTime, d.stop)
 	defer limit.Stop()
 	d.users.Wait()
-	lock.Release()
+	lock.Release(ctx)
 }
 
 // handler returns the member that handles the events of a journal; "" without a cluster, or if it is

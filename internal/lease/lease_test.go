@@ -113,9 +113,9 @@ func TestALockHasOneHolder(t *testing.T) {
 		t.Fatal("m1 gets no lease when it is back:", err)
 	}
 	m1.refused(t, "m1", "m2")
-	lock.Release() // changes nothing
+	lock.Release(t.Context()) // changes nothing
 	m3.refused(t, "m1", "m2")
-	theirs.Release()
+	theirs.Release(t.Context())
 	m1.take(t, "m1")
 	m2.refused(t, "m1", "m1")
 }

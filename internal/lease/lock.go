@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/journal"
@@ -27,7 +26,9 @@ func (e *HeldError) Error() string { return fmt.Sprintf("member %s holds the loc
 
 func lockKey(name string) string { return "lock/" + name }
 
-// Acquire takes the lock of this name, or returns a HeldError. A caller takes each lock once.
+// Acquire takes the lock of this name, or returns a HeldError. A caller takes each lock once. After another error
+// this member may have the lock all the same, or get it in the next moments, since the answer was lost: only after a
+// later Acquire without such an error it is known.
 func (m *Member) Acquire(ctx context.Context, name string) (*Lock, error) {
 	me, term, err := m.Holder(ctx)
 	if err != nil {
@@ -81,16 +82,12 @@ func (m *Member) lock(ctx context.Context, name string) (h Holder, revision uint
 // Context ends when the lock is lost, since this member cannot renew its lease.
 func (l *Lock) Context() context.Context { return l.term }
 
-// releaseTime limits the attempts to release a lock: afterwards it is held until this member
-// takes it again, or its lease ends.
-const releaseTime = 10 * time.Second
-
-// Release gives the lock back.
-func (l *Lock) Release() {
-	ctx, cancel := context.WithTimeout(context.Background(), releaseTime)
-	defer cancel()
+// Release gives the lock back. It tries until that is done, or the lease has ended, with which others may take
+// the lock: a member that renews its lease would otherwise have it for ever. When ctx has ended, since the member
+// is about to give up its lease, it tries once.
+func (l *Lock) Release(ctx context.Context) {
 	for l.term.Err() == nil {
-		_, err := l.member.write(ctx, l.key, Holder{}, l.revision)
+		_, err := l.member.write(context.WithoutCancel(ctx), l.key, Holder{}, l.revision)
 		if err == nil || errors.Is(err, journal.ErrChanged) || !backoff.Sleep(ctx, renewAgain) {
 			return
 		}

@@ -1,0 +1,74 @@
+package lease
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/brinebus/brine/test/clustertest"
+)
+
+// inMemory starts members with leases in a table in memory, which end with the test.
+func inMemory(t *testing.T, names ...string) (table *clustertest.Table, list []*Member) {
+	table = new(clustertest.Table)
+	for _, name := range names {
+		m := New(name, table, slog.New(slog.DiscardHandler))
+		list = append(list, m)
+		go m.Run(t.Context())
+	}
+	synctest.Wait()
+	return table, list
+}
+
+// noLocks lets leases be renewed, but no lock be written.
+func noLocks(key string) (bool, error) {
+	if strings.HasPrefix(key, "lock/") {
+		return false, context.DeadlineExceeded
+	}
+	return true, nil
+}
+
+// TestALockIsGivenBackWhenTheTableAnswersAgain: the table may take longer to answer than any attempt, while the
+// lease of the holder goes on.
+func TestALockIsGivenBackWhenTheTableAnswersAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table, list := inMemory(t, "a", "b")
+		lock, err := list[0].Acquire(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.Answer(noLocks)
+		time.AfterFunc(time.Minute, func() { table.Answer(nil) })
+		lock.Release(t.Context())
+		if _, err := list[1].Acquire(t.Context(), "x"); err != nil {
+			t.Errorf("a lock that was given back: %v", err)
+		}
+		if lock.Context().Err() != nil {
+			t.Error("the lease has ended")
+		}
+	})
+}
+
+// TestALockIsNotGivenBackForEver: Release ends with the lease, and when the member stops.
+func TestALockIsNotGivenBackForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table, list := inMemory(t, "a")
+		lock, err := list[0].Acquire(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.Answer(noLocks)
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		lock.Release(ctx)
+		table.Answer(func(string) (bool, error) { return false, context.DeadlineExceeded })
+		begun := time.Now()
+		lock.Release(t.Context())
+		if lock.Context().Err() == nil || time.Since(begun) > stopAfter+renewAgain {
+			t.Errorf("it has tried for %v", time.Since(begun))
+		}
+	})
+}
