@@ -401,7 +401,7 @@ func TestTokensOfTwoMasters(t *testing.T) {
 	}
 	put := func(s *side, token string) {
 		value := fmt.Sprintf(`{"name":"fred","expire":%q}`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
-		if err := stores[s].Put(t.Context(), id(token), []byte(value)); err != nil {
+		if err := stores[s].Keep(t.Context(), id(token), []byte(value)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -28,6 +28,7 @@ const shownOfToken = 16
 
 // TokenStore stores tokens: a table of the journal.
 type TokenStore interface {
+	Keep(ctx context.Context, key string, value []byte) error
 	Put(ctx context.Context, key string, value []byte) error
 	Get(ctx context.Context, key string) ([]byte, error)
 	Delete(ctx context.Context, key string) error
@@ -49,9 +50,9 @@ func (l *Follower) Tokens(s TokenStore) *Tokens {
 	return l.tokens
 }
 
-// Put stores a token, and informs the other master.
-func (t *Tokens) Put(ctx context.Context, id string, value []byte) error {
-	if err := t.TokenStore.Put(ctx, id, value); err != nil || !isToken(id) {
+// Keep stores a token, and informs the other master.
+func (t *Tokens) Keep(ctx context.Context, id string, value []byte) error {
+	if err := t.TokenStore.Keep(ctx, id, value); err != nil || !isToken(id) {
 		return err
 	}
 	var token struct {
@@ -121,7 +122,7 @@ func (l *Follower) resolveToken(ctx context.Context, key, id string) error {
 		if !l.lifts.take(l.most, time.Now()) {
 			return errOften
 		}
-		if err := l.tokens.TokenStore.Put(ctx, id, value); err != nil {
+		if err := l.tokens.TokenStore.Keep(ctx, id, value); err != nil {
 			return err
 		}
 	default:

@@ -17,8 +17,9 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Store stores tokens: a table of the journal.
+// Store stores tokens: a table of the journal. A power cut does not lose what is kept.
 type Store interface {
+	Keep(ctx context.Context, key string, value []byte) error
 	Put(ctx context.Context, key string, value []byte) error
 	Get(ctx context.Context, key string) ([]byte, error)
 	Delete(ctx context.Context, key string) error
@@ -196,10 +197,13 @@ func (g *Authenticator) put(ctx context.Context, key string, t *Grant) error {
 	if err != nil {
 		return err
 	}
-	if err := g.store.Put(ctx, key, b); err != nil {
+	if err = g.noteTime(ctx); err == nil {
+		err = g.store.Keep(ctx, key, b)
+	}
+	if err != nil {
 		return g.unavailable("the tokens", err)
 	}
-	return g.noteTime(ctx)
+	return nil
 }
 
 // noteTime stores the time for the next start.
