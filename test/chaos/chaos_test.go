@@ -29,10 +29,10 @@ var (
 // shortKinds and shortMemberKinds are those of the short forms, one round each.
 var shortKinds = []string{"kill master", "cut", "power master", "kill listener", "restart master", "damage master"}
 
-var shortMemberKinds = []string{"restart member", "move listener"}
+var shortMemberKinds = []string{"kill member", "restart member", "move listener"}
 
 // shortTime is how long the short form with a cluster goes on to begin rounds.
-const shortTime = 25 * time.Second
+const shortTime = 60 * time.Second
 
 // bin has the programs.
 var bin string
@@ -55,18 +55,27 @@ func testMain(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return m.Run()
+	code := m.Run()
+	if code == 0 && *rounds > 0 && !ran {
+		fmt.Fprintln(os.Stderr, "chaos: no round was run")
+		return 1
+	}
+	return code
 }
+
+// ran says that there was a round.
+var ran bool
 
 // counts are what the rounds of a kind came to.
 type counts struct {
-	rounds, acknowledged, unconfirmed, jobs int // what was done
-	lost, twice, disorder, reused, unheard  int // events
-	heardWrong, differ                      int // what listeners heard, and what members show
-	ranTwice, wrongWords, unknown           int // jobs
-	decisions, wrongKeys                    int // about keys
-	logins, revoked, wrongTokens            int // of users
-	hung, broken                            int // commands and daemons
+	rounds, acknowledged, unconfirmed      int // what was done
+	jobs, done                             int // and of these what the caller was told
+	lost, twice, disorder, reused, unheard int // events
+	heardWrong, differ                     int // what listeners heard, and what members show
+	ranTwice, wrongWords, unknown          int // jobs
+	decisions, wrongKeys                   int // about keys
+	logins, revoked, wrongTokens           int // of users
+	hung, broken, deaths, stalled          int // commands and daemons
 }
 
 func (c *counts) add(d counts) {
@@ -86,32 +95,56 @@ func chaos(w *world) {
 	t, start := w.t, time.Now()
 	plan := w.plan()
 	total := map[string]*counts{}
+	var past []*round
+	broken := false
 	for i, k := range plan {
 		if limit := w.limit(); limit > 0 && time.Since(start) > limit {
 			t.Logf("left out after %s: %d of %d rounds", limit, len(plan)-i, len(plan))
 			break
 		}
 		begun := time.Now()
-		r := &round{w: w, number: i + 1, kind: k, sent: map[string][]sent{}}
-		r.run(rand.New(rand.NewPCG(*seed, uint64(i))))
+		r, rnd := newRound(w, i+1, k), rand.New(rand.NewPCG(*seed, uint64(i)))
+		r.long = len(w.masters) > 1 && (rnd.IntN(3) == 0 || *rounds == 0 && i == 0)
+		past, ran = append(past, r), true
+		r.run(rnd)
 		r.counts.rounds = 1
-		if total[k.name] == nil {
-			total[k.name] = &counts{}
-		}
-		total[k.name].add(r.counts)
-		t.Logf("round %d, %s: %d acknowledged, %d jobs, %d logins, %.1f s", r.number, k.name, r.counts.acknowledged, r.counts.jobs, r.counts.logins, time.Since(begun).Seconds())
-		for _, s := range alike(r.said) {
-			t.Errorf("round %d, %s: %s", r.number, k.name, s)
-		}
-		if r.counts.broken > 0 {
+		r.report(total, begun)
+		if broken = r.counts.broken > 0; broken {
 			break // nothing behind it would say anything
 		}
 	}
+	if !broken {
+		last := newRound(w, 0, &kind{name: "at the end"})
+		begun := time.Now()
+		last.judgeHistory(past)
+		last.report(total, begun)
+	}
 	t.Log("\n" + table(total))
-	for _, m := range w.machines() {
+	for _, m := range w.all() {
 		if m.deaths > 0 {
 			t.Logf("%s ended by itself %d times, and was started again", m.name, m.deaths)
 		}
+	}
+	if sum := total["all"]; len(past) > 0 {
+		for what, n := range map[string]int{"event": sum.acknowledged, "job": sum.done, "login": sum.logins, "decision": sum.decisions} {
+			if n == 0 && (what != "decision" || w.guest != nil) {
+				t.Errorf("no %s was acknowledged in any round: nothing was checked", what)
+			}
+		}
+	}
+}
+
+// report adds what a round came to to the total of its kind, and prints it.
+func (r *round) report(total map[string]*counts, begun time.Time) {
+	name, t := r.kind.name, r.w.t
+	if total[name] == nil {
+		total[name] = &counts{}
+	}
+	total[name].add(r.counts)
+	c := r.counts
+	t.Logf("round %d, %s: %d acknowledged, %d jobs, %d of them done, %d logins, %d decisions, %.1f s", r.number, name, c.acknowledged, c.jobs, c.done, c.logins, c.decisions, time.Since(begun).Seconds())
+	for _, s := range alike(r.said) {
+		t.Errorf("round %d, %s: %s", r.number, name, s)
 	}
 }
 
@@ -179,7 +212,7 @@ func (w *world) plan() []*kind {
 func table(total map[string]*counts) string {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
-	columns := []string{"kind", "rounds", "acknowledged", "unconfirmed", "jobs", "lost", "twice", "out of order", "sequence reused", "not heard", "heard out of order or twice", "members differ", "ran twice", "wrong last words", "unknown jobs", "decisions about keys", "wrong keys", "logins", "tokens deleted", "wrong tokens", "hung", "broken"}
+	columns := []string{"kind", "rounds", "acknowledged", "unconfirmed", "jobs", "done", "lost", "twice", "out of order", "sequence reused", "not heard", "heard out of order or twice", "members differ", "ran twice", "wrong last words", "unknown jobs", "decisions about keys", "wrong keys", "logins", "tokens deleted", "wrong tokens", "hung", "broken", "ended by itself", "stood still"}
 	fmt.Fprintln(w, "| "+strings.Join(columns, "\t| ")+"\t|")
 	fmt.Fprintln(w, strings.Repeat("|---\t", len(columns))+"|")
 	var sum counts

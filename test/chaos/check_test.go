@@ -22,11 +22,11 @@ const (
 
 // run is one round.
 func (r *round) run(rnd *rand.Rand) {
-	since := map[string]string{}
 	for _, m := range r.w.buses() {
-		since[m.name] = r.w.end(m)
+		r.since[m.name] = r.w.end(m)
 	}
-	r.w.note("round %d: %s", r.number, r.kind.name)
+	r.w.note("round %d: %s, long: %t", r.number, r.kind.name, r.long)
+	r.repeats = true
 	stop := make(chan struct{})
 	working := r.work(stop)
 	pause(rnd, workBefore, 3*workBefore)
@@ -38,8 +38,8 @@ func (r *round) run(rnd *rand.Rand) {
 	working.Wait()
 	r.w.note("round %d: the work is done", r.number)
 	if r.check(r.w.back()) && r.check(r.mark()) {
-		r.judgeMembers(since[r.w.master.name])
-		r.judgeEvents(since)
+		r.judgeEvents()
+		r.judgeOthers()
 		for _, l := range r.w.listeners {
 			r.judgeListener(l)
 		}
@@ -49,6 +49,24 @@ func (r *round) run(rnd *rand.Rand) {
 	}
 	if r.kind.after != nil && r.check(r.kind.after(r, rnd)) && r.check(r.w.back()) {
 		r.check(r.judgeAll())
+	}
+	r.judgeDaemons()
+}
+
+// judgeDaemons looks whether daemons have ended by themselves, or have failed in a way that none may. Where
+// the disk is full they may end.
+func (r *round) judgeDaemons() {
+	for _, m := range r.w.all() {
+		deaths, crashes := m.news()
+		if deaths > 0 && m != r.full {
+			r.wrong(&r.counts.deaths, "%s ended by itself\n%s", m.name, m.said())
+		}
+		for _, s := range crashes {
+			r.wrong(&r.counts.deaths, "%s has written: %s", m.name, s)
+		}
+	}
+	if r.w.guest != nil && !r.w.guest.running() {
+		r.check(r.w.guest.launch())
 	}
 }
 
@@ -117,24 +135,39 @@ func (r *round) dump(m *machine) {
 	}
 }
 
-// judgeEvents looks at each bus.
-func (r *round) judgeEvents(since map[string]string) {
-	for _, m := range r.w.buses() {
-		shown, err := r.w.shown(m, since[m.name], r.tag())
-		if !r.check(err) {
-			return
-		}
-		r.sequences(m, shown)
-		f := judge(r.sent[m.name], shown)
-		f.lost = r.forgive(m, f.lost)
-		for _, c := range []struct {
-			count *int
-			what  string
-			list  []string
-		}{{&r.counts.lost, "lost", f.lost}, {&r.counts.twice, "twice", f.twice}, {&r.counts.disorder, "out of order", f.disorder}} {
-			for _, s := range c.list {
-				r.wrong(c.count, "bus of %s: %s: %s", m.name, c.what, s)
+// judgeEvents looks at each bus, as each master shows it.
+func (r *round) judgeEvents() {
+	shown := r.judgeMembers()
+	for _, m := range r.w.machines() {
+		list, ok := shown[m]
+		if !ok {
+			var err error
+			if list, err = r.w.shown(m, r.since[r.w.shared(m)], r.tag()); !r.check(err) {
+				return
 			}
+		}
+		r.sequences(m, list)
+		f := judge(r.sent[r.w.shared(m)], list)
+		for _, s := range f.lost {
+			r.found[r.w.shared(m)+" lost "+s] = true
+		}
+		f.lost = r.forgive(m, f.lost)
+		r.events(r, m, f)
+	}
+}
+
+// events takes down what is wrong with the events of a round that was not found before.
+func (r *round) events(of *round, at *machine, f findings) {
+	for _, c := range []struct {
+		count *int
+		what  string
+		list  []string
+	}{{&r.counts.lost, "lost", f.lost}, {&r.counts.twice, "twice", f.twice}, {&r.counts.disorder, "out of order", f.disorder}} {
+		for _, s := range c.list {
+			if of == r || !of.found[r.w.shared(at)+" "+c.what+" "+s] {
+				r.wrong(c.count, "bus of %s: %s: %s", at.name, c.what, s)
+			}
+			of.found[r.w.shared(at)+" "+c.what+" "+s] = true
 		}
 	}
 }
@@ -230,10 +263,16 @@ func (r *round) judgeJobs() {
 	for _, s := range words {
 		r.wrong(&r.counts.wrongWords, "%s", s)
 	}
-	for _, k := range r.jobs {
-		for _, name := range k.targets {
-			if n := ran[name][k.token]; n > 1 {
-				r.wrong(&r.counts.ranTwice, "job %s (%s) of %s ran %d times on %s", k.jid, k.token, k.at.name, n, name)
+	r.judgeEffects()
+}
+
+// judgeEffects looks whether a job has ever run twice, also one of an earlier round.
+func (r *round) judgeEffects() {
+	for _, m := range r.w.minions {
+		for token, n := range m.effectsByToken() {
+			if n > max(1, m.repeated[token]) {
+				m.repeated[token] = n
+				r.wrong(&r.counts.ranTwice, "the job with the token %s ran %d times on %s", token, n, m.name)
 			}
 		}
 	}
@@ -276,7 +315,7 @@ func (r *round) wordsOf(k *task, ran map[string]map[string]int) (unknown, untrue
 			unknown = append(unknown, errs[i].Error())
 			continue
 		}
-		for _, s := range k.untrue(said[i], ran) {
+		for _, s := range r.untrue(k, said[i], ran) {
 			untrue = append(untrue, s+of(m.member))
 		}
 		if !maps.Equal(said[i], said[0]) {
@@ -286,7 +325,11 @@ func (r *round) wordsOf(k *task, ran map[string]map[string]int) (unknown, untrue
 	return unknown, untrue
 }
 
-type state struct{ State, Text string }
+// state is that of a job on a minion.
+type state struct {
+	State, Text string
+	returned    bool
+}
 
 // states are what jobs.list_job says at a master.
 func (r *round) states(at *machine, jid string) (map[string]state, error) {
@@ -294,17 +337,23 @@ func (r *round) states(at *machine, jid string) (map[string]state, error) {
 	var job struct {
 		JID    string
 		States map[string]state
+		Result map[string]any
 	}
 	if err := json.Unmarshal([]byte(res.out), &job); res.code != 0 || err != nil || job.JID != jid {
 		return nil, fmt.Errorf("job %s is not known at %s: exit code %d: %s%s", jid, at.name, res.code, res.out, res.err)
 	}
+	for name, s := range job.States {
+		_, s.returned = job.Result[name]
+		job.States[name] = s
+	}
 	return job.States, nil
 }
 
-func (k *task) untrue(states map[string]state, ran map[string]map[string]int) []string {
+func (r *round) untrue(k *task, states map[string]state, ran map[string]map[string]int) []string {
 	var out []string
-	for _, name := range k.targets {
-		w := word{state: states[name].State, text: states[name].Text, ran: ran[name][k.token]}
+	for _, m := range r.w.minions {
+		name, s := m.name, states[m.name]
+		w := word{s.State, s.Text, s.returned, k.queued, k.done, r.touched[m], ran[name][k.token]}
 		if s := w.untrue(); s != "" {
 			out = append(out, fmt.Sprintf("job %s (%s) of %s on %s: %s", k.jid, k.token, k.at.name, name, s))
 		}

@@ -45,7 +45,7 @@ func (w *world) makeCluster(masters int) {
 	w.makeGuest(toMasters(addresses, ports[0]))
 	place(w.guest, 11+clusterMinions)
 	w.makeKeys()
-	for i, m := range w.masters[:2] {
+	for i, m := range w.masters {
 		w.listeners = append(w.listeners, &listener{w: w, name: fmt.Sprintf("chaos%d", i+1), at: m})
 	}
 }
@@ -113,21 +113,20 @@ func (w *world) copy(from string, m *machine, name string) {
 	w.must(errors.Join(err, os.WriteFile(filepath.Join(m.disk.dir, "pki", name), b, 0o600)))
 }
 
-// judgeMembers waits until all members show the same events.
-func (r *round) judgeMembers(since string) {
-	if len(r.w.masters) == 1 {
-		return
-	}
+// judgeMembers waits until all members show the same events, and returns what each of them shows.
+func (r *round) judgeMembers() map[*machine][]stored {
+	var shown map[*machine][]stored
 	var differ []string
 	for end := time.Now().Add(wordTime); time.Now().Before(end); time.Sleep(5 * look) {
 		var err error
-		if differ, err = r.differ(since); !r.check(err) || len(differ) == 0 {
-			return
+		if shown, differ, err = r.differ(); !r.check(err) || len(differ) == 0 {
+			return shown
 		}
 	}
 	for _, s := range differ {
 		r.wrong(&r.counts.differ, "%s", s)
 	}
+	return shown
 }
 
 // place is where an event is stored.
@@ -137,14 +136,15 @@ type place struct {
 }
 
 // differ says what members show that the first one does not, and the other way round.
-func (r *round) differ(since string) ([]string, error) {
-	var out []string
+func (r *round) differ() (shown map[*machine][]stored, out []string, err error) {
+	shown = map[*machine][]stored{}
 	var first map[place]id
 	for _, m := range r.w.masters {
-		list, err := r.w.shown(m, since, r.tag())
+		list, err := r.w.shown(m, r.since[r.w.master.name], r.tag())
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		shown[m] = list
 		all := map[place]id{}
 		for _, e := range list {
 			all[place{e.journal, e.seq}] = e.id
@@ -158,7 +158,7 @@ func (r *round) differ(since string) ([]string, error) {
 		out = append(out, lacks(m, r.w.master, first, all)...)
 		out = append(out, lacks(r.w.master, m, all, first)...)
 	}
-	return out, nil
+	return shown, out, nil
 }
 
 // lacks says what one member shows otherwise than another one, or not at all.

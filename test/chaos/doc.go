@@ -9,7 +9,10 @@
 //	scripts/chaos -masters 3 -rounds 200        with three masters that are one system
 //
 // Meanwhile events are fired, jobs run, and users log in, use their tokens and delete them. With three
-// masters the key of a further minion is accepted, rejected and deleted.
+// masters the key of a further minion is accepted, rejected and deleted, and a member is sometimes away until
+// others have taken over what it had.
+//
+// Each round is judged when it is over, and all of them once more at the end.
 //
 // The clock of one process is changed in its memory: only that process takes the time for another
 // one, not the kernel, nor the programs that it starts.

@@ -118,7 +118,10 @@ func (s sequences) see(shown []stored) []string {
 // word is what a job says of a minion.
 type word struct {
 	state, text string
-	queued      bool // it may wait
+	returned    bool // there is a return
+	queued      bool // it waits for the minion
+	told        bool // its caller was told that it is done
+	touched     bool // the fault was about the minion
 	ran         int  // the effects on the minion
 }
 
@@ -132,8 +135,14 @@ func (w word) untrue() string {
 		return fmt.Sprintf("no last word, %q", w.state)
 	case w.state == "done" && w.ran == 0:
 		return "done, but it did not run"
-	case w.ran > 0 && w.state != "done" && !w.open():
+	case w.state == "done" && !w.returned:
+		return "done, but there is no return"
+	case w.state != "done" && w.told:
+		return fmt.Sprintf("%s (%s), but the caller was told that it is done", w.state, w.text)
+	case w.state != "done" && w.ran > 0 && !w.open():
 		return fmt.Sprintf("%s (%s), but it ran", w.state, w.text)
+	case w.state != "done" && w.queued && !w.open():
+		return fmt.Sprintf("%s (%s), but it was to wait for the minion", w.state, w.text)
 	}
 	return ""
 }
@@ -141,5 +150,5 @@ func (w word) untrue() string {
 // open says that the word claims nothing about whether the command ran: it was begun, and the
 // daemon that ran it was killed.
 func (w word) open() bool {
-	return w.state == "killed" || w.state == "failed"
+	return w.touched && (w.state == "killed" || w.state == "failed")
 }

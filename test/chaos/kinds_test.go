@@ -46,9 +46,29 @@ var kinds = []kind{
 // choice chooses a machine.
 type choice func(*round, *rand.Rand) *machine
 
-func (r *round) master(rnd *rand.Rand) *machine { return r.w.masters[rnd.IntN(len(r.w.masters))] }
+func (r *round) master(rnd *rand.Rand) *machine {
+	return r.touch(r.w.masters[rnd.IntN(len(r.w.masters))])
+}
 
-func (r *round) minion(rnd *rand.Rand) *machine { return r.w.minions[rnd.IntN(len(r.w.minions))] }
+func (r *round) minion(rnd *rand.Rand) *machine {
+	return r.touch(r.w.minions[rnd.IntN(len(r.w.minions))])
+}
+
+// touch takes down that the fault is about a machine.
+func (r *round) touch(m *machine) *machine {
+	r.Lock()
+	defer r.Unlock()
+	r.touched[m] = true
+	return m
+}
+
+// touchAll does the same for all machines.
+func (r *round) touchAll() []*machine {
+	for _, m := range r.w.machines() {
+		r.touch(m)
+	}
+	return r.w.machines()
+}
 
 // pause lets a random time pass, so that what follows falls into any moment of the work. It
 // waits for nothing.
@@ -63,13 +83,13 @@ func ended(who choice, s syscall.Signal) func(*round, *rand.Rand) error {
 		if err := m.end(s); err != nil {
 			return err
 		}
-		pause(rnd, 0, time.Second)
+		r.away(rnd, 0, time.Second)
 		return m.start()
 	}
 }
 
 func killAll(r *round, rnd *rand.Rand) error {
-	errs := []error{endAll(r.w.machines(), syscall.SIGKILL)}
+	errs := []error{endAll(r.touchAll(), syscall.SIGKILL)}
 	pause(rnd, 0, time.Second)
 	return errors.Join(append(errs, startAll(r.w.machines()))...)
 }
@@ -85,7 +105,7 @@ func stopped(who choice) func(*round, *rand.Rand) error {
 	return func(r *round, rnd *rand.Rand) error {
 		m := who(r, rnd)
 		m.signal(syscall.SIGSTOP)
-		pause(rnd, time.Second, 7*time.Second)
+		r.away(rnd, time.Second, 7*time.Second)
 		m.signal(syscall.SIGCONT)
 		return nil
 	}
@@ -95,7 +115,7 @@ func stopped(who choice) func(*round, *rand.Rand) error {
 func cut(r *round, rnd *rand.Rand) error {
 	m := r.minion(rnd)
 	m.host.Cut(ways(rnd)...)
-	pause(rnd, time.Second, 8*time.Second)
+	r.away(rnd, time.Second, 8*time.Second)
 	m.host.Mend()
 	return nil
 }
@@ -104,20 +124,28 @@ func cut(r *round, rnd *rand.Rand) error {
 func full(who choice) func(*round, *rand.Rand) error {
 	return func(r *round, rnd *rand.Rand) error {
 		m := who(r, rnd)
+		r.full = m
 		if err := m.disk.fill(); err != nil {
 			return err
 		}
-		pause(rnd, time.Second, 9*time.Second)
+		r.away(rnd, time.Second, 9*time.Second)
 		return errors.Join(m.disk.free(), m.heal())
 	}
 }
 
 func power(who choice) func(*round, *rand.Rand) error {
-	return func(r *round, rnd *rand.Rand) error { return who(r, rnd).crash() }
+	return func(r *round, rnd *rand.Rand) error {
+		m := who(r, rnd)
+		if err := errors.Join(m.end(syscall.SIGKILL), m.disk.cut()); err != nil {
+			return err
+		}
+		r.away(rnd, 0, time.Second)
+		return m.start()
+	}
 }
 
 func powerAll(r *round, _ *rand.Rand) error {
-	errs := []error{endAll(r.w.machines(), syscall.SIGKILL)}
+	errs := []error{endAll(r.touchAll(), syscall.SIGKILL)}
 	for _, m := range r.w.machines() {
 		errs = append(errs, m.disk.cut())
 	}

@@ -4,27 +4,45 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 )
+
+// repeatTime is how long a command is repeated that fires under a name: longer than any fault lasts.
+const repeatTime = 60 * time.Second
 
 // eventsOfACommand are fired by one command.
 const eventsOfACommand = 25
 
 // round is some seconds of work, a fault among it, and what became of it.
 type round struct {
-	w      *world
-	number int
-	kind   *kind
+	w       *world
+	number  int
+	kind    *kind
+	long    bool              // others have the time to take over what a member had
+	repeats bool              // some of what is not acknowledged is sent again: all daemons will be back
+	since   map[string]string // where the buses ended before it
+	full    *machine          // its disk is full for a while
 
 	sync.Mutex
-	sent     map[string][]sent // by the bus on which they are to be
-	forgives *machine          // its outbox may lose what it tells
-	reported *int              // how much that is
-	jobs     []*task
-	said     []string // what was wrong
-	counts   counts
+	touched   map[*machine]bool // what the fault is about
+	fault     time.Time         // since when somebody is away; zero before and after it
+	during    map[*machine]int  // what masters have acknowledged meanwhile
+	sent      map[string][]sent // by the bus on which they are to be
+	forgives  *machine          // its outbox may lose what it tells
+	reported  *int              // how much that is
+	jobs      []*task
+	decisions []decision      // about the key of the guest
+	found     map[string]bool // what was wrong with events, or is forgiven
+	said      []string        // what was wrong
+	counts    counts
+}
+
+func newRound(w *world, number int, k *kind) *round {
+	return &round{w: w, number: number, kind: k, since: map[string]string{}, touched: map[*machine]bool{}, during: map[*machine]int{},
+		sent: map[string][]sent{}, found: map[string]bool{}}
 }
 
 // task is a job that was started.
@@ -34,6 +52,7 @@ type task struct {
 	token   string
 	targets []string
 	queued  bool
+	done    bool // the command said so of all targets
 }
 
 func (r *round) tag() string { return fmt.Sprintf("chaos/%d/", r.number) }
@@ -77,13 +96,21 @@ func (r *round) work(stop chan struct{}) *sync.WaitGroup {
 		repeat(func(n int) { r.call(m, n) })
 	}
 	if r.w.guest != nil {
-		repeat(r.decide)
+		for range deciders {
+			repeat(r.decide)
+		}
 	}
 	for _, u := range r.w.users {
 		repeat(func(int) { r.login(u) })
 	}
 	repeat(func(n int) { r.job(n, false) })
 	repeat(func(n int) { r.job(n, true) })
+	if r.long {
+		for _, m := range r.w.masters {
+			all.Go(func() { r.start(m, "long-"+m.name, "; sleep 20") })
+			all.Go(func() { r.start(m, "batch-"+m.name, "; sleep 6", "-b", "1") })
+		}
+	}
 	return &all
 }
 
@@ -108,7 +135,19 @@ func (r *round) fire(at, bus *machine, what string, command int, args ...string)
 		fmt.Fprintln(&lines, line(r.tag(), e))
 		batch = append(batch, sent{id: e, command: command})
 	}
-	r.took(bus, batch, at.tool(lines.String(), "salt-event", args...))
+	repeats := r.repeats && command%2 == 0
+	if repeats {
+		args = append(args, "--id", fmt.Sprintf("%s-%d", stream, command))
+	}
+	res := at.tool(lines.String(), "salt-event", args...)
+	for end := time.Now().Add(repeatTime); repeats && res.code != 0 && !res.hung && time.Now().Before(end); {
+		<-time.After(10 * look)
+		res = at.tool(lines.String(), "salt-event", args...)
+	}
+	if res.code == 0 {
+		r.goneOn(at)
+	}
+	r.took(bus, batch, res)
 }
 
 // call fires one event by salt-call.
@@ -146,35 +185,45 @@ func (r *round) took(bus *machine, batch []sent, res result) {
 
 var jid = regexp.MustCompile(`(?m)^jid: (\d{20})$`)
 
-// job starts a job on all minions that leaves a line in a file of each.
+// job starts a job at some master. Some take a moment, so that they are under way when something happens, some are batches.
 func (r *round) job(n int, queued bool) {
-	at := r.w.next()
-	k := &task{at: at, token: fmt.Sprintf("%d-%d-%t", r.number, n, queued), queued: queued}
-	args := []string{"-L", r.w.targets(), "--show-jid", "--out", "json", "-t", "3"}
+	then, args := "", []string(nil)
+	if n%3 == 0 {
+		then = "; sleep 1"
+	}
+	switch {
+	case queued:
+		args = []string{"--queue", "30m"}
+	case n%4 == 0:
+		args = []string{"-b", "1"}
+	}
+	r.start(r.w.next(), fmt.Sprintf("%d-%t", n, queued), then, args...)
+}
+
+// start starts a job on all minions that leaves a line in a file of each, and waits for it.
+func (r *round) start(at *machine, name, then string, args ...string) {
+	k := &task{at: at, token: fmt.Sprintf("%d-%s", r.number, name), queued: slices.Contains(args, "--queue")}
 	for _, m := range r.w.minions {
 		k.targets = append(k.targets, m.name)
 	}
-	if queued {
-		args = append(args, "--queue", "30m")
-	}
-	command := "echo " + k.token + ` >>"$CHAOS_EFFECTS"`
-	if n%3 == 0 {
-		command += "; sleep 1" // so that some are under way when something happens
-	}
-	res := at.tool("", "salt", append(args, "cmd.run", command)...)
+	args = append([]string{"-L", r.w.targets(), "--show-jid", "--out", "json", "-t", "3"}, args...)
+	res := at.tool("", "salt", append(args, "cmd.run", "echo "+k.token+` >>"$CHAOS_EFFECTS"`+then)...)
 	if res.hung {
 		r.wrong(&r.counts.hung, "salt hangs at %s: %s", at.name, res.err)
 	}
 	if found := jid.FindStringSubmatch(res.err); found != nil {
-		k.jid = found[1]
+		k.jid, k.done = found[1], res.code == 0
 	} else {
-		r.w.note("a job without an id at %s: exit code %d: %s", at.name, res.code, res.err)
 		<-time.After(look)
 	}
+	r.w.note("job %s (%s) at %s: exit code %d: %s", k.jid, k.token, at.name, res.code, res.err)
 	r.Lock()
 	defer r.Unlock()
 	r.jobs = append(r.jobs, k)
 	if k.jid != "" {
 		r.counts.jobs++
+	}
+	if k.done {
+		r.counts.done++
 	}
 }

@@ -31,7 +31,7 @@ type user struct {
 	name   string
 	made   int
 	tokens []*token // the oldest first
-	gone   []*token // that were deleted in this round
+	gone   []*token // that were deleted, the latest last
 }
 
 // token is one that a user was given.
@@ -207,10 +207,18 @@ func (r *round) judgeTokens() {
 		if len(u.gone) > 0 {
 			r.use(u.gone[len(u.gone)-1], r.w.next())
 		}
-		for _, t := range u.gone {
-			_ = os.RemoveAll(t.home) // nobody needs it
+	}
+}
+
+// lastTokens is how many deleted tokens of each user are tried at the end.
+const lastTokens = 10
+
+// judgeDeletedTokens looks whether tokens that were deleted some rounds ago are still refused.
+func (r *round) judgeDeletedTokens() {
+	for _, u := range r.w.users {
+		for _, t := range u.gone[max(0, len(u.gone)-lastTokens):] {
+			r.use(t, r.w.next())
 		}
-		u.gone = nil
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -36,13 +37,30 @@ type machine struct {
 	member  string // what its cluster calls it
 	address string // of the master, for other machines
 
-	outboxLost int // what its outbox has reported as lost
+	outboxLost int            // what its outbox has reported as lost
+	repeated   map[string]int // how often jobs have run there that ran more than once
 
 	sync.Mutex
 	daemon  *exec.Cmd
 	ended   chan struct{}
 	expects bool // somebody ends it on purpose
 	deaths  int  // how often it ended otherwise
+	seen    int  // how many of them were reported
+	read    int  // how much of what it wrote was read
+	crashes []string
+}
+
+// crash is what no program may write.
+var crash = regexp.MustCompile(`(?m)^(?:panic:|fatal error:|WARNING: DATA RACE).*(?:\n.*){0,30}`)
+
+// news are how often the daemon has ended by itself since it was asked last, and the crashes of all programs on the machine.
+func (m *machine) news() (deaths int, crashes []string) {
+	b, _ := os.ReadFile(filepath.Join(m.etc, "stderr")) // there is none before the first start
+	m.Lock()
+	defer m.Unlock()
+	deaths, crashes = m.deaths-m.seen, append(m.crashes, crash.FindAllString(string(b[m.read:]), -1)...)
+	m.seen, m.read, m.crashes = m.deaths, len(b), nil
+	return deaths, crashes
 }
 
 // settings are those of both daemons.
@@ -215,6 +233,9 @@ func (m *machine) toolOf(home, input, program string, args ...string) result {
 	} else if err != nil {
 		r.code, r.err = -1, err.Error()
 	}
+	m.Lock()
+	defer m.Unlock()
+	m.crashes = append(m.crashes, crash.FindAllString(said.String(), -1)...)
 	return r
 }
 

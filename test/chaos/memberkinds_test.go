@@ -39,17 +39,67 @@ var memberKinds = []kind{
 // elect another leader.
 const faultTime = 14 * time.Second
 
+// In some rounds a member is away, or nobody hears of it, until others have taken over what it had:
+// that takes 15 seconds, and some more for them to begin.
+const (
+	takenOver = 17 * time.Second
+	longest   = 30 * time.Second
+)
+
+// away waits while what the fault is about is away.
+func (r *round) away(rnd *rand.Rand, least, most time.Duration) {
+	if r.long {
+		least, most = takenOver, longest
+	}
+	r.setFault(time.Now())
+	pause(rnd, least, most)
+	r.setFault(time.Time{})
+}
+
+func (r *round) setFault(t time.Time) {
+	r.Lock()
+	defer r.Unlock()
+	r.fault = t
+}
+
+// goneOn takes down that a member has acknowledged something during the fault.
+func (r *round) goneOn(at *machine) {
+	r.Lock()
+	defer r.Unlock()
+	if !r.fault.IsZero() && time.Since(r.fault) > 2*time.Second { // before that it may have been asked earlier
+		r.during[at]++
+	}
+}
+
+// judgeOthers looks whether the other members have gone on while one was away for long.
+func (r *round) judgeOthers() {
+	var others []*machine
+	for _, m := range r.w.masters {
+		if !r.touched[m] {
+			others = append(others, m)
+		}
+	}
+	if !r.long || r.kind.during == nil || len(others) != len(r.w.masters)-1 {
+		return
+	}
+	for _, m := range others {
+		if r.during[m] == 0 {
+			r.wrong(&r.counts.stalled, "%s has acknowledged no event while another member was away", m.name)
+		}
+	}
+}
+
 // two are two different members.
 func (r *round) two(rnd *rand.Rand) (a, b *machine) {
 	p := rnd.Perm(len(r.w.masters))
-	return r.w.masters[p[0]], r.w.masters[p[1]]
+	return r.touch(r.w.masters[p[0]]), r.touch(r.w.masters[p[1]])
 }
 
 // cutMember drops all packets of a member, or those of one direction.
 func cutMember(r *round, rnd *rand.Rand) error {
 	m := r.master(rnd)
 	m.host.Cut(ways(rnd)...)
-	pause(rnd, time.Second, faultTime)
+	r.away(rnd, time.Second, faultTime)
 	m.host.Mend()
 	return nil
 }
@@ -63,7 +113,7 @@ func ways(rnd *rand.Rand) []string {
 func cutTwo(r *round, rnd *rand.Rand) error {
 	a, b := r.two(rnd)
 	a.host.CutPeer(b.address, ways(rnd)...)
-	pause(rnd, time.Second, faultTime)
+	r.away(rnd, time.Second, faultTime)
 	a.host.Mend()
 	return nil
 }
@@ -72,7 +122,7 @@ func cutTwo(r *round, rnd *rand.Rand) error {
 func killTwo(r *round, rnd *rand.Rand) error {
 	a, b := r.two(rnd)
 	err := endAll([]*machine{a, b}, syscall.SIGKILL)
-	pause(rnd, 0, faultTime/2)
+	r.away(rnd, 0, faultTime/2)
 	return errors.Join(err, startAll([]*machine{a, b}))
 }
 
@@ -82,7 +132,7 @@ func moveListener(r *round, rnd *rand.Rand) error {
 	l.kill()
 	pause(rnd, 0, time.Second)
 	for was := l.at; l.at == was; {
-		l.at = r.master(rnd)
+		l.at = r.w.masters[rnd.IntN(len(r.w.masters))]
 	}
 	return l.start()
 }
@@ -90,7 +140,7 @@ func moveListener(r *round, rnd *rand.Rand) error {
 func stopMember(r *round, rnd *rand.Rand) error {
 	m := r.master(rnd)
 	m.signal(syscall.SIGSTOP)
-	pause(rnd, time.Second, faultTime)
+	r.away(rnd, time.Second, faultTime)
 	m.signal(syscall.SIGCONT)
 	return nil
 }
@@ -99,7 +149,7 @@ func stopMember(r *round, rnd *rand.Rand) error {
 func lossy(r *round, rnd *rand.Rand) error {
 	m := r.master(rnd)
 	m.host.Lose(2 + rnd.IntN(20))
-	pause(rnd, time.Second, faultTime)
+	r.away(rnd, time.Second, faultTime)
 	m.host.Mend()
 	return nil
 }
@@ -123,7 +173,7 @@ func queued(discipline string) func(*round, *rand.Rand) error {
 		if err := m.host.Queue(discipline); err != nil {
 			return err
 		}
-		pause(rnd, time.Second, faultTime)
+		r.away(rnd, time.Second, faultTime)
 		m.host.Unqueue()
 		return nil
 	}
@@ -150,7 +200,7 @@ func slowMember(r *round, rnd *rand.Rand) error {
 	if err := m.host.Slow(d, netlab.Incoming, netlab.Outgoing); err != nil {
 		return err
 	}
-	pause(rnd, time.Second, faultTime)
+	r.away(rnd, time.Second, faultTime)
 	m.host.Unslow()
 	return nil
 }
@@ -163,7 +213,7 @@ func slowTwo(r *round, rnd *rand.Rand) error {
 	if err := a.host.SlowPeer(b.address, d, directions...); err != nil {
 		return err
 	}
-	pause(rnd, time.Second, faultTime)
+	r.away(rnd, time.Second, faultTime)
 	a.host.Unslow()
 	return nil
 }

@@ -19,7 +19,7 @@ func TestStopsOnAReadOnlyDisk(t *testing.T) {
 	}
 	for i, m := range []*machine{w.minions[0], w.master} {
 		t.Run(m.name, func(t *testing.T) {
-			r := &round{w: w, number: i + 1, sent: map[string][]sent{}}
+			r := newRound(w, i+1, nil)
 			stop := make(chan struct{})
 			working := r.work(stop)
 			defer working.Wait()
