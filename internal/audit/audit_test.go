@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -675,6 +676,69 @@ func TestCopy(t *testing.T) {
 	w.await(2)
 	if got := w.copied()[0]; !strings.Contains(got, `"n":7,`) {
 		t.Errorf("the file begins with %s, want entry 7", got)
+	}
+}
+
+// TestACopyGoesOnWhereItEnds: a kill or a power cut during a write leaves a part of it, and a position before or behind
+// that. Each entry is in the file once and whole, and what is not of an entry stays.
+func TestACopyGoesOnWhereItEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		lines    int    // that are there of five
+		part     string // behind them
+		position string
+		kept     string
+	}{
+		"a part of the next entry":       {3, `{"n":4,"ki`, "2", ""},
+		"the first byte of it":           {3, `{`, "2", ""},
+		"zeros":                          {3, "\x00\x00\x00", "2", ""},
+		"a part, and zeros":              {3, `{"n":4,"ki` + "\x00\x00", "2", ""},
+		"whole lines":                    {4, "", "1", ""},
+		"less than the position":         {3, "", "5", ""},
+		"a part, less than the position": {3, `{"n":4,"ki`, "5", ""},
+		"a note of somebody":             {3, "rotated", "3", "rotated"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := start(t, func(o *Options) { o.File = filepath.Join(t.TempDir(), "audit.jsonl") })
+			w.write(5)
+			w.await(5)
+			w.l.Close()
+			all := w.copied()
+			w.spoil(w.opts.File, strings.Join(all[:c.lines], "\n")+"\n"+c.part)
+			if err := w.opts.Position.Put(t.Context(), positionKey, []byte(c.position)); err != nil {
+				t.Fatal(err)
+			}
+			w.open()
+			want := slices.Clone(all)
+			if c.kept != "" {
+				want = slices.Insert(want, c.lines, c.kept)
+			}
+			w.await(len(want))
+			if got := w.copied(); !slices.Equal(got, want) {
+				t.Errorf("the file has\n%q\nwant\n%q", got, want)
+			}
+		})
+	}
+}
+
+// TestACopyOfAnotherLog: a file may be there from another chain, whose numbers are higher. All entries of this one follow.
+func TestACopyOfAnotherLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	if err := os.WriteFile(path, []byte(`{"n":50,"kind":"runner"}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log, read := logged()
+	w := start(t, func(o *Options) { o.File, o.Log = path, log })
+	w.write(3)
+	w.await(4)
+	if got, want := w.copied()[1:], w.lines(Query{}); !slices.Equal(got, want) {
+		t.Errorf("the file has\n%q\nwant\n%q", got, want)
+	}
+	w.reopen()
+	w.write(1)
+	w.await(5)
+	if n := strings.Count(read(), "an entry of another audit log"); n != 1 {
+		t.Errorf("the log says so %d times", n)
 	}
 }
 

@@ -25,7 +25,7 @@ type copier struct {
 	log      *slog.Logger
 	file     *os.File
 	seq      uint64 // in the queue; everything up to it is copied
-	n        uint64 // the last entry in the file; not written again
+	n        uint64 // entries up to this one are in the file; not written again
 	failed   bool
 	wakes    chan struct{}
 }
@@ -35,24 +35,47 @@ const positionKey = "file"
 // retryEvery is the pause after a failed write.
 const retryEvery = 5 * time.Second
 
-func newCopier(ctx context.Context, o Options) (*copier, error) {
+// newCopier opens the file; last is where the chain continues.
+func newCopier(ctx context.Context, o Options, last position) (*copier, error) {
 	c := &copier{path: o.File, queue: o.Queue, position: o.Position, log: o.Log, wakes: make(chan struct{}, 1)}
 	if err := c.open(); err != nil {
 		return nil, err
 	}
-	text, err := c.position.Get(ctx, positionKey)
-	if err == nil && text != nil {
-		c.seq, err = strconv.ParseUint(string(text), 10, 64)
-	}
-	if err == nil {
-		c.n, err = lastNumber(c.path)
-	}
-	if err != nil {
+	if err := c.resume(ctx, last); err != nil {
 		c.file.Close()
 		return nil, fmt.Errorf("audit_file: %w", err)
 	}
 	c.wake()
 	return c, nil
+}
+
+// resume finds out which entries are in the file. What the file ends with counts more than the position: a kill may have come
+// between the two, and a power cut may have taken a part of the file. An empty file says nothing: the former one was
+// moved away.
+func (c *copier) resume(ctx context.Context, last position) error {
+	text, err := c.position.Get(ctx, positionKey)
+	if err == nil && text != nil {
+		c.seq, err = strconv.ParseUint(string(text), 10, 64)
+	}
+	if err != nil {
+		return err
+	}
+	end, err := c.lastEntry()
+	if err != nil || end.n == 0 {
+		return err
+	}
+	hash, seq, err := find(ctx, c.queue, end.n)
+	switch {
+	case err != nil:
+		return err
+	case seq > 0 && hash == end.hash:
+		c.seq = seq
+	case end == last: // it is missing in the chain, which continues behind it
+		c.n = end.n
+	case seq > 0 || end.n > last.n:
+		c.log.Warn("audit_file ends with an entry of another audit log; those of this one follow", "file", c.path, "entry", end.n)
+	}
+	return nil
 }
 
 // open opens the file and sets its mode to 0600.
@@ -80,28 +103,49 @@ func (c *copier) open() error {
 // maxLine is longer than any entry.
 const maxLine = journal.MaxEntry + 1
 
-// lastNumber is the number of the last entry in the file, 0 for none.
-func lastNumber(path string) (uint64, error) {
-	f, err := os.Open(path)
+// lastEntry returns the last entry in the file, the zero position for none. A part of a line at the end would spoil the
+// next one. If it is of an entry, which a kill or a power cut has left, it is removed, and that entry follows as a whole.
+func (c *copier) lastEntry() (position, error) {
+	f, err := os.Open(c.path)
 	if err != nil {
-		return 0, err
+		return position{}, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return 0, err
+		return position{}, err
 	}
 	from := max(0, info.Size()-2*maxLine)
 	text, err := io.ReadAll(io.NewSectionReader(f, from, info.Size()-from))
 	if err != nil {
-		return 0, err
+		return position{}, err
 	}
-	lines := bytes.Split(bytes.TrimRight(text, "\n"), []byte("\n"))
-	e, err := parse(lines[len(lines)-1])
+	whole := text[:bytes.LastIndexByte(text, '\n')+1]
+	if err := c.endLine(text[len(whole):], from+int64(len(whole))); err != nil {
+		return position{}, err
+	}
+	whole = bytes.TrimRight(whole, "\n")
+	line := whole[bytes.LastIndexByte(whole, '\n')+1:]
+	e, err := parse(line)
 	if err != nil {
-		return 0, nil // empty, or not our file: use the position
+		return position{}, nil // empty, or not our file: use the position
 	}
-	return e.N, nil
+	return position{e.N, Hash(line)}, nil
+}
+
+// endLine removes a part of a line at the end of the file, which begins there, or ends the line if it is of
+// something else.
+func (c *copier) endLine(part []byte, begins int64) error {
+	if len(part) == 0 {
+		return nil
+	}
+	c.log.Warn("audit_file ends with a part of a line", "file", c.path, "bytes", len(part))
+	const entry = `{"n":`
+	if part = bytes.TrimRight(part, "\x00"); bytes.HasPrefix(part, []byte(entry)) || bytes.HasPrefix([]byte(entry), part) {
+		return c.file.Truncate(begins)
+	}
+	_, err := c.file.WriteString("\n")
+	return err
 }
 
 func (c *copier) wake() {

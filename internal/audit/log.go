@@ -114,7 +114,7 @@ func (l *Log) begin(ctx context.Context, created bool) error {
 		missing = fmt.Sprintf("its head %s was missing", l.opts.HeadFile)
 	}
 	if l.opts.File != "" {
-		if l.copy, err = newCopier(ctx, l.opts); err != nil {
+		if l.copy, err = newCopier(ctx, l.opts, l.last); err != nil {
 			return err
 		}
 	}
@@ -160,8 +160,8 @@ func (l *Log) find(ctx context.Context, known position) (missing string, err err
 	case end.n > known.n && known.n > 0:
 		// As after a crash. The entries behind the head must follow the one that was written, since anybody can add
 		// some to others.
-		hash, err := hashOf(ctx, l.opts.Queue, known.n)
-		if err != nil || hash == known.hash || hash == "" {
+		hash, seq, err := find(ctx, l.opts.Queue, known.n)
+		if err != nil || seq == 0 || hash == known.hash {
 			return "", err
 		}
 		missing = fmt.Sprintf("entry %d is not the one that was written", known.n)

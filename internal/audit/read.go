@@ -89,11 +89,12 @@ func (l *Log) sequenceAt(ctx context.Context, span journal.Span, t time.Time) (u
 	return span.First + uint64(n), failed
 }
 
-// hashOf returns the hash of the entry with this number, "" if there is none: it was pruned, for example.
-func hashOf(ctx context.Context, q *journal.Queue, n uint64) (hash string, err error) {
+// find returns the entry with this number: its hash, and its sequence, which is 0 if there is none; it was
+// pruned, for example.
+func find(ctx context.Context, q *journal.Queue, n uint64) (hash string, seq uint64, err error) {
 	span, err := q.Span(ctx)
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	sort.Search(int(span.Last+1-span.First), func(i int) bool {
 		list, failed := q.Read(ctx, span.First+uint64(i), 1, 1)
@@ -103,11 +104,11 @@ func hashOf(ctx context.Context, q *journal.Queue, n uint64) (hash string, err e
 		}
 		e, failed := parse(list[0].Body)
 		if failed == nil && e.N == n {
-			hash = Hash(list[0].Body)
+			hash, seq = Hash(list[0].Body), list[0].Seq
 		}
 		return failed == nil && e.N >= n
 	})
-	return hash, err
+	return hash, seq, err
 }
 
 // Digest returns the digest of these arguments of one function, as entries contain it.
