@@ -51,31 +51,6 @@ func TestLocalSecretIsGoodOnce(t *testing.T) {
 	}
 }
 
-func TestOneUserHasSoManyConnections(t *testing.T) {
-	b := &Broker{users: map[uint32]int{}}
-	const fred = 4_000_000
-	for n := range maxPerUser {
-		if !b.count(fred) {
-			t.Fatalf("connection %d was refused", n+1)
-		}
-	}
-	if b.count(fred) {
-		t.Error("there is no limit")
-	}
-	if !b.count(fred+1) || !b.count(0) {
-		t.Error("another user was refused")
-	}
-	b.uncount(fred)
-	if !b.count(fred) {
-		t.Error("the end of a connection freed no place")
-	}
-	for range 2 * maxPerUser {
-		if !b.count(0) || !b.count(uint32(os.Geteuid())) {
-			t.Fatal("root was refused")
-		}
-	}
-}
-
 // The number of connections of a remote user is limited, whatever number of keys they use.
 func TestOneLoginHasSoManyConnections(t *testing.T) {
 	t.Parallel()

@@ -49,7 +49,7 @@ const (
 	// was not noticed yet, and several salt-call at once.
 	MaxPerKey = 32
 	// maxPerUser is how many connections one user may have: an ordinary user of the local
-	// socket, which is open to all; a remote user; a program that logs others in.
+	// socket, which is open to all (see localUsers for all of them together); a remote user; a program that logs others in.
 	maxPerUser = 256
 	// maxStore means no limit: the streams have bounds of their own (event_max_bytes). The
 	// server's default would be three quarters of the disk space that is free now, and it would
@@ -142,7 +142,7 @@ type Broker struct {
 	mu       sync.Mutex
 	ended    []bus.Identity // connections for which Gone is still to be called
 	locals   []net.Listener
-	users    map[uint32]int // local connections, by uid
+	users    *localUsers // connections of the local socket
 	stateMu  sync.Mutex
 	state    *blockfile.State // state of the store, while it is open
 	lost     []blockfile.Lost // losses found when it was opened
@@ -174,10 +174,16 @@ func Start(o Options) (*Broker, error) {
 		return nil, err
 	}
 	fatal := make(chan string, 1)
-	b := &Broker{opts: o, server: s, auth: g, users: map[uint32]int{}, health: newHealth(o), meter: g.meter, failed: make(chan error, 1), quit: make(chan struct{}), ends: make(chan struct{}, 1)}
+	b := &Broker{opts: o, server: s, auth: g, health: newHealth(o), meter: g.meter, failed: make(chan error, 1), quit: make(chan struct{}), ends: make(chan struct{}, 1)}
 	b.Minions = minionsOf(b)
+	log := o.Log
+	if listener == nil {
+		log = slog.New(slog.DiscardHandler) // it would be about the network
+	}
+	limits := openFiles(log)
+	b.users = newLocalUsers(limits.local)
 	if listener != nil {
-		g.acceptor = newAcceptor(listener, openFiles(o.Log), g.meter, o.Log)
+		g.acceptor = newAcceptor(listener, limits, g.meter, o.Log)
 		g.acceptor.serve = func(a *arrival) { serveClient(s, a, false) }
 		g.acceptor.leave = b.left
 	}

@@ -14,13 +14,14 @@ type descriptors struct {
 	connections int // of the network
 	halfOpen    int // of those, not authenticated yet
 	unaccepted  int // of those, waiting for their key to be accepted
+	local       int // connections of ordinary users of this machine, of what is reserved
 }
 
 const (
 	// minReserve is what the daemon needs itself: some 60 for the journal, 20 for the bus and
 	// its watches, twice that while it is opened again, and a hundred tools.
 	minReserve = 256
-	// maxReserve is always enough: each ordinary local user has at most maxPerUser.
+	// maxReserve is always enough: ordinary local users have half of it at most.
 	maxReserve = 4096
 	// maxConnections is where memory becomes the limit, on a machine without a limit on files.
 	maxConnections = 1 << 20
@@ -29,7 +30,7 @@ const (
 // share divides what a limit allows.
 func share(limit int) descriptors {
 	reserve := min(max(limit/4, minReserve), maxReserve)
-	d := descriptors{limit: limit, connections: min(max(limit-reserve, limit/4), maxConnections)}
+	d := descriptors{limit: limit, connections: min(max(limit-reserve, limit/4), maxConnections), local: reserve / 2}
 	d.halfOpen = max(8, min(maxHalfOpen, d.connections/4))
 	d.unaccepted = max(8, min(maxUnaccepted, d.connections/2))
 	return d

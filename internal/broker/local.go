@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"time"
 
 	"github.com/brinebus/brine/internal/socket"
@@ -53,11 +52,11 @@ func (b *Broker) serveOne(c net.Conn) {
 		b.opts.Log.Error("local connection refused", "err", err)
 		return
 	}
-	if !b.count(peer.UID) {
-		b.auth.refused(fmt.Sprint("uid ", peer.UID), "uid", peer.UID, "err", fmt.Errorf("this user has %d connections, which is the limit", maxPerUser))
+	if err := b.users.enter(peer.UID); err != nil {
+		b.auth.refused("local user", "uid", peer.UID, "err", err) // one line for all uids: a user may have many
 		return
 	}
-	defer b.uncount(peer.UID)
+	defer b.users.leave(peer.UID)
 	in, err := b.server.InProcessConn()
 	if err != nil {
 		return // the server is stopping
@@ -71,26 +70,6 @@ func (b *Broker) serveOne(c net.Conn) {
 	}
 	if err != nil {
 		b.opts.Log.Debug("local connection ended early", "uid", peer.UID, "err", err)
-	}
-}
-
-// count counts a connection of a local user, and reports whether it is allowed. Root and the
-// daemon's own user could stop the daemon anyway and have no limit.
-func (b *Broker) count(uid uint32) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.users[uid] >= maxPerUser && uid != 0 && int(uid) != os.Geteuid() {
-		return false
-	}
-	b.users[uid]++
-	return true
-}
-
-func (b *Broker) uncount(uid uint32) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.users[uid]--; b.users[uid] <= 0 {
-		delete(b.users, uid)
 	}
 }
 

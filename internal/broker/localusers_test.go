@@ -1,0 +1,70 @@
+package broker
+
+import (
+	"os"
+	"testing"
+)
+
+func TestOneUserHasSoManyConnections(t *testing.T) {
+	l := newLocalUsers(maxReserve / 2)
+	const fred = 4_000_000
+	for n := range maxPerUser {
+		if err := l.enter(fred); err != nil {
+			t.Fatalf("connection %d was refused: %v", n+1, err)
+		}
+	}
+	if l.enter(fred) == nil {
+		t.Error("there is no limit")
+	}
+	if l.enter(fred+1) != nil || l.enter(0) != nil {
+		t.Error("another user was refused")
+	}
+	l.leave(fred)
+	if err := l.enter(fred); err != nil {
+		t.Errorf("the end of a connection freed no place: %v", err)
+	}
+	for range 2 * maxPerUser {
+		if l.enter(0) != nil || l.enter(uint32(os.Geteuid())) != nil {
+			t.Fatal("root was refused")
+		}
+	}
+}
+
+// TestManyUIDsHaveSoManyConnections: a user with subordinate uids, each of which is another user for the
+// kernel, does not use up what is reserved for the daemon. One with a single uid leaves room for others.
+func TestManyUIDsHaveSoManyConnections(t *testing.T) {
+	for _, limit := range []int{1024, 20_000, 524_288} {
+		d := share(limit)
+		if reserve := limit - d.connections; d.local <= 0 || d.local > reserve/2 {
+			t.Errorf("of %d descriptors %d are for local users", limit, d.local)
+		}
+		l := newLocalUsers(d.local)
+		const first, uids = 100_000, 65_536
+		all := 0
+		for uid := uint32(first); uid < first+uids; uid++ {
+			for l.enter(uid) == nil {
+				all++
+			}
+			if uid == first && (all < fewOfUser || all > d.local/2) {
+				t.Errorf("%d descriptors: one user has %d connections of %d", limit, all, d.local)
+			}
+			if uid == first+16 && d.local > maxReserve/4 && l.enter(1000) != nil {
+				t.Errorf("%d descriptors: after %d connections of others a user is refused", limit, all)
+			}
+		}
+		if all == 0 || all > d.local {
+			t.Errorf("%d descriptors: %d connections, want %d", limit, all, d.local)
+		}
+		if l.enter(0) != nil || l.enter(uint32(os.Geteuid())) != nil {
+			t.Errorf("%d descriptors: root was refused", limit)
+		}
+		for uid := uint32(first); uid < first+uids; uid++ {
+			for l.of[uid] > 0 {
+				l.leave(uid)
+			}
+		}
+		if err := l.enter(1001); err != nil {
+			t.Errorf("%d descriptors: when they have ended: %v", limit, err)
+		}
+	}
+}
