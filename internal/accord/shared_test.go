@@ -241,7 +241,7 @@ func cut(t *testing.T, what string, c *bustest.Client) time.Duration {
 }
 
 // TestAKeyCountsAtAllMembers: whoever accepts, rejects or deletes a key at one member does so at all
-// of them: within a second without load, for which the limits here are generous. A key that waits at
+// of them: within a second in the median, since one decision can meet a busy moment. A key that waits at
 // one member can be accepted at another one, and its minion hears of it where it waits.
 func TestAKeyCountsAtAllMembers(t *testing.T) {
 	t.Parallel()
@@ -299,6 +299,12 @@ func TestAKeyCountsAtAllMembers(t *testing.T) {
 	if m := max(shown, woken, slices.Max(accepts), slices.Max(cuts)); m > soon {
 		t.Errorf("something took %s", m)
 	}
+	for what, took := range map[string][]time.Duration{"accepted at all": accepts, "cut at all": cuts} {
+		slices.Sort(took)
+		if median := took[len(took)/2]; median > time.Second {
+			t.Errorf("a key is %s after %s in the median, more than a second", what, median)
+		}
+	}
 
 	// A waiting key that is deleted at another member waits nowhere any more.
 	dropped := bustest.Key(t)
@@ -332,7 +338,7 @@ func TestAMemberThatIsCutOff(t *testing.T) {
 	cut(t, "the minion with the deleted key", deleted)
 	cut(t, "the other minion there", stays)
 	t.Logf("%s after it was cut off, it has no minions", time.Since(begun))
-	if took := time.Since(begun); took > 40*time.Second {
+	if took := time.Since(begun); took > 20*time.Second {
 		t.Errorf("it took %s", took)
 	}
 	if elsewhere.IsClosed() {
@@ -413,7 +419,7 @@ func TestAMemberJoinsWithManyKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(slices.DeleteFunc(names, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), ".") })) // without the mark of the directory, which may be written at the moment
+		return len(slices.DeleteFunc(names, func(e os.DirEntry) bool { return e.Name() == "guest" || strings.HasPrefix(e.Name(), ".") })) // without the mark of the directory, which may be written at the moment
 	}
 	has := func(m *master) {
 		t.Helper()
@@ -428,7 +434,20 @@ func TestAMemberJoinsWithManyKeys(t *testing.T) {
 	first := time.Since(begun)
 	begun = time.Now()
 	b.run()
-	current := time.Since(begun)
+	current, early := time.Since(begun), accepted(b)
+	if early == *manyKeys {
+		t.Errorf("it has all %d keys when it is current", early)
+	}
+	key := bustest.Key(t)
+	b.does(accord.Accept, "guest", key.Public())
+	l, err := b.connect("guest", key)
+	if err != nil || !l.Ready() {
+		t.Fatalf("a minion that comes then: %v, %v", l, err)
+	}
+	l.Close()
+	if n := accepted(b); n >= *manyKeys {
+		t.Errorf("the minion was admitted when it had %d keys", n)
+	}
 	has(b)
 	joined := time.Since(begun)
 	b.does(accord.Delete, "web00000", a.onlyKey("web00000"))

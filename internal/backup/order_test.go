@@ -35,7 +35,12 @@ func openStore(t testing.TB, dir string) *broker.Broker {
 // whole reports whether a member has all of each stream.
 func whole(t testing.TB, m *bustest.Member) bool {
 	t.Helper()
-	for _, name := range []string{"EVENTS_m1", "EVENTS_m2", "EVENTS_m3", "AUDIT_m1", "KV_grains", "KV_plans-m1"} {
+	return wholeOf(t, m, "EVENTS_m1", "EVENTS_m2", "EVENTS_m3", "AUDIT_m1", "KV_grains", "KV_plans-m1")
+}
+
+func wholeOf(t testing.TB, m *bustest.Member, streams ...string) bool {
+	t.Helper()
+	for _, name := range streams {
 		answer, err := m.Conn().RequestWithContext(inTime(t), "$JS.API.STREAM.INFO."+name, nil)
 		if err != nil {
 			return false

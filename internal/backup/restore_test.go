@@ -3,6 +3,7 @@ package backup_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -146,6 +147,41 @@ func (h held) same(t testing.TB, want held) {
 	}
 }
 
+// sameEvents compares the events only.
+func (h held) sameEvents(t testing.TB, want held) {
+	t.Helper()
+	h.own, h.shared, h.queue = want.own, want.shared, want.queue
+	h.same(t, want)
+}
+
+// copied reads events of another member from the copy that this one has, as those do who follow them.
+func copied(t testing.TB, m *bustest.Member, of string, events int) (list []string) {
+	t.Helper()
+	peers, err := journal.Peers(journal.Starting(inTime(t)), m.Conn(), m.Name, m.Store())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(peers, func(p *journal.Mirror) bool { return p.Name == of })
+	if at < 0 {
+		t.Fatalf("%s has no journal of %s", m.Name, of)
+	}
+	c, err := peers[at].Open(inTime(t), journal.Query{Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := errors.New("all")
+	err = c.Each(inTime(t), func(e event.Event) error {
+		if list = append(list, fmt.Sprintf("%d %s", e.Seq, e.Text())); len(list) == events {
+			return all
+		}
+		return nil
+	})
+	if !errors.Is(err, all) {
+		t.Errorf("%s: %d of %d events, %v", m.Name, len(list), events, err)
+	}
+	return list
+}
+
 // TestOneBecomesThree: all that a single master has is there when it is a member, with the same
 // sequences and times, in three copies; its journal goes on after its last event.
 func TestOneBecomesThree(t *testing.T) {
@@ -161,8 +197,18 @@ func TestOneBecomesThree(t *testing.T) {
 	begun := time.Now()
 	did := restore(t, m.Conn(), dir, member(s, m))
 	t.Log(time.Since(begun), did)
+	for _, one := range s.Members {
+		if !wholeOf(t, one, "EVENTS_m2", "AUDIT_m2", "KV_grains", "KV_plans-m2") {
+			t.Errorf("the restore is done, and %s does not have all", one.Name)
+		}
+	}
 	k := open(t, m)
 	holds(t, k, m.Store()).same(t, want)
+	for _, one := range s.Members {
+		if one != m {
+			held{events: copied(t, one, m.Name, len(want.events))}.sameEvents(t, want)
+		}
+	}
 	if seq, err := k.Append(inTime(t), newEvent(t, "app/next", 1), ""); err != nil || seq != 100001 {
 		t.Errorf("the next event: %d, %v", seq, err)
 	}

@@ -11,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/auth"
 	"github.com/brinebus/brine/internal/authz"
+	"github.com/brinebus/brine/internal/authz/command"
 	"github.com/brinebus/brine/internal/authz/decision"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cluster"
@@ -26,6 +29,7 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/target"
 	"github.com/brinebus/brine/internal/value"
 	"github.com/brinebus/brine/test/bustest"
 )
@@ -132,7 +136,7 @@ func startNodeOver(t *testing.T, m *bustest.Member, number int, j *journal.Journ
 	}
 	var table bus.Endpoints
 	for _, e := range bus.MasterEndpoints {
-		if slices.Contains([]string{"hello", "returned", "deliver"}, e.Handler) {
+		if slices.Contains([]string{"hello", "returned", "deliver", "publish"}, e.Handler) {
 			table = append(table, e)
 		}
 	}
@@ -140,6 +144,7 @@ func startNodeOver(t *testing.T, m *bustest.Member, number int, j *journal.Journ
 	s.Handle("hello", arrivals.Hello)
 	s.Handle("returned", n.Returned)
 	s.Handle("deliver", boxes.Deliver)
+	s.Handle("publish", NewRequests(n.Dispatcher, authorizer(t, n.fleet, m)).Publish)
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -162,6 +167,30 @@ func startNodeOver(t *testing.T, m *bustest.Member, number int, j *journal.Journ
 	})
 	t.Cleanup(func() { n.stop(); s.Stop(); n.exchange.Stop(); n.Wait(); ended.Wait() })
 	return n
+}
+
+// onlyWeb1 resolves each target to web1: anyKeys names nobody.
+type onlyWeb1 struct{ *fleet.Fleet }
+
+func (onlyWeb1) ParseTarget(context.Context, string, protocol.Publish) (*target.Target, error) {
+	return target.Parse("web1", target.Glob, target.Options{})
+}
+
+func (onlyWeb1) Resolve(*target.Target, []*target.Target) (job.Start, error) {
+	return job.Start{Minions: []salt.MinionID{"web1"}}, nil
+}
+
+// authorizer lets operators do everything.
+func authorizer(t *testing.T, f *fleet.Fleet, m *bustest.Member) *authz.Authorizer {
+	t.Helper()
+	o := authz.Options{Users: new(auth.Users), Tables: command.New(nil), Log: m.Log}
+	rules, err := authz.ParseRules(acl.Config{Runners: o.Tables.Runners(), Wheel: o.Tables.Wheel()}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := authz.New(o, rules)
+	a.Fleet = onlyWeb1{f}
+	return a
 }
 
 // startNodes starts members of one cluster.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -79,11 +80,23 @@ func TestAStartWaitsForAnElection(t *testing.T) {
 		}
 		return at == leads
 	})
+	web1 := alive.arrive(t, "web1")
+	caller := alive.bus.As(t, bus.RoleUser, "")
 	all[0].die(t)
-	p := alive.newPlan()
-	if err := alive.storePlan(within(t), &p, nil); err != nil {
-		t.Errorf("a job in the election: %v", err)
+	stream, err := rpc.NewConn(caller.Conn, caller.Self).Call(protocol.OpPublish, protocol.Publish{
+		Target: "web1", TargetType: "glob", Commands: []job.Command{{Function: "test.ping"}}, Timeout: job.Seconds(20), Waiting: true,
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	var told, start job.Start
+	if err := stream.Decode(within(t), &told); err != nil || told.Waiting != electing {
+		t.Errorf("the caller of a job in the election is told %+v, %v", told, err)
+	}
+	if err := stream.Decode(within(t), &start); err != nil || start.JID == "" || start.Waiting != "" {
+		t.Errorf("a job in the election: %+v, %v", start, err)
+	}
+	web1.got(t)
 	run, _ := alive.begin(t, protocol.Publish{Queue: 3600}, "web1")
 	if !run.holds() {
 		t.Error("it does not hold its job")

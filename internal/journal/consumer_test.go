@@ -158,10 +158,15 @@ func TestAReaderDoesNotWaitForACopyThatHasStopped(t *testing.T) {
 	if err := c.Blind(inTime(t)); err != nil {
 		t.Fatal(err)
 	}
-	next := 0
+	next, begun := 0, time.Now()
 	err = c.Each(inTime(t), func(event.Event) error { next++; return nil })
 	if err != nil || next != events || c.ReadsAt() != "m1" {
 		t.Errorf("%d of %d have come, in the end from %s: %v", next, events, c.ReadsAt(), err)
+	}
+	if took := time.Since(begun); took > 5*time.Second { // what takes a second may take longer on a busy machine
+		t.Errorf("the leader was read after %s", took)
+	} else {
+		t.Logf("the leader was read after %s", took)
 	}
 }
 
@@ -185,7 +190,7 @@ func TestAFollowerDoesNotWaitForACopyThatLags(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	next, all := 0, errors.New("all")
+	next, all, begun := 0, errors.New("all"), time.Now()
 	err = c.Each(inTime(t), func(e event.Event) error {
 		if e.Tag != fmt.Sprint(next) {
 			t.Errorf("event %d is %s", next, e.Tag)
@@ -197,6 +202,11 @@ func TestAFollowerDoesNotWaitForACopyThatLags(t *testing.T) {
 	})
 	if !errors.Is(err, all) || c.ReadsAt() != "m1" {
 		t.Errorf("%d of %d have come, in the end from %s: %v", next, events, c.ReadsAt(), err)
+	}
+	if took := time.Since(begun); took > 15*time.Second { // two looks, five seconds apart, on a busy machine
+		t.Errorf("the leader was read after %s", took)
+	} else {
+		t.Logf("the leader was read after %s", took)
 	}
 }
 

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/test/bustest"
 )
 
 // TestAMirrorOnAFullDisk: a mirror that cannot be written can still be read, and once there is
@@ -50,6 +52,72 @@ func TestAMirrorOnAFullDisk(t *testing.T) {
 	}
 	if got := heard(t, m, last); len(got) != 4 || got[0] != "1one" {
 		t.Errorf("the mirror has %v", got)
+	}
+}
+
+// TestAMemberOnAFullDiskEnds: its daemon is told to end, and what it takes is refused. The others store on
+// meanwhile, and it has all of that when it is started again with space.
+func TestAMemberOnAFullDiskEnds(t *testing.T) {
+	disk := smallDisk(t)
+	s := bustest.NewSystem(t, 3)
+	full := s.Members[2]
+	full.Dir = filepath.Join(disk, "store")
+	s.Start(t)
+	s.Linked(t)
+	s.Leader(t)
+	j, other, own := openMember(t, s.Members[0]), openMember(t, s.Members[1]), openMember(t, full)
+	ballast := filepath.Join(disk, "ballast")
+	fillDisk(t, ballast)
+	stored := func() {
+		t.Helper()
+		for _, one := range []*journal.Journal{j, other} {
+			if _, err := one.Append(inTime(t), filled("long", "x", 300<<10), ""); err != nil {
+				t.Fatal("another member suffers: ", err)
+			}
+		}
+	}
+	var ended error
+	for end := time.Now().Add(time.Minute); ended == nil; stored() {
+		select {
+		case ended = <-full.Failed():
+		default:
+			if time.Now().After(end) {
+				t.Fatal("the member on the full disk does not end")
+			}
+		}
+	}
+	if _, err := own.Append(inTime(t), filled("lost", "x", 10), ""); !errors.Is(err, journal.ErrStore) {
+		t.Errorf("it stores an event after %v: %v", ended, err)
+	}
+	own.Close()
+	full.Stop()
+	stored()
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	full.Start(t)
+	s.Linked(t)
+	last, err := j.Last(inTime(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range s.Members[:2] {
+		c, err := peer(t, full, one.Name).Open(inTime(t), journal.Query{Follow: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := errors.New("all")
+		if err := c.Each(inTime(t), func(e event.Event) error {
+			if e.Seq == last {
+				return all
+			}
+			return nil
+		}); !errors.Is(err, all) {
+			t.Errorf("what %s has stored: %v", one.Name, err)
+		}
+	}
+	if _, err := openMember(t, full).Append(inTime(t), filled("again", "x", 10), ""); err != nil {
+		t.Errorf("with space again: %v", err)
 	}
 }
 

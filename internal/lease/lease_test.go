@@ -231,3 +231,11 @@ func TestALeaseIsNotJudgedByAnOlderRecord(t *testing.T) {
 		t.Errorf("the lease has ended since others have looked at it: %v, %v", again, err)
 	}
 }
+
+// TestALapsedLeaseIsNotTakenAtOnce: what a member does under its lease ends before another one may take that, with
+// time for clocks that differ and a message on its way. doc/guarantees.md names the distance.
+func TestALapsedLeaseIsNotTakenAtOnce(t *testing.T) {
+	if got := takeAfter - stopAfter; got != 2500*time.Millisecond {
+		t.Errorf("there are %s between the end of a lease and its earliest takeover", got)
+	}
+}
