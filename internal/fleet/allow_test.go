@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/mine"
@@ -106,4 +108,23 @@ func TestManyTargetsOfEntriesAreReadInTurn(t *testing.T) {
 	if err := f.mayKeep(ctx, asWeb1, large); rpc.CodeOf(err) != rpc.Usage {
 		t.Errorf("more than there may be: %v", err)
 	}
+}
+
+// TestWaitingForATurnIsNotEvaluation: who waits for a turn has the same time to evaluate as who does not.
+func TestWaitingForATurnIsNotEvaluation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reader := allowing(t).newMineReader(asWeb1)
+		reader.acquire = func(context.Context) (func(), error) { time.Sleep(2 * maxEvaluation); return func() {}, nil }
+		time.Sleep(maxEvaluation / 2)
+		if err := reader.begin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := reader.work.next(); err != nil {
+			t.Errorf("after a wait: %v", err)
+		}
+		time.Sleep(maxEvaluation/2 + 1)
+		if err := reader.work.next(); rpc.CodeOf(err) != rpc.Usage {
+			t.Errorf("after all of the time: %v", err)
+		}
+	})
 }

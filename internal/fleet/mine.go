@@ -480,10 +480,13 @@ func (f *Fleet) newMineReader(reader bus.Identity) *mineReader {
 	}
 }
 
-// begin waits for the reader's turn, unless it has come.
+// begin waits for the reader's turn, unless it has come. The wait is not time of the evaluation: others
+// would use that up.
 func (r *mineReader) begin(ctx context.Context) (err error) {
 	if r.release == nil {
+		asked := time.Now()
 		r.release, err = r.acquire(ctx)
+		r.work.end = r.work.end.Add(time.Since(asked))
 	}
 	return err
 }
