@@ -341,18 +341,19 @@ func (c *Cluster) home() (m protocol.Member, ok bool, changed <-chan struct{}) {
 	return list[0], true, changed
 }
 
-// Trust sets which keys are trusted in an attempt at the master that o names.
+// Trust sets which keys are trusted in an attempt at the master that o names. A name that is not of the
+// configuration was learned, also if the list has changed since.
 func (c *Cluster) Trust(o *Options) {
-	list, _ := c.now()
-	if len(list) == 0 {
+	if c == nil {
 		return
 	}
+	list, _ := c.now()
 	for _, m := range list {
 		if m.Key != "" {
 			o.Trust.Members = append(o.Trust.Members, m.Key)
 		}
 	}
-	if slices.Contains(c.configured, o.Name) {
+	if slices.Contains(c.addresses(), o.Address) {
 		return
 	}
 	o.Trust.Learned = true

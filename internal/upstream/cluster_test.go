@@ -307,6 +307,41 @@ func TestTrustInMembers(t *testing.T) {
 	}
 }
 
+// TestAFormerMemberIsNotTrustedAsAConfiguredMaster: the list of members may end while a minion tries them
+// one by one. The next ones are tried nevertheless, and whoever is there is trusted no more than before.
+func TestAFormerMemberIsNotTrustedAsAConfiguredMaster(t *testing.T) {
+	first, c, unknown := generate(t), generate(t), generate(t)
+	cfg := settings(t, "master: [A, 'B:4507']\nmaster_type: failover\nmaster_trust_on_first_use: each\nopen_mode: True\n")
+	if err := os.MkdirAll(cfg.PKIDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(cfg.PKIDir, "minion_master.A%3A4506.pub"), first.Public().PEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cluster := openCluster(t, cfg)
+	cluster.learn(first.Public(), clusterWith(map[string]*pki.PrivateKey{"A": first, "C": c}))
+	cluster.learn(first.Public(), nil)
+	options := func(name string) Options {
+		o := FromConfig(cfg, nil, name, slog.New(slog.DiscardHandler))
+		cluster.Trust(&o)
+		return o
+	}
+	for what, key := range map[string]*pki.PrivateKey{"its key": c, "an unknown key": unknown} {
+		if o := options("C:4506"); !o.Trust.Learned || meet(t, o, key, nil) == nil {
+			t.Errorf("%s is trusted at the address of a former member", what)
+		}
+	}
+	for _, name := range []string{"A", "A:4506", "B:4507"} {
+		if o := options(name); o.Trust.Learned {
+			t.Errorf("%s counts as learned", name)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(cfg.PKIDir, "minion_master*"))
+	if err != nil || len(files) != 1 {
+		t.Errorf("pinned is %v, %v", files, err)
+	}
+}
+
 // TestAWelcomeDoesNotReplaceWhatCameLater: a change of the members that is handled before the answer to
 // hello is newer than that.
 func TestAWelcomeDoesNotReplaceWhatCameLater(t *testing.T) {
