@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/brinebus/brine/internal/journal"
@@ -18,6 +19,16 @@ type claim struct {
 	holder   lease.Holder
 	term     context.Context // ends when others may take the position
 	revision uint64
+	// unsure is what a write without an answer may still store at the revision unsureAt; nil if there is none.
+	unsure   *stored
+	unsureAt uint64
+}
+
+// positionTable is the table of positions.
+type positionTable interface {
+	lease.Table
+	Get(ctx context.Context, key string) ([]byte, error)
+	Put(ctx context.Context, key string, value []byte) error
 }
 
 // heldError means that a listener at another member has a position.
@@ -32,7 +43,7 @@ var errMoved = errors.New("another member of the cluster has taken the position"
 
 // claim takes a position for this member, unless another one that runs has it. It returns what is
 // stored, nil if there is nothing yet.
-func (m *Member) claim(ctx context.Context, t *journal.Table, key string) (*stored, *claim, error) {
+func (m *Member) claim(ctx context.Context, t lease.Table, key string) (*stored, *claim, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	c := &claim{}
@@ -67,7 +78,7 @@ func (m *Member) holds(ctx context.Context, h lease.Holder) bool {
 }
 
 // look reads a position, and remembers its revision.
-func (c *claim) look(ctx context.Context, t *journal.Table, key string) (*stored, error) {
+func (c *claim) look(ctx context.Context, t lease.Table, key string) (*stored, error) {
 	e, err := t.Entry(ctx, key)
 	if err != nil {
 		return nil, err
@@ -83,22 +94,25 @@ func (c *claim) look(ctx context.Context, t *journal.Table, key string) (*stored
 	return have, nil
 }
 
-func (c *claim) write(ctx context.Context, t *journal.Table, key string, p stored) error {
+func (c *claim) write(ctx context.Context, t lease.Table, key string, p stored) error {
 	p.Holder = c.holder
 	b, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
 	revision, err := t.Update(ctx, key, b, c.revision)
-	if err == nil {
+	switch {
+	case err == nil:
 		c.revision = revision
+	case !errors.Is(err, journal.ErrChanged):
+		c.unsure, c.unsureAt = &p, c.revision
 	}
 	return err
 }
 
 // put stores a position. If a write before it has got no answer, and was stored, it stores it after
 // that one.
-func (c *claim) put(ctx context.Context, t *journal.Table, key string, p stored) error {
+func (c *claim) put(ctx context.Context, t positionTable, key string, p stored) error {
 	if c == nil {
 		return putPosition(ctx, t, key, p)
 	}
@@ -118,13 +132,18 @@ func (c *claim) put(ctx context.Context, t *journal.Table, key string, p stored)
 }
 
 // release gives a position back, so that another member may take it at once.
-func (c *claim) release(ctx context.Context, t *journal.Table, key string) error {
+func (c *claim) release(ctx context.Context, t lease.Table, key string) error {
 	if c == nil || c.term.Err() != nil {
 		return nil
 	}
 	have, err := c.look(ctx, t, key)
-	if err != nil || have == nil || have.Holder != c.holder {
+	switch {
+	case err != nil:
 		return err
+	case c.unsure != nil && c.unsureAt == c.revision:
+		have = c.unsure // nobody has the position, and after this write that one is not stored
+	case have == nil || have.Holder != c.holder:
+		return nil
 	}
 	have.Holder = lease.Holder{}
 	have.Time = time.Now().UTC()
@@ -135,3 +154,27 @@ func (c *claim) release(ctx context.Context, t *journal.Table, key string) error
 	_, err = t.Update(ctx, key, b, c.revision)
 	return err
 }
+
+// giveBack calls release until that has succeeded, or term has ended, with which others may take what is given back:
+// a member that renews its lease would otherwise have it for ever. When the member stops, and ends its lease, one
+// attempt is enough. what is named in the log.
+func (m *Member) giveBack(term context.Context, what string, release func(ctx context.Context) error) {
+	for term.Err() == nil {
+		once, end := context.WithTimeout(term, leaveTime)
+		err := release(once)
+		end()
+		if err == nil {
+			return
+		}
+		m.throttle.Log(m.events.log, slog.LevelWarn, what, 1, "other members wait for what this one cannot give back now", "name", what, "err", err)
+		select {
+		case <-time.After(claimPause):
+		case <-term.Done():
+		case <-m.stopping:
+			return
+		}
+	}
+}
+
+// leaveTime limits one attempt.
+const leaveTime = 5 * time.Second

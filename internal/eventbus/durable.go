@@ -125,6 +125,9 @@ func (p *positions) holdInCluster(ctx context.Context, owner, name string) (*hol
 			}
 			return mine, nil
 		case !errors.As(err, &held):
+			if mine.claim, mine.key = c, key; c != nil {
+				p.leave(mine) // what is taken without an answer is taken all the same
+			}
 			return nil, err
 		case time.Since(begun) > p.patience(held.by):
 			return nil, rpc.Errorf(rpc.Busy, "another listener works on the position %q, at the member %s", name, held.by).
@@ -159,21 +162,16 @@ func (s *stored) in(own string) event.Position {
 
 // leave gives a position back to the listeners at all members.
 func (p *positions) leave(mine *holder) {
-	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
-	defer cancel()
-	t, err := p.tables.get(ctx, "positions")
-	if err == nil {
+	p.member.giveBack(mine.claim.term, mine.key, func(ctx context.Context) error {
+		t, err := p.tables.get(ctx, "positions")
+		if err != nil {
+			return err
+		}
 		mine.mu.Lock()
 		defer mine.mu.Unlock()
-		err = mine.claim.release(ctx, t, mine.key)
-	}
-	if err != nil {
-		p.log.Warn("a position is not free for listeners at other members until one at this member has taken it", "name", mine.key, "err", err)
-	}
+		return mine.claim.release(ctx, t, mine.key)
+	})
 }
-
-// leaveTime limits that.
-const leaveTime = 5 * time.Second
 
 // holder returns who has a position at this member.
 func (p *positions) holder(key string) *holder {
@@ -362,7 +360,7 @@ func (p *positions) checkCount(ctx context.Context, t *journal.Table, who eventa
 	return nil
 }
 
-func getPosition(ctx context.Context, t *journal.Table, key string) (*stored, error) {
+func getPosition(ctx context.Context, t positionTable, key string) (*stored, error) {
 	b, err := t.Get(ctx, key)
 	if b == nil || err != nil {
 		return nil, err
@@ -374,7 +372,7 @@ func getPosition(ctx context.Context, t *journal.Table, key string) (*stored, er
 	return have, nil
 }
 
-func putPosition(ctx context.Context, t *journal.Table, key string, p stored) error {
+func putPosition(ctx context.Context, t positionTable, key string, p stored) error {
 	b, err := json.Marshal(p)
 	if err != nil {
 		return err

@@ -2,6 +2,8 @@ package eventbus
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -63,6 +65,146 @@ func TestALockWithoutAnAnswerIsGivenBack(t *testing.T) {
 		}
 		if lock, _ := c.take(ctx, "c"); lock == nil {
 			t.Error("the member does not get the lock of its own journal")
+		}
+	})
+}
+
+// positionsInMemory is a table of positions in memory.
+type positionsInMemory struct{ clustertest.Table }
+
+func (t *positionsInMemory) Get(ctx context.Context, key string) ([]byte, error) {
+	e, err := t.Entry(ctx, key)
+	return e.Value, err
+}
+
+func (t *positionsInMemory) Put(ctx context.Context, key string, value []byte) error {
+	e, err := t.Entry(ctx, key)
+	if err == nil {
+		_, err = t.Update(ctx, key, value, e.Revision)
+	}
+	return err
+}
+
+func noAnswer(string) (bool, error) { return false, context.DeadlineExceeded }
+
+// TestAPositionIsGivenBackWhenTheTableAnswersAgain: it is stored first, so that the next member begins behind it.
+func TestAPositionIsGivenBackWhenTheTableAnswersAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leases, table := new(clustertest.Table), new(positionsInMemory)
+		a := leased(t, leases, "a", func() []string { return []string{"c"} })
+		c := leased(t, leases, "c", func() []string { return []string{"a"} })
+		p := &Position{journal: &Handled{events: a.events, member: a, name: "c"}, key: "reactor@c/x", table: table, stop: func() {}, release: func() {}}
+		var err error
+		if _, p.claim, err = a.claim(t.Context(), table, p.key); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.put(t.Context(), 7); err != nil {
+			t.Fatal(err)
+		}
+		p.Passed(9)
+		table.Answer(noAnswer)
+		time.AfterFunc(time.Minute, func() { table.Answer(nil) })
+		p.Close()
+		have, _, err := c.claim(t.Context(), table, p.key)
+		if err != nil || have.Seq != 9 {
+			t.Errorf("the next member begins at %+v, %v", have, err)
+		}
+	})
+}
+
+// TestWhatIsTakenWithoutAnAnswerIsGivenBack: a position or dead letter is stored for a member that gets no answer, at
+// once or when it gives it back.
+func TestWhatIsTakenWithoutAnAnswerIsGivenBack(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			leases, table := new(clustertest.Table), new(positionsInMemory)
+			a := leased(t, leases, "a", func() []string { return []string{"c"} })
+			c := leased(t, leases, "c", func() []string { return []string{"a"} })
+			free, err := json.Marshal(stored{Seq: 7})
+			if err == nil {
+				_, err = table.Update(t.Context(), "x", free, 0)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			table.Answer(func(string) (bool, error) { return !late, context.DeadlineExceeded })
+			_, mine, err := a.claim(t.Context(), table, "x")
+			if err == nil || mine == nil {
+				t.Fatalf("it was taken without an answer: %v", err)
+			}
+			table.Answer(nil)
+			a.giveBack(mine.term, "x", func(ctx context.Context) error { return mine.release(ctx, table, "x") })
+			if late { // what comes now is not stored
+				if err := mine.write(t.Context(), &staleTable{table, mine.unsureAt}, "x", stored{Seq: 7}); !errors.Is(err, journal.ErrChanged) {
+					t.Errorf("a write that is late: %v", err)
+				}
+			}
+			if have, _, err := c.claim(t.Context(), table, "x"); err != nil || have.Seq != 7 {
+				t.Errorf("late %v: the next member gets %+v, %v", late, have, err)
+			}
+		})
+	}
+}
+
+// staleTable stores at the revision that a request had when it was sent.
+type staleTable struct {
+	lease.Table
+	revision uint64
+}
+
+func (s *staleTable) Update(ctx context.Context, key string, value []byte, _ uint64) (uint64, error) {
+	return s.Table.Update(ctx, key, value, s.revision)
+}
+
+// TestADeadLetterTakenWithoutAnAnswerIsGivenBack is the same for a dead letter.
+func TestADeadLetterTakenWithoutAnAnswerIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leases, table := new(clustertest.Table), new(clustertest.Table)
+		a := leased(t, leases, "a", func() []string { return []string{"c"} })
+		c := leased(t, leases, "c", func() []string { return []string{"a"} })
+		a.events.dead.member, c.events.dead.member = a, c
+		b, err := json.Marshal(heldLetter{})
+		if err == nil {
+			_, err = table.Update(t.Context(), "x", b, 0)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.Answer(func(string) (bool, error) { return true, context.DeadlineExceeded })
+		k := &Taken{dead: a.events.dead, key: "x"}
+		if _, err := k.claim(t.Context(), table); err == nil || k.term == nil {
+			t.Fatalf("it was taken without an answer: %v", err)
+		}
+		table.Answer(nil)
+		if err := k.free(t.Context(), table); err != nil {
+			t.Fatal(err)
+		}
+		if there, err := (&Taken{dead: c.events.dead, key: "x"}).claim(t.Context(), table); !there || err != nil {
+			t.Errorf("the next member: %v, %v", there, err)
+		}
+	})
+}
+
+// TestGivingBackEnds: nothing is tried any more when others may take it, or the member stops.
+func TestGivingBackEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := leased(t, new(clustertest.Table), "a", func() []string { return nil })
+		a.stopping = make(chan struct{})
+		tried := 0
+		fails := func(context.Context) error { tried++; return context.DeadlineExceeded }
+		term, end := context.WithTimeout(t.Context(), time.Minute)
+		defer end()
+		a.giveBack(term, "x", fails)
+		if term.Err() == nil || tried < 2 {
+			t.Errorf("it was tried %d times, and given up before the lease had ended", tried)
+		}
+		tried = 0
+		a.giveBack(term, "x", fails)
+		time.AfterFunc(time.Second, func() { close(a.stopping) })
+		begun := time.Now()
+		a.giveBack(t.Context(), "x", func(context.Context) error { return context.DeadlineExceeded })
+		if tried != 0 || time.Since(begun) != time.Second {
+			t.Errorf("tried %d times after the end of the lease, and for %v when the member stops", tried, time.Since(begun))
 		}
 	})
 }

@@ -30,6 +30,7 @@ type Member struct {
 	lease    *lease.Member
 	duties   duties
 	throttle logging.Throttle
+	stopping chan struct{} // closed when Run is to end
 
 	mu   sync.Mutex
 	ends event.Position // of the journals of other members, as last known
@@ -47,7 +48,7 @@ const (
 // Join makes the bus that of a member of a cluster. It is called before any request is served, and
 // before the reactor has rules; Run then does what there is to do.
 func (r *Bus) Join(ctx context.Context, o MemberOptions) (*Member, error) {
-	m := &Member{opts: o, events: r, ends: event.Position{}}
+	m := &Member{opts: o, events: r, ends: event.Position{}, stopping: make(chan struct{})}
 	m.duties.changed = make(chan struct{})
 	r.SetMirrors(o.Name, m.runs)
 	if m.lease = o.Lease; m.lease == nil {
@@ -145,6 +146,7 @@ func Meet(ctx context.Context, r *Bus) error {
 // Run keeps the lease of this member, and does what it has to do for itself and for others, until
 // ctx ends. It returns when nothing of that is under way.
 func (m *Member) Run(ctx context.Context) {
+	defer context.AfterFunc(ctx, func() { close(m.stopping) })()
 	leased, resign := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	go func() {

@@ -47,7 +47,7 @@ func (j *Handled) owner() string {
 type Position struct {
 	journal *Handled
 	key     string
-	table   *journal.Table
+	table   positionTable
 	claim   *claim // nil for a single master
 	next    uint64
 	lost    uint64
@@ -99,7 +99,7 @@ func (j *Handled) Keep(ctx context.Context, name string) (*Position, error) {
 	}
 	p := &Position{journal: j, key: positionKey(j.owner(), name), release: release, wake: make(chan struct{}, 1)}
 	if err := p.open(ctx); err != nil {
-		p.giveBack(ctx)
+		p.giveBack(func(ctx context.Context) error { return p.claim.release(ctx, p.table, p.key) })
 		release()
 		return nil, err
 	}
@@ -113,9 +113,11 @@ func (j *Handled) Keep(ctx context.Context, name string) (*Position, error) {
 // meanwhile.
 func (p *Position) open(ctx context.Context) (err error) {
 	events := p.journal.events
-	if p.table, err = events.tables.get(ctx, "positions"); err != nil {
+	t, err := events.tables.get(ctx, "positions")
+	if err != nil {
 		return err
 	}
+	p.table = t
 	have, err := p.read(ctx)
 	if err != nil {
 		return err
@@ -160,12 +162,10 @@ func (p *Position) read(ctx context.Context) (*stored, error) {
 	return have, err
 }
 
-// giveBack lets other members take a position that could not be opened.
-func (p *Position) giveBack(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
-	defer cancel()
-	if err := p.claim.release(ctx, p.table, p.key); err != nil {
-		p.journal.events.log.Warn("a position is not free for other members until this one has opened it", "name", p.key, "err", err)
+// giveBack lets other members take a position, which release does. Without a claim no other member can want it.
+func (p *Position) giveBack(release func(ctx context.Context) error) {
+	if p.claim != nil {
+		p.journal.member.giveBack(p.claim.term, p.key, release)
 	}
 }
 
@@ -240,16 +240,30 @@ func (p *Position) put(ctx context.Context, seq uint64) error {
 func (p *Position) Close() {
 	p.stop()
 	p.ended.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	err := p.flush(ctx)
-	if err == nil {
-		err = p.claim.release(ctx, p.table, p.key)
-	}
+	err := p.last()
 	if err != nil {
 		p.journal.events.log.Error("position not stored, events may be handled again", "name", p.key, "err", err)
 	}
 	p.release()
+}
+
+// last stores the position, and then gives it back, so that who takes it next begins there.
+func (p *Position) last() (err error) {
+	store := func(ctx context.Context) error {
+		if err = p.flush(ctx); err != nil && !errors.Is(err, errMoved) {
+			return err
+		}
+		return p.claim.release(ctx, p.table, p.key)
+	}
+	if p.claim != nil {
+		err = errLeaseEnded // if there is no attempt
+		if p.giveBack(store); err == nil || p.claim.term.Err() == nil {
+			return err
+		}
+	} // where the lease has ended, the position may be nobody's yet
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	return store(ctx)
 }
 
 // Hand calls f for each event from the position on that match accepts, and passed with the

@@ -20,6 +20,7 @@ type Taken struct {
 	dead     *DeadLetters
 	key      string
 	revision uint64          // of its entry, in a cluster
+	holder   lease.Holder    // this member, as in the entry
 	term     context.Context // ends when another member may take it; nil for a single master
 }
 
@@ -59,11 +60,15 @@ func (s *DeadLetters) take(ctx context.Context, key string) (*Taken, error) {
 	} else {
 		there, err = k.claim(ctx, t)
 	}
-	if err != nil || !there {
+	switch {
+	case err == nil && there:
+		return k, nil
+	case k.term != nil:
+		k.Release() // what is taken without an answer is taken all the same
+	default:
 		s.end(k.key)
-		return nil, err
 	}
-	return k, nil
+	return nil, err
 }
 
 // begin marks a dead letter as taken at this daemon; it is false if it is already.
@@ -93,7 +98,7 @@ func (k *Taken) read(ctx context.Context, t *journal.Table) (there bool, err err
 }
 
 // claim writes this member into the entry, at the revision at which nobody else has it.
-func (k *Taken) claim(ctx context.Context, t *journal.Table) (there bool, err error) {
+func (k *Taken) claim(ctx context.Context, t lease.Table) (there bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	holder, term, err := k.dead.member.lease.Holder(ctx)
@@ -116,7 +121,7 @@ func (k *Taken) claim(ctx context.Context, t *journal.Table) (there bool, err er
 		}
 		have.Holder = holder
 		if err = k.write(ctx, t, *have); !errors.Is(err, journal.ErrChanged) {
-			k.Letter, k.term = have.DeadLetter, term
+			k.Letter, k.holder, k.term = have.DeadLetter, holder, term
 			return err == nil, err
 		}
 	}
@@ -124,7 +129,7 @@ func (k *Taken) claim(ctx context.Context, t *journal.Table) (there bool, err er
 }
 
 // look reads the entry, nil if there is none, and remembers its revision.
-func (k *Taken) look(ctx context.Context, t *journal.Table) (*heldLetter, error) {
+func (k *Taken) look(ctx context.Context, t lease.Table) (*heldLetter, error) {
 	e, err := t.Entry(ctx, k.key)
 	if err != nil || e.Value == nil {
 		return nil, err
@@ -134,7 +139,7 @@ func (k *Taken) look(ctx context.Context, t *journal.Table) (*heldLetter, error)
 	return have, json.Unmarshal(e.Value, have)
 }
 
-func (k *Taken) write(ctx context.Context, t *journal.Table, l heldLetter) error {
+func (k *Taken) write(ctx context.Context, t lease.Table, l heldLetter) error {
 	b, err := json.Marshal(l)
 	if err != nil {
 		return err
@@ -199,13 +204,25 @@ func (k *Taken) Release() {
 	if k.term == nil || k.term.Err() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
-	defer cancel()
-	t, err := k.dead.tables.get(ctx, "dead")
-	if err == nil {
-		err = k.write(ctx, t, heldLetter{DeadLetter: k.Letter})
+	k.dead.member.giveBack(k.term, k.key, func(ctx context.Context) error {
+		t, err := k.dead.tables.get(ctx, "dead")
+		if err != nil {
+			return err
+		}
+		return k.free(ctx, t)
+	})
+}
+
+// free stores the entry without this member. If a write before it has got no answer, and was stored, it does so after
+// that one.
+func (k *Taken) free(ctx context.Context, t lease.Table) error {
+	err := k.write(ctx, t, heldLetter{DeadLetter: k.Letter})
+	if !errors.Is(err, journal.ErrChanged) {
+		return err
 	}
-	if err != nil && !errors.Is(err, journal.ErrChanged) {
-		k.dead.log.Warn("a dead letter can be handled again only at this member until that starts again", "key", k.key, "err", err)
+	have, err := k.look(ctx, t)
+	if err != nil || have == nil || have.Holder != k.holder {
+		return err
 	}
+	return k.write(ctx, t, heldLetter{DeadLetter: k.Letter})
 }
