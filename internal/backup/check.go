@@ -13,13 +13,16 @@ import (
 )
 
 // CheckStore refuses to start a master whose data is in the store of the other mode: it would
-// start with nothing, or with what was true long ago. member is the name of the member of a
+// start with nothing, or with what was true long ago. It removes what a restore has left that was killed. member is the name of the member of a
 // cluster that this master is, "" for one alone. It is called before the broker opens the
 // store; its errors are mistakes in the configuration, which a restart does not mend.
 func CheckStore(cacheDir, member string) error {
 	o, err := readOrder(cacheDir)
 	if err != nil {
 		return config.Mistake(err)
+	}
+	if err := clearKilled(cacheDir, o); err != nil {
+		return err
 	}
 	if moved, err := isHosted(cacheDir); err != nil || moved && o == nil {
 		return errors.Join(err, config.Mistake(salt.WithHint(fmt.Errorf("the data of this master is in the JetStream of its nats_servers, as %s says, and by its configuration it has a store of its own", hostedPath(cacheDir)),
@@ -68,8 +71,8 @@ func CheckHosted(cacheDir string) error {
 	if err != nil {
 		return config.Mistake(err)
 	}
-	if o != nil {
-		return nil
+	if err := clearKilled(cacheDir, o); err != nil || o != nil {
+		return err
 	}
 	for _, cluster := range []bool{false, true} {
 		dir := StoreDir(cacheDir, cluster)

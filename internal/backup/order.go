@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -104,6 +105,26 @@ func clearWork(cacheDir string, o *order) error {
 	var errs []error
 	for _, dir := range workDirs(cacheDir) {
 		if !o.needs(dir) {
+			errs = append(errs, os.RemoveAll(dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// clearKilled removes those that a restore has left which was killed, before a start: each is as large as the
+// store. What somebody else has put there stays.
+func clearKilled(cacheDir string, o *order) error {
+	var errs []error
+	for _, dir := range workDirs(cacheDir) {
+		list, err := os.ReadDir(dir)
+		other := func(e fs.DirEntry) bool {
+			return e.Name() != copiedDir && e.Name() != backupDir && !strings.HasPrefix(e.Name(), "."+backupDir+".")
+		}
+		switch {
+		case o.needs(dir) || errors.Is(err, fs.ErrNotExist) || slices.ContainsFunc(list, other):
+		case err != nil:
+			errs = append(errs, err)
+		default:
 			errs = append(errs, os.RemoveAll(dir))
 		}
 	}
@@ -285,7 +306,7 @@ func (o *order) failed(cacheDir string, err error) error {
 	again := cmp.Or(salt.Hint(err), "correct this") + "; then start the master again. 'salt-master --restore DIR' orders another backup"
 	switch {
 	case len(o.Begun)+len(o.Done) > 0:
-		return salt.WithHint(err, again+"; what was begun is continued")
+		return salt.WithHint(err, again+"; what was begun is continued. 'rm "+orderPath(cacheDir)+"' withdraws the order, and what it has restored so far stays, of the first of these streams perhaps a part: "+strings.Join(o.streams(), ", "))
 	case !errors.Is(err, errExists):
 		return salt.WithHint(err, again+", and 'rm "+orderPath(cacheDir)+"' withdraws the order")
 	}
@@ -293,6 +314,16 @@ func (o *order) failed(cacheDir string, err error) error {
 		return errors.Join(err, gone)
 	}
 	return config.Mistake(salt.WithHint(err, "nothing was changed, and the order to restore is withdrawn: start the master again to use what is there"))
+}
+
+// streams returns the streams that were begun, those that are not done first.
+func (o *order) streams() (list []string) {
+	for _, name := range o.Begun {
+		if !contains(o.Done, name) {
+			list = append(list, name)
+		}
+	}
+	return append(list, o.Done...)
 }
 
 // withdraw removes the order, with the copy of the store that was made for it.

@@ -368,3 +368,49 @@ func TestARestoreThatFailsLeavesNoCopy(t *testing.T) {
 		}
 	}
 }
+
+// TestAStartRemovesTheCopyOfAKilledRestore: it is as large as the store. That of an order stays, and what is not of a restore.
+func TestAStartRemovesTheCopyOfAKilledRestore(t *testing.T) {
+	t.Parallel()
+	for name, check := range map[string]func(string) error{
+		"alone":    func(cache string) error { return backup.CheckStore(cache, "") },
+		"a member": func(cache string) error { return backup.CheckStore(cache, "m1") },
+		"hosted":   backup.CheckHosted,
+	} {
+		cache := t.TempDir()
+		file := func(parts ...string) string {
+			t.Helper()
+			path := filepath.Join(append([]string{cache}, parts...)...)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			return path
+		}
+		left := []string{file("restore", "backup", "manifest.json"), file("restore", "store", "x"), file("restore.next", ".backup.unfinished-1", "x")}
+		there := func() (n int) {
+			for _, path := range left {
+				if _, err := os.Lstat(path); err == nil {
+					n++
+				}
+			}
+			return n
+		}
+		if err := check(cache); err != nil || there() != 0 {
+			t.Errorf("%s: left are %d, %v", name, there(), err)
+		}
+		left = []string{file("restore", "manifest.json")} // a backup that somebody has put there
+		if err := check(cache); err != nil || there() != 1 {
+			t.Errorf("%s: a backup is gone: %v", name, err)
+		}
+		if name == "alone" {
+			continue
+		}
+		left = []string{file("restore.next", "backup", "manifest.json")}
+		if err := os.WriteFile(filepath.Join(cache, "restore.json"), []byte(`{"dir":"`+filepath.Dir(left[0])+`"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := check(cache); err != nil || there() != 1 {
+			t.Errorf("%s: the copy of an order is gone: %v", name, err)
+		}
+	}
+}

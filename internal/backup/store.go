@@ -89,6 +89,12 @@ const (
 	metaSumFile = "meta.sum"
 )
 
+// Directories in that for a backup which is made of a store.
+const (
+	copiedDir = "store"
+	backupDir = "backup"
+)
+
 // source is a closed store that is backed up.
 type source struct {
 	dir     string
@@ -104,7 +110,7 @@ func (s source) backup(ctx context.Context) (dir string, err error) {
 	if err := errors.Join(os.RemoveAll(s.work), os.MkdirAll(s.work, 0o700)); err != nil {
 		return "", err
 	}
-	copied := filepath.Join(s.work, "store")
+	copied := filepath.Join(s.work, copiedDir)
 	defer os.RemoveAll(copied)
 	if err := s.copy(ctx, copied); err != nil {
 		return "", fmt.Errorf("copy %s: %w", s.dir, err)
@@ -117,7 +123,7 @@ func (s source) backup(ctx context.Context) (dir string, err error) {
 		return "", fmt.Errorf("open a copy of %s: %w", s.dir, err)
 	}
 	defer b.Stop()
-	dir = filepath.Join(s.work, "backup")
+	dir = filepath.Join(s.work, backupDir)
 	m, err := Write(ctx, b.Conn(), Options{Dir: dir, Member: s.member, Version: s.version, Closed: true, Log: s.log})
 	if err != nil {
 		return "", err
