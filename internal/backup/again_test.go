@@ -346,7 +346,7 @@ func TestARestoreIsNotTriedForEver(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "restore the stream EVENTS_m1: 3 tries") || tries != 3 {
 		t.Errorf("after %d tries: %v", tries, err)
 	}
-	if hint := salt.Hint(err); !strings.Contains(hint, "do not take the stream EVENTS_m1") || !strings.Contains(hint, "start the master again") {
+	if hint := salt.Hint(err); !strings.Contains(hint, "do not take the stream EVENTS_m1") || !strings.Contains(hint, "start the master again") || !strings.Contains(hint, "'rm "+filepath.Join(cache, "restore.json")+"' withdraws") || !strings.HasSuffix(hint, ": EVENTS_m1") {
 		t.Errorf("hint %q", hint)
 	}
 	var at backup.Progress
@@ -386,5 +386,28 @@ func TestAStreamOfOthersIsNotRemoved(t *testing.T) {
 	}
 	if got := stored(t, direct, "EVENTS_m1"); len(got) != 1 || string(got[0]) != "kept" {
 		t.Errorf("it has %q", got)
+	}
+}
+
+// TestARefusedEntryIsNotTriedAgain: it would be refused for a minute or more, and all that comes before it be sent each time.
+func TestARefusedEntryIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	b := bustest.StartStore(t)
+	j := alone(t, b)
+	fill(t, j, b, 1)
+	dir, _ := write(t, b.Conn(), "")
+	addresses, _ := threeServers(t)
+	refused := 0
+	_, err := attempt(t, dir, "m1", addresses[0], func(f *frame) action {
+		switch {
+		case f.down && bytes.Contains(f.payload, []byte("expected stream does not match")):
+			refused++
+		case !f.down && strings.HasPrefix(f.subject(), "$KV.grains.web=2042"):
+			f.payload = bytes.Replace(f.payload, []byte("Nats-Expected-Last-Subject-Sequence: 0"), []byte("Nats-Expected-Stream: another_stream_1"), 1)
+		}
+		return pass
+	})()
+	if err == nil || !strings.Contains(err.Error(), "restore the stream KV_grains: expected") || refused != 1 {
+		t.Errorf("refused %d times: %v", refused, err)
 	}
 }

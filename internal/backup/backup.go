@@ -243,8 +243,10 @@ const (
 	codeTaken       = 10058 // JSStreamNameExistErr
 	codeNoStream    = 10059 // JSStreamNotFoundErr
 	codeRestore     = 10062 // JSStreamRestoreErrF
+	codeNotLeader   = 10009 // JSClusterNotLeaderErr
 	codeNoMessage   = 10037 // JSNoMessageFoundErr
 	codeWrongLast   = 10071 // JSStreamWrongLastSequenceErrF
+	codeNotStored   = 10077 // JSStreamStoreFailedF
 	codeExists      = 10130 // JSStreamNameExistRestoreFailedErr
 )
 

@@ -40,10 +40,16 @@ func (r *restorer) merge(ctx context.Context, m move) error {
 	ctx, cancel := context.WithTimeout(ctx, beginTime+time.Duration(m.Bytes/mergeRate)*time.Second)
 	defer cancel()
 	for { // it may just be getting its leader
-		if err = r.add(ctx, m); err == nil || !backoff.Sleep(ctx, beginPause) {
+		if err = r.add(ctx, m); err == nil || !leaderless(err) || !backoff.Sleep(ctx, beginPause) {
 			return err
 		}
 	}
+}
+
+// leaderless reports whether an entry was not stored for want of a leader, or of a connection to it.
+func leaderless(err error) bool {
+	var f *fault
+	return passing(err) || early(err) || errors.As(err, &f) && (f.Code == codeNotLeader || f.Code == codeNotStored)
 }
 
 // add does it once. What an earlier attempt has added is there.
@@ -79,7 +85,10 @@ func (r *restorer) add(ctx context.Context, m move) error {
 			}
 		}
 		underway++
-		return r.nc.PublishMsg(entry)
+		if err := r.nc.PublishMsg(entry); err != nil {
+			return unsent(err)
+		}
+		return nil
 	})
 	for ; err == nil && underway > 0; underway-- {
 		err = added(ctx, sub)
