@@ -14,6 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/mine"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/semaphore"
 	"github.com/brinebus/brine/internal/target"
 )
 
@@ -127,4 +128,43 @@ func TestWaitingForATurnIsNotEvaluation(t *testing.T) {
 			t.Errorf("after all of the time: %v", err)
 		}
 	})
+}
+
+// accepts implements Keys: these minions are accepted.
+type accepts []salt.MinionID
+
+func (a accepts) IDs() []salt.MinionID                { return a }
+func (a accepts) Token(salt.MinionID) (string, error) { return "", nil }
+
+// TestAReaderThatDoesNotReadHoldsNoTurn: entries are sent after the turn, however slowly they are read.
+func TestAReaderThatDoesNotReadHoldsNoTurn(t *testing.T) {
+	f := allowing(t)
+	f.evaluations = semaphore.New(1)
+	f.Keys = accepts{"db1", "db2"}
+	entries, names := map[string]mineEntry{}, []string{"none"}
+	for i := range 2 {
+		name := fmt.Sprint("n", i)
+		names = append(names, name)
+		entries[name] = mineEntry{Data: []byte(name), Allow: "web1," + strings.Repeat("x", longPattern) + name, AllowType: target.List}
+	}
+	f.mine = &mines{byID: map[salt.MinionID]*mined{"db1": {entries: entries}, "db2": {entries: entries}}}
+	all, err := target.Parse("*", target.Glob, target.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	turns, sent := 0, ""
+	reader := f.newMineReader(asWeb1)
+	acquire := reader.acquire
+	reader.acquire = func(ctx context.Context) (func(), error) { turns++; return acquire(ctx) }
+	err = f.sendMine(t.Context(), all, names, reader, func(_ context.Context, v any) error {
+		item := v.(mineItem)
+		sent += fmt.Sprintf("%s %s %s\n", item.ID, item.Name, item.Data)
+		if f.evaluations.Held() != 0 {
+			t.Error("the turn goes on while an entry is sent")
+		}
+		return nil
+	})
+	if want := "db1 n0 n0\ndb1 n1 n1\ndb2 n0 n0\ndb2 n1 n1\n"; err != nil || sent != want || turns != 1 {
+		t.Errorf("%v, %d turns, and sent was\n%swant\n%s", err, turns, sent, want)
+	}
 }

@@ -406,44 +406,64 @@ func (f *Fleet) ReadMine(ctx context.Context, r *rpc.Request) error {
 	if mistake != nil {
 		return mistake
 	}
-	reader := f.newMineReader(r.From)
-	defer reader.end()
-	if f.takesTurn(t) {
-		if err := reader.begin(ctx); err != nil {
-			return err
-		}
-	}
-	return f.sendMine(ctx, r, t, q.Names, reader)
+	return f.sendMine(ctx, t, q.Names, f.newMineReader(r.From), r.Send)
 }
 
-// sendMine sends those of the named entries that the requesting minion may have.
-func (f *Fleet) sendMine(ctx context.Context, r *rpc.Request, t *target.Target, names []string, reader *mineReader) error {
-	work := reader.work
-	for _, id := range f.named(t) {
-		items, err := reader.items(ctx, id, f.mine.of(id), names)
-		if err != nil {
-			return err
-		}
-		if len(items) == 0 {
-			continue // minions without entries for the reader are skipped
-		}
-		if err := work.next(); err != nil {
-			return err
-		}
-		ok, err := f.means(id, t, nil)
-		if err != nil {
-			return rpc.Errorf(rpc.Usage, "target: %v", err)
-		}
-		if !ok {
-			continue
-		}
-		for _, item := range items {
-			if err := r.Send(ctx, item); err != nil {
+// sendMine sends those of the named entries that the requesting minion may have. The reader's turn ends
+// before that: sending waits for the minion, for which others should not have to wait.
+func (f *Fleet) sendMine(ctx context.Context, t *target.Target, names []string, reader *mineReader, send func(context.Context, any) error) error {
+	found, err := f.findMine(ctx, t, names, reader)
+	if err != nil {
+		return err
+	}
+	for _, m := range found {
+		for _, n := range m.which {
+			if err := send(ctx, mineItem{m.id, names[n], m.entries[names[n]].Data}); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// foundMine is what a reader may have of one minion. It is kept of all minions of a target at once, and
+// therefore small.
+type foundMine struct {
+	id      salt.MinionID
+	entries map[string]mineEntry
+	which   []uint8 // of the names that were asked for
+}
+
+// findMine finds those of the named entries that the requesting minion may have.
+func (f *Fleet) findMine(ctx context.Context, t *target.Target, names []string, reader *mineReader) ([]foundMine, error) {
+	defer reader.end()
+	if f.takesTurn(t) {
+		if err := reader.begin(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var found []foundMine
+	for _, id := range f.named(t) {
+		entries := f.mine.of(id)
+		which, err := reader.items(ctx, id, entries, names)
+		if err != nil {
+			return nil, err
+		}
+		if len(which) == 0 {
+			continue // minions without entries for the reader are skipped
+		}
+		if err := reader.work.next(); err != nil {
+			return nil, err
+		}
+		ok, err := f.means(id, t, nil)
+		if err != nil {
+			return nil, rpc.Errorf(rpc.Usage, "target: %v", err)
+		}
+		if ok {
+			found = append(found, foundMine{id, entries, which})
+		}
+	}
+	return found, nil
 }
 
 // mineItem is a mine.Item with encoded data.
@@ -495,13 +515,14 @@ func (r *mineReader) begin(ctx context.Context) (err error) {
 func (r *mineReader) end() {
 	if r.release != nil {
 		r.release()
+		r.release = nil
 	}
 }
 
-// items returns the entries with these names of id that the reader may have.
-func (r *mineReader) items(ctx context.Context, id salt.MinionID, entries map[string]mineEntry, names []string) ([]mineItem, error) {
-	var out []mineItem
-	for _, name := range names {
+// items returns which of the entries with these names of id the reader may have.
+func (r *mineReader) items(ctx context.Context, id salt.MinionID, entries map[string]mineEntry, names []string) ([]uint8, error) {
+	var which []uint8
+	for n, name := range names {
 		e, ok := entries[name]
 		if !ok {
 			continue
@@ -511,10 +532,10 @@ func (r *mineReader) items(ctx context.Context, id salt.MinionID, entries map[st
 			return nil, err
 		}
 		if ok {
-			out = append(out, mineItem{id, name, e.Data})
+			which = append(which, uint8(n)) // there are at most maxMineRead names
 		}
 	}
-	return out, nil
+	return which, nil
 }
 
 // reads is false in doubt: also for a target that cannot be evaluated or takes long, and for one that
