@@ -317,7 +317,7 @@ func (s *Stream) Next(ctx context.Context) ([]byte, error) {
 		}
 		if m.Header.Get("Status") == "503" {
 			s.ended = true
-			return nil, salt.WithHint(&Error{Code: Unavailable, Text: "the daemon does not serve this request"}, "")
+			return nil, salt.WithHint(errNobody, "")
 		}
 		if !follows(m, s.number) {
 			s.ended = true

@@ -62,6 +62,16 @@ func Unsure(err error) bool {
 	return errors.Is(err, ErrLost) || errors.As(err, &e) && e.Unsure
 }
 
+// errNobody is what a server says if nobody has subscribed to a request.
+var errNobody = &Error{Code: Unavailable, Text: "the daemon does not serve this request"}
+
+// Answered reports whether err, of a request, is an answer of the daemon: so it lives, whatever it
+// has refused, or could not do.
+func Answered(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e != errNobody
+}
+
 // Permanent reports whether the same request would fail again in the same way.
 func (e *Error) Permanent() bool { return e.Code == Denied || e.Code == Usage || e.Code == NotFound }
 

@@ -48,6 +48,12 @@ type master struct {
 // startMaster starts a master. Without any state it answers nothing at all.
 func startMaster(t *testing.T, states ...protocol.KeyState) *master {
 	t.Helper()
+	return startMasterWith(t, nil, states...)
+}
+
+// startMasterWith starts a master that has these handlers, too.
+func startMasterWith(t *testing.T, handlers map[string]rpc.Handler, states ...protocol.KeyState) *master {
+	t.Helper()
 	m := &master{Bus: bustest.Start(t), states: make(chan protocol.KeyState, 10)}
 	for _, s := range states[min(1, len(states)):] {
 		m.states <- s
@@ -70,6 +76,9 @@ func startMaster(t *testing.T, states ...protocol.KeyState) *master {
 			}
 		}
 	})
+	for name, h := range handlers {
+		m.Server.Handle(name, h)
+	}
 	if err := m.Server.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 )
 
 // watchFirst tries from time to time whether the first master of the list accepts this minion
@@ -94,6 +95,10 @@ func (u *Uplink) doubt(s *Session, lasted time.Duration) {
 	}
 }
 
+// pingAnswer is how long a master may take to store a minion_ping: longer than it waits itself while its
+// cluster elects a leader, which is no reason for its minions to connect again.
+const pingAnswer = 30 * time.Second
+
 // ping fires Salt's event minion_ping on the master's bus every ping_interval, and ends the
 // session if it is not answered.
 func (u *Uplink) ping(ctx context.Context, s *Session) {
@@ -101,15 +106,28 @@ func (u *Uplink) ping(ctx context.Context, s *Session) {
 	if every <= 0 {
 		return
 	}
-	f := protocol.Fire{Form: protocol.FormSingle, Events: []event.Item{{Tag: "minion_ping", Data: []byte(`"ping"`)}}}
 	for backoff.Sleep(ctx, every) {
-		asking, cancel := context.WithTimeout(ctx, u.all.Config.AuthTimeout)
-		err := s.Ask(asking, protocol.OpFire, f, nil)
-		cancel()
-		if err != nil && ctx.Err() == nil {
-			u.log.Warn("the master does not answer minion_ping; connecting again", "master", s.Name, "err", err)
+		if !u.answersPing(ctx, s, max(pingAnswer, u.all.Config.AuthTimeout)) {
 			s.Close()
 			return
 		}
 	}
+}
+
+// answersPing reports whether the master has answered a minion_ping within the time. An answer may be
+// that the event cannot be stored, for example on a full disk: connecting again would change nothing.
+func (u *Uplink) answersPing(ctx context.Context, s *Session, within time.Duration) bool {
+	f := protocol.Fire{Form: protocol.FormSingle, Events: []event.Item{{Tag: "minion_ping", Data: []byte(`"ping"`)}}}
+	asking, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	err := s.Ask(asking, protocol.OpFire, f, nil)
+	switch {
+	case err == nil, ctx.Err() != nil:
+		return true
+	case rpc.Answered(err):
+		u.log.Warn("the master has not stored minion_ping", "master", s.Name, "err", err)
+		return true
+	}
+	u.log.Warn("the master does not answer minion_ping; connecting again", "master", s.Name, "err", err)
+	return false
 }
