@@ -35,7 +35,7 @@ func (r *round) run(rnd *rand.Rand) {
 	}
 	pause(rnd, workAfter, 2*workAfter)
 	close(stop)
-	working.Wait()
+	r.finish(working)
 	r.w.note("round %d: the work is done", r.number)
 	if r.check(r.w.back()) && r.check(r.mark()) {
 		r.judgeEvents()
@@ -67,6 +67,27 @@ func (r *round) judgeDaemons() {
 	}
 	if r.w.guest != nil && !r.w.guest.running() {
 		r.check(r.w.guest.launch())
+	}
+}
+
+// finish waits until the work is done. Daemons that end by themselves are started again meanwhile: some of it is repeated until they
+// are back.
+func (r *round) finish(working *sync.WaitGroup) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		working.Wait()
+	}()
+	for {
+		select {
+		case <-done:
+			return
+		case <-time.After(10 * look):
+			if !r.check(healAll(r.w.machines())) {
+				<-done
+				return
+			}
+		}
 	}
 }
 
