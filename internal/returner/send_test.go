@@ -280,3 +280,19 @@ func TestNRDP(t *testing.T) {
 		t.Errorf("without a token: %v", err)
 	}
 }
+
+// TestRowOfSeveralFunctions: the columns have limits, which servers insist on.
+func TestRowOfSeveralFunctions(t *testing.T) {
+	r := sample
+	for name, success := range map[string]map[string]any{"True": {"test.ping": true, "cmd.run": true}, "False": {"test.ping": true, "cmd.run": false}} {
+		r.Success = success
+		r.Fun = []any{}
+		for range 40 {
+			r.Fun = append(r.Fun.([]any), "test.ping")
+		}
+		row, err := rowOf(r)
+		if err != nil || row.Success != name || len(row.Fun) != maxFun || !strings.Contains(row.Full, `"cmd.run"`) {
+			t.Errorf("%v: %+v, %v", success, row, err)
+		}
+	}
+}

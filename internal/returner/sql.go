@@ -42,7 +42,28 @@ func rowOf(r Return) (database.Row, error) {
 	if err != nil {
 		return database.Row{}, err
 	}
-	return database.Row{Fun: value.Str(r.Fun), JID: string(r.JID), Return: string(result), ID: string(r.ID), Success: value.Str(r.Success), Full: string(full)}, nil
+	row := database.Row{Fun: value.Str(r.Fun), JID: string(r.JID), Return: string(result), ID: string(r.ID), Success: value.Str(r.Success), Full: string(full)}
+	// A job with several functions has a list of them, and a dictionary of what has succeeded, which do not fit
+	// into the columns; all of that is in the full return.
+	if each, several := r.Success.(map[string]any); several {
+		row.Success = value.Str(allTrue(each))
+	}
+	if fun := []rune(row.Fun); len(fun) > maxFun {
+		row.Fun = string(fun[:maxFun])
+	}
+	return row, nil
+}
+
+// maxFun is how many characters the narrowest column for functions has.
+const maxFun = 190
+
+func allTrue(each map[string]any) bool {
+	for _, v := range each {
+		if v != true {
+			return false
+		}
+	}
+	return true
 }
 
 // setting returns a setting of a returner, by any of its names.

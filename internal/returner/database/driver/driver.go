@@ -5,6 +5,7 @@ package driver
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite" // registers itself
 
@@ -22,8 +24,9 @@ import (
 // dialect is what differs between databases.
 type dialect struct {
 	connect func(database.Database) (*sql.DB, error)
-	create  string // creates the table if it is missing
-	insert  string // a row: fun, jid, return, id, success, full_ret
+	create  string           // creates the table if it is missing
+	insert  string           // a row: fun, jid, return, id, success, full_ret
+	missing func(error) bool // whether an error means that there is no table
 }
 
 var dialects = map[string]dialect{
@@ -33,17 +36,26 @@ var dialects = map[string]dialect{
 			"`id` VARCHAR(255) NOT NULL, `success` VARCHAR(10) NOT NULL, `full_ret` LONGTEXT NOT NULL, `alter_time` TIMESTAMP DEFAULT CURRENT_TIMESTAMP, " +
 			"KEY `id` (`id`(190)), KEY `jid` (`jid`), KEY `fun` (`fun`)) DEFAULT CHARSET=utf8mb4",
 		insert: "INSERT INTO `salt_returns` (`fun`, `jid`, `return`, `id`, `success`, `full_ret`) VALUES (?, ?, ?, ?, ?, ?)",
+		missing: func(err error) bool {
+			e, ok := errors.AsType[*mysql.MySQLError](err)
+			return ok && e.Number == 1146
+		},
 	},
 	database.Postgres: {
 		connect: connectPostgres,
 		create: `CREATE TABLE IF NOT EXISTS salt_returns (fun TEXT NOT NULL, jid VARCHAR(255) NOT NULL, return TEXT NOT NULL, full_ret TEXT,
 			id VARCHAR(255) NOT NULL, success VARCHAR(10) NOT NULL, alter_time TIMESTAMP WITH TIME ZONE DEFAULT now())`,
 		insert: `INSERT INTO salt_returns (fun, jid, return, id, success, full_ret) VALUES ($1, $2, $3, $4, $5, $6)`,
+		missing: func(err error) bool {
+			e, ok := errors.AsType[*pgconn.PgError](err)
+			return ok && e.Code == "42P01"
+		},
 	},
 	database.SQLite: {
 		connect: connectSQLite,
 		create:  `CREATE TABLE IF NOT EXISTS salt_returns (fun TEXT, jid TEXT, return TEXT, id TEXT, success TEXT, full_ret TEXT, date TEXT DEFAULT CURRENT_TIMESTAMP)`,
 		insert:  `INSERT INTO salt_returns (fun, jid, return, id, success, full_ret) VALUES (?, ?, ?, ?, ?, ?)`,
+		missing: func(err error) bool { return strings.Contains(err.Error(), "no such table") },
 	},
 }
 
@@ -61,8 +73,8 @@ func Insert(ctx context.Context, o database.Order) error {
 	}
 	defer db.Close()
 	row := []any{o.Row.Fun, o.Row.JID, o.Row.Return, o.Row.ID, o.Row.Success, o.Row.Full}
-	if _, err := db.ExecContext(ctx, d.insert, row...); err == nil {
-		return nil
+	if _, err := db.ExecContext(ctx, d.insert, row...); err == nil || !d.missing(err) {
+		return err // an insertion whose answer was lost is not made again
 	}
 	if _, err := db.ExecContext(ctx, d.create); err != nil {
 		return fmt.Errorf("make the table salt_returns: %w", err)

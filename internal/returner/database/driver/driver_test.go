@@ -33,6 +33,27 @@ func TestSQLite(t *testing.T) {
 	wantRows(t, db, 2)
 }
 
+// TestAnInsertionThatFailsIsNotRepeated: only one into a table that is missing is made again. Here each fails after
+// the row is stored, as one does whose answer is lost.
+func TestAnInsertionThatFailsIsNotRepeated(t *testing.T) {
+	o := database.Order{Database: database.Database{Kind: database.SQLite, File: filepath.Join(t.TempDir(), "x.db")}, Row: row}
+	if err := driver.Insert(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", "file:"+o.Database.File)
+	if err == nil {
+		_, err = db.Exec("CREATE TRIGGER late AFTER INSERT ON salt_returns BEGIN SELECT RAISE(FAIL, 'no answer'); END")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := driver.Insert(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no answer") {
+		t.Errorf("the failure: %v", err)
+	}
+	wantRows(t, db, 2)
+}
+
 // wantRows looks at what a database has.
 func wantRows(t *testing.T, db *sql.DB, n int) {
 	t.Helper()
