@@ -201,10 +201,40 @@ func (s Set) hand(ctx context.Context, r Return, early bool) {
 			continue
 		}
 		limited, cancel := context.WithTimeout(ctx, sendTime)
-		err := one.send(limited, r)
+		err := one.within(limited, r)
 		cancel()
 		if err != nil {
 			s.log.Error("a returner has failed; the master has the return", "returner", one.Name, "jid", r.JID, "err", err)
 		}
 	}
 }
+
+// within calls send. One that does not return, for example since a network file system is gone, is abandoned at the
+// end of ctx, so that the job ends, and the minion can stop.
+func (one ready) within(ctx context.Context, r Return) error {
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				done <- fmt.Errorf("panic: %v", p)
+			}
+		}()
+		done <- one.send(ctx, r)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(sendGrace)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("it does not return, and is abandoned: %w", context.Cause(ctx))
+	}
+}
+
+// sendGrace is how long a returner may take to end when its time is over.
+const sendGrace = 5 * time.Second

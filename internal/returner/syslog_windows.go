@@ -1,9 +1,11 @@
 package returner
 
 import (
-	"io"
+	"context"
 
 	"github.com/brinebus/brine/internal/posix"
 )
 
-func connectSyslog(string) (io.WriteCloser, error) { return nil, posix.Unsupported("syslog") }
+var syslogSockets []string
+
+func writeSyslog(context.Context, []string, string, []byte) error { return posix.Unsupported("syslog") }

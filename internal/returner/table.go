@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -105,14 +106,17 @@ func line(r Return) ([]byte, error) {
 
 func openFile(h *Host, _ Options) (sender, error) {
 	path := h.text("rawfile_json.filename", h.text("returner.rawfile_json.filename", "/var/log/salt/events"))
-	return func(_ context.Context, r Return) error {
+	return func(ctx context.Context, r Return) error {
 		b, err := line(r)
 		if err != nil {
 			return err
 		}
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|posix.NoWaiting, 0o640) // a FIFO that nobody reads would block
 		if err != nil {
 			return err
+		}
+		if until, limited := ctx.Deadline(); limited {
+			_ = f.SetWriteDeadline(until) // for a FIFO; files have none
 		}
 		_, err = f.Write(b) // one write, so that returns are not mixed
 		return errors.Join(err, f.Close())
@@ -121,17 +125,12 @@ func openFile(h *Host, _ Options) (sender, error) {
 
 func openSyslog(h *Host, _ Options) (sender, error) {
 	tag := h.text("syslog.tag", "salt-minion")
-	return func(_ context.Context, r Return) error {
+	return func(ctx context.Context, r Return) error {
 		b, err := line(r)
 		if err != nil {
 			return err
 		}
-		w, err := connectSyslog(tag)
-		if err != nil {
-			return fmt.Errorf("connect to syslog: %w", err)
-		}
-		_, err = w.Write(b)
-		return errors.Join(err, w.Close())
+		return writeSyslog(ctx, syslogSockets, tag, b)
 	}, nil
 }
 
