@@ -208,3 +208,29 @@ func TestGivingBackEnds(t *testing.T) {
 		}
 	})
 }
+
+// TestAPositionThatCannotBeStored: that fills no log, and it is stored soon after the table answers again.
+func TestAPositionThatCannotBeStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table, tried, lines := new(positionsInMemory), 0, new(strings.Builder)
+		r := New(new(journal.Journal), 1<<20, slog.New(slog.NewTextHandler(lines, nil)))
+		p := &Position{journal: &Handled{events: r}, key: "reactor/x", table: table, wake: make(chan struct{}, 1)}
+		ctx, stop := context.WithCancel(t.Context())
+		p.ended.Go(func() { p.run(ctx) })
+		table.Answer(func(string) (bool, error) { tried++; return false, errors.New("the disk is full") })
+		p.Done(7)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := strings.Count(lines.String(), "\n"); n < 1 || n > 2 || tried > 20 {
+			t.Errorf("in a minute %d lines of %d attempts", n, tried)
+		}
+		table.Answer(nil)
+		time.Sleep(storeAgain + time.Millisecond)
+		synctest.Wait()
+		stop()
+		p.ended.Wait()
+		if e, _ := table.Entry(t.Context(), p.key); e.Value == nil {
+			t.Error("it was not stored")
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -65,6 +66,8 @@ type Position struct {
 const (
 	// storePause is how long positions are collected for one write.
 	storePause = 100 * time.Millisecond
+	// storeAgain is the longest pause after attempts that have failed.
+	storeAgain = 5 * time.Second
 	// passedEvery is how often those of events that no handler wants are stored.
 	passedEvery = 5 * time.Second
 )
@@ -195,10 +198,12 @@ func (p *Position) Passed(seq uint64) {
 	p.want = max(p.want, seq)
 }
 
-// run stores the position every storePause, if it has changed.
+// run stores the position every storePause, if it has changed. While that fails, it tries less often: on a full disk
+// each handler would fill the log.
 func (p *Position) run(ctx context.Context) {
 	tick := time.NewTicker(passedEvery)
 	defer tick.Stop()
+	var pauses backoff.Pauses
 	for {
 		select {
 		case <-p.wake:
@@ -207,10 +212,12 @@ func (p *Position) run(ctx context.Context) {
 			return
 		}
 		if err := p.flush(ctx); err != nil && ctx.Err() == nil {
-			p.journal.events.log.Error("position not stored", "name", p.key, "err", err)
+			p.journal.events.throttle.Log(p.journal.events.log, slog.LevelError, p.key, 1, "position not stored", "name", p.key, "err", err)
 			p.Done(0)
+		} else {
+			pauses.Reset()
 		}
-		if !backoff.Sleep(ctx, storePause) {
+		if !backoff.Sleep(ctx, pauses.Next(storePause, storeAgain)) {
 			return
 		}
 	}
