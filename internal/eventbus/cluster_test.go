@@ -3,6 +3,7 @@ package eventbus
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -196,6 +197,9 @@ func TestListenersHearAllMembers(t *testing.T) {
 		}
 	}
 	latency(t, list[0], conns[0], live)
+	if err := conns[1].Ask(list[1].bounded(), protocol.OpEnd, nil, &token); err != nil { // it remembers the answer
+		t.Fatal(err)
+	}
 	list[0].kill()
 	begun := time.Now()
 	if err := conns[1].Ask(list[1].bounded(), protocol.OpEnd, nil, &token); err != nil || token.At["m1"] < 5 {
@@ -412,6 +416,33 @@ func TestListenersOfAMemberShareAReader(t *testing.T) {
 		defer at.events.windows.mu.Unlock()
 		return len(at.events.windows.of) == 0 && readers() <= before
 	})
+}
+
+// TestAWindowBeginsAtTheEnd: a listener who is far behind does not delay the others, and one whose position is beyond
+// the end does not make them skip anything: what all share begins where the journal ends.
+func TestAWindowBeginsAtTheEnd(t *testing.T) {
+	t.Parallel()
+	_, list := startCluster(t)
+	from, at := list[0], list[1]
+	last := from.mustFire(from.dial(), numbered("m1", 1, 100)...)
+	mirrors := at.events.Mirrors()
+	mirror := mirrors[slices.IndexFunc(mirrors, func(m *journal.Mirror) bool { return m.Name == "m1" })]
+	window, leave, err := at.events.windows.join(t.Context(), mirror, at.m.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leave()
+	if begin, _ := window.span(); begin != last+1 {
+		t.Errorf("it begins at %d, and the journal ends at %d", begin, last)
+	}
+	l := &listener{events: at.events, req: &rpc.Request{}, q: protocol.Listen{Tags: []string{"nobody/"}}}
+	if l.match, err = event.NewMatcher(event.StartsWith, l.q.Tags); err != nil {
+		t.Fatal(err)
+	}
+	m, p := &mirrored{of: l, out: make(chan struct{}, 1), order: journal.NewOrder(1)}, &part{l: l, mirror: mirror, next: 3, passed: last}
+	if err := m.read(t.Context(), p, &tail{from: 1_000_000, next: 1_000_000}); !errors.Is(err, errShort) || p.next != last+1 {
+		t.Errorf("of a window beyond the end: %v, and the listener goes on at %d", err, p.next)
+	}
 }
 
 // TestCostlyPatternsEndAListenerOfAllJournals: a listener whose pattern takes too long for an event of another

@@ -146,13 +146,14 @@ func (l *listener) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ready := protocol.Ready{Ready: true, Last: extent.Last, Limits: l.who.Hearing().Limits()}
+	ready := protocol.Ready{Ready: true, Limits: l.who.Hearing().Limits()}
 	if l.events.member != nil {
 		ready.Journal = l.events.name
 	}
 	if ready.Start, ready.Ahead, err = l.start(ctx, &extent); err != nil {
 		return err
 	}
+	ready.Last = extent.Last
 	if ready.Start < extent.First {
 		// A position ahead of the events is not a loss: there was nothing before them.
 		if l.q.Resume || l.q.Durable != "" {

@@ -412,17 +412,48 @@ const (
 // follow sends new events: from the window that all listeners share, and from the store what has left it.
 func (m *mirrored) follow(ctx context.Context, p *part) {
 	bus := m.of.events
-	window, leave := bus.windows.join(p.mirror, p.next, bus.log)
-	defer leave()
+	for pauses := (backoff.Pauses{}); ctx.Err() == nil; {
+		window, leave, err := bus.windows.join(ctx, p.mirror, bus.log)
+		if err == nil {
+			err = m.within(ctx, p, window)
+			leave()
+		}
+		if ctx.Err() != nil || m.refuse(ctx, err) {
+			return
+		}
+		bus.throttle.Log(bus.log, slog.LevelWarn, "unread "+p.mirror.Name, 1, "a journal cannot be read for a listener at present", "journal", p.mirror.Name, "user", p.l.who.Name(), "err", err)
+		backoff.Sleep(ctx, pauses.Next(mirrorPause, mirrorRest))
+	}
+}
+
+// errShort says that a journal ends before its window begins.
+var errShort = errors.New("the journal ends before what was already read of it")
+
+// within sends new events until that fails.
+func (m *mirrored) within(ctx context.Context, p *part, window *tail) error {
 	lines, pauses := make([]line, 0, mirroredLines), backoff.Pauses{}
+	var short time.Time // since when the journal ends before the window begins; zero if it does not
 	for at, seated := uint64(0), false; ctx.Err() == nil; {
 		if !seated {
-			if at, _, seated = window.locate(p.next); !seated && m.read(ctx, p, window) != nil {
-				backoff.Sleep(ctx, pauses.Next(mirrorPause, mirrorRest))
+			if at, _, seated = window.locate(p.next); seated {
+				continue
 			}
+			err := m.read(ctx, p, window)
+			switch {
+			case err == nil:
+				short, pauses = time.Time{}, backoff.Pauses{}
+				continue
+			case !errors.Is(err, errShort):
+				return err
+			case short.IsZero():
+				short = time.Now()
+			case time.Since(short) > catchUpTime: // it was made anew, and is shorter than it was
+				m.of.events.windows.forget(p.mirror, window)
+				return err
+			}
+			backoff.Sleep(ctx, pauses.Next(mirrorPause, mirrorRest)) // a server that led before may lack the newest events
 			continue
 		}
-		pauses = backoff.Pauses{}
 		var grown <-chan struct{}
 		var batch []line
 		if batch, grown, seated = window.after(at, lines); !seated {
@@ -439,24 +470,37 @@ func (m *mirrored) follow(ctx context.Context, p *part) {
 		err := m.pass(ctx, p, batch)
 		clear(batch)
 		if err != nil {
-			m.refuse(ctx, err)
-			return
+			return unsent(err)
 		}
 	}
+	return context.Cause(ctx)
 }
 
-// read sends what is stored before the window begins.
+// unsent is the error for events that a listener has not got: it ends, and may continue where it was.
+func unsent(err error) error {
+	var refused *rpc.Error
+	if errors.As(err, &refused) {
+		return err
+	}
+	return rpc.Errorf(rpc.Unavailable, "events could not be sent to this listener: %w", err)
+}
+
+// read sends what is stored before the window begins, as far as the journal goes.
 func (m *mirrored) read(ctx context.Context, p *part, window *tail) error {
 	from, _ := window.span()
-	err := p.mirror.For(p.l.req.From.String(), p.longTurn(m)).Replay(ctx, p.next, from-1, func(e journal.Text) error { return m.hear(ctx, p, e) })
+	last, err := p.mirror.Last(ctx)
+	if err != nil {
+		return err
+	}
+	to := min(from-1, last)
+	err = p.mirror.For(p.l.req.From.String(), p.longTurn(m)).Replay(ctx, p.next, to, func(e journal.Text) error { return m.hear(ctx, p, e) })
 	p.letGo(m)
 	if err == nil {
-		p.next = max(p.next, from)
+		p.next = max(p.next, to+1)
 		err = m.progress(ctx, p)
 	}
-	if err != nil && ctx.Err() == nil && !m.refuse(ctx, err) {
-		bus := m.of.events
-		bus.throttle.Log(bus.log, slog.LevelWarn, "unread "+p.mirror.Name, 1, "a journal cannot be read for a listener at present", "journal", p.mirror.Name, "user", p.l.who.Name(), "err", err)
+	if err == nil && to < from-1 {
+		err = errShort
 	}
 	return err
 }

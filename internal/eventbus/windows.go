@@ -22,17 +22,37 @@ type sharedWindow struct {
 	users int
 }
 
-// join returns the window of a mirror. If it has none yet, it begins with the sequence next. leave is called
-// once, when it is not used any more.
-func (w *windows) join(of *journal.Mirror, next uint64, log *slog.Logger) (window *tail, leave func()) {
+// join returns the window of a mirror. If it has none yet, it begins at the end of the journal: a listener who is
+// far behind must not delay the others, and reads what is before the window for itself. leave is called once, when
+// the window is not used any more.
+func (w *windows) join(ctx context.Context, of *journal.Mirror, log *slog.Logger) (window *tail, leave func(), err error) {
+	if window, leave = w.present(of, nil); window != nil {
+		return window, leave, nil
+	}
+	last, err := of.Last(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	window, leave = w.present(of, func() *tail {
+		t := &tail{master: of.Name, log: log, tap: func(take func([]journal.Text)) (uint64, func()) {
+			return last, tapMirror(of, last+1, take, log)
+		}}
+		t.join()
+		return t
+	})
+	return window, leave, nil
+}
+
+// present returns the window of a mirror, if need be that of begin, and how to leave it; nil without both.
+func (w *windows) present(of *journal.Mirror, begin func() *tail) (*tail, func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.of[of]
+	if s == nil && begin == nil {
+		return nil, nil
+	}
 	if s == nil {
-		s = &sharedWindow{tail: &tail{master: of.Name, log: log, tap: func(take func([]journal.Text)) (uint64, func()) {
-			return next - 1, tapMirror(of, next, take, log)
-		}}}
-		s.tail.join()
+		s = &sharedWindow{tail: begin()}
 		if w.of == nil {
 			w.of = map[*journal.Mirror]*sharedWindow{}
 		}
@@ -43,13 +63,22 @@ func (w *windows) join(of *journal.Mirror, next uint64, log *slog.Logger) (windo
 		w.mu.Lock()
 		s.users--
 		last := s.users == 0
-		if last {
+		if last && w.of[of] == s {
 			delete(w.of, of)
 		}
 		w.mu.Unlock()
 		if last { // whoever joins meanwhile has a new one: this waits for the store
 			s.tail.leave()
 		}
+	}
+}
+
+// forget makes the next listener of a mirror begin a new window.
+func (w *windows) forget(of *journal.Mirror, window *tail) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s := w.of[of]; s != nil && s.tail == window {
+		delete(w.of, of)
 	}
 }
 
