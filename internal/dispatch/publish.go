@@ -169,11 +169,12 @@ func (p *plan) start(ctx context.Context, d *Dispatcher, batch *job.Batch, now t
 		begun = true
 		return d.record(ctx, p)
 	})
-	if err == nil {
+	stored := err == nil
+	if stored {
 		err = p.keepHold(ctx, d, batch)
 	}
 	if err != nil {
-		return nil, p.undo(d, begun, err)
+		return nil, p.undo(d, begun, stored, err)
 	}
 	r := newRun(d, *p, batch, now)
 	d.jobs.add(r)

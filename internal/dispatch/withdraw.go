@@ -11,13 +11,18 @@ import (
 	"github.com/brinebus/brine/internal/rpc"
 )
 
-// withdrawPause is the pause before another attempt to withdraw a job.
-const withdrawPause = time.Second
+const (
+	// withdrawPause is the pause before another attempt to withdraw a job.
+	withdrawPause = time.Second
+	// withdrawTime is how long the caller waits for the first one.
+	withdrawTime = 5 * time.Second
+)
 
 // withdrawal undoes the start of a job of which the caller is told that it has failed. The start may be
 // stored nevertheless, or be stored later, as soon as the members have a leader: nobody may then carry the
-// job on. So an end of the job is stored behind it in the same journal, for whoever has taken the job over
-// meanwhile, and the plan is deleted. It is used by one goroutine at a time.
+// job on. So an end of the job is stored behind it in the same journal, for whoever takes the job over
+// later, and the plan is deleted. A job that another member has taken over already is left to that one, which
+// may have begun it. It is used by one goroutine at a time.
 type withdrawal struct {
 	d        *Dispatcher
 	plan     stalePlan
@@ -35,25 +40,47 @@ func (p *plan) withdrawal(d *Dispatcher) *withdrawal {
 	return w
 }
 
-// done tries what is left to do, and reports whether that is all.
-func (w *withdrawal) done() bool {
-	w.recorded = w.recorded || w.d.recordStates(w.plan.jid, w.states) == nil
-	w.dropped = w.dropped || w.d.dropPlan(w.plan)
-	return w.recorded && w.dropped
+// withdrawn is how an attempt has ended.
+type withdrawn struct {
+	done bool
+	gone bool   // the plan is deleted for sure
+	heir string // the member that has taken the job over
 }
 
-// gone reports whether the plan is deleted for sure: another member may have taken the job over, and then
-// deletes it when it finds the end.
-func (w *withdrawal) gone() bool {
+// try tries what is left to do.
+func (w *withdrawal) try() withdrawn {
+	member, _, err := w.holder()
+	switch {
+	case err != nil:
+		return withdrawn{}
+	case member != "" && member != w.d.Name:
+		return withdrawn{done: true, heir: member}
+	}
+	w.recorded = w.recorded || w.d.recordStates(w.plan.jid, w.states) == nil
+	w.dropped = w.dropped || w.d.dropPlan(w.plan)
+	if !w.recorded || !w.dropped {
+		return withdrawn{}
+	}
+	_, there, err := w.holder()
+	return withdrawn{done: true, gone: err == nil && !there}
+}
+
+// holder returns the member that has the plan, "" for a single master, and whether there is a plan.
+func (w *withdrawal) holder() (member string, there bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.d.ctx), storeTime)
 	defer cancel()
 	e, err := w.d.plans.find(ctx, w.plan.jid, w.plan.table)
-	return err == nil && e.Value == nil
+	if err != nil || e.Value == nil {
+		return "", false, err
+	}
+	h, err := holderOf(e.Value)
+	return h.Member, true, err
 }
 
 // undo withdraws a job that could not be started because of err, and returns the error for the caller.
-// begun is whether its start may be stored. Until the job is withdrawn, this member does not take it over.
-func (p *plan) undo(d *Dispatcher, begun bool, err error) error {
+// begun is whether its start may be stored, stored whether it is. Until the job is withdrawn, this member
+// does not take it over.
+func (p *plan) undo(d *Dispatcher, begun, stored bool, err error) error {
 	jid := p.Start.JID
 	if !begun { // nobody carries on a plan without a start
 		if s := p.stale(); !d.dropPlan(s) {
@@ -62,27 +89,41 @@ func (p *plan) undo(d *Dispatcher, begun bool, err error) error {
 		d.jobs.setStarting(jid, false)
 		return err
 	}
-	w := p.withdrawal(d)
-	if w.done() {
-		d.jobs.setStarting(jid, false)
-		if w.gone() {
-			return err
-		}
-		return w.unsure(err)
-	}
+	w, first := p.withdrawal(d), make(chan withdrawn, 1)
 	d.wg.Go(func() {
-		for backoff.Sleep(d.ctx, withdrawPause) {
-			if w.done() {
+		for {
+			how := w.try()
+			if how.done {
 				d.jobs.setStarting(jid, false)
+			}
+			select {
+			case first <- how:
+			default: // nobody waits for it any more
+			}
+			if how.done || !backoff.Sleep(d.ctx, withdrawPause) {
 				return
 			}
 		}
 	})
-	return w.unsure(err)
+	late := time.NewTimer(withdrawTime)
+	defer late.Stop()
+	select {
+	case how := <-first:
+		switch {
+		case how.heir != "" && stored:
+			return errTaken(how.heir, jid)
+		case how.heir != "":
+			return w.unsure(err, how.heir+" then carries it on")
+		case how.gone:
+			return err
+		}
+	case <-late.C:
+	}
+	return w.unsure(err, "is withdrawn as soon as that is possible")
 }
 
-// unsure is err for the caller of a job that may not be withdrawn yet.
-func (w *withdrawal) unsure(err error) error {
+// unsure is err for the caller of a job that may not be withdrawn yet. then is what happens to it.
+func (w *withdrawal) unsure(err error, then string) error {
 	jid := w.plan.jid
 	var known *rpc.Error
 	if !errors.As(err, &known) {
@@ -90,7 +131,7 @@ func (w *withdrawal) unsure(err error) error {
 		known = rpc.Errorf(rpc.Unavailable, "the job is not started, since it could not be remembered")
 	}
 	e := *known
-	e.Text += "; job " + string(jid) + " may be stored nevertheless, and is withdrawn as soon as that is possible"
+	e.Text += "; job " + string(jid) + " may be stored nevertheless, and " + then
 	e.Unsure = true
 	return &e
 }
