@@ -283,9 +283,31 @@ func TestReturnsStoredElsewhereAreReadAgain(t *testing.T) {
 	r := newRun(d, plan{Start: job.Start{JID: jid, Minions: []salt.MinionID{"web1"}}, table: d.plans.name}, nil, time.Now()) // its time is over at once
 	r.unread = true
 	d.jobs.add(r)
+	w := r.watch()
 	deadline.Call(t, r.run, "the run")
 	if s := r.standings()["web1"]; s.State != job.Done || journals.begun.Load() != 2 {
 		t.Errorf("the minion is %+v after the journals were read %d times", s, journals.begun.Load())
+	}
+	told, _, _ := w.take()
+	for _, u := range told {
+		if u.Report.State == job.Silent {
+			t.Errorf("who follows the job is told %+v", u.Update)
+		}
+	}
+}
+
+// TestReturnsThatStayUnreadableEndNoJob: where the returns that other members have stored cannot be read at all, a
+// job goes on without them after some time, and does not try at each step again.
+func TestReturnsThatStayUnreadableEndNoJob(t *testing.T) {
+	t.Parallel()
+	d, _ := stored(t)
+	journals := &slowly{Journals: d.Journals, may: make(chan struct{})} // never
+	d.Journals = journals
+	r := newRun(d, plan{Start: job.Start{JID: "20260101000000000001", Minions: []salt.MinionID{"web1"}}, table: d.plans.name}, nil, time.Now())
+	r.unread = true
+	u := reading{since: time.Now().Add(-lastTime)}
+	if !u.done(r) || !u.done(r) || r.unread || journals.begun.Load() != 1 {
+		t.Errorf("it still waits; the journals were read %d times", journals.begun.Load())
 	}
 }
 

@@ -100,23 +100,22 @@ func (r *Run) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	record := time.Time{} // when changes are recorded next
-	unread := time.Time{} // since when returns that other members have stored cannot be read
+	var reading reading
 	for {
 		if r.isLeft() || !r.holds() && !r.regain() {
 			return
 		}
-		if r.readStored() == nil {
-			unread = time.Time{}
-		} else if unread.IsZero() {
-			unread = time.Now()
+		var due []salt.MinionID
+		next, finished := time.Time{}, false
+		if reading.done(r) {
+			due, next, finished = r.look(time.Now())
+		} else { // who seems silent may have returned elsewhere: nobody is told anything by time
+			due, next = r.takeDue(), reading.again
 		}
-		due, next, finished := r.look(time.Now())
 		switch {
 		case len(due) > 0:
 			r.send(due)
 			continue
-		case !unread.IsZero() && time.Since(unread) < lastTime: // who seems silent may have returned elsewhere
-			next = earlier(next, time.Now().Add(recordEvery))
 		case finished:
 			if r.recordLast() {
 				r.end()
@@ -141,6 +140,43 @@ func (r *Run) run() {
 			return
 		}
 	}
+}
+
+// reading is what a run knows about returns that other members have stored, while they cannot be read. The zero
+// value is ready.
+type reading struct{ since, again time.Time }
+
+// done reads them, unless that was tried a moment ago, and reports whether the run can go on: after lastTime it
+// does without them.
+func (u *reading) done(r *Run) bool {
+	if time.Now().Before(u.again) {
+		return false
+	}
+	err := r.readStored()
+	switch {
+	case err == nil:
+		*u = reading{}
+		return true
+	case u.since.IsZero():
+		u.since = time.Now()
+	case time.Since(u.since) >= lastTime:
+		*u = reading{}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.unread = false
+		r.d.Log.Error("the returns of a job that were stored at other members cannot be read: it goes on without them", "jid", r.plan.Start.JID, "err", err)
+		return true
+	}
+	u.again = time.Now().Add(recordEvery)
+	return false
+}
+
+// takeDue returns the minions whose turn has come.
+func (r *Run) takeDue() (due []salt.MinionID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	due, r.due = r.due, nil
+	return due
 }
 
 // look handles what is due at now. It returns the minions whose turn has come, when to look
