@@ -233,6 +233,10 @@ func (m *Membership) afterLeave() (runner.LeaveReport, error) {
 	if err := m.broker.Store().Err(); err != nil {
 		return report, fmt.Errorf("this member cannot leave now: %w", err)
 	}
+	if n := m.jobs.Unstored(); n > 0 { // what this member stores after that, as a single master, the others do not get
+		return report, salt.WithHint(fmt.Errorf("this member cannot leave now: it has run %d jobs without the quorum that are not stored yet", n),
+			"wait until 'salt-run cluster.status' shows unstored_jobs: 0, then ask again; if it does not get less, the log says why")
+	}
 	counted := m.broker.Cluster.Known() - 1
 	if counted < 0 {
 		return report, salt.WithHint(errors.New("this member cannot leave now: the members have no leader"), "wait for the election, it takes some seconds, then ask again")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/cluster"
+	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
@@ -35,7 +36,7 @@ func linked(t *testing.T, m *bustest.Member, serve func(*Membership)) *Membershi
 	if k.cluster, err = m.Options(); err != nil {
 		t.Fatal(err)
 	}
-	k.broker, k.own = m.Broker, noMinions{}
+	k.broker, k.own, k.jobs = m.Broker, noMinions{}, dispatch.All{Dispatcher: &dispatch.Dispatcher{}}
 	k.exchange = cluster.New(cluster.Options{Name: m.Name, Conn: m.Conn(), Minions: noMinions{}, Log: m.Log})
 	serve(k)
 	if err := k.exchange.Start(); err != nil {
@@ -136,6 +137,38 @@ func TestALeaveThatIsLate(t *testing.T) {
 			t.Errorf("this member does not leave after all: %v", err)
 		}
 	})
+}
+
+// spooled is a spool that has some jobs.
+type spooled struct {
+	dispatch.Spool
+	jobs int
+}
+
+func (s *spooled) Jobs() int { return s.jobs }
+
+// TestAMemberLeavesNoJobBehind: what it has run without the quorum is stored first, for all members.
+func TestAMemberLeavesNoJobBehind(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	var all []*Membership
+	for _, m := range s.Members {
+		all = append(all, linked(t, m, func(k *Membership) { k.leaving.serve(k.exchange, k.log) }))
+	}
+	one := all[0]
+	bustest.Until(t, "the members know each other", func() bool { return len(one.exchange.Others()) == 2 && one.broker.Cluster.Known() == 3 })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	spool := &spooled{jobs: 2}
+	one.jobs.Spool = spool
+	if _, err := one.Leave(ctx); err == nil || !strings.Contains(salt.Hint(err), "unstored_jobs") || marked(t, one) || len(waiting(all[1])) > 0 {
+		t.Errorf("it leaves with jobs that are not stored: %v", err)
+	}
+	spool.jobs = 0
+	if _, err := one.Leave(ctx); err != nil || !marked(t, one) {
+		t.Errorf("it does not leave when they are stored: %v", err)
+	}
 }
 
 // TestALeaveThatFailsIsWithdrawn: a member that cannot inform all others does not leave. Those that it
