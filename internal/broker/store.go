@@ -190,17 +190,19 @@ func (b *Broker) verify(ctx context.Context, pause time.Duration) (*blockfile.Re
 	return r, err
 }
 
-// leaveStore records that the store was closed cleanly.
+// leaveStore records that the store was closed cleanly, unless something of it may not be on the disk: a note about
+// that may be missing, too.
 func (b *Broker) leaveStore() {
 	b.stateMu.Lock()
 	defer b.stateMu.Unlock()
 	if b.state == nil || b.health.Err() != nil {
 		return
 	}
-	if err := b.health.syncDirty(); err != nil {
-		b.opts.Log.Error("stored messages are not synced", "err", err)
+	err := b.health.syncDirty()
+	if err == nil {
+		err = b.state.Leave(b.opts.StoreDir)
 	}
-	if err := b.state.Leave(b.opts.StoreDir); err != nil {
+	if err != nil {
 		b.opts.Log.Error("the orderly close of the store was not recorded: the next start checks all of it", "err", err)
 	}
 	b.state = nil
