@@ -75,10 +75,18 @@ func (s *Show) Follow(ctx context.Context, begin Begin, end End) error {
 	if closed := s.close(); err == nil {
 		err = closed
 	}
+	if errors.Is(err, brine.ErrLost) {
+		return s.lost(err)
+	}
 	if err != nil {
 		return client.Error(err)
 	}
 	return s.verdict()
+}
+
+// lost is the error when the daemon is gone: who waited needs the id to go on, and perhaps another master.
+func (s *Show) lost(err error) error {
+	return cli.Fail(cli.Unavailable, salt.WithHint(err, fmt.Sprintf("its log says why it ended; a job that was started goes on: '%s jobs.follow %s' shows it, in a cluster at another member", s.runner, s.start.JID)))
 }
 
 // watched is WhileRead, if results go to standard output.
