@@ -12,8 +12,8 @@ const (
 	Failed       = 1   // some function failed, or the program could not do its work
 	NoMatch      = 2   // no minion matched the target
 	NoReturn     = 3   // some minion did not answer or is not connected
-	Usage        = 64  // wrong command line (EX_USAGE of sysexits.h, as in Salt)
-	Unavailable  = 69  // no daemon or bus to talk to (EX_UNAVAILABLE)
+	Usage        = 64  // wrong command line or configuration, or what would be refused again (EX_USAGE of sysexits.h, as in Salt)
+	Unavailable  = 69  // no daemon or bus to talk to, or nothing can be stored (EX_UNAVAILABLE)
 	NoPermission = 77  // not permitted, or a refused key (EX_NOPERM, as in Salt)
 	Interrupted  = 130 // ended by Ctrl-C (128 + SIGINT)
 	BrokenPipe   = 141 // nobody reads the output any more (128 + SIGPIPE)

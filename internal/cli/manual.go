@@ -98,8 +98,8 @@ var exits = []struct {
 	{"1", "some function failed, or the program could not do its work"},
 	{"2", "no minion matched"},
 	{"3", "some minion did not answer, or is not connected"},
-	{"64", "wrong command line"},
-	{"69", "no daemon to talk to"},
+	{"64", "wrong command line, a mistake in the configuration, or a start or a job that would be refused again"},
+	{"69", "no daemon or NATS server is reached, or nothing can be stored at the moment"},
 	{"77", "not permitted, or a refused key"},
 	{"130, 141, 143", "ended by Ctrl-C, by a reader that went away, by SIGTERM"},
 }

@@ -266,7 +266,7 @@ func clusterRepair(h *Host) function.Function {
 				return nil, salt.WithHint(errors.New("most members are reached: there is nothing to repair"), "a member that is lost is taken out with 'salt-run cluster.remove MEMBER'")
 			}
 			return map[string]any{"member": s.Member, "error": s.Fault, "next": anyList([]string{
-				"make sure that the other members are lost for ever: what only they have stored is lost, and they must not start again", stopMaster, "salt-master --repair", "take cluster_id and cluster_peers out of the configuration", startMaster,
+				"make sure that the other members are lost for ever: what only they have stored is lost, and they must not start again", stopMaster, "salt-master --repair", "take cluster_id and cluster_peers out of the configuration, and keep master_sign_pubkey", startMaster,
 			})}, nil
 		}}
 }

@@ -157,7 +157,7 @@ func repair(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.
 	}
 	text := describe(did, membership.Place{})
 	if cfg.ClusterID != "" {
-		text += "Take cluster_id and cluster_peers out of the configuration, then start this master. The other members must not start again.\n"
+		text += "Take cluster_id and cluster_peers out of the configuration, keep master_sign_pubkey, then start this master. The other members must not start again.\n"
 	}
 	_, err = fmt.Fprint(env.Stdout, text)
 	return err
