@@ -395,6 +395,90 @@ func TestAPortOfClientsIsNoMember(t *testing.T) {
 	}
 }
 
+// TestANameThatWasSeenProvesNothing: whoever is at the address of another member sees the name that this one
+// asks for, and its certificate. With both they do not make it take that address for its own.
+func TestANameThatWasSeenProvesNothing(t *testing.T) {
+	t.Parallel()
+	peer, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	s := bustest.NewSystem(t, 1)
+	s.Peers = append(s.Peers, peer.Addr().String())
+	m := s.Members[0]
+	m.Start(t)
+	certificate := shownBy(t, m.Cluster.Addr())
+	// show has the peer show a certificate, and returns how the handshake has ended.
+	show := func(c net.Conn) error {
+		return tls.Server(c, &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert, GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+			// The member gets the name back, from somewhere else.
+			back, err := tls.Dial("tcp", m.Cluster.Addr(), &tls.Config{InsecureSkipVerify: true, ServerName: h.ServerName})
+			if err == nil {
+				back.Close()
+			}
+			return nil, nil
+		}, Certificates: []tls.Certificate{{Certificate: [][]byte{certificate}, PrivateKey: borrowed{bustest.Key(t), m.Key.Public()}}}}).Handshake()
+	}
+	for n := range 4 { // it is dialled again each time
+		_ = peer.(*net.TCPListener).SetDeadline(time.Now().Add(time.Minute))
+		c, err := peer.Accept()
+		if err != nil {
+			t.Fatalf("after %d connections it is not dialled again: %v", n, err)
+		}
+		if err := show(c); err == nil {
+			t.Error("the handshake of somebody without the key is finished")
+		}
+		c.Close()
+	}
+	if m.Cluster.Peers()[1].Self {
+		t.Error("it takes the address for its own")
+	}
+	if n := m.Cluster.Routes() + len(m.Cluster.Members()); n > 0 {
+		t.Errorf("it has %d routes and members", n)
+	}
+}
+
+// TestAMemberMeetsItselfThroughAnotherAddress: one of the addresses is its own behind something that
+// translates addresses.
+func TestAMemberMeetsItselfThroughAnotherAddress(t *testing.T) {
+	t.Parallel()
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	s := bustest.NewSystem(t, 1)
+	s.Peers = append(s.Peers, other.Addr().String())
+	m := s.Members[0]
+	go func() { // forwards connections
+		for {
+			c, err := other.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				to, err := net.Dial("tcp", s.Peers[0])
+				if err != nil {
+					return
+				}
+				defer to.Close()
+				go func() { _, _ = io.Copy(to, c); to.Close() }()
+				_, _ = io.Copy(c, to)
+			}()
+		}
+	}()
+	m.Start(t)
+	bustest.Until(t, "it knows itself", func() bool {
+		p := m.Cluster.Peers()[1]
+		return p.Self && p.Err == nil
+	})
+	if n := m.Cluster.Routes() + len(m.Cluster.Members()); n > 0 {
+		t.Errorf("it has %d routes and members", n)
+	}
+}
+
 // TestAMemberComesInThroughAFlood: connections to the port of routes that send nothing are
 // limited, and the other members can still connect.
 func TestAMemberComesInThroughAFlood(t *testing.T) {

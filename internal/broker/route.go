@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -68,10 +69,16 @@ type routeEnd struct {
 	closed      bool  // it has ended
 	number      int   // in order of their handshakes
 	err         error // why the other end is refused
+	back        bool  // it was dialled, and a connection from elsewhere asks for its name here
+	own         bool  // it was dialled, and the other end has shown the certificate of this member
 }
 
-// errSelf is what a member meets at its own address.
-var errSelf = errors.New("it is this member itself")
+// errSelf is what a member meets at its own address, errSelfThrough what it meets at one that leads to
+// it through something else.
+var (
+	errSelf        = errors.New("it is this member itself")
+	errSelfThrough = fmt.Errorf("%w, through another address", errSelf)
+)
 
 // listen takes the port. Connections wait in the kernel until the broker is ready.
 func (r *routes) listen() error {
@@ -165,7 +172,7 @@ func (r *routes) tls() *tls.Config {
 		if !ok {
 			return nil, errors.New("a connection that this member has not accepted")
 		}
-		if r.meetsItself(h.ServerName) {
+		if r.meetsItself(h.ServerName, e.RemoteAddr()) {
 			return nil, errSelf
 		}
 		one := base.Clone()
@@ -190,16 +197,36 @@ func (r *routes) dialledAs(name string) *routeEnd {
 	return r.dialled[name]
 }
 
-// meetsItself reports whether an incoming connection was dialled by this member itself.
-func (r *routes) meetsItself(name string) bool {
+// meetsItself reports whether an incoming connection was dialled by this member itself. The name goes
+// over the network in clear text, so that it alone proves nothing: somebody who has seen it may ask for
+// it, too. The connection must come from where the dialled one begins; of one that comes through another
+// address the other end proves, in the rest of the handshake, that it has the key of this member.
+func (r *routes) meetsItself(name string, from net.Addr) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.dialled[name]
 	if e == nil {
 		return false
 	}
+	if e.LocalAddr().String() != from.String() {
+		e.back = true
+		return false
+	}
 	e.err = errSelf
 	return true
+}
+
+// showsOwn records that the other end of a dialled connection shows the certificate of this member. It
+// reports whether that may be this member itself; whether the other end has the key is known when the
+// handshake is finished.
+func (r *routes) showsOwn(e *routeEnd, shown *x509.Certificate) bool {
+	if e.arrival != nil || shown == nil || !bytes.Equal(shown.Raw, r.opts.Certificate.Certificate[0]) {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.own = e.back
+	return e.own
 }
 
 // judge decides about the other end during the handshake, by its certificate. TLS calls it before the
@@ -210,6 +237,9 @@ func (r *routes) judge(e *routeEnd, s tls.ConnectionState) error {
 	var shown *x509.Certificate
 	if len(s.PeerCertificates) > 0 {
 		shown = s.PeerCertificates[0]
+	}
+	if r.showsOwn(e, shown) {
+		return nil // dial ends it
 	}
 	m, err := r.opts.Rule.Judge(shown)
 	r.mu.Lock()

@@ -56,6 +56,8 @@ func (r *routes) keep(ctx context.Context, peer string) {
 		case err == nil:
 			pauses.Reset()
 			pause = dialFirst
+		case errors.Is(err, errSelfThrough):
+			pause = refusedLongest // others may lead there what is meant for another member
 		case errors.Is(err, errSelf):
 			pause = selfPause
 		case errors.Is(err, errNotThere):
@@ -107,6 +109,13 @@ func (r *routes) dial(ctx context.Context, peer string) (pki.PublicKey, error) {
 	if !handed {
 		e.Close()
 		return pki.PublicKey{}, r.reason(e)
+	}
+	r.mu.Lock()
+	own := e.own
+	r.mu.Unlock()
+	if own {
+		e.Close()
+		return pki.PublicKey{}, errSelfThrough
 	}
 	if err := r.take(e); err != nil {
 		e.Close()
