@@ -112,6 +112,7 @@ func (l *Follower) resolveKey(ctx context.Context, key string, name pki.Name) er
 // other master has decided since. A key whose text is not known yet comes with the other master's decision.
 func (l *Follower) regain(ctx context.Context, key string, name pki.Name, entries []pki.Entry) error {
 	own, other, base, their := l.at(key)
+	lost := base.Lost
 	base.Lost = false
 	now := stateOf(find(entries, name))
 	if counts := Counts(own, other); other.N != base.Upto && counts.Act.weight() > base.Act.weight() {
@@ -121,6 +122,9 @@ func (l *Follower) regain(ctx context.Context, key string, name pki.Name, entrie
 		text := l.text(key, their)
 		if now == "" && text == "" {
 			return errLost
+		}
+		if !lost { // somebody may have just accepted it, and sees it vanish
+			l.complain("replaced", "a key that another key directory brings back stays refused", errDirectory, "minion", name.ID, "fingerprint", name.Finger)
 		}
 		if err := l.keys().enforce(name, entries, want, text, cmp.Or(other.Name, l.opts.Name)); err != nil {
 			return err
