@@ -92,6 +92,11 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		l.head.close()
 		return nil, err
 	}
+	if o.Spool != nil {
+		if err := o.Spool.lower(spoolMark{Audit: l.seq, Journal: o.Journal.Stored()}); err != nil {
+			o.Log.Error("what was done without the quorum of the cluster may be stored twice", "err", err)
+		}
+	}
 	l.wg.Go(l.finish)
 	l.wg.Go(l.keep)
 	if o.Spool != nil {

@@ -93,6 +93,11 @@ type spoolMark struct {
 	Journal uint64 `json:"journal"`
 }
 
+// lower returns a mark that is not behind either.
+func (m spoolMark) lower(other spoolMark) *spoolMark {
+	return &spoolMark{Audit: min(m.Audit, other.Audit), Journal: min(m.Journal, other.Journal)}
+}
+
 // spooled is a record.
 type spooled struct {
 	ID    string   `json:"id,omitempty"` // of the file, in the first one alone
@@ -155,8 +160,12 @@ func (s *Spool) know(r spooled, size int) error {
 		s.id = r.ID
 	}
 	s.n = max(s.n, r.N)
-	if s.marked == nil {
+	switch {
+	case r.Mark == nil:
+	case s.marked == nil:
 		s.marked = r.Mark
+	default:
+		s.marked = r.Mark.lower(*s.marked)
 	}
 	if r.JID == "" && r.Entry != nil {
 		s.noted[r.Entry.known()] += int64(size)
@@ -391,6 +400,25 @@ func (s *Spool) mark(begin func() (spoolMark, error)) (m spoolMark, again bool, 
 		s.marked = &m
 	}
 	return m, false, err
+}
+
+// lower makes sure that the mark is not behind what the audit log and the journal end with, at a start: after an older
+// backup was restored it would be, and what is stored then would count as older than the mark.
+func (s *Spool) lower(end spoolMark) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.marked == nil || *s.marked.lower(end) == *s.marked {
+		return nil
+	}
+	m := s.marked.lower(end)
+	line, err := spooled{Mark: m}.line()
+	if err == nil {
+		err = s.write(line, true)
+	}
+	if err == nil {
+		s.marked = m
+	}
+	return err
 }
 
 // each calls f for the records up to a number.

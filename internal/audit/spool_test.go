@@ -21,6 +21,7 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // errLost is why nothing can be stored.
@@ -582,4 +583,78 @@ func TestALongRecordDoesNotHoldUpTheOthers(t *testing.T) {
 		t.Errorf("events %q, want %q", got, want)
 	}
 	c.verify()
+}
+
+// TestAMarkIsNotBehindTheEnd: after an older backup was restored, or a power cut, the chain and the journal may end before
+// the mark. Nothing is stored twice nevertheless, if the daemon is killed again while it stores it.
+func TestAMarkIsNotBehindTheEnd(t *testing.T) {
+	c := startCut(t)
+	c.mustBook(1, 2, 3)
+	if _, _, err := c.opts.Spool.mark(func() (spoolMark, error) {
+		return spoolMark{Audit: c.l.seq + 2, Journal: c.opts.Journal.Stored() + 4}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	c.restart()
+	m, again, err := c.opts.Spool.mark(nil)
+	if err != nil || !again {
+		t.Fatal(again, err)
+	}
+	list, err := c.l.beginSpooled(t.Context(), m, 2)
+	for _, p := range list {
+		err = errors.Join(err, p.Wait(t.Context()))
+	}
+	if err == nil {
+		err = c.l.storeSpooled(t.Context(), m, true, 2)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.restart()
+	c.heal()
+	if got, want := c.users(), []string{"user1", "user2", "user3"}; !slices.Equal(got, want) {
+		t.Errorf("entries of %q, want %q", got, want)
+	}
+	if got, want := c.tags(), tagsOf(1, 2, 3); !slices.Equal(got, want) {
+		t.Errorf("events %q, want %q", got, want)
+	}
+	c.verify()
+}
+
+// TestAMarkWaitsForWhatIsUnderWay: an entry that is not stored in the end does not count.
+func TestAMarkWaitsForWhatIsUnderWay(t *testing.T) {
+	begun, goOn := make(chan struct{}, 1000), make(chan struct{})
+	w := start(t, func(o *Options) {
+		o.Flush = func() error {
+			begun <- struct{}{}
+			<-goOn
+			return nil
+		}
+	})
+	w.write(1)
+	deadline.Receive(t, begun, "the head is about to be written, and nobody looks what becomes of other entries")
+	w.limit(1)
+	p, err := w.l.Begin(ping("fred"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	marks := make(chan spoolMark, 1)
+	go func() {
+		m, err := w.l.spoolMark()
+		if err != nil {
+			t.Error(err)
+		}
+		marks <- m
+	}()
+	for len(marks) == 0 && w.l.mu.TryLock() { // until it waits
+		w.l.mu.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+	close(goOn)
+	if m := deadline.Receive(t, marks, "the mark"); m.Audit != 1 {
+		t.Errorf("the mark is %+v, want 1", m)
+	}
+	if err := p.Wait(t.Context()); err == nil {
+		t.Error("the entry is stored")
+	}
 }

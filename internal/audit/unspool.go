@@ -118,10 +118,12 @@ func (l *Log) unspool(upto uint64) error {
 	return err
 }
 
-// spoolMark returns what the chain and the journal end with, at least.
+// spoolMark returns what the chain and the journal end with, at least. What is under way is waited for: if it were
+// not stored, what is stored next would count as older than the mark.
 func (l *Log) spoolMark() (spoolMark, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.flying.Wait()
 	if err := l.usable(); err != nil {
 		return spoolMark{}, err
 	}
