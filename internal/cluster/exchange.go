@@ -70,6 +70,8 @@ type Exchange struct {
 	ctx      context.Context
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
+	endMu    sync.Mutex
+	ended    bool // nothing is handled any more
 	subs     []*nats.Subscription
 	news     chan struct{} // signals a member that has come
 
@@ -134,6 +136,9 @@ func (x *Exchange) Stop() {
 		_ = sub.Unsubscribe() // this fails only if the connection has ended
 	}
 	x.stop()
+	x.endMu.Lock()
+	x.ended = true // a message may still be on its way to receive
+	x.endMu.Unlock()
 	x.wg.Wait()
 	x.say(bus.MembersSubject(kindPresence), presence{Run: x.run, Bye: true})
 	_ = x.opts.Conn.FlushTimeout(time.Second) // the others notice the end in any case
@@ -144,6 +149,16 @@ func (x *Exchange) subject(root string) string { return root + "." + event.Escap
 
 // receive handles a message of another member: salt.member.<to>.<kind>.<from>.
 func (x *Exchange) receive(m *nats.Msg) {
+	x.endMu.Lock()
+	ended := x.ended
+	if !ended {
+		x.wg.Add(1)
+	}
+	x.endMu.Unlock()
+	if ended {
+		return
+	}
+	defer x.wg.Done()
 	parts := strings.Split(m.Subject, ".")
 	if len(parts) != 5 {
 		return
