@@ -19,6 +19,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // Lost is an unreadable part of a stream.
@@ -85,6 +87,8 @@ type Checker struct {
 	newestOnly bool // check only the newest block of each stream, unless that has an error
 	known      bool // do not read blocks that match their summaries
 	learn      bool // collect and store summaries
+
+	sync func(path string) error // nil is posix.SyncPath; tests use failing disks
 }
 
 // copies is the directory for original blocks, beside the store's own.
@@ -489,7 +493,8 @@ func (b *block) cutTorn(path string) error {
 	return os.Truncate(path, int64(b.torn))
 }
 
-// keep copies the original block; the oldest copies are removed.
+// keep copies the original block; the oldest copies are removed. The copy is on the disk when it returns: the original is
+// overwritten next.
 func (b *block) keep(path string) (string, error) {
 	dir := filepath.Join(b.checker.Dir, copies)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -505,7 +510,19 @@ func (b *block) keep(path string) (string, error) {
 		}
 	}
 	copied := filepath.Join(dir, fmt.Sprintf("%s.%s.%s", time.Now().UTC().Format("20060102T150405.000000000"), b.stream, filepath.Base(path)))
-	return copied, os.WriteFile(copied, b.text, 0o600)
+	if err := os.WriteFile(copied, b.text, 0o600); err != nil {
+		return "", err
+	}
+	sync := b.checker.sync
+	if sync == nil {
+		sync = posix.SyncPath
+	}
+	for _, path := range []string{copied, dir, b.checker.Dir} {
+		if err := sync(path); err != nil {
+			return "", fmt.Errorf("sync the copy of a damaged part of the store: %w", err)
+		}
+	}
+	return copied, nil
 }
 
 // repair writes an erased record over each damage. Its sequence is the last one that may be lost:

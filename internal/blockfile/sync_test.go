@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -140,5 +141,42 @@ func TestAFailedSyncStays(t *testing.T) {
 	}
 	if renewed, err := s.Renew(); renewed || err != nil {
 		t.Errorf("nothing has failed since: %t, %v", renewed, err)
+	}
+}
+
+// TestADamagedBlockIsOverwrittenWhenItsCopyIsOnTheDisk: a power cut would leave neither otherwise.
+func TestADamagedBlockIsOverwrittenWhenItsCopyIsOnTheDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "1.blk")
+	content := func() string {
+		t.Helper()
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if err := os.WriteFile(path, []byte("whole, damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var synced []string
+	for _, failing := range []string{"1.blk", copies, filepath.Base(dir), ""} {
+		synced = nil
+		broken := errors.New("the disk does not answer")
+		b := block{stream: "EVENTS", text: []byte(content()), report: new(Report), found: []damage{{at: 5, end: 14, discarded: true}}}
+		b.checker = Checker{Dir: dir, Repair: true, sync: func(path string) error {
+			if failing != "" && strings.HasSuffix(path, failing) {
+				return broken
+			}
+			synced = append(synced, path)
+			return nil
+		}}
+		if err := b.handle(path); failing != "" && (!errors.Is(err, broken) || content() != "whole, damaged") || failing == "" && (err != nil || content() != "whole") {
+			t.Errorf("%q cannot be synced: %v, the block is %q", failing, err, content())
+		}
+	}
+	if len(synced) != 3 || filepath.Dir(synced[0]) != synced[1] || synced[2] != dir {
+		t.Errorf("synced are %q", synced)
 	}
 }
