@@ -139,6 +139,8 @@ func (w word) untrue() string {
 		return "done, but there is no return"
 	case w.state != "done" && w.told:
 		return fmt.Sprintf("%s (%s), but the caller was told that it is done", w.state, w.text)
+	case w.open() && !w.touched:
+		return fmt.Sprintf("%s (%s), but nothing has happened to the minion", w.state, w.text)
 	case w.state != "done" && w.ran > 0 && !w.open():
 		return fmt.Sprintf("%s (%s), but it ran", w.state, w.text)
 	case w.state != "done" && w.queued && !w.open():
@@ -149,6 +151,4 @@ func (w word) untrue() string {
 
 // open says that the word claims nothing about whether the command ran: it was begun, and the
 // daemon that ran it was killed.
-func (w word) open() bool {
-	return w.touched && (w.state == "killed" || w.state == "failed")
-}
+func (w word) open() bool { return w.state == "killed" || w.state == "failed" }

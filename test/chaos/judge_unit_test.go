@@ -73,6 +73,7 @@ func TestLastWords(t *testing.T) {
 		{word{state: "killed", touched: true, ran: 1}, false},
 		{word{state: "killed", touched: true, queued: true}, false},
 		{word{state: "killed", ran: 1}, true},
+		{word{state: "failed"}, true},
 		{word{state: "killed", touched: true, told: true}, true},
 		{word{state: "running", ran: 1}, true},
 		{word{state: "queued", queued: true}, true},
