@@ -45,7 +45,8 @@ type Engine struct {
 	enabled bool
 	random  func(max time.Duration) time.Duration // from 0 to max
 	entries map[string]*entry
-	looked  time.Time // the time of the latest Due, by the clock alone
+	running map[string]int // runs of each job, also of one that was deleted meanwhile
+	looked  time.Time      // the time of the latest Due, by the clock alone
 }
 
 type entry struct {
@@ -54,12 +55,11 @@ type entry struct {
 	last    time.Time // the last due time that was handled; zero for none
 	due, at time.Time // the next due time, and when it starts; zero for never
 	begun   bool      // it was due since it was added
-	running int
 }
 
 // New returns an engine without jobs. random returns a duration from 0 to its argument.
 func New(random func(max time.Duration) time.Duration) *Engine {
-	return &Engine{enabled: true, random: random, entries: map[string]*entry{}}
+	return &Engine{enabled: true, random: random, entries: map[string]*entry{}, running: map[string]int{}}
 }
 
 // Set replaces the jobs. last has the last handled due times, by name, of jobs that are new to the
@@ -71,7 +71,7 @@ func (e *Engine) Set(s Schedule, last map[string]time.Time, now time.Time) {
 	for _, j := range s.Jobs {
 		one := &entry{job: j, from: now, last: last[j.Name]}
 		if was := old[j.Name]; was != nil {
-			one.last, one.running, one.begun = time.Time{}, was.running, was.begun
+			one.last, one.begun = time.Time{}, was.begun
 			if sameRhythm(was.job, j) {
 				one.from, one.last = was.from, was.last
 			}
@@ -188,7 +188,7 @@ func (e *Engine) Due(now time.Time) (runs []Run, skipped map[string]string, next
 			if why := e.obstacle(one, now); why != "" {
 				skipped[name] = why
 			} else {
-				one.running++
+				e.running[name]++
 				runs = append(runs, Run{one.job, one.due})
 			}
 			one.handled(now)
@@ -237,8 +237,8 @@ func (e *Engine) obstacle(one *entry, now time.Time) string {
 		return "its time has not come"
 	case j.Range != nil && !j.Range.Contains(now):
 		return "it is out of its range"
-	case one.running >= j.MaxRunning:
-		return fmt.Sprintf("%d of it are running", one.running)
+	case e.running[j.Name] >= j.MaxRunning:
+		return fmt.Sprintf("%d of it are running", e.running[j.Name])
 	}
 	return ""
 }
@@ -249,14 +249,14 @@ func (e *Engine) Begin(name string) (Job, bool) {
 	if one == nil {
 		return Job{}, false
 	}
-	one.running++
+	e.running[name]++
 	return one.job, true
 }
 
 // Ended records that a run of the job has ended.
 func (e *Engine) Ended(name string) {
-	if one := e.entries[name]; one != nil && one.running > 0 {
-		one.running--
+	if e.running[name]--; e.running[name] <= 0 {
+		delete(e.running, name)
 	}
 }
 

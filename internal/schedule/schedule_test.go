@@ -276,6 +276,31 @@ func TestMaxRunning(t *testing.T) {
 	}
 }
 
+// TestAJobThatIsAddedAgainWhileItRuns: what was started before it was deleted counts.
+func TestAJobThatIsAddedAgainWhileItRuns(t *testing.T) {
+	now := at("2026-11-21 10:00:00")
+	e := New(none)
+	all := Schedule{Enabled: true, Jobs: []Job{job(t, "a", map[string]any{"seconds": int64(1)})}}
+	step := func() (runs []Run) {
+		now = now.Add(time.Second)
+		runs, _, _ = e.Due(now)
+		return runs
+	}
+	e.Set(all, nil, now)
+	if len(step()) != 1 {
+		t.Fatal("it was not started")
+	}
+	e.Set(Schedule{Enabled: true}, nil, now)
+	e.Set(all, nil, now)
+	if runs := step(); len(runs) != 0 {
+		t.Errorf("started while it runs: %v", runs)
+	}
+	e.Ended("a")
+	if len(step()) != 1 || len(step()) != 0 {
+		t.Error("after its end it does not run once")
+	}
+}
+
 // A change of one job leaves the next start of the others where it was.
 func TestSetKeepsTimes(t *testing.T) {
 	now := at("2026-11-21 10:00:00")
