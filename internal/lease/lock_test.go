@@ -4,10 +4,12 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/test/clustertest"
 )
 
@@ -69,6 +71,46 @@ func TestALockIsNotGivenBackForEver(t *testing.T) {
 		lock.Release(t.Context())
 		if lock.Context().Err() == nil || time.Since(begun) > stopAfter+renewAgain {
 			t.Errorf("it has tried for %v", time.Since(begun))
+		}
+	})
+}
+
+// unread is a table of which one entry cannot be read once.
+type unread struct {
+	Table
+	fails atomic.Bool
+}
+
+func (u *unread) Entry(ctx context.Context, key string) (journal.TableEntry, error) {
+	if u.fails.CompareAndSwap(true, false) {
+		return journal.TableEntry{}, context.DeadlineExceeded
+	}
+	return u.Table.Entry(ctx, key)
+}
+
+// TestALeaseOutlivesALostAnswer: a renewal is stored without an answer, and so the next one refused. That the table
+// then does not answer a question in time does not end the lease.
+func TestALeaseOutlivesALostAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := new(clustertest.Table)
+		table := &unread{Table: shared}
+		m := New("a", table, slog.New(slog.DiscardHandler))
+		go m.Run(t.Context())
+		was, term, err := m.Holder(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lost atomic.Int32
+		shared.Answer(func(string) (bool, error) {
+			if lost.Add(1) == 1 {
+				table.fails.Store(true)
+				return true, context.DeadlineExceeded
+			}
+			return true, nil
+		})
+		time.Sleep(2 * takeAfter)
+		if now, _, err := m.Holder(t.Context()); now != was || err != nil || term.Err() != nil || lost.Load() < 2 || table.fails.Load() {
+			t.Errorf("the lease is now %v, %v; it was %v", now, err, was)
 		}
 	})
 }

@@ -187,10 +187,15 @@ func (m *Member) renew(ctx context.Context, t *term, revision uint64, last time.
 			}
 			revision, pause = got, renewEvery
 		case errors.Is(err, journal.ErrChanged):
-			if revision, err = m.still(ctx, t); err != nil {
+			got, err = m.still(ctx, t)
+			switch {
+			case errors.Is(err, errTaken):
 				return err
+			case err != nil: // the lease may be in force all the same: it is asked again, as long as that can be
+				pause = renewAgain
+			default:
+				revision, pause = got, 0
 			}
-			pause = 0
 		default:
 			pause = renewAgain
 		}
