@@ -391,6 +391,59 @@ func TestFilesThatChange(t *testing.T) {
 	}
 }
 
+// TestAFileThatCannotBeWatched: that is an error, but not that there is no such file yet; what can be watched is.
+func TestAFileThatCannotBeWatched(t *testing.T) {
+	dir := t.TempDir()
+	loop, file := filepath.Join(dir, "loop"), filepath.Join(dir, "file")
+	if err := os.Symlink("loop", loop); err != nil {
+		t.Fatal(err)
+	}
+	b := one(t, "inotify", dict{"files": dict{loop: nil, file: nil}})
+	t.Cleanup(func() { b.Probe.(io.Closer).Close() })
+	for range 2 {
+		if _, err := b.Probe.Look(t.Context(), time.Now()); err == nil || !strings.Contains(err.Error(), loop) || strings.Contains(err.Error(), file) {
+			t.Errorf("of a path that is a loop, and one that is not there: %v", err)
+		}
+	}
+	if err := os.Remove(loop); err != nil {
+		t.Fatal(err)
+	}
+	look(t, b)
+}
+
+// TestServicesThatCannotBeAsked: a service is not taken for stopped when nothing is known of it, and what was found
+// of others before is told.
+func TestServicesThatCannotBeAsked(t *testing.T) {
+	dir := t.TempDir()
+	gate := filepath.Join(dir, "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := "#!/bin/sh\nfor last; do :; done\ncase $last in\n  b) echo >" + gate + "; exec sleep 600 ;;\n  c) exec sleep 600 ;;\nesac\n"
+	if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+
+	hangs := one(t, "service", dict{"services": dict{"c": nil}})
+	hangs.Probe.(*services).limit = 10 * time.Millisecond
+	if events, err := hangs.Probe.Look(t.Context(), time.Now()); err == nil || len(events) != 0 {
+		t.Errorf("without an answer: %v, %v", events, err)
+	}
+
+	two := one(t, "service", dict{"services": dict{"a": nil, "b": nil}})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		defer cancel() // b is asked
+		_, _ = os.ReadFile(gate)
+	}()
+	events, err := two.Probe.Look(ctx, time.Now())
+	if err == nil || len(events) != 1 || events[0].Tag != "a" {
+		t.Errorf("when the second fails: %v, %v", events, err)
+	}
+}
+
 func TestCertificates(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.pem")
 	pub, key, err := ed25519.GenerateKey(rand.Reader)

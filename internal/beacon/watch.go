@@ -204,7 +204,7 @@ func (f *files) Look(context.Context, time.Time) ([]Event, error) {
 		}
 		f.watcher = w
 	}
-	f.missing = slices.DeleteFunc(f.missing, func(path string) bool { return f.watcher.Add(path) == nil })
+	failed := f.watch()
 	var events []Event
 	seen := map[string]bool{}
 	for len(events) < MaxEvents {
@@ -215,12 +215,25 @@ func (f *files) Look(context.Context, time.Time) ([]Event, error) {
 				events = append(events, one)
 			}
 		case err := <-f.watcher.Errors:
-			return events, err
+			return events, errors.Join(err, failed)
 		default:
-			return events, nil
+			return events, failed
 		}
 	}
-	return events, nil
+	return events, failed
+}
+
+// watch begins to watch the paths that exist by now. It returns why others cannot be watched, for example since the
+// system allows no more watches.
+func (f *files) watch() (failed error) {
+	f.missing = slices.DeleteFunc(f.missing, func(path string) bool {
+		err := f.watcher.Add(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			failed = errors.Join(failed, fmt.Errorf("%s cannot be watched: %w", path, err))
+		}
+		return err == nil
+	})
+	return failed
 }
 
 // changes are the names of the changes, as in Salt.
@@ -255,12 +268,13 @@ func (f *files) event(e fsnotify.Event) (Event, bool) {
 type services struct {
 	rules map[string]serviceRule
 	was   map[string]bool
+	limit time.Duration // for one service
 }
 
 type serviceRule struct{ onChange, atStart bool }
 
 func newServices(s *settings) (Probe, error) {
-	p := &services{map[string]serviceRule{}, map[string]bool{}}
+	p := &services{map[string]serviceRule{}, map[string]bool{}, lookTime}
 	for name, v := range s.table("services") {
 		if err := salt.CheckService(name); err != nil {
 			return nil, fmt.Errorf("services: %w", err)
@@ -286,9 +300,9 @@ func newServices(s *settings) (Probe, error) {
 func (p *services) Look(ctx context.Context, _ time.Time) ([]Event, error) {
 	var events []Event
 	for _, name := range slices.Sorted(maps.Keys(p.rules)) {
-		running, err := isRunning(ctx, name)
+		running, err := isRunning(ctx, name, p.limit)
 		if err != nil {
-			return nil, err
+			return events, err // with those before it, whose change is recorded
 		}
 		was, seen := p.was[name]
 		p.was[name] = running
@@ -301,13 +315,16 @@ func (p *services) Look(ctx context.Context, _ time.Time) ([]Event, error) {
 	return events, nil
 }
 
-func isRunning(ctx context.Context, name string) (bool, error) {
+func isRunning(ctx context.Context, name string, limit time.Duration) (bool, error) {
 	args := []string{"systemctl", "--quiet", "is-active", "--", name}
 	if _, err := exec.LookPath("systemctl"); err != nil {
 		args = []string{"service", name, "status"}
 	}
-	p := process.Program{Args: args, Env: process.Environ(true), Timeout: lookTime}
+	p := process.Program{Args: args, Env: process.Environ(true), Timeout: limit}
 	e, err := p.Run(ctx)
+	if err == nil && e.TimedOut {
+		err = fmt.Errorf("%s does not tell within %v whether %s runs", args[0], limit, name)
+	}
 	return err == nil && e.Code == 0, err
 }
 
