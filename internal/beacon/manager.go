@@ -30,7 +30,7 @@ const savedHead = "# Written by beacons.save: what functions have changed. A bea
 // NewEngine.
 func NewManager(cfg *config.Minion, fire func(ctx context.Context, name string, events []Event) error, status Status, log *slog.Logger) (*Manager, error) {
 	m := &Manager{engine: NewEngine(fire, log), status: status, file: override.New(cfg, "beacons", config.BeaconChanges, savedHead), log: log}
-	return m, m.Take(cfg)
+	return m, m.Take(cfg, func() error { return nil })
 }
 
 // Run calls the beacons until ctx ends.
@@ -45,8 +45,9 @@ func Check(l config.Located) error {
 }
 
 // Take activates the beacons of a configuration, with the changes that functions have made, also those that
-// are not saved. After an error the previous ones stay active.
-func (m *Manager) Take(cfg *config.Minion) error {
+// are not saved. Before that it calls also, when nothing of the beacons can fail any more. After an error, of also
+// as well, the previous ones stay active.
+func (m *Manager) Take(cfg *config.Minion, also func() error) error {
 	if err := Check(cfg.Beacons); err != nil {
 		return err
 	}
@@ -60,6 +61,9 @@ func (m *Manager) Take(cfg *config.Minion) error {
 	list, err := Parse(now)
 	if err != nil {
 		return fmt.Errorf("%s: %w", m.file.Path, err)
+	}
+	if err := also(); err != nil {
+		return err
 	}
 	setting.TellShadowed(func(name, configuredAt, changes string) {
 		m.log.Warn("this beacon of the configuration is not in force: functions of the module beacons have changed it", "beacon", name, "file", configuredAt, "changes", changes)

@@ -2,6 +2,7 @@ package beacon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -90,13 +91,14 @@ func TestOtherBeaconsGoOn(t *testing.T) {
 		}
 	}
 	memory := dict{"percent": int64(90)}
+	also := func() error { return nil }
 	lines(0)
 	write(t, file, "error: one\n", os.O_APPEND)
 	change("memusage", memory)
 	change("load", dict{"averages": dict{"1m": []any{int64(0), int64(7)}}})
 	lines(1)
 	write(t, file, "error: two\n", os.O_APPEND)
-	if err := m.Take(read(5)); err != nil {
+	if err := m.Take(read(5), also); err != nil {
 		t.Fatal(err)
 	}
 	lines(1)
@@ -104,7 +106,7 @@ func TestOtherBeaconsGoOn(t *testing.T) {
 	if now := m.Beacons(); !reflect.DeepEqual(now["memusage"], any(memory)) || limit() != int64(7) {
 		t.Errorf("after SIGHUP %v are in force", now)
 	}
-	if err := m.Take(read(6)); err != nil {
+	if err := m.Take(read(6), also); err != nil {
 		t.Fatal(err)
 	}
 	if now := m.Beacons(); now["memusage"] == nil || limit() != int64(6) {
@@ -114,4 +116,38 @@ func TestOtherBeaconsGoOn(t *testing.T) {
 	write(t, file, "error: three\n", os.O_APPEND)
 	change("enabled", true)
 	lines(0) // one that was disabled begins anew
+}
+
+// TestAConfigurationIsTakenAsAWhole: with beacons that are wrong the rest of a configuration is not taken, nor are
+// beacons without the rest.
+func TestAConfigurationIsTakenAsAWhole(t *testing.T) {
+	dir := t.TempDir()
+	read := func(limit int) *config.Minion {
+		t.Helper()
+		cfg := &config.Minion{}
+		cfg.ConfigDir, cfg.CacheDir, cfg.DefaultInclude = dir, t.TempDir(), "minion.d/*.conf"
+		write(t, filepath.Join(dir, "beacons"), fmt.Sprintf("load: {averages: {1m: [0, %d]}}\n", limit), os.O_TRUNC)
+		var err error
+		if cfg.Beacons, err = config.ReadRules(filepath.Join(dir, "beacons")); err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	m, err := NewManager(read(5), func(context.Context, string, []Event) error { return nil }, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := func() any { return m.Beacons()["load"].(dict)["averages"].(dict)["1m"].([]any)[1] }
+	wrong := errors.New("the schedule is wrong")
+	if err := m.Take(read(6), func() error { return wrong }); !errors.Is(err, wrong) || limit() != int64(5) {
+		t.Errorf("with a wrong schedule: %v, and the limit is %v", err, limit())
+	}
+	if err := os.MkdirAll(filepath.Dir(m.file.Path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, m.file.Path, "load: [", os.O_TRUNC)
+	taken := false
+	if err := m.Take(read(7), func() error { taken = true; return nil }); err == nil || taken || limit() != int64(5) {
+		t.Errorf("with wrong changes of beacons: %v, the rest was taken: %t, and the limit is %v", err, taken, limit())
+	}
 }

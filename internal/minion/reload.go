@@ -58,10 +58,8 @@ func (m *Minion) takeConfig() error {
 	if err != nil {
 		return err
 	}
-	if err := m.scheduler.Take(cfg); err != nil {
-		return err
-	}
-	if err := m.beacons.Take(cfg); err != nil {
+	// Both or neither: the log says that the old configuration stays in force.
+	if err := m.beacons.Take(cfg, func() error { return m.scheduler.Take(cfg) }); err != nil {
 		return err
 	}
 	m.events.SetGrants(grants)
