@@ -204,6 +204,10 @@ func (d *directory) Verify(ctx context.Context, user string, p Proof) (Account, 
 	if err := bind(c, entry.DN, p.Secret); err != nil {
 		return Account{}, err
 	}
+	// A bind may unlock the account: OpenLDAP keeps the mark of a lock that is over until then.
+	if entry, err = d.one(reader, entry.DN, ldap.ScopeBaseObject, "(objectClass=*)"); err != nil {
+		return Account{}, err
+	}
 	return d.account(reader, entry, user)
 }
 

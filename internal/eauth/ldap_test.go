@@ -304,6 +304,18 @@ func TestDirectoryLocks(t *testing.T) {
 	}
 }
 
+// TestALockThatIsOver: the server keeps the mark of a lock that is over until the next good bind, which is not refused
+// for it.
+func TestALockThatIsOver(t *testing.T) {
+	s := startSlapd(t)
+	s.change("cn=policy,dc=example,dc=org", func(m *ldap.ModifyRequest) { m.Replace("pwdLockoutDuration", []string{"60"}) })
+	s.change("uid=fred,ou=people,dc=example,dc=org", func(m *ldap.ModifyRequest) { m.Replace("pwdAccountLockedTime", []string{"20200101000000Z"}) })
+	g := s.newAuthenticator(t, bySearch)
+	if _, err := g.Login(t.Context(), "0", "ldap", "fred", Proof{Secret: "fred-secret"}); err != nil {
+		t.Errorf("the login that ends the lock: %v", err)
+	}
+}
+
 // A changed password ends tokens; a server that is away does not, and lets nobody
 // in either.
 func TestDirectoryThatChanges(t *testing.T) {
