@@ -125,7 +125,7 @@ func (s *Shared) forgetOld(ctx context.Context, until time.Time) (left bool) {
 		err = nil
 	}
 	for done := false; err == nil && !done && len(old) > 0; done = !time.Now().Before(until) {
-		if err = forgetRuling(limited, s, old[0]); err == nil {
+		if err = forgetRuling(limited, s, old[0].key, old[0].revision); err == nil {
 			old = old[1:]
 		}
 	}
@@ -135,10 +135,13 @@ func (s *Shared) forgetOld(ctx context.Context, until time.Time) (left bool) {
 	return err == nil && len(old) > 0
 }
 
-// forgetRuling removes what was decided about a key, here and for all.
-func forgetRuling(ctx context.Context, s *Shared, key string) error {
-	r, _ := s.at(key)
-	if err := s.opts.Table.RemoveAt(ctx, key, r.revision); err != nil {
+// forgetRuling removes what was decided about a key at a revision, here and for all. What was decided later
+// stays: the deletion was found before those of other keys were removed, and decisions are heard meanwhile.
+func forgetRuling(ctx context.Context, s *Shared, key string, revision uint64) error {
+	if r, _ := s.at(key); r.revision != revision {
+		return nil
+	}
+	if err := s.opts.Table.RemoveAt(ctx, key, revision); err != nil {
 		return err
 	}
 	if err := s.agreed.forget(ctx, key); err != nil {
@@ -147,12 +150,20 @@ func forgetRuling(ctx context.Context, s *Shared, key string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.view.forgotten = true
-	s.view.drop(key)
+	if s.view.rulings[key].revision == revision {
+		s.view.drop(key)
+	}
 	return nil
 }
 
+// oldDeletion is what is forgotten: the deletion of a key at a revision.
+type oldDeletion struct {
+	key      string
+	revision uint64
+}
+
 // forgettable returns the oldest deletions, if there are many.
-func (s *Shared) forgettable() []string {
+func (s *Shared) forgettable() []oldDeletion {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ages := map[string]int64{}
@@ -161,5 +172,9 @@ func (s *Shared) forgettable() []string {
 			ages[key] = int64(r.revision)
 		}
 	}
-	return oldest(ages, s.most/2)
+	var old []oldDeletion
+	for _, key := range oldest(ages, s.most/2) {
+		old = append(old, oldDeletion{key, s.view.rulings[key].revision})
+	}
+	return old
 }

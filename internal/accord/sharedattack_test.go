@@ -355,6 +355,48 @@ func TestOldDeletionsAreForgottenInSteps(t *testing.T) {
 	}
 }
 
+// TestForgettingKeepsWhatIsDecidedMeanwhile: keys that were deleted long ago are accepted while their deletions
+// are forgotten, before and during their turn.
+func TestForgettingKeepsWhatIsDecidedMeanwhile(t *testing.T) {
+	j := openStore(t)
+	a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+	key := newKey(t).Public()
+	for _, id := range []string{"during", "before"} {
+		a.act(Accept, id, key)
+		settled(a, b)
+		a.act(Delete, id, key)
+		settled(a, b)
+	}
+	once := false
+	a.table.removes = func(context.Context) error {
+		if once {
+			return nil
+		}
+		once = true
+		for _, id := range []string{"during", "before"} {
+			b.submit(id, key)
+			b.act(Accept, id, key)
+		}
+		b.rounds()
+		a.hears()
+		return nil
+	}
+	a.shared.most = 0
+	if a.shared.forgetOld(t.Context(), time.Now().Add(time.Minute)) || !once {
+		t.Error("something is left to be forgotten, or nothing was forgotten")
+	}
+	a.shared.most = b.shared.most
+	for range 2 {
+		settled(a, b)
+		for _, id := range []string{"during", "before"} {
+			a.is(id, key, pki.Accepted)
+			b.is(id, key, pki.Accepted)
+		}
+		a.begin()
+		b.begin()
+	}
+}
+
 // TestAFloodOfKeysLeavesNothing: of keys that wait only until others take their room, and of those that wait at
 // another member and have no room here, nothing is remembered.
 func TestAFloodOfKeysLeavesNothing(t *testing.T) {
