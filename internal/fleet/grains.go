@@ -43,11 +43,12 @@ func tooLargeGrains(size, items int) error {
 // grains are the grains of all minions. They are stored in the journal, and held in memory to
 // match targets.
 type grains struct {
-	table *journal.Table
-	later *laterGrains // in a cluster
-	void  *deletions
-	mu    sync.RWMutex
-	byID  map[salt.MinionID]fact
+	table   *journal.Table
+	later   *laterGrains // in a cluster
+	void    *deletions
+	mu      sync.RWMutex
+	byID    map[salt.MinionID]fact
+	updates uint64 // counts what minions have told
 
 	handMu sync.Mutex
 	hand   []handed // the latest last
@@ -59,6 +60,7 @@ type fact struct {
 	text   *[]byte
 	sum    string // a checksum of the text, for others
 	whole  [sha256.Size]byte
+	update uint64 // which of the grains that minions have told these are; 0 if another member has told them
 }
 
 // handed is a cached decoded text.
@@ -109,8 +111,9 @@ func (g *grains) recall(ctx context.Context, id salt.MinionID) error {
 	return nil
 }
 
-// learn takes over grains that another member has stored.
-func (g *grains) learn(id salt.MinionID, grains map[string]any) error {
+// learn takes over grains that another member has stored, unless the minion has told some here since
+// lastUpdate returned before.
+func (g *grains) learn(id salt.MinionID, grains map[string]any, before uint64) error {
 	b, err := value.Encode(grains)
 	if err == nil {
 		err = checkGrains(b)
@@ -120,10 +123,27 @@ func (g *grains) learn(id salt.MinionID, grains map[string]any) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.byID[id].update != before {
+		return nil
+	}
 	g.byID[id] = newFact(grains, b)
 	g.later.drop(id)
 	g.void.drop(id)
 	return nil
+}
+
+// lastUpdate returns which grains id has told here last, 0 for none.
+func (g *grains) lastUpdate(id salt.MinionID) uint64 {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.byID[id].update
+}
+
+// update takes grains that id has told here. The caller holds mu.
+func (g *grains) update(id salt.MinionID, f fact) {
+	g.updates++
+	f.update = g.updates
+	g.byID[id] = f
 }
 
 func newFact(grains map[string]any, text []byte) fact {
@@ -168,12 +188,17 @@ func (g *grains) sum(id salt.MinionID) string {
 	return g.byID[id].sum
 }
 
-// has reports whether this is the stored text.
-func (g *grains) has(id salt.MinionID, text []byte) bool {
+// repeats reports whether id tells the stored text again.
+func (g *grains) repeats(id salt.MinionID, text []byte) bool {
 	sum := sha256.Sum256(text)
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	return g.byID[id].whole == sum
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.byID[id]
+	if now.whole != sum {
+		return false
+	}
+	g.update(id, now)
+	return true
 }
 
 // decoded decodes a text, or returns it from the cache.
@@ -215,12 +240,12 @@ func (g *grains) store(ctx context.Context, id salt.MinionID, v any) error {
 	if err := checkGrains(b); err != nil {
 		return err
 	}
-	if g.has(id, b) {
+	if g.repeats(id, b) {
 		return nil // most minions say the same at each hello
 	}
 	if g.later != nil {
 		g.mu.Lock()
-		g.byID[id] = newFact(grains, b)
+		g.update(id, newFact(grains, b))
 		w := g.later.put(id, b)
 		g.mu.Unlock()
 		w.wait(ctx)
@@ -231,7 +256,7 @@ func (g *grains) store(ctx context.Context, id salt.MinionID, v any) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.byID[id] = newFact(grains, b)
+	g.update(id, newFact(grains, b))
 	return nil
 }
 

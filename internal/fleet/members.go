@@ -96,9 +96,19 @@ func (f *Fleet) sum(id salt.MinionID, fact string) string {
 	return f.grains.sum(id)
 }
 
-// learn takes over what another member knows of a minion. It has stored that already. Its text may be
-// longer than it is here: other encoders escape more characters.
-func (f *Fleet) learn(id salt.MinionID, fact string, raw []byte) error {
+// lastUpdate returns a number that changes when something is known here of a minion that no other member has
+// told.
+func (f *Fleet) lastUpdate(id salt.MinionID, fact string) uint64 {
+	if fact == ofPillar {
+		return f.pillars.lastUpdate(id)
+	}
+	return f.grains.lastUpdate(id)
+}
+
+// learn takes over what another member knows of a minion, unless lastUpdate has changed since it returned
+// before: a minion tells its grains before it is connected. The other member has stored that already. Its
+// text may be longer than it is here: other encoders escape more characters.
+func (f *Fleet) learn(id salt.MinionID, fact string, raw []byte, before uint64) error {
 	if fact == ofGrains {
 		if items := value.Count(raw); items > maxGrainItems {
 			return tooLargeGrains(len(raw), items)
@@ -110,10 +120,10 @@ func (f *Fleet) learn(id salt.MinionID, fact string, raw []byte) error {
 		return rpc.Errorf(rpc.Usage, "the %s of %s are not a map: %v", fact, id, err)
 	}
 	if fact == ofPillar {
-		f.pillars.set(id, data)
+		f.pillars.learn(id, data, before)
 		return nil
 	}
-	return f.grains.learn(id, data)
+	return f.grains.learn(id, data, before)
 }
 
 // Elsewhere registers the minions that are connected to other members: they are targets as those
@@ -252,6 +262,7 @@ func (e *Elsewhere) again(q wanted, d due, err error) bool {
 }
 
 func (e *Elsewhere) fetch(ctx context.Context, q wanted, d due) error {
+	before := e.Fleet.lastUpdate(q.ID, q.Fact)
 	if e.Fleet.Here(q.ID) || e.Fleet.sum(q.ID, q.Fact) == d.sum {
 		return nil
 	}
@@ -265,5 +276,5 @@ func (e *Elsewhere) fetch(ctx context.Context, q wanted, d due) error {
 	if e.Fleet.Here(q.ID) {
 		return nil // it has said hello meanwhile, which is newer
 	}
-	return e.Fleet.learn(q.ID, q.Fact, raw)
+	return e.Fleet.learn(q.ID, q.Fact, raw, before)
 }

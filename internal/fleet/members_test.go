@@ -124,7 +124,7 @@ func TestFactsOfAnOlderMember(t *testing.T) {
 		}
 		return b
 	}
-	if err := f.learn("web1", ofGrains, escaped(140<<10)); err != nil {
+	if err := f.learn("web1", ofGrains, escaped(140<<10), 0); err != nil {
 		t.Error(err)
 	}
 	if motd, _ := f.grains.of("web1")["motd"].(string); len(motd) != 140<<10 {
@@ -135,7 +135,7 @@ func TestFactsOfAnOlderMember(t *testing.T) {
 		"long":    []byte(`{"motd":"` + strings.Repeat("<", maxGrains) + `"}`),
 		"many":    []byte(`{"motd":[` + strings.Repeat("0,", maxGrainItems) + `0]}`),
 	} {
-		if err := f.learn("web1", ofGrains, text); rpc.CodeOf(err) != rpc.Usage {
+		if err := f.learn("web1", ofGrains, text, 0); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -210,5 +210,41 @@ func TestAHelloOvertakesAnAnswer(t *testing.T) {
 	}
 	if role := f.pillars.of("web1")["role"]; role != "db" {
 		t.Errorf("it has the role %v", role)
+	}
+}
+
+// A minion tells its grains here, and its pillar is compiled, while another member is asked and before it is
+// connected here: a hello waits until the grains are stored.
+func TestAnAnswerComesDuringAHello(t *testing.T) {
+	is := map[string]any{"role": "db"}
+	noWait, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, known := range map[string]map[string]any{"others": {"role": "web"}, "the same again": is} {
+		f, e := lonelyMember(func(f *Fleet) any {
+			if err := f.grains.store(noWait, "web1", is); err != nil {
+				t.Error(err)
+			}
+			f.pillars.set("web1", is)
+			return map[string]any{"role": "old"}
+		})
+		f.Join("web1", placeAt("b"), false)
+		for _, fact := range []string{ofGrains, ofPillar} {
+			text, err := value.Encode(known)
+			if err == nil {
+				err = f.learn("web1", fact, text, f.lastUpdate("web1", fact))
+			}
+			if err == nil {
+				err = e.fetch(t.Context(), wanted{"web1", fact}, due{"b", "sum"})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if role := map[string]map[string]any{ofGrains: f.grains.of("web1"), ofPillar: f.pillars.of("web1")}[fact]["role"]; role != "db" {
+				t.Errorf("%s: it has the role %v by its %s", name, role, fact)
+			}
+		}
+		if name == "others" && len(f.grains.later.take()) != 1 {
+			t.Error("what it has told is not stored")
+		}
 	}
 }

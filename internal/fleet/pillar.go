@@ -22,6 +22,9 @@ type pillars struct {
 	mu   sync.RWMutex
 	byID map[salt.MinionID]map[string]any
 	sums map[salt.MinionID]string // checksums, of those that were asked for
+	// Of those that were not learned from another member: which of the pillars that were set here it is.
+	updates map[salt.MinionID]uint64
+	last    uint64
 }
 
 func (p *pillars) of(id salt.MinionID) map[string]any {
@@ -33,10 +36,37 @@ func (p *pillars) of(id salt.MinionID) map[string]any {
 func (p *pillars) set(id salt.MinionID, data map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.put(id, data)
+	if data != nil {
+		p.last++
+		p.updates[id] = p.last
+	}
+}
+
+// learn takes over the pillar that another member knows, unless one was set here since lastUpdate returned
+// before.
+func (p *pillars) learn(id salt.MinionID, data map[string]any, before uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.updates[id] == before {
+		p.put(id, data)
+	}
+}
+
+// lastUpdate returns which pillar of id was set here last, 0 for none.
+func (p *pillars) lastUpdate(id salt.MinionID) uint64 {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.updates[id]
+}
+
+// put replaces a pillar. The caller holds mu.
+func (p *pillars) put(id salt.MinionID, data map[string]any) {
 	if p.byID == nil {
-		p.byID, p.sums = map[salt.MinionID]map[string]any{}, map[salt.MinionID]string{}
+		p.byID, p.sums, p.updates = map[salt.MinionID]map[string]any{}, map[salt.MinionID]string{}, map[salt.MinionID]uint64{}
 	}
 	delete(p.sums, id)
+	delete(p.updates, id)
 	if data == nil {
 		delete(p.byID, id)
 		return
