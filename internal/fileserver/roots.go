@@ -185,7 +185,7 @@ func (r *Roots) open(ctx context.Context, env, name string) (*os.File, File, err
 		if err != nil {
 			return nil, File{}, err
 		}
-		sum, err := r.sums.of(ctx, f, info)
+		sum, info, err := r.sums.of(ctx, f, info, f.Stat)
 		if err != nil {
 			f.Close()
 			return nil, File{}, err

@@ -43,13 +43,36 @@ func stateOf(info fs.FileInfo) (fileState, bool) {
 	return fileState{s.Device, s.Inode, info.Size(), s.Modified, s.Changed}, true
 }
 
-// of returns the SHA-256 of the content and sets f to its beginning.
-func (s *sums) of(ctx context.Context, f io.ReadSeeker, info fs.FileInfo) (string, error) {
-	state, settled := stateOf(info)
-	sum, end, err := s.turn(ctx, state)
-	if end == nil {
-		return sum, err
+// of returns the SHA-256 of the content and sets f to its beginning. stat is called again after each wait: a
+// file that had just changed may have settled, and then all that have waited share the sum. The returned info
+// is the one that the sum belongs to.
+func (s *sums) of(ctx context.Context, f io.ReadSeeker, info fs.FileInfo, stat func() (fs.FileInfo, error)) (string, fs.FileInfo, error) {
+	for {
+		state, settled := stateOf(info)
+		sum, end, others := s.turn(state)
+		if others == nil {
+			if end != nil {
+				var err error
+				if sum, err = s.compute(ctx, f, state, settled, end); err != nil {
+					return "", nil, err
+				}
+			}
+			return sum, info, nil
+		}
+		select {
+		case <-others:
+		case <-ctx.Done():
+			return "", nil, context.Cause(ctx)
+		}
+		var err error
+		if info, err = stat(); err != nil {
+			return "", nil, err
+		}
 	}
+}
+
+// compute reads a file; end is called when that has ended.
+func (s *sums) compute(ctx context.Context, f io.ReadSeeker, state fileState, settled bool, end func()) (string, error) {
 	defer end()
 	from := io.Reader(f)
 	if !settled {
@@ -62,34 +85,25 @@ func (s *sums) of(ctx context.Context, f io.ReadSeeker, info fs.FileInfo) (strin
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return "", err
 	}
-	sum = hex.EncodeToString(h.Sum(nil))
+	sum := hex.EncodeToString(h.Sum(nil))
 	if settled {
 		s.remember(state, sum)
 	}
 	return sum, nil
 }
 
-// turn returns a known sum, or waits until nobody computes that of this file: then end is to be called
-// after it was computed.
-func (s *sums) turn(ctx context.Context, state fileState) (sum string, end func(), err error) {
-	for {
-		s.mu.Lock()
-		sum, known := s.known[state]
-		others := s.working[state]
-		if known || others == nil {
-			defer s.mu.Unlock()
-			if known {
-				return sum, nil, nil
-			}
-			return "", s.begin(state), nil
-		}
-		s.mu.Unlock()
-		select {
-		case <-others:
-		case <-ctx.Done():
-			return "", nil, context.Cause(ctx)
-		}
+// turn returns a known sum; or what is closed when others have computed one of this file; or, if nobody does,
+// end, which is to be called after it was computed.
+func (s *sums) turn(state fileState) (sum string, end func(), others <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sum, known := s.known[state]; known {
+		return sum, nil, nil
 	}
+	if working := s.working[state]; working != nil {
+		return "", nil, working
+	}
+	return "", s.begin(state), nil
 }
 
 // begin records a computation, and returns what ends it. The caller holds mu.

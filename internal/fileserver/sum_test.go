@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +39,7 @@ func TestOneRequestReadsAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	of := func(s *sums, ctx context.Context, f io.ReadSeeker, result chan<- string) {
-		sum, err := s.of(ctx, f, info)
+		sum, _, err := s.of(ctx, f, info, func() (fs.FileInfo, error) { return info, nil })
 		if err != nil {
 			sum = err.Error()
 		}
@@ -103,6 +105,57 @@ func TestOneRequestReadsAFile(t *testing.T) {
 		go of(s, ctx, strings.NewReader("other"), others)
 		if got := <-others; got != "it has gone" {
 			t.Errorf("one that has gone gets %s", got)
+		}
+	})
+}
+
+// counted counts how often a file is read from the beginning.
+type counted struct {
+	io.ReadSeeker
+	reads *atomic.Int32
+}
+
+func (c counted) Seek(offset int64, whence int) (int64, error) {
+	c.reads.Add(1) // it is set to its beginning after it was read
+	return c.ReadSeeker.Seek(offset, whence)
+}
+
+// Many minions ask for a file that has just changed. Until the first request has read it, it has settled: one
+// more request reads it for all that have waited.
+func TestThoseThatWaitForAChangedFileShareItsSum(t *testing.T) {
+	path := filepath.Join(tree(t, map[string]string{"a": "x"}), "a")
+	now := time.Now().Add(time.Hour)
+	if err := os.Chtimes(path, now, now); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(now)) // the clock of the test begins in the past
+		var s sums
+		var reads atomic.Int32
+		released, ended := make(chan struct{}), make(chan error, 10)
+		ask := func(f io.ReadSeeker) {
+			_, _, err := s.of(t.Context(), counted{f, &reads}, info, func() (fs.FileInfo, error) { return info, nil })
+			ended <- err
+		}
+		go ask(held{strings.NewReader("x"), released, nil})
+		synctest.Wait()
+		for range 9 {
+			go ask(strings.NewReader("x"))
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		close(released)
+		for range 10 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		if n := reads.Load(); n != 2 {
+			t.Errorf("10 requests have read the file %d times", n)
 		}
 	})
 }
