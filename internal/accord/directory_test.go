@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/brinebus/brine/internal/config"
@@ -317,7 +318,12 @@ func TestALostKeyDirectoryOfTwoMasters(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.follower.due.markAll()
+	var log strings.Builder
+	a.follower.opts.Log = slog.New(slog.NewTextHandler(&log, nil))
 	a.round()
+	if n := strings.Count(log.String(), "stays refused"); n != 2 || !strings.Contains(log.String(), errDirectory.Error()) {
+		t.Errorf("why two keys stay refused is said %d times:\n%s", n, &log)
+	}
 	for _, id := range []string{"deleted", "deleted-by-b"} {
 		if own, _, _, _ := a.follower.at(named(id, key)); own.Act == Accept || a.entry(id, key).State != pki.Unknown {
 			t.Errorf("%s is %s here, and %s for the other master", id, a.entry(id, key).State, own.Act)
