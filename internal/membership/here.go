@@ -53,14 +53,18 @@ func own(ctx context.Context, cfg *config.Master, peers []string, isLocal local)
 		return address, err
 	}
 	var found, otherPort []string
-	var unknown error
+	var unknown, unknownHere error
+	here := strconv.Itoa(cfg.ClusterPort)
 	for _, peer := range peers {
 		host, port, _ := net.SplitHostPort(peer)
 		switch is, err := isLocal(ctx, host); {
 		case err != nil:
 			unknown = err // it cannot be this machine as long as nobody knows its address
+			if port == here {
+				unknownHere = err // later it may be this one
+			}
 		case !is:
-		case port == strconv.Itoa(cfg.ClusterPort):
+		case port == here:
 			found = append(found, peer)
 		default:
 			otherPort = append(otherPort, peer)
@@ -71,12 +75,16 @@ func own(ctx context.Context, cfg *config.Master, peers []string, isLocal local)
 		return found[0], nil
 	case len(found) > 1:
 		return "", salt.WithHint(fmt.Errorf("cluster_peers: several members have addresses of this machine: %s", strings.Join(found, ", ")), advise)
-	case unknown != nil:
-		return "", salt.WithHint(fmt.Errorf("cluster_peers: %w and port %d, as far as known: %w", ErrNotHere, cfg.ClusterPort, unknown), advise)
 	case len(otherPort) > 0: // it would listen at a port that no other member dials
 		_, port, _ := net.SplitHostPort(otherPort[0])
-		return "", salt.WithHint(fmt.Errorf("cluster_peers: members with an address of this machine have other ports than cluster_port, which is %d: %s", cfg.ClusterPort, strings.Join(otherPort, ", ")),
+		mistake := fmt.Errorf("members with an address of this machine have other ports than cluster_port, which is %d: %s", cfg.ClusterPort, strings.Join(otherPort, ", "))
+		if unknownHere != nil { // those may be other members on this machine
+			mistake = fmt.Errorf("%w and port %d, as far as known: %w; %w", ErrNotHere, cfg.ClusterPort, unknownHere, mistake)
+		}
+		return "", salt.WithHint(fmt.Errorf("cluster_peers: %w", mistake),
 			fmt.Sprintf("set it to the port of this master, as in cluster_port: %s (or cluster_advertise, if something maps that port to %d)", port, cfg.ClusterPort))
+	case unknown != nil:
+		return "", salt.WithHint(fmt.Errorf("cluster_peers: %w and port %d, as far as known: %w", ErrNotHere, cfg.ClusterPort, unknown), advise)
 	}
 	return "", salt.WithHint(fmt.Errorf("cluster_peers: %w and port %d", ErrNotHere, cfg.ClusterPort), advise)
 }

@@ -29,7 +29,9 @@ func TestAMemberIsLookedForAtItsMachine(t *testing.T) {
 		"no address of this machine": {[]string{"198.51.100.1", "198.51.100.2", "198.51.100.3"}, true, "none of the members"},
 		"no lookup":                  {[]string{"198.51.100.1", "m2.invalid", "198.51.100.3"}, true, "lookup m2.invalid"},
 		"another port":               {[]string{"198.51.100.1:4521", "198.51.100.2:4521", "127.0.0.1:4521"}, false, "as in cluster_port: 4521"},
-		"no lookup, another port":    {[]string{"198.51.100.1:4521", "m2.invalid", "127.0.0.1:4521"}, true, "none of the members"},
+		"no lookup, another port":    {[]string{"198.51.100.1:4521", "m2.invalid", "127.0.0.1:4521"}, true, "lookup m2.invalid; members with"},
+		"and what to do":             {[]string{"198.51.100.1:4521", "m2.invalid", "127.0.0.1:4521"}, true, "as in cluster_port: 4521"},
+		"no lookup of another port":  {[]string{"198.51.100.1:4521", "m2.invalid:4521", "127.0.0.1:4521"}, false, "as in cluster_port: 4521"},
 		"several of them":            {[]string{"127.0.0.3", "127.0.0.2", "198.51.100.7:4521"}, false, "several members"},
 		"it":                         {[]string{"127.0.0.3", "m2.invalid", "198.51.100.7:4521"}, false, ""},
 	} {
