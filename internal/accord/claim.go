@@ -326,10 +326,12 @@ func (w *waits) dropClaim(ctx context.Context, key string, c claim) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.claims[key].revision == c.revision {
-		w.drop(key)
-		delete(w.evicted, key)
+	if w.claims[key].revision != c.revision {
+		delete(w.undone, claimOf(key)) // the mark has been heard already, also that of another member
+		return nil
 	}
+	w.drop(key)
+	delete(w.evicted, key)
 	return nil
 }
 

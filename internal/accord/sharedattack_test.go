@@ -397,6 +397,29 @@ func TestForgettingKeepsWhatIsDecidedMeanwhile(t *testing.T) {
 	}
 }
 
+// TestAClaimThatAnotherMemberDeletesFirst: this member hears that before it deletes the claim, too. A later claim of
+// its own that another member deletes is not taken for one that it has deleted itself.
+func TestAClaimThatAnotherMemberDeletesFirst(t *testing.T) {
+	j := openStore(t)
+	a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+	key := newKey(t).Public()
+	name := named("web1", key)
+	a.submit("web1", key)
+	settled(a, b)
+	w := a.shared.waits
+	c := w.claims[name]
+	if err := b.table.DeleteAt(t.Context(), claimOf(name), c.revision); err != nil {
+		t.Fatal(err)
+	}
+	a.hears()
+	if err := w.dropClaim(t.Context(), name, c); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.undone) > 0 {
+		t.Errorf("it is still deleting %v", w.undone)
+	}
+}
+
 // TestAFloodOfKeysLeavesNothing: of keys that wait only until others take their room, and of those that wait at
 // another member and have no room here, nothing is remembered.
 func TestAFloodOfKeysLeavesNothing(t *testing.T) {
