@@ -236,6 +236,9 @@ func (l *logins) as(c chunk) (*caller, error) {
 		return nil, err
 	}
 	if err := l.r.s.mayCome(made.user, l.r); err != nil {
+		if made.pooled != nil { // other logins are closed with the request
+			made.close()
+		}
 		return nil, err
 	}
 	l.of[who] = made
