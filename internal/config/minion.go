@@ -136,7 +136,8 @@ type Minion struct {
 	// daemon loses nothing either way.
 	JournalSync string `yaml:"journal_sync" is:"one of default always" default:"default"`
 	// The time, in minutes, between two minion_ping events on the master's bus. A connection on
-	// which they are not answered is closed. 0 sends none.
+	// which one is not answered within 30 seconds (or auth_timeout, if that is longer) is closed; an
+	// answer may be that the master cannot store it now. 0 sends none.
 	PingInterval time.Duration `yaml:"ping_interval" is:"m 0..365d"`
 	// The maximum number of jobs that run at once; -1 sets no limit.
 	ProcessCountMax int `yaml:"process_count_max" is:"-1..10000000" default:"-1"`
