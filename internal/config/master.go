@@ -113,7 +113,10 @@ type Master struct {
 	// What a member does when it cannot reach most of the others, and so can store nothing and does
 	// not know which keys they refuse: with refuse it disconnects its minions after 15 seconds and
 	// refuses jobs, with run it goes on with the keys that it knew last, and runs jobs that are
-	// stored later. Batches and queued jobs are refused in both cases.
+	// stored later. Batches and queued jobs are refused in both cases. If most of the others are
+	// reached, run changes nothing: where most copies of a table are lost nevertheless, as two of
+	// three in a cluster of five members, all members disconnect their minions. Set cluster_copies to
+	// 5 there.
 	ClusterWithoutQuorum string `yaml:"cluster_without_quorum" is:"one of refuse run" default:"refuse"`
 	// The maximum size of the journal. Beyond it the oldest events are removed, first those of
 	// senders that have stored more than their share.
