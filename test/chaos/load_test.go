@@ -144,6 +144,7 @@ func (r *round) fire(at, bus *machine, what string, command int, args ...string)
 	}
 	res := at.tool(lines.String(), "salt-event", args...)
 	for end := time.Now().Add(repeatTime); repeats && res.code != 0 && !res.hung && time.Now().Before(end); {
+		r.w.note("%s, command %d, is repeated: exit code %d: %s", stream, command, res.code, res.err)
 		<-time.After(10 * look)
 		res = at.tool(lines.String(), "salt-event", args...)
 	}

@@ -191,7 +191,8 @@ func (w *world) keep() {
 	to, err := os.MkdirTemp("", "chaos-failed-")
 	w.must(err)
 	paths, _ := filepath.Glob(filepath.Join(w.dir, "*", "*"))
-	for _, from := range append(paths, filepath.Join(w.dir, "diary")) {
+	heard, _ := filepath.Glob(filepath.Join(w.dir, "*-heard-*"))
+	for _, from := range append(append(paths, heard...), filepath.Join(w.dir, "diary")) {
 		b, err := os.ReadFile(from)
 		if err == nil {
 			_ = os.WriteFile(filepath.Join(to, strings.ReplaceAll(strings.TrimPrefix(from, w.dir+"/"), "/", "-")), b, 0o600)
