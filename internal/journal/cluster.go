@@ -30,6 +30,7 @@ func newFence(s jetstream.Stream, js jetstream.JetStream, root string, turn *Tur
 	}
 	return &fence{
 		prefix: prefix(s.CachedInfo().Config), turn: turn,
+		mark: func(ctx context.Context, prefix string) (uint64, error) { return mark(ctx, js.Conn(), prefix) },
 		last: func(ctx context.Context) (end uint64, now string, err error) {
 			info, err := leaderInfo(ctx, s)
 			if err != nil {

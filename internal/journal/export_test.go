@@ -176,3 +176,10 @@ func (s *slow) GetMsg(ctx context.Context, seq uint64, opts ...jetstream.GetMsgO
 	s.answers--
 	return s.Stream.GetMsg(ctx, seq, opts...)
 }
+
+// Relearn learns the names of what is stored anew, as a start does that was told the state of the stream that
+// the handle has.
+func (j *Journal) Relearn(ctx context.Context, told jetstream.Stream) error {
+	j.names, j.stream = newNames(), told
+	return j.openNames(ctx, "", nil, j.writer.stored())
+}

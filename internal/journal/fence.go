@@ -27,9 +27,10 @@ import (
 // often as needed: one of the copies is stored, the others are refused. The leader's last
 // sequence shows which messages are stored.
 type fence struct {
-	turn  *Turn                                                         // nil where only this process opens the stream
-	last  func(context.Context) (end uint64, prefix string, err error)  // asks the leader
-	begin func(context.Context) (prefix string, mark uint64, err error) // begins a term after one that was ended
+	turn  *Turn                                                           // nil where only this process opens the stream
+	last  func(context.Context) (end uint64, prefix string, err error)    // asks the leader
+	begin func(context.Context) (prefix string, mark uint64, err error)   // begins a term after one that was ended
+	mark  func(ctx context.Context, prefix string) (at uint64, err error) // stores a mark of the current term
 	read  func(context.Context, uint64) (*jetstream.RawStreamMsg, error)
 	doubt chan struct{} // signals a refusal
 

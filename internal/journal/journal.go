@@ -167,7 +167,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	if err := j.recall(ctx, s.CachedInfo().State); err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
-	if err := j.openNames(ctx, o.Names, o.Lost); err != nil {
+	if err := j.openNames(ctx, o.Names, o.Lost, w.stored()); err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
 	w.mu.Lock()

@@ -215,9 +215,13 @@ func (l *nameLog) close() {
 }
 
 // openNames loads the names that were stored before the start: from the file and, for what was
-// stored after it, from the journal. Without a path there is no file.
-func (j *Journal) openNames(ctx context.Context, path string, lost []Gap) error {
+// stored after it, from the journal, which ends with the sequence last. Without a path there is no file.
+func (j *Journal) openNames(ctx context.Context, path string, lost []Gap, last uint64) error {
 	info := j.stream.CachedInfo()
+	state := info.State
+	if state.LastSeq < last { // the server that told the state lacked the newest messages
+		state.LastSeq, state.LastTime, state.Msgs = last, time.Now(), max(state.Msgs, 1)
+	}
 	from := uint64(0)
 	if path != "" {
 		j.log = &nameLog{path: path, created: info.Created}
@@ -230,7 +234,7 @@ func (j *Journal) openNames(ctx context.Context, path string, lost []Gap) error 
 		switch {
 		case err != nil:
 			return fmt.Errorf("read the names of what is stored: %w", err)
-		case upto > info.State.LastSeq: // the end of the journal was lost in a power cut
+		case upto > state.LastSeq: // the end of the journal was lost in a power cut
 			j.names = newNames()
 		default:
 			from = upto
@@ -238,7 +242,7 @@ func (j *Journal) openNames(ctx context.Context, path string, lost []Gap) error 
 	}
 	ctx, cancel := context.WithTimeout(ctx, learnTime)
 	defer cancel()
-	return j.learn(ctx, from, info.State)
+	return j.learn(ctx, from, state)
 }
 
 // keepNames writes the file until Close, or the end of the connection.

@@ -330,7 +330,7 @@ func (j *Journal) learn(ctx context.Context, from uint64, s jetstream.StreamStat
 	case from == 0:
 		return j.readNames(ctx, Query{Since: since}, j.names.learn)
 	}
-	return j.readNames(ctx, Query{FromSeq: from + 1}, j.names.learn)
+	return j.readNames(ctx, Query{FromSeq: from + 1, least: j.writer.stored()}, j.names.learn)
 }
 
 // reconcile finds out what is stored of the batches that were under way when a message was

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
 )
@@ -46,6 +48,32 @@ func TestALeaderThatIsNoneAnyMore(t *testing.T) {
 		if tag := fmt.Sprintf("b/%02d", i); seen[tag] != 1 {
 			t.Errorf("%s is stored %d times", tag, seen[tag])
 		}
+	}
+}
+
+// TestAStartLearnsAllNames: where the server that told a start the state of the stream lacked the newest messages, what
+// is sent again is recognised nevertheless.
+func TestAStartLearnsAllNames(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	j := openMember(t, s.Members[0])
+	js, err := jetstream.New(s.Members[0].Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, err := js.Stream(inTime(t), "EVENTS_"+s.Members[0].Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seq, err := j.Append(inTime(t), filled("a", "x", 1), "web1/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Relearn(inTime(t), told); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := j.Append(inTime(t), filled("a", "x", 1), "web1/1"); err != nil || again != seq {
+		t.Errorf("it is at %d, and again at %d: %v", seq, again, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -156,11 +157,28 @@ func (m *Mirror) EndTerm(ctx context.Context, before Ended) (e Ended, err error)
 }
 
 // open begins a term if the current one has ended: the daemon has just started. last is the end of
-// the stream, and then that of the mark.
+// the stream as a server has told it, and the result the end as it is. That server may have led before, and lack
+// what the daemon stored last before it was killed, which then would be stored again when it is sent again. So
+// a mark is stored unless the stream is new: where it is stored is the end.
 func (f *fence) open(ctx context.Context, delays Delays, last uint64) (uint64, error) {
 	err := insist(ctx, delays, "begin a term of the journal", func(ctx context.Context) error {
 		old, err := f.behind(ctx, f.prefix, last)
-		if err != nil || !old && !hasEnded(f.prefix) {
+		if err != nil {
+			return err
+		}
+		if !old && !hasEnded(f.prefix) {
+			if f.prefix == "" || last == 0 {
+				return nil
+			}
+			at, err := f.mark(ctx, f.prefix)
+			if err == nil {
+				last = at
+			} else if end, prefix, bad := f.last(ctx); bad == nil { // its term may be an earlier one
+				last, f.prefix = end, prefix
+			}
+			if errors.Is(err, nats.ErrNoResponders) { // nobody leads, or in another term
+				err = errNoLeader
+			}
 			return err
 		}
 		prefix, at, err := f.begin(ctx)

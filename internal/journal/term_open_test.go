@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -26,6 +27,36 @@ func TestATermIsBegunUntilItIs(t *testing.T) {
 			last, err := f.open(t.Context(), sound{}, 11)
 			if err != nil || last != 12 || f.prefix != "root.open-2." || tries != 2 {
 				t.Errorf("after %d tries the term is %q and ends with %d: %v", tries, f.prefix, last, err)
+			}
+		})
+	}
+}
+
+// TestAStartMakesSureOfTheEnd: the server that tells a start where the journal ends may have led before, and lack
+// what was stored last. The end is where a mark is stored, also if the term was another one than it said. A new
+// journal needs none.
+func TestAStartMakesSureOfTheEnd(t *testing.T) {
+	const now = "root.open-2."
+	for name, c := range map[string]struct {
+		prefix     string
+		told, want uint64
+	}{"of this term": {now, 11, 15}, "of an earlier term": {"root.open-1.", 11, 15}, "of a new journal": {now, 0, 0}} {
+		t.Run(name, func(t *testing.T) {
+			f := &fence{
+				prefix: c.prefix,
+				mark: func(_ context.Context, prefix string) (uint64, error) {
+					if prefix != now {
+						return 0, nats.ErrNoResponders
+					}
+					return 15, nil
+				},
+				last: func(context.Context) (uint64, string, error) { return 14, now, nil },
+				read: func(context.Context, uint64) (*jetstream.RawStreamMsg, error) {
+					return &jetstream.RawStreamMsg{}, nil
+				},
+			}
+			if last, err := f.open(t.Context(), sound{}, c.told); err != nil || last != c.want || f.prefix != now {
+				t.Errorf("it ends with %d in the term %q, %v", last, f.prefix, err)
 			}
 		})
 	}

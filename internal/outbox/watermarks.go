@@ -109,12 +109,14 @@ func readCheckpoint(ctx context.Context, table *journal.Table, f func(salt.Minio
 	return position, nil
 }
 
-// catchUp takes into account what was stored after the checkpoint.
+// catchUp takes into account what was stored after the checkpoint. The end is known: the leader that is asked
+// for it may be one no more, and lack the newest messages.
 func (w *watermarks) catchUp(ctx context.Context) error {
-	if w.written >= w.journal.Stored() {
+	end := w.journal.Stored()
+	if w.written >= end {
 		return nil
 	}
-	return w.readNames(ctx, w.written+1, 0)
+	return w.readNames(ctx, w.written+1, end)
 }
 
 // readNames reads which messages are stored from the sequence seq on, up to least at least.
