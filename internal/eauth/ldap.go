@@ -204,8 +204,9 @@ func (d *directory) Verify(ctx context.Context, user string, p Proof) (Account, 
 	if err := bind(c, entry.DN, p.Secret); err != nil {
 		return Account{}, err
 	}
-	// A bind may unlock the account: OpenLDAP keeps the mark of a lock that is over until then.
-	if entry, err = d.one(reader, entry.DN, ldap.ScopeBaseObject, "(objectClass=*)"); err != nil {
+	// A bind may unlock the account: OpenLDAP keeps the mark of a lock that is over until then. The reader may search
+	// what the filter has; whether also objectClass is not known.
+	if entry, err = d.one(reader, entry.DN, ldap.ScopeBaseObject, fill(d.filter, ldap.EscapeFilter(user))); err != nil {
 		return Account{}, err
 	}
 	return d.account(reader, entry, user)

@@ -29,8 +29,9 @@ type slapd struct {
 	port int
 }
 
-// startSlapd starts the server of OpenLDAP with the users of testdata.
-func startSlapd(t *testing.T) *slapd {
+// startSlapd starts the server of OpenLDAP with the users of testdata. The lines of access come before the last rule of
+// its configuration.
+func startSlapd(t *testing.T, access ...string) *slapd {
 	t.Helper()
 	program, err := exec.LookPath("slapd")
 	if err != nil {
@@ -43,7 +44,9 @@ func startSlapd(t *testing.T) *slapd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.write("slapd.conf", strings.ReplaceAll(string(conf), "DIR", s.dir))
+	const last = "access to * "
+	text := strings.Replace(string(conf), last, strings.Join(append(access, last), "\n"), 1)
+	s.write("slapd.conf", strings.ReplaceAll(text, "DIR", s.dir))
 	s.certify("localhost")
 	for range 5 { // somebody else may get the port first
 		if s.run(program) {
@@ -313,6 +316,20 @@ func TestALockThatIsOver(t *testing.T) {
 	g := s.newAuthenticator(t, bySearch)
 	if _, err := g.Login(t.Context(), "0", "ldap", "fred", Proof{Secret: "fred-secret"}); err != nil {
 		t.Errorf("the login that ends the lock: %v", err)
+	}
+}
+
+// TestADirectoryThatShowsLittle: whoever looks up users may search and read only what the filter and the groups need.
+func TestADirectoryThatShowsLittle(t *testing.T) {
+	s := startSlapd(t,
+		`access to dn.subtree="ou=people,dc=example,dc=org" attrs=entry,uid,memberOf by dn.exact="cn=reader,dc=example,dc=org" read by anonymous auth`,
+		`access to dn.subtree="ou=people,dc=example,dc=org" by anonymous auth`)
+	g := s.newAuthenticator(t, bySearch)
+	if grant, err := g.Login(t.Context(), "0", "ldap", "fred", Proof{Secret: "fred-secret"}); err != nil || !slices.Equal(grant.Groups, []string{"ops", "web"}) {
+		t.Errorf("%+v, %v", grant, err)
+	}
+	if _, err := g.Login(t.Context(), "0", "ldap", "fred", Proof{Secret: "tom-secret"}); !errors.Is(err, ErrRefused) {
+		t.Errorf("with a wrong password: %v", err)
 	}
 }
 
