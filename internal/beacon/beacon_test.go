@@ -412,14 +412,14 @@ func TestAFileThatCannotBeWatched(t *testing.T) {
 }
 
 // TestServicesThatCannotBeAsked: a service is not taken for stopped when nothing is known of it, and what was found
-// of others before is told.
+// of others is told.
 func TestServicesThatCannotBeAsked(t *testing.T) {
 	dir := t.TempDir()
 	gate := filepath.Join(dir, "gate")
 	if err := syscall.Mkfifo(gate, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	text := "#!/bin/sh\nfor last; do :; done\ncase $last in\n  b) echo >" + gate + "; exec sleep 600 ;;\n  c) exec sleep 600 ;;\nesac\n"
+	text := "#!/bin/sh\nfor last; do :; done\ncase $last in\n  b) echo >" + gate + "; exec sleep 600 ;;\n  c|d) exec sleep 600 ;;\nesac\n"
 	if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -429,6 +429,12 @@ func TestServicesThatCannotBeAsked(t *testing.T) {
 	hangs.Probe.(*services).limit = 10 * time.Millisecond
 	if events, err := hangs.Probe.Look(t.Context(), time.Now()); err == nil || len(events) != 0 {
 		t.Errorf("without an answer: %v, %v", events, err)
+	}
+
+	both := one(t, "service", dict{"services": dict{"c": nil, "d": nil}})
+	both.Probe.(*services).limit = 10 * time.Millisecond
+	if _, err := both.Probe.Look(t.Context(), time.Now()); err == nil || !strings.Contains(err.Error(), "whether c runs") || !strings.Contains(err.Error(), "whether d runs") {
+		t.Errorf("the one after the one that does not answer was not asked: %v", err)
 	}
 
 	two := one(t, "service", dict{"services": dict{"a": nil, "b": nil}})

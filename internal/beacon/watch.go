@@ -299,10 +299,15 @@ func newServices(s *settings) (Probe, error) {
 // Look implements Probe.
 func (p *services) Look(ctx context.Context, _ time.Time) ([]Event, error) {
 	var events []Event
+	var failed error
 	for _, name := range slices.Sorted(maps.Keys(p.rules)) {
 		running, err := isRunning(ctx, name, p.limit)
 		if err != nil {
-			return events, err // with those before it, whose change is recorded
+			failed = errors.Join(failed, err)
+			if ctx.Err() != nil {
+				break // with the events of those before it, whose change is recorded
+			}
+			continue // one that hangs does not hide the others
 		}
 		was, seen := p.was[name]
 		p.was[name] = running
@@ -312,7 +317,7 @@ func (p *services) Look(ctx context.Context, _ time.Time) ([]Event, error) {
 		}
 		events = append(events, Event{Tag: name, Data: map[string]any{"service_name": name, "tag": name, name: map[string]any{"running": running}}})
 	}
-	return events, nil
+	return events, failed
 }
 
 func isRunning(ctx context.Context, name string, limit time.Duration) (bool, error) {
