@@ -15,6 +15,13 @@ type Moment struct {
 	date  time.Time    // the date and time, for one date
 }
 
+// equal compares the dates as times: a parse of an offset may make a zone of its own.
+func (m Moment) equal(n Moment) bool {
+	date := m.date.Equal(n.date)
+	m.date, n.date = time.Time{}, time.Time{}
+	return date && m == n
+}
+
 // clocks are the formats of a time of day, dates those of a date.
 var (
 	clocks = []string{"15:04:05", "15:04", "3:04pm", "3:04:05pm", "3pm"}

@@ -79,16 +79,21 @@ func (e *Engine) Set(s Schedule, last map[string]time.Time, now time.Time) {
 		e.entries[j.Name] = one
 	}
 	for name, one := range e.entries {
-		if was := old[name]; was != nil && sameTimes(was.job, one.job) {
+		was := old[name]
+		switch {
+		case was != nil && sameTimes(was.job, one.job):
 			one.due, one.at = was.due, was.at
-			continue
+		case was != nil && sameRhythm(was.job, one.job) && !was.due.IsZero() && !was.due.After(now):
+			one.due = was.due // it waits for its splay, which alone has changed
+			e.spread(one)
+		default:
+			e.plan(one, now)
 		}
-		e.plan(one, now)
 	}
 }
 
 func sameRhythm(a, b Job) bool {
-	return a.Every == b.Every && a.Cron.String() == b.Cron.String() && slices.Equal(a.When, b.When)
+	return a.Every == b.Every && a.Cron.String() == b.Cron.String() && slices.EqualFunc(a.When, b.When, Moment.equal)
 }
 
 func sameTimes(a, b Job) bool {
@@ -99,6 +104,11 @@ func sameTimes(a, b Job) bool {
 // plan computes the next due time after the last one, and when the job starts.
 func (e *Engine) plan(one *entry, now time.Time) {
 	one.due = e.dueAfter(one, now)
+	e.spread(one)
+}
+
+// spread computes when a job starts from when it is due.
+func (e *Engine) spread(one *entry) {
 	one.at = one.due
 	if one.due.IsZero() {
 		return

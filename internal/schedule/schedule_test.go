@@ -324,6 +324,41 @@ func TestSetKeepsTimes(t *testing.T) {
 	}
 }
 
+// TestSetKeepsWhatWaitsForItsSplay: a job that was due is not lost when the schedule is set before its start.
+func TestSetKeepsWhatWaitsForItsSplay(t *testing.T) {
+	once := func() Job {
+		return job(t, "a", map[string]any{"once": "2026-11-21T15:30:00+05:30", "splay": int64(600)}) // 10:00 UTC
+	}
+	e := New(most)
+	e.Set(Schedule{Enabled: true, Jobs: []Job{once()}}, nil, at("2026-11-21 09:00:00"))
+	e.Set(Schedule{Enabled: true, Jobs: []Job{once(), job(t, "b", map[string]any{"cron": "0 0 1 1 *"})}}, nil, at("2026-11-21 10:02:00"))
+	if got := strings.Join(follow(t, e, at("2026-11-21 10:02:00"), at("2026-11-21 12:00:00")), ","); got != "a 15:40:00" {
+		t.Errorf("a date with an offset: started %q", got)
+	}
+
+	for name, row := range map[string]struct {
+		splay map[string]any
+		want  string
+	}{
+		"without a splay":      {nil, "a 12:20:00,a 13:00:00"},
+		"with a shorter splay": {map[string]any{"splay": int64(60)}, "a 12:20:00,a 13:01:00"},
+		"with another splay":   {map[string]any{"splay": int64(1500)}, "a 12:25:00"},
+	} {
+		hourly := map[string]any{"cron": "0 * * * *", "splay": int64(3599)}
+		e := New(most)
+		e.Set(Schedule{Enabled: true, Jobs: []Job{job(t, "a", hourly)}}, nil, at("2026-11-21 11:30:00"))
+		delete(hourly, "splay")
+		for k, v := range row.splay {
+			hourly[k] = v
+		}
+		now := at("2026-11-21 12:20:00")
+		e.Set(Schedule{Enabled: true, Jobs: []Job{job(t, "a", hourly)}}, nil, now)
+		if got := strings.Join(follow(t, e, now, at("2026-11-21 13:02:00")), ","); got != row.want {
+			t.Errorf("%s: started %q, want %s", name, got, row.want)
+		}
+	}
+}
+
 func TestParseMistakes(t *testing.T) {
 	for name, row := range map[string]struct {
 		job  any
