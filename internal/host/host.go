@@ -49,6 +49,7 @@ type Host struct {
 	Options
 	modules   *extension.Set // the site's own modules
 	returners *extension.Set // the site's own returners
+	abandoned returner.Abandoned
 	parts     Parts
 }
 
@@ -179,6 +180,7 @@ func (h *Host) files(conn func() *rpc.Conn) *fileserver.Cache {
 func (h *Host) Returners(names string, o returner.Options) (returner.Set, error) {
 	return returner.Open(append(append([]string{}, h.Config.Return...), names), o, &returner.Host{
 		ID: h.Config.ID, Config: h.InForce(), Fire: h.Forwarder.FireReturn, Log: h.Log, Custom: h.returners, ConfigDir: h.Config.ConfigDir, Disabled: h.Config.DisableReturners,
+		Abandoned: &h.abandoned,
 	})
 }
 

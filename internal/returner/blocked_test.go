@@ -22,9 +22,9 @@ func TestAReturnerThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		let, reached := make(chan struct{}), false
 		s := Set{log: host(t, nil).Log, ready: []ready{
-			{&Returner{Name: "stuck"}, func(context.Context, Return) error { <-let; return nil }},
-			{&Returner{Name: "broken"}, func(context.Context, Return) error { panic("x") }},
-			{&Returner{Name: "last"}, func(context.Context, Return) error { reached = true; return nil }},
+			{&Returner{Name: "stuck"}, func(context.Context, Return) error { <-let; return nil }, ""},
+			{&Returner{Name: "broken"}, func(context.Context, Return) error { panic("x") }, ""},
+			{&Returner{Name: "last"}, func(context.Context, Return) error { reached = true; return nil }, ""},
 		}}
 		done := make(chan struct{})
 		go func() { defer close(done); s.Late(t.Context(), sample) }()
@@ -39,6 +39,43 @@ func TestAReturnerThatDoesNotReturn(t *testing.T) {
 		<-done
 		if !reached {
 			t.Error("the last one was not reached")
+		}
+	})
+}
+
+// TestAReturnerIsNotAbandonedTwice: it is called again only when it has returned.
+func TestAReturnerIsNotAbandonedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		let, calls := make(chan struct{}), 0
+		stuck := &Returner{Name: "stuck"}
+		h := host(t, nil)
+		h.Abandoned = &Abandoned{}
+		late := func(call string) time.Duration {
+			s, err := Open(nil, Options{}, h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.ready = []ready{{stuck, func(context.Context, Return) error { calls++; <-let; return nil }, call}}
+			start := time.Now()
+			s.Late(t.Context(), sample)
+			synctest.Wait()
+			return time.Since(start)
+		}
+		if took := late("a"); took != sendTime+sendGrace || calls != 1 {
+			t.Errorf("the first one: %d calls in %v", calls, took)
+		}
+		for range 2 {
+			if took := late("a"); took != 0 || calls != 1 {
+				t.Errorf("while it has not returned: %d calls in %v", calls, took)
+			}
+		}
+		if late("b"); calls != 2 {
+			t.Error("with other options it is not called")
+		}
+		close(let)
+		synctest.Wait()
+		if took := late("a"); took != 0 || calls != 3 {
+			t.Errorf("when it has returned: %d calls in %v", calls, took)
 		}
 	})
 }

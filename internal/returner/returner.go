@@ -13,6 +13,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/brinebus/brine/internal/extension"
@@ -53,6 +54,8 @@ type Host struct {
 	// Databases is the program that writes returns to databases; "" for the one in the same
 	// directory as this program.
 	Databases string
+	// Abandoned is shared by all jobs of the minion; nil for a process that sends only one return.
+	Abandoned *Abandoned
 	Log       *slog.Logger
 }
 
@@ -151,19 +154,21 @@ func programReturner(p *extension.Program) *Returner {
 
 // Set is the returners of one job, ready to use. The zero value is none.
 type Set struct {
-	log   *slog.Logger
-	ready []ready
+	log       *slog.Logger
+	ready     []ready
+	abandoned *Abandoned
 }
 
 type ready struct {
 	*Returner
 	send sender
+	call string // what its calls have in common: its name and its options
 }
 
 // Open prepares the returners with these names, each once; a name may be a comma-separated list. It
 // fails for an unknown name, or a returner with incomplete settings, before anything runs.
 func Open(names []string, o Options, h *Host) (Set, error) {
-	s := Set{log: h.Log}
+	s := Set{log: h.Log, abandoned: h.Abandoned}
 	for _, name := range strings.Split(strings.Join(names, ","), ",") {
 		if name = strings.TrimSpace(name); name == "" || s.has(name) {
 			continue
@@ -176,7 +181,7 @@ func Open(names []string, o Options, h *Host) (Set, error) {
 		if err != nil {
 			return Set{}, fmt.Errorf("returner %s: %w", name, err)
 		}
-		s.ready = append(s.ready, ready{r, send})
+		s.ready = append(s.ready, ready{r, send, fmt.Sprintf("%s %q %v", name, o.Config, o.Settings)})
 	}
 	return s, nil
 }
@@ -201,7 +206,7 @@ func (s Set) hand(ctx context.Context, r Return, early bool) {
 			continue
 		}
 		limited, cancel := context.WithTimeout(ctx, sendTime)
-		err := one.within(limited, r)
+		err := one.within(limited, r, s.abandoned)
 		cancel()
 		if err != nil {
 			s.log.Error("a returner has failed; the master has the return", "returner", one.Name, "jid", r.JID, "err", err)
@@ -210,8 +215,11 @@ func (s Set) hand(ctx context.Context, r Return, early bool) {
 }
 
 // within calls send. One that does not return, for example since a network file system is gone, is abandoned at the
-// end of ctx, so that the job ends, and the minion can stop.
-func (one ready) within(ctx context.Context, r Return) error {
+// end of ctx, so that the job ends, and the minion can stop. Until it returns it is not called again.
+func (one ready) within(ctx context.Context, r Return, a *Abandoned) error {
+	if a.has(one.call) {
+		return errors.New("it has not returned from an earlier return")
+	}
 	done := make(chan error, 1)
 	go func() {
 		defer func() {
@@ -232,9 +240,44 @@ func (one ready) within(ctx context.Context, r Return) error {
 	case err := <-done:
 		return err
 	case <-timer.C:
+		a.add(one.call, 1)
+		go func() {
+			<-done
+			a.add(one.call, -1)
+		}()
 		return fmt.Errorf("it does not return, and is abandoned: %w", context.Cause(ctx))
 	}
 }
 
 // sendGrace is how long a returner may take to end when its time is over.
 const sendGrace = 5 * time.Second
+
+// Abandoned counts the calls of returners that were abandoned and have not returned yet. Each may hold a thread,
+// and a process has a limited number of them. The zero value is ready to use; nil counts nothing.
+type Abandoned struct {
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+func (a *Abandoned) has(call string) bool {
+	if a == nil {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.calls[call] > 0
+}
+
+func (a *Abandoned) add(call string, n int) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.calls == nil {
+		a.calls = map[string]int{}
+	}
+	if a.calls[call] += n; a.calls[call] == 0 {
+		delete(a.calls, call)
+	}
+}
