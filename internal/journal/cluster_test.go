@@ -582,9 +582,9 @@ func TestTheFirstEventAfterOpenIsAnswered(t *testing.T) {
 	t.Parallel()
 	s := startMembers(t)
 	m := s.Members[0]
-	stored := uint64(0)
 	for round := range 12 {
 		j := openMember(t, m, func(o *journal.Options) { o.Server = "" })
+		stored := j.Stored()
 		leads := make(chan struct{})
 		go func() {
 			defer close(leads)
