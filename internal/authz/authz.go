@@ -10,7 +10,9 @@ package authz
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/audit"
@@ -78,6 +80,18 @@ func New(o Options, r *Rules) *Authorizer {
 	a.SetRules(r)
 	return a
 }
+
+// AccountBringsOthers reports whether an account of this machine is one of api_user: its program has connections
+// for each user whom it logs in.
+func (a *Authorizer) AccountBringsOthers(uid uint32) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), accountTime)
+	defer cancel()
+	name := string(a.Users.Lookup(ctx, int(uid)).Name)
+	return name != "" && slices.Contains(a.APIUser, name)
+}
+
+// accountTime limits looking up an account.
+const accountTime = 5 * time.Second
 
 // SetRules puts rules in force, and logs rules that have no effect.
 func (a *Authorizer) SetRules(r *Rules) {

@@ -107,6 +107,9 @@ type Options struct {
 	// BringsOthers says whose key may have as many connections as a local user: that of a
 	// program that logs others in. nil is nobody.
 	BringsOthers func(bus.Identity) bool
+	// AccountBringsOthers says the same of an account of this machine: its connections do not count for those
+	// of all ordinary users together. nil is none.
+	AccountBringsOthers func(uid uint32) bool
 	// Gone is called after the end of every connection that was admitted.
 	Gone func(bus.Identity)
 	// Ready, where it is not nil, is closed when connections may be accepted. Until then they
@@ -181,7 +184,7 @@ func Start(o Options) (*Broker, error) {
 		log = slog.New(slog.DiscardHandler) // it would be about the network
 	}
 	limits := openFiles(log)
-	b.users = newLocalUsers(limits.local)
+	b.users = newLocalUsers(limits.local, o.AccountBringsOthers)
 	if listener != nil {
 		g.acceptor = newAcceptor(listener, limits, g.meter, o.Log)
 		g.acceptor.serve = func(a *arrival) { serveClient(s, a, false) }

@@ -6,7 +6,7 @@ import (
 )
 
 func TestOneUserHasSoManyConnections(t *testing.T) {
-	l := newLocalUsers(maxReserve / 2)
+	l := newLocalUsers(maxReserve/2, nil)
 	const fred = 4_000_000
 	for n := range maxPerUser {
 		if err := l.enter(fred); err != nil {
@@ -38,7 +38,7 @@ func TestManyUIDsHaveSoManyConnections(t *testing.T) {
 		if reserve := limit - d.connections; d.local <= 0 || d.local > reserve/2 {
 			t.Errorf("of %d descriptors %d are for local users", limit, d.local)
 		}
-		l := newLocalUsers(d.local)
+		l := newLocalUsers(d.local, nil)
 		const first, uids = 100_000, 65_536
 		all := 0
 		for uid := uint32(first); uid < first+uids; uid++ {
@@ -66,5 +66,27 @@ func TestManyUIDsHaveSoManyConnections(t *testing.T) {
 		if err := l.enter(1001); err != nil {
 			t.Errorf("%d descriptors: when they have ended: %v", limit, err)
 		}
+	}
+}
+
+// TestAnAccountThatLogsOthersInHasItsConnections: however many connections ordinary users have, with however many
+// uids, the account of salt-api has as many as one user may have.
+func TestAnAccountThatLogsOthersInHasItsConnections(t *testing.T) {
+	const api, first = 999, 100_000
+	l := newLocalUsers(share(1024).local, func(uid uint32) bool { return uid == api })
+	for uid := uint32(first); uid < first+1000; uid++ {
+		for l.enter(uid) == nil {
+		}
+	}
+	for n := range maxPerUser {
+		if err := l.enter(api); err != nil {
+			t.Fatalf("connection %d: %v", n+1, err)
+		}
+	}
+	if l.enter(api) == nil {
+		t.Error("it has no limit")
+	}
+	if l.enter(first+2000) == nil {
+		t.Error("another uid has a place")
 	}
 }

@@ -175,21 +175,22 @@ func (m *Master) openBroker(ctx context.Context) error {
 		return err
 	}
 	m.broker, err = broker.Start(broker.Options{
-		Link:         m.mirror.Links(),
-		Cluster:      m.member.Cluster(),
-		Endpoints:    bus.MasterEndpoints,
-		Name:         "salt-master",
-		Listen:       m.listens(),
-		TLS:          &tls.Config{GetCertificate: certificate, VerifyConnection: m.admission.CheckVersion},
-		StoreDir:     m.brokerDir(),
-		Sync:         broker.SyncOf(m.cfg.JournalSync),
-		Admit:        m.admission.Admit,
-		Context:      m.ctx,
-		Gone:         m.gone,
-		BringsOthers: m.authz.Logins.BringsOthers,
-		Ready:        m.serving,
-		Ping:         m.cfg.MinionAliveInterval,
-		Log:          m.log,
+		Link:                m.mirror.Links(),
+		Cluster:             m.member.Cluster(),
+		Endpoints:           bus.MasterEndpoints,
+		Name:                "salt-master",
+		Listen:              m.listens(),
+		TLS:                 &tls.Config{GetCertificate: certificate, VerifyConnection: m.admission.CheckVersion},
+		StoreDir:            m.brokerDir(),
+		Sync:                broker.SyncOf(m.cfg.JournalSync),
+		Admit:               m.admission.Admit,
+		Context:             m.ctx,
+		Gone:                m.gone,
+		BringsOthers:        m.authz.Logins.BringsOthers,
+		AccountBringsOthers: m.authz.AccountBringsOthers,
+		Ready:               m.serving,
+		Ping:                m.cfg.MinionAliveInterval,
+		Log:                 m.log,
 	})
 	if err != nil {
 		return err
