@@ -199,12 +199,20 @@ func (l *Log) storedEvents(ctx context.Context, since spoolMark) (map[uint64]int
 	if err := l.opts.Journal.Resolve(ctx); err != nil {
 		return nil, err
 	}
-	return stored, l.opts.Journal.Names(ctx, since.Journal+1, 0, func(_ uint64, name string, number int) {
-		if name, ok := strings.CutPrefix(name, spoolSender); ok {
-			n := l.opts.Spool.number(name)
-			stored[n] = max(stored[n], number+1)
-		}
-	})
+	read := func(least uint64) error {
+		return l.opts.Journal.Names(ctx, since.Journal+1, least, func(_ uint64, name string, number int) {
+			if name, ok := strings.CutPrefix(name, spoolSender); ok {
+				n := l.opts.Spool.number(name)
+				stored[n] = max(stored[n], number+1)
+			}
+		})
+	}
+	// The end is known: the leader that is asked for it may be one no more, and lack the newest messages.
+	err := read(l.opts.Journal.Stored())
+	if errors.Is(err, journal.ErrLate) { // that message was removed since
+		err = read(0)
+	}
+	return stored, err
 }
 
 // draftsOf returns the events of a record as the journal stores them; those before first are stored.

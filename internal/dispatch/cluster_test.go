@@ -297,17 +297,29 @@ func TestReturnsStoredElsewhereAreReadAgain(t *testing.T) {
 }
 
 // TestReturnsThatStayUnreadableEndNoJob: where the returns that other members have stored cannot be read at all, a
-// job goes on without them after some time, and does not try at each step again.
+// job goes on without them after some time, and does not try at each step again. When they can be read, they
+// count.
 func TestReturnsThatStayUnreadableEndNoJob(t *testing.T) {
 	t.Parallel()
 	d, _ := stored(t)
-	journals := &slowly{Journals: d.Journals, may: make(chan struct{})} // never
+	const jid = "20260101000000000001"
+	d.store(t, "salt/job/"+jid+"/new", map[string]any{"jid": jid, "fun": "test.ping", "minions": []string{"web1"}, "user": "root"})
+	d.store(t, "salt/job/"+jid+"/ret/web1", map[string]any{"jid": jid, "id": "web1", "return": true, "success": true})
+	journals := &slowly{Journals: d.Journals, may: make(chan struct{})}
+	close(journals.may)
 	d.Journals = journals
-	r := newRun(d, plan{Start: job.Start{JID: "20260101000000000001", Minions: []salt.MinionID{"web1"}}, table: d.plans.name}, nil, time.Now())
+	r := newRun(d, plan{Start: job.Start{JID: jid, Minions: []salt.MinionID{"web1"}}, table: d.plans.name}, nil, time.Now())
 	r.unread = true
 	u := reading{since: time.Now().Add(-lastTime)}
-	if !u.done(r) || !u.done(r) || r.unread || journals.begun.Load() != 1 {
-		t.Errorf("it still waits; the journals were read %d times", journals.begun.Load())
+	if !u.done(r) || !u.done(r) || journals.begun.Load() != 1 {
+		t.Errorf("it waits, or the journals were read %d times", journals.begun.Load())
+	}
+	u.again = time.Time{}
+	if s := r.standings()["web1"]; !u.done(r) || u.without {
+		t.Errorf("when the journals can be read again, the minion is %+v", s)
+	}
+	if s := r.standings()["web1"]; s.State != job.Done {
+		t.Errorf("the minion is %+v", s)
 	}
 }
 

@@ -144,31 +144,34 @@ func (r *Run) run() {
 
 // reading is what a run knows about returns that other members have stored, while they cannot be read. The zero
 // value is ready.
-type reading struct{ since, again time.Time }
+type reading struct {
+	since, again time.Time
+	without      bool // the run goes on without them
+}
 
-// done reads them, unless that was tried a moment ago, and reports whether the run can go on: after lastTime it
-// does without them.
+// done reads them, unless that was tried a moment ago, and reports whether the run can go on. After lastTime it
+// does without them, and tries to read them each lastTime.
 func (u *reading) done(r *Run) bool {
 	if time.Now().Before(u.again) {
-		return false
+		return u.without
 	}
 	err := r.readStored()
-	switch {
-	case err == nil:
+	if err == nil {
 		*u = reading{}
 		return true
+	}
+	pause := recordEvery
+	switch {
 	case u.since.IsZero():
 		u.since = time.Now()
 	case time.Since(u.since) >= lastTime:
-		*u = reading{}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.unread = false
-		r.d.Log.Error("the returns of a job that were stored at other members cannot be read: it goes on without them", "jid", r.plan.Start.JID, "err", err)
-		return true
+		if !u.without {
+			r.d.Log.Error("the returns of a job that were stored at other members cannot be read: it goes on without them", "jid", r.plan.Start.JID, "err", err)
+		}
+		u.without, pause = true, lastTime
 	}
-	u.again = time.Now().Add(recordEvery)
-	return false
+	u.again = time.Now().Add(pause)
+	return u.without
 }
 
 // takeDue returns the minions whose turn has come.

@@ -111,7 +111,12 @@ func (p *plan) undo(d *Dispatcher, begun, stored bool, err error) error {
 	case how := <-first:
 		switch {
 		case how.heir != "" && stored:
-			return errTaken(how.heir, jid)
+			var taken *rpc.Error
+			if errors.As(errTaken(how.heir, jid), &taken) { // it runs: whoever sends it again may have it run twice
+				unsure := *taken
+				unsure.Unsure = true
+				return &unsure
+			}
 		case how.heir != "":
 			return w.unsure(err, how.heir+" then carries it on")
 		case how.gone:

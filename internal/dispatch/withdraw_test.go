@@ -179,7 +179,7 @@ func TestAStartBehindATakeover(t *testing.T) {
 			}
 			end = d.leaseAnew(t)
 		})}
-		if r, err := p.start(within(t), d, nil, time.Now(), direct); err == nil || r != nil || rpc.Unsure(err) || strings.Contains(err.Error(), "m2 carries the job on") != (c.name == "taken over") {
+		if r, err := p.start(within(t), d, nil, time.Now(), direct); err == nil || r != nil || rpc.Unsure(err) != (c.name == "taken over") || strings.Contains(err.Error(), "m2 carries the job on") != (c.name == "taken over") {
 			t.Errorf("a job whose plan is %s: %v, %v", c.name, r, err)
 		}
 		if jid := p.Start.JID; c.name == "deleted" {

@@ -53,8 +53,11 @@ func (m *Member) claim(ctx context.Context, t lease.Table, key string) (*stored,
 	}
 	for {
 		have, err := c.look(ctx, t, key)
-		if have == nil || err != nil {
-			return nil, c, err
+		switch {
+		case err != nil:
+			return nil, nil, err // nothing of this member is there that has to be given back
+		case have == nil:
+			return nil, c, nil
 		}
 		if have.Holder != c.holder {
 			live, err := m.lease.Live(ctx, have.Holder)

@@ -234,3 +234,24 @@ func TestAPositionThatCannotBeStored(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatWasNotTakenIsNotGivenBack: where a position cannot be read, nothing of the member is there. To give it back
+// would be tried for as long as the member has its lease, and nobody could listen with that position meanwhile.
+func TestWhatWasNotTakenIsNotGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := new(positionsInMemory)
+		a := leased(t, new(clustertest.Table), "a", func() []string { return nil })
+		if err := table.Put(t.Context(), "0 x", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, c, err := a.claim(t.Context(), table, "0 x"); err == nil || c != nil {
+			t.Errorf("what is no position gives a claim: %t, %v", c != nil, err)
+		}
+		if err := table.Put(t.Context(), "0 x", []byte(`{"seq":7}`)); err != nil {
+			t.Fatal(err)
+		}
+		if have, c, err := a.claim(t.Context(), table, "0 x"); err != nil || c == nil || have.Seq != 7 {
+			t.Errorf("a position gives %+v, %v", have, err)
+		}
+	})
+}

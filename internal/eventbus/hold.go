@@ -90,7 +90,12 @@ func (s *DeadLetters) endHold(ctx context.Context, inbox string, q protocol.Dead
 	if h != nil {
 		select {
 		case h.end <- e:
-			return <-e.done
+			select {
+			case err := <-e.done:
+				return err
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
 		case <-h.over:
 		case <-ctx.Done():
 			return context.Cause(ctx)

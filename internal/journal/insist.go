@@ -151,6 +151,12 @@ const leaderPause = 100 * time.Millisecond
 // noLeader is the server's code for a stream without a leader.
 const noLeader jetstream.ErrorCode = 10008
 
+// Its codes for a message that a leader does not take which is ending: nothing is stored.
+const (
+	notLeader jetstream.ErrorCode = 10009
+	notStored jetstream.ErrorCode = 10077
+)
+
 // noPeers is its code for a stream for whose copies there are not enough servers, or are not known
 // yet.
 const noPeers jetstream.ErrorCode = 10005

@@ -328,7 +328,7 @@ func (j *Journal) learn(ctx context.Context, from uint64, s jetstream.StreamStat
 	case s.LastSeq > maxLearned && max(from, s.FirstSeq) < s.LastSeq-maxLearned:
 		from = s.LastSeq - maxLearned // this may be in the middle of a batch, which is then unknown
 	case from == 0:
-		return j.readNames(ctx, Query{Since: since}, j.names.learn)
+		return j.readNames(ctx, Query{Since: since, least: j.writer.stored()}, j.names.learn)
 	}
 	return j.readNames(ctx, Query{FromSeq: from + 1, least: j.writer.stored()}, j.names.learn)
 }

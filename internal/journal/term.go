@@ -176,7 +176,7 @@ func (f *fence) open(ctx context.Context, delays Delays, last uint64) (uint64, e
 			} else if end, prefix, bad := f.last(ctx); bad == nil { // its term may be an earlier one
 				last, f.prefix = end, prefix
 			}
-			if errors.Is(err, nats.ErrNoResponders) { // nobody leads, or in another term
+			if code := codeOf(err); errors.Is(err, nats.ErrNoResponders) || code == notLeader || code == notStored { // nobody leads, or in another term, or a leader is stopping
 				err = errNoLeader
 			}
 			return err

@@ -42,11 +42,16 @@ func TestAStartMakesSureOfTheEnd(t *testing.T) {
 		told, want uint64
 	}{"of this term": {now, 11, 15}, "of an earlier term": {"root.open-1.", 11, 15}, "of a new journal": {now, 0, 0}} {
 		t.Run(name, func(t *testing.T) {
+			ending := true
 			f := &fence{
 				prefix: c.prefix,
 				mark: func(_ context.Context, prefix string) (uint64, error) {
-					if prefix != now {
+					switch {
+					case prefix != now:
 						return 0, nats.ErrNoResponders
+					case ending: // a leader that is just stopping
+						ending = false
+						return 0, &jetstream.APIError{ErrorCode: notStored}
 					}
 					return 15, nil
 				},
