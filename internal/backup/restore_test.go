@@ -209,7 +209,7 @@ func TestOneBecomesThree(t *testing.T) {
 			held{events: copied(t, one, m.Name, len(want.events))}.sameEvents(t, want)
 		}
 	}
-	if seq, err := k.Append(inTime(t), newEvent(t, "app/next", 1), ""); err != nil || seq != 100001 {
+	if seq, err := k.Append(inTime(t), newEvent(t, "app/next", 1), ""); err != nil || seq != 100002 { // behind the mark of the start
 		t.Errorf("the next event: %d, %v", seq, err)
 	}
 }
