@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"fmt"
 	"hash/maphash"
 	"sync"
 	"time"
@@ -41,6 +42,9 @@ func (t *Table) Confirmed() *ConfirmedTable {
 func (t *ConfirmedTable) Get(ctx context.Context, key string) ([]byte, error) {
 	if t.all.CachedInfo().Config.Replicas <= 1 {
 		return t.Table.Get(ctx, key)
+	}
+	if err := t.store.Err(); err != nil && ctx.Value(startKey{}) == nil { // nobody can confirm it, and whoever asks must not wait for that
+		return nil, fmt.Errorf("read %s of table %s: %w: %w", key, t.name, ErrStore, err)
 	}
 	return t.get(ctx, key, t.read)
 }
