@@ -46,7 +46,7 @@ type pooled struct {
 	feed feed // of live events, shared by the streams over this connection
 }
 
-// Limits of connections to the master, which allows one local user 256.
+// Limits of connections to the master, which allows an account of api_user 256.
 const (
 	maxPooled         = 140           // including those of requests that have logged in by password
 	maxPooledOfOne    = maxPooled / 4 // of one login, with all of its tokens and addresses

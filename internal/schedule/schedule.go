@@ -64,7 +64,7 @@ func New(random func(max time.Duration) time.Duration) *Engine {
 
 // Set replaces the jobs. last has the last handled due times, by name, of jobs that are new to the
 // engine. An unchanged job keeps its next start. One that is new, or is to run at other times, is due from now
-// on only, and after one interval at the earliest.
+// on only, and after one interval at the earliest, unless it runs at the start, too.
 func (e *Engine) Set(s Schedule, last map[string]time.Time, now time.Time) {
 	old := e.entries
 	e.enabled, e.entries = s.Enabled, make(map[string]*entry, len(s.Jobs))
