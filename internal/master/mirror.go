@@ -5,6 +5,7 @@ import (
 
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/membership"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/runner"
 )
 
@@ -74,8 +75,16 @@ type standing struct{ *Master }
 // Rules implements membership.Own.
 func (m standing) Rules() string { return m.settings.Digest() }
 
-// Reload implements membership.Own.
-func (m standing) Reload() (runner.Reloaded, error) { return m.settings.Reload() }
+// Reload implements membership.Own. A start puts into force what it has read, so nothing newer may be in force
+// before.
+func (m standing) Reload() (runner.Reloaded, error) {
+	select {
+	case <-m.serving:
+		return m.settings.Reload()
+	default:
+		return runner.Reloaded{}, rpc.Errorf(rpc.Busy, "it is starting, and may have read its configuration before: ask again")
+	}
+}
 
 // Minions implements membership.Own.
 func (m standing) Minions() int { return m.services.Fleet.Presence.CountHere() }
