@@ -245,7 +245,7 @@ func stepped(who choice) func(*round, *rand.Rand) error {
 		if err := c.Set(by); err != nil {
 			return err
 		}
-		pause(rnd, time.Second, faultTime/2)
+		r.away(rnd, time.Second, faultTime/2)
 		if rnd.IntN(2) == 0 {
 			return nil
 		}
