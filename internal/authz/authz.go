@@ -10,9 +10,7 @@ package authz
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/brinebus/brine/internal/acl"
 	"github.com/brinebus/brine/internal/audit"
@@ -62,12 +60,13 @@ type Authorizer struct {
 	Events *eventacl.Rules
 	Logins *login.Logins // external_auth
 
-	rules atomic.Pointer[Rules]
+	rules    atomic.Pointer[Rules]
+	accounts *accounts // of api_user
 }
 
 // New returns an Authorizer that decides by the rules.
 func New(o Options, r *Rules) *Authorizer {
-	a := &Authorizer{Options: o}
+	a := &Authorizer{Options: o, accounts: newAccounts(o.Users, o.APIUser)}
 	a.Logins = login.New(login.Options{
 		APIUsers: o.APIUser, Remote: o.Remote, Log: o.Log,
 		Local: func(ctx context.Context, i bus.Identity) login.Local {
@@ -80,18 +79,6 @@ func New(o Options, r *Rules) *Authorizer {
 	a.SetRules(r)
 	return a
 }
-
-// AccountBringsOthers reports whether an account of this machine is one of api_user: its program has connections
-// for each user whom it logs in.
-func (a *Authorizer) AccountBringsOthers(uid uint32) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), accountTime)
-	defer cancel()
-	name := string(a.Users.Lookup(ctx, int(uid)).Name)
-	return name != "" && slices.Contains(a.APIUser, name)
-}
-
-// accountTime limits looking up an account.
-const accountTime = 5 * time.Second
 
 // SetRules puts rules in force, and logs rules that have no effect.
 func (a *Authorizer) SetRules(r *Rules) {

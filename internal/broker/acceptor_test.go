@@ -396,7 +396,7 @@ func TestTurnsAreSharedByHost(t *testing.T) {
 
 func TestShareOfOpenFiles(t *testing.T) {
 	for _, limit := range []int{256, 1024, 4096, 20_000, 524_288, 1 << 30} {
-		d := share(limit)
+		d := share(limit, 0)
 		t.Logf("%+v", d)
 		if d.connections <= 0 || d.connections >= limit || d.halfOpen+d.unaccepted > d.connections || d.halfOpen > maxHalfOpen || d.unaccepted > maxUnaccepted {
 			t.Errorf("%d: %+v", limit, d)
@@ -418,13 +418,13 @@ func TestOpenFilesAreRaised(t *testing.T) { // not parallel: the limit is that o
 		t.Fatal(err)
 	}
 	var said bytes.Buffer
-	d := openFiles(slog.New(slog.NewTextHandler(&said, nil)))
+	d := openFiles(slog.New(slog.NewTextHandler(&said, nil)), 0)
 	var now syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &now); err != nil || now.Cur != limit.Max {
 		t.Errorf("the limit is %d, want the hard one of %d: %v", now.Cur, limit.Max, err)
 	}
 	want := fmt.Sprintf("limit=%d connections=%d unaccepted=%d half_open=%d", d.limit, d.connections, d.unaccepted, d.halfOpen)
-	if d != share(int(min(limit.Max, 1<<30))) || !strings.Contains(said.String(), want) {
+	if d != share(int(min(limit.Max, 1<<30)), 0) || !strings.Contains(said.String(), want) {
 		t.Errorf("%+v, and the log says:\n%s", d, said.String())
 	}
 }

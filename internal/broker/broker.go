@@ -108,7 +108,7 @@ type Options struct {
 	// program that logs others in. nil is nobody.
 	BringsOthers func(bus.Identity) bool
 	// AccountBringsOthers says the same of an account of this machine: its connections do not count for those
-	// of all ordinary users together. nil is none.
+	// of all ordinary users together. It is asked for each local connection, and answers at once. nil is none.
 	AccountBringsOthers func(uid uint32) bool
 	// Gone is called after the end of every connection that was admitted.
 	Gone func(bus.Identity)
@@ -183,8 +183,12 @@ func Start(o Options) (*Broker, error) {
 	if listener == nil {
 		log = slog.New(slog.DiscardHandler) // it would be about the network
 	}
-	limits := openFiles(log)
-	b.users = newLocalUsers(limits.local, o.AccountBringsOthers)
+	apart := 0
+	if o.AccountBringsOthers != nil {
+		apart = maxPerUser
+	}
+	limits := openFiles(log, apart)
+	b.users = newLocalUsers(limits, o.AccountBringsOthers)
 	if listener != nil {
 		g.acceptor = newAcceptor(listener, limits, g.meter, o.Log)
 		g.acceptor.serve = func(a *arrival) { serveClient(s, a, false) }

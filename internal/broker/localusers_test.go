@@ -6,7 +6,7 @@ import (
 )
 
 func TestOneUserHasSoManyConnections(t *testing.T) {
-	l := newLocalUsers(maxReserve/2, nil)
+	l := newLocalUsers(descriptors{local: maxReserve / 2}, nil)
 	const fred = 4_000_000
 	for n := range maxPerUser {
 		if err := l.enter(fred); err != nil {
@@ -34,11 +34,11 @@ func TestOneUserHasSoManyConnections(t *testing.T) {
 // kernel, does not use up what is reserved for the daemon. One with a single uid leaves room for others.
 func TestManyUIDsHaveSoManyConnections(t *testing.T) {
 	for _, limit := range []int{1024, 20_000, 524_288} {
-		d := share(limit)
+		d := share(limit, 0)
 		if reserve := limit - d.connections; d.local <= 0 || d.local > reserve/2 {
 			t.Errorf("of %d descriptors %d are for local users", limit, d.local)
 		}
-		l := newLocalUsers(d.local, nil)
+		l := newLocalUsers(d, nil)
 		const first, uids = 100_000, 65_536
 		all := 0
 		for uid := uint32(first); uid < first+uids; uid++ {
@@ -59,7 +59,7 @@ func TestManyUIDsHaveSoManyConnections(t *testing.T) {
 			t.Errorf("%d descriptors: root was refused", limit)
 		}
 		for uid := uint32(first); uid < first+uids; uid++ {
-			for l.of[uid] > 0 {
+			for l.of[uid].all > 0 {
 				l.leave(uid)
 			}
 		}
@@ -73,7 +73,7 @@ func TestManyUIDsHaveSoManyConnections(t *testing.T) {
 // uids, the account of salt-api has as many as one user may have.
 func TestAnAccountThatLogsOthersInHasItsConnections(t *testing.T) {
 	const api, first = 999, 100_000
-	l := newLocalUsers(share(1024).local, func(uid uint32) bool { return uid == api })
+	l := newLocalUsers(share(1024, maxPerUser), func(uid uint32) bool { return uid == api })
 	for uid := uint32(first); uid < first+1000; uid++ {
 		for l.enter(uid) == nil {
 		}
@@ -88,5 +88,47 @@ func TestAnAccountThatLogsOthersInHasItsConnections(t *testing.T) {
 	}
 	if l.enter(first+2000) == nil {
 		t.Error("another uid has a place")
+	}
+}
+
+// TestAnAccountThatLogsOthersInTakesNoPlaces: however many connections the account of salt-api has, ordinary users have
+// theirs. What several such accounts have beyond the part for them counts as theirs do. All places are free in the end.
+func TestAnAccountThatLogsOthersInTakesNoPlaces(t *testing.T) {
+	const api, second, first = 998, 999, 100_000
+	d := share(1024, maxPerUser)
+	if d.connections+d.apart+minReserve > 1024 {
+		t.Errorf("%+v: nothing is left for the daemon itself", d)
+	}
+	l := newLocalUsers(d, func(uid uint32) bool { return uid == api || uid == second })
+	var entered []uint32
+	enter := func(uid uint32) bool {
+		if l.enter(uid) != nil {
+			return false
+		}
+		entered = append(entered, uid)
+		return true
+	}
+	for range maxPerUser {
+		if !enter(api) {
+			t.Fatal("it is refused")
+		}
+	}
+	if !enter(second) || l.all != 1 {
+		t.Errorf("of several such accounts, %d count", l.all)
+	}
+	has := 0
+	for uid := uint32(first); uid < first+1000; uid++ {
+		for enter(uid) {
+			has++
+		}
+	}
+	if has != d.local-1 {
+		t.Errorf("ordinary users have %d connections, want %d", has, d.local-1)
+	}
+	for _, uid := range entered {
+		l.leave(uid)
+	}
+	if l.all != 0 || l.allApart != 0 || len(l.of) != 0 {
+		t.Errorf("at the end there are %d, %d apart, of %v", l.all, l.allApart, l.of)
 	}
 }

@@ -55,7 +55,7 @@ func TestConnectionsFillNoLog(t *testing.T) {
 func TestAFloodIsOneLine(t *testing.T) {
 	var text bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&text, nil))
-	p := newAcceptor(nil, share(1024), newMeter(), log)
+	p := newAcceptor(nil, share(1024, 0), newMeter(), log)
 	for i := range 500 {
 		here, there := net.Pipe()
 		defer there.Close()

@@ -187,7 +187,7 @@ func (m *Master) openBroker(ctx context.Context) error {
 		Context:             m.ctx,
 		Gone:                m.gone,
 		BringsOthers:        m.authz.Logins.BringsOthers,
-		AccountBringsOthers: m.authz.AccountBringsOthers,
+		AccountBringsOthers: m.authz.AccountsBringOthers(),
 		Ready:               m.serving,
 		Ping:                m.cfg.MinionAliveInterval,
 		Log:                 m.log,
@@ -318,6 +318,7 @@ func (m *Master) Run(ctx context.Context) error {
 	m.keys.Take() // it is not news
 	m.services.Fleet.ForgetDeleted()
 	m.wg.Go(func() { m.journal.Tend(m.ctx, m.log) })
+	m.wg.Go(func() { m.authz.KeepAccounts(m.ctx) })
 	if err := m.server.Start(); err != nil {
 		return err
 	}
