@@ -332,9 +332,9 @@ func (m *Master) Run(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	close(m.serving)
 	m.services.Reactor.Set(m.start.Reactions)
 	m.start = settings.Compiled{} // the parts have it now
+	close(m.serving)              // from here on a newer configuration may be put in force
 	m.wg.Go(func() { m.services.Run(m.ctx) })
 	m.watchStore()
 	m.wg.Go(func() { m.admission.Watch(changed) })
