@@ -658,3 +658,45 @@ func TestAMarkWaitsForWhatIsUnderWay(t *testing.T) {
 		t.Error("the entry is stored")
 	}
 }
+
+// failing is a store that cannot be written while it says so.
+type failing struct {
+	journal.Store
+	lost atomic.Bool
+}
+
+func (s *failing) Failed() <-chan struct{}    { return nil }
+func (s *failing) Waits() bool                { return false }
+func (s *failing) Soon(string)                {}
+func (s *failing) Late(string, time.Duration) {}
+
+func (s *failing) Err() error {
+	if s.lost.Load() {
+		return errLost
+	}
+	return nil
+}
+
+// TestAMarkDoesNotWaitForALostQuorum: where the quorum is lost again with entries under way, no mark is waited for.
+// Decisions would wait behind it.
+func TestAMarkDoesNotWaitForALostQuorum(t *testing.T) {
+	store := &failing{}
+	w := start(t, nil)
+	w.l.Close()
+	var err error
+	if w.opts.Queue, err = journal.OpenQueue(t.Context(), w.bus.Conn(), "AUDIT", store); err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	w.l.flying.Add(1) // an entry that gets no answer
+	store.lost.Store(true)
+	deadline.Call(t, func() { _, err = w.l.spoolMark() }, "the mark")
+	if !errors.Is(err, errLost) {
+		t.Errorf("it is answered with %v", err)
+	}
+	store.lost.Store(false)
+	w.l.flying.Done()
+	if _, err := w.l.spoolMark(); err != nil {
+		t.Errorf("when it is back: %v", err)
+	}
+}

@@ -123,6 +123,9 @@ func (l *Log) unspool(upto uint64) error {
 func (l *Log) spoolMark() (spoolMark, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.opts.Queue.Err(); err != nil {
+		return spoolMark{}, err // what is under way gets no answer, and each decision would wait for the same
+	}
 	l.flying.Wait()
 	if err := l.usable(); err != nil {
 		return spoolMark{}, err
