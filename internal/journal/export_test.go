@@ -183,3 +183,11 @@ func (j *Journal) Relearn(ctx context.Context, told jetstream.Stream) error {
 	j.names, j.stream = newNames(), told
 	return j.openNames(ctx, "", nil, j.writer.stored())
 }
+
+// TellNames writes the file of names of a journal that is closed: it is complete up to the sequence at, where a batch
+// of this name was stored.
+func (j *Journal) TellNames(path, name string, at uint64) error {
+	l := nameLog{path: path, created: j.stream.CachedInfo().Created}
+	defer l.close()
+	return l.begin(at, []shelved{{time.Now(), []named{{senderOf(name), keyOf(name), reach{at, 1}}}}})
+}

@@ -234,7 +234,9 @@ func (j *Journal) openNames(ctx context.Context, path string, lost []Gap, last u
 		switch {
 		case err != nil:
 			return fmt.Errorf("read the names of what is stored: %w", err)
-		case upto > state.LastSeq: // the end of the journal was lost in a power cut
+		case upto > state.LastSeq || j.copies > 0 && last > 0 && upto >= last:
+			// The end of the journal was lost in a power cut. Where it has copies, a start has stored the message at last
+			// itself, and no file of an earlier one can know of it.
 			j.names = newNames()
 		default:
 			from = upto

@@ -321,16 +321,39 @@ func (j *Journal) Resolve(ctx context.Context) error {
 // learn finds out which batches were stored after the sequence from, before the start; from is
 // 0 if nothing is known of any.
 func (j *Journal) learn(ctx context.Context, from uint64, s jetstream.StreamState) error {
+	q, any, err := toLearn(ctx, j.stream, from, maxLearned, s)
+	if err != nil || !any {
+		return err
+	}
+	q.least = j.writer.stored()
+	return j.readNames(ctx, q, j.names.learn)
+}
+
+// messages has the messages of a stream by their sequences.
+type messages interface {
+	GetMsg(ctx context.Context, seq uint64, opts ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error)
+}
+
+// toLearn returns what is to be read for learn; that is no more than most messages.
+func toLearn(ctx context.Context, stream messages, from, most uint64, s jetstream.StreamState) (q Query, any bool, err error) {
 	since := time.Now().Add(-nameWindow)
 	switch {
 	case s.Msgs == 0 || s.LastSeq <= from || s.LastTime.Before(since):
-		return nil
-	case s.LastSeq > maxLearned && max(from, s.FirstSeq) < s.LastSeq-maxLearned:
-		from = s.LastSeq - maxLearned // this may be in the middle of a batch, which is then unknown
+		return q, false, nil
+	case s.LastSeq > most && max(from, s.FirstSeq) < s.LastSeq-most:
+		from = s.LastSeq - most // this may be in the middle of a batch, which is then unknown
+		// The last message says nothing about the age of the others: a start may have stored it itself.
+		m, err := stream.GetMsg(ctx, from)
+		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return q, false, err
+		}
+		if err == nil && m.Time.Before(since) {
+			return Query{Since: since}, true, nil
+		}
 	case from == 0:
-		return j.readNames(ctx, Query{Since: since, least: j.writer.stored()}, j.names.learn)
+		return Query{Since: since}, true, nil
 	}
-	return j.readNames(ctx, Query{FromSeq: from + 1, least: j.writer.stored()}, j.names.learn)
+	return Query{FromSeq: from + 1}, true, nil
 }
 
 // reconcile finds out what is stored of the batches that were under way when a message was

@@ -1,10 +1,13 @@
 package journal
 
 import (
+	"context"
 	"runtime"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 func heap() int64 {
@@ -88,5 +91,41 @@ func TestReadingResumesAfterAFailedWrite(t *testing.T) {
 	n.found()
 	if _, any := n.forget(); any {
 		t.Error("nothing was under way, and it is read")
+	}
+}
+
+// ages has the age of each message.
+type ages map[uint64]time.Duration
+
+func (a ages) GetMsg(_ context.Context, seq uint64, _ ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
+	age, there := a[seq]
+	if !there {
+		return nil, jetstream.ErrMsgNotFound
+	}
+	return &jetstream.RawStreamMsg{Time: time.Now().Add(-age)}, nil
+}
+
+// TestAStartReadsNoOldNames: names are remembered for a time, so older messages are not read, however many there are
+// and although a start has just stored one behind them.
+func TestAStartReadsNoOldNames(t *testing.T) {
+	const most = 10
+	for name, c := range map[string]struct {
+		from, last uint64
+		age        time.Duration // of the oldest message that may be read
+		want       uint64        // 0 for the time
+	}{
+		"few, and no file":       {0, most, time.Hour, 0},
+		"few behind the file":    {5, most, time.Hour, 6},
+		"many old, and no file":  {0, 100, time.Hour, 0},
+		"many old behind a file": {5, 100, time.Hour, 0},
+		"many new ones":          {0, 100, time.Second, 91},
+		"one was removed":        {0, 101, 0, 92},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q, any, err := toLearn(t.Context(), ages{90: c.age}, c.from, most, jetstream.StreamState{Msgs: c.last, FirstSeq: 1, LastSeq: c.last, LastTime: time.Now()})
+			if err != nil || !any || q.FromSeq != c.want || q.Since.IsZero() != (c.want > 0) {
+				t.Errorf("it reads %+v, %v, %v", q, any, err)
+			}
+		})
 	}
 }
