@@ -43,9 +43,10 @@ func stateOf(info fs.FileInfo) (fileState, bool) {
 	return fileState{s.Device, s.Inode, info.Size(), s.Modified, s.Changed}, true
 }
 
-// of returns the SHA-256 of the content and sets f to its beginning. stat is called again after each wait: a
-// file that had just changed may have settled, and then all that have waited share the sum. The returned info
-// is the one that the sum belongs to.
+// of returns the SHA-256 of the content and sets f to its beginning. Those that have waited for a sum of their state of
+// the file share it, although the file may have another state by then: otherwise each would read a file that goes on
+// changing. A file that had just changed may have settled after the wait: stat is called again, and then all that have
+// waited share the sum. The returned info is the one that the sum belongs to.
 func (s *sums) of(ctx context.Context, f io.ReadSeeker, info fs.FileInfo, stat func() (fs.FileInfo, error)) (string, fs.FileInfo, error) {
 	for {
 		state, settled := stateOf(info)
@@ -63,6 +64,9 @@ func (s *sums) of(ctx context.Context, f io.ReadSeeker, info fs.FileInfo, stat f
 		case <-others:
 		case <-ctx.Done():
 			return "", nil, context.Cause(ctx)
+		}
+		if settled {
+			continue
 		}
 		var err error
 		if info, err = stat(); err != nil {

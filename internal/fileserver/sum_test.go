@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -155,6 +156,54 @@ func TestThoseThatWaitForAChangedFileShareItsSum(t *testing.T) {
 			}
 		}
 		if n := reads.Load(); n != 2 {
+			t.Errorf("10 requests have read the file %d times", n)
+		}
+	})
+}
+
+// Many minions ask for a file that changes while the first request reads it, and each time it is looked at: those that
+// have waited for the sum of one state get that.
+func TestThoseThatWaitForAFileThatGoesOnChangingShareItsSum(t *testing.T) {
+	path := filepath.Join(tree(t, map[string]string{"a": "x"}), "a")
+	at := time.Now().Add(-time.Hour)
+	var mu sync.Mutex
+	touched := func() (fs.FileInfo, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		at = at.Add(time.Second)
+		if err := os.Chtimes(path, at, at); err != nil {
+			return nil, err
+		}
+		return os.Stat(path)
+	}
+	info, err := touched()
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var s sums
+		var reads atomic.Int32
+		released, ended := make(chan struct{}), make(chan error, 10)
+		ask := func(f io.ReadSeeker) {
+			_, of, err := s.of(t.Context(), counted{f, &reads}, info, touched)
+			if err == nil && of != info {
+				err = errors.New("the sum is of another state")
+			}
+			ended <- err
+		}
+		go ask(held{strings.NewReader("x"), released, nil})
+		synctest.Wait()
+		for range 9 {
+			go ask(strings.NewReader("x"))
+		}
+		synctest.Wait()
+		close(released)
+		for range 10 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		if n := reads.Load(); n != 1 {
 			t.Errorf("10 requests have read the file %d times", n)
 		}
 	})
