@@ -5,10 +5,12 @@ package returner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -76,6 +78,49 @@ func TestAReturnerIsNotAbandonedTwice(t *testing.T) {
 		synctest.Wait()
 		if took := late("a"); took != 0 || calls != 3 {
 			t.Errorf("when it has returned: %d calls in %v", calls, took)
+		}
+	})
+}
+
+// TestSoManyCallsOfAReturner: however many jobs have a returner that does not return, and whatever options they have, it
+// is called only so many times, and its calls go on when one has returned. Others are called meanwhile.
+func TestSoManyCallsOfAReturner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var a Abandoned
+		var calls atomic.Int32
+		stuck, let := &Returner{Name: "stuck"}, make(chan struct{})
+		send := func(context.Context, Return) error { calls.Add(1); <-let; return nil }
+		const more = 10
+		ended := make(chan error, maxCalls+more)
+		for n := range maxCalls + more {
+			go func() {
+				ctx, cancel := context.WithTimeout(t.Context(), sendTime)
+				defer cancel()
+				ended <- ready{stuck, send, fmt.Sprint(n)}.within(ctx, sample, &a)
+			}()
+		}
+		synctest.Wait()
+		if n := calls.Load(); n != maxCalls {
+			t.Errorf("it is called %d times", n)
+		}
+		other := ready{&Returner{Name: "other"}, func(context.Context, Return) error { return nil }, ""}
+		if err := other.within(t.Context(), sample, &a); err != nil {
+			t.Errorf("another one: %v", err)
+		}
+		let <- struct{}{}
+		synctest.Wait()
+		if err := <-ended; err != nil || calls.Load() != maxCalls+1 {
+			t.Errorf("when one has returned there are %d calls: %v", calls.Load(), err)
+		}
+		for range maxCalls + more - 1 {
+			if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("one ends with %v", err)
+			}
+		}
+		close(let)
+		synctest.Wait()
+		if len(a.calls) > 0 || len(a.under["stuck"]) > 0 {
+			t.Errorf("in the end there are %v, and %d under way", a.calls, len(a.under["stuck"]))
 		}
 	})
 }

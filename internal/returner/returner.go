@@ -215,13 +215,16 @@ func (s Set) hand(ctx context.Context, r Return, early bool) {
 }
 
 // within calls send. One that does not return, for example since a network file system is gone, is abandoned at the
-// end of ctx, so that the job ends, and the minion can stop. Until it returns it is not called again.
+// end of ctx, so that the job ends, and the minion can stop. Until it returns it is not called again. While too many
+// calls of one returner are under way, the next one waits.
 func (one ready) within(ctx context.Context, r Return, a *Abandoned) error {
-	if a.has(one.call) {
-		return errors.New("it has not returned from an earlier return")
+	leave, err := a.enter(ctx, one)
+	if err != nil {
+		return err
 	}
 	done := make(chan error, 1)
 	go func() {
+		defer leave()
 		defer func() {
 			if p := recover(); p != nil {
 				done <- fmt.Errorf("panic: %v", p)
@@ -252,17 +255,55 @@ func (one ready) within(ctx context.Context, r Return, a *Abandoned) error {
 // sendGrace is how long a returner may take to end when its time is over.
 const sendGrace = 5 * time.Second
 
-// Abandoned counts the calls of returners that were abandoned and have not returned yet. Each may hold a thread,
-// and a process has a limited number of them. The zero value is ready to use; nil counts nothing.
+// maxCalls limits the calls of one returner under way: each may hold a thread, and a process has a limited number of
+// them. It is more than a returner that works needs.
+const maxCalls = 64
+
+// Abandoned counts the calls of returners under way, and those of them that were abandoned. The zero value is ready to
+// use; nil counts nothing.
 type Abandoned struct {
 	mu    sync.Mutex
-	calls map[string]int
+	calls map[string]int           // that were abandoned and have not returned yet
+	under map[string]chan struct{} // by the name of the returner: it has one element for each call under way
+}
+
+// enter counts a call, until leave is called. It waits for others of the same returner, and not for those that were
+// abandoned with the same options.
+func (a *Abandoned) enter(ctx context.Context, one ready) (leave func(), err error) {
+	if a == nil {
+		return func() {}, nil
+	}
+	if a.has(one.call) {
+		return nil, errUnreturned
+	}
+	under := a.of(one.Name)
+	select {
+	case under <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%d earlier calls of it have not returned: %w", maxCalls, context.Cause(ctx))
+	}
+	if a.has(one.call) { // by now
+		<-under
+		return nil, errUnreturned
+	}
+	return func() { <-under }, nil
+}
+
+var errUnreturned = errors.New("it has not returned from an earlier return")
+
+func (a *Abandoned) of(name string) chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.under == nil {
+		a.under = map[string]chan struct{}{}
+	}
+	if a.under[name] == nil {
+		a.under[name] = make(chan struct{}, maxCalls)
+	}
+	return a.under[name]
 }
 
 func (a *Abandoned) has(call string) bool {
-	if a == nil {
-		return false
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.calls[call] > 0
