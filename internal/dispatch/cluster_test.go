@@ -325,6 +325,51 @@ func TestReturnsThatStayUnreadableEndNoJob(t *testing.T) {
 	}
 }
 
+// TestANoticeOfAReturnIsFollowedAtOnce, also by a job that goes on without returns that could not be read: otherwise
+// it would give up the minion that has returned. Each notice is one attempt. The job tries again by itself, though
+// it has nothing else to do.
+func TestANoticeOfAReturnIsFollowedAtOnce(t *testing.T) {
+	t.Parallel()
+	d, _ := stored(t)
+	const jid = "20260101000000000001"
+	d.store(t, "salt/job/"+jid+"/new", map[string]any{"jid": jid, "fun": "test.ping", "minions": []string{"web1", "web2"}, "user": "root"})
+	d.store(t, "salt/job/"+jid+"/ret/web1", map[string]any{"jid": jid, "id": "web1", "return": true, "success": true})
+	journals := &slowly{Journals: d.Journals, may: make(chan struct{})}
+	close(journals.may)
+	d.Journals = journals
+	until := time.Now().Add(time.Hour)
+	r := newRun(d, plan{Start: job.Start{JID: jid, Minions: []salt.MinionID{"web1", "web2"}}, Until: until, Timeout: 3600}, nil, time.Now())
+	r.tracker.Park("web2", "it is away", until)
+	r.unread = true
+	d.jobs.add(r)
+	u := reading{since: time.Now().Add(-lastTime), again: time.Now().Add(lastTime), without: true}
+	notice := func() {
+		t.Helper()
+		if _, err := (relay{d}).answerStored(within(t), "m2", []byte(`"`+jid+`"`)); err != nil {
+			t.Error(err)
+		}
+	}
+	for i, c := range []struct {
+		told  bool
+		reads int64
+		next  bool // the next attempt is what the job waits for
+		state job.State
+	}{
+		{told: false, reads: 0, next: true, state: job.Sent},
+		{told: true, reads: 1, next: true, state: job.Sent}, // that fails
+		{told: false, reads: 1, next: true, state: job.Sent},
+		{told: true, reads: 2, state: job.Done},
+	} {
+		if c.told {
+			notice()
+		}
+		_, next, finished := u.step(r)
+		if n, s := journals.begun.Load(), r.standings()["web1"].State; finished || n != c.reads || s != c.state || c.next != (u.without && next.Equal(u.again)) {
+			t.Errorf("step %d: the journals were read %d times, the minion is %q, the next step is at %s, with %+v", i, n, s, next, u)
+		}
+	}
+}
+
 // passing are journals that call then after each time that they were read.
 type passing struct {
 	Journals

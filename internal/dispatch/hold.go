@@ -327,7 +327,7 @@ func (d relay) answerStored(_ context.Context, _ string, body []byte) (any, erro
 	defer d.jobs.adopting.Unlock()
 	if run := d.jobs.running(jid); run != nil {
 		run.mu.Lock()
-		run.unread = true
+		run.unread, run.notice = true, true
 		run.mu.Unlock()
 		run.stir()
 	}
@@ -338,7 +338,7 @@ func (d relay) answerStored(_ context.Context, _ string, body []byte) (any, erro
 func (r *Run) readStored() error {
 	r.mu.Lock()
 	unread := r.unread
-	r.unread = false
+	r.unread, r.notice = false, false
 	r.mu.Unlock()
 	if !unread {
 		return nil

@@ -33,6 +33,7 @@ type Run struct {
 	settled  bool
 	left     error // another member has taken the job over
 	unread   bool  // returns were stored by other members since the journals were read
+	notice   bool  // another member has said so since that was tried
 	unstored int   // bytes of long returns that were shown and are not in the journal yet
 
 	sealed []byte // the envelope; used by send
@@ -105,13 +106,7 @@ func (r *Run) run() {
 		if r.isLeft() || !r.holds() && !r.regain() {
 			return
 		}
-		var due []salt.MinionID
-		next, finished := time.Time{}, false
-		if reading.done(r) {
-			due, next, finished = r.look(time.Now())
-		} else { // who seems silent may have returned elsewhere: nobody is told anything by time
-			due, next = r.takeDue(), reading.again
-		}
+		due, next, finished := reading.step(r)
 		switch {
 		case len(due) > 0:
 			r.send(due)
@@ -142,6 +137,18 @@ func (r *Run) run() {
 	}
 }
 
+// step is look, as soon as the run knows the returns that other members have stored.
+func (u *reading) step(r *Run) (due []salt.MinionID, next time.Time, finished bool) {
+	if !u.done(r) { // who seems silent may have returned elsewhere: nobody is told anything by time
+		return r.takeDue(), u.again, false
+	}
+	due, next, finished = r.look(time.Now())
+	if u.without { // a job that only waits for minions would not try again for days
+		next = earlier(next, u.again)
+	}
+	return due, next, finished
+}
+
 // reading is what a run knows about returns that other members have stored, while they cannot be read. The zero
 // value is ready.
 type reading struct {
@@ -150,9 +157,10 @@ type reading struct {
 }
 
 // done reads them, unless that was tried a moment ago, and reports whether the run can go on. After lastTime it
-// does without them, and tries to read them each lastTime.
+// does without them, and tries to read them each lastTime, and when another member says that it has stored one:
+// what is given up in between would be the minion that has returned.
 func (u *reading) done(r *Run) bool {
-	if time.Now().Before(u.again) {
+	if time.Now().Before(u.again) && !u.noticed(r) {
 		return u.without
 	}
 	err := r.readStored()
@@ -172,6 +180,13 @@ func (u *reading) done(r *Run) bool {
 	}
 	u.again = time.Now().Add(pause)
 	return u.without
+}
+
+// noticed reports whether a run that goes on without returns has notice of another one.
+func (u *reading) noticed(r *Run) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return u.without && r.notice
 }
 
 // takeDue returns the minions whose turn has come.
