@@ -251,10 +251,13 @@ func (r *Run) isLeft() bool {
 	return r.left != nil
 }
 
+// anotherMember is what a member is called of which only that is known.
+const anotherMember = "another member"
+
 // errTaken is the error for those who watch a job that another member has taken over.
 func errTaken(member string, jid salt.JID) error {
 	if member == "" {
-		member = "another member"
+		member = anotherMember
 	}
 	return rpc.Errorf(rpc.Unavailable, "%s carries the job on, since this member could not renew its lease", member).
 		WithHint("'salt-run jobs.follow %s' follows it", jid)

@@ -204,7 +204,7 @@ func (t *takeover) again(ctx context.Context, jid salt.JID, p plan) {
 		return
 	}
 	if p.absent && mayStart(jid) {
-		return // if the member comes back and stores the start now, it stores next that the caller was told of a failure
+		return // its member may have looked at the plan before this one had it: it then stores behind the start that the caller was told of a failure
 	}
 	if err := t.carryOn(ctx, p); err == nil {
 		delete(t.unread, jid)

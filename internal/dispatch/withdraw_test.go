@@ -147,69 +147,185 @@ func TestAStartThatHasFailedIsWithdrawn(t *testing.T) {
 	}
 }
 
+// inherit gives the plan of a job to another member.
+func (p *plan) inherit(t *testing.T, d *Dispatcher, member string) stalePlan {
+	t.Helper()
+	theirs := *p
+	theirs.Holder.Member = member
+	b, err := theirs.encode(nil)
+	if err == nil {
+		theirs.revision, err = d.plans.update(within(t), p.table, p.Start.JID, b, p.revision)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return theirs.stale()
+}
+
+// finish is what another member does that takes a job over and finishes it.
+func (p *plan) finish(t *testing.T, d *Dispatcher) {
+	t.Helper()
+	theirs := p.inherit(t, d, "m2")
+	jid := string(p.Start.JID)
+	_, err := written{d.Journal}.Store(within(t), "salt/job/"+jid+"/ret/web1", map[string]any{"jid": jid, "id": "web1", "return": true, "success": true}, "")
+	if err := errors.Join(err, d.plans.remove(within(t), theirs)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestAStartBehindATakeover: the lease of a member lapses while it stores the start of a job, and another
-// member has deleted the plan, or written itself into it, before the start was there. The caller is not told
-// that the job is started: nobody might carry it on, or the other one does. That one's job gets no end: it may
-// have begun it.
+// member has deleted the plan, written itself into it, or finished the job, before the start is confirmed. The
+// caller is not told that the job is started: nobody might carry it on, or the other one does. Nor that it is
+// not, since only that one knows. Its job gets no end: it may have begun it.
 func TestAStartBehindATakeover(t *testing.T) {
 	t.Parallel()
 	d, _ := storedOn(t)
 	finder := &takeover{relay: relay{d}, unread: map[salt.JID]plan{}, unsure: map[salt.JID]bool{}}
+	nothing := func(*plan) {}
 	for _, c := range []struct {
-		name string
-		then func(p *plan) error
+		name          string
+		before, after func(p *plan) // of the storing of the start
+		told          string
 	}{
-		{"deleted", func(p *plan) error { return d.plans.remove(within(t), p.stale()) }},
-		{"taken over", func(p *plan) error {
-			theirs := *p
-			theirs.Holder.Member = "m2"
-			b, err := theirs.encode(nil)
-			if err == nil {
-				_, err = d.plans.update(within(t), p.table, p.Start.JID, b, p.revision)
+		{"deleted", func(p *plan) {
+			if err := d.plans.remove(within(t), p.inherit(t, d, "m2")); err != nil {
+				t.Error(err)
 			}
-			return err
-		}},
+		}, nothing, "is withdrawn, unless another member has run it"},
+		{"taken over", func(p *plan) { p.inherit(t, d, "m2") }, nothing, "m2 carries the job on"},
+		{"finished", nothing, func(p *plan) { p.finish(t, d) }, "another member carries the job on"},
 	} {
 		end := d.leaseAnew(t)
 		p := d.queuedPlan()
-		d.Events = lapsing{written: written{d.Journal}, after: func() {}, before: sync.OnceFunc(func() {
-			end()
-			if err := c.then(&p); err != nil {
-				t.Error(err)
-			}
+		d.Events = lapsing{written: written{d.Journal}, before: sync.OnceFunc(func() { end(); c.before(&p) }), after: sync.OnceFunc(func() {
+			c.after(&p)
 			end = d.leaseAnew(t)
 		})}
-		if r, err := p.start(within(t), d, nil, time.Now(), direct); err == nil || r != nil || rpc.Unsure(err) != (c.name == "taken over") || strings.Contains(err.Error(), "m2 carries the job on") != (c.name == "taken over") {
+		if r, err := p.start(within(t), d, nil, time.Now(), direct); err == nil || r != nil || !rpc.Unsure(err) || !strings.Contains(err.Error(), c.told) {
 			t.Errorf("a job whose plan is %s: %v, %v", c.name, r, err)
 		}
 		if jid := p.Start.JID; c.name == "deleted" {
 			d.isWithdrawn(t, finder, jid)
 		} else if h, err := d.history(within(t), jid); err != nil || len(h.states) > 0 || d.jobs.isOurs(jid) {
-			t.Errorf("the member that has taken it over finds %v, %v; it counts as one of this member: %t", h.states, err, d.jobs.isOurs(jid))
+			t.Errorf("the member that has a job that is %s finds %v, %v; it counts as one of this member: %t", c.name, h.states, err, d.jobs.isOurs(jid))
 		}
 		end()
 	}
+}
+
+// TestAJobIsTakenOverWhileItIsWithdrawn: another member takes a job over, or has finished it, before its start is
+// confirmed, or while the end is stored. The caller of an error is told that the job may run.
+func TestAJobIsTakenOverWhileItIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	d, _ := storedOn(t)
 	d.leaseAnew(t)
-	p := d.queuedPlan()
-	_, err := p.start(within(t), d, nil, time.Now(), func(store func() error) error {
-		if err := store(); err != nil {
-			t.Error(err)
+	for _, c := range []struct {
+		name   string
+		first  func(p *plan) // before the plan is looked for
+		second func(p *plan) // before the end is stored
+		told   string
+	}{
+		{name: "taken over at first", first: func(p *plan) { p.inherit(t, d, "m2") }, told: "m2 then carries it on"},
+		{name: "taken over", second: func(p *plan) { p.inherit(t, d, "m2") }, told: "m2 then carries it on"},
+		{name: "finished at first", first: func(p *plan) { p.finish(t, d) }, told: "another member carries the job on"},
+		{name: "finished", second: func(p *plan) { p.finish(t, d) }, told: "another member carries the job on"},
+	} {
+		d.Events = written{d.Journal}
+		p := d.queuedPlan()
+		_, err := p.start(within(t), d, nil, time.Now(), func(store func() error) error {
+			if err := store(); err != nil {
+				t.Error(err)
+			}
+			if c.first != nil {
+				c.first(&p)
+			} else {
+				d.Events = lapsing{written: written{d.Journal}, after: func() {}, before: sync.OnceFunc(func() { c.second(&p) })}
+			}
+			return errAtWork
+		})
+		if !rpc.Unsure(err) || !strings.Contains(err.Error(), c.told) {
+			t.Errorf("a job that was %s: %v", c.name, err)
 		}
-		theirs := p
-		theirs.Holder.Member = "m2"
-		b, err := theirs.encode(nil)
-		if err == nil {
-			_, err = d.plans.update(within(t), p.table, p.Start.JID, b, p.revision)
+		if h, err := d.history(within(t), p.Start.JID); err != nil || c.first != nil && len(h.states) > 0 {
+			t.Errorf("a job that was %s has the states %v, %v", c.name, h.states, err)
 		}
-		return errors.Join(err, errAtWork)
+	}
+}
+
+// unanswered are events of which one is not stored.
+type unanswered struct {
+	written
+	mu        sync.Mutex
+	meanwhile func() // called instead, unless nil
+}
+
+func (u *unanswered) Store(ctx context.Context, tag string, data any, id string) (uint64, error) {
+	u.mu.Lock()
+	meanwhile := u.meanwhile
+	u.meanwhile = nil
+	u.mu.Unlock()
+	if meanwhile == nil {
+		return u.written.Store(ctx, tag, data, id)
+	}
+	meanwhile()
+	return 0, errors.New("no answer")
+}
+
+// TestAStartThatNoHeirHasFound: another member has taken a job over and finds no start, so that it deletes the
+// plan. The start is stored then. Its member stores an end behind it, but not while the other one may have the
+// job; it leaves a job alone that the other one has begun.
+func TestAStartThatNoHeirHasFound(t *testing.T) {
+	t.Parallel()
+	d, _ := storedOn(t)
+	d.leaseAnew(t)
+	events := &unanswered{written: written{d.Journal}}
+	d.Events = events
+	start := func() (p plan, theirs stalePlan) {
+		t.Helper()
+		p = d.queuedPlan()
+		events.mu.Lock()
+		events.meanwhile = func() { theirs = p.inherit(t, d, "m2") }
+		events.mu.Unlock()
+		if _, err := p.start(within(t), d, nil, time.Now(), direct); !rpc.Unsure(err) || !strings.Contains(err.Error(), "m2 then carries it on") {
+			t.Errorf("the caller is told %v", err)
+		}
+		if d.jobs.isOurs(p.Start.JID) {
+			t.Error("this member cannot take it over if m2 is lost")
+		}
+		return p, theirs
+	}
+	p, theirs := start()
+	w := p.withdrawal(d)
+	if how := w.try(); how.done || how.heir != "m2" {
+		t.Errorf("while m2 may find the start: %+v", how)
+	}
+	p.revision = theirs.revision
+	p.inherit(t, d, d.Name)
+	if how := w.try(); how.done || how.heir != d.Name {
+		t.Errorf("after m2 was lost, and this member has taken it over: %+v", how)
+	}
+	if err := errors.Join(d.record(within(t), &p), d.plans.remove(within(t), stalePlan{theirs.jid, theirs.table, 0})); err != nil {
+		t.Fatal(err)
+	}
+	bustest.Until(t, "the end is stored", func() bool {
+		h, err := d.history(within(t), p.Start.JID)
+		return err == nil && h.standing("web1").State == job.Cancelled && h.standing("web2").State == job.Cancelled
 	})
-	if !rpc.Unsure(err) || !strings.Contains(err.Error(), "m2 then carries it on") {
-		t.Errorf("a job that was taken over before its start was confirmed: %v", err)
+
+	p, _ = start()
+	jid := p.Start.JID
+	err := errors.Join(d.record(within(t), &p), d.recordStates(jid, map[string]any{"web1": job.Standing{State: job.Running}.Data()}))
+	if how := p.withdrawal(d).try(); err != nil || !how.done || !how.ran || how.heir != "m2" {
+		t.Errorf("when m2 has begun it: %+v, %v", how, err)
+	}
+	if h, err := d.history(within(t), jid); err != nil || h.standing("web1").State != job.Running {
+		t.Errorf("its states are %v, %v", h.states, err)
 	}
 }
 
 // TestAnHeirWaitsForAStart: a job is taken over whose start is not there. While its member may still store it, and
-// behind it that the caller was told of a failure, it is not carried on, though the start is found.
+// behind it that the caller was told of a failure, as it does if it has looked at the plan before, the job is not
+// carried on, though the start is found.
 func TestAnHeirWaitsForAStart(t *testing.T) {
 	t.Parallel()
 	d, _ := storedOn(t)
@@ -241,8 +357,8 @@ func TestAnHeirWaitsForAStart(t *testing.T) {
 	if again(); d.jobs.running(jid) != nil {
 		t.Fatal("it is carried on before the member could say that it has failed")
 	}
-	if !p.withdrawal(d).try().done {
-		t.Fatal("the end is not stored")
+	if err := p.withdrawal(d).record(); err != nil {
+		t.Fatal(err)
 	}
 	old := finder.unread[jid]
 	old.absent = false // as if the time was over
