@@ -107,7 +107,7 @@ func (r *round) mark() error {
 			return fmt.Errorf("the end of %s: exit code %d: %s", m.name, res.code, res.err)
 		}
 		at, tag := r.w.next(), r.tag()+e.stream
-		if res := at.tool("", "salt-event", "listen", "--since", "1", "--tag", tag, "--count", "1", "-t", "60s"); res.code != 0 {
+		if res := at.tool("", "salt-event", "listen", "--since", r.since[r.w.master.name], "--tag", tag, "--count", "1", "-t", "60s"); res.code != 0 {
 			r.explain(tag)
 			return fmt.Errorf("the end of the outbox of %s does not arrive at %s: exit code %d: %s", m.name, at.name, res.code, res.err)
 		}
@@ -249,24 +249,33 @@ func (r *round) judgeListener(l *listener) {
 			return
 		}
 	}
-	defer r.judgeOrder(l)
-	var gone []string
-	for end := time.Now().Add(wordTime); time.Now().Before(end); time.Sleep(5 * look) {
-		if gone = r.forgive(r.w.master, missed(r.sent[r.w.master.name], l.heard(r.tag()))); len(gone) == 0 {
-			return
+	defer r.judgeOrder(r, l)
+	for end := time.Now().Add(wordTime); ; time.Sleep(5 * look) {
+		gone := missed(r.sent[r.w.master.name], l.heard(r.tag()))
+		left := r.forgive(r.w.master, gone)
+		if len(left) > 0 && time.Now().Before(end) {
+			continue
 		}
-	}
-	for _, s := range gone {
-		r.wrong(&r.counts.unheard, "%s: %s", l.name, s)
+		for _, s := range gone {
+			r.found[l.name+" "+s] = true
+		}
+		for _, s := range left {
+			r.wrong(&r.counts.unheard, "%s: %s", l.name, s)
+		}
+		return
 	}
 }
 
-// judgeOrder looks whether each life of a listener has heard each sender in order, and once.
-func (r *round) judgeOrder(l *listener) {
-	for _, one := range l.lives {
-		f := judge(r.sent[r.w.master.name], one.heard(r.tag()))
+// judgeOrder looks whether each life of a listener has heard each sender of a round in order, and once.
+func (r *round) judgeOrder(of *round, l *listener) {
+	for i, one := range l.lives {
+		f := judge(of.sent[r.w.master.name], one.heard(of.tag()))
 		for _, s := range append(f.twice, f.disorder...) {
-			r.wrong(&r.counts.heardWrong, "%s at %s: %s", l.name, one.member, s)
+			key := fmt.Sprint(l.name, i, s)
+			if !of.found[key] {
+				r.wrong(&r.counts.heardWrong, "%s at %s: %s", l.name, one.member, s)
+			}
+			of.found[key] = true
 		}
 	}
 }
@@ -396,18 +405,20 @@ func (m *machine) effectsByToken() map[string]int {
 // have reported, with its sequence.
 func (r *round) judgeAll() error {
 	for _, m := range r.w.machines() {
-		shown, err := r.w.shown(m, "1", "chaos/")
+		shown, err := r.w.everything(m)
 		if err != nil {
 			return err
 		}
-		r.sequences(m, shown)
 		reported, err := r.w.losses(m)
 		if err != nil {
 			return err
 		}
 		there := map[int]bool{}
-		for _, e := range shown {
-			there[e.seq] = true
+		for _, list := range shown.events {
+			r.sequences(m, list)
+			for _, e := range list {
+				there[e.seq] = true
+			}
 		}
 		for _, seq := range slices.Sorted(maps.Keys(r.w.sequences[m.name])) {
 			if !there[seq] && !slices.ContainsFunc(reported, func(l loss) bool { return l.From <= seq && seq <= l.To }) {

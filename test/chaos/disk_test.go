@@ -13,8 +13,11 @@ import (
 	"unsafe"
 )
 
-// diskSize is enough for what 200 rounds store; an image takes only what is used of it.
-const diskSize = 1 << 30
+// diskSize is enough for what 200 rounds store, some of it in a journal of journalSize; an image takes only what is used of it.
+const (
+	diskSize    = 4 << 30
+	journalSize = 3 << 30
+)
 
 // disk is a filesystem of a daemon's own, in an image on a loop device. Without the right to
 // mount one it is a directory.

@@ -21,8 +21,11 @@ func (r *round) judgeHistory(past []*round) {
 		damaged = damaged || p.kind.after != nil
 	}
 	r.judgeCopies()
+	r.judgeAgain(past, damaged)
 	for _, p := range past {
-		r.judgeAgain(p, damaged)
+		for _, l := range r.w.listeners {
+			r.judgeHeard(p, l)
+		}
 	}
 	r.judgeKnown(past)
 	r.judgeEffects()
@@ -38,38 +41,50 @@ func (r *round) judgeHistory(past []*round) {
 	r.judgeDaemons()
 }
 
-// judgeAgain judges the events of an earlier round once more, as each machine has them. What is damaged is lost, which judgeAll looks at.
-func (r *round) judgeAgain(p *round, damaged bool) {
+// judgeAgain judges the events of all rounds once more, as each machine has them: each is read once. What is damaged is lost, which
+// judgeAll looks at.
+func (r *round) judgeAgain(past []*round, damaged bool) {
 	count := 0
 	for _, m := range r.w.machines() {
-		since := p.since[r.w.shared(m)]
-		list, err := r.w.shown(m, since, p.tag())
+		shown, err := r.w.everything(m)
 		if !r.check(err) {
 			return
 		}
 		if r.w.guest != nil && r.w.isMaster(m) {
 			// Up to the present any copy is read; who waits for what comes gets that of this member.
-			count = max(count, len(list))
-			list = r.w.copyOf(m, since, p.tag(), count)
+			count = max(count, shown.count)
+			shown = r.w.copyOf(m, count)
 		}
-		f := judge(p.sent[r.w.shared(m)], list)
-		if damaged {
-			f.lost = nil
+		for _, p := range past {
+			f := judge(p.sent[r.w.shared(m)], shown.of(p.tag()))
+			if damaged {
+				f.lost = nil
+			}
+			r.events(p, m, f)
 		}
-		r.events(p, m, f)
 	}
 }
 
-// copyOf is what the copy of a member has with a tag, until there is so much of it.
-func (w *world) copyOf(m *machine, since, tag string, count int) []stored {
+// judgeHeard looks once more what a durable listener has heard of an earlier round.
+func (r *round) judgeHeard(p *round, l *listener) {
+	for _, s := range missed(p.sent[r.w.master.name], l.heard(p.tag())) {
+		if !p.found[l.name+" "+s] {
+			r.wrong(&r.counts.unheard, "%s: %s", l.name, s)
+		}
+	}
+	r.judgeOrder(p, l)
+}
+
+// copyOf is what the copy of a member has, until there is so much of it.
+func (w *world) copyOf(m *machine, count int) *lines {
 	if count == 0 {
-		return nil
+		return newLines(m.member)
 	}
-	res := m.tool("", "salt-event", "listen", "--since", since, "--tag", tag, "--count", fmt.Sprint(count), "-t", "60s")
-	if res.code != 0 {
-		w.note("the copy of %s with %s: exit code %d: %s", m.name, tag, res.code, res.err)
+	l, err := w.listen(m, historyTime+toolTime, "--since", "1", "--tag", chaosTag, "--count", fmt.Sprint(count), "-t", historyTime.String())
+	if err != nil {
+		w.note("the copy of %s: %v", m.name, err) // what it lacks is lost
 	}
-	return parse(res.out, tag, m.member)
+	return l
 }
 
 // judgeCopies waits until each member of a cluster counts, and all streams have all their copies.

@@ -5,6 +5,26 @@ import (
 	"testing"
 )
 
+// TestLinesInParts: what listen prints is read as it comes.
+func TestLinesInParts(t *testing.T) {
+	const text = `{"tag":"chaos/1/a","seq":3,"data":{"stream":"a","n":1}}
+{"tag":"salt/auth","seq":4,"data":{}}
+{"tag":"chaos/1/b","seq":5,"master":"m2","data":{"data":{"stream":"b","n":7}}}
+{"tag":"chaos/12/a","seq":6,"data":{"stream":"c","n":1}}
+{"tag":"chaos/1/a","seq":7,"data":{"stream":"a","n":2`
+	for size := 1; size <= len(text); size++ {
+		l := newLines("m1")
+		for at := 0; at < len(text); at += size {
+			if _, err := l.Write([]byte(text[at:min(len(text), at+size)])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, want := l.of("chaos/1/"), []stored{{id{"a", 1}, "m1", 3}, {id{"b", 7}, "m2", 5}}; !reflect.DeepEqual(got, want) || l.count != 3 {
+			t.Fatalf("in parts of %d: %v, and %d in all, want %v", size, got, l.count, want)
+		}
+	}
+}
+
 // TestJudge: the checker itself notices what it is for.
 func TestJudge(t *testing.T) {
 	all := []sent{

@@ -55,7 +55,7 @@ type task struct {
 	done    bool // the command said so of all targets
 }
 
-func (r *round) tag() string { return fmt.Sprintf("chaos/%d/", r.number) }
+func (r *round) tag() string { return fmt.Sprintf("%s%d/", chaosTag, r.number) }
 
 // stream names what one sender fires in this round.
 func (r *round) stream(at *machine, what string) string {

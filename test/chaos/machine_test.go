@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,6 +71,12 @@ func (m *machine) settings() string {
 		fmt.Fprintf(&b, "%s: %s\n", name, path)
 	}
 	fmt.Fprintf(&b, "journal_sync: %s\n", *syncs)
+	// At the end all that was ever stored is looked at: nothing may be removed for its size before.
+	if m.program == "salt-master" {
+		fmt.Fprintf(&b, "event_max_bytes: %d\n", journalSize)
+	} else {
+		fmt.Fprintf(&b, "outbox_max_bytes: %d\n", journalSize/4)
+	}
 	return b.String()
 }
 
@@ -220,14 +227,22 @@ func (m *machine) tool(input, program string, args ...string) result {
 
 // toolOf runs a command of somebody with a home directory.
 func (m *machine) toolOf(home, input, program string, args ...string) result {
-	ctx, cancel := context.WithTimeout(context.Background(), toolTime)
+	var out bytes.Buffer
+	r := m.toolTo(&out, toolTime, home, input, program, args...)
+	r.out = out.String()
+	return r
+}
+
+// toolTo runs a command that is given so much time, and hands on what it prints.
+func (m *machine) toolTo(out io.Writer, limit time.Duration, home, input, program string, args ...string) result {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	c := m.command(ctx, program, args...)
 	c.Env = append(c.Env, "HOME="+home)
-	var out, said bytes.Buffer
-	c.Stdin, c.Stdout, c.Stderr = strings.NewReader(input), &out, &said
+	var said bytes.Buffer
+	c.Stdin, c.Stdout, c.Stderr = strings.NewReader(input), out, &said
 	err := c.Run()
-	r := result{out: out.String(), err: said.String(), hung: ctx.Err() != nil}
+	r := result{err: said.String(), hung: ctx.Err() != nil}
 	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
 		r.code = failed.ExitCode()
 	} else if err != nil {

@@ -118,7 +118,7 @@ func cutTwo(r *round, rnd *rand.Rand) error {
 	return nil
 }
 
-// killTwo leaves one member, which cannot store anything.
+// killTwo leaves one member of three, which cannot store anything, or three of five, which can.
 func killTwo(r *round, rnd *rand.Rand) error {
 	a, b := r.two(rnd)
 	err := endAll([]*machine{a, b}, syscall.SIGKILL)

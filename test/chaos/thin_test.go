@@ -12,7 +12,7 @@ import (
 	"github.com/brinebus/brine/test/port"
 )
 
-// thinSize is how much there is behind a disk that says it has diskSize.
+// thinSize is how much there is behind a disk that says it has 1 GiB.
 const thinSize = 48 << 20
 
 // thin is a disk with less behind it than it says. When that is used up it goes on to take
@@ -31,7 +31,7 @@ func newThin(dir string) (thin, error) {
 	if err := run("mount", "-t", "tmpfs", "-o", fmt.Sprint("size=", thinSize), "none", d.pool); err != nil {
 		return d, err
 	}
-	err := errors.Join(os.WriteFile(d.image, nil, 0o600), os.Truncate(d.image, diskSize))
+	err := errors.Join(os.WriteFile(d.image, nil, 0o600), os.Truncate(d.image, 1<<30))
 	if err == nil {
 		err = run("mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", d.image)
 	}

@@ -1,10 +1,10 @@
 package chaos
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -269,39 +269,27 @@ func (w *world) bus(m *machine) string {
 	return "minion"
 }
 
-// shown is what a bus has with a tag, from a sequence on.
+// shown is what a bus has of a round, from a sequence on.
 func (w *world) shown(m *machine, since, tag string) ([]stored, error) {
-	res := m.tool("", "salt-event", "listen", "--bus", w.bus(m), "--since", since, "--until-end", "--tag", tag)
-	if res.code != 0 {
-		return nil, fmt.Errorf("listen on %s: exit code %d: %s", m.name, res.code, res.err)
-	}
-	return parse(res.out, tag, m.member), nil
+	l, err := w.listen(m, toolTime, "--since", since, "--tag", tag, "--until-end")
+	return l.of(tag), err
 }
 
-// parse reads what listen prints at a member of a cluster, or at another machine. A last line that
-// a kill has cut off is none.
-func parse(text, tag, member string) []stored {
-	var out []stored
-	for l := range strings.Lines(text) {
-		var e struct {
-			Tag    string `json:"tag"`
-			Seq    int    `json:"seq"`
-			Master string `json:"master"`
-			Data   struct {
-				payload
-				Data payload `json:"data"` // it came by fire_master
-			} `json:"data"`
-		}
-		if json.Unmarshal([]byte(l), &e) != nil || !strings.HasPrefix(e.Tag, tag) {
-			continue
-		}
-		p := e.Data.payload
-		if p.Stream == "" {
-			p = e.Data.Data
-		}
-		out = append(out, stored{id{p.Stream, p.N}, cmp.Or(e.Master, member), e.Seq})
+// everything is what a bus has of all rounds.
+func (w *world) everything(m *machine) (*lines, error) {
+	return w.listen(m, historyTime, "--since", "1", "--tag", chaosTag, "--until-end")
+}
+
+// historyTime is how long it may take to read all rounds.
+const historyTime = 15 * time.Minute
+
+func (w *world) listen(m *machine, limit time.Duration, args ...string) (*lines, error) {
+	l := newLines(m.member)
+	res := m.toolTo(l, limit, os.Getenv("HOME"), "", "salt-event", append([]string{"listen", "--bus", w.bus(m)}, args...)...)
+	if res.code != 0 {
+		return l, fmt.Errorf("listen on %s: exit code %d: %s", m.name, res.code, res.err)
 	}
-	return out
+	return l, nil
 }
 
 // loss is what a bus tells of itself.
@@ -337,11 +325,15 @@ type listener struct {
 	at    *machine
 	cmd   *exec.Cmd
 	ended chan struct{}
-	lives []life
+	lives []*life
 }
 
 // life is what a listener has written between its start and its end, and where.
-type life struct{ file, member string }
+type life struct {
+	file, member string
+	read         int64 // so much of it is in lines
+	lines        *lines
+}
 
 func (l *listener) start() error {
 	name := filepath.Join(l.w.dir, l.name+"-heard-"+strconv.Itoa(len(l.lives)))
@@ -351,13 +343,13 @@ func (l *listener) start() error {
 	}
 	defer f.Close()
 	ready := name + ".ready"
-	c := l.at.command(l.w.t.Context(), "salt-event", "listen", "--durable", l.name, "--tag", "chaos/", "--since", "1", "--ready-file", ready)
+	c := l.at.command(l.w.t.Context(), "salt-event", "listen", "--durable", l.name, "--tag", chaosTag, "--since", "1", "--ready-file", ready)
 	c.Stdout, c.Stderr = f, f
 	if err := c.Start(); err != nil {
 		return err
 	}
 	ended := make(chan struct{})
-	l.cmd, l.ended, l.lives = c, ended, append(l.lives, life{name, l.at.member})
+	l.cmd, l.ended, l.lives = c, ended, append(l.lives, &life{file: name, member: l.at.member, lines: newLines(l.at.member)})
 	go func() {
 		_ = c.Wait()
 		close(ended)
@@ -396,9 +388,16 @@ func (l *listener) heard(tag string) []stored {
 	return out
 }
 
-func (l life) heard(tag string) []stored {
-	b, _ := os.ReadFile(l.file)
-	return parse(string(b), tag, l.member)
+// heard reads on where it has stopped the last time: the file becomes long.
+func (l *life) heard(tag string) []stored {
+	f, err := os.Open(l.file)
+	if err != nil {
+		return l.lines.of(tag)
+	}
+	defer f.Close()
+	n, _ := io.Copy(l.lines, io.NewSectionReader(f, l.read, 1<<40)) // what cannot be read was not heard
+	l.read += n
+	return l.lines.of(tag)
 }
 
 func (l *listener) last() string {
