@@ -184,7 +184,7 @@ func newRoutes(o Options, refused func(who string, args ...any)) (*routes, error
 func (c *Cluster) Routes() int { return c.r.server.NumRoutes() }
 
 // errLeaderless is why nothing can be stored although most members are linked.
-var errLeaderless = errors.New("the members of the cluster have no leader")
+var errLeaderless error = salt.Unanswered("the members of the cluster have no leader")
 
 // Leader waits until the members have a leader, so that streams and tables can be opened. A new
 // cluster needs some seconds; after a kill of the leader it takes up to eleven. If ctx ends
@@ -247,4 +247,4 @@ func (r *routes) counted(now time.Time) int {
 }
 
 // ErrMinority is wrapped by the reason why a member can store nothing.
-var ErrMinority = errors.New("most members of the cluster are not reached")
+var ErrMinority error = salt.Unanswered("most members of the cluster are not reached")

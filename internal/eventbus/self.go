@@ -1,6 +1,7 @@
 package eventbus
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -30,14 +31,14 @@ func (r *Bus) Self(socket string, store journal.Store) *Self {
 
 // Check goes the whole way once, from the socket through the broker and a handler to the
 // journal and back. From time to time, and at once after a failure, it also checks that the
-// journal can be written. It does not report a full disk: the daemon reports that itself, and
-// waits.
+// journal can be written. It does not report a full disk, nor that the members of a cluster have
+// stored nothing for long: the daemon reports that itself, and waits. A restart would not help.
 func (s *Self) Check(ctx context.Context) error {
 	err := s.ask(ctx)
-	if err == nil && s.write <= 0 && s.store.Err() == nil {
+	if err == nil && s.write <= 0 && s.failing() == nil {
 		err = s.put(ctx)
 	}
-	if err != nil && s.store.Err() != nil {
+	if err != nil && s.failing() != nil {
 		err = nil
 	}
 	if s.write--; s.write < 0 {
@@ -53,11 +54,14 @@ func (s *Self) Check(ctx context.Context) error {
 // Healthy returns what is wrong with a daemon that runs but does not serve, including a full
 // disk.
 func (s *Self) Healthy(ctx context.Context) error {
-	if err := s.store.Err(); err != nil {
+	if err := s.failing(); err != nil {
 		return err
 	}
 	return s.Check(ctx)
 }
+
+// failing returns why nothing can be stored. The journal also knows for how long it has stored nothing.
+func (s *Self) failing() error { return cmp.Or(s.store.Err(), s.events.journal.Err()) }
 
 // ask asks for the end of the journal. The connection is kept, so that a check needs no new
 // descriptors.

@@ -80,7 +80,7 @@ const (
 // plainPrefix begins all subjects of the journal.
 const plainPrefix = "salt."
 
-var errElection = salt.WithHint(errors.New("the members of the cluster have stored nothing for too long: they have no leader, or it is not reached"), "salt-run cluster.status shows which members are reached")
+var errElection = salt.WithHint(salt.Unanswered("the members of the cluster have stored nothing for too long: they have no leader, or it is not reached"), "salt-run cluster.status shows which members are reached")
 
 // beginFence prepares f for the first message: the stream ends with the sequence last.
 func (w *writer) beginFence(f *fence, last uint64) {

@@ -45,7 +45,7 @@ const writerHeader = "Salt-Writer"
 var ErrTaken = salt.WithHint(errors.New("another master has opened the journal: this one writes nothing any more"), "start it again: it waits until that one has ended")
 
 // ErrAway is why nothing is stored by servers that others run.
-var ErrAway = salt.WithHint(errors.New("the NATS servers have stored nothing for too long"), "see whether these servers run, have a leader for JetStream, and have space: 'nats server report jetstream' shows it")
+var ErrAway = salt.WithHint(salt.Unanswered("the NATS servers have stored nothing for too long"), "see whether these servers run, have a leader for JetStream, and have space: 'nats server report jetstream' shows it")
 
 // Remote is a Store behind a connection that may be lost and come back.
 type Remote interface {

@@ -91,8 +91,11 @@ func CodeOf(err error) Code {
 // the code and a general text.
 func publicError(err error) *Error {
 	var e *Error
+	var unanswered salt.Unanswered
 	switch {
 	case errors.As(err, &e):
+	case errors.As(err, &unanswered):
+		e = &Error{Code: Unavailable, Text: unanswered.Error(), Hint: salt.Hint(err), Unsure: true}
 	case errors.Is(err, context.DeadlineExceeded):
 		e = &Error{Code: Unavailable, Text: "the daemon did not get an answer in time, for example from its store", Hint: "the daemon or its disk is overloaded: try again; its log names what is late", Unsure: true}
 	default:

@@ -168,6 +168,7 @@ func TestErrorsTravel(t *testing.T) {
 		"printed hint": {Errorf(Usage, "bad: %v", salt.WithHint(errors.New("x"), "y")), Usage, "bad: x", "y"},
 		"wrapped":      {errors.Join(errors.New("outer"), Errorf(Busy, "later")), Busy, "later", ""},
 		"late":         {fmt.Errorf("secret path /etc/x: %w", context.DeadlineExceeded), Unavailable, "the daemon did not get an answer in time, for example from its store", "the daemon or its disk is overloaded: try again; its log names what is late"},
+		"unanswered":   {fmt.Errorf("read the journal: %w", salt.WithHint(fmt.Errorf("%w: secret path /etc/x", salt.Unanswered("no leader")), "start the others")), Unavailable, "no leader", "start the others"},
 		"unexpected":   {errors.New("secret path /etc/x"), Internal, "the daemon failed to do this", "its log names the cause"},
 		"kept wrapped": {Errorf(Usage, "bad: %w", salt.WithHint(errors.New("x"), "y")), Usage, "bad: x", "y"},
 	} {

@@ -26,6 +26,13 @@ type Unwritten string
 // Error implements error.
 func (u Unwritten) Error() string { return string(u) + " cannot be written" }
 
+// Unanswered is wrapped by errors of questions that the store cannot answer now: the members of a cluster
+// have no leader, say. It is the text that everybody may read.
+type Unanswered string
+
+// Error implements error.
+func (u Unanswered) Error() string { return string(u) }
+
 // Hint returns the outermost hint that WithHint put into err, or "".
 func Hint(err error) string {
 	var h hinted
