@@ -270,12 +270,16 @@ func (e *Engine) Ended(name string) {
 	}
 }
 
-// Last returns the last handled due times, by name, to pass to Set after a restart.
+// Last returns the last handled due times, by name, to pass to Set after a restart. Of an interval that has not
+// ended yet it is the beginning: otherwise one that is longer than the minion runs would never end.
 func (e *Engine) Last() map[string]time.Time {
 	last := map[string]time.Time{}
 	for name, one := range e.entries {
-		if !one.last.IsZero() {
+		switch {
+		case !one.last.IsZero():
 			last[name] = one.last
+		case one.job.Every > 0:
+			last[name] = one.from
 		}
 	}
 	return last

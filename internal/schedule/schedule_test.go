@@ -518,3 +518,28 @@ func TestTheClockGoesOnMeanwhile(t *testing.T) {
 		})
 	}
 }
+
+// TestAFirstIntervalGoesOnOverRestarts: a machine that runs for eight hours a day runs its daily jobs. Each begins
+// when it was first in the schedule.
+func TestAFirstIntervalGoesOnOverRestarts(t *testing.T) {
+	daily := func(name string, more ...string) Job {
+		extra := map[string]any{"hours": int64(24)}
+		for _, key := range more {
+			extra[key] = true
+		}
+		return job(t, name, extra)
+	}
+	var last map[string]time.Time
+	var got []string
+	for day, jobs := range [][]Job{{daily("a")}, {daily("a"), daily("b"), daily("c", "run_on_start")}, {daily("a"), daily("b"), daily("c", "run_on_start")}} {
+		start := at("2026-11-21 09:00:00").AddDate(0, 0, day).Add(time.Duration(day) * time.Hour)
+		e := New(none)
+		e.Set(Schedule{Enabled: true, Jobs: jobs}, last, start)
+		got = append(got, follow(t, e, start, start.Add(8*time.Hour))...)
+		last = e.Last()
+	}
+	want := "a 10:00:00,c 10:00:00,a 11:00:00,b 11:00:00,c 11:00:00"
+	if got := strings.Join(got, ","); got != want {
+		t.Errorf("started %s, want %s", got, want)
+	}
+}

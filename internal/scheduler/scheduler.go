@@ -43,12 +43,14 @@ type Options struct {
 // Scheduler runs jobs at set times. It implements module.Scheduler.
 //
 // When a job was last due is recorded before the job starts: a restart at any time may lose a
-// run, but never repeats one.
+// run, but never repeats one. When the first interval of a job began is recorded as well.
 type Scheduler struct {
 	Options
 	path string // file with the latest due times
 	file override.File
 	wake chan struct{}
+
+	recorded map[string]time.Time // what the file has; only Run uses it
 
 	change sync.Mutex // one change of the schedule at a time
 
@@ -56,6 +58,7 @@ type Scheduler struct {
 	jobs    map[string]any // the setting schedule, with the changes made by functions
 	setting *override.Setting
 	revised uint64 // number of the present schedule, from 1
+	fresh   bool   // it was replaced, and Run has not seen it yet
 	clock   *schedule.Engine
 	closed  bool // no more jobs are started
 	running sync.WaitGroup
@@ -75,6 +78,7 @@ func Open(o Options) (*Scheduler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read when jobs of the schedule were due: %w", err)
 	}
+	s.recorded = last
 	return s, s.take(o.Config, last, false)
 }
 
@@ -160,6 +164,7 @@ func (s *Scheduler) replace(v map[string]any, last map[string]time.Time) error {
 	defer s.mu.Unlock()
 	s.jobs = v
 	s.revised++
+	s.fresh = true
 	s.clock.Set(parsed, last, time.Now())
 	select {
 	case s.wake <- struct{}{}:
@@ -190,13 +195,19 @@ func (s *Scheduler) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
 		runs, skipped, next := s.clock.Due(time.Now())
-		last := s.clock.Last()
+		last, fresh := s.clock.Last(), s.fresh
+		s.fresh = false
 		s.mu.Unlock()
 		for name, why := range skipped {
 			s.Log.Debug("scheduled job not started", "job", name, "reason", why)
 		}
-		if len(runs) > 0 {
+		switch {
+		case len(runs) > 0:
 			s.start(runs, last)
+		case fresh && !maps.EqualFunc(last, s.recorded, time.Time.Equal):
+			if err := s.record(last); err != nil {
+				s.Log.Error("the beginning of new intervals of the schedule cannot be recorded: they begin anew at the next start", "err", err)
+			}
 		}
 		timer.Reset(pause(next))
 		select {
@@ -225,12 +236,21 @@ func pause(next time.Time) time.Duration {
 	return min(max(time.Until(next), 0), maxPause)
 }
 
-// start records the due times and then starts the jobs.
-func (s *Scheduler) start(runs []schedule.Run, last map[string]time.Time) {
+// record writes the due times into the file.
+func (s *Scheduler) record(last map[string]time.Time) error {
 	b, err := json.Marshal(last)
 	if err == nil {
 		err = atomicfile.Write(s.path, append(b, '\n'), 0o600)
 	}
+	if err == nil {
+		s.recorded = last
+	}
+	return err
+}
+
+// start records the due times and then starts the jobs.
+func (s *Scheduler) start(runs []schedule.Run, last map[string]time.Time) {
+	err := s.record(last)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {

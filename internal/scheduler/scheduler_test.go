@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/schedule"
@@ -243,4 +245,28 @@ func TestOnlyWhatIsChangedIsStored(t *testing.T) {
 	if got := names(reopen()); got != "enabled other" {
 		t.Errorf("after schedule.save and a start in force are %q", got)
 	}
+}
+
+// TestTheFirstIntervalIsRecorded: when a job came into the schedule is known after a restart, also if none has run since.
+func TestTheFirstIntervalIsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := configured(t, "daily: {function: test.ping, hours: 24}\n")
+		begin := time.Now()
+		for range 3 {
+			s, _, err := openWith(t, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			now, err := s.Schedule(t.Context())
+			if next := now.Next["daily"]; err != nil || !next.Equal(begin.Add(24*time.Hour)) {
+				t.Errorf("after %s it is due %s after the first start, %v", time.Since(begin), next.Sub(begin), err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			go s.Run(ctx)
+			time.Sleep(8*time.Hour - time.Minute)
+			cancel()
+			synctest.Wait()
+			time.Sleep(time.Second)
+		}
+	})
 }
