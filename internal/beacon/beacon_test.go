@@ -312,6 +312,69 @@ func TestLinesOfALog(t *testing.T) {
 	check("error: behind a long line")
 }
 
+// TestTheRestOfARotatedLog: what was written between the last look and the rotation is not lost, however much it is and
+// although the file is removed, nor what a program writes to it that has not opened the new one yet.
+func TestTheRestOfARotatedLog(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	b := one(t, "log", dict{"file": file, "tags": dict{"fail": dict{"regex": "error"}}})
+	l := b.Probe.(*lines)
+	check := func(what string, want ...any) {
+		t.Helper()
+		var got []any
+		for _, e := range look(t, b) {
+			got = append(got, e.Data["raw"])
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	write(t, file, "error: before\n", 0)
+	check("the first look")
+	many := make([]any, MaxEvents+1)
+	for i := range many {
+		many[i] = fmt.Sprintf("error %d", i)
+		write(t, file, fmt.Sprintln(many[i]), os.O_APPEND)
+	}
+	writer, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	events, err := l.Look(t.Context(), time.Now())
+	if len(events) != MaxEvents || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("before there is a new one: %d events, %v", len(events), err)
+	}
+	write(t, file, "error: new\n", 0)
+	check("the rest, then the new one", many[MaxEvents], "error: new")
+	if _, err := writer.WriteString("error: late\nerror: cut"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, "error: newer\n", os.O_APPEND)
+	check("what is written late", "error: late", "error: newer")
+	check("a last line without an end", "error: cut")
+	if len(l.open) != 1 {
+		t.Errorf("%d files are open", len(l.open))
+	}
+
+	for i := range maxRotated + 2 { // with more before each rotation than a look takes
+		write(t, file, strings.Repeat("error\n", 10*MaxEvents), os.O_APPEND)
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		write(t, file, "", 0)
+		_, err := l.Look(t.Context(), time.Now())
+		if lost := i >= maxRotated; (err != nil) != lost || len(l.open) > maxRotated+1 {
+			t.Errorf("rotation %d: %v, %d files are open", i, err, len(l.open))
+		}
+	}
+	if err := l.Close(); err != nil || len(l.open) != 0 {
+		t.Errorf("closed: %v, %d files are open", err, len(l.open))
+	}
+}
+
 // TestWhatUsersPutAtAPath: a FIFO does not block a beacon, what is huge does not fill the memory, and a look at
 // a log has an end.
 func TestWhatUsersPutAtAPath(t *testing.T) {
@@ -348,13 +411,14 @@ func TestWhatUsersPutAtAPath(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	l := b.Probe.(*lines)
-	if _, err := l.Look(ended, time.Now()); err != nil || l.offset > 2 {
-		t.Errorf("it has read up to %d although it should end: %v", l.offset, err)
+	offset := func() int64 { return l.open[0].offset }
+	if _, err := l.Look(ended, time.Now()); err != nil || offset() > 2 {
+		t.Errorf("it has read up to %d although it should end: %v", offset(), err)
 	}
-	if look(t, b); l.offset > maxRead+maxLine {
-		t.Errorf("at one look it has read %d bytes", l.offset)
+	if look(t, b); offset() > maxRead+maxLine {
+		t.Errorf("at one look it has read %d bytes", offset())
 	}
-	if was := l.offset; len(look(t, b)) != 0 || l.offset <= was {
+	if was := offset(); len(look(t, b)) != 0 || offset() <= was {
 		t.Errorf("after %d bytes the next look has read none", was)
 	}
 	write(t, file, "x", os.O_TRUNC)

@@ -32,11 +32,23 @@ const maxLine = 64 << 10
 
 // lines watches the lines appended to a file.
 type lines struct {
-	file   string
-	tags   map[string]*regexp.Regexp
-	info   os.FileInfo // of the last file that was read
-	offset int64
+	file string
+	tags map[string]*regexp.Regexp
+	open []*logFile // what is at the path is the last one; those before it were rotated away
 }
+
+// logFile is a log that is being read. It stays open between two looks: after a rotation nobody knows under
+// which name it is, nor whether it still has one.
+type logFile struct {
+	*os.File
+	info   os.FileInfo
+	offset int64
+	ended  bool // it was rotated away, and a look has read it to its end since
+}
+
+// maxRotated limits how many logs that were rotated away are open: each takes room on the disk, also if it
+// was removed.
+const maxRotated = 4
 
 func newLog(s *settings) (Probe, error) {
 	l := &lines{file: s.text("file", ""), tags: map[string]*regexp.Regexp{}}
@@ -87,39 +99,104 @@ func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// Look implements Probe. It begins at the end of the file at the first look; a file that was
-// rotated or truncated is read from its beginning. What is beyond maxRead is for the next look.
+// Look implements Probe. It begins at the end of the file at the first look. A file that was truncated is read
+// from its beginning. Of one that was rotated away the rest is read, and then the new one from its beginning.
+// What is beyond maxRead is for the next look.
 func (l *lines) Look(ctx context.Context, _ time.Time) ([]Event, error) {
+	failed := l.follow()
+	events, err := l.read(ctx)
+	return events, errors.Join(failed, err)
+}
+
+// follow opens what is at the path now.
+func (l *lines) follow() error {
 	f, info, err := openRegular(l.file)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer f.Close()
-	switch {
-	case l.info == nil:
-		l.info, l.offset = info, info.Size()
-		return nil, nil
-	case !os.SameFile(l.info, info) || info.Size() < l.offset:
-		l.offset = 0
+	if len(l.open) == 0 {
+		l.open = []*logFile{{File: f, info: info, offset: info.Size()}}
+		return nil
 	}
-	l.info = info
-	if _, err := f.Seek(l.offset, io.SeekStart); err != nil {
-		return nil, err
+	last := l.open[len(l.open)-1]
+	if !os.SameFile(last.info, info) {
+		l.open = append(l.open, &logFile{File: f, info: info})
+		if len(l.open) <= maxRotated+1 {
+			return nil
+		}
+		l.drop(0)
+		return fmt.Errorf("%s is rotated faster than it is read: lines are lost", l.file)
 	}
-	var events []Event
-	end := l.offset + maxRead
-	for r := bufio.NewReaderSize(f, maxLine); len(events) < MaxEvents && l.offset < end && ctx.Err() == nil; {
+	last.Close()
+	last.File, last.info = f, info // an old handle of a network file system may have become stale
+	if info.Size() < last.offset {
+		last.offset = 0
+	}
+	return nil
+}
+
+func (l *lines) drop(i int) {
+	l.open[i].Close()
+	l.open = slices.Delete(l.open, i, i+1)
+}
+
+// Close implements io.Closer.
+func (l *lines) Close() error {
+	for len(l.open) > 0 {
+		l.drop(0)
+	}
+	return nil
+}
+
+// read reads the open files, the oldest first. One that was rotated away stays open until a further look finds
+// nothing more in it: programs write to it until they open the new one.
+func (l *lines) read(ctx context.Context) (events []Event, failed error) {
+	limit := int64(maxRead)
+	for i := 0; i < len(l.open); {
+		f, rotated := l.open[i], i < len(l.open)-1
+		before := f.offset
+		found, rest, err := l.readOn(ctx, f, limit, MaxEvents-len(events))
+		events = append(events, found...)
+		limit -= f.offset - before
+		switch {
+		case err == nil || !rotated && !errors.Is(err, io.EOF):
+			return events, errors.Join(failed, err) // there is more, or it may go better at the next look
+		case !errors.Is(err, io.EOF):
+			failed = errors.Join(failed, err)
+			l.drop(i)
+		case rotated && f.ended && f.offset == before:
+			if rest != "" { // nobody completes it
+				events = append(events, l.matches(rest)...)
+			}
+			l.drop(i)
+		default:
+			f.ended = rotated
+			i++
+		}
+	}
+	return events, failed
+}
+
+// readOn reads complete lines from the offset on. The error is io.EOF when there are no more, and rest is then
+// the incomplete one, which is read again.
+func (l *lines) readOn(ctx context.Context, f *logFile, limit int64, most int) (events []Event, rest string, err error) {
+	if _, err := f.Seek(f.offset, io.SeekStart); err != nil {
+		return nil, "", err
+	}
+	end := f.offset + limit
+	for r := bufio.NewReaderSize(f, maxLine); len(events) < most && f.offset < end && ctx.Err() == nil; {
 		line, err := r.ReadSlice('\n')
+		text := strings.TrimRight(string(line), "\r\n")
 		if errors.Is(err, io.EOF) {
-			return events, nil // an incomplete line is read again
+			return events, text, err
 		}
-		l.offset += int64(len(line))
-		events = append(events, l.matches(strings.TrimRight(string(line), "\r\n"))...)
+		f.offset += int64(len(line))
+		events = append(events, l.matches(text)...)
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return events, err
+			return events, "", err
 		}
 	}
-	return events, nil
+	return events, "", nil
 }
 
 func (l *lines) matches(line string) []Event {
