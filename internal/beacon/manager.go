@@ -106,6 +106,11 @@ func (m *Manager) ChangeBeacons(change func(all map[string]any) string) (why str
 // replace puts beacons in force. One that runs a program can come only from the configuration: otherwise users
 // could run programs without the right to. The caller holds the lock.
 func (m *Manager) replace(now map[string]any) error {
+	for name, v := range now {
+		if was, had := m.now[name]; v == nil && (!had || was != nil) {
+			now[name] = []any{} // no settings: in the file of the changes null is a beacon that was deleted
+		}
+	}
 	list, err := Parse(now)
 	if err != nil {
 		return err

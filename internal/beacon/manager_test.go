@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 
@@ -116,6 +117,56 @@ func TestOtherBeaconsGoOn(t *testing.T) {
 	write(t, file, "error: three\n", os.O_APPEND)
 	change("enabled", true)
 	lines(0) // one that was disabled begins anew
+}
+
+// TestABeaconWithoutSettingsIsSaved: one that was added or changed is there after a restart, although null is one that
+// was deleted in the file of the changes. One that is so in the configuration is no change.
+func TestABeaconWithoutSettingsIsSaved(t *testing.T) {
+	for name, c := range map[string]struct {
+		configured string
+		change     string
+		saved      bool
+	}{
+		"added":      {"{}\n", "status", true},
+		"changed":    {"status: [{loadavg: [1-min]}]\n", "status", true},
+		"configured": {"status:\n", "memusage", false},
+	} {
+		dir := t.TempDir()
+		cfg := &config.Minion{}
+		cfg.ConfigDir, cfg.CacheDir, cfg.DefaultInclude = dir, t.TempDir(), "minion.d/*.conf"
+		write(t, filepath.Join(dir, "beacons"), c.configured, 0)
+		var err error
+		if cfg.Beacons, err = config.ReadRules(filepath.Join(dir, "beacons")); err != nil {
+			t.Fatal(err)
+		}
+		open := func() *Manager {
+			t.Helper()
+			m, err := NewManager(cfg, func(context.Context, string, []Event) error { return nil }, nil, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		m := open()
+		_, err = m.ChangeBeacons(func(all map[string]any) string {
+			all[c.change] = map[string]any{"status": nil, "memusage": dict{"percent": int64(90)}}[c.change]
+			return ""
+		})
+		if err == nil {
+			_, err = m.SaveBeacons()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(m.file.Path)
+		if err != nil || strings.Contains(string(text), "status:") != c.saved {
+			t.Errorf("%s: saved is %q, %v", name, text, err)
+		}
+		now := open().Beacons()
+		if v, there := now["status"]; !there || v != nil && !reflect.DeepEqual(v, []any{}) {
+			t.Errorf("%s: after a restart there are %v", name, now)
+		}
+	}
 }
 
 // TestAConfigurationIsTakenAsAWhole: with beacons that are wrong the rest of a configuration is not taken, nor are

@@ -185,7 +185,11 @@ func switchBeacons(c *function.Call, on bool) (any, error) {
 func switchBeacon(c *function.Call, on bool) (any, error) {
 	comment := map[bool]string{true: "Enabled beacon %s on minion.", false: "Disabled beacon %s on minion."}[on]
 	return changeBeacons(c, comment, func(all map[string]any, name string) string {
-		switch v := all[name].(type) {
+		v, configured := all[name]
+		if configured && v == nil {
+			v = []any{} // one without settings
+		}
+		switch v := v.(type) {
 		case map[string]any:
 			v = maps.Clone(v)
 			v["enabled"] = on
@@ -193,8 +197,15 @@ func switchBeacon(c *function.Call, on bool) (any, error) {
 		case []any:
 			kept := []any{map[string]any{"enabled": on}}
 			for _, item := range v {
-				if one, ok := item.(map[string]any); !ok || one["enabled"] == nil {
+				one, ok := item.(map[string]any)
+				if _, set := one["enabled"]; !ok || !set {
 					kept = append(kept, item)
+					continue
+				}
+				one = maps.Clone(one)
+				delete(one, "enabled")
+				if len(one) > 0 { // an item may have several settings
+					kept = append(kept, one)
 				}
 			}
 			all[name] = kept
