@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	urcli "github.com/urfave/cli/v2"
@@ -86,6 +87,8 @@ type delivery struct {
 	series  string        // their id
 	live    bool          // they are not stored
 	done    string        // what happens to them, for people
+	lines   bool          // they are lines for a minion's bus, which passes on what has the tag fire_master
+	passed  bool          // there was such a line
 	skip    bool          // go on after a line that cannot be fired
 	skipped int           // such lines so far
 }
@@ -96,7 +99,7 @@ func patienceOf(opts *urcli.Context) (time.Duration, error) {
 }
 
 func newDelivery(s *session, opts *urcli.Context, limit time.Duration) *delivery {
-	d := &delivery{session: s, limit: limit, series: cmp.Or(opts.String("id"), bus.NewNonce()), live: opts.Bool("no-store"), done: "stored", skip: opts.Bool("skip-bad")}
+	d := &delivery{session: s, limit: limit, series: cmp.Or(opts.String("id"), bus.NewNonce()), live: opts.Bool("no-store"), done: "stored", lines: opts.Bool("stdin") && opts.String("bus") == "minion", skip: opts.Bool("skip-bad")}
 	if d.live {
 		d.done = "handed out"
 		s.stay = true // events that are not stored have no id for recognising duplicates
@@ -110,6 +113,7 @@ func newDelivery(s *session, opts *urcli.Context, limit time.Duration) *delivery
 func (d *delivery) deliver(ctx context.Context, events []brine.Event, first int) error {
 	limited, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
+	d.passed = d.passed || d.lines && slices.ContainsFunc(events, func(e brine.Event) bool { return event.Forwarded(e.Tag) })
 	o := brine.FireOptions{ID: d.series, First: first, Live: d.live}
 	err := d.session.ask(limited, func(c *brine.Conn) error { _, err := c.FireWith(limited, o, events...); return err })
 	if d.live && errors.Is(err, brine.ErrLost) {
@@ -137,8 +141,12 @@ func (d *delivery) unconfirmed(err error) error {
 	return salt.WithHint(fmt.Errorf("not %s within %s: %w", d.done, d.limit, u.said), brine.Hint(u.said)) // it was refused each time
 }
 
-// again returns how to repeat the command if it is not known whether all is stored.
+// again returns how to repeat the command if it is not known whether all is stored. A minion recognises what it
+// has passed on only by the whole request, and lines that are fired again come in other requests.
 func (d *delivery) again() string {
+	if d.passed {
+		return "look at the master which of these lines are there, and fire only the others: lines that are passed on by " + event.ForwardPrefix + " would be stored twice, also with --id"
+	}
 	return fmt.Sprintf("fire the same again within ten minutes with --id %s: of what is stored already nothing is stored twice", d.series)
 }
 

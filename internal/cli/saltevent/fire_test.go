@@ -1,0 +1,64 @@
+package saltevent
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	urcli "github.com/urfave/cli/v2"
+
+	brine "github.com/brinebus/brine/client"
+	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/salt"
+)
+
+// TestARepetitionIsAdvisedWhereItHelps: what is not confirmed can be fired again under the same id, but lines that a
+// minion passes on would be stored twice by that.
+func TestARepetitionIsAdvisedWhereItHelps(t *testing.T) {
+	const again, look = "fire the same again within ten minutes with --id mine", "look at the master which of these lines are there"
+	for _, c := range []struct {
+		bus    string
+		stdin  bool
+		before string // a batch that was stored
+		tag    string
+		hint   string
+	}{
+		{"master", true, "", "fire_master", again},
+		{"minion", false, "", "fire_master", again},
+		{"minion", true, "", "mytag", again},
+		{"minion", true, "", "fire_master/x", look},
+		{"minion", true, "fire_master", "mytag", look},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			set := flag.NewFlagSet("", flag.ContinueOnError)
+			for _, f := range fireSpec().Flags {
+				if err := f.Apply(set); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := set.Parse([]string{"--bus", c.bus, fmt.Sprintf("--stdin=%t", c.stdin), "--id", "mine"}); err != nil {
+				t.Fatal(err)
+			}
+			s := &session{env: &cli.Env{Stderr: io.Discard}, dial: func(ctx context.Context) (*brine.Conn, error) {
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			}}
+			d := newDelivery(s, urcli.NewContext(nil, set, nil), time.Second)
+			var err error
+			for _, tag := range []string{c.before, c.tag} {
+				if tag != "" {
+					err = d.deliver(t.Context(), []brine.Event{{Tag: tag}, {Tag: "other"}}, 0)
+				}
+			}
+			if err == nil || errors.Is(err, io.EOF) || !strings.HasPrefix(salt.Hint(err), c.hint) {
+				t.Errorf("%+v: %v, hint %q", c, err, salt.Hint(err))
+			}
+		})
+	}
+}
