@@ -43,7 +43,7 @@ func ReadOwn(cfg *config.Master, log *slog.Logger) (Own, error) {
 		path := filepath.Join(cfg.PKIDir, cfg.MasterSignKeyName+".pem")
 		_, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			err = salt.WithHint(fmt.Errorf("%s is missing, the signing key that all members share", path), "copy it, and its .pub, from another member; with a signature made in advance set master_use_pubkey_signature")
+			err = salt.WithHint(fmt.Errorf("%s is missing, the signing key that all members share", path), fmt.Sprintf("copy it, and its .pub, with owner and mode from a member that has minions already. If none has it, and no minion has its .pub, make it here: salt-key --gen-keys %s --gen-keys-dir %s, and copy it to the other members. With a signature made in advance, set master_use_pubkey_signature", cfg.MasterSignKeyName, cfg.PKIDir))
 		}
 		if err != nil {
 			return Own{}, err

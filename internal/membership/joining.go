@@ -158,7 +158,7 @@ func (p *probe) look(ctx context.Context, address string) (met member.Member, er
 	defer cancel()
 	raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return met, salt.WithHint(err, "start it, it waits for this one; or open the port between the two machines")
+		return met, salt.WithHint(err, "start it with 'systemctl start --no-block salt-master': it waits for this one, and without --no-block so does the command; or open the port between the two machines")
 	}
 	defer raw.Close()
 	var judged error

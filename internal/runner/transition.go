@@ -37,6 +37,9 @@ const fewestPeers = 3
 const (
 	stopMaster  = "systemctl stop salt-master"
 	startMaster = "systemctl start salt-master"
+	// Of several members that all wait for each other: without --no-block the command ends when they all
+	// run, and who starts one after the other would wait at the first.
+	startMember = "systemctl start --no-block salt-master"
 )
 
 func clusterBackup(h *Host) function.Function {
@@ -199,7 +202,7 @@ func (b BackupReport) next(dir, store string, members []MemberStatus) (list []st
 	if len(others) > 0 {
 		list = append(list, "STORE is the directory cluster in the cachedir of that member, here "+store)
 	}
-	return append(list, "on all members, when that is done on each: "+startMaster)
+	return append(list, "on all members, when that is done on each: "+startMember)
 }
 
 // hostedName is the name that the journal of a master has at NATS servers.
@@ -267,6 +270,7 @@ func clusterRepair(h *Host) function.Function {
 			}
 			return map[string]any{"member": s.Member, "error": s.Fault, "next": anyList([]string{
 				"make sure that the other members are lost for ever: what only they have stored is lost, and they must not start again", stopMaster, "salt-master --repair", "take cluster_id and cluster_peers out of the configuration, and keep master_sign_pubkey", startMaster,
+				"while the minions are connected, set master in their configuration to this master: they forget the other members, and after a lost connection or a restart try only what master names",
 			})}, nil
 		}}
 }

@@ -19,7 +19,7 @@ func TestARestoreStopsAllMembersFirst(t *testing.T) {
 		}
 		return n
 	}
-	stop, copied, start := at("on all members, before anything else: "+stopMaster), at("copy /backup"), at(startMaster)
+	stop, copied, start := at("on all members, before anything else: "+stopMaster), at("copy /backup"), at("done on each: systemctl start --no-block salt-master")
 	warned := at("still run")
 	own := at("on a: mv /cache/cluster /cache/cluster.old; salt-master --restore /backup")
 	other, lost := at("on b: mv STORE STORE.old; salt-master --restore /backup"), at("on c: mv STORE STORE.old; salt-master --restore /backup --restore-as NAME")

@@ -121,7 +121,7 @@ func restore(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(env.Stdout, describe(did, p))
+	_, err = fmt.Fprint(env.Stdout, describe(did, p)+addresses(did, p))
 	return err
 }
 
@@ -159,6 +159,7 @@ func repair(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config.
 	if cfg.ClusterID != "" {
 		text += "Take cluster_id and cluster_peers out of the configuration, keep master_sign_pubkey, then start this master. The other members must not start again.\n"
 	}
+	text += addresses(did, membership.Place{})
 	_, err = fmt.Fprint(env.Stdout, text)
 	return err
 }
@@ -169,7 +170,7 @@ func describe(did *backup.Result, p membership.Place) string {
 		return fmt.Sprintf("The next start of this master restores the %d streams of %s into the JetStream of nats_servers. Start it when these run.\n", len(did.Manifest.Streams), did.Manifest.Time.Format("2006-01-02 15:04:05 MST"))
 	}
 	if did.Restored == nil {
-		return fmt.Sprintf("The next start of this master, as the member %s, restores the %d streams of %s. Start it when the other members run.\n", p.Name, len(did.Manifest.Streams), did.Manifest.Time.Format("2006-01-02 15:04:05 MST"))
+		return fmt.Sprintf("The next start of this master, as the member %s, restores the %d streams of %s. Start it together with the other members, each with 'systemctl start --no-block salt-master': they wait for each other, and without --no-block so does the command.\n", p.Name, len(did.Manifest.Streams), did.Manifest.Time.Format("2006-01-02 15:04:05 MST"))
 	}
 	text := fmt.Sprintf("Restored: %d streams, as they were at %s.\n", len(did.Restored.Streams), did.Manifest.Time.Format("2006-01-02 15:04:05 MST"))
 	if len(did.Restored.Left) > 0 {
@@ -179,4 +180,12 @@ func describe(did *backup.Result, p membership.Place) string {
 		text += fmt.Sprintf("The store that it was taken from is now %s. Remove it once everything is as it should be.\n", did.Moved)
 	}
 	return text
+}
+
+// addresses says what an operator has to do at minions, which only try the addresses that they have.
+func addresses(did *backup.Result, p membership.Place) string {
+	if p.Cluster == "" && len(did.Manifest.Members()) > 1 {
+		return "Once this master runs, its minions forget the other members. On each minion whose setting master does not name this master, set it to this one and restart the minion, while it is connected: after a lost connection or a restart it tries only what master names.\n"
+	}
+	return "If this master has another address than before, set master in the configuration of its minions to the new one: they try only what master names.\n"
 }
