@@ -346,6 +346,7 @@ func (m *Master) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.admission.WatchLogins(m.ctx) })
 	m.runOthers()
 	m.runExternal()
+	keyring.TellSigning(m.cfg, m.key, len(m.keys.IDs()), m.log)
 	remove, err := daemon.PIDFile(m.cfg.PIDFile)
 	if err != nil {
 		return err

@@ -127,6 +127,9 @@ func (m transition) CheckJoin(ctx context.Context) (runner.JoinReport, error) {
 	}
 	j := membership.CheckJoin(ctx, cfg, m.version, m.log)
 	r := runner.JoinReport{Member: j.Member, Fits: j.Fits, Missing: j.Missing}
+	if err := m.key.SigningChange(cfg, len(m.keys.IDs())); err != nil {
+		r.Warnings = append(r.Warnings, err)
+	}
 	fits, next := joinSteps(store(m).StoreDir(), m.place().Name)
 	if err := m.stores.CheckJoin(m.cfg.CacheDir); err != nil {
 		r.Missing = append(r.Missing, err)

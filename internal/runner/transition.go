@@ -18,7 +18,9 @@ type JoinReport struct {
 	Member  string   // the name that it will have, "" if the configuration does not say it
 	Fits    []string // what is as it must be
 	Missing []error
-	Next    []string // the commands that make it a member, once nothing is missing
+	// What becomes of minions; the daemon cannot see whether they are prepared for it.
+	Warnings []error
+	Next     []string // the commands that make it a member, once nothing is missing
 }
 
 // LeaveReport is what a member that leaves leaves behind.
@@ -69,7 +71,7 @@ func hintAlone(err error, hint string) error {
 }
 
 func clusterJoin(h *Host) function.Function {
-	return function.Function{Name: "join", Class: function.Changes, Doc: "Check, at a single master whose configuration files already have the settings of a member, what is missing before it can start as one: the settings, the signing key pair that all members share, the signature of its own key, the port, the space on the disk, and that each of the other members runs and accepts this master. Nothing is changed. Return what is missing, or the commands that make it a member. The exit code is 1 if something is missing.",
+	return function.Function{Name: "join", Class: function.Changes, Doc: "Check, at a single master whose configuration files already have the settings of a member, what is missing before it can start as one: the settings, the signing key pair that all members share, the signature of its own key, the port, the space on the disk, and that each of the other members runs and accepts this master. Nothing is changed. Return what is missing, or the commands that make it a member. If minions must be prepared first, since this master does not sign its key yet, warnings says how. The exit code is 1 if something is missing.",
 		Example: "salt-run cluster.join", Run: func(ctx context.Context, c *function.Call) (any, error) {
 			if s, err := h.ClusterStatus(ctx); err == nil {
 				return nil, salt.WithHint(fmt.Errorf("this master is a member of the cluster %s already: %s", s.Cluster, s.Member), "'salt-run cluster.status' shows the others")
@@ -78,11 +80,11 @@ func clusterJoin(h *Host) function.Function {
 			if err != nil {
 				return nil, err
 			}
-			missing := []any{}
-			for _, err := range r.Missing {
-				missing = append(missing, line(err))
-			}
+			missing := lines(r.Missing)
 			data := map[string]any{"member": r.Member, "fits": anyList(r.Fits), "missing": missing}
+			if len(r.Warnings) > 0 {
+				data["warnings"] = lines(r.Warnings)
+			}
 			if len(missing) > 0 {
 				c.SetRetcode(1)
 				return data, nil
@@ -90,6 +92,14 @@ func clusterJoin(h *Host) function.Function {
 			data["next"] = anyList(r.Next)
 			return data, nil
 		}}
+}
+
+func lines(errs []error) []any {
+	list := []any{}
+	for _, err := range errs {
+		list = append(list, line(err))
+	}
+	return list
 }
 
 // line is an error with its hint.
