@@ -71,8 +71,8 @@ type cluster struct {
 	signs         bool // it serves what one of them has to
 }
 
-// set puts it into options.
-func (c cluster) set(o *server.Options) error {
+// set puts it into options. Servers of a cluster encrypt what they exchange, as masters do.
+func (c cluster) set(o *server.Options, own tls.Certificate) error {
 	if c.listen == "" {
 		return nil
 	}
@@ -85,7 +85,9 @@ func (c cluster) set(o *server.Options) error {
 		return err
 	}
 	o.ServerName = "bare" + text
-	o.Cluster = server.ClusterOpts{Name: "bare", Host: host, Port: port}
+	o.Cluster = server.ClusterOpts{Name: "bare", Host: host, Port: port, TLSTimeout: 5, TLSConfig: &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true, //nolint:gosec // a measurement
+	}}
 	for peer := range strings.SplitSeq(c.peers, ",") {
 		o.Routes = append(o.Routes, &url.URL{Scheme: "nats-route", Host: peer})
 	}
@@ -109,7 +111,7 @@ func serve(port int, dir string, upstream []string, c cluster) error {
 		TLSTimeout: 5, CustomClientAuthentication: &authenticator{seen: map[[32]byte]bool{}},
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAnyClientCert},
 	}
-	if err := c.set(o); err != nil {
+	if err := c.set(o, certificate); err != nil {
 		return err
 	}
 	s, err := server.NewServer(o)
