@@ -38,7 +38,8 @@ type said struct {
 	JID    salt.JID        `json:"jid"`
 	Report json.RawMessage `json:"report"`
 
-	term uint64 // of the journal in which it may be stored here; 0 for any
+	term  uint64 // of the journal in which it may be stored here; 0 for any
+	small bool   // it may be sent with others, see isSmall
 }
 
 // said handles a minion's message about a job, whichever member it is connected to.
