@@ -32,7 +32,7 @@ type Syncer struct {
 type synced struct {
 	dir   string // of the blocks; "" before the first sync
 	way   bool   // the directories above are synced
-	block int    // the newest synced one
+	block int    // the newest synced one, which may have grown since
 
 	group  atomicfile.Group
 	mu     sync.Mutex // guards the next fields, and excludes Renew during a sync
@@ -142,7 +142,6 @@ func rewrite(path string, data func(path string) error) error {
 }
 
 func (o *synced) sync(dir, stream string, data func(path string) error) error {
-	first := !o.way
 	if o.dir == "" {
 		found, err := folderOf(dir, stream)
 		if err != nil {
@@ -150,36 +149,29 @@ func (o *synced) sync(dir, stream string, data func(path string) error) error {
 		}
 		o.dir = found
 	}
+	// The server writes no more to a block that has a newer one beside it. What it writes to the newest one of this list
+	// while that is synced, before it begins the next one, is for the next call, which begins with the same block.
+	blocks, err := blocksOf(o.dir)
+	if err != nil {
+		return err
+	}
+	if n := len(blocks); n > 0 && blocks[n-1] < o.block { // somebody has made the stream anew
+		o.way, o.block = false, 0
+	}
+	first, begun := !o.way, o.block
 	if first {
 		if err := syncWay(dir, o.dir); err != nil {
 			return err
 		}
 		o.way = true
 	}
-	begun := o.block
-	for {
-		err := data(blockPath(o.dir, o.block))
-		switch {
-		case err == nil:
-			o.block++
+	for _, n := range blocks {
+		if n < begun {
 			continue
-		case !errors.Is(err, fs.ErrNotExist):
+		}
+		o.block = n
+		if err := data(blockPath(o.dir, n)); err != nil && !errors.Is(err, fs.ErrNotExist) { // it may be removed meanwhile
 			return err
-		}
-		// It is the first one after the newest, or the oldest ones were removed.
-		blocks, err := blocksOf(o.dir)
-		if err != nil {
-			return err
-		}
-		if n := len(blocks); n == 0 || blocks[n-1] < o.block {
-			o.block = max(o.block-1, 0)
-			break
-		}
-		for _, n := range blocks {
-			if n >= o.block {
-				o.block = n
-				break
-			}
 		}
 	}
 	if first || o.block != begun {
