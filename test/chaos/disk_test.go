@@ -9,8 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/brinebus/brine/test/watchdog"
 )
 
 // diskSize is enough for what 200 rounds store, some of it in a journal of journalSize; an image takes only what is used of it.
@@ -26,6 +29,35 @@ type disk struct {
 	dir     string
 	real    bool
 	options string // with which it is mounted
+}
+
+// diskDir returns a directory for disks, which are gone when the test is over, whatever ended it.
+func diskDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	watchdog.Start(t, remains, bin, dir)
+	if err := shareMounts(dir); err != nil {
+		t.Skipf("no disk here: %v", err)
+	}
+	t.Cleanup(func() { unmount(dir) })
+	return dir
+}
+
+// shareMounts makes what is unmounted below the directory so also for programs that have a mount namespace of their
+// own, such as those of a host: these would keep a disk as it was before its power was cut, and its device busy.
+func shareMounts(dir string) error {
+	return errors.Join(run("mount", "--bind", dir, dir), run("mount", "--make-shared", dir))
+}
+
+// unmount waits for programs that have something open below the directory. Those that do not end keep it, but nobody
+// else sees it any more.
+func unmount(dir string) {
+	for end := time.Now().Add(holdTime); syscall.Unmount(dir, 0) == syscall.EBUSY; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			_ = syscall.Unmount(dir, syscall.MNT_DETACH)
+			return
+		}
+	}
 }
 
 // newDisk makes a disk and mounts it, if it may.
@@ -51,17 +83,25 @@ func (d *disk) mount() error {
 
 // forbid makes the disk read-only under its users, as the kernel does when it finds an error.
 func (d *disk) forbid() error {
+	name, err := d.device()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join("/sys/fs/ext4", name, "trigger_fs_error"), []byte("1"), 0)
+}
+
+// device returns the name of the loop device below the filesystem.
+func (d *disk) device() (string, error) {
 	device, err := exec.Command("findmnt", "-n", "-o", "SOURCE", d.dir).Output()
 	if err != nil {
-		return fmt.Errorf("findmnt %s: %w", d.dir, err)
+		return "", fmt.Errorf("findmnt %s: %w", d.dir, err)
 	}
-	name := filepath.Base(strings.TrimSpace(string(device)))
-	return os.WriteFile(filepath.Join("/sys/fs/ext4", name, "trigger_fs_error"), []byte("1"), 0)
+	return filepath.Base(strings.TrimSpace(string(device))), nil
 }
 
 func (d *disk) remove() {
 	if d.real {
-		_ = run("umount", d.dir)
+		unmount(d.dir)
 	}
 }
 
@@ -86,20 +126,40 @@ func (d *disk) cut() error {
 }
 
 // again mounts the disk again. Another program of the machine may hold it as it was for a
-// while: one that has just made a namespace of its own, say.
-func (d *disk) again() (err error) {
+// while: one that has just made a namespace of its own, say. Then the device stays, and a new
+// mount would show the filesystem that was shut down.
+func (d *disk) again() error {
 	for end := time.Now().Add(holdTime); ; time.Sleep(50 * time.Millisecond) {
-		if err = run("umount", d.dir); err == nil {
-			if err = d.mount(); err != nil {
-				return err
-			}
-			probe := filepath.Join(d.dir, "probe")
-			err = errors.Join(os.WriteFile(probe, []byte("x"), 0o600), os.Remove(probe))
+		err := syscall.Unmount(d.dir, 0)
+		if err == syscall.EINVAL { // it is unmounted since the last attempt
+			err = nil
 		}
-		if err == nil || time.Now().After(end) {
-			return err
+		if err == nil && d.held() {
+			err = syscall.EBUSY
+		}
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("another program of this machine holds %s as it was before the power cut: %w", d.dir, err)
 		}
 	}
+	if err := d.mount(); err != nil {
+		return err
+	}
+	probe := filepath.Join(d.dir, "probe")
+	return errors.Join(os.WriteFile(probe, []byte("x"), 0o600), os.Remove(probe))
+}
+
+// held reports whether a loop device still has the image.
+func (d *disk) held() bool {
+	names, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") // the pattern is a good one
+	for _, name := range names {
+		if b, _ := os.ReadFile(name); strings.TrimSuffix(string(b), "\n") == d.image { // it may be gone meanwhile
+			return true
+		}
+	}
+	return false
 }
 
 // holdTime is how long a disk may be held.

@@ -8,7 +8,7 @@ import (
 
 // TestACutLosesWhatWasNotSynced: else the power cuts would show nothing.
 func TestACutLosesWhatWasNotSynced(t *testing.T) {
-	d, err := newDisk(filepath.Join(t.TempDir(), "disk"), true)
+	d, err := newDisk(filepath.Join(diskDir(t), "disk"), true)
 	if err != nil {
 		t.Skipf("no disk here: %v", err)
 	}
@@ -36,5 +36,36 @@ func TestACutLosesWhatWasNotSynced(t *testing.T) {
 	}
 	if b, _ := os.ReadFile(filepath.Join(d.dir, "written")); string(b) != "" {
 		t.Errorf("what was not synced is there: %q", b)
+	}
+}
+
+// TestAStarvedDiskSyncsNothing: else a test that uses one would blame a daemon for what its disk
+// has dropped. The page with the end of the file has its room, those behind it have none.
+func TestAStarvedDiskSyncsNothing(t *testing.T) {
+	d, err := newThin(filepath.Join(diskDir(t), "disk"))
+	if err != nil {
+		t.Skipf("no disk here: %v", err)
+	}
+	defer d.remove()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := os.Create(filepath.Join(d.dir, "file"))
+	must(err)
+	defer f.Close()
+	write := func(size int) {
+		t.Helper()
+		_, err := f.Write(make([]byte, size))
+		must(err)
+	}
+	write(25*os.Getpagesize() + 100) // what comes behind so much is beside it on the disk
+	must(f.Sync())
+	must(d.starve())
+	write(20 * os.Getpagesize())
+	if err := f.Sync(); err == nil {
+		t.Error("what there is no room for was synced")
 	}
 }

@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -58,15 +57,14 @@ func newWorld(t *testing.T, masters int) *world {
 		w.lab = true
 	})
 	t.Run("disks of their own", func(t *testing.T) {
-		if err := tryDisk(t.TempDir()); err != nil {
+		if err := tryDisk(diskDir(t)); err != nil {
 			t.Skipf("no full disks and no power cuts: %v", err)
 		}
 		w.disks = true
 	})
 	if w.disks {
-		// Else the mount namespaces of the hosts would keep a disk that is cut.
-		w.must(errors.Join(run("mount", "--bind", w.dir, w.dir), run("mount", "--make-shared", w.dir)))
-		t.Cleanup(func() { _ = run("umount", w.dir) })
+		w.must(shareMounts(w.dir))
+		t.Cleanup(func() { unmount(w.dir) })
 	}
 	if masters > 1 {
 		w.makeCluster(masters)
