@@ -77,7 +77,7 @@ func renewNoted(dir string, streams []string) error {
 		}
 		from, _ := strconv.Atoi(string(text))
 		o := synced{dir: found, way: from != wayOnly, block: max(from, 0)}
-		if err := o.renew(dir, posix.SyncData); err != nil {
+		if err := o.renew(dir, syncFile(posix.SyncData)); err != nil {
 			return err
 		}
 	}

@@ -17,6 +17,9 @@ import (
 // has it, so a sync of the file that begins after the acknowledgement covers it. Its methods may be
 // called concurrently.
 //
+// The kernel tells each descriptor of a failed write once, and one that is opened later only if nobody was told before.
+// The server syncs files itself every minute or two, so the newest block of each stream stays open here.
+//
 // After a failed sync the kernel considers the data written, although it is not: the next sync
 // succeeds, but the disk does not have the data. So a stream whose sync has failed stays failed
 // until Renew, or until the Recover of the next start, which finds a note about it.
@@ -24,7 +27,18 @@ type Syncer struct {
 	dir     string // of the store
 	mu      sync.Mutex
 	streams map[string]*synced
-	data    func(path string) error // posix.SyncData; tests use failing disks
+	data    syncFile // posix.SyncData; tests use failing disks
+}
+
+// syncFile syncs the data of an open file.
+type syncFile func(*os.File) error
+
+func (s syncFile) path(path string) error {
+	f, err := posix.OpenToSync(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s(f), f.Close())
 }
 
 // synced is how much of a stream is known to be on disk. One goroutine syncs; calls that arrive
@@ -33,6 +47,7 @@ type synced struct {
 	dir   string // of the blocks; "" before the first sync
 	way   bool   // the directories above are synced
 	block int    // the newest synced one, which may have grown since
+	kept  kept   // that one
 
 	group  atomicfile.Group
 	mu     sync.Mutex // guards the next fields, and excludes Renew during a sync
@@ -58,20 +73,37 @@ func (s *Syncer) Sync(stream string) error {
 	return one.group.Do(func() error {
 		one.mu.Lock()
 		defer one.mu.Unlock()
-		if one.failed != nil {
-			return one.failed
-		}
-		err := one.sync(s.dir, stream, s.data)
-		if err == nil {
-			return nil
-		}
-		err = fmt.Errorf("sync the store: %w", err)
-		if !errors.Is(err, fs.ErrNotExist) {
-			one.failed = err
-			err = errors.Join(err, one.note(s.dir, stream))
-		}
-		return err
+		return one.try(s.dir, stream, s.data)
 	})
+}
+
+// try is sync, unless it has failed before. The caller holds mu.
+func (o *synced) try(dir, stream string, data syncFile) error {
+	if o.failed != nil {
+		return o.failed
+	}
+	err := o.sync(dir, stream, data)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("sync the store: %w", err)
+	if !errors.Is(err, fs.ErrNotExist) {
+		o.failed = err
+		err = errors.Join(err, o.note(dir, stream))
+	}
+	return err
+}
+
+// Again syncs all streams that were synced before, and leaves notes about those that fail. The server has reported that
+// it cannot write: if that was a sync of its own, it has told nobody which one.
+func (s *Syncer) Again() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for stream, one := range s.streams {
+		one.mu.Lock()
+		_ = one.try(s.dir, stream, s.data) // Renew and Sync return it
+		one.mu.Unlock()
+	}
 }
 
 // Renew writes data of streams whose sync has failed to new, synced files, as long as the kernel
@@ -82,6 +114,8 @@ func (s *Syncer) Renew() (renewed bool, err error) {
 	defer s.mu.Unlock()
 	for stream, one := range s.streams {
 		one.mu.Lock()
+		_ = one.try(s.dir, stream, s.data) // the server may have got an error of which this daemon does not know yet
+		one.kept.close()
 		if one.failed != nil {
 			renewed = true
 			e := one.renew(s.dir, s.data)
@@ -95,7 +129,7 @@ func (s *Syncer) Renew() (renewed bool, err error) {
 	return renewed, err
 }
 
-func (o *synced) renew(dir string, data func(string) error) error {
+func (o *synced) renew(dir string, data syncFile) error {
 	if err := o.write(dir, data); err != nil {
 		return fmt.Errorf("write again what could not be synced: %w", err)
 	}
@@ -103,7 +137,7 @@ func (o *synced) renew(dir string, data func(string) error) error {
 	return nil
 }
 
-func (o *synced) write(dir string, data func(string) error) error {
+func (o *synced) write(dir string, data syncFile) error {
 	files := metaFiles(o.dir)
 	if o.way {
 		blocks, err := blocksOf(o.dir)
@@ -126,14 +160,14 @@ func (o *synced) write(dir string, data func(string) error) error {
 }
 
 // rewrite replaces a file with a synced copy.
-func rewrite(path string, data func(path string) error) error {
+func rewrite(path string, data syncFile) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
 	copied := path + ".new"
 	if err = os.WriteFile(copied, b, 0o600); err == nil {
-		err = data(copied)
+		err = data.path(copied)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(copied))
@@ -141,7 +175,7 @@ func rewrite(path string, data func(path string) error) error {
 	return os.Rename(copied, path)
 }
 
-func (o *synced) sync(dir, stream string, data func(path string) error) error {
+func (o *synced) sync(dir, stream string, data syncFile) error {
 	if o.dir == "" {
 		found, err := folderOf(dir, stream)
 		if err != nil {
@@ -170,7 +204,7 @@ func (o *synced) sync(dir, stream string, data func(path string) error) error {
 			continue
 		}
 		o.block = n
-		if err := data(blockPath(o.dir, n)); err != nil && !errors.Is(err, fs.ErrNotExist) { // it may be removed meanwhile
+		if err := o.kept.sync(blockPath(o.dir, n), data); err != nil && !errors.Is(err, fs.ErrNotExist) { // it may be removed meanwhile
 			return err
 		}
 	}

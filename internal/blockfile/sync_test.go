@@ -80,7 +80,8 @@ func TestABlockGrowsWhileItIsSynced(t *testing.T) {
 	onDisk := map[string]string{}
 	grows := true
 	s := NewSyncer(dir)
-	s.data = func(path string) error {
+	s.data = func(f *os.File) error {
+		path := f.Name()
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return err
@@ -112,10 +113,10 @@ func TestAStreamThatIsMadeAnewIsSynced(t *testing.T) {
 	msgs := filepath.Join(dir, "jetstream", "SALT", "streams", "EVENTS", "msgs")
 	var synced []string
 	s := NewSyncer(dir)
-	s.data = func(path string) error {
-		err := posix.SyncData(path)
+	s.data = func(f *os.File) error {
+		err := posix.SyncData(f)
 		if err == nil {
-			synced = append(synced, filepath.Base(path))
+			synced = append(synced, filepath.Base(f.Name()))
 		}
 		return err
 	}
@@ -130,6 +131,59 @@ func TestAStreamThatIsMadeAnewIsSynced(t *testing.T) {
 	}
 	if want := []string{"7.blk", "1.blk"}; !slices.Equal(synced, want) {
 		t.Errorf("synced were %q, want %q", synced, want)
+	}
+}
+
+// TestTheServerWasToldOfAFailedWrite: the kernel tells those of it who had the file open, and nobody who opens it later.
+// The server's own sync fails and reports that it cannot write, or it is silent; then the daemon ends, reopens the store, or
+// syncs once more.
+func TestTheServerWasToldOfAFailedWrite(t *testing.T) {
+	t.Parallel()
+	if !posix.OpenFilesMove {
+		t.Skip("the server could not remove a block that is open")
+	}
+	for name, look := range map[string]func(t *testing.T, s *Syncer){
+		"the next sync": func(t *testing.T, s *Syncer) {
+			if err := s.Sync("EVENTS"); !errors.Is(err, syscall.EIO) {
+				t.Errorf("what was not written passes for synced: %v", err)
+			}
+		},
+		"the next start": func(t *testing.T, s *Syncer) {
+			s.Again()
+			if left, err := noted(s.dir); len(left) != 1 || err != nil {
+				t.Errorf("it is told of %v, %v", left, err)
+			}
+		},
+		"the store is reopened": func(t *testing.T, s *Syncer) {
+			if renewed, err := s.Renew(); !renewed || err != nil {
+				t.Errorf("what was not written is not written again: %t, %v", renewed, err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			msgs := filepath.Join(dir, "jetstream", "SALT", "streams", "EVENTS", "msgs")
+			if err := errors.Join(os.MkdirAll(msgs, 0o700), os.WriteFile(blockPath(msgs, 1), nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			open, failed := map[*os.File]bool{}, false // by the time of the failure
+			s := NewSyncer(dir)
+			s.data = func(f *os.File) error {
+				switch {
+				case !failed:
+					open[f] = true
+				case open[f]:
+					delete(open, f)
+					return syscall.EIO
+				}
+				return nil
+			}
+			if err := s.Sync("EVENTS"); err != nil {
+				t.Fatal(err)
+			}
+			failed = true
+			look(t, s)
+		})
 	}
 }
 
@@ -168,12 +222,12 @@ func TestAFailedSyncStays(t *testing.T) {
 	}
 	s := NewSyncer(dir)
 	fails, calls := blockPath(msgs, 2), 0
-	s.data = func(path string) error {
-		if calls++; path == fails {
+	s.data = func(f *os.File) error {
+		if calls++; f.Name() == fails {
 			fails = "" // the kernel tells an error once
 			return syscall.EIO
 		}
-		return posix.SyncData(path)
+		return posix.SyncData(f)
 	}
 	for range 3 {
 		if err := s.Sync("EVENTS"); !errors.Is(err, syscall.EIO) {

@@ -297,7 +297,10 @@ func (b *Broker) heal() {
 		}
 		b.opts.Log.Error("the journal cannot be written; nothing is stored until it can", "err", b.health.Err())
 		var streams int
-		bounded(stuckTime, b.Fail, func() { streams = b.streams() })
+		bounded(stuckTime, b.Fail, func() {
+			b.health.syncer.Again() // the next start knows of what fails, whoever has ended this one
+			streams = b.streams()
+		})
 		for again := time.After(healPause); ; again = tick.C {
 			select {
 			case <-again:

@@ -29,8 +29,11 @@ func StatFS(path string) (FileSystem, error) {
 	return FileSystem{uint64(s.Bsize), s.Blocks, s.Bfree, s.Bavail, s.Files, s.Ffree}, nil
 }
 
-// SyncData is SyncPath: macOS has no cheaper call.
-func SyncData(path string) error { return SyncPath(path) }
+// OpenToSync opens a file for SyncData.
+func OpenToSync(path string) (*os.File, error) { return os.Open(path) }
+
+// SyncData syncs an open file: macOS has no cheaper call.
+func SyncData(f *os.File) error { return f.Sync() }
 
 // AllocateMore fails, as Allocate does.
 func AllocateMore(*os.File, int64) error { return Unsupported("room behind the end of a file") }

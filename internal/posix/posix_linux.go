@@ -30,15 +30,14 @@ func StatFS(path string) (FileSystem, error) {
 	return FileSystem{uint64(s.Bsize), s.Blocks, s.Bfree, s.Bavail, s.Files, s.Ffree}, nil
 }
 
-// SyncData is SyncPath without the times of a file.
-func SyncData(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
+// OpenToSync opens a file for SyncData.
+func OpenToSync(path string) (*os.File, error) { return os.Open(path) }
+
+// SyncData syncs an open file without its times.
+func SyncData(f *os.File) error {
 	for {
-		if err = unix.Fdatasync(int(f.Fd())); !errors.Is(err, unix.EINTR) {
-			return errors.Join(err, f.Close())
+		if err := unix.Fdatasync(int(f.Fd())); !errors.Is(err, unix.EINTR) {
+			return err
 		}
 	}
 }

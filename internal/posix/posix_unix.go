@@ -18,6 +18,9 @@ const (
 	NoWaiting = syscall.O_NONBLOCK | syscall.O_NOCTTY // a FIFO without a writer would block
 )
 
+// OpenFilesMove says whether a file may be renamed and removed while it is open.
+const OpenFilesMove = true
+
 func owner(_ string, info fs.FileInfo) (uid int, mode fs.FileMode, err error) {
 	s, err := StatOf(info)
 	return int(s.UID), info.Mode(), err

@@ -21,6 +21,9 @@ const (
 	NoWaiting = 0
 )
 
+// OpenFilesMove says whether a file may be renamed and removed while it is open.
+const OpenFilesMove = false
+
 // somebody is the user number of everyone except administrators and this process's user.
 const somebody = 65534
 
@@ -187,8 +190,11 @@ func Unlock(f *os.File) error {
 	return windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &at)
 }
 
-// SyncData is SyncPath: Windows has no cheaper call.
-func SyncData(path string) error { return SyncPath(path) }
+// OpenToSync opens a file for SyncData.
+func OpenToSync(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDWR, 0) }
+
+// SyncData syncs an open file: Windows has no cheaper call.
+func SyncData(f *os.File) error { return f.Sync() }
 
 // AllocateMore fails, as Allocate does.
 func AllocateMore(*os.File, int64) error { return Unsupported("room behind the end of a file") }
