@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"syscall"
 
 	"github.com/brinebus/brine/internal/posix"
 )
@@ -62,7 +64,7 @@ func noted(dir string) ([]string, error) {
 
 // renewNoted rewrites the blocks that the notes of a closed store name. An unreadable note means
 // all blocks.
-func renewNoted(dir string, streams []string) error {
+func renewNoted(dir string, streams []string, data syncFile) error {
 	for _, stream := range streams {
 		found, err := folderOf(dir, stream)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -77,9 +79,62 @@ func renewNoted(dir string, streams []string) error {
 		}
 		from, _ := strconv.Atoi(string(text))
 		o := synced{dir: found, way: from != wayOnly, block: max(from, 0)}
-		if err := o.renew(dir, syncFile(posix.SyncData)); err != nil {
+		if err := o.renew(dir, data); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// settle brings to the disk what the kernel has of a store whose daemon was killed: what is found in it counts as stored
+// from now on, also what nobody has synced. It leaves notes about streams for which that fails.
+func settle(dir string, data syncFile) error {
+	known, err := noted(dir)
+	if err != nil {
+		return err
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "*", "msgs"))
+	if err != nil {
+		return err
+	}
+	for _, msgs := range found {
+		stream := filepath.Base(filepath.Dir(msgs))
+		if slices.Contains(known, stream) {
+			continue // all that may be missing is written again
+		}
+		o := synced{dir: msgs}
+		err := o.settle(dir, stream, data)
+		o.kept.close()
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := o.note(dir, stream); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle syncs the stream, and writes its newest blocks again: if the daemon was killed during a sync that failed, nobody
+// was told, and the kernel considers them written. Without room for that they stay as they are: a disk that is full must not
+// prevent a start.
+func (o *synced) settle(dir, stream string, data syncFile) error {
+	if err := o.sync(dir, stream, data); err != nil {
+		return err
+	}
+	blocks, err := blocksOf(o.dir)
+	if err != nil {
+		return err
+	}
+	for _, n := range blocks[max(0, len(blocks)-2):] { // the newest may have been begun during that sync
+		o.block = n
+		err := rewrite(blockPath(o.dir, n), data)
+		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return posix.SyncPath(o.dir)
 }

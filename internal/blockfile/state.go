@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // State is a small file beside the store: how the store was closed, and which sequences may have
@@ -75,14 +76,22 @@ func boot() string {
 // read everything again. Data that could not be synced before is first written again. A sequence
 // that may have been shown is not given out again, whatever was lost: the streams in High continue
 // after it. Recover returns what it found, and the new state, which is already written.
-func Recover(dir string) (State, *Report, error) {
+func Recover(dir string) (State, *Report, error) { return recoverOn(dir, posix.SyncData) }
+
+func recoverOn(dir string, data syncFile) (State, *Report, error) {
 	m, err := ReadState(dir)
 	if err != nil {
 		return m, nil, err
 	}
-	doubtful, err := noted(dir)
+	if !m.Clean && (m.sameBoot() || boot() == unknownBoot) {
+		err = settle(dir, data)
+	}
+	var doubtful []string
 	if err == nil {
-		err = renewNoted(dir, doubtful)
+		doubtful, err = noted(dir)
+	}
+	if err == nil {
+		err = renewNoted(dir, doubtful, data)
 	}
 	if err != nil {
 		return m, nil, err

@@ -306,3 +306,72 @@ func TestADamagedBlockIsOverwrittenWhenItsCopyIsOnTheDisk(t *testing.T) {
 		t.Errorf("synced are %q", synced)
 	}
 }
+
+// TestAStartAfterAKillSyncs: what is in the store then is shown, and who stores it again is told that it is stored. A sync
+// may have failed under the daemon that was killed, before there was a note.
+func TestAStartAfterAKillSyncs(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		clean bool
+		boot  string
+		fails string // the block whose sync fails once
+		err   error
+		fresh []int // blocks that are other files afterwards
+		syncs bool
+	}{
+		"killed":                  {boot: boot(), fresh: []int{2, 3}, syncs: true},
+		"a write has failed":      {boot: boot(), fails: "1.blk", err: syscall.EIO, fresh: []int{1, 2, 3}, syncs: true},
+		"a copy cannot be synced": {boot: boot(), fails: "3.blk.new", err: syscall.EIO, fresh: []int{2, 3}, syncs: true},
+		"no room for a copy":      {boot: boot(), fails: "2.blk.new", err: syscall.ENOSPC, syncs: true},
+		"stopped":                 {boot: boot(), clean: true},
+		"another boot":            {boot: "another"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			msgs := filepath.Join(dir, "jetstream", "SALT", "streams", "EVENTS", "msgs")
+			err := errors.Join(os.MkdirAll(msgs, 0o700), os.Mkdir(filepath.Join(dir, "first"), 0o700), State{Clean: row.clean, Boot: row.boot}.Write(dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := func(n int) string { return blockPath(filepath.Join(dir, "first"), n) } // keeps the inode from being used again
+			for n := 1; n <= 3; n++ {
+				if err := errors.Join(os.WriteFile(blockPath(msgs, n), nil, 0o600), os.Link(blockPath(msgs, n), first(n))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synced := map[string]bool{}
+			data := func(f *os.File) error {
+				name := filepath.Base(f.Name())
+				if name == row.fails {
+					row.fails = "" // the kernel tells an error once
+					return row.err
+				}
+				synced[name] = true
+				return nil
+			}
+			if _, _, err := recoverOn(dir, data); err != nil {
+				t.Fatal(err)
+			}
+			for n := 1; n <= 3; n++ {
+				then, err := os.Stat(first(n))
+				if err != nil {
+					t.Fatal(err)
+				}
+				now, err := os.Stat(blockPath(msgs, n))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if fresh := !os.SameFile(then, now); fresh != slices.Contains(row.fresh, n) {
+					t.Errorf("block %d was written again: %t", n, fresh)
+				}
+				name := strconv.Itoa(n) + ".blk"
+				if is := synced[name] || synced[name+".new"]; is != row.syncs {
+					t.Errorf("block %d was synced: %t", n, is)
+				}
+			}
+			if left, err := noted(dir); len(left) > 0 || err != nil {
+				t.Errorf("the next start is told of what is done: %v, %v", left, err)
+			}
+		})
+	}
+}
