@@ -376,6 +376,9 @@ func (j *Journal) reconcile(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := w.synced(ctx); err != nil {
+		return err
+	}
 	j.names.found()
 	j.reconciled++
 	w.trust()

@@ -104,6 +104,40 @@ func TestAFailedSyncIsReported(t *testing.T) {
 	}
 }
 
+// TestARepetitionIsAcknowledgedWhenItIsOnTheDisk: that the store shows the event does not mean that.
+func TestARepetitionIsAcknowledgedWhenItIsOnTheDisk(t *testing.T) {
+	t.Parallel()
+	b := startStore(t, t.TempDir())
+	disk := &slowDisk{Store: b.Store(), begun: make(chan struct{}), goOn: make(chan error)}
+	j, err := journal.Open(t.Context(), b.Conn(), journal.Options{Store: disk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct{ sync, want error }{
+		{errors.New("input/output error"), journal.ErrStore},
+		{errors.New("input/output error"), journal.ErrStore},
+		{nil, nil},
+	} {
+		told := make(chan error, 1)
+		go func() {
+			_, err := j.Append(t.Context(), filled("mytag", "x", 10), "web1/a")
+			told <- err
+		}()
+		select {
+		case <-disk.begun:
+			disk.goOn <- row.sync
+		case err := <-told:
+			t.Fatalf("before a sync the sender is told %v", err)
+		}
+		if err := deadline.Receive(t, told, "an answer"); !errors.Is(err, row.want) {
+			t.Errorf("the sync ends with %v, the sender is told %v", row.sync, err)
+		}
+	}
+	if last, err := j.Last(t.Context()); err != nil || last != 1 {
+		t.Errorf("the last event is %d, %v: it is stored more than once", last, err)
+	}
+}
+
 // With the real store, over many blocks and a purge of them: Flush and a synced append are
 // right about the newest block.
 func TestSyncOverBlocks(t *testing.T) {

@@ -506,6 +506,25 @@ func (w *writer) finishBacklog(b *backlog) {
 	}
 }
 
+// synced returns when everything that the store shows is on the disk, if writers wait for that: whoever stores it again
+// is told that it is stored.
+func (w *writer) synced(ctx context.Context) error {
+	if !w.store.Waits() {
+		return nil
+	}
+	done := make(chan error, 1)
+	go func() { done <- w.store.Sync(w.stream) }() // it ends when the disk answers
+	select {
+	case err := <-done:
+		if err != nil {
+			err = fmt.Errorf("%w: %w", ErrStore, err)
+		}
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // answer handles an acknowledgement, or a refusal, if nobody waits for the disk.
 func (w *writer) answer(m *nats.Msg) {
 	w.finishOne(m, w.store.Sync(w.stream))
