@@ -60,14 +60,20 @@ func (a *Admission) Watch(changed <-chan pki.Seen) {
 			// and registered just after it.
 			a.cutRefused(before)
 			before, latest = latest, suspects{}
-			if seen := unread; seen.All || len(seen.IDs) > 0 {
-				unread = pki.Seen{}
+			seen := unread
+			for _, id := range a.Keys.Unread() {
+				seen.Add(ofID(id))
+			}
+			if unread = (pki.Seen{}); seen.All || len(seen.IDs) > 0 {
 				act(seen) // nothing else repeats it
 			}
 			again.Reset(secondLook)
 		}
 	}
 }
+
+// ofID is that the keys of a minion may have changed.
+func ofID(id salt.MinionID) pki.Seen { return pki.Seen{IDs: map[salt.MinionID]bool{id: true}} }
 
 // maxUnread is how many lines a minute the log has about a key store that cannot be read: it is tried
 // again each second.
@@ -117,7 +123,7 @@ func (a *Admission) cutRefused(s suspects) {
 			return // all minions are checked: not by as many files, and not cut if these cannot be read now
 		}
 		_, state, err := a.Keys.ByToken(salt.MinionID(i.Name), i.Key)
-		if err == nil && state == pki.Accepted {
+		if err == nil && state == pki.Accepted || err != nil && a.Keys.Stands(salt.MinionID(i.Name), i.Key) {
 			return
 		}
 		a.Log.Info("cutting a connection: its key is no longer accepted", "minion", i.Name, "state", state.String())

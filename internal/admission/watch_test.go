@@ -16,9 +16,6 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// ofID is that the keys of a minion may have changed.
-func ofID(id salt.MinionID) pki.Seen { return pki.Seen{IDs: map[salt.MinionID]bool{id: true}} }
-
 // TestTheSecondLookIsNotPostponed: a connection that was registered just after the first check is
 // cut within two seconds, however many other keys begin to wait meanwhile.
 func TestTheSecondLookIsNotPostponed(t *testing.T) {

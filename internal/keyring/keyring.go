@@ -21,7 +21,8 @@ type Keyring struct {
 	Here  func(token string) bool // reports whether the holder of the key with a token, see bus.KeyToken, is connected; nil means that none is
 	log   *slog.Logger
 
-	looking sync.Mutex // held while files are read, so that an older state does not replace a newer one
+	looking  sync.Mutex             // held while files are read, so that an older state does not replace a newer one
+	problems map[string]pki.Problem // with files at the latest look at each, by path; guarded by looking
 
 	mu       sync.RWMutex
 	accepted []salt.MinionID                        // sorted
@@ -40,7 +41,7 @@ func Open(cfg *config.Master, log *slog.Logger) (*Keyring, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keyring{Store: store, log: log, known: map[salt.MinionID]map[string]pki.State{}, holders: map[salt.MinionID]string{}, changed: map[pki.Name]history{}, gaveWay: map[pki.Name]uint64{}}
+	k := &Keyring{Store: store, log: log, problems: map[string]pki.Problem{}, known: map[salt.MinionID]map[string]pki.State{}, holders: map[salt.MinionID]string{}, changed: map[pki.Name]history{}, gaveWay: map[pki.Name]uint64{}}
 	store.GivesWay = k.givesWay
 	return k, k.Configure(cfg)
 }
@@ -63,15 +64,22 @@ func (k *Keyring) Refresh() error {
 	if err != nil {
 		return err
 	}
-	for _, p := range problems {
-		k.log.Warn("this file in the key directory is not a key", "file", p.Path, "err", p.Err)
-	}
+	k.hear(problems, func(salt.MinionID) bool { return true })
 	known := map[salt.MinionID]map[string]pki.State{}
 	for _, e := range entries {
 		note(known, e)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	kept := map[salt.MinionID]string{}
+	for id, states := range unread(problems) {
+		if known[id] = k.keep(id, known[id], states); known[id] == nil {
+			delete(known, id)
+		}
+		if states[pki.Accepted] {
+			kept[id] = k.holders[id]
+		}
+	}
 	for id := range k.known {
 		k.compare(id, known[id])
 	}
@@ -84,6 +92,9 @@ func (k *Keyring) Refresh() error {
 	clear(k.holders)
 	for _, e := range entries {
 		k.hold(e)
+	}
+	for id, holder := range kept {
+		k.holdOn(id, holder)
 	}
 	k.setAccepted()
 	return nil
@@ -122,9 +133,8 @@ func (k *Keyring) Look(ids ...salt.MinionID) error {
 	if err != nil {
 		return err
 	}
-	for _, problem := range problems {
-		k.log.Warn("this file in the key directory is not a key", "err", problem)
-	}
+	k.hear(problems, func(id salt.MinionID) bool { _, looked := found[id]; return looked })
+	states := unread(problems)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var news []salt.MinionID
@@ -133,15 +143,19 @@ func (k *Keyring) Look(ids ...salt.MinionID) error {
 		for _, e := range entries {
 			note(known, e)
 		}
-		if k.compare(id, known[id]) {
+		now, holder := k.keep(id, known[id], states[id]), k.holders[id]
+		if k.compare(id, now) {
 			news = append(news, id)
 		}
-		if k.known[id] = known[id]; known[id] == nil {
+		if k.known[id] = now; now == nil {
 			delete(k.known, id)
 		}
 		delete(k.holders, id)
 		for _, e := range entries {
 			k.hold(e)
+		}
+		if states[id][pki.Accepted] {
+			k.holdOn(id, holder)
 		}
 	}
 	if len(news) > fewNews {

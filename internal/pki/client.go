@@ -131,7 +131,7 @@ func (s *Store) Clients() (list []Client, problems []Problem, err error) {
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
 		case err != nil:
-			problems = append(problems, Problem{s.clientPath(salt.ClientName(name)), err})
+			problems = append(problems, Problem{Path: s.clientPath(salt.ClientName(name)), Err: err})
 		default:
 			list = append(list, c)
 		}

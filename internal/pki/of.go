@@ -2,7 +2,6 @@ package pki
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 
 	"github.com/brinebus/brine/internal/salt"
@@ -11,24 +10,28 @@ import (
 // Of returns the keys of one id, whatever their state. Files without a usable key are left out;
 // err reports them.
 func (s *Store) Of(id salt.MinionID) ([]Entry, error) {
-	var entries []Entry
-	var problems []error
+	entries, problems := s.OfFiles(id)
+	var all []error
+	for _, p := range problems {
+		all = append(all, p.Err)
+	}
+	return entries, errors.Join(all...)
+}
+
+// OfFiles is Of with the problem of each file.
+func (s *Store) OfFiles(id salt.MinionID) (entries []Entry, problems []Problem) {
 	for _, p := range places {
 		for _, name := range p.names(id) {
 			path := filepath.Join(s.dir, p.dir, name)
 			key, err := s.readIn(p, name)
 			if err != nil {
-				problems = append(problems, err)
+				problems = append(problems, Problem{path, err, id, p.state})
 			}
 			if key.IsZero() {
 				continue
 			}
-			e := Entry{ID: id, State: p.state, Key: key, Path: path}
-			if info, err := os.Stat(path); err == nil {
-				e.Modified = info.ModTime()
-			}
-			entries = append(entries, e)
+			entries = append(entries, Entry{ID: id, State: p.state, Key: key, Path: path, Modified: modified(path)})
 		}
 	}
-	return entries, errors.Join(problems...)
+	return entries, problems
 }

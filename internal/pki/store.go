@@ -26,6 +26,9 @@ var (
 	ErrGone = errors.New("the key is no longer there")
 	// ErrTaken means that the id has another accepted key.
 	ErrTaken = errors.New("another key is accepted for this id")
+	// ErrUnread means that the system could not read a key file, which is there: what was known
+	// of its key may still hold. A file that could be read and is no usable key is no such case.
+	ErrUnread = errors.New("the key file cannot be read now")
 )
 
 // Entry is a stored key of a minion.
@@ -48,9 +51,14 @@ type Name struct {
 
 // Problem is a file in the store without a usable key.
 type Problem struct {
-	Path string
-	Err  error
+	Path  string
+	Err   error         // wraps ErrUnread if the file may have one
+	ID    salt.MinionID // whose key it would be; "" if the name of the file is not that of one
+	State State         // of its directory
 }
+
+// Unread reports whether the file may have a usable key: it could only not be read now.
+func (p Problem) Unread() bool { return errors.Is(p.Err, ErrUnread) }
 
 // Store is the key store of a master, in the directories below pki_dir. Many goroutines and
 // processes may use it at once.
@@ -172,18 +180,47 @@ func (s *Store) readIn(p place, name string) (PublicKey, error) {
 // read returns the key in a file of the store, or the zero key if there is no file.
 func (s *Store) read(path string) (PublicKey, error) {
 	text, err := readKeyFile(path, othersWrite, s.owners)
-	if errors.Is(err, fs.ErrNotExist) {
-		return PublicKey{}, nil
-	}
 	var key PublicKey
 	if err == nil {
 		key, err = ParsePublic(text)
 	}
 	if err != nil {
-		return PublicKey{}, keyFileError("public", path, err)
+		return PublicKey{}, fileError(path, err)
 	}
 	return key, nil
 }
+
+// fileError returns what is wrong with a file of the store after an error; nil if there is no file. A process out of
+// descriptors gets the same error whether there is one or not.
+func fileError(path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if !ofSystem(err) {
+		return keyFileError("public", path, err)
+	}
+	switch info, bad := os.Stat(path); {
+	case errors.Is(bad, fs.ErrNotExist):
+		return nil
+	case bad == nil && !info.Mode().IsRegular():
+		return keyFileError("public", path, err)
+	}
+	return &unreadError{fmt.Errorf("public key %s: %w", path, bareCause(err))}
+}
+
+// ofSystem reports whether an error says nothing about a file, but that it could not be read, which may
+// pass. A missing permission does not: somebody has taken it away.
+func ofSystem(err error) bool {
+	var bad *fs.PathError
+	return errors.As(err, &bad) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission)
+}
+
+// unreadError is an ErrUnread with the text of its cause.
+type unreadError struct{ error }
+
+func (e *unreadError) Is(target error) bool { return target == ErrUnread }
+
+func (e *unreadError) Unwrap() error { return e.error }
 
 // List returns all keys, sorted by id and state, and the files without a usable key.
 func (s *Store) List() ([]Entry, []Problem, error) {
@@ -217,7 +254,8 @@ func (s *Store) listPlace(p place) (entries []Entry, problems []Problem, err err
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // removed by hand in the meantime
 		case err != nil:
-			problems = append(problems, Problem{filepath.Join(s.dir, p.dir, name), err})
+			id, _ := p.parseName(name)
+			problems = append(problems, Problem{filepath.Join(s.dir, p.dir, name), err, id, p.state})
 		default:
 			entries = append(entries, e)
 		}
@@ -231,15 +269,23 @@ func (s *Store) entry(p place, name string) (Entry, error) {
 	if err != nil {
 		return Entry{}, fmt.Errorf("key file %s: %w", path, err)
 	}
-	key, err := loadPublic(path, s.owners)
+	key, err := s.read(path)
 	if err != nil {
 		return Entry{}, err
 	}
+	if key.IsZero() {
+		return Entry{}, fs.ErrNotExist
+	}
+	return Entry{ID: id, State: p.state, Key: key, Path: path, Modified: modified(path)}, nil
+}
+
+// modified returns the zero time if it is not known.
+func modified(path string) time.Time {
 	info, err := os.Stat(path)
 	if err != nil {
-		return Entry{}, err
+		return time.Time{}
 	}
-	return Entry{ID: id, State: p.state, Key: key, Path: path, Modified: info.ModTime()}, nil
+	return info.ModTime()
 }
 
 // readNames lists a state directory without its temporary files.
@@ -392,11 +438,19 @@ func (s *Store) locate(e Entry) (string, error) {
 	if _, err := salt.ParseMinionID(string(e.ID)); err != nil || !ok || e.Key.IsZero() {
 		return "", fmt.Errorf("key of minion %q in state %s: %w", e.ID, e.State, ErrGone)
 	}
+	var unread error
 	for _, name := range p.names(e.ID) {
 		path := filepath.Join(s.dir, p.dir, name)
-		if key, err := s.read(path); err == nil && key == e.Key {
+		key, err := s.read(path)
+		switch {
+		case errors.Is(err, ErrUnread):
+			unread = err
+		case err == nil && key == e.Key:
 			return path, nil
 		}
+	}
+	if unread != nil {
+		return "", unread // it may be there
 	}
 	return "", salt.WithHint(fmt.Errorf("%s key %s of minion %q: %w", e.State, e.Key, e.ID, ErrGone),
 		"somebody else was faster; look at the keys again with: salt-key -L")

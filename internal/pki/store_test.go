@@ -633,3 +633,35 @@ func BenchmarkLookup(b *testing.B) {
 		}
 	}
 }
+
+// TestAnErrorOfTheSystemIsNoMissingKey: what cannot be read now is told apart from what is gone, also where nothing can
+// be opened, and from what is no key.
+func TestAnErrorOfTheSystemIsNoMissingKey(t *testing.T) {
+	s, key := newStore(t), newKey(t).Public()
+	submit(t, s, "web1", key, Pending)
+	there := filepath.Join(s.dir, "minions_pre/web1")
+	gone := filepath.Join(s.dir, "minions_pre/web2")
+	failed := func(path string, err syscall.Errno) error { return &fs.PathError{Op: "open", Path: path, Err: err} }
+	for _, c := range []struct {
+		name   string
+		path   string
+		err    error
+		unread bool
+	}{
+		{"no descriptors", there, failed(there, syscall.EMFILE), true},
+		{"no descriptors of the machine", there, failed(there, syscall.ENFILE), true},
+		{"the disk", there, failed(there, syscall.EIO), true},
+		{"no permission", there, failed(there, syscall.EACCES), false},
+		{"a directory", filepath.Dir(there), failed(filepath.Dir(there), syscall.EIO), false},
+		{"others may write it", there, unsafef("others may write it"), false},
+	} {
+		if err := fileError(c.path, c.err); err == nil || errors.Is(err, ErrUnread) != c.unread {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	for _, err := range []error{failed(gone, syscall.EMFILE), failed(gone, syscall.ENOENT)} {
+		if err := fileError(gone, err); err != nil {
+			t.Errorf("there is no file: %v", err)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/brinebus/brine/internal/posix"
 	"github.com/brinebus/brine/internal/salt"
@@ -228,7 +229,7 @@ func (s *Store) evict(k Submission) error {
 }
 
 // OfAll returns the keys of some ids, all as of one moment, and the problems with files.
-func (s *Store) OfAll(ids []salt.MinionID) (all map[salt.MinionID][]Entry, problems []error, err error) {
+func (s *Store) OfAll(ids []salt.MinionID) (all map[salt.MinionID][]Entry, problems []Problem, err error) {
 	unlock, err := s.lock(posix.Exclusive)
 	if err != nil {
 		return nil, nil, err
@@ -236,12 +237,10 @@ func (s *Store) OfAll(ids []salt.MinionID) (all map[salt.MinionID][]Entry, probl
 	defer unlock()
 	all = make(map[salt.MinionID][]Entry, len(ids))
 	for _, id := range ids {
-		entries, err := s.Of(id)
-		if err != nil {
-			problems = append(problems, err)
-		}
+		entries, bad := s.OfFiles(id)
+		problems = append(problems, bad...)
 		all[id] = entries
-		if s.waiting != nil {
+		if s.waiting != nil && !slices.ContainsFunc(bad, Problem.Unread) {
 			s.waiting.sync(id, entries)
 		}
 	}
