@@ -413,6 +413,7 @@ func (w *writer) catchUp(ctx context.Context, last uint64) error {
 // there. Behind the first mark there are only marks: this writer has noticed none yet.
 func (w *writer) beforeMarks(ctx context.Context, seq, last uint64) (end uint64, there *jetstream.RawStreamMsg, err error) {
 	end = seq
+	f := w.fence
 	sort.Search(int(last-seq), func(i int) bool {
 		if err != nil {
 			return true
@@ -422,7 +423,10 @@ func (w *writer) beforeMarks(ctx context.Context, seq, last uint64) (end uint64,
 		if err = bad; err != nil {
 			return true
 		}
-		mark := m != nil && m.Header.Get(partHeader) == markLabel
+		mark := m != nil && isMark(m.Header)
+		if mark && m.Header.Get(writerHeader) != "" { // in a queue, of a process in its turn
+			mark = f.turn.wrote(m.Header)
+		}
 		if !mark && at > end {
 			end, there = at, m
 		}

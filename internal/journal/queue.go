@@ -75,8 +75,14 @@ func openQueue(ctx context.Context, nc *nats.Conn, name string, store Store, cop
 		return nil, fmt.Errorf("open the queue %s: %w", name, err)
 	}
 	if copies > 0 {
-		last := q.stream.CachedInfo().State.LastSeq
-		w.beginFence(newFence(q.stream, js, "", turn), last)
+		f := newFence(q.stream, js, "", turn)
+		last, err := f.openQueue(ctx, w.store, q.stream.CachedInfo().State.LastSeq, func(ctx context.Context, last, newest uint64) (uint64, error) {
+			return q.mark(ctx, turn, last, newest)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("open the queue %s: %w", name, err)
+		}
+		w.beginFence(f, last)
 		q.known.Store(last)
 	}
 	return q, nil
@@ -220,10 +226,12 @@ func (q *Queue) end() uint64 {
 func (q *Queue) Newest(ctx context.Context) (Entry, bool, error) {
 	var m *jetstream.RawStreamMsg
 	err := insist(ctx, q.writer.store, "read the queue "+q.name, func(ctx context.Context) (err error) {
-		if m, err = q.last(ctx); m != nil || err != nil {
-			return err
+		if m, err = q.last(ctx); m == nil && err == nil {
+			m, err = q.stream.GetLastMsgForSubject(ctx, q.subject)
 		}
-		m, err = q.stream.GetLastMsgForSubject(ctx, q.subject)
+		if err == nil && isMark(m.Header) {
+			m, err = q.beforeMark(ctx, m)
+		}
 		return err
 	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -289,6 +297,7 @@ func (q *Queue) read(ctx context.Context, seq uint64, count, bytes int) (entries
 	if err != nil {
 		return nil, err
 	}
+	mark := uint64(0) // the last one that was left out
 	inbox := q.nc.NewInbox()
 	batch := make(chan *nats.Msg, count+1) // and the status; the library's own channel has a capacity of 65,536
 	sub, err := q.nc.ChanSubscribe(inbox, batch)
@@ -307,6 +316,9 @@ func (q *Queue) read(ctx context.Context, seq uint64, count, bytes int) (entries
 		switch status := m.Header.Get("Status"); status {
 		case "":
 		case "204", "404": // the end of the batch; an empty queue
+			if len(entries) == 0 && mark > 0 {
+				return q.read(ctx, mark+1, count, bytes)
+			}
 			return entries, nil
 		default:
 			return nil, fmt.Errorf("the store answers %s %s", status, m.Header.Get("Description"))
@@ -314,6 +326,10 @@ func (q *Queue) read(ctx context.Context, seq uint64, count, bytes int) (entries
 		e, err := entry(m)
 		if err != nil {
 			return nil, err
+		}
+		if isMark(m.Header) { // from a backup of a cluster
+			mark = e.Seq
+			continue
 		}
 		e.Size = q.Size(e.Body)
 		entries = append(entries, e)
@@ -358,8 +374,11 @@ func (q *Queue) readOneByOne(ctx context.Context, seq uint64, count, bytes int) 
 		if m == nil {
 			break
 		}
+		if seq = m.Sequence + 1; isMark(m.Header) {
+			continue
+		}
 		e := q.entryOf(m)
-		entries, size, seq = append(entries, e), size+e.Size, m.Sequence+1
+		entries, size = append(entries, e), size+e.Size
 	}
 	return entries, nil
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/test/bustest"
@@ -197,5 +199,41 @@ func TestQueueConcurrentPuts(t *testing.T) {
 		if n != each {
 			t.Errorf("worker %d: %d of %d", w, n, each)
 		}
+	}
+}
+
+// TestAQueueWithoutCopiesHidesMarks: a queue of a member of a cluster was restored at a single master, with its marks.
+func TestAQueueWithoutCopiesHidesMarks(t *testing.T) {
+	t.Parallel()
+	b := bustest.StartStore(t).Broker
+	q := openQueue(t, b)
+	mark := func(newest string) {
+		t.Helper()
+		m := &nats.Msg{Subject: "salt.queue.OUTBOX", Data: []byte("p"), Header: nats.Header{"Salt-Piece": {"term/1/3"}, "Salt-Newest": {newest}}}
+		if _, err := b.Conn().RequestMsg(m, deadline.Time); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, q, 1, 3)
+	mark("2")
+	mark("0") // where it was not known
+	for from, want := range map[uint64]int{1: 2, 2: 1, 3: 0} {
+		if got := read(t, q, from, 1000, 1<<20); len(got) != want {
+			t.Errorf("from %d: %v", from, bodies(got))
+		}
+	}
+	if e, any, err := q.Newest(t.Context()); err != nil || !any || e.Seq != 2 {
+		t.Errorf("the newest entry is %+v, %t, %v", e, any, err)
+	}
+	put(t, q, 5, 6)
+	if got := read(t, q, 3, 1, 1); len(got) != 1 || got[0].Seq != 5 {
+		t.Errorf("one entry from the third: %+v", got)
+	}
+	if err := q.Remove(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	mark("5")
+	if e, any, err := q.Newest(t.Context()); err != nil || !any || e.Seq != 5 {
+		t.Errorf("the newest entry is %+v, %t, %v", e, any, err)
 	}
 }

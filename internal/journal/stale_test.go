@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -172,4 +173,75 @@ func TestOneLostMessageIsStoredAgain(t *testing.T) {
 			t.Errorf("%s is at %d, want %d: %v", name, seq, want, err)
 		}
 	}
+}
+
+// TestNoReaderSeesAMarkOfAQueue: each start of a member stores a mark in its queue. What is read of it has none, and
+// what follows does so directly, also of a queue from which all was removed.
+func TestNoReaderSeesAMarkOfAQueue(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	j := openMember(t, s.Members[0])
+	open := func() *journal.Queue {
+		t.Helper()
+		q, err := j.Queue(inTime(t), "WORK", s.Members[0].Store())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	put := func(q *journal.Queue, body string, after uint64) {
+		t.Helper()
+		p, err := q.BeginAfter([]byte(body), after)
+		if err == nil {
+			_, err = p.Wait(inTime(t))
+		}
+		if err != nil {
+			t.Fatalf("%s after %d: %v", body, after, err)
+		}
+	}
+	expect := func(what string, q *journal.Queue, seqs ...uint64) {
+		t.Helper()
+		for _, count := range []int{1, 10} {
+			var got []uint64
+			for next := uint64(1); ; {
+				list, err := q.Read(inTime(t), next, count, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(list) == 0 {
+					break
+				}
+				for _, e := range list {
+					got, next = append(got, e.Seq), e.Seq+1
+				}
+			}
+			if !slices.Equal(got, seqs) {
+				t.Errorf("%s, %d at once: the entries are at %v, want %v", what, count, got, seqs)
+			}
+		}
+		newest, any, err := q.Newest(inTime(t))
+		if err != nil || any != (len(seqs) > 0) || any && newest.Seq != seqs[len(seqs)-1] {
+			t.Errorf("%s: the newest entry is at %d, %t, %v; want %v", what, newest.Seq, any, err, seqs)
+		}
+	}
+	q := open()
+	put(q, "a", 0)
+	put(q, "b", 1)
+	q = open() // 3
+	expect("with a mark", q, 1, 2)
+	q = open() // 4
+	expect("with two marks", q, 1, 2)
+	put(q, "c", 4)
+	put(q, "d", 5)
+	expect("with marks inside", q, 1, 2, 5, 6)
+	q = open() // 7
+	expect("with marks inside and at the end", q, 1, 2, 5, 6)
+	if err := q.Remove(inTime(t), 6); err != nil {
+		t.Fatal(err)
+	}
+	expect("after a removal", q)
+	q = open() // 8
+	expect("after a removal, with two marks", q)
+	put(q, "e", 8)
+	expect("after a removal, with an entry", q, 9)
 }

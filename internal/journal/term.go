@@ -202,7 +202,7 @@ func (f *fence) behind(ctx context.Context, prefix string, last uint64) (bool, e
 	if err != nil || m == nil {
 		return false, err
 	}
-	return m.Header.Get(partHeader) == markLabel && m.Header.Get(termHeader) != prefix, nil
+	return isMark(m.Header) && m.Header.Get(termHeader) != prefix, nil
 }
 
 // enter goes on in the term with this prefix, in which nothing may be stored that is bound to an
