@@ -532,6 +532,54 @@ func TestForeignMessage(t *testing.T) {
 	w.verify("entry 2 stands behind entry 2")
 }
 
+// TestAnEndThatIsNoEntryDoesNotEndTheLog: what the queue ends with cannot be read as entries. That is told, in the chain, too, which
+// continues behind the last entry, of an open log and of one that is opened, and old ones are pruned nevertheless.
+func TestAnEndThatIsNoEntryDoesNotEndTheLog(t *testing.T) {
+	for name, c := range map[string]struct {
+		entries, foreign int
+		want             string
+	}{
+		"one behind entries":  {2, 1, "one message is no entry behind entry 2"},
+		"some behind entries": {2, 3, "3 messages are no entries behind entry 2"},
+		"nothing else":        {0, 2, "2 messages are no entries behind entry 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, nil)
+			spoil := func() {
+				t.Helper()
+				for range c.foreign {
+					if _, err := w.opts.Queue.Put(t.Context(), []byte(`{"n":`)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			w.write(c.entries)
+			spoil()
+			w.reopen()
+			w.write(1)
+			lines := w.lines(Query{Last: 2})
+			e, err := parse([]byte(lines[0]))
+			if err != nil || e.Fun != "audit.start" || e.Reason != c.want || e.N != uint64(c.entries+1) {
+				t.Errorf("the chain continues with %s, %v, want %q", lines[0], err, c.want)
+			}
+			spoil() // of the open log
+			if err := w.l.Record(t.Context(), ping("fred")); !errors.Is(err, ErrUnwritten) {
+				t.Errorf("an entry behind a foreign one: %v, want ErrUnwritten", err)
+			}
+			w.write(1)
+			if r, err := w.l.Verify(t.Context()); err != nil || r.Last != uint64(c.entries+3) || len(r.Problems) != 2*c.foreign {
+				t.Errorf("%+v, %v", r, err)
+			}
+			for range 2 { // the newest entry always stays
+				if _, err := w.l.prune(t.Context(), limits{since: time.Now().Add(time.Hour)}); err != nil {
+					t.Error(err)
+				}
+			}
+			w.verify()
+		})
+	}
+}
+
 func TestClosedBus(t *testing.T) {
 	w := start(t, nil)
 	w.write(1)

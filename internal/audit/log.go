@@ -140,7 +140,7 @@ func (l *Log) checkHead(ctx context.Context) error {
 		return nil
 	}
 	if info, errStat := l.head.file.Stat(); errStat == nil && info.Size() == 0 {
-		if end, _, errEnd := l.end(ctx); errEnd == nil && end.n == 0 {
+		if end, _, lost, errEnd := l.end(ctx); errEnd == nil && end.n == 0 && lost == 0 {
 			return l.head.write(origin)
 		}
 	}
@@ -152,11 +152,14 @@ func (l *Log) checkHead(ctx context.Context) error {
 
 // find sets the position where the chain continues, and returns what is wrong with its end.
 func (l *Log) find(ctx context.Context, known position) (missing string, err error) {
-	end, seq, err := l.end(ctx)
+	end, seq, lost, err := l.end(ctx)
 	if err != nil {
 		return "", err
 	}
 	l.last, l.seq = end, seq
+	if lost > 0 {
+		missing = fmt.Sprintf("%s behind entry %d", unreadable(lost), end.n)
+	}
 	switch {
 	case end.n < known.n:
 		missing = fmt.Sprintf("entries %d to %d are missing at the end", end.n+1, known.n)
@@ -167,30 +170,61 @@ func (l *Log) find(ctx context.Context, known position) (missing string, err err
 		// some to others.
 		hash, seq, err := find(ctx, l.opts.Queue, known.n)
 		if err != nil || seq == 0 || hash == known.hash {
-			return "", err
+			return missing, err
 		}
 		missing = fmt.Sprintf("entry %d is not the one that was written", known.n)
 		known.n = end.n
 	default:
-		return "", nil
+		return missing, nil
 	}
 	l.last = known // the gap, or the break, stays visible in the chain
 	return missing, nil
 }
 
 // end returns the position of the last stored entry, and the last sequence of the queue, which may
-// be higher.
-func (l *Log) end(ctx context.Context) (position, uint64, error) {
+// be higher. lost is how many messages behind that entry are none: the chain continues without them.
+func (l *Log) end(ctx context.Context) (at position, seq uint64, lost int, err error) {
 	span, err := l.opts.Queue.Span(ctx)
 	if err != nil {
-		return position{}, 0, err
+		return position{}, 0, 0, err
 	}
 	newest, any, err := l.opts.Queue.Newest(ctx)
 	if err != nil || !any {
-		return origin, span.Last, err
+		return origin, span.Last, 0, err
 	}
-	e, err := parse(newest.Body)
-	return position{e.N, Hash(newest.Body)}, span.Last, err
+	e, bad := parse(newest.Body)
+	for before := newest.Seq; bad != nil; {
+		lost++
+		if newest, before, err = l.entryBefore(ctx, before, span.First); err != nil {
+			return position{}, 0, 0, err
+		}
+		if before == 0 {
+			return origin, span.Last, lost, nil
+		}
+		e, bad = parse(newest.Body)
+	}
+	return position{e.N, Hash(newest.Body)}, span.Last, lost, nil
+}
+
+// entryBefore returns the message of the queue before a sequence, and its sequence; 0 if there is none.
+func (l *Log) entryBefore(ctx context.Context, seq, first uint64) (journal.Entry, uint64, error) {
+	for seq--; seq >= max(first, 1); seq-- {
+		list, err := l.opts.Queue.Read(ctx, seq, 1, 1)
+		if err != nil {
+			return journal.Entry{}, 0, err
+		}
+		if len(list) > 0 && list[0].Seq == seq {
+			return list[0], seq, nil
+		}
+	}
+	return journal.Entry{}, 0, nil
+}
+
+func unreadable(n int) string {
+	if n == 1 {
+		return "one message is no entry"
+	}
+	return fmt.Sprintf("%d messages are no entries", n)
 }
 
 // Pending is an entry that is being written.

@@ -85,7 +85,9 @@ func (l *Log) outdated(ctx context.Context, k limits) (last journal.Entry, more 
 		if !e.Stored.Before(k.since) && excess <= 0 || e.Seq == span.Last {
 			return errEnough
 		}
-		last = e
+		if _, err := parse(e.Body); err == nil { // what is no entry goes with the next one that is
+			last = e
+		}
 		excess -= e.Size
 		if left--; left <= 0 || time.Since(begun) > pruneTime {
 			more = true

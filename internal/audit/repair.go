@@ -123,7 +123,7 @@ func (l *Log) resume(ctx context.Context) (missing string, err error) {
 	known, err := l.head.read()
 	var d *damaged
 	if errors.As(err, &d) {
-		l.last, l.seq, err = l.end(ctx)
+		l.last, l.seq, _, err = l.end(ctx)
 		return "", err
 	}
 	if err != nil {

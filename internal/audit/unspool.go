@@ -144,9 +144,10 @@ func (l *Log) beginSpooled(ctx context.Context, since spoolMark, upto uint64) (l
 	}
 	s, stored := l.opts.Spool, uint64(0)
 	err = each(ctx, l.opts.Queue, since.Audit+1, l.seq, func(q journal.Entry) error {
-		e, err := parse(q.Body)
-		stored = max(stored, s.number(e.Spooled))
-		return err
+		if e, err := parse(q.Body); err == nil { // what is no entry is told by Verify
+			stored = max(stored, s.number(e.Spooled))
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, err
