@@ -88,6 +88,8 @@ type Checker struct {
 	known      bool // do not read blocks that match their summaries
 	learn      bool // collect and store summaries
 
+	found func([]Lost) error // called before a block is repaired; its error leaves the block as it is. It may be nil
+
 	sync func(path string) error // nil is posix.SyncPath; tests use failing disks
 }
 
@@ -464,24 +466,42 @@ func (b *block) handle(path string) error {
 	}
 	kept := ""
 	if b.checker.Repair && !(b.checker.Running && b.newest) {
+		if b.checker.found != nil {
+			if err := b.checker.found(b.lost(path, "")); err != nil {
+				return err
+			}
+		}
 		var err error
 		if kept, err = b.keep(path); err != nil {
 			return err
+		}
+		if !b.checker.Running { // it describes the block as it was
+			if err := removeIndex(b.dir); err != nil {
+				return err
+			}
 		}
 		if err := b.repair(path); err != nil {
 			return err
 		}
 	}
+	b.report.Lost = append(b.report.Lost, b.lost(path, kept)...)
 	for _, d := range b.found {
-		b.report.Lost = append(b.report.Lost, Lost{
-			Stream: b.stream, From: d.from, To: d.to, After: d.after, Before: d.before,
-			Block: path, Offset: int64(d.at), Bytes: int64(d.end - d.at), Copy: kept,
-		})
 		if d.discarded && b.newest {
 			b.report.Torn[b.stream] = true
 		}
 	}
 	return nil
+}
+
+// lost returns what is reported of the damage; kept is the copy of the block.
+func (b *block) lost(path, kept string) (list []Lost) {
+	for _, d := range b.found {
+		list = append(list, Lost{
+			Stream: b.stream, From: d.from, To: d.to, After: d.after, Before: d.before,
+			Block: path, Offset: int64(d.at), Bytes: int64(d.end - d.at), Copy: kept,
+		})
+	}
+	return list
 }
 
 // cutTorn removes the beginning of an unfinished record. Otherwise the server would append after it
@@ -566,10 +586,14 @@ func SkipTo(dir, stream string, seq uint64) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(blockPath(dirs[0], n), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	path := blockPath(dirs[0], n)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(s.blank(leastSize, seq, tombBit, time.Now()))
-	return errors.Join(err, f.Sync(), f.Close())
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path)) // a part of it would be the newest block
+	}
+	return posix.SyncPath(dirs[0])
 }

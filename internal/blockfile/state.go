@@ -24,6 +24,9 @@ type State struct {
 	High map[string]uint64 `json:"high,omitempty"`
 	// Lost is everything that was found to be lost, the latest at the end.
 	Lost []Lost `json:"lost,omitempty"`
+	// Found is what Recover has found to be lost and not yet reported. It is written before anything is repaired:
+	// what is repaired is not found again, and Recover may fail, or be killed, behind that.
+	Found []Lost `json:"found,omitempty"`
 }
 
 // maxLost limits how many are remembered.
@@ -75,10 +78,12 @@ func boot() string {
 // blocks that it does not know, repairs them, and writes the indexes, so that the server does not
 // read everything again. Data that could not be synced before is first written again. A sequence
 // that may have been shown is not given out again, whatever was lost: the streams in High continue
-// after it. Recover returns what it found, and the new state, which is already written.
-func Recover(dir string) (State, *Report, error) { return recoverOn(dir, posix.SyncData) }
+// after it. Recover returns what it found, and the new state, which is already written. After an error there is a report only
+// if the next Recover does not find the same.
+func Recover(dir string) (State, *Report, error) { return recoverStore(dir, State.Write, posix.SyncData) }
 
-func recoverOn(dir string, data syncFile) (State, *Report, error) {
+// recoverStore is Recover with the functions that write the state, and sync data.
+func recoverStore(dir string, write func(m State, dir string) error, data syncFile) (State, *Report, error) {
 	m, err := ReadState(dir)
 	if err != nil {
 		return m, nil, err
@@ -97,17 +102,32 @@ func recoverOn(dir string, data syncFile) (State, *Report, error) {
 		return m, nil, err
 	}
 	m.Clean = m.Clean && len(doubtful) == 0
-	r, err := inspect(dir, m)
+	begun := m.Found
+	r, err := inspect(dir, m, func(lost []Lost) error {
+		m.Found = merge(m.Found, lost)
+		return write(m, dir)
+	})
 	if err != nil {
 		return m, nil, err
 	}
+	r.Lost = merge(m.Found, r.Lost)
+	var skip []string
 	for stream, high := range m.High {
-		last, torn := r.Last[stream], r.Torn[stream] || slices.Contains(doubtful, stream)
+		last, torn := r.Last[stream], r.Torn[stream] || slices.Contains(doubtful, stream) || lostEnd(begun, stream)
 		if last >= high || !m.Clean && !torn && m.sameBoot() {
 			continue // no power failure, so nothing was lost
 		}
 		r.Lost = endAt(r.Lost, stream, last, high)
-		if err := SkipTo(dir, stream, high); err != nil {
+		skip = append(skip, stream)
+	}
+	if len(skip) > 0 {
+		m.Found = r.Lost
+		if err := write(m, dir); err != nil {
+			return m, nil, err
+		}
+	}
+	for _, stream := range skip {
+		if err := SkipTo(dir, stream, m.High[stream]); err != nil {
 			return m, nil, fmt.Errorf("repair the store: %w", err)
 		}
 		r.unsure(stream)
@@ -115,21 +135,45 @@ func recoverOn(dir string, data syncFile) (State, *Report, error) {
 	if err := r.index(dir); err != nil {
 		return m, nil, fmt.Errorf("write the index of the store: %w", err)
 	}
-	m.Clean, m.Boot, m.Lost = false, boot(), append(m.Lost, r.Lost...)
-	if err := m.Write(dir); err != nil {
-		return m, r, err
+	done := m
+	done.Clean, done.Boot, done.Lost, done.Found = false, boot(), append(m.Lost, r.Lost...), nil
+	if err := write(done, dir); err != nil {
+		return m, nil, err
 	}
 	for _, stream := range doubtful {
 		err = errors.Join(err, dropNote(dir, stream))
 	}
-	return m, r, err
+	return done, r, err
+}
+
+// merge adds what was found to what was found before, by an attempt that did not come to its end.
+func merge(before, now []Lost) (all []Lost) {
+	for _, l := range before {
+		if !slices.ContainsFunc(now, l.same) {
+			all = append(all, l)
+		}
+	}
+	return append(all, now...)
+}
+
+// lostEnd reports whether an attempt that did not come to its end has found the end of the stream damaged: it may
+// have removed it.
+func lostEnd(found []Lost, stream string) bool {
+	return slices.ContainsFunc(found, func(l Lost) bool { return l.Stream == stream && l.To == 0 })
+}
+
+// same reports whether another attempt has found the same: a block has one damage at a place, and a stream without
+// a block one end.
+func (l Lost) same(other Lost) bool {
+	return l.Stream == other.Stream && l.Block == other.Block && l.Offset == other.Offset && l.From == other.From
 }
 
 // inspect checks the ends of the streams after a proper close. If they are not where they were, or
-// if the close was not proper, it checks everything else too.
-func inspect(dir string, m State) (*Report, error) {
-	c := Checker{Dir: dir, Repair: true}
-	if m.Clean {
+// if the close was not proper, it checks everything else too. found is called before anything of what is lost
+// is repaired.
+func inspect(dir string, m State, found func([]Lost) error) (*Report, error) {
+	c := Checker{Dir: dir, Repair: true, found: found}
+	if m.Clean && len(m.Found) == 0 {
 		r, err := ends(dir)
 		whole := err == nil && len(r.Lost) == 0
 		for stream, high := range m.High {

@@ -349,7 +349,7 @@ func TestAStartAfterAKillSyncs(t *testing.T) {
 				synced[name] = true
 				return nil
 			}
-			if _, _, err := recoverOn(dir, data); err != nil {
+			if _, _, err := recoverStore(dir, State.Write, data); err != nil {
 				t.Fatal(err)
 			}
 			for n := 1; n <= 3; n++ {

@@ -21,6 +21,9 @@ func (b *Broker) recoverStore() error {
 	begun := time.Now()
 	state, r, err := blockfile.Recover(b.opts.StoreDir)
 	if err != nil {
+		if r != nil { // the next start does not find it again
+			b.tellLost(r.Lost)
+		}
 		return err
 	}
 	debug.FreeOSMemory() // of the blocks that were read, up to 8 MiB each
@@ -47,6 +50,9 @@ func (b *Broker) renewStore() error {
 		b.tellLost(r.Lost)
 	}
 	if err != nil {
+		if b.state != nil {
+			b.state.Found = state.Found // it may be written meanwhile
+		}
 		return err
 	}
 	b.state, b.unchecked = &state, false
@@ -113,11 +119,13 @@ func (b *Broker) watchStore(found func([]blockfile.Lost)) {
 		return
 	}
 	r, err := b.verify(ctx, checkPause)
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
 		b.opts.Log.Error("the store was not checked", "err", err)
-	case len(r.Lost) > 0:
+	}
+	if r != nil && len(r.Lost) > 0 {
 		found(r.Lost)
 	}
 }
@@ -177,15 +185,12 @@ func (b *Broker) verify(ctx context.Context, pause time.Duration) (*blockfile.Re
 		return nil
 	}}
 	r, err := c.Check()
-	if err != nil {
-		return r, err
-	}
-	b.tellLost(r.Lost)
+	b.tellLost(r.Lost) // after an error, too: what is repaired is not found again
 	b.stateMu.Lock()
 	defer b.stateMu.Unlock()
 	if b.state != nil && len(r.Lost) > 0 {
 		b.state.Lost = append(b.state.Lost, r.Lost...)
-		err = b.state.Write(b.opts.StoreDir)
+		err = errors.Join(err, b.state.Write(b.opts.StoreDir))
 	}
 	return r, err
 }

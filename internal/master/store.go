@@ -72,11 +72,11 @@ func (m store) Verify(ctx context.Context) (runner.JournalReport, error) {
 		return runner.JournalReport{}, membership.ErrElsewhere
 	}
 	r, err := m.broker.Verify(ctx)
+	if r != nil && len(r.Lost) > 0 {
+		m.tellLost(r.Lost)
+	}
 	if err != nil {
 		return runner.JournalReport{}, err
-	}
-	if len(r.Lost) > 0 {
-		m.tellLost(r.Lost)
 	}
 	report := runner.JournalReport{Blocks: r.Blocks, Bytes: r.Bytes, Records: r.Records}
 	_, all := m.broker.Lost()
