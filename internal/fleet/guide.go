@@ -11,6 +11,7 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cluster"
+	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 )
@@ -33,6 +34,7 @@ type Guide struct {
 	stopping bool
 
 	processors int // of each member; 0 for as many as this machine has
+	warned     logging.Throttle
 }
 
 // Limits of what is told. A change causes a message to each minion, and what each does about it
@@ -219,7 +221,8 @@ func (g *Guide) tell(ctx context.Context, c protocol.Control, inboxes []string, 
 			continue
 		}
 		if err := g.Publish(bus.ControlSubject(inbox), body); err != nil {
-			g.Log.Warn("minions are not told about the cluster", "err", err)
+			g.untold(inbox)
+			g.warned.Log(g.Log, slog.LevelWarn, "tell", 1, "minions are not told about the cluster", "err", err)
 			return
 		}
 	}
@@ -235,6 +238,15 @@ func (g *Guide) tells(inbox string, members []protocol.Member) bool {
 	}
 	g.moving[inbox] = members
 	return true
+}
+
+// untold has a connection told again that could not be. What it was told before does not matter.
+func (g *Guide) untold(inbox string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.moving[inbox] != nil {
+		g.moving[inbox] = []protocol.Member{}
+	}
 }
 
 // Retire sends the minions to other members before this one stops, and returns when they have

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cluster"
 	"github.com/brinebus/brine/internal/protocol"
@@ -136,6 +138,35 @@ func TestMinionsHearOfAChangeDuringTheirWelcome(t *testing.T) {
 		c.welcomed("slow", told) // its end came first
 		if n := len(c.inboxes()); n != 1 {
 			t.Errorf("%d connections are remembered", n)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// TestMinionsThatCouldNotBeToldAreToldAgain: also the one whose message failed hears of a change.
+func TestMinionsThatCouldNotBeToldAreToldAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newAudience(3, three(3)...)
+		fails := 2
+		c.Publish = func(subject string, body []byte) error {
+			if fails--; fails >= 0 {
+				return nats.ErrConnectionClosed
+			}
+			return c.publish(subject, body)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go c.Watch(ctx)
+		c.connect(t, 3)
+		c.set(three(2)...)
+		time.Sleep(10 * lookEvery)
+		all, _ := c.sent()
+		told := map[string]int{}
+		for _, m := range all {
+			told[m.inbox]++
+		}
+		if len(told) != 3 || len(all) != 3 {
+			t.Errorf("of 3 minions these were told: %v", told)
 		}
 		cancel()
 		synctest.Wait()
