@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -108,6 +109,9 @@ func (f *Fleet) lastUpdate(id salt.MinionID, fact string) uint64 {
 // learn takes over what another member knows of a minion, unless lastUpdate has changed since it returned
 // before: a minion tells its grains before it is connected. The other member has stored that already. Its
 // text may be longer than it is here: other encoders escape more characters.
+//
+// What the minion has told meanwhile may be older, if that was handled late and the minion is elsewhere
+// by now. So the error is then errToldMeanwhile, and the member is asked again.
 func (f *Fleet) learn(id salt.MinionID, fact string, raw []byte, before uint64) error {
 	if fact == ofGrains {
 		if items := value.Count(raw); items > maxGrainItems {
@@ -120,11 +124,13 @@ func (f *Fleet) learn(id salt.MinionID, fact string, raw []byte, before uint64) 
 		return rpc.Errorf(rpc.Usage, "the %s of %s are not a map: %v", fact, id, err)
 	}
 	if fact == ofPillar {
-		f.pillars.learn(id, data, before)
-		return nil
+		return f.pillars.learn(id, data, before)
 	}
 	return f.grains.learn(id, data, before)
 }
+
+// errToldMeanwhile is why what another member knows was not taken over.
+var errToldMeanwhile = rpc.Errorf(rpc.Busy, "the minion has told something here meanwhile")
 
 // Elsewhere registers the minions that are connected to other members: they are targets as those
 // of this master are. It implements cluster.Minions.
@@ -214,9 +220,13 @@ func (e *Elsewhere) Run(ctx context.Context) {
 	for {
 		failed := false
 		for q, d := range e.take() {
-			if err := e.fetch(ctx, q, d); err != nil && ctx.Err() == nil {
+			err := e.fetch(ctx, q, d)
+			if err == nil || ctx.Err() != nil {
+				continue
+			}
+			failed = e.again(q, d, err) || failed
+			if !errors.Is(err, errToldMeanwhile) { // which is no fault
 				e.warned.Log(e.Log, slog.LevelWarn, string(q.ID), maxLines, "what another member knows of a minion is not known here", "minion", q.ID, "fact", q.Fact, "member", d.member, "err", err)
-				failed = e.again(q, d, err) || failed
 			}
 		}
 		var later <-chan time.Time

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
@@ -233,11 +235,11 @@ func TestAnAnswerComesDuringAHello(t *testing.T) {
 			if err == nil {
 				err = f.learn("web1", fact, text, f.lastUpdate("web1", fact))
 			}
-			if err == nil {
-				err = e.fetch(t.Context(), wanted{"web1", fact}, due{"b", "sum"})
-			}
 			if err != nil {
 				t.Fatal(err)
+			}
+			if err := e.fetch(t.Context(), wanted{"web1", fact}, due{"b", "sum"}); !errors.Is(err, errToldMeanwhile) {
+				t.Errorf("%s: %s that came too late: %v", name, fact, err)
 			}
 			if role := map[string]map[string]any{ofGrains: f.grains.of("web1"), ofPillar: f.pillars.of("web1")}[fact]["role"]; role != "db" {
 				t.Errorf("%s: it has the role %v by its %s", name, role, fact)
@@ -247,4 +249,37 @@ func TestAnAnswerComesDuringAHello(t *testing.T) {
 			t.Error("what it has told is not stored")
 		}
 	}
+}
+
+// TestAnAnswerDuringAnOldHello: what a minion has told here while another member was asked may come from before
+// it has moved there. That member is asked again.
+func TestAnAnswerDuringAnOldHello(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := map[string]any{"role": "db"}
+		text, err := value.Encode(is)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, asked := &lines{}, 0
+		f, e := lonelyMember(func(f *Fleet) any {
+			if asked++; asked == 1 {
+				f.pillars.set("web1", map[string]any{"role": "old"})
+			}
+			return is
+		})
+		e.Log = slog.New(slog.NewTextHandler(log, nil))
+		ctx, end := context.WithCancel(t.Context())
+		go e.Run(ctx)
+		e.Came("b", cluster.Minion{ID: "web1", Pillar: checksum(text)})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if role := f.pillars.of("web1")["role"]; role != "db" || asked != 2 {
+			t.Errorf("it has the role %v after %d questions", role, asked)
+		}
+		if n := log.count("not known here"); n > 0 {
+			t.Errorf("%d lines about it", n)
+		}
+		end()
+		synctest.Wait()
+	})
 }

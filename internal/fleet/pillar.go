@@ -45,12 +45,14 @@ func (p *pillars) set(id salt.MinionID, data map[string]any) {
 
 // learn takes over the pillar that another member knows, unless one was set here since lastUpdate returned
 // before.
-func (p *pillars) learn(id salt.MinionID, data map[string]any, before uint64) {
+func (p *pillars) learn(id salt.MinionID, data map[string]any, before uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.updates[id] == before {
-		p.put(id, data)
+	if p.updates[id] != before {
+		return errToldMeanwhile
 	}
+	p.put(id, data)
+	return nil
 }
 
 // lastUpdate returns which pillar of id was set here last, 0 for none.
