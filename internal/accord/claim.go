@@ -102,7 +102,7 @@ func (w *waits) hear(e journal.TableEntry, reading uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	old, known := w.claims[key]
-	if _, ok := nameOf(key); !ok || e.Revision < old.revision {
+	if _, ok := nameOf(key); !ok || e.Revision < max(old.revision, w.deleted[e.Key].revision) {
 		return
 	}
 	w.of.due.mark(key)
@@ -285,7 +285,11 @@ func (w *waits) claim(ctx context.Context, key string, e pki.Entry) error {
 	s.mu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.claims[key].revision < revision {
+	switch { // the watch may have been faster
+	case w.deleted[claimOf(key)].revision > revision: // another member has deleted it, perhaps before it was heard here
+		w.taken[key] = true
+		s.due.mark(key)
+	case w.claims[key].revision < revision:
 		c.revision, c.reading = revision, reading
 		w.set(key, c)
 	}

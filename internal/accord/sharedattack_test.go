@@ -420,6 +420,39 @@ func TestAClaimThatAnotherMemberDeletesFirst(t *testing.T) {
 	}
 }
 
+// TestAClaimThatIsDeletedBeforeItsAnswer: another member deletes a claim of this one, and this one hears of both
+// before it has the answer to its own write. The claim does not come back, and the key is deleted here, too. Nor
+// does a claim come back that a server tells which lacks the deletion.
+func TestAClaimThatIsDeletedBeforeItsAnswer(t *testing.T) {
+	j := openStore(t)
+	a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+	key := newKey(t).Public()
+	claimed := claimOf(named("web1", key))
+	var old journal.TableEntry
+	a.table.stored = func(stored string, value []byte, revision uint64) {
+		if stored != claimed {
+			return
+		}
+		old = journal.TableEntry{Key: stored, Value: value, Revision: revision}
+		if err := b.table.DeleteAt(t.Context(), stored, revision); err != nil {
+			t.Error(err)
+		}
+		a.hears()
+	}
+	a.submit("web1", key)
+	settled(a, b)
+	if old.Revision == 0 {
+		t.Fatal("nothing was claimed")
+	}
+	a.is("web1", key, pki.Unknown)
+	for _, at := range []*seat{a, b} {
+		at.shared.hear(&old)
+		if n, own := len(at.shared.waits.claims), at.shared.waits.own; n+own > 0 {
+			t.Errorf("%s knows %d claims, and counts %d as its own", at.name, n, own)
+		}
+	}
+}
+
 // TestAFloodOfKeysLeavesNothing: of keys that wait only until others take their room, and of those that wait at
 // another member and have no room here, nothing is remembered.
 func TestAFloodOfKeysLeavesNothing(t *testing.T) {
