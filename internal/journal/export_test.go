@@ -112,6 +112,53 @@ func (r *refusing) Purge(ctx context.Context, key string, opts ...jetstream.KVDe
 // stored it.
 func (t *Table) Refuse(lost bool) { t.kv = &refusing{t.kv, 1, lost} }
 
+// Lack has the table answered by a server that led it before an entry was stored, and refuses this many changes
+// of it. The last time the leader tells what is there.
+func (t *Table) Lack(revision uint64, times int) {
+	lacks := &lacking{t.kv, revision, times}
+	t.kv, t.all = lacks, lacksStream{t.all, lacks}
+}
+
+type lacking struct {
+	jetstream.KeyValue
+	revision uint64
+	times    int
+}
+
+func (l *lacking) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	if l.times--; l.times >= 0 {
+		return 0, jetstream.ErrKeyExists
+	}
+	return l.KeyValue.Update(ctx, key, value, revision)
+}
+
+func (l *lacking) Purge(ctx context.Context, key string, opts ...jetstream.KVDeleteOpt) error {
+	if l.times--; l.times >= 0 {
+		return jetstream.ErrKeyExists
+	}
+	return l.KeyValue.Purge(ctx, key, opts...)
+}
+
+type lacksStream struct {
+	jetstream.Stream
+	of *lacking
+}
+
+func (s lacksStream) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	if s.of.times >= 0 {
+		return nil, jetstream.ErrMsgNotFound
+	}
+	return s.Stream.GetLastMsgForSubject(ctx, subject)
+}
+
+func (s lacksStream) Info(ctx context.Context, opts ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	info, err := s.Stream.Info(ctx, opts...)
+	if err == nil && s.of.times > 0 { // at last another server answers
+		info.State.LastSeq, info.State.Subjects = s.of.revision-1, nil
+	}
+	return info, err
+}
+
 // Behind is what SequenceAt does when it finds nothing.
 func (j *Journal) Behind(ctx context.Context, t time.Time, last uint64) (uint64, error) {
 	return j.behind(ctx, t, last)

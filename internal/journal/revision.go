@@ -102,10 +102,8 @@ func (t *Table) Update(ctx context.Context, key string, value []byte, revision u
 func (t *Table) moved(ctx context.Context, key string, expected uint64, wanted func(*jetstream.RawStreamMsg) bool) (uint64, error) {
 	m, err := t.all.GetLastMsgForSubject(ctx, t.subject(key))
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound) && expected > 0: // it was removed
-		return 0, ErrChanged
 	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return 0, errNoLeader
+		return 0, t.missing(ctx, key, expected)
 	case err != nil:
 		return 0, err
 	case m.Sequence <= expected:
@@ -114,6 +112,23 @@ func (t *Table) moved(ctx context.Context, key string, expected uint64, wanted f
 		return 0, ErrChanged
 	}
 	return m.Sequence, nil
+}
+
+// missing finds out why there is no entry where one was expected: it was removed without a mark, or the server
+// that has answered lacks it, since it led before the entry was stored. One server must say that there is none
+// and that it has what was stored up to there.
+func (t *Table) missing(ctx context.Context, key string, expected uint64) error {
+	if expected == 0 {
+		return errNoLeader // it refuses to create an entry, so there must be one
+	}
+	info, err := leaderInfo(ctx, t.all, jetstream.WithSubjectFilter(t.subject(key)))
+	switch {
+	case err != nil:
+		return err
+	case info.State.LastSeq < expected || info.State.Subjects[t.subject(key)] > 0:
+		return errNoLeader
+	}
+	return ErrChanged
 }
 
 // DeleteAt deletes an entry if it still has the given revision: otherwise the error is ErrChanged, unless

@@ -159,6 +159,42 @@ func TestRevisionsOfOneEntry(t *testing.T) {
 	}
 }
 
+// TestAServerThatLacksAnEntryIsNotBelieved: a server that led the table before an entry was stored refuses to change
+// it, and says that there is none. That is no removal by somebody else. An entry that was removed is no longer
+// there, whatever else is stored.
+func TestAServerThatLacksAnEntryIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	j := open(t, startStore(t, t.TempDir()))
+	ctx := t.Context()
+	for name, change := range map[string]func(*journal.Table, uint64) error{
+		"update": func(t *journal.Table, revision uint64) error {
+			_, err := t.Update(ctx, "a", []byte("2"), revision)
+			return err
+		},
+		"delete": func(t *journal.Table, revision uint64) error { return t.DeleteAt(ctx, "a", revision) },
+	} {
+		for _, removed := range []bool{false, true} {
+			table, err := j.Table(ctx, fmt.Sprint(name, removed))
+			if err != nil {
+				t.Fatal(err)
+			}
+			revision, err := table.Create(ctx, "a", []byte("1"))
+			want := error(nil)
+			if err == nil && removed {
+				want = journal.ErrChanged
+				err = table.RemoveAt(ctx, "a", revision)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			table.Lack(revision, 2)
+			if err := change(table, revision); !errors.Is(err, want) {
+				t.Errorf("%s, removed %t: %v", name, removed, err)
+			}
+		}
+	}
+}
+
 // TestADeletionIsNotGivenUp: a server that led the table before refuses a deletion. That is no change by
 // somebody else: the entry is deleted all the same, or it is noticed that it is.
 func TestADeletionIsNotGivenUp(t *testing.T) {
