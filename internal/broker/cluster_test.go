@@ -450,7 +450,8 @@ func TestAMemberMeetsItselfThroughAnotherAddress(t *testing.T) {
 	defer other.Close()
 	s := bustest.NewSystem(t, 1)
 	s.Peers = append(s.Peers, other.Addr().String())
-	m := s.Members[0]
+	m, logs := s.Members[0], &lines{}
+	m.Change = func(o *broker.Options) { o.Log = slog.New(slog.NewTextHandler(logs, nil)) }
 	go func() { // forwards connections
 		for {
 			c, err := other.Accept()
@@ -472,10 +473,13 @@ func TestAMemberMeetsItselfThroughAnotherAddress(t *testing.T) {
 	m.Start(t)
 	bustest.Until(t, "it knows itself", func() bool {
 		p := m.Cluster.Peers()[1]
-		return p.Self && p.Err == nil
+		return p.Self && p.Err == nil && strings.Contains(logs.String(), "this member reaches itself")
 	})
 	if n := m.Cluster.Routes() + len(m.Cluster.Members()); n > 0 {
 		t.Errorf("it has %d routes and members", n)
+	}
+	if log := logs.String(); strings.Contains(log, "connection refused") {
+		t.Errorf("it says %s", log)
 	}
 }
 

@@ -71,6 +71,7 @@ type routeEnd struct {
 	err         error // why the other end is refused
 	back        bool  // it was dialled, and a connection from elsewhere asks for its name here
 	own         bool  // it was dialled, and the other end has shown the certificate of this member
+	asked       bool  // it was accepted, and has asked for a name that this member asks for
 }
 
 // errSelf is what a member meets at its own address, errSelfThrough what it meets at one that leads to
@@ -172,7 +173,7 @@ func (r *routes) tls() *tls.Config {
 		if !ok {
 			return nil, errors.New("a connection that this member has not accepted")
 		}
-		if r.meetsItself(h.ServerName, e.RemoteAddr()) {
+		if r.meetsItself(h.ServerName, e) {
 			return nil, errSelf
 		}
 		one := base.Clone()
@@ -201,32 +202,32 @@ func (r *routes) dialledAs(name string) *routeEnd {
 // over the network in clear text, so that it alone proves nothing: somebody who has seen it may ask for
 // it, too. The connection must come from where the dialled one begins; of one that comes through another
 // address the other end proves, in the rest of the handshake, that it has the key of this member.
-func (r *routes) meetsItself(name string, from net.Addr) bool {
+func (r *routes) meetsItself(name string, accepted *routeEnd) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.dialled[name]
 	if e == nil {
 		return false
 	}
-	if e.LocalAddr().String() != from.String() {
-		e.back = true
+	if e.LocalAddr().String() != accepted.RemoteAddr().String() {
+		e.back, accepted.asked = true, true
 		return false
 	}
 	e.err = errSelf
 	return true
 }
 
-// showsOwn records that the other end of a dialled connection shows the certificate of this member. It
-// reports whether that may be this member itself; whether the other end has the key is known when the
-// handshake is finished.
+// showsOwn reports whether the other end may be this member itself: it shows the certificate of this
+// member, and the name that one end asks for has come to this member. Of a dialled connection that is
+// recorded; whether the other end has the key is known when the handshake is finished.
 func (r *routes) showsOwn(e *routeEnd, shown *x509.Certificate) bool {
-	if e.arrival != nil || shown == nil || !bytes.Equal(shown.Raw, r.opts.Certificate.Certificate[0]) {
+	if shown == nil || !bytes.Equal(shown.Raw, r.opts.Certificate.Certificate[0]) {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e.own = e.back
-	return e.own
+	return e.own || e.asked
 }
 
 // judge decides about the other end during the handshake, by its certificate. TLS calls it before the
@@ -238,8 +239,11 @@ func (r *routes) judge(e *routeEnd, s tls.ConnectionState) error {
 	if len(s.PeerCertificates) > 0 {
 		shown = s.PeerCertificates[0]
 	}
-	if r.showsOwn(e, shown) {
+	switch own := r.showsOwn(e, shown); {
+	case own && e.arrival == nil:
 		return nil // dial ends it
+	case own:
+		return errSelf // dial notes it
 	}
 	m, err := r.opts.Rule.Judge(shown)
 	r.mu.Lock()

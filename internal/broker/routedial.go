@@ -166,11 +166,15 @@ func (r *routes) note(peer string, err error) {
 	self := errors.Is(err, errSelf)
 	r.mu.Lock()
 	p := r.peers[peer]
+	news := self && !p.Self
 	p.Self, p.Err = self, err
 	if self {
 		p.Name, p.Err = r.opts.Rule.Card.Name, nil
 	}
 	r.mu.Unlock()
+	if news && errors.Is(err, errSelfThrough) {
+		r.log.Info("this member reaches itself under another address", "peer", peer)
+	}
 	if err != nil && !self {
 		r.throttle.Log(r.log, slog.LevelWarn, peer+err.Error(), 1, "another member is not reached", "peer", peer, "err", err)
 	}

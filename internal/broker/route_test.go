@@ -1,0 +1,77 @@
+package broker
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/pki"
+)
+
+// TestAMemberThatMeetsItselfRefusesNobody: at neither end of a connection through something that translates
+// addresses it says that a member was refused, and once that it reaches itself. It says so of somebody else who
+// shows its certificate.
+func TestAMemberThatMeetsItselfRefusesNobody(t *testing.T) {
+	key, err := pki.Generate(pki.Ed25519, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := key.Certificate("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	refused := 0
+	r := &routes{
+		opts: ClusterOptions{Certificate: own}, log: slog.New(slog.NewTextHandler(&log, nil)), throttle: logging.Throttle{}, refused: func(string, ...any) { refused++ },
+		dialled: map[string]*routeEnd{}, peers: map[string]*PeerState{"b:4507": {Address: "b:4507"}},
+	}
+	ends := func() (from, to net.Conn) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if from, err = net.Dial("tcp", l.Addr().String()); err == nil {
+			to, err = l.Accept()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { from.Close(); to.Close() })
+		return from, to
+	}
+	accept := func() *routeEnd {
+		_, to := ends()
+		return &routeEnd{Conn: to, arrival: &arrival{Conn: to}, routes: r}
+	}
+	c, _ := ends()
+	dialled := &routeEnd{Conn: c, routes: r, name: newName()}
+	r.dialled[dialled.name] = dialled
+	accepted, stranger := accept(), accept()
+	if r.meetsItself(dialled.name, accepted) || r.meetsItself(newName(), stranger) {
+		t.Error("a connection from elsewhere is taken for the one that was dialled")
+	}
+	shown := tls.ConnectionState{PeerCertificates: []*x509.Certificate{own.Leaf}}
+	if err := r.judge(dialled, shown); err != nil || !dialled.own {
+		t.Errorf("the other end is this member: %t, %v", dialled.own, err)
+	}
+	if err := r.judge(accepted, shown); !errors.Is(err, errSelf) || refused != 0 {
+		t.Errorf("itself: %v, refused %d times", err, refused)
+	}
+	if err := r.judge(stranger, shown); err == nil || errors.Is(err, errSelf) || refused != 1 {
+		t.Errorf("somebody else: %v, refused %d times", err, refused)
+	}
+	for range 3 {
+		r.note("b:4507", errSelfThrough)
+	}
+	if n := strings.Count(log.String(), "this member reaches itself"); n != 1 || strings.Contains(log.String(), "WARN") {
+		t.Errorf("it says %d times that it reaches itself: %s", n, &log)
+	}
+}
