@@ -174,7 +174,7 @@ func TestListenersHearAllMembers(t *testing.T) {
 	}
 	first := func() (names string) {
 		for _, w := range list {
-			if w.member.First() {
+			if w.member.First(t.Context()) {
 				names += w.m.Name
 			}
 		}

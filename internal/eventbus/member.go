@@ -2,6 +2,7 @@ package eventbus
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -31,6 +32,7 @@ type Member struct {
 	duties   duties
 	throttle logging.Throttle
 	stopping chan struct{} // closed when Run is to end
+	timed    bool          // this member may have timeLock; used by First
 
 	mu   sync.Mutex
 	ends event.Position // of the journals of other members, as last known
@@ -104,15 +106,31 @@ func (m *Member) last(ctx context.Context, of *journal.Mirror) (uint64, error) {
 	return seq, err
 }
 
-// First reports whether this member is the first one of those that run, by name, and may store
-// anything: it does what the cluster does by time.
-func (m *Member) First() bool {
-	for _, other := range m.opts.Others() {
-		if other < m.opts.Name {
-			return false
-		}
+// timeLock is the lock of the member that does what the cluster does by time.
+const timeLock = "time"
+
+// First reports whether this member does what the cluster does by time: the first one of those that
+// run, by name. Members that do not hear each other would each be the first, and one that is cut off
+// has its lease for some seconds more, so it also takes a lock. That is stored at each call, since
+// whoever cannot do that may not know what the others know. Calls must not overlap.
+func (m *Member) First(ctx context.Context) bool {
+	first := !slices.ContainsFunc(m.opts.Others(), func(other string) bool { return other < m.opts.Name })
+	if !m.lease.Has() {
+		m.timed = false // the lock of an earlier lease is nobody's
 	}
-	return m.lease.Has()
+	if !m.lease.Has() || !first && !m.timed {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	lock, err := m.lease.Acquire(ctx, timeLock)
+	var held *lease.HeldError
+	m.timed = !errors.As(err, &held)
+	if err == nil && !first { // the other one waits for it
+		lock.Release(ctx)
+		m.timed = ctx.Err() != nil
+	}
+	return err == nil && first
 }
 
 // addPeers adds the journals of members that are not known yet.

@@ -164,8 +164,10 @@ func (p *Presence) changes() (joined, left []salt.MinionID) {
 
 // Announce fires salt/presence events until ctx ends, while first returns true: in a cluster one
 // member fires them, for the minions of all. first is nil for a single master. A member that takes
-// over cannot know which changes were fired before, so it fires those from then on.
-func (p *Presence) Announce(ctx context.Context, every time.Duration, events Events, first func() bool) {
+// over cannot know which changes were fired before, so it fires those from then on. Changes are looked
+// at after first, which may take seconds: a member that was cut off meanwhile sees the minions of the
+// others again.
+func (p *Presence) Announce(ctx context.Context, every time.Duration, events Events, first func(context.Context) bool) {
 	tick := time.NewTicker(max(every, time.Second))
 	defer tick.Stop()
 	known := first == nil
@@ -175,8 +177,9 @@ func (p *Presence) Announce(ctx context.Context, every time.Duration, events Eve
 			return
 		case <-tick.C:
 		}
+		fires := first == nil || first(ctx)
 		joined, left := p.changes()
-		if first != nil && !first() {
+		if !fires {
 			known = false
 			continue
 		}

@@ -67,7 +67,7 @@ func TestOneMemberAnnouncesPresence(t *testing.T) {
 		p := newPresence()
 		p.Join("web1", "m2", false)
 		ctx, cancel := context.WithCancel(t.Context())
-		go p.Announce(ctx, time.Minute, &heard, first.Load)
+		go p.Announce(ctx, time.Minute, &heard, func(context.Context) bool { return first.Load() })
 		check := func(what string, want ...string) {
 			t.Helper()
 			time.Sleep(time.Minute) // of the time in this test

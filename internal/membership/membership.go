@@ -249,7 +249,7 @@ func (m *Membership) Attach(ctx context.Context, p Parts) error {
 
 // First returns what reports whether this member does what the cluster does by time, for all
 // members; nil for a single master.
-func (m *Membership) First() func() bool {
+func (m *Membership) First() func(context.Context) bool {
 	if m == nil {
 		return nil
 	}
