@@ -71,3 +71,17 @@ func (g *Authenticator) timeOfOthers(ctx context.Context) (latest time.Time, mem
 	})
 	return latest, member, err
 }
+
+// Forget removes the time of a former member. If that was ahead, no clock of the others could be corrected any
+// more, since nobody would store a right one in its place.
+func (g *Authenticator) Forget(ctx context.Context, member string) error {
+	if member == "" || member == g.member {
+		return nil
+	}
+	key := clockKey + "/" + member
+	b, err := g.store.Get(ctx, key)
+	if err != nil || b == nil {
+		return err
+	}
+	return g.store.Delete(ctx, key)
+}

@@ -73,6 +73,43 @@ func TestAClockThatWasAheadIsCorrected(t *testing.T) {
 	refused("expired before it was set back", a, over, ErrExpired)
 }
 
+// TestTheClockOfAFormerMemberIsForgotten: a member with a clock that is ahead was removed. The clock of another one
+// can be corrected again.
+func TestTheClockOfAFormerMemberIsForgotten(t *testing.T) {
+	store, backends := &memory{}, parse(t, load(t, secretSettings, ""))
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	wallA, wallB, wallC := start.AddDate(1, 0, 0), start, start.AddDate(2, 0, 0)
+	a, b, c := openAt(t, store, "a", backends, &wallA), openAt(t, store, "b", backends, &wallB), openAt(t, store, "c", backends, &wallC)
+	sweep := func() {
+		t.Helper()
+		for _, g := range []*Authenticator{b, a} {
+			if err := g.Sweep(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := c.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wallA = start
+	sweep()
+	if a.clock.now().Sub(start) < time.Hour {
+		t.Fatal("it is corrected against the time of another member")
+	}
+	for _, name := range []string{"c", "c", "a", "", "d"} {
+		if err := a.Forget(t.Context(), name); err != nil {
+			t.Errorf("forget %q: %v", name, err)
+		}
+	}
+	sweep()
+	if now := a.clock.now(); now.Sub(start) > time.Minute {
+		t.Errorf("it is %s, and not corrected", now)
+	}
+	if latest, of, err := b.timeOfOthers(t.Context()); of != "a" {
+		t.Errorf("the latest time of the others is %s, of %q, %v", latest, of, err)
+	}
+}
+
 // Nobody tells a single master whether its clock was wrong before, or is wrong now.
 func TestTheClockOfASingleMasterNeverGoesBack(t *testing.T) {
 	store, backends := &memory{}, parse(t, load(t, secretSettings, ""))

@@ -86,5 +86,10 @@ func (m standing) Reload() (runner.Reloaded, error) {
 	}
 }
 
+// Forget implements membership.Own.
+func (m standing) Forget(ctx context.Context, member string) error {
+	return m.authz.Logins.Authenticator.Forget(ctx, member)
+}
+
 // Minions implements membership.Own.
 func (m standing) Minions() int { return m.services.Fleet.Presence.CountHere() }

@@ -89,12 +89,17 @@ func TestAMemberThatWasKilledAfterItHasLeft(t *testing.T) {
 	s.Members[2].Kill(t)
 	done := make(chan struct{})
 	watching, stop := context.WithCancel(ctx)
+	var forgotten keeping
+	forgotten.fails.Store(1)
 	go func() {
 		defer close(done)
-		others[0].leaving.watch(watching, others[0].broker.Cluster, others[0].log)
+		others[0].leaving.watch(watching, others[0].broker.Cluster, forgotten.Forget, others[0].log)
 	}()
 	defer func() { stop(); <-done }()
 	bustest.Until(t, "it is forgotten", func() bool { return len(waiting(others[0])) == 0 && others[0].broker.Cluster.Known() == 2 })
+	if got := forgotten.name.Load(); got == nil || *got != last.name {
+		t.Error("what is stored of it is kept")
+	}
 	how, err := restart(t, s, last)
 	if !errors.Is(err, config.ErrMistake) || how != member.Left {
 		t.Errorf("the others do not count it: %v, its mark says %d", err, how)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +27,24 @@ func (noMinions) Went(string, salt.MinionID)  {}
 func (noMinions) Rules() string               { return "" }
 func (noMinions) Minions() int                { return 0 }
 
+func (noMinions) Forget(context.Context, string) error { return nil }
+
 func (noMinions) Reload() (runner.Reloaded, error) { return runner.Reloaded{}, nil }
+
+// keeping remembers whose entries it was to forget last, and fails for some times.
+type keeping struct {
+	noMinions
+	fails atomic.Int64
+	name  atomic.Pointer[string]
+}
+
+func (k *keeping) Forget(_ context.Context, name string) error {
+	if k.fails.Add(-1) >= 0 {
+		return errors.New("nothing can be stored")
+	}
+	k.name.Store(&name)
+	return nil
+}
 
 // linked returns a member with its exchange. serve registers what it answers.
 func linked(t *testing.T, m *bustest.Member, serve func(*Membership)) *Membership {

@@ -43,7 +43,7 @@ type links struct {
 	rules     string // the digest of the own rules at the last comparison; used by Run
 }
 
-// Own is what a member says of itself to the others.
+// Own is what a member says of itself to the others, and does by itself.
 type Own interface {
 	// Rules returns a digest of the access rules in force.
 	Rules() string
@@ -51,6 +51,8 @@ type Own interface {
 	Minions() int
 	// Reload reads its configuration again.
 	Reload() (runner.Reloaded, error)
+	// Forget removes what is stored of a former member.
+	Forget(ctx context.Context, member string) error
 }
 
 const (
@@ -278,7 +280,7 @@ func (m *Membership) Run(ctx context.Context) {
 	defer wg.Wait()
 	wg.Go(func() { m.elsewhere.Run(ctx) })
 	wg.Go(func() { m.watchLinks(ctx) })
-	wg.Go(func() { m.leaving.watch(ctx, m.broker.Cluster, m.log) })
+	wg.Go(func() { m.leaving.watch(ctx, m.broker.Cluster, m.own.Forget, m.log) })
 	wg.Go(func() { m.bus.Run(ctx) })
 	wg.Go(func() { m.keys.Run(ctx) })
 	wg.Go(func() { m.jobs.TakeOver(ctx) })

@@ -48,6 +48,10 @@ func (m *Membership) RemoveMember(ctx context.Context, who string) (removed stri
 		return r.Fingerprint, unaware, salt.WithHint(fmt.Errorf("the key of %s is refused from now on%s, but it still counts for elections: %w", r.Name, missing, err), "run this again when the members have a leader")
 	}
 	m.log.Warn("a member was removed from the cluster", "member", r.Name, "fingerprint", r.Fingerprint)
+	if err := m.own.Forget(ctx, r.Name); err != nil {
+		m.log.Warn("something of a member that was removed is still stored: it is tried again", "member", r.Name, "err", err)
+		m.leaving.add(r.Name)
+	}
 	return r.Fingerprint, unaware, nil
 }
 

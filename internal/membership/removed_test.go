@@ -222,10 +222,16 @@ func TestAMemberThatWasLostBeforeTheStartIsRemoved(t *testing.T) {
 	if _, err := two.find(lost.Name); err == nil {
 		t.Error("a member knows a key that it was never shown")
 	}
+	forgotten := &keeping{}
+	forgotten.fails.Store(1)
+	one.own = forgotten
 	for _, who := range []string{lost.Name, lost.Key.Public().SHA256()} {
 		finger, unaware, err := one.RemoveMember(ctx, who)
 		if err != nil || finger != lost.Key.Public().SHA256() || len(unaware) > 0 {
 			t.Errorf("remove %s: %s, not told are %q, %v", who, finger, unaware, err)
+		}
+		if got, again := forgotten.name.Load(), waiting(one); (got == nil || *got != lost.Name) && !slices.Contains(again, lost.Name) {
+			t.Errorf("what is stored of %s is kept", who)
 		}
 	}
 	bustest.Until(t, "two count", func() bool { return two.broker.Cluster.Known() == 2 && one.broker.Cluster.Known() == 2 })
