@@ -124,7 +124,7 @@ func (g *grains) learn(id salt.MinionID, grains map[string]any, before uint64) e
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.byID[id].update != before {
-		return errToldMeanwhile
+		return errUpdated
 	}
 	g.byID[id] = newFact(grains, b)
 	g.later.drop(id)

@@ -144,8 +144,8 @@ func TestMinionsHearOfAChangeDuringTheirWelcome(t *testing.T) {
 	})
 }
 
-// TestMinionsThatCouldNotBeToldAreToldAgain: also the one whose message failed hears of a change.
-func TestMinionsThatCouldNotBeToldAreToldAgain(t *testing.T) {
+// TestAFailedMessageToAMinionIsSentAgain: also the one whose message failed hears of a change.
+func TestAFailedMessageToAMinionIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newAudience(3, three(3)...)
 		fails := 2

@@ -111,7 +111,7 @@ func (f *Fleet) lastUpdate(id salt.MinionID, fact string) uint64 {
 // text may be longer than it is here: other encoders escape more characters.
 //
 // What the minion has told meanwhile may be older, if that was handled late and the minion is elsewhere
-// by now. So the error is then errToldMeanwhile, and the member is asked again.
+// by now. So the error is then errUpdated, and the member is asked again.
 func (f *Fleet) learn(id salt.MinionID, fact string, raw []byte, before uint64) error {
 	if fact == ofGrains {
 		if items := value.Count(raw); items > maxGrainItems {
@@ -129,8 +129,8 @@ func (f *Fleet) learn(id salt.MinionID, fact string, raw []byte, before uint64) 
 	return f.grains.learn(id, data, before)
 }
 
-// errToldMeanwhile is why what another member knows was not taken over.
-var errToldMeanwhile = rpc.Errorf(rpc.Busy, "the minion has told something here meanwhile")
+// errUpdated is why what another member knows was not taken over.
+var errUpdated = rpc.Errorf(rpc.Busy, "the minion has told something here meanwhile")
 
 // Elsewhere registers the minions that are connected to other members: they are targets as those
 // of this master are. It implements cluster.Minions.
@@ -225,7 +225,7 @@ func (e *Elsewhere) Run(ctx context.Context) {
 				continue
 			}
 			failed = e.again(q, d, err) || failed
-			if !errors.Is(err, errToldMeanwhile) { // which is no fault
+			if !errors.Is(err, errUpdated) { // which is no fault
 				e.warned.Log(e.Log, slog.LevelWarn, string(q.ID), maxLines, "what another member knows of a minion is not known here", "minion", q.ID, "fact", q.Fact, "member", d.member, "err", err)
 			}
 		}

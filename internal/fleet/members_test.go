@@ -238,7 +238,7 @@ func TestAnAnswerComesDuringAHello(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := e.fetch(t.Context(), wanted{"web1", fact}, due{"b", "sum"}); !errors.Is(err, errToldMeanwhile) {
+			if err := e.fetch(t.Context(), wanted{"web1", fact}, due{"b", "sum"}); !errors.Is(err, errUpdated) {
 				t.Errorf("%s: %s that came too late: %v", name, fact, err)
 			}
 			if role := map[string]map[string]any{ofGrains: f.grains.of("web1"), ofPillar: f.pillars.of("web1")}[fact]["role"]; role != "db" {

@@ -49,7 +49,7 @@ func (p *pillars) learn(id salt.MinionID, data map[string]any, before uint64) er
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.updates[id] != before {
-		return errToldMeanwhile
+		return errUpdated
 	}
 	p.put(id, data)
 	return nil
