@@ -80,7 +80,9 @@ func boot() string {
 // that may have been shown is not given out again, whatever was lost: the streams in High continue
 // after it. Recover returns what it found, and the new state, which is already written. After an error there is a report only
 // if the next Recover does not find the same.
-func Recover(dir string) (State, *Report, error) { return recoverStore(dir, State.Write, posix.SyncData) }
+func Recover(dir string) (State, *Report, error) {
+	return recoverStore(dir, State.Write, posix.SyncData)
+}
 
 // recoverStore is Recover with the functions that write the state, and sync data.
 func recoverStore(dir string, write func(m State, dir string) error, data syncFile) (State, *Report, error) {
