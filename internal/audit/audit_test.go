@@ -539,9 +539,9 @@ func TestAnEndThatIsNoEntryDoesNotEndTheLog(t *testing.T) {
 		entries, foreign int
 		want             string
 	}{
-		"one behind entries":  {2, 1, "one message is no entry behind entry 2"},
-		"some behind entries": {2, 3, "3 messages are no entries behind entry 2"},
-		"nothing else":        {0, 2, "2 messages are no entries behind entry 0"},
+		"one behind entries":  {2, 1, "one message is not an entry behind entry 2"},
+		"some behind entries": {2, 3, "3 messages are not entries behind entry 2"},
+		"nothing else":        {0, 2, "2 messages are not entries behind entry 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t, nil)

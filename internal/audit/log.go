@@ -222,9 +222,9 @@ func (l *Log) entryBefore(ctx context.Context, seq, first uint64) (journal.Entry
 
 func unreadable(n int) string {
 	if n == 1 {
-		return "one message is no entry"
+		return "one message is not an entry"
 	}
-	return fmt.Sprintf("%d messages are no entries", n)
+	return fmt.Sprintf("%d messages are not entries", n)
 }
 
 // Pending is an entry that is being written.

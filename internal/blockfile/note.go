@@ -86,9 +86,9 @@ func renewNoted(dir string, streams []string, data syncFile) error {
 	return nil
 }
 
-// settle brings to the disk what the kernel has of a store whose daemon was killed: what is found in it counts as stored
+// syncStore brings to the disk what the kernel has of a store whose daemon was killed: what is found in it counts as stored
 // from now on, also what nobody has synced. It leaves notes about streams for which that fails.
-func settle(dir string, data syncFile) error {
+func syncStore(dir string, data syncFile) error {
 	known, err := noted(dir)
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func settle(dir string, data syncFile) error {
 			continue // all that may be missing is written again
 		}
 		o := synced{dir: msgs}
-		err := o.settle(dir, stream, data)
+		err := o.syncNewest(dir, stream, data)
 		o.kept.close()
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -115,10 +115,10 @@ func settle(dir string, data syncFile) error {
 	return nil
 }
 
-// settle syncs the stream, and writes its newest blocks again: if the daemon was killed during a sync that failed, nobody
+// syncNewest syncs the stream, and writes its newest blocks again: if the daemon was killed during a sync that failed, nobody
 // was told, and the kernel considers them written. Without room for that they stay as they are: a disk that is full must not
 // prevent a start.
-func (o *synced) settle(dir, stream string, data syncFile) error {
+func (o *synced) syncNewest(dir, stream string, data syncFile) error {
 	if err := o.sync(dir, stream, data); err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func recoverStore(dir string, write func(m State, dir string) error, data syncFi
 		return m, nil, err
 	}
 	if !m.Clean && (m.sameBoot() || boot() == unknownBoot) {
-		err = settle(dir, data)
+		err = syncStore(dir, data)
 	}
 	var doubtful []string
 	if err == nil {

@@ -134,10 +134,10 @@ func TestAStreamThatIsMadeAnewIsSynced(t *testing.T) {
 	}
 }
 
-// TestTheServerWasToldOfAFailedWrite: the kernel tells those of it who had the file open, and nobody who opens it later.
+// TestTheServerHasTheErrorOfAFailedWrite: the kernel tells those of it who had the file open, and nobody who opens it later.
 // The server's own sync fails and reports that it cannot write, or it is silent; then the daemon ends, reopens the store, or
 // syncs once more.
-func TestTheServerWasToldOfAFailedWrite(t *testing.T) {
+func TestTheServerHasTheErrorOfAFailedWrite(t *testing.T) {
 	t.Parallel()
 	if !posix.OpenFilesMove {
 		t.Skip("the server could not remove a block that is open")
