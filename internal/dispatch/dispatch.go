@@ -123,19 +123,18 @@ func noMatch(who authz.Principal) string {
 // Dispatcher manages the jobs of one master.
 type Dispatcher struct {
 	Options
-	plans     *plans
-	jobs      *jobs
-	ended     *ended
-	jids      job.Clock
-	steady    job.Steady      // for the expiry of jobs
-	ctx       context.Context // ends with the master
-	wg        sync.WaitGroup
-	throttle  logging.Throttle // of messages of minions
-	unknown   logging.Throttle // of questions to other members for what no master has sent
-	audience  audience         // other members that watch jobs of this one
-	passed    passed           // messages of minions at other members
-	gathering gathering        // returns of minions here for other members
-	grace     time.Duration    // how long minions have to reconnect before a batch continues
+	plans    *plans
+	jobs     *jobs
+	ended    *ended
+	jids     job.Clock
+	steady   job.Steady      // for the expiry of jobs
+	ctx      context.Context // ends with the master
+	wg       sync.WaitGroup
+	throttle logging.Throttle // of messages of minions
+	unknown  logging.Throttle // of questions to other members for what no master has sent
+	audience audience         // other members that watch jobs of this one
+	passed   passed           // messages of minions at other members
+	grace    time.Duration    // how long minions have to reconnect before a batch continues
 }
 
 // storeTime limits how long it may take to store the state of a job.

@@ -59,7 +59,6 @@ func ServeMembers(of *Dispatcher, handle func(kind string, h func(ctx context.Co
 	d := relay{of}
 	handle(kindJob, d.runFor)
 	handle(kindSaid, d.saidElsewhere)
-	handle(kindTogether, together{d}.storeTogether)
 	handle(kindJobOf, d.answerJobOf)
 	handle(kindAwaited, d.answerAwaited)
 	handle(kindRuns, d.answerRuns)
@@ -254,7 +253,7 @@ func (d relay) tell(ctx context.Context, k *Job, s said) (err error) {
 		if owner == "" || d.jobs.running(s.JID) != nil {
 			return errHere
 		}
-		err = together{d}.tellOwner(ctx, owner, s)
+		err = d.Members.Ask(ctx, owner, kindSaid, s, nil)
 		moved := rpc.CodeOf(err) == rpc.NotFound
 		if err == nil || d.Leases == nil || !moved && !d.isGone(err) {
 			return err
@@ -304,7 +303,6 @@ func (d relay) noteOrphan(k *Job, s said) {
 // readElsewhere handles a return from an outbox for a job of another member. It stays in the
 // outbox while the owner cannot store it.
 func (d relay) readElsewhere(ctx context.Context, k *Job, s said, rep job.Report) (r outbox.Record, err error) {
-	s.small = isSmall(rep, len(s.Report))
 	err = d.tell(ctx, k, s)
 	switch {
 	case errors.Is(err, errHere):

@@ -38,8 +38,7 @@ type said struct {
 	JID    salt.JID        `json:"jid"`
 	Report json.RawMessage `json:"report"`
 
-	term  uint64 // of the journal in which it may be stored here; 0 for any
-	small bool   // it may be sent with others, see isSmall
+	term uint64 // of the journal in which it may be stored here; 0 for any
 }
 
 // said handles a minion's message about a job, whichever member it is connected to.
