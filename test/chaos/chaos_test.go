@@ -105,7 +105,7 @@ func chaos(w *world) {
 		}
 		begun := time.Now()
 		r, rnd := newRound(w, i+1, k), rand.New(rand.NewPCG(*seed, uint64(i)))
-		r.long = len(w.masters) > 1 && (rnd.IntN(3) == 0 || *rounds == 0 && i == 0)
+		r.long = len(w.masters) > 1 && (rnd.IntN(4) == 0 || *rounds == 0 && i == 0)
 		past, ran = append(past, r), true
 		r.run(rnd)
 		r.counts.rounds = 1
