@@ -164,9 +164,12 @@ func TestAMemberThatStartsLearnsFirst(t *testing.T) {
 	r := removals{path: member.RemovedFile(dirs[1]), name: late.Name, key: late.Key.Public().SHA256(), log: late.Log}
 	x := cluster.New(cluster.Options{Name: late.Name, Conn: late.Conn(), Minions: noMinions{}, Log: late.Log})
 	end := r.start(t.Context(), x, late.Cluster, &leaving{})
-	bustest.Until(t, "it is cut", func() bool { return stolen.Cluster.Routes() == 0 })
+	// A route may also end by itself for a moment, so this alone says nothing.
+	bustest.Until(t, "it is cut", func() bool {
+		return refuses(t, dirs[1], stolen.Key.Public()) && stolen.Cluster.Routes() == 0
+	})
 	end()
-	if !refuses(t, dirs[1], stolen.Key.Public()) || len(one.exchange.Others()) > 0 {
+	if len(one.exchange.Others()) > 0 {
 		t.Errorf("it has not learned first: %q run", one.exchange.Others())
 	}
 }
