@@ -81,24 +81,33 @@ func boot() string {
 // after it. Recover returns what it found, and the new state, which is already written. After an error there is a report only
 // if the next Recover does not find the same.
 func Recover(dir string) (State, *Report, error) {
-	return recoverStore(dir, State.Write, posix.SyncData)
+	return recoverStore(dir, realDisk())
 }
 
-// recoverStore is Recover with the functions that write the state, and sync data.
-func recoverStore(dir string, write func(m State, dir string) error, data syncFile) (State, *Report, error) {
+// disk is what Recover does to the disk, except for the repair of blocks; tests use failing disks.
+type disk struct {
+	write func(m State, dir string) error
+	skip  func(dir, stream string, seq uint64) error
+	data  syncFile
+}
+
+func realDisk() disk { return disk{write: State.Write, skip: SkipTo, data: posix.SyncData} }
+
+// recoverStore is Recover with a disk.
+func recoverStore(dir string, on disk) (State, *Report, error) {
 	m, err := ReadState(dir)
 	if err != nil {
 		return m, nil, err
 	}
 	if !m.Clean && (m.sameBoot() || boot() == unknownBoot) {
-		err = syncStore(dir, data)
+		err = syncStore(dir, on.data)
 	}
 	var doubtful []string
 	if err == nil {
 		doubtful, err = noted(dir)
 	}
 	if err == nil {
-		err = renewNoted(dir, doubtful, data)
+		err = renewNoted(dir, doubtful, on.data)
 	}
 	if err != nil {
 		return m, nil, err
@@ -107,7 +116,7 @@ func recoverStore(dir string, write func(m State, dir string) error, data syncFi
 	begun := m.Found
 	r, err := inspect(dir, m, func(lost []Lost) error {
 		m.Found = merge(m.Found, lost)
-		return write(m, dir)
+		return on.write(m, dir)
 	})
 	if err != nil {
 		return m, nil, err
@@ -115,7 +124,8 @@ func recoverStore(dir string, write func(m State, dir string) error, data syncFi
 	r.Lost = merge(m.Found, r.Lost)
 	var skip []string
 	for stream, high := range m.High {
-		last, torn := r.Last[stream], r.Torn[stream] || slices.Contains(doubtful, stream) || lostEnd(begun, stream)
+		last := r.Last[stream]
+		torn := r.Torn[stream] || slices.Contains(doubtful, stream) || slices.ContainsFunc(begun, func(l Lost) bool { return l.endOf(stream, last) })
 		if last >= high || !m.Clean && !torn && m.sameBoot() {
 			continue // no power failure, so nothing was lost
 		}
@@ -124,12 +134,12 @@ func recoverStore(dir string, write func(m State, dir string) error, data syncFi
 	}
 	if len(skip) > 0 {
 		m.Found = r.Lost
-		if err := write(m, dir); err != nil {
+		if err := on.write(m, dir); err != nil {
 			return m, nil, err
 		}
 	}
 	for _, stream := range skip {
-		if err := SkipTo(dir, stream, m.High[stream]); err != nil {
+		if err := on.skip(dir, stream, m.High[stream]); err != nil {
 			return m, nil, fmt.Errorf("repair the store: %w", err)
 		}
 		r.unsure(stream)
@@ -139,7 +149,7 @@ func recoverStore(dir string, write func(m State, dir string) error, data syncFi
 	}
 	done := m
 	done.Clean, done.Boot, done.Lost, done.Found = false, boot(), append(m.Lost, r.Lost...), nil
-	if err := write(done, dir); err != nil {
+	if err := on.write(done, dir); err != nil {
 		return m, nil, err
 	}
 	for _, stream := range doubtful {
@@ -158,10 +168,10 @@ func merge(before, now []Lost) (all []Lost) {
 	return append(all, now...)
 }
 
-// lostEnd reports whether an attempt that did not come to its end has found the end of the stream damaged: it may
-// have removed it.
-func lostEnd(found []Lost, stream string) bool {
-	return slices.ContainsFunc(found, func(l Lost) bool { return l.Stream == stream && l.To == 0 })
+// endOf reports whether that is the end of the stream, behind last. If an attempt that did not come to its end has found
+// it, the block may be cut there by now, without a block that goes on after what is lost.
+func (l Lost) endOf(stream string, last uint64) bool {
+	return l.Stream == stream && (l.To == 0 || l.To > last)
 }
 
 // same reports whether another attempt has found the same: a block has one damage at a place, and a stream without
@@ -213,7 +223,7 @@ func (m State) Leave(dir string) error {
 // endAt records that the end of the stream is lost, up to high.
 func endAt(lost []Lost, stream string, last, high uint64) []Lost {
 	for i := range lost {
-		if l := &lost[i]; l.Stream == stream && l.To == 0 {
+		if l := &lost[i]; l.endOf(stream, last) {
 			l.To = high
 			return lost
 		}

@@ -6,12 +6,10 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/brinebus/brine/internal/posix"
 )
 
-// TestWhatIsLostIsReportedWhateverFails: the state cannot be written at some moment of a start, or the process is killed
-// then. The start that succeeds reports what the first one has found, once, and continues after all sequences
+// TestWhatIsLostIsReportedWhateverFails: the state, or the block that goes on after what is lost, cannot be written at some
+// moment of a start, or the process is killed then. The start that succeeds reports what the first one has found, once, and continues after all sequences
 // that were given out.
 func TestWhatIsLostIsReportedWhateverFails(t *testing.T) {
 	t.Parallel()
@@ -57,12 +55,26 @@ func TestWhatIsLostIsReportedWhateverFails(t *testing.T) {
 				}
 				broken := errors.New("the disk is full")
 				writes := 0
-				_, r, err := recoverStore(dir, func(m State, dir string) error {
+				fail := func() error {
 					if writes++; writes == failing {
 						return broken
 					}
+					return nil
+				}
+				on := realDisk()
+				on.write = func(m State, dir string) error {
+					if err := fail(); err != nil {
+						return err
+					}
 					return m.Write(dir)
-				}, posix.SyncData)
+				}
+				on.skip = func(dir, stream string, seq uint64) error {
+					if err := fail(); err != nil {
+						return err
+					}
+					return SkipTo(dir, stream, seq)
+				}
+				_, r, err := recoverStore(dir, on)
 				if failed := errors.Is(err, broken); failed != (writes == failing) || failed && r != nil || !failed && err != nil {
 					t.Fatalf("write %d of %d fails: %v, %v", failing, writes, r, err)
 				}

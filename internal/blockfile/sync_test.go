@@ -349,7 +349,9 @@ func TestAStartAfterAKillSyncs(t *testing.T) {
 				synced[name] = true
 				return nil
 			}
-			if _, _, err := recoverStore(dir, State.Write, data); err != nil {
+			on := realDisk()
+			on.data = data
+			if _, _, err := recoverStore(dir, on); err != nil {
 				t.Fatal(err)
 			}
 			for n := 1; n <= 3; n++ {
