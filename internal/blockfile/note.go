@@ -93,26 +93,18 @@ func syncStore(dir string, data syncFile) error {
 	if err != nil {
 		return err
 	}
-	found, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "*", "msgs"))
-	if err != nil {
-		return err
-	}
-	for _, msgs := range found {
-		stream := filepath.Base(filepath.Dir(msgs))
+	return eachStream(dir, func(stream, msgs string) error {
 		if slices.Contains(known, stream) {
-			continue // all that may be missing is written again
+			return nil // all that may be missing is written again
 		}
 		o := synced{dir: msgs}
 		err := o.syncNewest(dir, stream, data)
 		o.kept.close()
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
-			continue
+			return nil
 		}
-		if err := o.note(dir, stream); err != nil {
-			return err
-		}
-	}
-	return nil
+		return o.note(dir, stream)
+	})
 }
 
 // syncNewest syncs the stream, and writes its newest blocks again: if the daemon was killed during a sync that failed, nobody

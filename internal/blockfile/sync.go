@@ -1,6 +1,7 @@
 package blockfile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,7 +28,8 @@ type Syncer struct {
 	dir     string // of the store
 	mu      sync.Mutex
 	streams map[string]*synced
-	data    syncFile // posix.SyncData; tests use failing disks
+	stored  map[string]int // the newest block of each stream when Stored was called
+	data    syncFile       // posix.SyncData; tests use failing disks
 }
 
 // syncFile syncs the data of an open file.
@@ -94,38 +96,88 @@ func (o *synced) try(dir, stream string, data syncFile) error {
 	return err
 }
 
-// Again syncs all streams that were synced before, and leaves notes about those that fail. The server has reported that
-// it cannot write: if that was a sync of its own, it has told nobody which one.
-func (s *Syncer) Again() {
+// Stored says that all that the store has is on the disk, and the server has not opened it since: Again, Renew and All
+// sync only later blocks of a stream that nobody has synced.
+func (s *Syncer) Stored() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.stored = map[string]int{}
+	return eachStream(s.dir, func(stream, msgs string) error {
+		blocks, err := blocksOf(msgs)
+		if n := len(blocks); n > 0 {
+			s.stored[stream] = blocks[n-1] // which the server may continue
+		}
+		return err
+	})
+}
+
+// eachStream calls f for each stream with the directory of its blocks.
+func eachStream(dir string, f func(stream, msgs string) error) error {
+	found, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "*", "msgs"))
+	if err != nil {
+		return err
+	}
+	for _, msgs := range found {
+		if err := f(filepath.Base(filepath.Dir(msgs)), msgs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each calls f for each stream of the store, with its mutex held, until ctx ends.
+func (s *Syncer) each(ctx context.Context, f func(stream string, one *synced) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := eachStream(s.dir, func(stream, _ string) error {
+		if s.streams[stream] == nil {
+			s.streams[stream] = &synced{block: s.stored[stream]}
+		}
+		return nil
+	})
 	for stream, one := range s.streams {
+		if ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
 		one.mu.Lock()
-		_ = one.try(s.dir, stream, s.data) // Renew and Sync return it
+		err = errors.Join(err, f(stream, one))
 		one.mu.Unlock()
 	}
+	return err
+}
+
+// All syncs all streams, also those that nobody has synced before.
+func (s *Syncer) All(ctx context.Context) error {
+	return s.each(ctx, func(stream string, one *synced) error {
+		if err := one.try(s.dir, stream, s.data); one.failed != nil {
+			return err
+		}
+		return nil // or it was removed meanwhile
+	})
+}
+
+// Again is All after a failure: it leaves notes about streams that fail. The server has reported that
+// it cannot write: if that was a sync of its own, it has told nobody which one.
+func (s *Syncer) Again() {
+	_ = s.All(context.Background()) // Renew and Sync return it
 }
 
 // Renew writes data of streams whose sync has failed to new, synced files, as long as the kernel
 // still has it, and reports whether there were any. The store must be closed. What the kernel has
 // lost is then found by Recover.
 func (s *Syncer) Renew() (renewed bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for stream, one := range s.streams {
-		one.mu.Lock()
+	err = s.each(context.Background(), func(stream string, one *synced) error {
 		_ = one.try(s.dir, stream, s.data) // the server may have got an error of which this daemon does not know yet
 		one.kept.close()
-		if one.failed != nil {
-			renewed = true
-			e := one.renew(s.dir, s.data)
-			if e == nil {
-				e = dropNote(s.dir, stream)
-			}
-			err = errors.Join(err, e)
+		if one.failed == nil {
+			return nil
 		}
-		one.mu.Unlock()
-	}
+		renewed = true
+		if err := one.renew(s.dir, s.data); err != nil {
+			return err
+		}
+		return dropNote(s.dir, stream)
+	})
 	return renewed, err
 }
 

@@ -1,6 +1,7 @@
 package blockfile
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -184,6 +185,71 @@ func TestTheServerHasTheErrorOfAFailedWrite(t *testing.T) {
 			failed = true
 			look(t, s)
 		})
+	}
+}
+
+// TestAllStreamsAreSynced: also those that nobody has synced, and not what was on the disk before.
+func TestAllStreamsAreSynced(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(stream string, blocks ...int) {
+		t.Helper()
+		msgs := filepath.Join(dir, "jetstream", "SALT", "streams", stream, "msgs")
+		if err := os.MkdirAll(msgs, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range blocks {
+			if err := os.WriteFile(blockPath(msgs, n), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write("EVENTS", 1, 2, 3)
+	write("AUDIT", 1)
+	write("EMPTY")
+	s := NewSyncer(dir)
+	if err := s.Stored(); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	fails := ""
+	s.data = func(f *os.File) error {
+		name := filepath.Base(filepath.Dir(filepath.Dir(f.Name()))) + " " + filepath.Base(f.Name())
+		if name == fails {
+			return syscall.EIO
+		}
+		names = append(names, name)
+		return nil
+	}
+	if err := s.Sync("AUDIT"); err != nil {
+		t.Fatal(err)
+	}
+	write("EVENTS", 4)
+	write("NEW", 1, 2)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	names = nil
+	if err := s.All(ended); !errors.Is(err, context.Canceled) || len(names) > 0 {
+		t.Errorf("without time all is synced: %v, %q", err, names)
+	}
+	if err := s.All(t.Context()); err != nil {
+		t.Error(err)
+	}
+	slices.Sort(names)
+	if want := []string{"AUDIT 1.blk", "EVENTS 3.blk", "EVENTS 4.blk", "NEW 1.blk", "NEW 2.blk"}; !slices.Equal(names, want) {
+		t.Errorf("synced are %q, want %q", names, want)
+	}
+	fails = "NEW 2.blk"
+	if err := s.All(t.Context()); !errors.Is(err, syscall.EIO) {
+		t.Errorf("a stream cannot be synced: %v", err)
+	}
+	if left, err := noted(dir); !slices.Equal(left, []string{"NEW"}) || err != nil {
+		t.Errorf("the next start is told of %v, %v", left, err)
+	}
+	removed := filepath.Join(dir, "jetstream", "SALT", "streams", "EVENTS")
+	s.streams["NEW"].failed = nil
+	if fails = ""; os.RemoveAll(removed) != nil || s.All(t.Context()) != nil {
+		t.Error("a stream that was removed counts as one that cannot be synced")
 	}
 }
 

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -79,6 +80,44 @@ func TestAStoreThatIsNotSyncedWasNotClosedCleanly(t *testing.T) {
 		if err != nil || state.Clean == fails {
 			t.Errorf("the sync fails: %t; it counts as closed cleanly: %t, %v", fails, state.Clean, err)
 		}
+	}
+}
+
+// TestAnOrderlyStopSyncsAll: what the server has written, and nobody was told of, counts as stored and as on the disk at the
+// next start, if the store was closed cleanly.
+func TestAnOrderlyStopSyncsAll(t *testing.T) {
+	for name, how := range map[string]Sync{"always": SyncAlways, "soon": SyncSoon} {
+		for _, fails := range []bool{false, true} {
+			b, dir, _ := stored(t)
+			b.health.waits = how == SyncAlways
+			if fails {
+				unsyncable(t, dir)
+			}
+			b.Stop()
+			state, err := blockfile.ReadState(dir)
+			if err != nil || state.Clean == fails {
+				t.Errorf("%s, the sync fails: %t; it counts as closed cleanly: %t, %v", name, fails, state.Clean, err)
+			}
+			noted, err := filepath.Glob(filepath.Join(dir, "unsynced", "EVENTS"))
+			if err != nil || len(noted) > 0 != fails {
+				t.Errorf("%s, the sync fails: %t; the next start is told of %q, %v", name, fails, noted, err)
+			}
+		}
+	}
+}
+
+// TestAStopDoesNotWaitForTheDisk that does not answer.
+func TestAStopDoesNotWaitForTheDisk(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	stuck := make(chan struct{})
+	defer close(stuck)
+	err := within(ctx, func(context.Context) error {
+		cancel()
+		<-stuck
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("it is synced: %v", err)
 	}
 }
 

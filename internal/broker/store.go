@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -30,7 +31,7 @@ func (b *Broker) recoverStore() error {
 	b.state, b.lost = &state, r.Lost
 	b.opts.Log.Debug("the store was checked", "blocks", r.Blocks, "read", r.Read, "took", time.Since(begun).Round(time.Millisecond))
 	b.tellLost(r.Lost)
-	return nil
+	return b.health.syncer.Stored()
 }
 
 // renewStore writes again what a failed sync has left in doubt, and then checks all of the
@@ -195,15 +196,21 @@ func (b *Broker) verify(ctx context.Context, pause time.Duration) (*blockfile.Re
 	return r, err
 }
 
+// leaveWithin is how long an orderly stop waits for the disk. A service manager kills the daemon after 30 s.
+const leaveWithin = 10 * time.Second
+
 // leaveStore records that the store was closed cleanly, unless something of it may not be on the disk: a note about
-// that may be missing, too.
+// that may be missing, too. The server does not sync what it closes, and the next start counts as stored, and as on the
+// disk, what it finds in a store that was closed cleanly, also what no writer was told of.
 func (b *Broker) leaveStore() {
 	b.stateMu.Lock()
 	defer b.stateMu.Unlock()
 	if b.state == nil || b.health.Err() != nil {
 		return
 	}
-	err := b.health.syncDirty()
+	ctx, cancel := context.WithTimeout(context.Background(), leaveWithin)
+	defer cancel()
+	err := within(ctx, b.health.syncer.All)
 	if err == nil {
 		err = b.state.Leave(b.opts.StoreDir)
 	}
@@ -211,6 +218,18 @@ func (b *Broker) leaveStore() {
 		b.opts.Log.Error("the orderly close of the store was not recorded: the next start checks all of it", "err", err)
 	}
 	b.state = nil
+}
+
+// within calls f, and does not wait for it when ctx ends: a disk that does not answer cannot be interrupted.
+func within(ctx context.Context, f func(context.Context) error) error {
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the disk does not answer in time: %w", ctx.Err())
+	}
 }
 
 // Lost returns now, what was found to be lost when the store was opened, and all, what was
