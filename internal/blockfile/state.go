@@ -81,8 +81,12 @@ func boot() string {
 // after it. Recover returns what it found, and the new state, which is already written. After an error there is a report only
 // if the next Recover does not find the same.
 func Recover(dir string) (State, *Report, error) {
-	return recoverStore(dir, realDisk())
+	return recoverStore(dir, realDisk(), true)
 }
+
+// RecoverAgain is Recover for a store that this process has closed, after Syncer.Renew: what the kernel has is on the
+// disk already.
+func RecoverAgain(dir string) (State, *Report, error) { return recoverStore(dir, realDisk(), false) }
 
 // disk is what Recover does to the disk, except for the repair of blocks; tests use failing disks.
 type disk struct {
@@ -93,13 +97,13 @@ type disk struct {
 
 func realDisk() disk { return disk{write: State.Write, skip: SkipTo, data: posix.SyncData} }
 
-// recoverStore is Recover with a disk.
-func recoverStore(dir string, on disk) (State, *Report, error) {
+// recoverStore is Recover at a start, and RecoverAgain otherwise.
+func recoverStore(dir string, on disk, start bool) (State, *Report, error) {
 	m, err := ReadState(dir)
 	if err != nil {
 		return m, nil, err
 	}
-	if !m.Clean && (m.sameBoot() || boot() == unknownBoot) {
+	if start && !m.Clean && (m.sameBoot() || boot() == unknownBoot) {
 		err = syncStore(dir, on.data)
 	}
 	var doubtful []string

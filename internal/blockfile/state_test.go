@@ -74,7 +74,7 @@ func TestWhatIsLostIsReportedWhateverFails(t *testing.T) {
 					}
 					return SkipTo(dir, stream, seq)
 				}
-				_, r, err := recoverStore(dir, on)
+				_, r, err := recoverStore(dir, on, true)
 				if failed := errors.Is(err, broken); failed != (writes == failing) || failed && r != nil || !failed && err != nil {
 					t.Fatalf("write %d of %d fails: %v, %v", failing, writes, r, err)
 				}

@@ -379,6 +379,7 @@ func TestAStartAfterAKillSyncs(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		clean bool
+		again bool // it is no start: the daemon opens its store again
 		boot  string
 		fails string // the block whose sync fails once
 		err   error
@@ -391,6 +392,7 @@ func TestAStartAfterAKillSyncs(t *testing.T) {
 		"no room for a copy":      {boot: boot(), fails: "2.blk.new", err: syscall.ENOSPC, syncs: true},
 		"stopped":                 {boot: boot(), clean: true},
 		"another boot":            {boot: "another"},
+		"opened again":            {boot: boot(), again: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -417,7 +419,7 @@ func TestAStartAfterAKillSyncs(t *testing.T) {
 			}
 			on := realDisk()
 			on.data = data
-			if _, _, err := recoverStore(dir, on); err != nil {
+			if _, _, err := recoverStore(dir, on, !row.again); err != nil {
 				t.Fatal(err)
 			}
 			for n := 1; n <= 3; n++ {

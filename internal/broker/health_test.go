@@ -283,6 +283,32 @@ func TestAFailedSyncLastsUntilTheStoreIsReopened(t *testing.T) {
 	}
 }
 
+// TestAReopenedStoreIsNotWrittenAgain: that is for a start after a kill. It would take a minute for a large store, each
+// second.
+func TestAReopenedStoreIsNotWrittenAgain(t *testing.T) {
+	b, dir, there := stored(t)
+	b.health.stop()
+	block, err := filepath.Glob(filepath.Join(dir, "jetstream/*/streams/EVENTS/msgs/1.blk"))
+	if err != nil || len(block) != 1 {
+		t.Fatal(block, err)
+	}
+	aside := filepath.Join(t.TempDir(), "1.blk")
+	if err := os.Link(block[0], aside); err != nil {
+		t.Fatal(err)
+	}
+	b.unchecked = true
+	if err := b.reopen(1); err != nil || b.unchecked || !there() {
+		t.Fatalf("the store is not checked: %t, %v", !b.unchecked, err)
+	}
+	then, err := os.Stat(aside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now, err := os.Stat(block[0]); err != nil || !os.SameFile(then, now) {
+		t.Errorf("a block was written again: %v", err)
+	}
+}
+
 // If a daemon ends after a failed sync, before it has reopened the store, the next start does
 // that: according to the kernel these blocks are on the disk.
 func TestAFailedSyncIsKnownToTheNextStart(t *testing.T) {

@@ -45,7 +45,7 @@ func (b *Broker) renewStore() error {
 	}
 	b.stateMu.Lock()
 	defer b.stateMu.Unlock()
-	state, r, err := blockfile.Recover(b.opts.StoreDir)
+	state, r, err := blockfile.RecoverAgain(b.opts.StoreDir)
 	if r != nil { // after an error, too: what was repaired is not found again
 		b.losses.add(r.Lost)
 		b.tellLost(r.Lost)
