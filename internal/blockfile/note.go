@@ -87,19 +87,24 @@ func renewNoted(dir string, streams []string, data syncFile) error {
 }
 
 // syncStore brings to the disk what the kernel has of a store whose daemon was killed: what is found in it counts as stored
-// from now on, also what nobody has synced. It leaves notes about streams for which that fails.
-func syncStore(dir string, data syncFile) error {
+// from now on, also what nobody has synced. It leaves notes about streams for which that fails, and returns the blocks that
+// it could not write again for want of room.
+func syncStore(dir string, data syncFile) (full map[string][]int, err error) {
 	known, err := noted(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return eachStream(dir, func(stream, msgs string) error {
+	full = map[string][]int{}
+	return full, eachStream(dir, func(stream, msgs string) error {
 		if slices.Contains(known, stream) {
 			return nil // all that may be missing is written again
 		}
 		o := synced{dir: msgs}
-		err := o.syncNewest(dir, stream, data)
+		blocks, err := o.syncNewest(dir, stream, data)
 		o.kept.close()
+		if len(blocks) > 0 {
+			full[stream] = blocks
+		}
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -108,25 +113,55 @@ func syncStore(dir string, data syncFile) error {
 }
 
 // syncNewest syncs the stream, and writes its newest blocks again: if the daemon was killed during a sync that failed, nobody
-// was told, and the kernel considers them written. Without room for that they stay as they are: a disk that is full must not
-// prevent a start.
-func (o *synced) syncNewest(dir, stream string, data syncFile) error {
+// was told, and the kernel considers them written. Those for which there is no room are returned, and stay as they are: a disk
+// that is full must not prevent a start.
+func (o *synced) syncNewest(dir, stream string, data syncFile) (full []int, err error) {
 	if err := o.sync(dir, stream, data); err != nil {
-		return err
+		return nil, err
 	}
 	blocks, err := blocksOf(o.dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, n := range blocks[max(0, len(blocks)-2):] { // the newest may have been begun during that sync
 		o.block = n
 		err := rewrite(blockPath(o.dir, n), data)
-		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-			return nil
+		switch {
+		case noRoom(err):
+			full = append(full, n)
+		case err != nil:
+			return full, err
+		}
+	}
+	return full, posix.SyncPath(o.dir)
+}
+
+func noRoom(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+// rewrite writes the blocks in Rewrite again; those for which there is still no room stay there. The store must be closed.
+func (m *State) rewrite(dir string, data syncFile) error {
+	left := map[string][]int{}
+	for stream, blocks := range m.Rewrite {
+		msgs, err := folderOf(dir, stream)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
 		if err != nil {
 			return err
 		}
+		for _, n := range blocks {
+			err := rewrite(blockPath(msgs, n), data)
+			switch {
+			case noRoom(err):
+				left[stream] = append(left[stream], n)
+			case err != nil && !errors.Is(err, fs.ErrNotExist):
+				return err
+			}
+		}
+		if err := posix.SyncPath(msgs); err != nil {
+			return err
+		}
 	}
-	return posix.SyncPath(o.dir)
+	m.Rewrite = left
+	return nil
 }

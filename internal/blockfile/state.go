@@ -27,6 +27,9 @@ type State struct {
 	// Found is what Recover has found to be lost and not yet reported. It is written before anything is repaired:
 	// what is repaired is not found again, and Recover may fail, or be killed, behind that.
 	Found []Lost `json:"found,omitempty"`
+	// Rewrite is the blocks of each stream that may not be on the disk, although the kernel considers them written, and
+	// for whose copies there was no room.
+	Rewrite map[string][]int `json:"rewrite,omitempty"`
 }
 
 // maxLost limits how many are remembered.
@@ -103,9 +106,7 @@ func recoverStore(dir string, on disk, start bool) (State, *Report, error) {
 	if err != nil {
 		return m, nil, err
 	}
-	if start && !m.Clean && (m.sameBoot() || boot() == unknownBoot) {
-		err = syncStore(dir, on.data)
-	}
+	err = m.sync(dir, on.data, start)
 	var doubtful []string
 	if err == nil {
 		doubtful, err = noted(dir)
@@ -162,6 +163,24 @@ func recoverStore(dir string, on disk, start bool) (State, *Report, error) {
 	return done, r, err
 }
 
+// sync brings to the disk what the kernel has and the disk may lack: all after a kill, and what there was no room for before.
+func (m *State) sync(dir string, data syncFile, start bool) error {
+	if !m.sameBoot() && boot() != unknownBoot {
+		m.Rewrite = nil // the kernel has nothing more
+		return nil
+	}
+	if err := m.rewrite(dir, data); err != nil || !start || m.Clean {
+		return err
+	}
+	full, err := syncStore(dir, data)
+	for stream, blocks := range full {
+		all := append(m.Rewrite[stream], blocks...)
+		slices.Sort(all)
+		m.Rewrite[stream] = slices.Compact(all)
+	}
+	return err
+}
+
 // merge adds what was found to what was found before, by an attempt that did not come to its end.
 func merge(before, now []Lost) (all []Lost) {
 	for _, l := range before {
@@ -211,8 +230,19 @@ func ends(dir string) (*Report, error) {
 	return Checker{Dir: dir, newestOnly: true}.Check()
 }
 
+// errNoRoom is why a store was not closed properly.
+var errNoRoom = errors.New("no room to write a part of the store again that may not be on the disk")
+
 // Leave records that the store was closed properly.
-func (m State) Leave(dir string) error {
+func (m State) Leave(dir string) error { return m.leave(dir, posix.SyncData) }
+
+func (m State) leave(dir string, data syncFile) error {
+	if err := m.rewrite(dir, data); err != nil {
+		return err
+	}
+	if len(m.Rewrite) > 0 {
+		return errNoRoom
+	}
 	r, err := ends(dir)
 	if err != nil {
 		return err

@@ -384,12 +384,13 @@ func TestAStartAfterAKillSyncs(t *testing.T) {
 		fails string // the block whose sync fails once
 		err   error
 		fresh []int // blocks that are other files afterwards
+		full  []int // blocks to be written again later
 		syncs bool
 	}{
 		"killed":                  {boot: boot(), fresh: []int{2, 3}, syncs: true},
 		"a write has failed":      {boot: boot(), fails: "1.blk", err: syscall.EIO, fresh: []int{1, 2, 3}, syncs: true},
 		"a copy cannot be synced": {boot: boot(), fails: "3.blk.new", err: syscall.EIO, fresh: []int{2, 3}, syncs: true},
-		"no room for a copy":      {boot: boot(), fails: "2.blk.new", err: syscall.ENOSPC, syncs: true},
+		"no room for a copy":      {boot: boot(), fails: "2.blk.new", err: syscall.ENOSPC, fresh: []int{3}, full: []int{2}, syncs: true},
 		"stopped":                 {boot: boot(), clean: true},
 		"another boot":            {boot: "another"},
 		"opened again":            {boot: boot(), again: true},
@@ -419,8 +420,8 @@ func TestAStartAfterAKillSyncs(t *testing.T) {
 			}
 			on := realDisk()
 			on.data = data
-			if _, _, err := recoverStore(dir, on, !row.again); err != nil {
-				t.Fatal(err)
+			if m, _, err := recoverStore(dir, on, !row.again); err != nil || !slices.Equal(m.Rewrite["EVENTS"], row.full) {
+				t.Fatal(m.Rewrite, err)
 			}
 			for n := 1; n <= 3; n++ {
 				then, err := os.Stat(first(n))
@@ -441,6 +442,87 @@ func TestAStartAfterAKillSyncs(t *testing.T) {
 			}
 			if left, err := noted(dir); len(left) > 0 || err != nil {
 				t.Errorf("the next start is told of what is done: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// TestWhatThereWasNoRoomForIsWrittenLater: as soon as the store is closed and there is room. Until then the store does not
+// count as closed cleanly.
+func TestWhatThereWasNoRoomForIsWrittenLater(t *testing.T) {
+	t.Parallel()
+	start := func(dir string, on disk) error {
+		_, _, err := recoverStore(dir, on, true)
+		return err
+	}
+	again := func(dir string, on disk) error {
+		_, _, err := recoverStore(dir, on, false)
+		return err
+	}
+	stop := func(dir string, on disk) error {
+		m, err := ReadState(dir)
+		if err != nil {
+			return err
+		}
+		return m.leave(dir, on.data)
+	}
+	for name, row := range map[string]struct {
+		next  func(dir string, on disk) error
+		boot  string
+		full  bool
+		fresh bool // the block is another file
+		left  bool // it is still to be written
+		clean bool
+		err   error
+	}{
+		"start":                    {next: start, boot: boot(), fresh: true},
+		"start, still full":        {next: start, boot: boot(), full: true, left: true},
+		"start after a power cut":  {next: start, boot: "another"},
+		"reopened":                 {next: again, boot: boot(), fresh: true},
+		"reopened, still full":     {next: again, boot: boot(), full: true, left: true},
+		"orderly stop":             {next: stop, boot: boot(), fresh: true, clean: true},
+		"orderly stop, still full": {next: stop, boot: boot(), full: true, left: true, err: errNoRoom},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			msgs := filepath.Join(dir, "jetstream", "SALT", "streams", "EVENTS", "msgs")
+			err := errors.Join(os.MkdirAll(msgs, 0o700), State{Boot: row.boot, Rewrite: map[string][]int{"EVENTS": {2}, "REMOVED": {1}}}.Write(dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n := 1; n <= 5; n++ { // 2 is not one of the newest any more
+				if err := os.WriteFile(blockPath(msgs, n), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			aside := filepath.Join(dir, "aside") // keeps the inode from being used again
+			if err := os.Link(blockPath(msgs, 2), aside); err != nil {
+				t.Fatal(err)
+			}
+			on := realDisk()
+			on.data = func(f *os.File) error {
+				if row.full && filepath.Base(f.Name()) == "2.blk.new" {
+					return syscall.EDQUOT
+				}
+				return nil
+			}
+			if err := row.next(dir, on); !errors.Is(err, row.err) {
+				t.Fatal(err)
+			}
+			m, err := ReadState(dir)
+			if left := slices.Equal(m.Rewrite["EVENTS"], []int{2}); left != row.left || m.Clean != row.clean || err != nil {
+				t.Errorf("recorded is %+v, %v", m, err)
+			}
+			then, err := os.Stat(aside)
+			if err != nil {
+				t.Fatal(err)
+			}
+			now, err := os.Stat(blockPath(msgs, 2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if fresh := !os.SameFile(then, now); fresh != row.fresh {
+				t.Errorf("the block was written again: %t", fresh)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -31,6 +32,7 @@ func (b *Broker) recoverStore() error {
 	b.state, b.lost = &state, r.Lost
 	b.opts.Log.Debug("the store was checked", "blocks", r.Blocks, "read", r.Read, "took", time.Since(begun).Round(time.Millisecond))
 	b.tellLost(r.Lost)
+	warnOfRewrite(b.opts.Log, state)
 	return b.health.syncer.Stored()
 }
 
@@ -39,12 +41,12 @@ func (b *Broker) recoverStore() error {
 // error: at damage that is not repaired the server truncates the block.
 func (b *Broker) renewStore() error {
 	renewed, err := b.health.syncer.Renew()
-	b.unchecked = b.unchecked || renewed
+	b.stateMu.Lock()
+	defer b.stateMu.Unlock()
+	b.unchecked = b.unchecked || renewed || b.state != nil && len(b.state.Rewrite) > 0
 	if err != nil || !b.unchecked {
 		return err
 	}
-	b.stateMu.Lock()
-	defer b.stateMu.Unlock()
 	state, r, err := blockfile.RecoverAgain(b.opts.StoreDir)
 	if r != nil { // after an error, too: what was repaired is not found again
 		b.losses.add(r.Lost)
@@ -57,7 +59,14 @@ func (b *Broker) renewStore() error {
 		return err
 	}
 	b.state, b.unchecked = &state, false
+	warnOfRewrite(b.opts.Log, state)
 	return nil
+}
+
+func warnOfRewrite(log *slog.Logger, s blockfile.State) {
+	for stream, blocks := range s.Rewrite {
+		log.Warn("no room to write a part of the store again that may not be on the disk since the daemon was killed: a power cut could take it", "stream", stream, "blocks", blocks, "hint", "free some space and restart the daemon")
+	}
 }
 
 // losses are the losses found when the store was reopened.
