@@ -174,7 +174,7 @@ func TestListenersHearAllMembers(t *testing.T) {
 	}
 	first := func() (names string) {
 		for _, w := range list {
-			if w.member.First(t.Context()) {
+			if first, _ := w.member.First(t.Context()); first {
 				names += w.m.Name
 			}
 		}

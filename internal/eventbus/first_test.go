@@ -55,8 +55,13 @@ func TestOneMemberIsFirst(t *testing.T) {
 		synctest.Wait()
 		check := func(what string, wantA, wantB bool) {
 			t.Helper()
-			if isA, isB := a.First(t.Context()), b.First(t.Context()); isA != wantA || isB != wantB {
+			isA, unknownA := a.First(t.Context())
+			isB, unknownB := b.First(t.Context())
+			if isA != wantA || isB != wantB {
 				t.Errorf("%s: a %t, b %t", what, isA, isB)
+			}
+			if (unknownA != nil) != (ofA.cut.Load() && a.lease.Has()) || unknownB != nil {
+				t.Errorf("%s: a says %v, b %v", what, unknownA, unknownB)
 			}
 		}
 		check("they hear each other", true, false)

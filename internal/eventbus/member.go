@@ -112,14 +112,16 @@ const timeLock = "time"
 // First reports whether this member does what the cluster does by time: the first one of those that
 // run, by name. Members that do not hear each other would each be the first, and one that is cut off
 // has its lease for some seconds more, so it also takes a lock. That is stored at each call, since
-// whoever cannot do that may not know what the others know. Calls must not overlap.
-func (m *Member) First(ctx context.Context) bool {
+// whoever cannot do that may not know what the others know. The error means that it is not known now, as
+// during an election: it is known again when the table answers, or this member has no lease any more. Calls must
+// not overlap.
+func (m *Member) First(ctx context.Context) (bool, error) {
 	first := !slices.ContainsFunc(m.opts.Others(), func(other string) bool { return other < m.opts.Name })
 	if !m.lease.Has() {
 		m.timed = false // the lock of an earlier lease is nobody's
 	}
 	if !m.lease.Has() || !first && !m.timed {
-		return false
+		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
@@ -130,7 +132,10 @@ func (m *Member) First(ctx context.Context) bool {
 		lock.Release(ctx)
 		m.timed = ctx.Err() != nil
 	}
-	return err == nil && first
+	if !m.timed || !first || !m.lease.Has() {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // addPeers adds the journals of members that are not known yet.

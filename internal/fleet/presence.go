@@ -162,22 +162,34 @@ func (p *Presence) changes() (joined, left []salt.MinionID) {
 	return joined, left
 }
 
+// firstAgain is when it is asked again whether this member fires the events, if that was not known.
+const firstAgain = time.Second
+
 // Announce fires salt/presence events until ctx ends, while first returns true: in a cluster one
 // member fires them, for the minions of all. first is nil for a single master. A member that takes
 // over cannot know which changes were fired before, so it fires those from then on. Changes are looked
 // at after first, which may take seconds: a member that was cut off meanwhile sees the minions of the
-// others again.
-func (p *Presence) Announce(ctx context.Context, every time.Duration, events Events, first func(context.Context) bool) {
+// others again. While first has an error they are kept: nobody else fires them.
+func (p *Presence) Announce(ctx context.Context, every time.Duration, events Events, first func(context.Context) (bool, error)) {
 	tick := time.NewTicker(max(every, time.Second))
 	defer tick.Stop()
-	known := first == nil
+	known, fires := first == nil, false
+	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-again:
 		}
-		fires := first == nil || first(ctx)
+		fires, again = true, nil
+		if first != nil {
+			var err error
+			if fires, err = first(ctx); err != nil {
+				again = time.After(firstAgain)
+				continue
+			}
+		}
 		joined, left := p.changes()
 		if !fires {
 			known = false

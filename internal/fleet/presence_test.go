@@ -58,6 +58,41 @@ type fired []string
 
 func (a *fired) Announce(tag string, data any) { *a = append(*a, fmt.Sprint(tag, " ", data)) }
 
+// TestAnElectionLosesNoPresenceChange: while it is not known which member fires the events, nobody does. When it is this
+// one as before, it fires what has changed meanwhile, without waiting for the next time.
+func TestAnElectionLosesNoPresenceChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var heard fired
+		var unknown, asked atomic.Int32
+		p := newPresence()
+		p.Join("web1", "m2", false)
+		go p.Announce(t.Context(), time.Minute, &heard, func(context.Context) (bool, error) {
+			asked.Add(1)
+			if unknown.Add(-1) >= 0 {
+				return false, context.DeadlineExceeded
+			}
+			return true, nil
+		})
+		time.Sleep(time.Minute + time.Second)
+		synctest.Wait()
+		p.Leave("web1", "m2", time.Now())
+		p.Join("web2", "m3", false)
+		heard = nil
+		unknown.Store(3)
+		asked.Store(0)
+		time.Sleep(time.Minute + 5*time.Second)
+		synctest.Wait()
+		if want := []string{"salt/presence/change map[lost:[web1] new:[web2]]", "salt/presence/present map[present:[web2]]"}; !slices.Equal(heard, want) {
+			t.Errorf("after an election: %q, want %q", heard, want)
+		}
+		if n := asked.Load(); n != 4 {
+			t.Errorf("it was asked %d times, want 4", n)
+		}
+		unknown.Store(1 << 30)
+		time.Sleep(2 * time.Minute) // it ends with the test, also while nobody knows
+	})
+}
+
 // TestOneMemberAnnouncesPresence: the members of a cluster know the same minions, and one of them
 // fires the events. One that takes over does not take all minions for new.
 func TestOneMemberAnnouncesPresence(t *testing.T) {
@@ -67,7 +102,7 @@ func TestOneMemberAnnouncesPresence(t *testing.T) {
 		p := newPresence()
 		p.Join("web1", "m2", false)
 		ctx, cancel := context.WithCancel(t.Context())
-		go p.Announce(ctx, time.Minute, &heard, func(context.Context) bool { return first.Load() })
+		go p.Announce(ctx, time.Minute, &heard, func(context.Context) (bool, error) { return first.Load(), nil })
 		check := func(what string, want ...string) {
 			t.Helper()
 			time.Sleep(time.Minute) // of the time in this test

@@ -251,7 +251,7 @@ func (m *Membership) Attach(ctx context.Context, p Parts) error {
 
 // First returns what reports whether this member does what the cluster does by time, for all
 // members; nil for a single master.
-func (m *Membership) First() func(context.Context) bool {
+func (m *Membership) First() func(context.Context) (bool, error) {
 	if m == nil {
 		return nil
 	}
