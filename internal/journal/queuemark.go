@@ -70,8 +70,10 @@ func newestOf(h nats.Header) uint64 {
 }
 
 // beforeMark returns the newest message before a mark that is not a mark; jetstream.ErrMsgNotFound if there is none.
+// It asks for a message from a sequence on, which finds the mark at least: who has that lacks no message before it
+// that is stored, and whoever has nothing there led before.
 func (q *Queue) beforeMark(ctx context.Context, mark *jetstream.RawStreamMsg) (*jetstream.RawStreamMsg, error) {
-	info, err := leaderInfo(ctx, q.stream)
+	span, err := q.extent(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -79,13 +81,14 @@ func (q *Queue) beforeMark(ctx context.Context, mark *jetstream.RawStreamMsg) (*
 	if known := newestOf(mark.Header); known > 0 {
 		seq = known
 	}
-	for ; seq >= max(info.State.FirstSeq, 1); seq-- {
-		m, err := q.stream.GetMsg(ctx, seq)
+	for ; seq >= max(span.First, 1); seq-- {
+		m, err := q.stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(q.subject))
 		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound): // it was removed, or is lost
+		case errors.Is(err, jetstream.ErrMsgNotFound) && q.writer.fence != nil:
+			return nil, errNoLeader
 		case err != nil:
 			return nil, err
-		case !isMark(m.Header):
+		case m.Sequence == seq && !isMark(m.Header): // otherwise it was removed, or is lost
 			return m, nil
 		}
 	}
