@@ -321,7 +321,7 @@ func (j *Journal) Resolve(ctx context.Context) error {
 // learn finds out which batches were stored after the sequence from, before the start; from is
 // 0 if nothing is known of any.
 func (j *Journal) learn(ctx context.Context, from uint64, s jetstream.StreamState) error {
-	q, any, err := toLearn(ctx, j.stream, from, maxLearned, s)
+	q, any, err := toLearn(ctx, j.stream, j.delays, from, maxLearned, s)
 	if err != nil || !any {
 		return err
 	}
@@ -335,7 +335,7 @@ type messages interface {
 }
 
 // toLearn returns what is to be read for learn; that is no more than most messages.
-func toLearn(ctx context.Context, stream messages, from, most uint64, s jetstream.StreamState) (q Query, any bool, err error) {
+func toLearn(ctx context.Context, stream messages, delays Delays, from, most uint64, s jetstream.StreamState) (q Query, any bool, err error) {
 	since := time.Now().Add(-nameWindow)
 	switch {
 	case s.Msgs == 0 || s.LastSeq <= from || s.LastTime.Before(since):
@@ -343,7 +343,11 @@ func toLearn(ctx context.Context, stream messages, from, most uint64, s jetstrea
 	case s.LastSeq > most && max(from, s.FirstSeq) < s.LastSeq-most:
 		from = s.LastSeq - most // this may be in the middle of a batch, which is then unknown
 		// The last message says nothing about the age of the others: a start may have stored it itself.
-		m, err := stream.GetMsg(ctx, from)
+		var m *jetstream.RawStreamMsg
+		err := insist(ctx, delays, "read the names of what is stored", func(ctx context.Context) (err error) {
+			m, err = stream.GetMsg(ctx, from)
+			return err
+		})
 		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 			return q, false, err
 		}

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -122,10 +123,38 @@ func TestAStartReadsNoOldNames(t *testing.T) {
 		"one was removed":        {0, 101, 0, 92},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q, any, err := toLearn(t.Context(), ages{90: c.age}, c.from, most, jetstream.StreamState{Msgs: c.last, FirstSeq: 1, LastSeq: c.last, LastTime: time.Now()})
+			q, any, err := toLearn(t.Context(), ages{90: c.age}, sound{}, c.from, most, jetstream.StreamState{Msgs: c.last, FirstSeq: 1, LastSeq: c.last, LastTime: time.Now()})
 			if err != nil || !any || q.FromSeq != c.want || q.Since.IsZero() != (c.want > 0) {
 				t.Errorf("it reads %+v, %v, %v", q, any, err)
 			}
 		})
 	}
+}
+
+// mute is a stream whose leader does not answer the first questions, for it was killed.
+type mute struct {
+	messages
+	left int
+}
+
+func (m *mute) GetMsg(ctx context.Context, seq uint64, opts ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
+	if m.left--; m.left >= 0 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return m.messages.GetMsg(ctx, seq, opts...)
+}
+
+// TestAStartAsksForNamesAgain: a question that nobody answers does not use up the time in which a start has to learn the
+// names.
+func TestAStartAsksForNamesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(Starting(t.Context()), learnTime)
+		defer cancel()
+		begun := time.Now()
+		q, any, err := toLearn(ctx, &mute{ages{90: 0}, 2}, sound{}, 0, 10, jetstream.StreamState{Msgs: 100, FirstSeq: 1, LastSeq: 100, LastTime: begun})
+		if took := time.Since(begun); err != nil || !any || q.FromSeq != 91 || took > learnTime/10 {
+			t.Errorf("after %s it reads %+v, %v, %v", took, q, any, err)
+		}
+	})
 }
