@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/brinebus/brine/internal/journal"
@@ -635,6 +637,38 @@ func TestQueries(t *testing.T) {
 	} {
 		if got := len(w.lines(c.q)); got != c.want {
 			t.Errorf("%s: %d entries, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestTheNewestEntriesAreNotMarks: each start of a member stores a mark in the queue of its log. As many entries are
+// returned as were asked for, wherever there are marks among them.
+func TestTheNewestEntriesAreNotMarks(t *testing.T) {
+	w := start(t, nil)
+	mark := func(n int) {
+		t.Helper()
+		for range n {
+			answer, err := w.bus.Conn().RequestMsg(&nats.Msg{Subject: "salt.queue.AUDIT", Data: []byte{'p'}, Header: nats.Header{"Salt-Piece": {"term/1/3"}}}, time.Minute)
+			if err != nil || bytes.Contains(answer.Data, []byte(`"error"`)) {
+				t.Fatalf("%s, %v", answer.Data, err)
+			}
+		}
+	}
+	w.write(2)
+	mark(1)
+	w.reopen()
+	w.write(2)
+	mark(5)
+	w.reopen()
+	w.write(2)
+	mark(3)
+	all := w.lines(Query{})
+	if len(all) != 6 {
+		t.Fatalf("there are %d entries", len(all))
+	}
+	for n := 1; n <= 8; n++ {
+		if got, want := w.lines(Query{Last: n}), all[max(0, 6-n):]; !slices.Equal(got, want) {
+			t.Errorf("of the newest %d there are %d: %q", n, len(got), got)
 		}
 	}
 }

@@ -38,24 +38,44 @@ func (l *Log) Each(ctx context.Context, q Query, f func(line []byte) error) erro
 	if err != nil {
 		return err
 	}
-	from := span.First
+	from, skip := span.First, 0
 	switch {
 	case q.Last > 0:
-		if have := span.Last + 1 - span.First; uint64(q.Last) < have {
-			from = span.Last + 1 - uint64(q.Last)
+		if from, skip, err = newest(ctx, l.opts.Queue, span, q.Last); err != nil {
+			return err
 		}
 	case !q.Since.IsZero():
 		if from, err = l.sequenceAt(ctx, span, q.Since); err != nil {
 			return err
 		}
 	}
-	return each(ctx, l.opts.Queue, from, span.Last, func(e journal.Entry) error { return f(e.Body) })
+	return each(ctx, l.opts.Queue, from, span.Last, func(e journal.Entry) error {
+		if skip--; skip >= 0 {
+			return nil
+		}
+		return f(e.Body)
+	})
+}
+
+// newest returns from where on the queue has the n newest entries, and how many others are before these there. More
+// than entries have sequences: marks, which no reader sees, and what was lost.
+func newest(ctx context.Context, q *journal.Queue, span journal.Span, n int) (from uint64, others int, err error) {
+	from = span.Last + 1
+	have := 0
+	for step := uint64(n); have < n && from > span.First; step *= 2 {
+		end := from - 1
+		from -= min(step, from-span.First)
+		if err := each(ctx, q, from, end, func(journal.Entry) error { have++; return nil }); err != nil {
+			return 0, 0, err
+		}
+	}
+	return from, max(0, have-n), nil
 }
 
 // each reads the queue from one sequence to another.
 func each(ctx context.Context, q *journal.Queue, from, to uint64, f func(journal.Entry) error) error {
 	for from <= to {
-		list, err := q.Read(ctx, from, readCount, readBytes)
+		list, err := q.Read(ctx, from, int(min(readCount, to-from+1)), readBytes)
 		if err != nil {
 			return err
 		}
