@@ -31,14 +31,14 @@ func (r *Bus) Self(socket string, store journal.Store) *Self {
 
 // Check goes the whole way once, from the socket through the broker and a handler to the
 // journal and back. From time to time, and at once after a failure, it also checks that the
-// journal can be written. It does not report a full disk, nor that the members of a cluster have
-// stored nothing for long: the daemon reports that itself, and waits. A restart would not help.
+// journal can be written. It does not report a full disk, nor that the members of a cluster, or the servers
+// of others, have stored nothing for long: the daemon reports that itself, and waits. A restart would not help.
 func (s *Self) Check(ctx context.Context) error {
 	err := s.ask(ctx)
-	if err == nil && s.write <= 0 && s.failing() == nil {
+	if err == nil && s.write <= 0 && !s.waits() {
 		err = s.put(ctx)
 	}
-	if err != nil && s.failing() != nil {
+	if err != nil && s.waits() {
 		err = nil
 	}
 	if s.write--; s.write < 0 {
@@ -62,6 +62,12 @@ func (s *Self) Healthy(ctx context.Context) error {
 
 // failing returns why nothing can be stored. The journal also knows for how long it has stored nothing.
 func (s *Self) failing() error { return cmp.Or(s.store.Err(), s.events.journal.Err()) }
+
+// waits reports whether nothing can be stored for a reason that ends without a restart. Of those of the journal alone
+// that is only one with which nobody answers now.
+func (s *Self) waits() bool {
+	return s.store.Err() != nil || journal.Unanswered(s.events.journal.Err())
+}
 
 // ask asks for the end of the journal. The connection is kept, so that a check needs no new
 // descriptors.

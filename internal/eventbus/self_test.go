@@ -1,6 +1,8 @@
 package eventbus
 
 import (
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,7 +26,7 @@ func (s *writable) Err() error {
 }
 
 // TestAnElectionIsNoReasonToEnd: a journal that stores nothing, for the members have no leader, does not make a
-// daemon fail that serves. The store behind it does not know of it.
+// daemon fail that serves. The store behind it does not know of it. With another reason of the journal it does.
 func TestAnElectionIsNoReasonToEnd(t *testing.T) {
 	b := bustest.StartStore(t)
 	of := &writable{Store: b.Broker.Store()}
@@ -37,8 +39,12 @@ func TestAnElectionIsNoReasonToEnd(t *testing.T) {
 	if err := self.Check(t.Context()); err == nil {
 		t.Error("nobody serves")
 	}
-	why := error(salt.Unanswered("there is no leader"))
-	of.why.Store(&why)
+	say := func(err error) { of.why.Store(&err) }
+	say(errors.New("another process has opened the journal"))
+	if err := self.Check(t.Context()); err == nil {
+		t.Error("nobody serves, and the journal fails for a reason that does not pass")
+	}
+	say(fmt.Errorf("%w (30s)", salt.WithHint(salt.Unanswered("there is no leader"), "start the others")))
 	if err := self.Check(t.Context()); err != nil {
 		t.Errorf("without a leader: %v", err)
 	}

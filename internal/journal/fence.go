@@ -82,6 +82,13 @@ const plainPrefix = "salt."
 
 var errElection = salt.WithHint(salt.Unanswered("the members of the cluster have stored nothing for too long: they have no leader, or it is not reached"), "salt-run cluster.status shows which members are reached")
 
+// Unanswered reports whether an error says that nobody who stores the journal answers now, which passes: the
+// members have no leader, say.
+func Unanswered(err error) bool {
+	var u salt.Unanswered
+	return errors.As(err, &u)
+}
+
 // beginFence prepares f for the first message: the stream ends with the sequence last.
 func (w *writer) beginFence(f *fence, last uint64) {
 	f.doubt, f.moved, f.term = make(chan struct{}, 1), time.Now(), 1
