@@ -93,10 +93,11 @@ func TestAMemberThatWasKilledAfterItHasLeft(t *testing.T) {
 	forgotten.fails.Store(1)
 	go func() {
 		defer close(done)
-		others[0].leaving.watch(watching, others[0].broker.Cluster, forgotten.Forget, others[0].log)
+		others[0].leaving.watch(watching, others[0].broker.Cluster, &others[0].former, forgotten.Forget, others[0].log)
 	}()
 	defer func() { stop(); <-done }()
 	bustest.Until(t, "it is forgotten", func() bool { return len(waiting(others[0])) == 0 && others[0].broker.Cluster.Known() == 2 })
+	others[0].former.retry(ctx, nil, forgotten.Forget, others[0].log)
 	if got := forgotten.name.Load(); got == nil || *got != last.name {
 		t.Error("what is stored of it is kept")
 	}

@@ -270,8 +270,8 @@ func (l *leaving) serve(x *cluster.Exchange, log *slog.Logger) {
 }
 
 // watch forgets members that have left, once they have stopped, until ctx ends. own forgets what is stored of
-// one.
-func (l *leaving) watch(ctx context.Context, c *broker.Cluster, own func(ctx context.Context, member string) error, log *slog.Logger) {
+// one; where that fails, former has it.
+func (l *leaving) watch(ctx context.Context, c *broker.Cluster, f *former, own func(ctx context.Context, member string) error, log *slog.Logger) {
 	came := l.signal()
 	for {
 		names, late := l.names()
@@ -279,7 +279,7 @@ func (l *leaving) watch(ctx context.Context, c *broker.Cluster, own func(ctx con
 			log.Warn("a member that was to leave the cluster did not stop in time, or could not be forgotten: it counts for elections", "member", name, "hint", "ask it again, or when it is stopped: salt-run cluster.remove "+name)
 		}
 		for _, name := range names {
-			l.forget(ctx, c, own, name, log)
+			l.forget(ctx, c, f, own, name, log)
 		}
 		var again <-chan time.Time
 		if len(names) > 0 {
@@ -295,7 +295,7 @@ func (l *leaving) watch(ctx context.Context, c *broker.Cluster, own func(ctx con
 }
 
 // forget forgets a member that has stopped. All others do that: the first one counts.
-func (l *leaving) forget(ctx context.Context, c *broker.Cluster, own func(ctx context.Context, member string) error, name string, log *slog.Logger) {
+func (l *leaving) forget(ctx context.Context, c *broker.Cluster, f *former, own func(ctx context.Context, member string) error, name string, log *slog.Logger) {
 	if slices.ContainsFunc(c.Members(), func(o member.Member) bool { return o.Name == name }) {
 		return
 	}
@@ -314,7 +314,7 @@ func (l *leaving) forget(ctx context.Context, c *broker.Cluster, own func(ctx co
 	}
 	if err := own(ctx, name); err != nil {
 		log.Warn("something of a member that has left is still stored: it is tried again", "member", name, "err", err)
-		return
+		f.add(name, "")
 	}
 	l.remove(name)
 	log.Info("a member has left the cluster", "member", name)

@@ -35,6 +35,7 @@ type links struct {
 	met       met
 	named     named
 	leaving   leaving
+	former    former
 	own       Own // what this member says of itself
 	heard     heard
 	alone     alone
@@ -280,7 +281,10 @@ func (m *Membership) Run(ctx context.Context) {
 	defer wg.Wait()
 	wg.Go(func() { m.elsewhere.Run(ctx) })
 	wg.Go(func() { m.watchLinks(ctx) })
-	wg.Go(func() { m.leaving.watch(ctx, m.broker.Cluster, m.own.Forget, m.log) })
+	wg.Go(func() { m.leaving.watch(ctx, m.broker.Cluster, &m.former, m.own.Forget, m.log) })
+	wg.Go(func() {
+		m.former.watch(ctx, func() map[string]string { return keysOf(m.broker.Cluster.Members()) }, m.own.Forget, m.log)
+	})
 	wg.Go(func() { m.bus.Run(ctx) })
 	wg.Go(func() { m.keys.Run(ctx) })
 	wg.Go(func() { m.jobs.TakeOver(ctx) })

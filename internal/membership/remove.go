@@ -50,7 +50,7 @@ func (m *Membership) RemoveMember(ctx context.Context, who string) (removed stri
 	m.log.Warn("a member was removed from the cluster", "member", r.Name, "fingerprint", r.Fingerprint)
 	if err := m.own.Forget(ctx, r.Name); err != nil {
 		m.log.Warn("something of a member that was removed is still stored: it is tried again", "member", r.Name, "err", err)
-		m.leaving.add(r.Name)
+		m.former.add(r.Name, r.Fingerprint)
 	}
 	return r.Fingerprint, unaware, nil
 }
