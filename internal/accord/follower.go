@@ -494,6 +494,9 @@ func (l *Follower) resolve(ctx context.Context, key string) {
 		if errors.Is(err, pki.ErrGone) { // it has been changed meanwhile
 			err = l.resolveKey(ctx, key, name)
 		}
+		if err == nil {
+			l.keys().EndRefusal(name)
+		}
 	} else if token, ok := tokenOf(key); ok && l.tokens != nil {
 		err = l.resolveToken(ctx, key, token)
 	}

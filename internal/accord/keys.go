@@ -64,8 +64,14 @@ func (l *Follower) resolveKey(ctx context.Context, key string, name pki.Name) er
 	own, other, base, their := l.at(key)
 	now := stateOf(e)
 	if err != nil { // unreadable is not deleted; a refusal is applied nevertheless
-		if other.Act != "" && now == Accept && Counts(own, other).Act != Accept {
-			err = errors.Join(err, l.keys().enforce(name, entries, Counts(own, other).Act.inForce(), l.text(key, their), other.Name))
+		switch counts := Counts(own, other).Act; {
+		case other.Act == "":
+		case counts == Accept:
+			l.keys().EndRefusal(name)
+		case now == Accept:
+			err = errors.Join(err, l.keys().enforce(name, entries, counts.inForce(), l.text(key, their), other.Name))
+		case counts.weight() > Accept.weight() && other.N != base.Upto:
+			err = errors.Join(err, l.keys().refuseUnread(name, counts, other.Name))
 		}
 		return err
 	}

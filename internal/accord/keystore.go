@@ -3,6 +3,7 @@ package accord
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/keyring"
@@ -46,6 +47,20 @@ func (s keystore) enforce(name pki.Name, entries []pki.Entry, want Act, text, ma
 		return store.Accept(e)
 	}
 	return store.Reject(e)
+}
+
+// refuseUnread carries out a refusal of a key that may be the accepted one, whose file cannot be read: it counts
+// until the file can be read and changed.
+func (s keystore) refuseUnread(name pki.Name, want Act, master string) error {
+	_, problems := s.Store.OfFiles(name.ID)
+	if !slices.ContainsFunc(problems, func(p pki.Problem) bool { return p.Unread() && p.State == pki.Accepted }) {
+		return nil
+	}
+	to := pki.Unknown
+	if want == Reject {
+		to = pki.Rejected
+	}
+	return s.Refuse(name, to, audit.Who{Source: "the master " + master})
 }
 
 // mayAccept returns an error if this master's own rules would not accept a key of this id.

@@ -58,8 +58,14 @@ func (s *Shared) resolveKey(ctx context.Context, key string, name pki.Name) erro
 	r, base := s.at(key)
 	now := stateOf(e)
 	if err != nil { // unreadable is not deleted; a refusal is applied nevertheless
-		if r.valid() && r.N != base.Upto && now == Accept && r.Act != Accept {
+		switch {
+		case !r.valid() || r.N == base.Upto:
+		case r.Act == Accept:
+			s.keys().EndRefusal(name)
+		case now == Accept:
 			err = errors.Join(err, s.enforce(name, entries, r))
+		default:
+			err = errors.Join(err, s.keys().refuseUnread(name, r.Act, r.By))
 		}
 		return err
 	}

@@ -383,6 +383,7 @@ func (s *Shared) resolve(ctx context.Context, key string) {
 		err = s.resolveKey(ctx, key, name)
 	}
 	if err == nil {
+		s.keys().EndRefusal(name)
 		err = s.waits.resolve(ctx, key, name)
 	}
 	if err == nil || ctx.Err() != nil {

@@ -2,11 +2,13 @@ package admission
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/test/bustest"
@@ -59,6 +61,55 @@ func TestAnUnreadKeyCutsNobody(t *testing.T) {
 		synctest.Wait()
 		if list := cuts(); !slices.Contains(list, "web1") {
 			t.Error("another key is accepted, and the connection stays")
+		}
+		close(changed)
+		synctest.Wait()
+	})
+}
+
+// TestARefusedKeyThatCannotBeReadIsCut: a minion is cut whose key was refused while the file of the key could not be
+// read, and not admitted when it can be.
+func TestARefusedKeyThatCannotBeReadIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begin(t)
+		p := w.peer("web1", bustest.Key(t))
+		w.Admit(p)
+		if err := w.Keys.Store.Accept(w.entry("web1")); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Keys.Refresh(); err != nil {
+			t.Fatal(err)
+		}
+		w.open = []bus.Identity{w.Admit(p)}
+		w.Keys.Take()
+		changed := make(chan pki.Seen)
+		go w.Watch(changed)
+		e := w.entry("web1")
+		away := filepath.Join(t.TempDir(), "away")
+		if err := os.Rename(e.Path, away); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("/proc/self/mem", e.Path); err != nil { // opened well, but to read it is EIO
+			t.Fatal(err)
+		}
+		changed <- ofID("web1")
+		synctest.Wait()
+		if err := w.Keys.Refuse(e.Name(), pki.Rejected, audit.Who{Source: "the master b"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(away, e.Path); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * secondLook)
+		synctest.Wait()
+		w.mu.Lock()
+		cuts := slices.Clone(w.cuts)
+		w.mu.Unlock()
+		if !slices.Contains(cuts, "web1") {
+			t.Error("it is refused, and the connection stays")
+		}
+		if i := w.Admit(p); i.Role != bus.RoleUnaccepted {
+			t.Errorf("it is refused, and admitted as %v", i.Role)
 		}
 		close(changed)
 		synctest.Wait()

@@ -24,6 +24,9 @@ func (k *Keyring) Admit(id salt.MinionID, key pki.PublicKey, source, host string
 	k.mu.RLock()
 	rules, accepted := k.rules, k.known[id][key.SHA256()] == pki.Accepted
 	k.mu.RUnlock()
+	if state := k.counts(pki.Name{ID: id, Finger: key.SHA256()}, pki.Accepted); state != pki.Accepted {
+		return Verdict{state, Act(state), false}, nil
+	}
 	if rules.open {
 		return k.admitOpen(id, key, source)
 	}

@@ -23,11 +23,13 @@ type Keyring struct {
 
 	looking  sync.Mutex             // held while files are read, so that an older state does not replace a newer one
 	problems map[string]pki.Problem // with files at the latest look at each, by path; guarded by looking
+	again    map[salt.MinionID]bool // ids to look at once more; guarded by looking
 
 	mu       sync.RWMutex
 	accepted []salt.MinionID                        // sorted
 	known    map[salt.MinionID]map[string]pki.State // by fingerprint
 	holders  map[salt.MinionID]string               // the token of the accepted key, see bus.KeyToken
+	refused  map[pki.Name]pki.State                 // see Refuse
 	changed  map[pki.Name]history                   // keys that changed since Take
 	gaveWay  map[pki.Name]uint64                    // known keys that were removed to make room for others, and the look then
 	look     uint64                                 // counts how often files are read
@@ -41,7 +43,7 @@ func Open(cfg *config.Master, log *slog.Logger) (*Keyring, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keyring{Store: store, log: log, problems: map[string]pki.Problem{}, known: map[salt.MinionID]map[string]pki.State{}, holders: map[salt.MinionID]string{}, changed: map[pki.Name]history{}, gaveWay: map[pki.Name]uint64{}}
+	k := &Keyring{Store: store, log: log, problems: map[string]pki.Problem{}, again: map[salt.MinionID]bool{}, refused: map[pki.Name]pki.State{}, known: map[salt.MinionID]map[string]pki.State{}, holders: map[salt.MinionID]string{}, changed: map[pki.Name]history{}, gaveWay: map[pki.Name]uint64{}}
 	store.GivesWay = k.givesWay
 	return k, k.Configure(cfg)
 }
@@ -65,12 +67,16 @@ func (k *Keyring) Refresh() error {
 		return err
 	}
 	k.hear(problems, func(salt.MinionID) bool { return true })
+	clear(k.again)
 	known := map[salt.MinionID]map[string]pki.State{}
 	for _, e := range entries {
 		note(known, e)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	for name := range k.refused {
+		k.override(name.ID, known[name.ID])
+	}
 	kept := map[salt.MinionID]string{}
 	for id, states := range unread(problems) {
 		if known[id] = k.keep(id, known[id], states); known[id] == nil {
@@ -139,6 +145,7 @@ func (k *Keyring) Look(ids ...salt.MinionID) error {
 	defer k.mu.Unlock()
 	var news []salt.MinionID
 	for id, entries := range found {
+		delete(k.again, id)
 		known := map[salt.MinionID]map[string]pki.State{}
 		for _, e := range entries {
 			note(known, e)
@@ -290,7 +297,7 @@ func (k *Keyring) ByToken(id salt.MinionID, token string) (pki.PublicKey, pki.St
 	}
 	for _, e := range entries {
 		if bus.KeyToken(e.Key.Key()) == token {
-			return e.Key, e.State, nil
+			return e.Key, k.counts(e.Name(), e.State), nil
 		}
 	}
 	return pki.PublicKey{}, pki.Unknown, nil
@@ -303,7 +310,7 @@ func (k *Keyring) Token(id salt.MinionID) (string, error) {
 		return "", err
 	}
 	for _, e := range entries {
-		if e.State == pki.Accepted {
+		if k.counts(e.Name(), e.State) == pki.Accepted {
 			return bus.KeyToken(e.Key.Key()), nil
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
@@ -40,7 +41,76 @@ func (k *Keyring) Unread() []salt.MinionID {
 			ids[p.ID] = true
 		}
 	}
+	for id := range k.again {
+		ids[id] = true
+	}
 	return slices.Collect(maps.Keys(ids))
+}
+
+// Refuse makes an accepted key whose file cannot be read count as rejected, or with the state Unknown as deleted,
+// since who has refused it. That lasts until EndRefusal, also if the file, which still says that the key is accepted, can
+// be read before.
+func (k *Keyring) Refuse(name pki.Name, to pki.State, who audit.Who) error {
+	k.mu.Lock()
+	was, already := k.refused[name]
+	k.refused[name] = to
+	k.mu.Unlock()
+	if already && was == to {
+		return nil
+	}
+	act := Delete
+	if to == pki.Rejected {
+		act = Reject
+	}
+	k.actions.expect(name, act, who, "")
+	err := k.Look(name.ID)
+	k.lookAgain(name.ID) // by who cuts its connection
+	return err
+}
+
+// EndRefusal ends what Refuse has begun: from now on the files say again what counts.
+func (k *Keyring) EndRefusal(name pki.Name) {
+	k.mu.Lock()
+	_, refused := k.refused[name]
+	delete(k.refused, name)
+	k.mu.Unlock()
+	if refused {
+		k.lookAgain(name.ID)
+	}
+}
+
+func (k *Keyring) lookAgain(id salt.MinionID) {
+	k.looking.Lock()
+	defer k.looking.Unlock()
+	k.again[id] = true
+}
+
+// counts returns the state of a key that counts instead of that of its file, see Refuse. That of a deleted one is
+// Denied: it cannot begin to wait before its file is removed.
+func (k *Keyring) counts(name pki.Name, file pki.State) pki.State {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	to, refused := k.refused[name]
+	switch {
+	case !refused || file != pki.Accepted:
+		return file
+	case to == pki.Unknown:
+		return pki.Denied
+	}
+	return to
+}
+
+// override replaces the states of refused keys among those of id. The caller holds mu.
+func (k *Keyring) override(id salt.MinionID, now map[string]pki.State) {
+	for finger, is := range now {
+		switch to, refused := k.refused[pki.Name{ID: id, Finger: finger}]; {
+		case !refused || is != pki.Accepted:
+		case to == pki.Unknown:
+			delete(now, finger)
+		default:
+			now[finger] = to
+		}
+	}
 }
 
 // unread returns the states of the files that could not be read, by id.
@@ -59,10 +129,11 @@ func unread(problems []pki.Problem) map[salt.MinionID]map[pki.State]bool {
 }
 
 // keep returns the present keys of id with those that were known in one of the unread states. As in note, a
-// refusal takes precedence. The caller holds mu.
+// refusal takes precedence, also one that no file has. The caller holds mu.
 func (k *Keyring) keep(id salt.MinionID, now map[string]pki.State, unread map[pki.State]bool) map[string]pki.State {
 	for finger, was := range k.known[id] {
-		if !unread[was] {
+		_, refused := k.refused[pki.Name{ID: id, Finger: finger}]
+		if !unread[was] && !(refused && unread[pki.Accepted]) {
 			continue
 		}
 		if now == nil {
@@ -70,6 +141,7 @@ func (k *Keyring) keep(id salt.MinionID, now map[string]pki.State, unread map[pk
 		}
 		now[finger] = max(now[finger], was)
 	}
+	k.override(id, now)
 	return now
 }
 

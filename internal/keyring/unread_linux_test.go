@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/pki"
@@ -155,6 +156,90 @@ func TestARefusalThatCannotBeReadCounts(t *testing.T) {
 		}
 		if k.Accepts("web1", token) || k.Stands("web1", token) || len(k.IDs()) > 0 {
 			t.Errorf("after a look at %s it is accepted", name)
+		}
+	}
+}
+
+// TestAKeyIsRefusedWhoseFileCannotBeRead: who refuses the key need not wait until its file can be read. The file, which
+// still says that the key is accepted, does not count before it was changed.
+func TestAKeyIsRefusedWhoseFileCannotBeRead(t *testing.T) {
+	cfg := config.NewMaster()
+	cfg.PKIDir = t.TempDir()
+	k, err := Open(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := bustest.Key(t).Public()
+	token, path := bus.KeyToken(key.Key()), filepath.Join(cfg.PKIDir, "minions", "web1")
+	for _, c := range []struct {
+		to, state pki.State
+	}{{pki.Rejected, pki.Rejected}, {pki.Unknown, pki.Denied}} {
+		for name, look := range map[string]func() error{"all": k.Refresh, "one": func() error { return k.Look("web1") }} {
+			_ = os.Remove(path)
+			if err := os.WriteFile(path, key.PEM(), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := look(); err != nil {
+				t.Fatal(err)
+			}
+			k.Take()
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(unreadable, path); err != nil {
+				t.Fatal(err)
+			}
+			if err := look(); err != nil {
+				t.Fatal(err)
+			}
+			if !k.Accepts("web1", token) {
+				t.Fatal("it is not accepted while its file cannot be read")
+			}
+			if err := k.Refuse(pki.Name{ID: "web1", Finger: key.SHA256()}, c.to, audit.Who{Source: "b"}); err != nil {
+				t.Fatal(err)
+			}
+			refused := func(when string) {
+				t.Helper()
+				if k.Accepts("web1", token) || k.Stands("web1", token) || len(k.IDs()) > 0 {
+					t.Errorf("%s, %s: it is accepted", name, when)
+				}
+			}
+			refused("refused")
+			if changes := k.Take(); len(changes) != 1 || changes[0].Before != pki.Accepted || changes[0].After != c.to {
+				t.Errorf("%s: refused: %v", name, changes)
+			}
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, key.PEM(), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if ids := k.Unread(); !slices.Equal(ids, []salt.MinionID{"web1"}) {
+				t.Errorf("%s: to be looked at: %q", name, ids)
+			}
+			refused("the file can be read")
+			_, now, err := k.ByToken("web1", token)
+			v, bad := k.Admit("web1", key, "", "")
+			if err != nil || bad != nil || now != c.state || v.State != c.state {
+				t.Errorf("%s: it is %v, %v and admitted as %v, %v", name, now, err, v, bad)
+			}
+			if err := look(); err != nil {
+				t.Fatal(err)
+			}
+			refused("after a look")
+			if changes := k.Take(); len(changes) > 0 {
+				t.Errorf("%s: after a look: %v", name, changes)
+			}
+			k.EndRefusal(pki.Name{ID: "web1", Finger: key.SHA256()})
+			if ids := k.Unread(); !slices.Equal(ids, []salt.MinionID{"web1"}) {
+				t.Errorf("%s: the file counts again, to be looked at: %q", name, ids)
+			}
+			if err := look(); err != nil {
+				t.Fatal(err)
+			}
+			if !k.Accepts("web1", token) || len(k.Unread()) > 0 {
+				t.Errorf("%s: the file counts again, and it is refused", name)
+			}
 		}
 	}
 }

@@ -24,9 +24,17 @@ func (t *tool) entries() (keys, []pki.Entry, error) {
 		return nil, nil, explain(err)
 	}
 	for _, p := range problems {
-		t.env.Warn(p.Err)
+		t.env.Warn(explainFile(p))
 	}
 	return store, entries, nil
+}
+
+// explainFile adds what can be done about a key that cannot be rejected or deleted, since its file cannot be read.
+func explainFile(p pki.Problem) error {
+	if !p.Unread() || p.State != pki.Accepted {
+		return p.Err
+	}
+	return salt.WithHint(p.Err, "to refuse this minion although its key cannot be read, remove the file: rm "+p.Path)
 }
 
 // list prints the ids by state, with -v also details of the keys.
