@@ -375,6 +375,45 @@ func TestTheRestOfARotatedLog(t *testing.T) {
 	}
 }
 
+// TestALogThatIsGone: a log that was removed, without a new one, does not stay open. A later one is read from its
+// beginning.
+func TestALogThatIsGone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	b := one(t, "log", dict{"file": file, "tags": dict{"fail": dict{"regex": "error"}}})
+	l := b.Probe.(*lines)
+	check := func(what string, open int, gone bool, want ...any) {
+		t.Helper()
+		events, err := l.Look(t.Context(), time.Now())
+		var got []any
+		for _, e := range events {
+			got = append(got, e.Data["raw"])
+		}
+		if !slices.Equal(got, want) || len(l.open) != open || errors.Is(err, os.ErrNotExist) != gone {
+			t.Errorf("%s: %q, %v, %d files are open; want %q, %d", what, got, err, len(l.open), want, open)
+		}
+	}
+	write(t, file, "error: old\n", 0)
+	check("the first look", 1, false)
+	write(t, file, "error: one\nerror: cut", os.O_APPEND)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	check("it is gone", 1, true, "error: one")
+	check("it is still gone", 0, true, "error: cut")
+	check("nothing is left", 0, true)
+	write(t, file, "error: new\n", 0)
+	check("a later one", 1, false, "error: new")
+	if err := os.Rename(file, file+".1"); err != nil {
+		t.Fatal(err)
+	}
+	check("it is renamed", 1, true)
+	if err := os.Rename(file+".1", file); err != nil {
+		t.Fatal(err)
+	}
+	check("it is back", 1, false)
+	check("it stays", 1, false)
+}
+
 // TestWhatUsersPutAtAPath: a FIFO does not block a beacon, what is huge does not fill the memory, and a look at
 // a log has an end.
 func TestWhatUsersPutAtAPath(t *testing.T) {

@@ -35,6 +35,9 @@ type lines struct {
 	file string
 	tags map[string]*regexp.Regexp
 	open []*logFile // what is at the path is the last one; those before it were rotated away
+
+	begun bool // there was a file at the path: a later one is read from its beginning
+	gone  bool // there is none now: the last one was rotated away, too
 }
 
 // logFile is a log that is being read. It stays open between two looks: after a rotation nobody knows under
@@ -111,11 +114,16 @@ func (l *lines) Look(ctx context.Context, _ time.Time) ([]Event, error) {
 // follow opens what is at the path now.
 func (l *lines) follow() error {
 	f, info, err := openRegular(l.file)
+	l.gone = errors.Is(err, fs.ErrNotExist)
 	if err != nil {
 		return err
 	}
 	if len(l.open) == 0 {
-		l.open = []*logFile{{File: f, info: info, offset: info.Size()}}
+		one := &logFile{File: f, info: info}
+		if !l.begun {
+			one.offset = info.Size()
+		}
+		l.open, l.begun = []*logFile{one}, true
 		return nil
 	}
 	last := l.open[len(l.open)-1]
@@ -149,11 +157,12 @@ func (l *lines) Close() error {
 }
 
 // read reads the open files, the oldest first. One that was rotated away stays open until a further look finds
-// nothing more in it: programs write to it until they open the new one.
+// nothing more in it: programs write to it until they open the new one. One that was removed takes room on the disk
+// until then.
 func (l *lines) read(ctx context.Context) (events []Event, failed error) {
 	limit := int64(maxRead)
 	for i := 0; i < len(l.open); {
-		f, rotated := l.open[i], i < len(l.open)-1
+		f, rotated := l.open[i], l.gone || i < len(l.open)-1
 		before := f.offset
 		found, rest, err := l.readOn(ctx, f, limit, MaxEvents-len(events))
 		events = append(events, found...)
