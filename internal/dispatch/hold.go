@@ -263,6 +263,13 @@ func errTaken(member string, jid salt.JID) error {
 		WithHint("'salt-run jobs.follow %s' follows it", jid)
 }
 
+// errRan is the error for the caller of a job that a member has begun, and may have finished, although its start has
+// failed here.
+func errRan(member string, jid salt.JID) error {
+	return rpc.Errorf(rpc.Unavailable, "%s runs the job, or has finished it, although this member could not confirm its start", member).
+		WithHint("'salt-run jobs.follow %s' shows it", jid)
+}
+
 // passTo forgets a run; messages about the job are passed to the member from now on.
 func (j *jobs) passTo(r *Run, member string) {
 	j.mu.Lock()

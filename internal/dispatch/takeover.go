@@ -203,8 +203,10 @@ func (t *takeover) again(ctx context.Context, jid salt.JID, p plan) {
 		delete(t.unread, jid) // in the first case it is taken over once more
 		return
 	}
+	// The member that began the job may have read the plan before it was taken over. It then still stores the start, and
+	// an end behind it: both must be there before the journals are read again.
 	if p.absent && mayStart(jid) {
-		return // its member may have looked at the plan before this one had it: it then stores behind the start that the caller was told of a failure
+		return
 	}
 	if err := t.carryOn(ctx, p); err == nil {
 		delete(t.unread, jid)

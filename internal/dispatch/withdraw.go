@@ -170,8 +170,12 @@ func (p *plan) undo(d *Dispatcher, begun, stored bool, err error) error {
 	case how := <-first:
 		switch {
 		case how.ran || how.heir != "" && stored:
+			why := errTaken(how.heir, jid)
+			if how.ran {
+				why = errRan(how.heir, jid)
+			}
 			var taken *rpc.Error
-			if errors.As(errTaken(how.heir, jid), &taken) { // whoever sends it again may have it run twice
+			if errors.As(why, &taken) { // whoever sends it again may have it run twice
 				unsure := *taken
 				unsure.Unsure = true
 				return &unsure

@@ -193,7 +193,7 @@ func TestAStartBehindATakeover(t *testing.T) {
 			}
 		}, nothing, "is withdrawn, unless another member has run it"},
 		{"taken over", func(p *plan) { p.inherit(t, d, "m2") }, nothing, "m2 carries the job on"},
-		{"finished", nothing, func(p *plan) { p.finish(t, d) }, "another member carries the job on"},
+		{"finished", nothing, func(p *plan) { p.finish(t, d) }, "another member runs the job, or has finished it"},
 	} {
 		end := d.leaseAnew(t)
 		p := d.queuedPlan()
@@ -227,8 +227,8 @@ func TestAJobIsTakenOverWhileItIsWithdrawn(t *testing.T) {
 	}{
 		{name: "taken over at first", first: func(p *plan) { p.inherit(t, d, "m2") }, told: "m2 then carries it on"},
 		{name: "taken over", second: func(p *plan) { p.inherit(t, d, "m2") }, told: "m2 then carries it on"},
-		{name: "finished at first", first: func(p *plan) { p.finish(t, d) }, told: "another member carries the job on"},
-		{name: "finished", second: func(p *plan) { p.finish(t, d) }, told: "another member carries the job on"},
+		{name: "finished at first", first: func(p *plan) { p.finish(t, d) }, told: "another member runs the job, or has finished it"},
+		{name: "finished", second: func(p *plan) { p.finish(t, d) }, told: "another member runs the job, or has finished it"},
 	} {
 		d.Events = written{d.Journal}
 		p := d.queuedPlan()
