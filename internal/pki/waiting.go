@@ -3,6 +3,7 @@ package pki
 import (
 	"cmp"
 	"container/list"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -196,27 +197,42 @@ func (s *Store) countWaiting() error {
 }
 
 // evict makes room for one more key: it removes the oldest key of the same host, or of the host
-// with the most. The caller holds the lock.
+// with the most. One whose file cannot be read stays, and is counted. The caller holds the lock.
 func (s *Store) evict(k Submission) error {
 	w := s.waiting
-	var e *list.Element
-	switch {
-	case w.count(k.Host) >= w.ofHost:
-		e = w.unseen(k.Host, k.Here)
-	case w.n >= w.most:
-		e = w.oldest(k.Here)
-	default:
-		return nil
+	for range maxHere {
+		var e *list.Element
+		switch {
+		case w.count(k.Host) >= w.ofHost:
+			e = w.unseen(k.Host, k.Here)
+		case w.n >= w.most:
+			e = w.oldest(k.Here)
+		default:
+			return nil
+		}
+		if e == nil {
+			break
+		}
+		old := *e.Value.(*waitingKey)
+		w.remove(e)
+		err := s.removeWaiting(old)
+		if !errors.Is(err, ErrUnread) {
+			return err
+		}
+		w.add(old)
 	}
-	if e == nil {
-		return fmt.Errorf("%w: %d, %d of them from its host", ErrFull, w.n, w.count(k.Host))
-	}
-	old := *e.Value.(*waitingKey)
-	w.remove(e)
-	entry := Entry{ID: old.id, State: old.state, Key: old.key}
+	return fmt.Errorf("%w: %d, %d of them from its host", ErrFull, w.n, w.count(k.Host))
+}
+
+// removeWaiting removes the file of a waiting key to make room. That it is gone already is no error.
+func (s *Store) removeWaiting(k waitingKey) error {
+	entry := Entry{ID: k.id, State: k.state, Key: k.key}
 	path, err := s.locate(entry)
-	if err != nil {
-		return nil // it is gone already
+	switch {
+	case errors.Is(err, ErrUnread):
+		return err
+	case err != nil:
+		return nil
 	}
 	if err := os.Remove(path); err != nil {
 		return err
