@@ -115,7 +115,8 @@ func (f *Fleet) StoreGrains(ctx context.Context, id salt.MinionID, grains any) e
 // Mine returns the entries of a minion, decoded; nil if there are none.
 func (f *Fleet) Mine(id salt.MinionID) (map[string]any, error) { return f.mine.shown(id) }
 
-// Forget drops the data of a minion without an accepted key. Keep deletes what is stored of it.
+// Forget drops the data of a minion without an accepted key; a key whose file cannot be read may be accepted. Keep
+// deletes what is stored of it.
 func (f *Fleet) Forget(id salt.MinionID) {
 	if accepted, err := f.Keys.Token(id); err != nil || accepted != "" {
 		return

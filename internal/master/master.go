@@ -315,10 +315,8 @@ func (m *Master) Run(ctx context.Context) error {
 	if err := m.keys.Refresh(); err != nil {
 		return err
 	}
-	m.keys.Take()                  // it is not news
-	if len(m.keys.Unread()) == 0 { // a key that cannot be read now is not deleted
-		m.services.Fleet.ForgetDeleted()
-	}
+	m.keys.Take() // it is not news
+	m.services.Fleet.ForgetDeleted()
 	m.wg.Go(func() { m.journal.Tend(m.ctx, m.log) })
 	m.wg.Go(func() { m.authz.KeepAccounts(m.ctx) })
 	if err := m.server.Start(); err != nil {
