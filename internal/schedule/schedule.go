@@ -52,7 +52,9 @@ type Engine struct {
 type entry struct {
 	job     Job
 	from    time.Time // since when its times count: before that it is not due
+	since   time.Time // when its first interval began
 	last    time.Time // the last due time that was handled; zero for none
+	ahead   Past      // what was known of it at the start, if its time had not come; zero for nothing
 	due, at time.Time // the next due time, and when it starts; zero for never
 	begun   bool      // it was due since it was added
 }
@@ -62,18 +64,20 @@ func New(random func(max time.Duration) time.Duration) *Engine {
 	return &Engine{enabled: true, random: random, entries: map[string]*entry{}, running: map[string]int{}}
 }
 
-// Set replaces the jobs. last has the last handled due times, by name, of jobs that are new to the
+// Set replaces the jobs. past is what Last has returned before, by name, for jobs that are new to the
 // engine. An unchanged job keeps its next start. One that is new, or is to run at other times, is due from now
 // on only, and after one interval at the earliest, unless it runs at the start, too.
-func (e *Engine) Set(s Schedule, last map[string]time.Time, now time.Time) {
+func (e *Engine) Set(s Schedule, past map[string]Past, now time.Time) {
 	old := e.entries
 	e.enabled, e.entries = s.Enabled, make(map[string]*entry, len(s.Jobs))
 	for _, j := range s.Jobs {
-		one := &entry{job: j, from: now, last: last[j.Name]}
-		if was := old[j.Name]; was != nil {
-			one.last, one.begun = time.Time{}, was.begun
+		one := &entry{job: j, from: now, since: now}
+		if was := old[j.Name]; was == nil {
+			one.goOn(past[j.Name], now)
+		} else {
+			one.begun = was.begun
 			if sameRhythm(was.job, j) {
-				one.from, one.last = was.from, was.last
+				one.from, one.since, one.last, one.ahead = was.from, was.since, was.last, was.ahead
 			}
 		}
 		e.entries[j.Name] = one
@@ -133,6 +137,9 @@ func (e *Engine) dueAfter(one *entry, now time.Time) time.Time {
 	if one.from.After(now) {
 		one.from = now
 	}
+	if one.since.After(now) {
+		one.since = now
+	}
 	if one.last.Sub(now) > one.job.Jitter {
 		one.last = now
 	}
@@ -164,13 +171,14 @@ func (j Job) onCalendar(from time.Time) (next time.Time) {
 }
 
 func (one *entry) interval(now time.Time) time.Time {
-	switch {
-	case one.job.RunOnStart && !one.begun:
+	if one.job.RunOnStart && !one.begun {
 		return one.from
-	case one.last.IsZero():
-		return one.from.Add(one.job.Every)
 	}
-	next := one.last.Add(one.job.Every)
+	last := one.last
+	if last.IsZero() {
+		last = one.since
+	}
+	next := last.Add(one.job.Every)
 	if late := now.Sub(next); late > one.job.Every {
 		return next.Add(late.Truncate(one.job.Every)) // the latest due time in the old rhythm
 	}
@@ -180,7 +188,7 @@ func (one *entry) interval(now time.Time) time.Time {
 // handled records that a job that was due is handled, and with it all the intervals that have passed since it was
 // to start.
 func (one *entry) handled(now time.Time) {
-	one.last, one.begun = one.due, true
+	one.last, one.begun, one.ahead = one.due, true, Past{}
 	if every := one.job.Every; every > 0 {
 		one.last = one.due.Add(now.Sub(one.at).Truncate(every))
 	}
@@ -192,6 +200,7 @@ func (one *entry) handled(now time.Time) {
 func (e *Engine) Due(now time.Time) (runs []Run, skipped map[string]string, next time.Time) {
 	skipped = map[string]string{}
 	e.setBack(now)
+	e.catchUp(now)
 	for _, name := range slices.Sorted(maps.Keys(e.entries)) {
 		one := e.entries[name]
 		if !one.at.IsZero() && !one.at.After(now) {
@@ -226,7 +235,7 @@ func (e *Engine) setBack(now time.Time) {
 		return
 	}
 	for _, one := range e.entries {
-		one.from = now
+		one.from, one.since = now, now
 		if one.last.Round(0).After(by) {
 			one.last = now
 		}
@@ -270,16 +279,18 @@ func (e *Engine) Ended(name string) {
 	}
 }
 
-// Last returns the last handled due times, by name, to pass to Set after a restart. Of an interval that has not
-// ended yet it is the beginning: otherwise one that is longer than the minion runs would never end.
-func (e *Engine) Last() map[string]time.Time {
-	last := map[string]time.Time{}
+// Last returns what to pass to Set after a restart, by name. Of an interval that has not ended yet it is the
+// beginning: otherwise one that is longer than the minion runs would never end.
+func (e *Engine) Last() map[string]Past {
+	last := map[string]Past{}
 	for name, one := range e.entries {
 		switch {
+		case !one.ahead.At.IsZero():
+			last[name] = one.ahead
 		case !one.last.IsZero():
-			last[name] = one.last
+			last[name] = Past{At: one.last}
 		case one.job.Every > 0:
-			last[name] = one.from
+			last[name] = Past{At: one.since, Every: one.job.Every}
 		}
 	}
 	return last

@@ -1,7 +1,9 @@
 package schedule
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -209,7 +211,7 @@ func TestEngine(t *testing.T) {
 	for name, row := range map[string]struct {
 		jobs   map[string]map[string]any
 		random func(time.Duration) time.Duration
-		last   map[string]time.Time
+		last   map[string]Past
 		until  string
 		want   string
 	}{
@@ -228,11 +230,11 @@ func TestEngine(t *testing.T) {
 		"range":                  {map[string]map[string]any{"a": {"minutes": int64(1), "range": map[string]any{"start": "10:02", "end": "10:03"}}}, none, nil, "2026-11-21 10:05:00", "a 10:02:00,a 10:03:00"},
 		"until":                  {map[string]map[string]any{"a": {"minutes": int64(1), "until": "2026-11-21 10:02"}}, none, nil, "2026-11-21 10:05:00", "a 10:01:00,a 10:02:00"},
 		"after":                  {map[string]map[string]any{"a": {"minutes": int64(1), "after": "2026-11-21 10:02"}}, none, nil, "2026-11-21 10:04:30", "a 10:03:00,a 10:04:00"},
-		"goes on over a restart": {map[string]map[string]any{"a": {"minutes": int64(10)}}, none, map[string]time.Time{"a": at("2026-11-21 09:55:00")}, "2026-11-21 10:20:00", "a 10:05:00,a 10:15:00"},
-		"overdue at the start":   {map[string]map[string]any{"a": {"minutes": int64(10)}}, none, map[string]time.Time{"a": at("2026-11-21 08:03:00")}, "2026-11-21 10:14:00", "a 10:00:00,a 10:03:00,a 10:13:00"},
-		"on start, each time":    {map[string]map[string]any{"a": {"minutes": int64(10), "run_on_start": true}}, none, map[string]time.Time{"a": at("2026-11-21 09:55:00")}, "2026-11-21 10:16:00", "a 10:00:00,a 10:10:00"},
-		"a calendar's past is past, and its due time is not met again": {map[string]map[string]any{"a": {"cron": "0 10 * * *"}, "b": {"when": "9:00"}}, none, map[string]time.Time{"a": at("2026-11-21 10:00:00")}, "2026-11-21 12:00:00", ""},
-		"the clock was set back": {map[string]map[string]any{"a": {"minutes": int64(10)}}, none, map[string]time.Time{"a": at("2027-01-01 00:00:00")}, "2026-11-21 10:25:00", "a 10:10:00,a 10:20:00"},
+		"goes on over a restart": {map[string]map[string]any{"a": {"minutes": int64(10)}}, none, map[string]Past{"a": {At: at("2026-11-21 09:55:00")}}, "2026-11-21 10:20:00", "a 10:05:00,a 10:15:00"},
+		"overdue at the start":   {map[string]map[string]any{"a": {"minutes": int64(10)}}, none, map[string]Past{"a": {At: at("2026-11-21 08:03:00")}}, "2026-11-21 10:14:00", "a 10:00:00,a 10:03:00,a 10:13:00"},
+		"on start, each time":    {map[string]map[string]any{"a": {"minutes": int64(10), "run_on_start": true}}, none, map[string]Past{"a": {At: at("2026-11-21 09:55:00")}}, "2026-11-21 10:16:00", "a 10:00:00,a 10:10:00"},
+		"a calendar's past is past, and its due time is not met again": {map[string]map[string]any{"a": {"cron": "0 10 * * *"}, "b": {"when": "9:00"}}, none, map[string]Past{"a": {At: at("2026-11-21 10:00:00")}}, "2026-11-21 12:00:00", ""},
+		"the clock was set back": {map[string]map[string]any{"a": {"minutes": int64(10)}}, none, map[string]Past{"a": {At: at("2027-01-01 00:00:00")}}, "2026-11-21 10:25:00", "a 10:10:00,a 10:20:00"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := Schedule{Enabled: true}
@@ -442,7 +444,7 @@ func FuzzMoment(f *testing.F) {
 func TestTheClockIsSetBackMeanwhile(t *testing.T) {
 	ahead, right := at("2027-11-21 10:00:00"), at("2026-11-21 10:00:00")
 	e := New(none)
-	e.Set(Schedule{Enabled: true, Jobs: []Job{job(t, "a", map[string]any{"cron": "30 * * * *"}), job(t, "b", map[string]any{"minutes": int64(20)})}}, map[string]time.Time{"b": ahead.Add(-time.Minute)}, ahead)
+	e.Set(Schedule{Enabled: true, Jobs: []Job{job(t, "a", map[string]any{"cron": "30 * * * *"}), job(t, "b", map[string]any{"minutes": int64(20)})}}, map[string]Past{"b": {At: ahead.Add(-time.Minute)}}, ahead)
 	if got, want := strings.Join(follow(t, e, ahead, at("2027-11-21 10:30:00")), ","), "b 10:19:00,a 10:30:00"; got != want {
 		t.Errorf("started %s, want %s", got, want)
 	}
@@ -529,7 +531,7 @@ func TestAFirstIntervalGoesOnOverRestarts(t *testing.T) {
 		}
 		return job(t, name, extra)
 	}
-	var last map[string]time.Time
+	var last map[string]Past
 	var got []string
 	for day, jobs := range [][]Job{{daily("a")}, {daily("a"), daily("b"), daily("c", "run_on_start")}, {daily("a"), daily("b"), daily("c", "run_on_start")}} {
 		start := at("2026-11-21 09:00:00").AddDate(0, 0, day).Add(time.Duration(day) * time.Hour)
@@ -541,5 +543,61 @@ func TestAFirstIntervalGoesOnOverRestarts(t *testing.T) {
 	want := "a 10:00:00,c 10:00:00,a 11:00:00,b 11:00:00,c 11:00:00"
 	if got := strings.Join(got, ","); got != want {
 		t.Errorf("started %s, want %s", got, want)
+	}
+}
+
+// TestAnEditedFirstIntervalBeginsAnew: the first interval of a job that is edited while the minion does not run begins
+// at the start, as if the job was edited while it runs.
+func TestAnEditedFirstIntervalBeginsAnew(t *testing.T) {
+	start := at("2026-11-21 10:00:00")
+	last := map[string]Past{}
+	for i, hours := range []int64{24, 24, 1} {
+		now := start.Add(time.Duration(i) * 5 * time.Hour)
+		e := New(none)
+		e.Set(Schedule{Enabled: true, Jobs: []Job{job(t, "a", map[string]any{"hours": hours})}}, last, now)
+		want := start.Add(24 * time.Hour)
+		if hours == 1 {
+			want = now.Add(time.Hour)
+		}
+		if got := e.Next("a"); !got.Equal(want) {
+			t.Errorf("start %d: it is due at %s, want %s", i, got, want)
+		}
+		b, err := json.Marshal(e.Last())
+		if err == nil {
+			last = nil
+			err = json.Unmarshal(b, &last)
+		}
+		if err != nil || !maps.EqualFunc(last, e.Last(), Past.Equal) {
+			t.Errorf("stored as %s, and read as %v, %v", b, last, err)
+		}
+	}
+}
+
+// TestAStartBeforeTheClockIsSet: a machine without a clock of its own starts in the past. What is recorded stays, and
+// counts as soon as the clock is set. If the clock is not set for long, it was the recorded time that was wrong.
+func TestAStartBeforeTheClockIsSet(t *testing.T) {
+	real := at("2026-11-21 10:00:00")
+	for _, p := range []Past{{At: real}, {At: real, Every: 24 * time.Hour}} {
+		begin := func() (*Engine, time.Time) {
+			e, now := New(none), at("2020-01-01 00:00:00")
+			e.Set(Schedule{Enabled: true, Jobs: []Job{job(t, "a", map[string]any{"hours": int64(24)})}}, map[string]Past{"a": p}, now)
+			return e, now
+		}
+		due := func(e *Engine, now time.Time, last Past) {
+			t.Helper()
+			if runs, _, _ := e.Due(now); len(runs) > 0 || !e.Last()["a"].Equal(last) {
+				t.Errorf("%+v: at %s it runs: %v, recorded is %v, want %v", p, now, len(runs) > 0, e.Last()["a"], last)
+			}
+		}
+		e, now := begin()
+		due(e, now, p)
+		due(e, now.Add(time.Minute), p)
+		due(e, real.Add(8*time.Hour), p)
+		if next := e.Next("a"); !next.Equal(real.Add(24 * time.Hour)) {
+			t.Errorf("%+v: after the clock is set it is due at %s", p, next)
+		}
+		e, now = begin()
+		due(e, now, p)
+		due(e, now.Add(maxStep), Past{At: now, Every: 24 * time.Hour})
 	}
 }

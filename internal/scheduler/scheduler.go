@@ -50,7 +50,8 @@ type Scheduler struct {
 	file override.File
 	wake chan struct{}
 
-	recorded map[string]time.Time // what the file has; only Run uses it
+	recorded map[string]schedule.Past // what the file has; only Run uses it
+	failing  bool                     // it could not be written the last time; likewise
 
 	change sync.Mutex // one change of the schedule at a time
 
@@ -83,8 +84,8 @@ func Open(o Options) (*Scheduler, error) {
 }
 
 // readLast reads the latest due times; a missing file means never.
-func readLast(path string) (map[string]time.Time, error) {
-	last := map[string]time.Time{}
+func readLast(path string) (map[string]schedule.Past, error) {
+	last := map[string]schedule.Past{}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return last, nil
@@ -112,7 +113,7 @@ func Check(l config.Located) error {
 func (s *Scheduler) Take(cfg *config.Minion) error { return s.take(cfg, nil, true) }
 
 // take is Take; without all, the changes that are not stored are dropped.
-func (s *Scheduler) take(cfg *config.Minion, last map[string]time.Time, all bool) error {
+func (s *Scheduler) take(cfg *config.Minion, last map[string]schedule.Past, all bool) error {
 	configured, err := s.parse(cfg.Schedule.Value())
 	if err != nil {
 		return cfg.Schedule.At(nil, err)
@@ -133,7 +134,7 @@ func (s *Scheduler) take(cfg *config.Minion, last map[string]time.Time, all bool
 }
 
 // load puts the schedule of a configuration in force that was parsed, as take does.
-func (s *Scheduler) load(cfg *config.Minion, last map[string]time.Time, all bool) (*override.Setting, error) {
+func (s *Scheduler) load(cfg *config.Minion, last map[string]schedule.Past, all bool) (*override.Setting, error) {
 	s.change.Lock()
 	defer s.change.Unlock()
 	setting, err := s.file.Read(cfg.Schedule)
@@ -155,7 +156,7 @@ func (s *Scheduler) load(cfg *config.Minion, last map[string]time.Time, all bool
 	return setting, nil
 }
 
-func (s *Scheduler) replace(v map[string]any, last map[string]time.Time) error {
+func (s *Scheduler) replace(v map[string]any, last map[string]schedule.Past) error {
 	parsed, err := s.parse(v)
 	if err != nil {
 		return err
@@ -194,7 +195,8 @@ func (s *Scheduler) Run(ctx context.Context) {
 	defer timer.Stop()
 	for ctx.Err() == nil {
 		s.mu.Lock()
-		runs, skipped, next := s.clock.Due(time.Now())
+		now := time.Now()
+		runs, skipped, next := s.clock.Due(now)
 		last, fresh := s.clock.Last(), s.fresh
 		s.fresh = false
 		s.mu.Unlock()
@@ -204,8 +206,9 @@ func (s *Scheduler) Run(ctx context.Context) {
 		switch {
 		case len(runs) > 0:
 			s.start(runs, last)
-		case fresh && !maps.EqualFunc(last, s.recorded, time.Time.Equal):
-			if err := s.record(last); err != nil {
+		case (fresh || s.isWrong(last, now)) && !maps.EqualFunc(last, s.recorded, schedule.Past.Equal):
+			failing := s.failing
+			if err := s.record(last); err != nil && !failing {
 				s.Log.Error("the beginning of new intervals of the schedule cannot be recorded: they begin anew at the next start", "err", err)
 			}
 		}
@@ -236,20 +239,31 @@ func pause(next time.Time) time.Duration {
 	return min(max(time.Until(next), 0), maxPause)
 }
 
+// isWrong reports whether a recorded time is still to come and no longer counts, since the clock was set back: an
+// interval that goes on now would begin anew at each start.
+func (s *Scheduler) isWrong(last map[string]schedule.Past, now time.Time) bool {
+	for name, p := range s.recorded {
+		if q, known := last[name]; known && p.At.After(now) && !p.Equal(q) {
+			return true
+		}
+	}
+	return false
+}
+
 // record writes the due times into the file.
-func (s *Scheduler) record(last map[string]time.Time) error {
+func (s *Scheduler) record(last map[string]schedule.Past) error {
 	b, err := json.Marshal(last)
 	if err == nil {
 		err = atomicfile.Write(s.path, append(b, '\n'), 0o600)
 	}
-	if err == nil {
+	if s.failing = err != nil; err == nil {
 		s.recorded = last
 	}
 	return err
 }
 
 // start records the due times and then starts the jobs.
-func (s *Scheduler) start(runs []schedule.Run, last map[string]time.Time) {
+func (s *Scheduler) start(runs []schedule.Run, last map[string]schedule.Past) {
 	err := s.record(last)
 	s.mu.Lock()
 	defer s.mu.Unlock()

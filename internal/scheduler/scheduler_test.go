@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -267,6 +268,41 @@ func TestTheFirstIntervalIsRecorded(t *testing.T) {
 			cancel()
 			synctest.Wait()
 			time.Sleep(time.Second)
+		}
+	})
+}
+
+// TestARecordOfATimeToCome: what a start before the clock is set finds in the file is still there when the minion stops
+// soon. If it runs for an hour by that clock, the clock is right and the recorded time is not.
+func TestARecordOfATimeToCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := configured(t, "daily: {function: test.ping, hours: 24}\n")
+		file, want := filepath.Join(cfg.CacheDir, "schedule"), schedule.Past{At: time.Now().Add(48 * time.Hour)}
+		if err := os.WriteFile(file, fmt.Appendf(nil, `{"daily":%q}`, want.At.Format(time.RFC3339)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, runs := range []time.Duration{time.Minute, 61 * time.Minute} {
+			s, _, err := openWith(t, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			begin := time.Now()
+			ctx, cancel := context.WithCancel(t.Context())
+			go s.Run(ctx)
+			time.Sleep(runs)
+			cancel()
+			synctest.Wait()
+			if runs > time.Hour {
+				want = schedule.Past{At: begin, Every: 24 * time.Hour}
+			}
+			b, err := os.ReadFile(file)
+			last := map[string]schedule.Past{}
+			if err == nil {
+				err = json.Unmarshal(b, &last)
+			}
+			if err != nil || !last["daily"].Equal(want) {
+				t.Errorf("after %s the file has %s, %v; want %v", runs, b, err, want)
+			}
 		}
 	})
 }
