@@ -183,6 +183,12 @@ func newRoutes(o Options, refused func(who string, args ...any)) (*routes, error
 // slightly later than its member: the server has to be informed by the other end.
 func (c *Cluster) Routes() int { return c.r.server.NumRoutes() }
 
+// Current reports whether this member's copy of a stream has all that was stored, as far as it knows, and is not just
+// getting what it lacks.
+func (c *Cluster) Current(stream string) bool {
+	return c.r.server.JetStreamIsStreamCurrent(account, stream)
+}
+
 // errLeaderless is why nothing can be stored although most members are linked.
 var errLeaderless error = salt.Unanswered("the members of the cluster have no leader")
 

@@ -114,9 +114,13 @@ const (
 // keepLead makes this member the leader of what it alone writes, if it has all of it: that saves
 // a network round trip for each message, and when another member dies nothing here waits until
 // the others have elected a leader.
-func (j *Journal) keepLead(server string) {
+//
+// The one who leads gives way at once, and a member that cannot lead then leaves the stream without a leader until the
+// others have elected one. So current is asked first, and a member that has not got the lead asks less and less often.
+func (j *Journal) keepLead(server string, current func(stream string) bool) {
 	pause := time.NewTimer(leadFirst)
 	defer pause.Stop()
+	tries := leadTries{}
 	for {
 		select {
 		case <-pause.C:
@@ -131,7 +135,15 @@ func (j *Journal) keepLead(server string) {
 		all := true
 		for _, s := range append(j.led.all(), j.stream) {
 			ctx, cancel := context.WithTimeout(context.Background(), apiTime)
-			leader, err := j.lead(ctx, s, server) // tried again later
+			name := s.CachedInfo().Config.Name
+			may := func() bool { return tries.may(name, time.Now()) && isCurrent(ctx, name, current) }
+			leader, asked, err := j.lead(ctx, s, server, may) // tried again later
+			switch {
+			case asked:
+				tries.failed(name, time.Now()) // unless it leads at the next look
+			case err == nil && leader == server:
+				delete(tries, name)
+			}
 			all = all && err == nil && leader == server
 			cancel()
 		}
@@ -178,34 +190,76 @@ func (l *led) all() []jetstream.Stream {
 // Lead makes the member with this name the leader of the journal's stream, if it has all of it.
 // Writers wait until that is done.
 func (j *Journal) Lead(ctx context.Context, server string) error {
-	_, err := j.lead(ctx, j.stream, server)
+	_, _, err := j.lead(ctx, j.stream, server, func() bool { return true })
 	return err
 }
 
-// lead returns the member that led the stream before.
-func (j *Journal) lead(ctx context.Context, s jetstream.Stream, server string) (leader string, err error) {
+// leadTries are the streams for whose lead a member has asked without getting it, by name.
+type leadTries map[string]leadTry
+
+type leadTry struct {
+	next  time.Time
+	pause time.Duration
+}
+
+// Pauses between two tries to lead a stream.
+const (
+	leadPause    = 5 * time.Second // a member that is elected after the first one serves for a while
+	maxLeadPause = time.Minute
+)
+
+func (t leadTries) may(stream string, now time.Time) bool { return !now.Before(t[stream].next) }
+
+func (t leadTries) failed(stream string, now time.Time) {
+	pause := min(max(2*t[stream].pause, leadPause), maxLeadPause)
+	t[stream] = leadTry{now.Add(pause), pause}
+}
+
+// isCurrent asks several times: while messages come, a copy has all of them only at some moments.
+func isCurrent(ctx context.Context, stream string, current func(stream string) bool) bool {
+	if current == nil {
+		return true
+	}
+	for range currentLooks {
+		if current(stream) {
+			return true
+		}
+		if !backoff.Sleep(ctx, currentPause) {
+			return false
+		}
+	}
+	return false
+}
+
+const (
+	currentLooks = 10
+	currentPause = 20 * time.Millisecond
+)
+
+// lead returns the member that led the stream before, and whether it was asked to give way; may is asked before that.
+func (j *Journal) lead(ctx context.Context, s jetstream.Stream, server string, may func() bool) (leader string, asked bool, err error) {
 	info, err := leaderInfo(ctx, s)
 	if err != nil || info.Cluster == nil {
-		return "", err
+		return "", false, err
 	}
 	if leader = info.Cluster.Leader; leader == server {
-		return leader, nil
+		return leader, false, nil
 	}
 	for _, r := range info.Cluster.Replicas {
 		if r.Name != server {
 			continue
 		}
-		if !r.Current || r.Offline {
-			return leader, nil
+		if !r.Current || r.Offline || !may() {
+			return leader, false, nil
 		}
 		body, err := json.Marshal(map[string]any{"placement": map[string]string{"preferred": server}})
 		if err != nil {
-			return leader, err
+			return leader, false, err
 		}
 		_, err = j.js.Conn().RequestWithContext(ctx, jetstream.DefaultAPIPrefix+"STREAM.LEADER.STEPDOWN."+info.Config.Name, body)
-		return leader, err
+		return leader, true, err
 	}
-	return leader, nil
+	return leader, false, nil
 }
 
 // Leader returns the name of the member that leads the stream of this journal, "" while there

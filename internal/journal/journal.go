@@ -65,6 +65,9 @@ type Options struct {
 	Copies int
 	Name   string // of the journal, unique among the members
 	Server string // the name of the member, which leads the stream where it can
+	// Current reports whether this member's own copy of a stream has all that its leader has stored; nil: what the
+	// leader says of it counts, which does not know of a copy that is behind what the member has received.
+	Current func(stream string) bool
 	// Turn is for a journal, with copies, that other processes may open, too, one after the other;
 	// nil for one that only this process opens.
 	Turn *Turn
@@ -177,7 +180,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 		j.wg.Go(j.keepNames)
 	}
 	if o.Copies > 0 && o.Server != "" {
-		j.wg.Go(func() { j.keepLead(o.Server) })
+		j.wg.Go(func() { j.keepLead(o.Server, o.Current) })
 	}
 	return j, nil
 }

@@ -222,7 +222,7 @@ func (m *Membership) Cluster() *broker.ClusterOptions {
 // Journal adds what makes a journal that of a member.
 func (m *Membership) Journal(o journal.Options) journal.Options {
 	if m != nil {
-		o.Copies, o.Name, o.Server = m.copies, m.name, m.name
+		o.Copies, o.Name, o.Server, o.Current = m.copies, m.name, m.name, m.broker.Cluster.Current
 	}
 	return o
 }
