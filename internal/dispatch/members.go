@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -73,6 +74,8 @@ const (
 	// handPause is the pause before a member that could not tell whose job it is gets it again.
 	// The same goes for one that has too many requests under way.
 	handPause = 250 * time.Millisecond
+	// handAgainPause is the pause before a job that waits goes again to a member that did not get it.
+	handAgainPause = 3 * time.Second
 	// awaitedTime is short, since a minion waits for the answer to its hello.
 	awaitedTime = time.Second
 	jobOfTime   = 5 * time.Second
@@ -124,12 +127,29 @@ func (r *Run) handTo(member string, ids []salt.MinionID) {
 	if err != nil {
 		r.d.Log.Warn("a job did not reach the minions of another member", "jid", r.plan.Start.JID, "member", member, "minions", len(ids), "err", err)
 		not.Minions = ids
+		r.d.wg.Go(func() { r.handAgain(ids) })
 	}
 	for _, id := range not.Minions {
 		if r.job.minions[id] {
 			r.lost(id)
 		}
 	}
+}
+
+// handAgain sends a job that waits for minions again to those that are connected all the time: only the member did not
+// get it, and they will not connect again for that.
+func (r *Run) handAgain(ids []salt.MinionID) {
+	if !backoff.Sleep(r.d.ctx, handAgainPause) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range ids {
+		if there, _ := r.d.Fleet.Connected(id); there && r.tracker.Parked(id) && !slices.Contains(r.due, id) {
+			r.due = append(r.due, id)
+		}
+	}
+	r.stir()
 }
 
 // isLater reports whether a member may be able to do soon what it has refused.

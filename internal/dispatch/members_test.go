@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -258,6 +259,38 @@ func (n *node) arriveWith(t *testing.T, id string, key *pki.PrivateKey) *minion 
 	})
 	m.asks = w.Jobs
 	return m
+}
+
+// unheard are members that do not get the next jobs.
+type unheard struct {
+	Members
+	jobs atomic.Int64
+}
+
+func (u *unheard) Ask(ctx context.Context, member, kind string, body, answer any) error {
+	if kind == kindJob && u.jobs.Add(-1) >= 0 {
+		return context.DeadlineExceeded
+	}
+	return u.Members.Ask(ctx, member, kind, body, answer)
+}
+
+// TestAJobThatWaitsIsHandedOnAgain: the member to which a minion is connected does not get a job, twice. The minion stays
+// connected all the time, and gets the job once the members hear each other again.
+func TestAJobThatWaitsIsHandedOnAgain(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 2)
+	m := all[1].arrive(t, "web1")
+	bustest.Until(t, "web1 is known", func() bool {
+		there, _ := all[0].fleet.Connected("web1")
+		return there
+	})
+	lossy := &unheard{Members: all[0].Members}
+	lossy.jobs.Store(2)
+	all[0].Members = lossy
+	r, _ := all[0].begin(t, protocol.Publish{Queue: 3600}, "web1")
+	if e := m.got(t); e.JID != r.plan.Start.JID || lossy.jobs.Load() >= 0 {
+		t.Errorf("it gets job %s, want %s; %d", e.JID, r.plan.Start.JID, lossy.jobs.Load())
+	}
 }
 
 // got waits for a job.
