@@ -54,8 +54,8 @@ func TestAMemberThatMeetsItselfRefusesNobody(t *testing.T) {
 	c, _ := ends()
 	dialled := &routeEnd{Conn: c, routes: r, name: newName()}
 	r.dialled[dialled.name] = dialled
-	accepted, stranger := accept(), accept()
-	if r.meetsItself(dialled.name, accepted) || r.meetsItself(newName(), stranger) {
+	accepted, other := accept(), accept()
+	if r.meetsItself(dialled.name, accepted) || r.meetsItself(newName(), other) {
 		t.Error("a connection from elsewhere is taken for the one that was dialled")
 	}
 	shown := tls.ConnectionState{PeerCertificates: []*x509.Certificate{own.Leaf}}
@@ -65,7 +65,7 @@ func TestAMemberThatMeetsItselfRefusesNobody(t *testing.T) {
 	if err := r.judge(accepted, shown); !errors.Is(err, errSelf) || refused != 0 {
 		t.Errorf("itself: %v, refused %d times", err, refused)
 	}
-	if err := r.judge(stranger, shown); err == nil || errors.Is(err, errSelf) || refused != 1 {
+	if err := r.judge(other, shown); err == nil || errors.Is(err, errSelf) || refused != 1 {
 		t.Errorf("somebody else: %v, refused %d times", err, refused)
 	}
 	for range 3 {
