@@ -43,7 +43,8 @@ type node struct {
 	fleet    *fleet.Fleet
 	exchange *cluster.Exchange
 	stop     context.CancelFunc
-	log      *audit.Log // of spooling
+	takeNone context.CancelFunc // it takes over no jobs from then on
+	log      *audit.Log         // of spooling
 	refused  refusals
 	tokens   map[salt.MinionID]string // of keys, for begin; "a key" for others
 	args     []any                    // of the function, for begin; "a" if there are none
@@ -153,7 +154,9 @@ func startNodeOver(t *testing.T, m *bustest.Member, number int, j *journal.Journ
 		t.Fatal(err)
 	}
 	left := m.Gone
-	ended.Go(func() { All{n.Dispatcher}.TakeOver(ctx) })
+	takeOver, takeNone := context.WithCancel(ctx)
+	n.takeNone = takeNone
+	ended.Go(func() { All{n.Dispatcher}.TakeOver(takeOver) })
 	ended.Go(func() { elsewhere.Run(ctx) })
 	ended.Go(func() {
 		for {

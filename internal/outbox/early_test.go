@@ -41,10 +41,7 @@ func TestAReturnIsStoredEarlyWhereverItIs(t *testing.T) {
 	t.Parallel()
 	all, key := startKeepers(t), bustest.Key(t)
 	k := all[1]
-	bustest.Until(t, "it leads its journal", func() bool { // otherwise storing waits for an election, too
-		leader, err := k.Journal.Leader(t.Context())
-		return err == nil && leader == k.bus.Name
-	})
+	lead(t, all[:2]...)
 	jid := salt.JID("20260101000000000002")
 	stored := make(chan salt.MinionID, 3)
 	k.Returns = hasty{awaiting{keeper: k, jid: jid}, stored}

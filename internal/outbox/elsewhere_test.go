@@ -410,6 +410,18 @@ func TestWhatIsInDoubtIsLookedUp(t *testing.T) {
 	all[1].check(t, "web1", "1", "2")
 }
 
+// lead waits until each of these members leads its journal: if the first one is killed, what it may have
+// stored is known after an election, and another one that stores waits for none.
+func lead(t *testing.T, all ...*keeper) {
+	t.Helper()
+	for _, k := range all {
+		bustest.Until(t, k.bus.Name+" leads its journal", func() bool {
+			leader, err := k.Journal.Leader(t.Context())
+			return err == nil && leader == k.bus.Name
+		})
+	}
+}
+
 // waiting is plain where every return is one of a job that this member follows.
 type waiting struct{ plain }
 
@@ -421,10 +433,7 @@ func (waiting) Awaits(context.Context, salt.MinionID, salt.JID, bool) (bool, boo
 func TestAnAwaitedReturnWaitsForNobody(t *testing.T) {
 	all, key := startKeepers(t), bustest.Key(t)
 	k := all[1]
-	bustest.Until(t, "it leads its journal", func() bool { // otherwise storing waits for an election, too
-		leader, err := k.Journal.Leader(t.Context())
-		return err == nil && leader == k.bus.Name
-	})
+	lead(t, all[:2]...)
 	all[0].bus.Kill(t)
 	bustest.Until(t, "the others know", func() bool { return len(k.exchange.Others()) == 1 })
 	over := k.connect(t, "web1", key)
@@ -479,10 +488,7 @@ func (a awaiting) StoreEarly(ctx context.Context, id salt.MinionID, jid salt.JID
 func TestAReturnIsStoredEarly(t *testing.T) {
 	all, key := startKeepers(t), bustest.Key(t)
 	k := all[1]
-	bustest.Until(t, "it leads its journal", func() bool { // otherwise storing waits for an election, too
-		leader, err := k.Journal.Leader(t.Context())
-		return err == nil && leader == k.bus.Name
-	})
+	lead(t, all[:2]...)
 	jid := salt.JID("20260101000000000002")
 	k.Returns = awaiting{keeper: k, jid: jid}
 	messages := []Message{
