@@ -84,6 +84,7 @@ func (t *Table) Update(ctx context.Context, key string, value []byte, revision u
 	}
 	var now uint64
 	err := t.write(ctx, func(ctx context.Context) (err error) {
+		t.fills(value)
 		now, err = t.kv.Update(ctx, kvKey(key), value, revision)
 		t.gave(now)
 		if isMoved(err) {
@@ -153,9 +154,7 @@ func (t *Table) DeleteAt(ctx context.Context, key string, revision uint64) error
 // RemoveAt removes an entry, or the mark of a deleted one, unless there is a newer one than that of
 // the given revision. Like Remove, it leaves no mark, and Watch does not report it.
 func (t *Table) RemoveAt(ctx context.Context, key string, revision uint64) error {
-	err := t.write(ctx, func(ctx context.Context) error {
-		return purge(ctx, t.store, t.all, 1, jetstream.WithPurgeSubject(t.subject(key)), jetstream.WithPurgeSequence(revision+1))
-	})
+	err := t.purge(ctx, key, jetstream.WithPurgeSequence(revision+1))
 	if err != nil {
 		return fmt.Errorf("remove %s of table %s: %w", key, t.name, err)
 	}

@@ -26,10 +26,11 @@ type Table struct {
 	conn  *nats.Conn
 
 	// reserve, if not nil, records that sequences may be used; mu guards next, the next
-	// sequence, and the value up to which it was called.
+	// sequence, the value up to which it was called, and occupied.
 	reserve        func(upto uint64) error
 	mu             sync.Mutex
 	next, reserved uint64
+	occupied       occupied
 }
 
 // Name returns the name of the table.
@@ -162,6 +163,7 @@ func (t *Table) Put(ctx context.Context, key string, value []byte) error {
 		return err
 	}
 	err := t.write(ctx, func(ctx context.Context) error {
+		t.fills(value)
 		seq, err := t.kv.Put(ctx, kvKey(key), value)
 		t.gave(seq)
 		return err
@@ -241,13 +243,21 @@ func (t *Table) room() error {
 
 // Remove is Delete without a delete marker: for the many keys that are never used again.
 func (t *Table) Remove(ctx context.Context, key string) error {
-	err := t.write(ctx, func(ctx context.Context) error {
-		return purge(ctx, t.store, t.all, 1, jetstream.WithPurgeSubject(t.subject(key)))
-	})
+	err := t.purge(ctx, key)
 	if err != nil {
 		return fmt.Errorf("remove %s of table %s: %w", key, t.name, err)
 	}
 	return nil
+}
+
+// purge removes the message of a key, with what purge has besides.
+func (t *Table) purge(ctx context.Context, key string, more ...jetstream.StreamPurgeOpt) error {
+	return t.write(ctx, func(ctx context.Context) error {
+		if err := t.occupy(ctx); err != nil {
+			return err
+		}
+		return purge(ctx, t.store, t.all, 1, append(more, jetstream.WithPurgeSubject(t.subject(key)))...)
+	})
 }
 
 // Each calls f for every entry, in the order of their revisions. It is for small values: many are in memory
