@@ -102,9 +102,9 @@ const (
 // Check checks all streams.
 func (c Checker) Check() (*Report, error) {
 	r := &Report{Last: map[string]uint64{}, Torn: map[string]bool{}, streams: map[string]*learned{}}
-	dirs, err := filepath.Glob(filepath.Join(c.Dir, "jetstream", "*", "streams", "*", "msgs"))
+	dirs, err := streamDirs(c.Dir)
 	if err != nil {
-		return r, err
+		return r, fmt.Errorf("check the store: %w", err)
 	}
 	for _, dir := range dirs {
 		if err := c.stream(dir, r); err != nil {
@@ -570,11 +570,14 @@ func (b *block) repair(path string) (err error) {
 // with a tombstone of a removed message, as the server itself does when it remembers more than it
 // finds.
 func SkipTo(dir, stream string, seq uint64) error {
-	dirs, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", stream, "msgs"))
-	if err != nil || len(dirs) == 0 {
+	msgs, err := folderOf(dir, stream)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	blocks, err := blocksOf(dirs[0])
+	blocks, err := blocksOf(msgs)
 	if err != nil {
 		return err
 	}
@@ -586,7 +589,7 @@ func SkipTo(dir, stream string, seq uint64) error {
 	if err != nil {
 		return err
 	}
-	path := blockPath(dirs[0], n)
+	path := blockPath(msgs, n)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -595,5 +598,5 @@ func SkipTo(dir, stream string, seq uint64) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return errors.Join(err, os.Remove(path)) // a part of it would be the newest block
 	}
-	return posix.SyncPath(dirs[0])
+	return posix.SyncPath(msgs)
 }

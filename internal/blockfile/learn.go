@@ -26,7 +26,7 @@ func NewLearner(dir string, pause func() error) *Learner {
 // Learn reads blocks that are new or changed.
 func (l *Learner) Learn() error {
 	defer func() { l.read.window = nil }()
-	dirs, err := filepath.Glob(filepath.Join(l.dir, "jetstream", "*", "streams", "*", "msgs"))
+	dirs, err := streamDirs(l.dir)
 	if err != nil {
 		return err
 	}

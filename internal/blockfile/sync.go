@@ -113,7 +113,7 @@ func (s *Syncer) Stored() error {
 
 // eachStream calls f for each stream with the directory of its blocks.
 func eachStream(dir string, f func(stream, msgs string) error) error {
-	found, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "*", "msgs"))
+	found, err := streamDirs(dir)
 	if err != nil {
 		return err
 	}
@@ -266,14 +266,6 @@ func (o *synced) sync(dir, stream string, data syncFile) error {
 	return nil
 }
 
-// folderOf returns the directory of a stream's blocks.
-func folderOf(dir, stream string) (string, error) {
-	found, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", stream, "msgs"))
-	if err != nil || len(found) == 0 {
-		return "", fmt.Errorf("%s has no files: %w", stream, fs.ErrNotExist)
-	}
-	return found[0], nil
-}
 
 // metaFiles returns the files that describe the stream with these blocks.
 func metaFiles(dir string) []string {
