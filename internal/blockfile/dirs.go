@@ -70,4 +70,6 @@ func isThere(path string) (bool, error) {
 }
 
 // missing reports whether a path does not exist, or is below something that is not a directory.
-func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) }
+func missing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}

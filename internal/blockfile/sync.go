@@ -266,7 +266,6 @@ func (o *synced) sync(dir, stream string, data syncFile) error {
 	return nil
 }
 
-
 // metaFiles returns the files that describe the stream with these blocks.
 func metaFiles(dir string) []string {
 	parent := filepath.Dir(dir)

@@ -85,6 +85,9 @@ const (
 type handed struct {
 	Envelope job.Envelope    `json:"envelope"` // not signed, and without expiry
 	Minions  []salt.MinionID `json:"minions"`
+	// Keys has, of a job that waits for minions, the keys that they had when it was sent: it is left for nobody
+	// else, and the member that a minion is connected to hears first of another key.
+	Keys map[salt.MinionID]string `json:"keys,omitempty"`
 }
 
 // absent is the answer: the minions that are not connected there.
@@ -119,10 +122,19 @@ func (r *Run) handOn(ids []salt.MinionID) (here []salt.MinionID) {
 func (r *Run) handTo(member string, ids []salt.MinionID) {
 	ctx, cancel := context.WithTimeout(r.d.ctx, handTime)
 	defer cancel()
+	q := handed{Envelope: r.plan.Envelope, Minions: ids}
+	if !r.plan.Until.IsZero() {
+		q.Keys = map[salt.MinionID]string{}
+		for _, id := range ids {
+			if key := r.plan.Keys[id]; key != "" {
+				q.Keys[id] = key
+			}
+		}
+	}
 	var not absent
-	err := r.d.Members.Ask(ctx, member, kindJob, handed{r.plan.Envelope, ids}, &not)
+	err := r.d.Members.Ask(ctx, member, kindJob, q, &not)
 	for isLater(err) && r.holds() && backoff.Sleep(ctx, handPause) {
-		err = r.d.Members.Ask(ctx, member, kindJob, handed{r.plan.Envelope, ids}, &not)
+		err = r.d.Members.Ask(ctx, member, kindJob, q, &not)
 	}
 	if err != nil {
 		r.d.Log.Warn("a job did not reach the minions of another member", "jid", r.plan.Start.JID, "member", member, "minions", len(ids), "err", err)
@@ -173,8 +185,12 @@ func (d relay) runFor(ctx context.Context, owner string, body []byte) (any, erro
 	}
 	var there []salt.MinionID
 	var not absent
+	keys := map[salt.MinionID]string{}
+	if len(q.Keys) > 0 {
+		keys = d.Keys.Tokens(q.Minions)
+	}
 	for _, id := range q.Minions {
-		if d.Fleet.Here(id) {
+		if key := q.Keys[id]; d.Fleet.Here(id) && (key == "" || key == keys[id]) {
 			there = append(there, id)
 		} else {
 			not.Minions = append(not.Minions, id)

@@ -296,6 +296,42 @@ func TestAJobThatWaitsIsHandedOnAgain(t *testing.T) {
 	}
 }
 
+// TestAJobIsLeftForOneKey: a job that waits for minions does not go to another member for one that has another key
+// there, also if its own member has not heard of that yet.
+func TestAJobIsLeftForOneKey(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 2)
+	m := all[1].arrive(t, "web1")
+	bustest.Until(t, "web1 is known", func() bool {
+		there, _ := all[0].fleet.Connected("web1")
+		return there
+	})
+	all[0].tokens = map[salt.MinionID]string{"web1": "an earlier key"}
+	left, _ := all[0].begin(t, protocol.Publish{Queue: 3600}, "web1")
+	bustest.Until(t, "it is left for the minion", func() bool { return left.standings()["web1"].State == job.Queued })
+	all[0].tokens = nil
+	next, _ := all[0].begin(t, protocol.Publish{Queue: 3600}, "web1")
+	if e := m.got(t); e.JID != next.plan.Start.JID {
+		t.Errorf("it gets job %s, which was left for another key", e.JID)
+	}
+}
+
+// TestACancelledJobIsNotSent: also if it was about to be sent when it was cancelled.
+func TestACancelledJobIsNotSent(t *testing.T) {
+	t.Parallel()
+	n := startNodes(t, 2)[0]
+	cancelled, _ := n.begin(t, protocol.Publish{Queue: 3600}, "web1")
+	if ids := cancelled.cancel("root"); len(ids) != 1 {
+		t.Fatalf("it is cancelled for %q", ids)
+	}
+	m := n.arrive(t, "web1")
+	cancelled.send([]salt.MinionID{"web1"})
+	next, _ := n.begin(t, protocol.Publish{}, "web1")
+	if e := m.got(t); e.JID != next.plan.Start.JID {
+		t.Errorf("it gets job %s, which was cancelled", e.JID)
+	}
+}
+
 // got waits for a job.
 func (m *minion) got(t *testing.T) *job.Envelope {
 	t.Helper()
@@ -743,11 +779,11 @@ func TestHostileMinionsAndMembers(t *testing.T) {
 		}
 	}
 	// A third member claims the job as its own: its returns go to the owner nevertheless.
-	thief := handed{run.plan.Envelope, []salt.MinionID{"web1"}}
+	thief := handed{Envelope: run.plan.Envelope, Minions: []salt.MinionID{"web1"}}
 	if err := all[2].exchange.Ask(t.Context(), "m2", kindJob, thief, nil); rpc.CodeOf(err) != rpc.Denied {
 		t.Errorf("m3 takes a job of m1: %v", err)
 	}
-	if err := all[2].exchange.Ask(t.Context(), "m1", kindJob, handed{run.plan.Envelope, []salt.MinionID{"web1"}}, nil); err != nil {
+	if err := all[2].exchange.Ask(t.Context(), "m1", kindJob, handed{Envelope: run.plan.Envelope, Minions: []salt.MinionID{"web1"}}, nil); err != nil {
 		t.Errorf("a job for a minion that is not there: %v", err) // the answer lists the absent ones
 	}
 	for _, body := range []any{nil, 1, "x", []int{}, map[string]any{"envelope": map[string]any{"jid": "x"}, "minions": []string{"web1"}}, map[string]any{"minions": []string{"web1"}}} {

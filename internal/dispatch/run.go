@@ -519,8 +519,9 @@ func (r *Run) send(ids []salt.MinionID) {
 			r.away(id, "it is connected to another member, which does not get the job without the quorum")
 			continue
 		}
-		r.tracker.Sent(id, time.Now())
-		there = append(there, id)
+		if r.tracker.Sent(id, time.Now()) {
+			there = append(there, id)
+		}
 	}
 	r.mu.Unlock()
 	there = r.handOn(there)

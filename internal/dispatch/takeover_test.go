@@ -435,7 +435,7 @@ func TestJobsOfALivingMemberAreItsOwn(t *testing.T) {
 		t.Errorf("m3 takes a job of m1 over: %v", err)
 	}
 	for member, id := range map[string]salt.MinionID{"m1": "web0", "m2": "web1"} {
-		if err := all[2].exchange.Ask(within(t), member, kindJob, handed{run.plan.Envelope, []salt.MinionID{id}}, nil); rpc.CodeOf(err) != rpc.Denied {
+		if err := all[2].exchange.Ask(within(t), member, kindJob, handed{Envelope: run.plan.Envelope, Minions: []salt.MinionID{id}}, nil); rpc.CodeOf(err) != rpc.Denied {
 			t.Errorf("%s believes m3: %v", member, err)
 		}
 	}

@@ -118,12 +118,15 @@ func (t *Tracker) Unheard(id salt.MinionID) bool {
 	return m != nil && m.state == Sent
 }
 
-// Sent records that the job is sent to a minion that was queued until now.
-func (t *Tracker) Sent(id salt.MinionID, now time.Time) {
-	if m := t.minions[id]; m != nil && m.state == Queued {
+// Sent records that the job is sent to a minion that was queued until now. It reports false if the job is not to be
+// sent to it: it was cancelled, for example, or the minion has answered meanwhile.
+func (t *Tracker) Sent(id salt.MinionID, now time.Time) bool {
+	m := t.minions[id]
+	if m != nil && m.state == Queued {
 		t.move(m, Report{State: Sent}, time.Time{})
 		m.heard = now
 	}
+	return m != nil && m.state == Sent
 }
 
 // Cancel withdraws the job from a minion that it was not sent to yet.

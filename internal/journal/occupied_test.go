@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/journal"
@@ -84,8 +85,11 @@ func TestAPowerCutOfAllMembersAfterATableWasEmptied(t *testing.T) {
 	for _, m := range s.Members {
 		m.Stop() // with a snapshot
 	}
-	synced := map[string]sizes{}
+	synced, begun := map[string]sizes{}, time.Now()
 	for _, m := range s.Members {
+		if found, err := filepath.Glob(filepath.Join(m.Dir, "jetstream", "*", "_js_", "*", "snapshots", "snap.*")); len(found) < 2 || err != nil {
+			t.Fatalf("%s has left the snapshots %q, %v", m.Name, found, err)
+		}
 		synced[m.Name] = blocksOf(t, m.Dir, "plans")
 	}
 	s.Start(t)
@@ -95,17 +99,20 @@ func TestAPowerCutOfAllMembersAfterATableWasEmptied(t *testing.T) {
 	if err := table.Remove(inTime(t), "long"); err != nil {
 		t.Fatal(err)
 	}
-	jobs(inTime(t), 10, 80)
+	jobs(inTime(t), 10, 20)
 	for _, m := range s.Members {
 		m.Kill(t)
 		s.Rejoin(m)
 		synced[m.Name].cut(t, m.Dir, "plans")
 	}
+	if took := time.Since(begun); took > 100*time.Second { // the server makes a further snapshot after two minutes
+		t.Skipf("this machine is too slow: the start and the writes took %s", took)
+	}
 	s.Start(t)
 	s.Linked(t)
 	s.Leader(t)
 	table = openTable(t, s.Members[0], "plans")
-	jobs(inTime(t), 80, 90)
+	jobs(inTime(t), 20, 30)
 	if keys, err := table.Keys(journal.Starting(inTime(t))); err != nil || len(keys) > 0 {
 		t.Errorf("the table has %q, %v", keys, err)
 	}

@@ -84,7 +84,6 @@ func (t *Table) Update(ctx context.Context, key string, value []byte, revision u
 	}
 	var now uint64
 	err := t.write(ctx, func(ctx context.Context) (err error) {
-		t.fills(value)
 		now, err = t.kv.Update(ctx, kvKey(key), value, revision)
 		t.gave(now)
 		if isMoved(err) {

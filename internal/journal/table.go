@@ -26,11 +26,10 @@ type Table struct {
 	conn  *nats.Conn
 
 	// reserve, if not nil, records that sequences may be used; mu guards next, the next
-	// sequence, the value up to which it was called, and occupied.
+	// sequence, and the value up to which it was called.
 	reserve        func(upto uint64) error
 	mu             sync.Mutex
 	next, reserved uint64
-	occupied       occupied
 }
 
 // Name returns the name of the table.
@@ -163,7 +162,6 @@ func (t *Table) Put(ctx context.Context, key string, value []byte) error {
 		return err
 	}
 	err := t.write(ctx, func(ctx context.Context) error {
-		t.fills(value)
 		seq, err := t.kv.Put(ctx, kvKey(key), value)
 		t.gave(seq)
 		return err

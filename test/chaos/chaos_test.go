@@ -30,10 +30,10 @@ var (
 // shortKinds and shortMemberKinds are those of the short forms, one round each.
 var shortKinds = []string{"kill master", "cut", "power master", "kill listener", "restart master", "damage master"}
 
-var shortMemberKinds = []string{"kill member", "restart member", "move listener"}
+var shortMemberKinds = []string{"kill member", "power all", "move listener", "kill all", "restart member"}
 
 // shortTime is how long the short form with a cluster goes on to begin rounds.
-const shortTime = 60 * time.Second
+const shortTime = 100 * time.Second
 
 // bin has the programs.
 var bin string
