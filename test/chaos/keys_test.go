@@ -47,19 +47,30 @@ const spreadTime = time.Second
 
 // permitted are the acts from which the state of the key may follow: the last that was acknowledged, and what was done at the
 // same time or later without an answer. Members that do not know of each other's decisions, since some were
-// lost in the meantime, follow the stricter one.
+// lost in the meantime, follow the stricter one. Of several that one member makes meanwhile the others hear the last.
 func permitted(all []decision, lost func(*machine) bool) []string {
 	var out []string
 	for _, d := range all {
 		superseded := slices.ContainsFunc(all, func(e decision) bool {
 			unaware := d.at != nil && (lost(d.at) || lost(e.at))
-			return e.acked && e.begun.Sub(d.ended) > spreadTime && !(unaware && strictness(d.act) > strictness(e.act))
+			return e.acked && e.begun.Sub(d.ended) > spreadTime && !(unaware && strictness(d.act) > weakest(all, e))
 		})
 		if !superseded && !slices.Contains(out, d.act) {
 			out = append(out, d.act)
 		}
 	}
 	return out
+}
+
+// weakest is the least strictness of a decision and of those that its member has made after it.
+func weakest(all []decision, of decision) int {
+	least := strictness(of.act)
+	for _, d := range all {
+		if of.at != nil && d.at == of.at && d.ended.After(of.ended) {
+			least = min(least, strictness(d.act))
+		}
+	}
+	return least
 }
 
 func strictness(name string) int {

@@ -27,6 +27,8 @@ func TestJudgeOfDecisions(t *testing.T) {
 		{"at the same time", []decision{at(one, reject, 0, true), at(other, accept, 0.5, true)}, nil, []string{"reject", "accept"}},
 		{"the stricter one of a member that was away", []decision{at(one, reject, 0, true), at(other, accept, 3, true)}, one, []string{"reject", "accept"}},
 		{"no key comes back by a member that was away", []decision{at(one, accept, 0, true), at(other, reject, 3, true)}, one, []string{"reject"}},
+		{"what a member that was away has lifted itself", []decision{at(other, remove, 0, true), at(one, reject, 1.5, true), at(one, accept, 2, true)}, one, []string{"delete", "reject", "accept"}},
+		{"what it has not", []decision{at(other, remove, 0, true), at(one, accept, 1.5, true), at(one, reject, 2, true)}, one, []string{"accept", "reject"}},
 		{"nor by what is not confirmed", []decision{at(one, accept, 0, false), at(other, reject, 3, true)}, one, []string{"reject"}},
 	} {
 		got := permitted(append([]decision{first}, c.all...), func(m *machine) bool { return m != nil && m == c.lost })
