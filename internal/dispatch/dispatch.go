@@ -25,6 +25,8 @@ type Fleet interface {
 	Connected(id salt.MinionID) (connected bool, lastSeen time.Time)
 	// Here reports whether id is connected to this master itself.
 	Here(id salt.MinionID) bool
+	// KeyHere returns the key of the connection that a minion has there, "" for none.
+	KeyHere(id salt.MinionID) string
 	// Framed reports whether a minion speaks protocol 1.
 	Framed(id salt.MinionID) bool
 }

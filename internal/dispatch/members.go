@@ -185,12 +185,8 @@ func (d relay) runFor(ctx context.Context, owner string, body []byte) (any, erro
 	}
 	var there []salt.MinionID
 	var not absent
-	keys := map[salt.MinionID]string{}
-	if len(q.Keys) > 0 {
-		keys = d.Keys.Tokens(q.Minions)
-	}
 	for _, id := range q.Minions {
-		if key := q.Keys[id]; d.Fleet.Here(id) && (key == "" || key == keys[id]) {
+		if key := q.Keys[id]; d.Fleet.Here(id) && (key == "" || key == d.Fleet.KeyHere(id)) {
 			there = append(there, id)
 		} else {
 			not.Minions = append(not.Minions, id)

@@ -282,11 +282,13 @@ func (u *unheard) Ask(ctx context.Context, member, kind string, body, answer any
 func TestAJobThatWaitsIsHandedOnAgain(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 2)
-	m := all[1].arrive(t, "web1")
+	key := bustest.Key(t)
+	m := all[1].arriveWith(t, "web1", key)
 	bustest.Until(t, "web1 is known", func() bool {
 		there, _ := all[0].fleet.Connected("web1")
 		return there
 	})
+	all[0].tokens = map[salt.MinionID]string{"web1": bus.KeyToken(key.Public().Key())}
 	lossy := &unheard{Members: all[0].Members}
 	lossy.jobs.Store(2)
 	all[0].Members = lossy
@@ -301,7 +303,8 @@ func TestAJobThatWaitsIsHandedOnAgain(t *testing.T) {
 func TestAJobIsLeftForOneKey(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 2)
-	m := all[1].arrive(t, "web1")
+	key := bustest.Key(t)
+	m := all[1].arriveWith(t, "web1", key)
 	bustest.Until(t, "web1 is known", func() bool {
 		there, _ := all[0].fleet.Connected("web1")
 		return there
@@ -309,7 +312,7 @@ func TestAJobIsLeftForOneKey(t *testing.T) {
 	all[0].tokens = map[salt.MinionID]string{"web1": "an earlier key"}
 	left, _ := all[0].begin(t, protocol.Publish{Queue: 3600}, "web1")
 	bustest.Until(t, "it is left for the minion", func() bool { return left.standings()["web1"].State == job.Queued })
-	all[0].tokens = nil
+	all[0].tokens["web1"] = bus.KeyToken(key.Public().Key())
 	next, _ := all[0].begin(t, protocol.Publish{Queue: 3600}, "web1")
 	if e := m.got(t); e.JID != next.plan.Start.JID {
 		t.Errorf("it gets job %s, which was left for another key", e.JID)

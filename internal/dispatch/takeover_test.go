@@ -469,6 +469,7 @@ type nobody struct{}
 
 func (nobody) Connected(salt.MinionID) (bool, time.Time) { return false, time.Time{} }
 func (nobody) Here(salt.MinionID) bool                   { return false }
+func (nobody) KeyHere(salt.MinionID) string              { return "" }
 func (nobody) Framed(salt.MinionID) bool                 { return false }
 
 // leaseAnew gives a dispatcher a lease, in place of an earlier one, until it is ended.

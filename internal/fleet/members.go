@@ -55,6 +55,13 @@ func (f *Fleet) tellMembers(id salt.MinionID, key string) {
 	f.Members.Joined(cluster.Minion{ID: id, Key: f.announced.keys[id], Grains: f.grains.sum(id), Pillar: f.pillars.sum(id)})
 }
 
+// KeyHere returns the key of the connection that a minion has here, "" if it has none, or there are no members.
+func (f *Fleet) KeyHere(id salt.MinionID) string {
+	f.announced.mu.Lock()
+	defer f.announced.mu.Unlock()
+	return f.announced.keys[id]
+}
+
 // kindFacts is the request of one member to another for what is known of a minion.
 const kindFacts = "facts"
 

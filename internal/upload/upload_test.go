@@ -172,6 +172,7 @@ func allHave(list []*master, id salt.MinionID, name string, want []byte) {
 // pieces returns how many pieces of files are in the store.
 func (m *master) pieces() uint64 { return m.stored("pusheddata") }
 
+// stored counts the entries of a table, with the marks of those that were deleted.
 func (m *master) stored(table string) uint64 {
 	m.t.Helper()
 	js, err := jetstream.New(m.Conn())
@@ -184,11 +185,12 @@ func (m *master) stored(table string) uint64 {
 		defer cancel()
 		s, err := js.Stream(ctx, "KV_"+table)
 		if err == nil {
-			info, err = s.Info(ctx)
+			info, err = s.Info(ctx, jetstream.WithSubjectFilter(">"))
 		}
 		return err == nil
 	})
-	return info.State.Msgs
+	delete(info.State.Subjects, "$KV."+table+".=last") // with which the table ends
+	return uint64(len(info.State.Subjects))
 }
 
 func filled(size int) []byte {
