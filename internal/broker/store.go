@@ -53,7 +53,7 @@ func (b *Broker) renewStore() error {
 		b.tellLost(r.Lost)
 	}
 	if err != nil {
-		if b.state != nil && state.Found != nil { // nil if the state was not read, too
+		if b.state != nil && state.Found != nil { // nil also if the state could not be read
 			b.state.Found = state.Found // it may be written meanwhile
 		}
 		return err

@@ -139,7 +139,9 @@ func (r *Run) handTo(member string, ids []salt.MinionID) {
 	if err != nil {
 		r.d.Log.Warn("a job did not reach the minions of another member", "jid", r.plan.Start.JID, "member", member, "minions", len(ids), "err", err)
 		not.Minions = ids
-		r.d.wg.Go(func() { r.handAgain(ids) })
+	}
+	if len(not.Minions) > 0 && !r.plan.Until.IsZero() {
+		r.d.wg.Go(func() { r.handAgain(not.Minions) })
 	}
 	for _, id := range not.Minions {
 		if r.job.minions[id] {
@@ -148,8 +150,8 @@ func (r *Run) handTo(member string, ids []salt.MinionID) {
 	}
 }
 
-// handAgain sends a job that waits for minions again to those that are connected all the time: only the member did not
-// get it, and they will not connect again for that.
+// handAgain sends a job that waits for minions again to those that are connected nevertheless: only the member did not
+// get it, or they were just connecting, and they will not connect again for that.
 func (r *Run) handAgain(ids []salt.MinionID) {
 	if !backoff.Sleep(r.d.ctx, handAgainPause) {
 		return

@@ -264,37 +264,55 @@ func (n *node) arriveWith(t *testing.T, id string, key *pki.PrivateKey) *minion 
 	return m
 }
 
-// unheard are members that do not get the next jobs.
+// unheard are members that do not get the next jobs, or say that the minions are not there yet.
 type unheard struct {
 	Members
-	jobs atomic.Int64
+	absent bool
+	jobs   atomic.Int64
 }
 
 func (u *unheard) Ask(ctx context.Context, member, kind string, body, answer any) error {
-	if kind == kindJob && u.jobs.Add(-1) >= 0 {
-		return context.DeadlineExceeded
+	if kind != kindJob || u.jobs.Add(-1) < 0 {
+		return u.Members.Ask(ctx, member, kind, body, answer)
 	}
-	return u.Members.Ask(ctx, member, kind, body, answer)
+	if u.absent {
+		*answer.(*absent) = absent{body.(handed).Minions}
+		return nil
+	}
+	return context.DeadlineExceeded
 }
 
-// TestAJobThatWaitsIsHandedOnAgain: the member to which a minion is connected does not get a job, twice. The minion stays
-// connected all the time, and gets the job once the members hear each other again.
-func TestAJobThatWaitsIsHandedOnAgain(t *testing.T) {
-	t.Parallel()
-	all := startNodes(t, 2)
+// arrivesElsewhere connects web1 to the second node, and waits until the first one knows that. It returns the token of
+// its key.
+func arrivesElsewhere(t *testing.T, all []*node) (m *minion, token string) {
+	t.Helper()
 	key := bustest.Key(t)
-	m := all[1].arriveWith(t, "web1", key)
+	m = all[1].arriveWith(t, "web1", key)
 	bustest.Until(t, "web1 is known", func() bool {
 		there, _ := all[0].fleet.Connected("web1")
 		return there
 	})
-	all[0].tokens = map[salt.MinionID]string{"web1": bus.KeyToken(key.Public().Key())}
-	lossy := &unheard{Members: all[0].Members}
-	lossy.jobs.Store(2)
-	all[0].Members = lossy
-	r, _ := all[0].begin(t, protocol.Publish{Queue: 3600}, "web1")
-	if e := m.got(t); e.JID != r.plan.Start.JID || lossy.jobs.Load() >= 0 {
-		t.Errorf("it gets job %s, want %s; %d", e.JID, r.plan.Start.JID, lossy.jobs.Load())
+	return m, bus.KeyToken(key.Public().Key())
+}
+
+// TestAJobThatWaitsIsHandedOnAgain: the member to which a minion is connected does not get a job, or has not heard of the
+// minion yet, twice. The minion stays connected all the time, and gets the job after that.
+func TestAJobThatWaitsIsHandedOnAgain(t *testing.T) {
+	t.Parallel()
+	for name, absent := range map[string]bool{"not heard": false, "not there yet": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := startNodes(t, 2)
+			m, token := arrivesElsewhere(t, all)
+			all[0].tokens = map[salt.MinionID]string{"web1": token}
+			lossy := &unheard{Members: all[0].Members, absent: absent}
+			lossy.jobs.Store(2)
+			all[0].Members = lossy
+			r, _ := all[0].begin(t, protocol.Publish{Queue: 3600}, "web1")
+			if e := m.got(t); e.JID != r.plan.Start.JID || lossy.jobs.Load() >= 0 {
+				t.Errorf("it gets job %s, want %s; %d", e.JID, r.plan.Start.JID, lossy.jobs.Load())
+			}
+		})
 	}
 }
 
@@ -303,16 +321,15 @@ func TestAJobThatWaitsIsHandedOnAgain(t *testing.T) {
 func TestAJobIsLeftForOneKey(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 2)
-	key := bustest.Key(t)
-	m := all[1].arriveWith(t, "web1", key)
-	bustest.Until(t, "web1 is known", func() bool {
-		there, _ := all[0].fleet.Connected("web1")
-		return there
-	})
+	m, token := arrivesElsewhere(t, all)
 	all[0].tokens = map[salt.MinionID]string{"web1": "an earlier key"}
 	left, _ := all[0].begin(t, protocol.Publish{Queue: 3600}, "web1")
-	bustest.Until(t, "it is left for the minion", func() bool { return left.standings()["web1"].State == job.Queued })
-	all[0].tokens["web1"] = bus.KeyToken(key.Public().Key())
+	bustest.Until(t, "the other member has not taken it", func() bool {
+		left.mu.Lock()
+		defer left.mu.Unlock()
+		return left.tracker.Parked("web1")
+	})
+	all[0].tokens["web1"] = token
 	next, _ := all[0].begin(t, protocol.Publish{Queue: 3600}, "web1")
 	if e := m.got(t); e.JID != next.plan.Start.JID {
 		t.Errorf("it gets job %s, which was left for another key", e.JID)

@@ -29,7 +29,7 @@ func (t *Table) occupy(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("the newest block: %w", err)
+		return fmt.Errorf("store its last message: %w", err)
 	}
 	return nil
 }
