@@ -136,6 +136,7 @@ type Dispatcher struct {
 	unknown  logging.Throttle // of questions to other members for what no master has sent
 	audience audience         // other members that watch jobs of this one
 	passed   passed           // messages of minions at other members
+	returns  returnsTo        // returns of minions here for jobs of other members
 	grace    time.Duration    // how long minions have to reconnect before a batch continues
 }
 
@@ -148,7 +149,7 @@ func Open(ctx context.Context, o Options) (*Dispatcher, error) {
 		o.Journals = journal.All{Own: o.Journal}
 	}
 	plans, err := openPlans(ctx, o.Journal)
-	d := &Dispatcher{Options: o, plans: plans, ended: newEnded(), steady: job.NewSteady(time.Now()), ctx: ctx, passed: newPassed(), grace: resumeGrace}
+	d := &Dispatcher{Options: o, plans: plans, ended: newEnded(), steady: job.NewSteady(time.Now()), ctx: ctx, passed: newPassed(), returns: newReturnsTo(), grace: resumeGrace}
 	d.jobs = newJobs(spooling{d}.has)
 	if o.Members != nil {
 		d.jids.Number, d.jids.Of = o.Number, MaxMembers

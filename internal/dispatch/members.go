@@ -48,6 +48,7 @@ type relay struct{ *Dispatcher }
 const (
 	kindJob     = "job"     // send a job to minions
 	kindSaid    = "said"    // handle a minion's message about a job
+	kindReturns = "returns" // store short returns of several minions
 	kindJobOf   = "jobof"   // what is known about a job named by a minion
 	kindAwaited = "awaited" // which jobs of a minion are not finished
 	kindRuns    = "runs"    // the unfinished jobs
@@ -60,6 +61,7 @@ func ServeMembers(of *Dispatcher, handle func(kind string, h func(ctx context.Co
 	d := relay{of}
 	handle(kindJob, d.runFor)
 	handle(kindSaid, d.saidElsewhere)
+	handle(kindReturns, together{d}.answerReturns)
 	handle(kindJobOf, d.answerJobOf)
 	handle(kindAwaited, d.answerAwaited)
 	handle(kindRuns, d.answerRuns)
@@ -248,7 +250,7 @@ func (j *jobs) noteElsewhere(jid salt.JID, k *Job, ids []salt.MinionID) error {
 // passOn passes a minion's message about a job to the owner of the job, and returns when the
 // owner has handled it. A return for an owner that is gone is stored here.
 func (d relay) passOn(ctx context.Context, k *Job, s said, rep job.Report) error {
-	err := d.tell(ctx, k, s)
+	err := d.tell(ctx, k, s, rep)
 	switch {
 	case errors.Is(err, errHere):
 		return d.said(ctx, s, rep)
@@ -281,13 +283,17 @@ const maxMoves = 3
 
 // tell passes a message to the owner of a job. If that is gone, or does not have the job any
 // more, the table of plans says who has it.
-func (d relay) tell(ctx context.Context, k *Job, s said) (err error) {
+func (d relay) tell(ctx context.Context, k *Job, s said, rep job.Report) (err error) {
 	for range maxMoves {
 		owner := d.jobs.ownerOf(k)
 		if owner == "" || d.jobs.running(s.JID) != nil {
 			return errHere
 		}
-		err = d.Members.Ask(ctx, owner, kindSaid, s, nil)
+		if isQuick(s, rep) {
+			err = together{d}.passReturn(ctx, owner, s)
+		} else {
+			err = d.Members.Ask(ctx, owner, kindSaid, s, nil)
+		}
 		moved := rpc.CodeOf(err) == rpc.NotFound
 		if err == nil || d.Leases == nil || !moved && !d.isGone(err) {
 			return err
@@ -337,7 +343,7 @@ func (d relay) noteOrphan(k *Job, s said) {
 // readElsewhere handles a return from an outbox for a job of another member. It stays in the
 // outbox while the owner cannot store it.
 func (d relay) readElsewhere(ctx context.Context, k *Job, s said, rep job.Report) (r outbox.Record, err error) {
-	err = d.tell(ctx, k, s)
+	err = d.tell(ctx, k, s, rep)
 	switch {
 	case errors.Is(err, errHere):
 		return r, errUnconfirmed // it has just been taken over

@@ -214,7 +214,7 @@ func (d *Dispatcher) StoreEarly(ctx context.Context, id salt.MinionID, jid salt.
 	s := said{Minion: id, JID: jid, Report: msg.Body, term: term}
 	switch {
 	case d.jobs.ownerOf(k) != "":
-		if err = (relay{d}).tell(ctx, k, s); errors.Is(err, errHere) {
+		if err = (relay{d}).tell(ctx, k, s, rep); errors.Is(err, errHere) {
 			err = errUnconfirmed // it has just been taken over
 		}
 		return err
