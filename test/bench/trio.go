@@ -255,10 +255,12 @@ func (c *trio) startFleets(o Options) error {
 }
 
 // pings measures test.ping over the minions of all members, from start to exit, in turns with a
-// bare scatter-gather, and with one that stores the request and the answers.
+// bare scatter-gather, with one that stores the request and the answers, and with one that also stores
+// what else Brine stores of a job before it is sent.
 func (c *trio) pings(ctx context.Context, o Options) ([]Row, error) {
 	row := Row{What: fmt.Sprintf("`salt '*' test.ping`, %d minions of three members: wall", o.Trio), Beside: "a request to as many responders at three servers", Unit: "ms", Ratio: trioGoal}
 	equal := Row{What: row.What, Beside: equalWork + " by three servers", Unit: "ms"}
+	whole := Row{What: row.What, Beside: equal.Beside + ", and before that a decision and a plan", Unit: "ms", Ratio: trioGoal}
 	subjects := make([]string, o.Trio)
 	for i := range subjects {
 		subjects[i] = "job." + strconv.Itoa(i)
@@ -283,10 +285,15 @@ func (c *trio) pings(ctx context.Context, o Options) ([]Row, error) {
 		if err != nil {
 			return nil, err
 		}
+		all, err := once(ctx, c.bare.command("signed", c.urls[0], strconv.Itoa(o.Trio), "2")...)
+		if err != nil {
+			return nil, err
+		}
 		if round >= warmUp {
+			whole.Brine, whole.Bare = append(whole.Brine, ours.wall.Seconds()*1e3), append(whole.Bare, all.wall.Seconds()*1e3)
 			row.Brine, row.Bare = append(row.Brine, ours.wall.Seconds()*1e3), append(row.Bare, theirs.wall.Seconds()*1e3)
 			equal.Brine, equal.Bare = append(equal.Brine, ours.wall.Seconds()*1e3), append(equal.Bare, signed.wall.Seconds()*1e3)
 		}
 	}
-	return []Row{row, equal}, nil
+	return []Row{row, equal, whole}, nil
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
@@ -37,7 +38,7 @@ func main() {
 	case "gather":
 		fail(scatter(url, subjects, 2))
 	case "signed":
-		fail(signed(url, subjects[0]))
+		fail(signed(url, subjects[0], subjects[1:]...))
 	case "secure":
 		fail(secure(url, subjects[0], subjects[1:]))
 	case "respond":
@@ -103,8 +104,9 @@ func scatter(url string, subjects []string, answers int, how ...nats.Option) err
 }
 
 // signed has a request signed and stored and sent to so many responders, which check
-// it, and prints their answers, which are stored.
-func signed(url, responders string) error {
+// it, and prints their answers, which are stored. before, if given, is how many other messages are
+// stored before.
+func signed(url, responders string, before ...string) error {
 	n, err := strconv.Atoi(responders)
 	if err != nil {
 		return err
@@ -119,7 +121,7 @@ func signed(url, responders string) error {
 	if err != nil {
 		return err
 	}
-	if err := nc.Publish("signed", []byte(name+" "+responders)); err != nil {
+	if err := nc.Publish("signed", []byte(name+" "+responders+" "+cmp.Or(append(before, "0")...))); err != nil {
 		return err
 	}
 	for range n {
@@ -268,7 +270,7 @@ func askSigned(nc *nats.Conn) (*nats.Msg, error) {
 		return nil, err
 	}
 	defer func() { _ = sub.Unsubscribe() }() // it lived for this
-	if err := nc.Publish("signed", []byte(name+" 1")); err != nil {
+	if err := nc.Publish("signed", []byte(name+" 1 0")); err != nil {
 		return nil, err
 	}
 	return sub.NextMsg(5 * time.Second)

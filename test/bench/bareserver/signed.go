@@ -12,8 +12,9 @@ import (
 )
 
 // serveSigned serves what a job of Brine is at least, without Brine: "signed", with
-// the name of a request and a number, stores that, signs it and sends it to as many
-// responders, which check it and store their answers under "answers.NAME"; "kept", likewise with
+// the name of a request and two numbers, stores that, signs it and sends it to so many
+// responders, which check it and store their answers under "answers.NAME", after it has stored
+// so many other messages, one after the other; "kept", likewise with
 // one responder, is all that a job of Brine does; "key" is the key to check it with.
 func (a *answerer) serveSigned() error {
 	public, private, err := ed25519.GenerateKey(nil)
@@ -29,12 +30,14 @@ func (a *answerer) serveSigned() error {
 
 func (a *answerer) signed(request []byte, key ed25519.PrivateKey) error {
 	var name string
-	var n int
-	if _, err := fmt.Sscan(string(request), &name, &n); err != nil {
+	var n, before int
+	if _, err := fmt.Sscan(string(request), &name, &n, &before); err != nil {
 		return err
 	}
-	if err := a.store(request); err != nil {
-		return err
+	for range before + 1 {
+		if err := a.store(request); err != nil {
+			return err
+		}
 	}
 	body := append(ed25519.Sign(key, request), request...)
 	for i := range n {

@@ -46,7 +46,7 @@ func signer(nc *nats.Conn, n int) principal {
 			return 0, err
 		}
 		defer func() { _ = sub.Unsubscribe() }() // it lived for this round
-		if err := nc.Publish("signed", []byte(name+" "+strconv.Itoa(n))); err != nil {
+		if err := nc.Publish("signed", []byte(name+" "+strconv.Itoa(n)+" 0")); err != nil {
 			return 0, err
 		}
 		return take(ctx, sub, n)
