@@ -79,7 +79,7 @@ func processEnv(name string) *Env {
 		Name:      name,
 		Args:      os.Args[1:],
 		Stdin:     os.Stdin,
-		Stdout:    pipeWriter{os.Stdout, isClosed(os.Stdout, os.Stdin)},
+		Stdout:    pipeWriter{os.Stdout},
 		Stderr:    os.Stderr,
 		Getenv:    os.Getenv,
 		StdinTTY:  term.IsTerminal(int(os.Stdin.Fd())),
@@ -116,15 +116,12 @@ func untilSignal(parent context.Context) (ctx context.Context, stop func()) {
 }
 
 // pipeWriter distinguishes a broken pipe of the output from one of a socket.
-type pipeWriter struct {
-	w      *os.File
-	closed bool // it was closed when the program was started
-}
+//
+// A program that was started with a closed output, as by ">&-", writes to /dev/null: the Go runtime opens that
+// for it, and it cannot be told apart from a /dev/null that the caller has opened.
+type pipeWriter struct{ w *os.File }
 
 func (p pipeWriter) Write(b []byte) (int, error) {
-	if p.closed {
-		return 0, errClosedOutput
-	}
 	n, err := p.w.Write(b)
 	if errors.Is(err, syscall.EPIPE) {
 		err = ErrBrokenPipe

@@ -2,23 +2,15 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"os"
 )
 
-// errClosedOutput is the error of a write to a standard output that the caller has closed.
-var errClosedOutput = errors.New("standard output is closed")
-
 // WhileRead returns a context that ends, with ErrBrokenPipe as its cause, as soon as the reader
-// of Stdout is gone, even if nothing is written: for commands that may be silent for long. A
-// closed standard output is an error. stop must be called.
+// of Stdout is gone, even if nothing is written: for commands that may be silent for long. stop must be called.
 func (e *Env) WhileRead(ctx context.Context) (while context.Context, stop func(), err error) {
 	out, ok := e.Stdout.(pipeWriter)
 	if !ok { // a buffer of a test
 		return ctx, func() {}, nil
-	}
-	if out.closed {
-		return nil, nil, Fail(Failed, errClosedOutput)
 	}
 	return whileRead(ctx, int(out.w.Fd()))
 }

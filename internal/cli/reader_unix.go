@@ -24,18 +24,3 @@ func readerGone(fd int, wake *os.File) bool {
 		}
 	}
 }
-
-// isClosed reports whether the process was started with f closed, as by ">&-". The Go runtime
-// has then opened /dev/null for it, for reading and writing. A user who wants /dev/null opens
-// it for writing only, or once for several streams, as daemons do.
-func isClosed(f, other *os.File) bool {
-	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
-	if err != nil || flags&unix.O_ACCMODE != unix.O_RDWR {
-		return false
-	}
-	var here, null unix.Stat_t
-	if unix.Fstat(int(f.Fd()), &here) != nil || unix.Stat(os.DevNull, &null) != nil || here.Rdev != null.Rdev || here.Mode&unix.S_IFMT != unix.S_IFCHR {
-		return false
-	}
-	return !sameDescription(int(f.Fd()), int(other.Fd()))
-}

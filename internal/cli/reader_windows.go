@@ -7,6 +7,3 @@ func readerGone(_ int, wake *os.File) bool {
 	_, _ = wake.Read(make([]byte, 1)) // returns only at the end
 	return false
 }
-
-// isClosed is false: no shell there starts programs with a closed output.
-func isClosed(_, _ *os.File) bool { return false }
