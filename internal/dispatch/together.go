@@ -23,6 +23,8 @@ const (
 	maxTogether = 100
 	// maxTogetherEach is the size, in bytes, of the largest report of such a return. Larger ones go alone.
 	maxTogetherEach = 4 << 10
+	// maxTogetherSize is more than all of them have, with what is around them. The reports are not decoded.
+	maxTogetherSize = maxTogether * (maxTogetherEach + 2<<10)
 	// sendersToMember is how many of these requests to one member are under way: what comes meanwhile waits
 	// for the next one.
 	sendersToMember = 2
@@ -176,11 +178,14 @@ func (d together) askReturns(member string, to *returnsOut, list []*returnOut) (
 		all[i] = one.said
 	}
 	err = d.Members.Ask(ctx, member, kindReturns, all, &answer)
+	var refused *rpc.Error
 	switch {
-	case rpc.CodeOf(err) == rpc.NotFound: // it does not know this request
-		d.returns.mu.Lock()
-		to.older = time.Now().Add(aloneTime)
-		d.returns.mu.Unlock()
+	case errors.As(err, &refused) && refused.Permanent(): // the request, and so none of the returns
+		if refused.Code == rpc.NotFound { // the member does not know it
+			d.returns.mu.Lock()
+			to.older = time.Now().Add(aloneTime)
+			d.returns.mu.Unlock()
+		}
 		return slices.Repeat([]returnAnswer{{Alone: true}}, len(list)), nil
 	case err == nil && len(answer) != len(list):
 		err = rpc.Errorf(rpc.Unavailable, "unreadable answer of member %s: %d of %d returns", member, len(answer), len(list))
@@ -199,8 +204,8 @@ type returnIn struct {
 
 // answerReturns stores returns of minions at another member, of jobs that this one follows.
 func (d together) answerReturns(ctx context.Context, member string, body []byte) (any, error) {
-	if err := rpc.CheckBuilt(body); err != nil {
-		return nil, err
+	if len(body) > maxTogetherSize {
+		return nil, rpc.Errorf(rpc.Usage, "returns of %d bytes: the limit is %d", len(body), maxTogetherSize)
 	}
 	var all []said
 	if err := json.Unmarshal(body, &all); err != nil {

@@ -21,6 +21,7 @@ import (
 type counted struct {
 	Members
 	older bool          // the other members know only single messages
+	fails error         // of requests with several returns; nil for none
 	hold  chan struct{} // until it is closed, they hold requests back
 	held  int           // only so many, the first ones; 0 is all
 
@@ -40,6 +41,9 @@ func (c *counted) Ask(ctx context.Context, member, kind string, body, answer any
 	c.mu.Unlock()
 	if hold {
 		<-c.hold
+	}
+	if c.fails != nil && kind == kindReturns {
+		return c.fails
 	}
 	if c.older && kind == kindReturns {
 		kind = "unknown"
@@ -76,6 +80,7 @@ func passAll(t *testing.T, from *node, c *counted, list []said) []rpc.Code {
 	t.Helper()
 	c.Members, c.hold = from.Members, make(chan struct{})
 	from.Members, from.Dispatcher.returns.late = c, time.Hour
+	defer func() { from.Members = c.Members }()
 	codes := make([]rpc.Code, len(list))
 	var wg sync.WaitGroup
 	for i, s := range list {
@@ -158,6 +163,31 @@ func TestReturnsGoToAnOlderMember(t *testing.T) {
 	}
 }
 
+// TestARefusedRequestRefusesNoReturn: a minion drops a return that is refused, so a refusal of a whole request is not
+// one of the returns in it. One for which there is no time is, for now.
+func TestARefusedRequestRefusesNoReturn(t *testing.T) {
+	all := startNodes(t, 2)
+	ids := many(10)
+	run, _ := all[0].begin(t, protocol.Publish{Queue: 3600}, ids...)
+	for _, c := range []struct {
+		fails error
+		want  rpc.Code
+	}{{rpc.Errorf(rpc.Busy, "later"), rpc.Busy}, {rpc.Errorf(rpc.Usage, "no"), ""}} {
+		var list []said
+		for _, id := range ids {
+			list = append(list, said{Minion: id, JID: run.plan.Start.JID, Report: reportOf(t, done("x"))})
+		}
+		for i, code := range passAll(t, all[1], &counted{fails: c.fails}, list) {
+			if alone := i < sendersToMember; alone && code != "" || !alone && code != c.want {
+				t.Errorf("%v: %s: %q", c.fails, ids[i], code)
+			}
+		}
+	}
+	if got := all[0].returns(t, run.plan.Start.JID); len(got) != len(ids) {
+		t.Errorf("stored: %v", got)
+	}
+}
+
 // TestReturnsThatCannotGoTogether: what is not the short return of a job that this member follows is sent alone, so
 // that it delays no other, and what is unreadable is refused.
 func TestReturnsThatCannotGoTogether(t *testing.T) {
@@ -191,7 +221,7 @@ func TestReturnsThatCannotGoTogether(t *testing.T) {
 	if got := all[0].returns(t, jid); got["web2"] != 1 || len(got) != 1 {
 		t.Errorf("stored: %v", got)
 	}
-	for _, body := range []any{1, "x", []int{1}, map[string]any{"minion": "web1"}, slices.Repeat(list[8:], maxTogether+1)} {
+	for _, body := range []any{1, "x", []int{1}, map[string]any{"minion": "web1"}, slices.Repeat(list[8:], maxTogether+1), []string{strings.Repeat("x", maxTogetherSize)}} {
 		if err := all[2].exchange.Ask(t.Context(), "m1", kindReturns, body, nil); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("%.80v: %v", body, err)
 		}
