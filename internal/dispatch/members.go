@@ -312,6 +312,9 @@ func (d relay) tell(ctx context.Context, k *Job, s said, rep job.Report) (err er
 		}
 		d.jobs.setOwner(k, now)
 	}
+	if rpc.CodeOf(err) == rpc.NotFound { // a minion would drop a return that is refused so
+		return errUnconfirmed
+	}
 	return err
 }
 

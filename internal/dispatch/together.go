@@ -21,7 +21,8 @@ import (
 // Limits of the returns that are passed to another member in one request.
 const (
 	maxTogether = 100
-	// maxTogetherEach is the size, in bytes, of the largest report of such a return. Larger ones go alone.
+	// maxTogetherEach is the size, in bytes, of the largest report of such a return, and of what its job runs, which
+	// is in each event. Larger ones go alone.
 	maxTogetherEach = 4 << 10
 	// maxTogetherSize is more than all of them have, with what is around them. The reports are not decoded.
 	maxTogetherSize = maxTogether * (maxTogetherEach + 2<<10)
@@ -261,7 +262,7 @@ func (d together) quickReturn(member string, in *returnIn) (done func(), ok bool
 	})
 	rep.Live = live
 	if err != nil || run == nil || !run.holds() || !isQuick(in.said, rep) || spooling(d.relay).has(in.JID) ||
-		d.jobs.ownerOf(run.job) != "" || !d.jobs.isFor(run.job, in.Minion) {
+		run.job.size > maxTogetherEach || d.jobs.ownerOf(run.job) != "" || !d.jobs.isFor(run.job, in.Minion) {
 		in.answer.Alone = true
 		return done, false
 	}

@@ -221,6 +221,14 @@ func TestReturnsThatCannotGoTogether(t *testing.T) {
 	if got := all[0].returns(t, jid); got["web2"] != 1 || len(got) != 1 {
 		t.Errorf("stored: %v", got)
 	}
+	all[0].args = []any{strings.Repeat("x", maxTogetherEach)} // they are in each event
+	long, _ := all[0].begin(t, protocol.Publish{Queue: 3600}, "web1", "web2")
+	for i := range list {
+		list[i].JID = long.plan.Start.JID
+	}
+	if err := all[1].exchange.Ask(t.Context(), "m1", kindReturns, list, &answer); err != nil || slices.ContainsFunc(answer, func(a returnAnswer) bool { return !a.Alone }) {
+		t.Errorf("with long arguments: %+v, %v", answer, err)
+	}
 	for _, body := range []any{1, "x", []int{1}, map[string]any{"minion": "web1"}, slices.Repeat(list[8:], maxTogether+1), []string{strings.Repeat("x", maxTogetherSize)}} {
 		if err := all[2].exchange.Ask(t.Context(), "m1", kindReturns, body, nil); rpc.CodeOf(err) != rpc.Usage {
 			t.Errorf("%.80v: %v", body, err)
