@@ -33,7 +33,7 @@ var shortKinds = []string{"kill master", "cut", "power master", "kill listener",
 var shortMemberKinds = []string{"kill member", "power all", "move listener", "kill all", "restart member"}
 
 // shortTime is how long the short form with a cluster goes on to begin rounds.
-const shortTime = 100 * time.Second
+const shortTime = 70 * time.Second
 
 // bin has the programs.
 var bin string
