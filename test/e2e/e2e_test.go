@@ -115,6 +115,8 @@ func condition(name string) (bool, error) {
 		return os.Geteuid() == 0, nil
 	case "node":
 		return hasNode(), nil
+	case "long":
+		return os.Getenv("BRINE_LONG") != "", nil
 	case "older":
 		return os.Getenv(olderVariable) != "", nil
 	case "users":
