@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -24,9 +25,9 @@ func TestAReturnerThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		let, reached := make(chan struct{}), false
 		s := Set{log: host(t, nil).Log, ready: []ready{
-			{&Returner{Name: "stuck"}, func(context.Context, Return) error { <-let; return nil }, ""},
-			{&Returner{Name: "broken"}, func(context.Context, Return) error { panic("x") }, ""},
-			{&Returner{Name: "last"}, func(context.Context, Return) error { reached = true; return nil }, ""},
+			{&Returner{Name: "stuck"}, func(context.Context, Return) error { <-let; return nil }, "", false},
+			{&Returner{Name: "broken"}, func(context.Context, Return) error { panic("x") }, "", false},
+			{&Returner{Name: "last"}, func(context.Context, Return) error { reached = true; return nil }, "", false},
 		}}
 		done := make(chan struct{})
 		go func() { defer close(done); s.Late(t.Context(), sample) }()
@@ -57,7 +58,7 @@ func TestAReturnerIsNotAbandonedTwice(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.ready = []ready{{stuck, func(context.Context, Return) error { calls++; <-let; return nil }, call}}
+			s.ready = []ready{{stuck, func(context.Context, Return) error { calls++; <-let; return nil }, call, false}}
 			start := time.Now()
 			s.Late(t.Context(), sample)
 			synctest.Wait()
@@ -96,14 +97,14 @@ func TestSoManyCallsOfAReturner(t *testing.T) {
 			go func() {
 				ctx, cancel := context.WithTimeout(t.Context(), sendTime)
 				defer cancel()
-				ended <- ready{stuck, send, fmt.Sprint(n)}.within(ctx, sample, &a)
+				ended <- ready{stuck, send, fmt.Sprint(n), false}.within(ctx, sample, &a)
 			}()
 		}
 		synctest.Wait()
 		if n := calls.Load(); n != maxCalls {
 			t.Errorf("it is called %d times", n)
 		}
-		other := ready{&Returner{Name: "other"}, func(context.Context, Return) error { return nil }, ""}
+		other := ready{&Returner{Name: "other"}, func(context.Context, Return) error { return nil }, "", false}
 		if err := other.within(t.Context(), sample, &a); err != nil {
 			t.Errorf("another one: %v", err)
 		}
@@ -121,6 +122,40 @@ func TestSoManyCallsOfAReturner(t *testing.T) {
 		synctest.Wait()
 		if len(a.calls) > 0 || len(a.under["stuck"]) > 0 {
 			t.Errorf("in the end there are %v, and %d under way", a.calls, len(a.under["stuck"]))
+		}
+	})
+}
+
+// TestCallsWithOwnSettingsLeaveRoom: a user whose jobs have settings of their own for a returner, each other ones with
+// which it does not return, keeps it from nobody who uses it with the settings of the minion.
+func TestCallsWithOwnSettingsLeaveRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var a Abandoned
+		var calls atomic.Int32
+		r, let := &Returner{Name: "stuck"}, make(chan struct{})
+		var ended sync.WaitGroup
+		for n := range maxCalls + 10 {
+			ended.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), sendTime)
+				defer cancel()
+				_ = ready{r, func(context.Context, Return) error { calls.Add(1); <-let; return nil }, fmt.Sprint(n), true}.within(ctx, sample, &a)
+			})
+		}
+		synctest.Wait()
+		if n := calls.Load(); n != maxOwnCalls {
+			t.Errorf("it is called %d times with settings of jobs", n)
+		}
+		if err := (ready{r, func(context.Context, Return) error { return nil }, "", false}).within(t.Context(), sample, &a); err != nil {
+			t.Errorf("with those of the minion: %v", err)
+		}
+		ended.Wait()
+		if err := (ready{r, func(context.Context, Return) error { return nil }, "", false}).within(t.Context(), sample, &a); err != nil {
+			t.Errorf("when all were abandoned: %v", err)
+		}
+		close(let)
+		synctest.Wait()
+		if len(a.under["stuck"])+len(a.own["stuck"]) > 0 {
+			t.Error("in the end some are under way")
 		}
 	})
 }

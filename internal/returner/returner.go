@@ -163,6 +163,7 @@ type ready struct {
 	*Returner
 	send sender
 	call string // what its calls have in common: its name and its options
+	own  bool   // with settings that the job gives
 }
 
 // Open prepares the returners with these names, each once; a name may be a comma-separated list. It
@@ -181,7 +182,7 @@ func Open(names []string, o Options, h *Host) (Set, error) {
 		if err != nil {
 			return Set{}, fmt.Errorf("returner %s: %w", name, err)
 		}
-		s.ready = append(s.ready, ready{r, send, fmt.Sprintf("%s %q %v", name, o.Config, o.Settings)})
+		s.ready = append(s.ready, ready{r, send, fmt.Sprintf("%s %q %v", name, o.Config, o.Settings), len(o.Settings) > 0})
 	}
 	return s, nil
 }
@@ -259,12 +260,17 @@ const sendGrace = 5 * time.Second
 // them. It is more than a returner that works needs.
 const maxCalls = 64
 
+// maxOwnCalls is how many of these may be with settings that a job gives: who invents some for which the returner does
+// not return leaves room for the calls with the settings of the minion.
+const maxOwnCalls = maxCalls / 2
+
 // Abandoned counts the calls of returners under way, and those of them that were abandoned. The zero value is ready to
 // use; nil counts nothing.
 type Abandoned struct {
 	mu    sync.Mutex
 	calls map[string]int           // that were abandoned and have not returned yet
 	under map[string]chan struct{} // by the name of the returner: it has one element for each call under way
+	own   map[string]chan struct{} // likewise, for those with settings that a job gives
 }
 
 // enter counts a call, until leave is called. It waits for others of the same returner, and not for those that were
@@ -276,31 +282,44 @@ func (a *Abandoned) enter(ctx context.Context, one ready) (leave func(), err err
 	if a.has(one.call) {
 		return nil, errUnreturned
 	}
-	under := a.of(one.Name)
-	select {
-	case under <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%d earlier calls of it have not returned: %w", maxCalls, context.Cause(ctx))
+	var entered []chan struct{}
+	leave = func() {
+		for _, under := range entered {
+			<-under
+		}
+	}
+	for _, under := range a.of(one) {
+		select {
+		case under <- struct{}{}:
+			entered = append(entered, under)
+		case <-ctx.Done():
+			leave()
+			return nil, fmt.Errorf("%d earlier calls of it have not returned: %w", cap(under), context.Cause(ctx))
+		}
 	}
 	if a.has(one.call) { // by now
-		<-under
+		leave()
 		return nil, errUnreturned
 	}
-	return func() { <-under }, nil
+	return leave, nil
 }
 
 var errUnreturned = errors.New("it has not returned from an earlier return")
 
-func (a *Abandoned) of(name string) chan struct{} {
+// of returns what limits a call, the narrower limit first.
+func (a *Abandoned) of(one ready) (limits []chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.under == nil {
-		a.under = map[string]chan struct{}{}
+		a.under, a.own = map[string]chan struct{}{}, map[string]chan struct{}{}
 	}
-	if a.under[name] == nil {
-		a.under[name] = make(chan struct{}, maxCalls)
+	if a.under[one.Name] == nil {
+		a.under[one.Name], a.own[one.Name] = make(chan struct{}, maxCalls), make(chan struct{}, maxOwnCalls)
 	}
-	return a.under[name]
+	if one.own {
+		limits = append(limits, a.own[one.Name])
+	}
+	return append(limits, a.under[one.Name])
 }
 
 func (a *Abandoned) has(call string) bool {

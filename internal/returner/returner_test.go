@@ -161,7 +161,7 @@ func TestFailure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.ready = append(s.ready, ready{&Returner{Name: "last"}, func(context.Context, Return) error { reached = true; return nil }, ""})
+	s.ready = append(s.ready, ready{&Returner{Name: "last"}, func(context.Context, Return) error { reached = true; return nil }, "", false})
 	s.Early(t.Context(), sample)
 	s.Late(t.Context(), sample)
 	if !reached {
