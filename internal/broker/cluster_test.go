@@ -340,8 +340,33 @@ func TestTwoMembersOfOneNameAreNotAccepted(t *testing.T) {
 	})
 }
 
+// logged are the lines of a log.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// has reports whether there is a line with all of these.
+func (l *logged) has(all ...string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if !slices.ContainsFunc(all, func(s string) bool { return !strings.Contains(line, s) }) {
+			return true
+		}
+	}
+	return false
+}
+
 // TestAPortOfClientsIsNoMember: if the port for minions is configured as that of a member, it
-// is recognised and left alone, instead of being dialled again and again.
+// is recognised and left alone, instead of being dialled again and again. The master that has the port logs from
+// where it was dialled.
 func TestAPortOfClientsIsNoMember(t *testing.T) {
 	t.Parallel()
 	clients, err := net.Listen("tcp", "127.0.0.1:0")
@@ -349,7 +374,8 @@ func TestAPortOfClientsIsNoMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer clients.Close()
-	target := bustest.Start(t)
+	said := &logged{}
+	target := bustest.StartLogging(t, slog.New(slog.NewTextHandler(said, nil)))
 	var mu sync.Mutex
 	tries := 0
 	go func() { // forwards connections and counts them
@@ -390,6 +416,7 @@ func TestAPortOfClientsIsNoMember(t *testing.T) {
 		defer mu.Unlock()
 		return tries >= 3
 	})
+	bustest.Until(t, "the other side logs it", func() bool { return said.has("127.0.0.1:", "TLS handshake error") })
 	if took := time.Since(begun); took < 2*time.Second { // one second and two, less the time until here
 		t.Errorf("it was tried three times within %s", took)
 	}

@@ -65,18 +65,24 @@ func Probe(role bus.Role, op string) string { return string(role) + "." + op }
 // then fails if something of it is still running.
 func Start(t testing.TB) *Bus {
 	t.Helper()
-	return start(t, "")
+	return start(t, "", Log(t))
+}
+
+// StartLogging is Start with a log of its own, for a test about what is logged.
+func StartLogging(t testing.TB, log *slog.Logger) *Bus {
+	t.Helper()
+	return start(t, "", log)
 }
 
 // StartStore is Start with a JetStream store, as the master has it.
 func StartStore(t testing.TB) *Bus {
 	t.Helper()
-	return start(t, t.TempDir())
+	return start(t, t.TempDir(), Log(t))
 }
 
-func start(t testing.TB, store string) *Bus {
+func start(t testing.TB, store string, log *slog.Logger) *Bus {
 	t.Helper()
-	b, err := open(broker.Options{Name: "test", StoreDir: store, Log: Log(t)}, Key(t), filepath.Join(t.TempDir(), "d.sock"))
+	b, err := open(broker.Options{Name: "test", StoreDir: store, Log: log}, Key(t), filepath.Join(t.TempDir(), "d.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
