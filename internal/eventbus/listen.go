@@ -98,7 +98,7 @@ type listener struct {
 	seated  bool          // at and lives are known
 	been    bool          // they were, before
 	sent    atomic.Uint64 // events
-	end     uint64        // with UntilEnd: the last sequence
+	end     uint64        // the last sequence stored at the beginning
 	passed  uint64        // the latest sequence that the caller was told
 	marked  time.Time
 	buf     []byte    // events not sent yet, after the space that bus needs
@@ -164,9 +164,7 @@ func (l *listener) begin(ctx context.Context) error {
 	if l.q.Durable != "" {
 		l.events.positions.listening(positionKey(l.who.Owner, l.q.Durable), l.allowed)
 	}
-	if l.q.UntilEnd {
-		l.end = extent.Last
-	}
+	l.end = extent.Last
 	l.next.Store(ready.Start)
 	l.passed = ready.Start - 1
 	if l.others, err = l.mirrored(ctx); err != nil {
@@ -255,8 +253,11 @@ func (l *listener) serve(ctx context.Context) error {
 			}
 			continue
 		}
-		if l.q.UntilEnd && l.next.Load() > l.end {
-			return l.finish(ctx)
+		if l.next.Load() > l.end {
+			l.others.caughtUp(0)
+			if l.q.UntilEnd {
+				return l.finish(ctx)
+			}
 		}
 		if !l.sit() {
 			err := l.catchUp(ctx)
@@ -266,12 +267,12 @@ func (l *listener) serve(ctx context.Context) error {
 			}
 			continue
 		}
-		l.others.caughtUp(0)
 		batch, grown, ok := l.events.tail.after(l.at, lines)
 		if l.seated = ok; !ok {
 			continue
 		}
 		if len(batch) == 0 {
+			l.others.caughtUp(0) // also if what was stored last is no event
 			l.endTurn()
 			if err := l.wait(ctx, grown); err != nil {
 				return err
@@ -467,6 +468,9 @@ func (l *listener) send(ctx context.Context, batch []line) error {
 			continue // it came from the journal already, or is not wanted
 		}
 		ok, err := l.wants(one.head, len(one.text))
+		if ok && err == nil {
+			err = l.inOrder(ctx, one)
+		}
 		switch {
 		case err != nil || !ok:
 		case len(one.text) > longEvent:
@@ -487,6 +491,15 @@ func (l *listener) send(ctx context.Context, batch []line) error {
 		l.next.Store(one.seq + 1)
 	}
 	return l.report(ctx)
+}
+
+// inOrder waits until a line of the window may be sent: what was stored at the beginning is sent in
+// turn with the other journals, wherever it is read. Whoever may hold a long event does not wait, as in mirrored.turn.
+func (l *listener) inOrder(ctx context.Context, one line) error {
+	if l.others == nil || one.live > 0 || one.seq > l.end || l.endLong != nil || len(one.text) > longEvent {
+		return nil
+	}
+	return l.others.order.Turn(ctx, 0, event.StampIn(one.text[:one.body]), l.flush)
 }
 
 // report sends what is in buf, and progress if the caller is due for it.

@@ -1,7 +1,9 @@
 package eventbus
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -75,4 +77,72 @@ func TestAJournalThatCannotBeReadIsNoEnd(t *testing.T) {
 	if err := m.wait(t.Context()); rpc.CodeOf(err) != rpc.Unavailable {
 		t.Errorf("the end is told with %v", err)
 	}
+}
+
+// mirror adds the mirror of another master's journal, which says with put what is stored there.
+func (w *world) mirror(name string) (put func(tag string)) {
+	w.t.Helper()
+	js, err := jetstream.New(w.bus.Conn())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := js.CreateStream(w.t.Context(), jetstream.StreamConfig{Name: "MIRROR_" + name, Subjects: []string{name + ".>"}, AllowDirect: true}); err != nil {
+		w.t.Fatal(err)
+	}
+	list, err := journal.Mirrors(w.t.Context(), w.bus.Conn(), w.bus.Store())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, m := range list {
+		if m.Name == name {
+			w.events.AddMirror(m)
+		}
+	}
+	return func(tag string) {
+		w.t.Helper()
+		e, err := event.New(tag, nil, "web1", time.Now())
+		if err == nil {
+			_, err = js.Publish(w.t.Context(), name+".event", e.Text())
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// TestRecentEventsComeInTheOrderOfTheirStamps: what is stored is merged with another journal also if it is
+// still in the window, because somebody listens.
+func TestRecentEventsComeInTheOrderOfTheirStamps(t *testing.T) {
+	w := start(t)
+	w.events.SetMirrors("own-0a", func(string) bool { return true })
+	put := w.mirror("other-0b")
+	c := w.dial()
+	w.mustFire(c, "t/own")
+	put("t/other")
+	w.mustListen(w.dial(), protocol.Listen{})
+	for range 4 {
+		w.mustFire(c, "t/own")
+		put("t/other")
+	}
+	want := strings.Repeat("t/own t/other ", 5)
+	for _, q := range []protocol.Listen{{FromSeq: 1}, {FromSeq: 3, At: event.Position{"other-0b": 3}}} {
+		q.Mirrors, q.UntilEnd = true, true
+		h := w.mustListen(w.dial(), q)
+		if got := strings.Join(h.tags(), " ") + " "; got != want {
+			t.Errorf("from %d: heard %q, want %q", q.FromSeq, got, want)
+		}
+		want = strings.Repeat("t/own t/other ", 3)
+	}
+	// Whoever goes on listening gets new events once those are sent.
+	h := w.mustListen(w.dial(), protocol.Listen{FromSeq: 1, Mirrors: true})
+	for range 5 {
+		h.wantTag("t/own")
+		h.wantTag("t/other")
+	}
+	for range 2 {
+		put("t/other")
+		h.wantTag("t/other")
+	}
+	w.mustFire(c, "t/own")
+	h.wantTag("t/own")
 }
