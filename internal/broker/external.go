@@ -65,6 +65,7 @@ type External struct {
 
 	throttle logging.Throttle
 	reaching reaching
+	met      chan struct{} // the user of the system account is connected to a server
 	callouts *calloutQueue // questions of the servers
 	look     chan struct{} // connections are to be compared with those of the servers
 	gone     chan struct{} // signals that ended is not empty
@@ -114,7 +115,7 @@ func NewExternal(o ExternalOptions) (*External, error) {
 		return nil, err
 	}
 	x := &External{
-		opts: o, rights: o.Endpoints.Rights(), log: o.Log.With("part", "nats"), look: make(chan struct{}, 1),
+		opts: o, rights: o.Endpoints.Rights(), log: o.Log.With("part", "nats"), look: make(chan struct{}, 1), met: make(chan struct{}, 1),
 		gone: make(chan struct{}, 1), stop: make(chan struct{}), reach: reachTime, tellEvery: tellEvery, vacantAfter: vacantAfter, page: connzPage, in: map[place]*guest{}, inboxes: map[string]place{}, minions: minions[place]{}, perKey: map[string]int{}, servers: map[string]time.Time{},
 	}
 	x.Minions, x.callouts = minionsOfExternal(x), newCalloutQueue(x)
@@ -129,7 +130,7 @@ func NewExternal(o ExternalOptions) (*External, error) {
 		more []nats.Option
 	}
 	c := o.Credentials
-	users := []user{{"minions", c.traffic, &x.traffic, nil}, {"logins", c.answerer, &x.answerer, nil}, {"system", c.watcher, &x.watcher, nil}}
+	users := []user{{"minions", c.traffic, &x.traffic, nil}, {"logins", c.answerer, &x.answerer, nil}, {systemUser, c.watcher, &x.watcher, nil}}
 	if o.Journal {
 		x.remote = newRemote(x)
 		users = append(users, user{"journal", c.store, &x.store, []nats.Option{nats.SetCustomDialer(x.remote)}})
@@ -159,12 +160,19 @@ func (x *External) connect(what string, key nkeys.KeyPair, more ...nats.Option) 
 	a := x.reaching.add(what)
 	changed := func(text string) nats.ConnHandler {
 		return func(nc *nats.Conn) {
-			x.reaching.connected(a)
 			x.log.Info(text, "as", what, "server", nc.ConnectedAddr())
 			x.wake()
-			if what == "journal" {
+			switch what {
+			case systemUser: // whether it is of use is not known yet
+				select {
+				case x.met <- struct{}{}:
+				default:
+				}
+				return
+			case "journal":
 				x.remote.connected()
 			}
+			x.reaching.connected(a)
 		}
 	}
 	nc, err := nats.Connect(urls, append(more, nats.Secure(x.tls), nats.Nkey(public(key), key.Sign), nats.Name(x.opts.Name+" "+what),
@@ -367,7 +375,7 @@ func (x *External) enter(p place, i bus.Identity) error {
 	_, again := x.in[p]
 	_, taken := x.inboxes[i.Inbox()]
 	switch {
-	case !x.serving || !x.traffic.IsConnected() || !x.watcher.IsConnected():
+	case !x.serving || !x.traffic.IsConnected() || !x.watcher.IsConnected() || x.reaching.isBlind():
 		return errors.New("the master is not connected to the servers in all its parts")
 	case again:
 		return errors.New("a second CONNECT")

@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/tls"
@@ -390,6 +391,17 @@ func TestAClaimWaitsWithinBounds(t *testing.T) {
 	if err := claim(); err == nil || !strings.Contains(err.Error(), "do not take this master") || salt.Hint(err) == "" {
 		t.Errorf("servers without the account of the journal: %v, want a reason and a hint", err)
 	}
+	lab.Servers[0].Kill()
+	lab.JetStream = true
+	lab.Start(withAnotherSystemAccount(broker.ExternalConfig(c, externals, true)))
+	if err := claim(); err == nil || !strings.Contains(salt.Hint(err), "system_account") {
+		t.Errorf("servers with another system account: %v, want a hint", err)
+	}
+}
+
+// withAnotherSystemAccount changes what servers know of a master: of two lines they take the last.
+func withAnotherSystemAccount(config string) string {
+	return strings.Replace(config, "accounts {\n", "accounts {\n  OTHERS {}\n", 1) + "system_account: OTHERS\n"
 }
 
 // TestServersThatAreNotReachedAreLogged: the client library itself logs nothing of attempts that fail.
@@ -410,12 +422,14 @@ func TestServersThatAreNotReachedAreLogged(t *testing.T) {
 	for name, test := range map[string]struct {
 		config, finger string // no server without config
 		reason, hint   string
+		as             string // who is not connected; "journal" if empty
 	}{
-		"no server":            {"", "", "connection refused", "do the servers run"},
-		"another certificate":  {broker.ExternalConfig(c, externals, false), strings.Repeat("ab", 32), "it has the fingerprint", "add it to nats_finger"},
-		"users with passwords": {"authorization {users: [{user: a, password: b}]}\n", "", "nkeys not supported", "--nats-config"},
-		"users of others":      {"authorization {users: [{nkey: " + other + "}]}\n", "", "(?i)authorization violation", "--nats-config"},
-		"no user of JetStream": {broker.ExternalConfig(c, externals, false), "", "as=journal ", "--nats-config"},
+		"no server":              {"", "", "connection refused", "do the servers run", ""},
+		"another certificate":    {broker.ExternalConfig(c, externals, false), strings.Repeat("ab", 32), "it has the fingerprint", "add it to nats_finger", ""},
+		"users with passwords":   {"authorization {users: [{user: a, password: b}]}\n", "", "nkeys not supported", "--nats-config", ""},
+		"users of others":        {"authorization {users: [{nkey: " + other + "}]}\n", "", "(?i)authorization violation", "--nats-config", ""},
+		"no user of JetStream":   {broker.ExternalConfig(c, externals, false), "", "as=journal ", "--nats-config", ""},
+		"another system account": {withAnotherSystemAccount(broker.ExternalConfig(c, externals, true)), "", "level=ERROR .* as=system ", "check system_account", "system"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lab, said := natslab.New(t, 1), new(capture.Buffer)
@@ -432,7 +446,7 @@ func TestServersThatAreNotReachedAreLogged(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(x.Close)
-			line := regexp.MustCompile(`level=WARN msg="the NATS servers are not reached.* servers=` + lab.Addresses()[0] + ` .*`)
+			line := regexp.MustCompile(`level=(?:WARN|ERROR) msg="the NATS servers are not reached.* servers=` + lab.Addresses()[0] + ` .*`)
 			reason, now := regexp.MustCompile(test.reason), time.Now()
 			t.Cleanup(func() {
 				if lines := line.FindAllString(said.String(), -1); t.Failed() && len(lines) > 0 {
@@ -457,7 +471,7 @@ func TestServersThatAreNotReachedAreLogged(t *testing.T) {
 			if again := line.FindAllString(said.String(), -1); len(again) != len(lines) {
 				t.Errorf("it is logged twice within a minute:\n%s", said)
 			}
-			if err := broker.Unreached(x); err == nil || !strings.Contains(err.Error(), "journal") {
+			if err := broker.Unreached(x); err == nil || !strings.Contains(err.Error(), cmp.Or(test.as, "journal")) {
 				t.Errorf("unreached: %v", err)
 			}
 		})

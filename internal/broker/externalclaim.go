@@ -69,6 +69,9 @@ func waitsFor(x *External, other bool) string {
 
 // unreached says what was not reached, and why, as far as a connection knows it.
 func (r *Remote) unreached() error {
+	if r.x.reaching.isBlind() {
+		return salt.WithHint(fmt.Errorf("the NATS servers are reached, but of no use: %w", errBlind), salt.Hint(errBlind))
+	}
 	err := errUnreached
 	if why := r.x.store.LastError(); why != nil {
 		err = fmt.Errorf("%w: %w", err, why)

@@ -1,8 +1,10 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -25,6 +27,14 @@ const (
 // configHint is what servers lack that do not know the master.
 const configHint = "their configuration needs what 'salt-master --nats-config' prints"
 
+// systemUser is the name of the user that sees and ends connections.
+const systemUser = "system"
+
+// errBlind is why a master that is connected with all its users cannot work: it would hear of the end of no
+// connection, and could end none.
+var errBlind = salt.WithHint(errors.New("the server tells this master nothing about connections: the account SYS is not its system account"),
+	"check system_account in the configuration of the servers: it must be SYS, as 'salt-master --nats-config' prints it, and nothing may set it to another account")
+
 // reaching is which users of the master are connected to the servers, and why the others are not.
 // The client library reports an attempt that fails before the first connection only in part, and
 // logs nothing.
@@ -32,6 +42,7 @@ type reaching struct {
 	mu     sync.Mutex
 	users  []*attempt
 	logged time.Time
+	blind  bool // errBlind, until the opposite is known
 }
 
 // attempt is what is known of the connection of one user.
@@ -40,6 +51,7 @@ type attempt struct {
 	conn  *nats.Conn // nil until it is made
 	since time.Time  // since when there is no connection; zero with one
 	err   error      // why not
+	ends  int        // how many connections have ended
 }
 
 // add records a user that is not connected yet.
@@ -72,6 +84,56 @@ func (r *reaching) lost(a *attempt, why error) {
 	if a.err = why; a.since.IsZero() {
 		a.since = time.Now()
 	}
+	a.ends++
+}
+
+// system returns the user of the system account, nil without one, and how many connections of it have ended.
+func (r *reaching) system() (a *attempt, ends int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.users {
+		if a.user == systemUser {
+			return a, a.ends
+		}
+	}
+	return nil, 0
+}
+
+// seen records that the user of the system account gets answers, unless the connection over which they
+// came has ended; that is so if ends has changed.
+func (r *reaching) seen(a *attempt, ends int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.blind = false; a != nil && a.ends == ends {
+		a.since, a.err = time.Time{}, nil
+	}
+}
+
+// unseen records errBlind.
+func (r *reaching) unseen(a *attempt) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.blind = true; a == nil {
+		return
+	}
+	if a.err = errBlind; a.since.IsZero() {
+		a.since = time.Now()
+	}
+}
+
+// isBlind reports whether errBlind holds.
+func (r *reaching) isBlind() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.blind
+}
+
+// unproved reports whether it is not known that the user of the system account gets answers.
+func (r *reaching) unproved() bool {
+	a, _ := r.system()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return a != nil && !a.since.IsZero()
 }
 
 // failed records that a server was not reached.
@@ -138,20 +200,54 @@ func tellUnreached(x *External, now time.Time) {
 	} else if hint == "" {
 		hint = configHint
 	}
-	x.log.Warn(errUnreached.Error(), "as", strings.Join(users, ", "), "servers", strings.Join(x.opts.Servers, ", "), "err", why, "hint", hint)
+	level := slog.LevelWarn
+	if errors.Is(why, errBlind) { // it does not end by itself
+		level = slog.LevelError
+	}
+	x.log.Log(context.Background(), level, errUnreached.Error(), "as", strings.Join(users, ", "), "servers", strings.Join(x.opts.Servers, ", "), "err", why, "hint", hint)
 }
 
-// watchReach calls tellUnreached until Close.
+// watchReach finds out whether the user of the system account is one, and calls tellUnreached, until Close.
 func watchReach(x *External) {
 	t := time.NewTicker(unreachedLook)
 	defer t.Stop()
 	for {
 		select {
+		case <-x.met:
+			examineSystem(context.Background(), x)
 		case now := <-t.C:
+			if x.reaching.unproved() {
+				examineSystem(context.Background(), x)
+			}
 			tellUnreached(x, now)
 		case <-x.stop:
 			return
 		}
+	}
+}
+
+// examineSystem asks the server to which the user of the system account is connected who it is. It is there: if
+// nobody answers, that account is not its system account. Nothing else shows that.
+func examineSystem(ctx context.Context, x *External) {
+	a, ends := x.reaching.system()
+	id, made := x.watcher.ConnectedServerId(), x.watcher.Stats().Reconnects
+	if id == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, heartbeat)
+	defer cancel()
+	_, err := x.watcher.RequestWithContext(ctx, "$SYS.REQ.SERVER."+id+".IDZ", nil)
+	if x.watcher.Stats().Reconnects != made {
+		return // the question may have gone to another server
+	}
+	switch {
+	case err == nil:
+		x.reaching.seen(a, ends)
+	case errors.Is(err, nats.ErrNoResponders):
+		x.reaching.unseen(a)
+		x.dropAll() // nobody would say when they have ended
+	case a != nil:
+		x.reaching.failed(a, err)
 	}
 }
 

@@ -89,7 +89,7 @@ func (x *vacancy) await(ctx context.Context) bool {
 // free reports whether no other master is at work; other is true if one is, both are false if it
 // is not known.
 func (x *vacancy) free(ctx context.Context) (free, other bool) {
-	if !x.watcher.IsConnected() || !x.traffic.IsConnected() {
+	if !x.watcher.IsConnected() || !x.traffic.IsConnected() || x.reaching.isBlind() {
 		return false, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, workEvery)

@@ -93,13 +93,18 @@ func (x *External) checkServers(ctx context.Context) {
 		return // the servers may all be well
 	}
 	for _, id := range x.used() {
-		ctx, cancel := context.WithTimeout(ctx, heartbeat)
-		_, err := x.watcher.RequestWithContext(ctx, "$SYS.REQ.SERVER."+id+".IDZ", nil)
+		asking, cancel := context.WithTimeout(ctx, heartbeat)
+		_, err := x.watcher.RequestWithContext(asking, "$SYS.REQ.SERVER."+id+".IDZ", nil)
 		cancel()
 		switch {
 		case err == nil:
 			x.heard(id)
-		case errors.Is(err, nats.ErrNoResponders), x.silent(id):
+		case errors.Is(err, nats.ErrNoResponders):
+			if examineSystem(ctx, x); x.reaching.isBlind() {
+				return // the server may be well
+			}
+			x.lose(id)
+		case x.silent(id):
 			x.lose(id)
 		}
 	}
@@ -144,7 +149,7 @@ func (x *External) lose(id string) {
 
 // compareAll compares the connections of all servers.
 func (x *External) compareAll(ctx context.Context) {
-	if !x.watcher.IsConnected() {
+	if !x.watcher.IsConnected() || x.reaching.isBlind() {
 		return
 	}
 	for _, id := range x.find(ctx) {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/test/capture"
 )
 
 // played is a NATS server of others, whose answers about its connections are made by a test.
@@ -146,6 +148,34 @@ func TestAConnectionBetweenTwoPagesIsThere(t *testing.T) {
 		if got := p.known(); !slices.Equal(got, test.want) || (err == nil) != test.fits {
 			t.Errorf("%s: %v are known, want %v; %v", test.what, got, test.want, err)
 		}
+	}
+}
+
+// TestAMasterThatSeesNothingTakesNoServerForGone: where nobody answers questions about servers at all, that
+// says nothing about a server with minions. But none is admitted, since its end would not be heard of.
+func TestAMasterThatSeesNothingTakesNoServerForGone(t *testing.T) {
+	said := new(capture.Buffer)
+	p := play(t)
+	p.x.log, p.x.serving, p.x.traffic = slog.New(slog.NewTextHandler(said, nil)), true, p.x.store
+	at := place{playedID, 1}
+	if err := p.x.enter(at, bus.Identity{Role: bus.RoleMinion, Name: "a", Nonce: bus.NewNonce()}); err != nil {
+		t.Fatal(err)
+	}
+	p.x.checkServers(t.Context())
+	if strings.Contains(said.String(), "gone") {
+		t.Errorf("a server is taken for gone:\n%s", said)
+	}
+	if err := p.x.enter(place{playedID, 2}, bus.Identity{Role: bus.RoleMinion, Name: "b", Nonce: bus.NewNonce()}); err == nil {
+		t.Error("a connection is admitted whose end nobody would hear of")
+	}
+	p.answer("$SYS.REQ.SERVER."+p.nc.ConnectedServerId()+".IDZ", func([]byte) any { return server.ServerID{} })
+	examineSystem(t.Context(), p.x)
+	if err := p.x.enter(at, bus.Identity{Role: bus.RoleMinion, Name: "a", Nonce: bus.NewNonce()}); err != nil {
+		t.Errorf("after it was answered: %v", err)
+	}
+	p.x.checkServers(t.Context())
+	if !strings.Contains(said.String(), "a NATS server is gone") {
+		t.Errorf("the server is gone, and the others answer:\n%s", said)
 	}
 }
 
