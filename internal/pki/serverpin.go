@@ -24,6 +24,20 @@ type ServerPins struct {
 // ErrServerPin is wrapped by the error about a server that is not one of those trusted.
 var ErrServerPin = errors.New("the certificate of the server is not a trusted one")
 
+// Untrusted reports whether err says that a server has shown a certificate that is not trusted.
+func Untrusted(err error) bool {
+	_, ca := errors.AsType[*tls.CertificateVerificationError](err)
+	return ca || errors.Is(err, ErrServerPin)
+}
+
+// UntrustedHint adds a hint to such an error that has none: the one about authorities comes from the standard library.
+func UntrustedHint(err error) error {
+	if !Untrusted(err) || salt.Hint(err) != "" {
+		return err
+	}
+	return salt.WithHint(err, "nats_ca must have the authority of the server's certificate, and the certificate the name or address that nats_servers has")
+}
+
 // TLS returns the client's side of TLS. If both fingerprints and authorities are given, a
 // certificate must satisfy both.
 func (p ServerPins) TLS() (*tls.Config, error) {

@@ -41,10 +41,16 @@ func CheckServers(cfg *config.Minion) error {
 	return err
 }
 
+// errKeyType is about a minion with a key that is of no use at NATS servers.
+var errKeyType = errors.New("through nats_servers a minion is known by an Ed25519 key")
+
+// lasting reports whether no attempt can succeed before somebody changes a setting, a key or a certificate.
+func lasting(err error) bool { return errors.Is(err, errKeyType) || pki.Untrusted(err) }
+
 // throughServers makes one attempt at the master, through each of the servers in random order.
 func throughServers(ctx context.Context, o Options) (*Connection, error) {
 	if t := o.Key.Type(); t != pki.Ed25519 {
-		return nil, salt.WithHint(fmt.Errorf("through nats_servers a minion is known by an Ed25519 key; the key of this one is %s", t),
+		return nil, salt.WithHint(fmt.Errorf("%w; the key of this one is %s", errKeyType, t),
 			"stop the minion, remove minion.pem and minion.pub from its pki_dir, set key_type: ed25519 or leave it out, start the minion, and accept its new key")
 	}
 	var err error
@@ -63,7 +69,12 @@ func throughServers(ctx context.Context, o Options) (*Connection, error) {
 		case isRefusal(err):
 			refused = err
 		default:
-			failed = errors.Join(failed, fmt.Errorf("connect to the master %s through %s: %w", o.Name, list[n], err))
+			err = fmt.Errorf("connect to the master %s through %s: %w", o.Name, list[n], err)
+			if lasting(err) { // its hint helps more than that of another server
+				failed = errors.Join(err, failed)
+			} else {
+				failed = errors.Join(failed, err)
+			}
 		}
 	}
 	if failed == nil {
@@ -181,5 +192,5 @@ func (h *handshake) serverError(err error) error {
 	case errors.Is(err, nats.ErrSecureConnWanted), errors.Is(err, nats.ErrSecureConnRequired):
 		return errors.New("the NATS server does not offer TLS")
 	}
-	return err
+	return pki.UntrustedHint(err)
 }

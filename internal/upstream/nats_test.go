@@ -7,13 +7,17 @@ import (
 	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
+	"errors"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/test/bustest"
 )
@@ -64,6 +68,68 @@ func TestServersThatAskForMore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWhatCannotEndByWaitingHasAHint: a key or a certificate has to be replaced, and the error says which.
+func TestWhatCannotEndByWaitingHasAHint(t *testing.T) {
+	certificate, err := bustest.Key(t).Certificate("nats")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rsa, err := pki.Generate(pki.RSA, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		key   *pki.PrivateKey
+		trust pki.ServerPins
+		hint  string
+	}{
+		"an RSA key":          {rsa, pki.ServerPins{Fingers: []string{strings.Repeat("ab", 32)}}, "key_type: ed25519"},
+		"another certificate": {bustest.Key(t), pki.ServerPins{Fingers: []string{strings.Repeat("ab", 32)}}, "add it to nats_finger"},
+		"another authority":   {bustest.Key(t), pki.ServerPins{CAFile: authority(t)}, "nats_ca must have the authority"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			go func() { hearConnect(l, "Zl4hmVzzQdV-_0A", true, true, certificate); close(ended) }()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err = upstream.Connect(ctx, upstream.Options{
+				Address: "salt:4506", ID: "web1", Key: c.key, PinFile: filepath.Join(t.TempDir(), "pin"), Timeout: 5 * time.Second, PingInterval: time.Minute, Log: bustest.Log(t),
+				Servers: upstream.Servers{Addresses: []string{l.Addr().String()}, Trust: c.trust},
+			})
+			l.Close()
+			<-ended
+			if hint := salt.Hint(err); !strings.Contains(hint, c.hint) {
+				t.Errorf("%v, hint %q, want %q", err, hint, c.hint)
+			}
+			said, again := upstream.ToldUnreachable(err), upstream.ToldUnreachable(errors.New("connection refused"))
+			if !strings.Contains(said, "level=ERROR") || !strings.Contains(said, " hint=") || !strings.Contains(said, c.hint) {
+				t.Errorf("it is logged as: %s", said)
+			}
+			if !strings.Contains(again, "level=WARN") || strings.Contains(again, "hint=") {
+				t.Errorf("what may end by waiting is logged as: %s", again)
+			}
+		})
+	}
+}
+
+// authority is a file with a certificate that has signed no other one.
+func authority(t *testing.T) string {
+	t.Helper()
+	c, err := bustest.Key(t).Certificate("authority")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // hearConnect plays a server up to the first line of one client, and returns that.

@@ -189,12 +189,23 @@ func (u *Uplink) tellUnreachable(err error, pause time.Duration) {
 	level := slog.LevelDebug
 	if u.rounds == 1 || time.Since(u.awayLogged) > tellAgain {
 		level, u.awayLogged = slog.LevelWarn, time.Now()
+		if lasting(err) {
+			level = slog.LevelError
+		}
 	}
 	text := "no master can be reached, trying again"
 	if len(u.all.list) > 1 { // with several uplinks there are other messages
 		text = "a master cannot be reached, trying again"
 	}
-	u.log.Log(context.Background(), level, text, "err", err, "pause", pause.Round(time.Millisecond))
+	u.log.With(hinted(err)...).Log(context.Background(), level, text, "err", err, "pause", pause.Round(time.Millisecond))
+}
+
+// hinted are the attributes of the hint of err, where it has one.
+func hinted(err error) []any {
+	if hint := salt.Hint(err); hint != "" {
+		return []any{"hint", hint}
+	}
+	return nil
 }
 
 // tryAll tries the masters of one round. It returns nil if one of them was in use, or is to be

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/upstream"
 )
@@ -24,6 +25,10 @@ func TestNoWayToAMaster(t *testing.T) {
 		if cli.Code(err) != test.want || !errors.Is(err, test.err) {
 			t.Errorf("%v ends with %d, want %d", err, cli.Code(err), test.want)
 		}
+	}
+	pin := errors.Join(errors.New("connection refused"), fmt.Errorf("%w: it has another fingerprint", pki.ErrServerPin))
+	if err := failure(salt.WithHint(pin, "add it to nats_finger")); salt.Hint(err) != "add it to nats_finger" {
+		t.Errorf("the hint is %q", salt.Hint(err))
 	}
 	if hint := salt.Hint(failure(errors.New("connection refused"))); !strings.Contains(hint, "--local") {
 		t.Errorf("the hint is %q", hint)
