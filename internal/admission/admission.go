@@ -39,6 +39,11 @@ type Audit interface {
 	Note(e audit.Entry) (written bool)
 }
 
+// Decided records decisions that have taken effect already, each with an event that tells of it. Tell does not wait.
+type Decided interface {
+	Tell(e audit.Entry, tag string, data any)
+}
+
 // Events are those of the master.
 type Events interface {
 	Announce(tag string, data any)
@@ -80,11 +85,14 @@ type Admission struct {
 	Connections Connections
 	Audit       Audit
 	Events      Events
-	Minions     Minions
-	Jobs        Jobs
-	Local       func(context.Context, bus.Identity) audit.Who // a user of this machine, for the audit log
-	Logins      Logins
-	Changed     func([]keyring.Change) // called with changes of the key store; may be nil
+	Decided     Decided
+	// Unwritable returns why nothing can be stored at the moment, nil if it can.
+	Unwritable func() error
+	Minions    Minions
+	Jobs       Jobs
+	Local      func(context.Context, bus.Identity) audit.Who // a user of this machine, for the audit log
+	Logins     Logins
+	Changed    func([]keyring.Change) // called with changes of the key store; may be nil
 	// Current reports whether this master knows what other masters have decided about keys; nil
 	// means that there are none. See WatchCurrent.
 	Current func() bool

@@ -46,6 +46,12 @@ func (w *world) Note(e audit.Entry) bool {
 	return true
 }
 
+// Tell implements Decided.
+func (w *world) Tell(e audit.Entry, tag string, data any) {
+	w.Note(e)
+	w.Announce(tag, data)
+}
+
 // Announce implements Events.
 func (w *world) Announce(_ string, data any) {
 	act := data.(map[string]any)["act"]
@@ -114,7 +120,8 @@ func begin(t *testing.T) *world {
 	keys.Here = func(string) bool { return false }
 	w := &world{t: t}
 	w.Admission = New(t.Context(), Options{Keys: keys, Users: w, Version: "test", Log: log})
-	w.Admission.Audit, w.Events, w.Minions, w.Jobs, w.Connections = w, w, w, w, w
+	w.Admission.Audit, w.Decided, w.Events, w.Minions, w.Jobs, w.Connections = w, w, w, w, w, w
+	w.Unwritable = func() error { return nil }
 	return w
 }
 

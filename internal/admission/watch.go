@@ -168,13 +168,13 @@ func (a *Admission) announceKeys(changes []keyring.Change) {
 func (a *Admission) tellKey(name pki.Name, act string) {
 	who, rule := a.Keys.TakeAction(name, act)
 	a.Log.Info("key "+act, "minion", name.ID, "user", who.User, "rule", rule)
-	a.Audit.Note(audit.Entry{
+	a.Decided.Tell(audit.Entry{
 		Kind: audit.Key, Verdict: audit.Allowed, Who: who, Fun: "key." + act, Minions: []salt.MinionID{name.ID}, Count: 1, Finger: name.Finger, Rule: rule,
-	})
-	a.Events.Announce("salt/key", map[string]any{"result": true, "act": act, "id": string(name.ID)})
+	}, "salt/key", map[string]any{"result": true, "act": act, "id": string(name.ID)})
 }
 
-// KeyAction records which operator is about to change keys through the key files.
+// KeyAction records which operator is about to change keys through the key files. The answer
+// says so while nothing can be stored: the change counts at this master all the same.
 func (a *Admission) KeyAction(ctx context.Context, r *rpc.Request) error {
 	var q protocol.KeyAction
 	if err := r.Decode(&q); err != nil {
@@ -184,7 +184,11 @@ func (a *Admission) KeyAction(ctx context.Context, r *rpc.Request) error {
 	for _, k := range q.Keys {
 		a.Keys.Expect(k, q.Act, who)
 	}
-	return nil
+	var done protocol.KeyActed
+	if err := a.Unwritable(); err != nil {
+		done.Unstored = err.Error()
+	}
+	return r.Last(ctx, done)
 }
 
 // CutOlder ends the older connection of a minion that connects again: either its end was not

@@ -94,7 +94,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	}
 	if o.Spool != nil {
 		if err := o.Spool.lower(spoolMark{Audit: l.seq, Journal: o.Journal.Stored()}); err != nil {
-			o.Log.Error("what was done without the quorum of the cluster may be stored twice", "err", err)
+			o.Log.Error("what was done while it could not be stored may be stored twice", "err", err)
 		}
 	}
 	l.wg.Go(l.finish)

@@ -19,8 +19,8 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Limits of a spool. Refusals, which anybody can cause, leave half of it to jobs, and the jobs of
-// users leave a quarter to those of operators. One user leaves room for five others at least.
+// Limits of a spool. Refusals, which anybody can cause, leave half of it to jobs and decisions that have taken
+// effect, and the jobs of users leave a quarter to those of operators. One user leaves room for five others at least.
 const (
 	spoolMax   = 64 << 20 // bytes
 	spoolNotes = spoolMax / 2
@@ -28,7 +28,7 @@ const (
 	// spoolUser is for the jobs of one user who is no operator. They begin none in the last quarter of
 	// it, so that what happens to those that have begun can be recorded.
 	spoolUser = spoolMax / 8
-	// spoolNote is for the refusals of one principal.
+	// spoolNote is for the refusals and decisions of one principal.
 	spoolNote = spoolNotes / 8
 	// spoolLine is the longest record.
 	spoolLine = 4 << 20
@@ -47,8 +47,8 @@ type SpoolOptions struct {
 	Log     *slog.Logger
 }
 
-// Spool is a file with what a member of a cluster decides and starts while it cannot store
-// anything: audit entries, and the events about jobs. When it can again, also after a restart, the
+// Spool is a file with what a master decides while it cannot store anything, and a member of a cluster also starts
+// then: audit entries, and the events about jobs and keys. When it can again, also after a restart, the
 // Log puts all of it into the chain and the journal, once and in order, and removes the file.
 //
 // Each record is a line with its checksum, and is on the disk before what it is about takes effect.
@@ -111,10 +111,10 @@ type spooled struct {
 }
 
 // errSpoolFull is why nothing more is recorded.
-var errSpoolFull = salt.WithHint(errors.New("the record of what is done without the quorum of the cluster is full"), "start the other members, or look why they are not reached: then it is stored, and there is space again")
+var errSpoolFull = salt.WithHint(errors.New("the record of what is done while it cannot be stored is full"), "start the other members, or look why they are not reached, or why the journal cannot be written: then it is stored, and there is space again")
 
 // errSpoolShare is why nothing more is recorded for a user.
-var errSpoolShare = salt.WithHint(errors.New("what this user does without the quorum of the cluster has filled their share of its record"), "there is space for others, and for this user again when most members are reached")
+var errSpoolShare = salt.WithHint(errors.New("what this user does while it cannot be stored has filled their share of its record"), "there is space for others, and for this user again when it is stored")
 
 // OpenSpool opens the file, if there is one. A record that a kill has cut is removed.
 func OpenSpool(o SpoolOptions) (*Spool, error) {
@@ -150,7 +150,7 @@ func (s *Spool) open() error {
 		return err
 	}
 	s.file, s.size = f, good
-	s.opts.Log.Warn("what was done without the quorum of the cluster is not stored yet", "file", s.opts.Path, "jobs", len(s.jobs), "records", s.n)
+	s.opts.Log.Warn("what was done while it could not be stored is not stored yet", "file", s.opts.Path, "jobs", len(s.jobs), "records", s.n)
 	return nil
 }
 
@@ -210,7 +210,7 @@ func (s *Spool) keepDamaged(f *os.File, bad int) error {
 	if s.id == "" && s.n > 0 {
 		s.id = Hash(text[:min(len(text), spoolSum)])
 	}
-	s.opts.Log.Error("records of what was done without the quorum of the cluster are damaged; the others are stored", "damaged", bad, "copy", aside)
+	s.opts.Log.Error("records of what was done while it could not be stored are damaged; the others are stored", "damaged", bad, "copy", aside)
 	return err
 }
 
@@ -256,7 +256,7 @@ func (s *Spool) EachJob(f func(salt.JID, event.Event) error) error {
 	upto := s.n
 	s.mu.Unlock()
 	return s.each(upto, func(r spooled) error {
-		if r.Entry == nil || len(r.Events) == 0 {
+		if r.JID == "" || r.Entry == nil || len(r.Events) == 0 {
 			return nil
 		}
 		return f(r.JID, r.Events[len(r.Events)-1])
@@ -276,6 +276,11 @@ func (s *Spool) job(e Entry, jid salt.JID, events []event.Event, operator bool) 
 // note records an entry about what takes no effect.
 func (s *Spool) note(e Entry) error { return s.add(spooled{Entry: &e}) }
 
+// decision records an entry about what has taken effect, and the event that tells of it.
+func (s *Spool) decision(e Entry, about event.Event) error {
+	return s.add(spooled{Entry: &e, Events: []event.Event{about}})
+}
+
 // add appends a record. It is on the disk when add returns nil; a note may be lost by a power cut.
 func (s *Spool) add(r spooled) error {
 	s.mu.Lock()
@@ -292,7 +297,7 @@ func (s *Spool) add(r spooled) error {
 		return err
 	}
 	if err = s.begin(); err == nil {
-		err = s.write(line, r.JID != "")
+		err = s.write(line, len(r.Events) > 0)
 	}
 	if err != nil {
 		return fmt.Errorf("record it in %s: %w", filepath.Base(s.opts.Path), err)
@@ -305,6 +310,9 @@ func (s *Spool) room(r spooled, size int) error {
 	if r.JID == "" {
 		if s.noted[r.Entry.known()]+int64(size) > s.ofNote {
 			return errSpoolShare
+		}
+		if len(r.Events) > 0 { // a decision
+			return s.within(shareUsers, size)
 		}
 		return s.within(shareNotes, size)
 	}
@@ -344,7 +352,11 @@ func (s *Spool) begin() error {
 		return err
 	}
 	s.file, s.id, s.size = f, head.ID, int64(len(line))
-	s.opts.Log.Warn("without the quorum of the cluster, what is done is recorded in a file until it can be stored", "file", s.opts.Path, "err", s.Active())
+	said := "what has taken effect and cannot be stored is recorded in a file until it can"
+	if s.Active() != nil {
+		said = "without the quorum of the cluster, what is done is recorded in a file until it can be stored"
+	}
+	s.opts.Log.Warn(said, "file", s.opts.Path, "err", s.Active())
 	return nil
 }
 

@@ -665,10 +665,20 @@ type failing struct {
 	lost atomic.Bool
 }
 
-func (s *failing) Failed() <-chan struct{}    { return nil }
 func (s *failing) Waits() bool                { return false }
+func (s *failing) Sync(string) error          { return nil }
+func (s *failing) Room(string, uint64) error  { return s.Err() }
 func (s *failing) Soon(string)                {}
 func (s *failing) Late(string, time.Duration) {}
+
+func (s *failing) Failed() <-chan struct{} {
+	if s.Err() == nil {
+		return nil
+	}
+	failed := make(chan struct{})
+	close(failed)
+	return failed
+}
 
 func (s *failing) Err() error {
 	if s.lost.Load() {

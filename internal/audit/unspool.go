@@ -81,7 +81,7 @@ func (l *Log) keepSpool() {
 		}
 		if text := err.Error(); text != last {
 			last = text
-			l.opts.Log.Error("what was done without the quorum of the cluster is not stored yet", "err", err)
+			l.opts.Log.Error("what was done while it could not be stored is not stored yet", "err", err)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func (l *Log) unspool(upto uint64) error {
 	}
 	removed, jobs, err := s.done(upto)
 	if removed {
-		l.opts.Log.Info("what was done without the quorum of the cluster is stored now", "jobs", jobs, "entries", len(entries))
+		l.opts.Log.Info("what was done while it could not be stored is stored now", "jobs", jobs, "entries", len(entries))
 	}
 	return err
 }

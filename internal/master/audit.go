@@ -35,7 +35,9 @@ func (m *Master) openAudit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.undo = append(m.undo, m.auditLog.Close)
+	decided := audit.NewDecided(m.auditLog, m.events.Announce)
+	m.admission.Decided, m.admission.Unwritable = decided, m.journal.Err
+	m.undo = append(m.undo, m.auditLog.Close, decided.Close)
 	m.authz.Events = m.events.Rules()
 	m.authz.SetAudit(m.auditLog)
 	m.settings.Audit = m.auditLog

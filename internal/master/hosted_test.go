@@ -16,6 +16,7 @@ import (
 
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/membership"
 	"github.com/brinebus/brine/internal/pki"
@@ -254,17 +255,30 @@ func TestHostedServersKilledUnderLoad(t *testing.T) {
 }
 
 // Without most of the servers nothing is stored, and whoever asks is told so within bounds; when they
-// are back, the same master goes on.
+// are back, the same master goes on, and stores who has deleted a key meanwhile, and the event about it.
 func TestHostedWithoutMostServers(t *testing.T) {
 	a := goHosted(t, 3, "")
 	a.accepted("web1", key(t))
 	wait(t, "a first job", func() bool { return a.pinged("web1") })
 	a.fire("kept/1")
+	store, err := pki.OpenStore(a.cfg.PKIDir)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(a.cfg.PKIDir, "minions", "gone"), key(t).Public().PEM(), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "the key to be known", func() bool { return strings.Contains(a.said(), `msg="key accept" minion=gone`) })
+	of, err := store.Of("gone")
+	if err != nil || len(of) != 1 {
+		t.Fatal(of, err)
+	}
+	out := of[0]
 	for _, s := range a.lab.Servers[1:] {
 		s.Kill()
 	}
 	user, begun := a.user(), time.Now()
-	err := user.Ask(t.Context(), protocol.OpFire, protocol.Fire{Events: []event.Item{{Tag: "kept/2"}}}, nil)
+	err = user.Ask(t.Context(), protocol.OpFire, protocol.Fire{Events: []event.Item{{Tag: "kept/2"}}}, nil)
 	if rpc.CodeOf(err) != rpc.Unavailable || time.Since(begun) > 40*time.Second {
 		t.Errorf("an event is answered %v after %s, want %s within 40 s", err, time.Since(begun), rpc.Unavailable)
 	}
@@ -276,10 +290,29 @@ func TestHostedWithoutMostServers(t *testing.T) {
 	if _, err := upstream.Connect(t.Context(), a.options("web9", key(t))); err == nil {
 		t.Error("a minion gets in while it is not known whose turn it is")
 	}
+	var done protocol.KeyActed
+	action := protocol.KeyAction{Act: keyring.Delete, Keys: []pki.Name{out.Name()}}
+	if err := user.Ask(t.Context(), protocol.OpKeyAction, action, &done); err != nil || done.Unstored == "" {
+		t.Errorf("whoever deletes a key is told %+v, %v", done, err)
+	}
+	if err := store.Delete(out); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "the deletion to be recorded", func() bool { return strings.Contains(a.said(), "is recorded in a file until it can") })
 	for _, s := range a.lab.Servers[1:] {
 		s.Start()
 	}
 	wait(t, "the servers to be back", func() bool { return a.lab.Whole() && a.pinged("web1") })
+	wait(t, "the deletion to be stored", func() bool { return strings.Contains(a.said(), "was done while it could not be stored is stored now") })
+	if !slices.ContainsFunc(listenSince(t, user, "salt/key"), func(e event.Event) bool {
+		return strings.Contains(string(e.Data), `"act":"delete"`) && strings.Contains(string(e.Data), `"gone"`)
+	}) {
+		t.Error("there is no event about the deletion")
+	}
+	if found := entries(t, user, map[string]any{"fun": "key.delete"}); len(found) != 1 {
+		t.Errorf("the audit log has %v", found)
+	}
+	verified(t, user)
 	if got := a.stored("kept/"); got["kept/1"] != 1 || got["kept/2"] > 1 {
 		t.Errorf("it has %v", got)
 	}

@@ -31,7 +31,7 @@ const (
 	OpPublish   = "publish"   // Publish → job.Start, then job.Update ...
 	OpFollow    = "follow"    // Follow → job.Start, then job.Update ...
 	OpRun       = "run"       // Run → RunStart, then RunResult
-	OpKeyAction = "keyaction" // KeyAction → nothing: who is about to change keys, for the audit log
+	OpKeyAction = "keyaction" // KeyAction → KeyActed: who is about to change keys, for the audit log
 	OpStatus    = "status"    // nothing → Status: of a minion's daemon
 	OpMaster    = "master"    // Fire → Fired: a minion's daemon passes events on to its master
 	OpEnd       = "place"     // nothing → End: the present end of the journal
@@ -127,6 +127,11 @@ const (
 type KeyAction struct {
 	Act  string     `json:"act"`
 	Keys []pki.Name `json:"keys"`
+}
+
+// KeyActed is the answer to KeyAction. Masters of earlier versions give none.
+type KeyActed struct {
+	Unstored string `json:"unstored,omitempty"` // why the master can store nothing at the moment; "" if it can
 }
 
 // AskAnswer is the state of the key, sent at once and again when it changes.

@@ -2,6 +2,7 @@ package saltkey
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // announceTime limits how long a master may take to record who decides.
@@ -25,7 +27,8 @@ func (t *tool) introduce() {
 }
 
 // announce tells the master what is about to happen to keys. A failure does not prevent it; the
-// audit log then names the directory only.
+// audit log then names the directory only. If the master can store nothing at the moment, the user is told what
+// that means.
 func (t *tool) announce(ctx context.Context, act string, entries []pki.Entry) {
 	if t.master == nil || len(entries) == 0 {
 		return
@@ -36,5 +39,8 @@ func (t *tool) announce(ctx context.Context, act string, entries []pki.Entry) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, announceTime)
 	defer cancel()
-	_ = t.master.Ask(ctx, protocol.OpKeyAction, q, nil)
+	var done protocol.KeyActed
+	if err := t.master.Ask(ctx, protocol.OpKeyAction, q, &done); err == nil && done.Unstored != "" {
+		t.env.Warn(salt.WithHint(fmt.Errorf("this counts at this master at once, but cannot be stored at the moment: %s", done.Unstored), "it is stored, and counts at other masters, as soon as that is possible"))
+	}
 }
