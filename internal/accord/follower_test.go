@@ -130,11 +130,7 @@ func (s *side) follow(other *side) {
 
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("not within a minute: ", what)
-		}
-	}
+	deadline.Until(t, is, what)
 }
 
 // does applies an act of a person at this master to a key, whether or not the key was seen

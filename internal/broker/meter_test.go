@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -327,12 +326,7 @@ func TestAFloodWaitsOnItsOwnConnection(t *testing.T) {
 
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-		time.Sleep(time.Millisecond) // a pause between checks; nothing depends on its length
-	}
+	deadline.Until(t, ok, what)
 }
 
 // SlowOne stops reading from one connection of an identity, and the others of it do not wait.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -33,66 +32,6 @@ func heap() int {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int(m.HeapAlloc)
-}
-
-// TestFinishedJobsTakeLimitedMemory: those with many minions, and those with long arguments. A job that has
-// gone from memory is known from the journal, with its returns; the newest ones, unfinished ones and those
-// that are only in the spool stay.
-func TestFinishedJobsTakeLimitedMemory(t *testing.T) { // not parallel: it measures
-	d, _ := stored(t)
-	const first, spooled, long = "20260101000000000001", "20260101000000000002", "20260101000000000003"
-	d.store(t, "salt/job/"+first+"/new", map[string]any{"jid": first, "fun": "test.ping", "minions": []string{"web1", "web2"}, "user": "root"})
-	d.store(t, "salt/job/"+first+"/ret/web1", map[string]any{"jid": first, "id": "web1", "return": true, "success": true})
-	inSpool := true
-	d.jobs = newJobs(func(jid salt.JID) bool { return jid == spooled && inSpool })
-	before := heap()
-	d.finished(first, nil, "web1", "web2")
-	kept := newRun(d, plan{Start: job.Start{JID: spooled, Minions: []salt.MinionID{"web1"}}, spooled: true}, nil, time.Now())
-	d.jobs.add(kept)
-	d.jobs.forget(kept)
-	open := newRun(d, plan{Start: job.Start{JID: long, Minions: []salt.MinionID{"web1"}}}, nil, time.Now())
-	d.jobs.add(open)
-	grown := func(what string) {
-		t.Helper()
-		if n := heap() - before; n > maxKnownSize*5/4 {
-			t.Errorf("%s take %d MiB", what, n>>20)
-		}
-	}
-	for i := range 500 {
-		ids := make([]salt.MinionID, 5000)
-		for k := range ids {
-			ids[k] = salt.MinionID(fmt.Sprint("minion", k))
-		}
-		d.finished(someJID(1000+i), nil, ids...)
-	}
-	grown("jobs with many minions")
-	for i := range 100 {
-		d.finished(someJID(2000+i), []any{map[string]any{"text": strings.Repeat("x", 1<<20)}}, "web1")
-	}
-	grown("jobs with long arguments")
-	if d.jobs.find(someJID(2099)) == nil || d.jobs.find(spooled) == nil || d.jobs.find(long) == nil {
-		t.Error("the newest job, an unfinished one or one of the spool is gone")
-	}
-	if d.jobs.find(first) != nil {
-		t.Error("the oldest job is still in memory")
-	}
-	k, err := d.Lookup(t.Context(), first)
-	if err != nil || k == nil || k.User != "root" || len(k.minions) != 2 {
-		t.Fatalf("it is %+v, %v", k, err)
-	}
-	for _, id := range []salt.MinionID{"web1", "web2"} {
-		if found, err := (relay{d}).hasReturn(t.Context(), k, said{Minion: id, JID: first}); err != nil || found != (id == "web1") {
-			t.Errorf("%s has returned: %v, %v", id, found, err)
-		}
-	}
-	inSpool = false
-	for i := range maxKnown {
-		d.finished(someJID(3000+i), nil, "web1")
-	}
-	if d.jobs.find(spooled) != nil || len(d.jobs.known) > maxKnown || len(d.jobs.order) > maxKnown {
-		t.Errorf("%d jobs are in memory", len(d.jobs.known))
-	}
-	runtime.KeepAlive(d)
 }
 
 // TestAMinionComesAndGoesAmongManyJobs: what that takes does not grow with the jobs of others, and its own

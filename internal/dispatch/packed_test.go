@@ -4,20 +4,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"sort"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/lease"
-	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -98,38 +95,6 @@ func TestABatchOfManyMinionsIsResumed(t *testing.T) {
 	}
 }
 
-// TestAPlanThatIsTooLarge: a batch or a queued job is refused with what to do, and not as if there were no
-// leader; a plain job is started, and followed after a restart.
-func TestAPlanThatIsTooLarge(t *testing.T) {
-	t.Parallel()
-	_, all := startCluster(t)
-	all[0].leadsItsPlans(t)
-	large, batch := planFor(t, 20_000, scattered)
-	large.Start.JID = all[0].NextJID()
-	for name, change := range map[string]func(*plan) *job.Batch{
-		"the batch":      func(*plan) *job.Batch { return batch },
-		"the queued job": func(p *plan) *job.Batch { p.Until = time.Now().Add(time.Hour); return nil },
-	} {
-		p := large
-		err := all[0].storePlan(within(t), &p, change(&p))
-		var e *rpc.Error
-		if rpc.CodeOf(err) != rpc.Usage || !strings.Contains(err.Error(), name+" cannot be stored: its 20000 minions") || !errors.As(err, &e) || !strings.Contains(e.Hint, "fewer minions") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	plain := large
-	plain.Start.Minions = plain.Start.Minions[:10_000]
-	plain.Envelope.Commands = []job.Command{{Function: "test.echo", Args: []any{strings.Repeat("x", maxUnpacked)}}}
-	if err := all[0].storePlan(within(t), &plain, nil); err != nil {
-		t.Fatal(err)
-	}
-	if e, err := all[1].plans.find(within(t), plain.Start.JID, ""); err != nil {
-		t.Error(err)
-	} else if p, err := readPlan(e.Value); err != nil || len(p.Keys) > 0 || len(p.Start.Minions) != 10_000 || p.Envelope.Commands[0].Function != "test.echo" {
-		t.Errorf("stored is the plan %+v, %v", p.Start.JID, err)
-	}
-}
-
 // TestArgumentsThatNoPlanHas: a job whose arguments are too long for its plan has them when it is carried on,
 // so that its returns have them.
 func TestArgumentsThatNoPlanHas(t *testing.T) {
@@ -164,31 +129,5 @@ func TestArgumentsThatNoPlanHas(t *testing.T) {
 		if err := json.Unmarshal(e.Data, &data); err != nil || !reflect.DeepEqual(data.Args, want) {
 			t.Errorf("the return of job %d has arguments of %d words, want %d, %v", i, len(data.Args), len(want), err)
 		}
-	}
-}
-
-// TestAPlanThatFitsIsTakenOver: the largest plan that is stored can be stored again with another holder.
-func TestAPlanThatFitsIsTakenOver(t *testing.T) {
-	t.Parallel()
-	p, batch := planFor(t, 1, numbered)
-	text := make([]byte, 2*maxPlan)
-	for i := range text {
-		text[i] = byte('0' + rand.N(64))
-	}
-	encode := func(n int) error {
-		p.Envelope.Commands[0].Args[0] = string(text[:n])
-		_, err := p.encode(batch)
-		return err
-	}
-	n := sort.Search(len(text), func(n int) bool { return encode(n+1) != nil })
-	if err := encode(n); err != nil || encode(n+1) == nil || n < maxPlan {
-		t.Fatalf("%d bytes fit, %v", n, err)
-	}
-	p.Holder, p.revision = lease.Holder{Member: strings.Repeat("m", 200)}, 1
-	if err := encode(n); err != nil {
-		t.Errorf("with another holder: %v", err)
-	}
-	if err := encode(len(text)); rpc.CodeOf(err) != rpc.Usage {
-		t.Errorf("a larger one with another holder: %v", err)
 	}
 }

@@ -101,11 +101,7 @@ func (w *world) bounded() context.Context {
 // await waits until ok returns true; ok must stay true from then on.
 func (w *world) await(what string, ok func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("not within a minute: %s", what)
-		}
-	}
+	deadline.Until(w.t, ok, what)
 }
 
 // listeners returns how many listeners are served.

@@ -394,7 +394,7 @@ func openTable(t *testing.T, m *bustest.Member, name string) *journal.Table {
 func TestReadsAreNeverStale(t *testing.T) {
 	t.Parallel()
 	const writers, rounds = 12, 15
-	filler := strings.Repeat("x", 100<<10) // that the copies take some time to store
+	filler := strings.Repeat("x", 20<<10) // that the copies take some time to store
 	tables := openTables(t, startMembers(t), "keys")
 	var running sync.WaitGroup
 	for w := range writers {

@@ -83,12 +83,12 @@ const mib = 1 << 20
 
 func TestAFloodEvictsNothingOfOthers(t *testing.T) {
 	b := startStore(t, t.TempDir())
-	j, _ := bounded(t, b, 32*mib)
+	j, _ := bounded(t, b, 16*mib)
 	for n := range 20 {
 		appendTo(t, j, returned(n, "web1", 1000))
 		appendTo(t, j, filled(fmt.Sprintf("app/%d", n), "a", 10_000))
 	}
-	flood(t, j, "evil", 150*mib)
+	flood(t, j, "evil", 50*mib)
 	appendTo(t, j, filled("app/late", "a", 10_000))
 
 	returns := count(t, j, func(e event.Event) bool { return strings.HasSuffix(e.Tag, "/ret/web1") })
@@ -102,7 +102,7 @@ func TestAFloodEvictsNothingOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x.Bytes > 36*mib || x.Dropped == 0 || x.Limit != 32*mib {
+	if x.Bytes > 18*mib || x.Dropped == 0 || x.Limit != 16*mib {
 		t.Errorf("the journal has %d bytes, dropped %d messages, limit %d", x.Bytes, x.Dropped, x.Limit)
 	}
 	if n := count(t, j, func(e event.Event) bool { return e.From == "evil" }); n < 20 {
@@ -240,7 +240,7 @@ func TestSharesOverAStart(t *testing.T) {
 	b.Stop()
 	b = startStore(t, dir)
 	j, _ = bounded(t, b, 16*mib)
-	flood(t, j, "evil", 60*mib)
+	flood(t, j, "evil", 30*mib)
 	if n := count(t, j, func(e event.Event) bool { return e.Tag == "app/1" || strings.HasSuffix(e.Tag, "/ret/web1") }); n != 2 {
 		t.Errorf("%d of the two events of web1 are left", n)
 	}

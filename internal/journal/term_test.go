@@ -96,6 +96,7 @@ func TestWhatIsBoundToATerm(t *testing.T) {
 				mu.Lock()
 				acked[name] = err == nil
 				mu.Unlock()
+				time.Sleep(breath)
 			}
 		})
 	}

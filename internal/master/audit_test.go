@@ -5,13 +5,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // run runs a runner and returns what it returned.
@@ -240,12 +240,7 @@ func TestOldKeyFiles(t *testing.T) {
 
 func (w *world) until(what string, f func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for ; !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("not within a minute: %s", what)
-		}
-	}
+	deadline.Until(w.t, f, what)
 }
 
 // Who is refused again and again fills neither the log nor the audit log: of each kind a

@@ -21,6 +21,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/upstream"
 	"github.com/brinebus/brine/internal/value"
+	"github.com/brinebus/brine/test/deadline"
 	"github.com/brinebus/brine/test/natslab"
 )
 
@@ -68,12 +69,7 @@ func (a *abroad) atWork(times int) {
 // wait waits for something, within bounds.
 func wait(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !f(); {
-		if time.Now().After(end) {
-			t.Fatalf("waited a minute for %s", what)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	deadline.Until(t, f, what)
 }
 
 func (a *abroad) options(id salt.MinionID, key *pki.PrivateKey) upstream.Options {

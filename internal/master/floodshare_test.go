@@ -14,9 +14,9 @@ import (
 )
 
 // The floods of events by each who may fire: what others have stored, and what was
-// acknowledged to them, stays. The journal has 32 MiB.
+// acknowledged to them, stays. The journal has 16 MiB.
 
-const smallJournal = "event_max_bytes: 33554432\n"
+const smallJournal = "event_max_bytes: 16777216\n"
 
 // keepsake is what must outlive a flood: a return and some events of web1, a job of root.
 type keepsake struct {
@@ -84,7 +84,7 @@ func fires(t *testing.T, rounds int, f func(events []event.Item) error) {
 func TestFloodOfEventsOfAMinion(t *testing.T) {
 	w := start(t, "auto_accept: True\n"+smallJournal)
 	k, evil := w.keep(), w.minion("evil", pong)
-	fires(t, 100, func(events []event.Item) error {
+	fires(t, 30, func(events []event.Item) error {
 		return evil.Ask(t.Context(), protocol.OpFire, protocol.Fire{Events: events}, nil)
 	})
 	k.stands()
@@ -98,7 +98,7 @@ func TestFloodsOfAClient(t *testing.T) {
 	k, dash := w.keep(), w.client("dash", time.Time{})
 	nc := w.mustDial(dash)
 	const subject = "salt.client.dash.req."
-	fires(t, 45, func(events []event.Item) error {
+	fires(t, 25, func(events []event.Item) error {
 		for len(events) > 0 { // what its messages may hold
 			n := min(len(events), 50)
 			if len(events[0].Data) > 1000 {

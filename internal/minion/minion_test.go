@@ -151,13 +151,7 @@ func dial(t testing.TB, dir, name string) *rpc.Conn {
 // until asks again and again, a little apart, until ok.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("it did not happen: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond) // a pause between looks; nothing depends on its length
-	}
+	deadline.Until(t, ok, what)
 }
 
 func connected(t testing.TB, cfg *config.Minion) {

@@ -16,6 +16,7 @@ import (
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/test/deadline"
 )
 
 // System is masters that form a cluster. Each has a loopback address of its own, so that it can
@@ -223,12 +224,8 @@ func (s *System) Linked(t testing.TB) {
 	}
 }
 
-// Until waits until something holds, for a minute at most.
+// Until waits until something holds, as deadline.Until does.
 func Until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) { // a pause between looks; nothing depends on its length
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
+	deadline.Until(t, ok, what)
 }

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -24,7 +25,8 @@ func TestStopsOnAReadOnlyDisk(t *testing.T) {
 			working := r.work(stop)
 			defer working.Wait()
 			defer close(stop)
-			if res := w.master.tool("", "salt", "-L", "web1,web2", "--async", "cmd.run", "sleep 100"); res.code != 0 {
+			untilTheEnd := fmt.Sprintf("while [ -d '%s' ]; do sleep 0.2; done", t.TempDir()) // it outlives its minion, but not the test
+			if res := w.master.tool("", "salt", "-L", "web1,web2", "--async", "cmd.run", untilTheEnd); res.code != 0 {
 				t.Fatal(res.err)
 			}
 			if err := m.disk.forbid(); err != nil {

@@ -82,12 +82,18 @@ func Call(t testing.TB, f func(), what string) {
 	}
 }
 
-// Until looks again and again whether something is so, and ends the test if it never is.
+// slowest is the longest pause between two looks of Until.
+const slowest = 25 * time.Millisecond
+
+// Until looks again and again whether something is so, and ends the test if it never is. It looks less and less
+// often, since a look may cost more than what is waited for, and other tests need the processor, too.
 func Until(t testing.TB, is func() bool, what string) {
 	t.Helper()
-	for end := time.Now().Add(Time); !is(); time.Sleep(time.Millisecond) {
+	pause := time.Millisecond
+	for end := time.Now().Add(Time); !is(); pause = min(pause*5/4, slowest) {
 		if time.Now().After(end) {
 			t.Fatalf("%s: it is not so after %s", what, Time)
 		}
+		time.Sleep(pause)
 	}
 }

@@ -502,12 +502,15 @@ func halt(s *system, ts *testscript.TestScript, names []string) error {
 	return nil
 }
 
-// poll calls f until it is true.
+// poll calls f until it is true, less and less often: it may start a program, and what it waits for needs the
+// processor, too.
 func poll(f func() bool) bool {
-	for end := time.Now().Add(waitTime); !f(); time.Sleep(pollTime) {
+	pause := pollTime
+	for end := time.Now().Add(waitTime); !f(); pause = min(pause*5/4, slowPollTime) {
 		if time.Now().After(end) {
 			return false
 		}
+		time.Sleep(pause)
 	}
 	return true
 }

@@ -122,11 +122,8 @@ func (s *site) tool(program string, args ...string) (string, error) {
 
 func (s *site) until(what string, ok func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(runTime); !ok(); {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("it did not happen: %s", what)
-		}
-		time.Sleep(pollTime)
+	if !poll(ok) {
+		s.t.Fatalf("it did not happen: %s", what)
 	}
 }
 

@@ -27,6 +27,8 @@ const (
 	waitTime  = 60 * time.Second  // for something that must happen
 	stopTime  = 30 * time.Second  // from SIGTERM to the end
 	pollTime  = 15 * time.Millisecond
+
+	slowPollTime = 20 * pollTime // from one look to the next, after the first ones
 )
 
 // systemKey finds the system of a script among its values.
