@@ -114,6 +114,7 @@ type Listener struct {
 	lost    uint64
 	missed  uint64
 	ahead   uint64
+	gone    []string
 	limits  []string
 	ended   bool
 }
@@ -149,7 +150,7 @@ func (c *Conn) Listen(ctx context.Context, o ListenOptions) (*Listener, error) {
 func newListener(c *Conn, stream *rpc.Stream, o ListenOptions, ready protocol.Ready) *Listener {
 	l := &Listener{
 		conn: c, stream: stream, durable: o.Durable, mirrors: o.Mirrors || o.Members, live: o.Live, own: ready.Journal, at: event.Position{}, stored: ready.Stored,
-		passed: ready.Start - min(1, ready.Start), end: ready.Last, lost: ready.Lost, ahead: ready.Ahead, limits: ready.Limits,
+		passed: ready.Start - min(1, ready.Start), end: ready.Last, lost: ready.Lost, ahead: ready.Ahead, gone: ready.Gone, limits: ready.Limits,
 	}
 	for name, start := range ready.At {
 		l.at.Pass(name, start-min(1, start))
@@ -317,6 +318,10 @@ func (l *Listener) End() uint64 { return l.end }
 // for example after an old copy was restored; 0 if there is none. Such a listener gets
 // everything in the journal from its start.
 func (l *Listener) Ahead() uint64 { return l.ahead }
+
+// Gone are the names of journals in which a listener with Resume had a position, and which are not there any
+// more. It goes on without them.
+func (l *Listener) Gone() []string { return l.gone }
 
 // Confirm records that everything up to seq is handled, and returns when that is stored. It is
 // for durable listeners.

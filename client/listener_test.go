@@ -50,6 +50,14 @@ func TestAheadOfTheJournal(t *testing.T) {
 	}
 }
 
+// TestJournalsThatAreGone: the daemon names the journals without which a listener goes on.
+func TestJournalsThatAreGone(t *testing.T) {
+	l := newListener(nil, nil, ListenOptions{}, protocol.Ready{Ready: true, Gone: []string{"m2-b"}, At: event.Position{"m2-c": 4}})
+	if len(l.Gone()) != 1 || l.Gone()[0] != "m2-b" || l.Positions() != "m2-c:3" {
+		t.Errorf("gone are %q, and it goes on behind %s", l.Gone(), l.Positions())
+	}
+}
+
 // TestNamesOfRequests: the same events in the same batches are one request; those without a
 // name are none.
 func TestNamesOfRequests(t *testing.T) {

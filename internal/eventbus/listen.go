@@ -105,6 +105,7 @@ type listener struct {
 	endLong func()    // ends the turn for a long event, nil without one
 	half    *half     // the long event that the caller has received in part
 	others  *mirrored // with Mirrors; else nil
+	gone    []string  // journals of its position that are not here any more
 }
 
 func (r *Bus) listener(req *rpc.Request, who eventacl.Principal) (*listener, error) {
@@ -170,7 +171,7 @@ func (l *listener) begin(ctx context.Context) error {
 	if l.others, err = l.mirrored(ctx); err != nil {
 		return err
 	}
-	ready.At = l.others.position()
+	ready.At, ready.Gone = l.others.position(), l.gone
 	if err := l.beginPosition(ctx, ready); err != nil {
 		return err
 	}

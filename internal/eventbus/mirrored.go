@@ -82,20 +82,21 @@ func allEnds(ctx context.Context, r *Bus, own uint64) (event.Position, error) {
 	return at, err
 }
 
-// checkAt checks that a listener's position is not beyond the end of a journal.
+// checkAt checks that a listener's position is not beyond the end of a journal. Journals that are not here any
+// more are removed from it: there is nothing left of them to handle.
 func (r *Bus) checkAt(ctx context.Context, at event.Position) error {
 	if len(at) == 0 {
 		return nil
 	}
-	if r.member != nil { // the end is not asked for: a wrong position harms its owner only
-		return r.known(ctx, at)
+	if _, err := r.dropUnknown(ctx, at); err != nil || r.member != nil { // there the end is not asked for: a wrong position harms its owner only
+		return err
 	}
 	ends, err := r.ends(ctx, 0)
 	if err != nil {
 		return err
 	}
 	for name, seq := range at {
-		if end, ok := ends[name]; !ok || name == r.name || seq > end {
+		if end := ends[name]; name == r.name || seq > end {
 			return rpc.Errorf(rpc.Usage, "the sequence %d of the journal %.80q is not mirrored here: the newest event is %d", seq, name, end)
 		}
 	}
@@ -168,7 +169,7 @@ type part struct {
 
 // mirrored prepares the parts, and finds where each begins.
 func (l *listener) mirrored(ctx context.Context) (*mirrored, error) {
-	if err := l.events.known(ctx, l.q.At); err != nil {
+	if err := l.known(ctx); err != nil {
 		return nil, err
 	}
 	if l.events.name == "" || !l.q.Mirrors && !(l.q.Members && l.events.member != nil) {
@@ -193,30 +194,46 @@ func (l *listener) mirrored(ctx context.Context) (*mirrored, error) {
 	return m, nil
 }
 
-// known checks that all journals of a position are here. In a cluster it looks for new ones first:
-// the position may be from a member that has found one earlier.
-func (r *Bus) known(ctx context.Context, at event.Position) error {
-	missing := func() string {
+// known checks that all journals of the listener's position are here. One that reconnects has got the position
+// from this daemon, and goes on without a journal that is gone since: it is told.
+func (l *listener) known(ctx context.Context) error {
+	gone, err := l.events.dropUnknown(ctx, l.q.At)
+	if err != nil || len(gone) == 0 {
+		return err
+	}
+	if !l.q.Resume {
+		return rpc.Errorf(rpc.Usage, "the journal %.80q is neither that of this master nor mirrored here", gone[0]).
+			WithHint("a position of 'salt-event token' is valid where all its journals are: at each member of a cluster, and at two masters that mirror each other until one of them begins a new journal; then take a new token")
+	}
+	l.gone = gone
+	l.events.throttle.Log(l.events.log, slog.LevelWarn, "gone "+l.who.Name(), 1, "a listener goes on without journals that are not here any more", "user", l.who.Name(), "journals", gone)
+	return nil
+}
+
+// dropUnknown removes the journals from a position that are not here, and returns their names. In a cluster it
+// looks for new ones first: the position may be from a member that has found one earlier.
+func (r *Bus) dropUnknown(ctx context.Context, at event.Position) (gone []string, err error) {
+	missing := func() (names []string) {
 		list, _ := r.mirrors.now()
 		for name := range at {
 			if name != r.name && !slices.ContainsFunc(list, func(m *journal.Mirror) bool { return m.Name == name }) {
-				return name
+				names = append(names, name)
 			}
 		}
-		return ""
+		return names
 	}
-	name := missing()
-	if name != "" && r.member != nil {
+	gone = missing()
+	if len(gone) > 0 && r.member != nil {
 		if err := r.member.addPeers(ctx); err != nil {
-			return err
+			return nil, err
 		}
-		name = missing()
+		gone = missing()
 	}
-	if name == "" {
-		return nil
+	slices.Sort(gone)
+	for _, name := range gone {
+		delete(at, name)
 	}
-	return rpc.Errorf(rpc.Usage, "the journal %.80q is neither that of this master nor mirrored here", name).
-		WithHint("a position of 'salt-event token' is valid on the masters that mirrored each other when it was printed, and on all members of a cluster")
+	return gone, nil
 }
 
 func (m *mirrored) part(of *journal.Mirror, number int) (*part, error) {

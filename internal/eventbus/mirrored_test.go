@@ -1,6 +1,9 @@
 package eventbus
 
 import (
+	"maps"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -145,4 +148,43 @@ func TestRecentEventsComeInTheOrderOfTheirStamps(t *testing.T) {
 	}
 	w.mustFire(c, "t/own")
 	h.wantTag("t/own")
+}
+
+// TestAJournalThatIsGoneDoesNotEndAListener: whoever reconnects goes on without a journal that is not mirrored
+// any more, and is told; a position that a user gives must be right.
+func TestAJournalThatIsGoneDoesNotEndAListener(t *testing.T) {
+	w := start(t)
+	w.events.SetMirrors("own-0a", func(string) bool { return true })
+	put := w.mirror("other-0b")
+	put("t/1")
+	put("t/2")
+	seq := w.mustFire(w.dial(), "t/own")
+	at := func() event.Position { return event.Position{"gone-0d": 7, "other-0b": 2, "gone-0c": 9} }
+	for _, q := range []protocol.Listen{{Mirrors: true, FromSeq: seq + 1, At: at()}, {Mirrors: true, Durable: "given", At: at()}, {At: at()}} {
+		if _, err := w.listen(w.dial(), q); rpc.CodeOf(err) != rpc.Usage || !strings.Contains(err.Error(), "gone-0c") {
+			t.Errorf("a position that a user gave: %v", err)
+		}
+	}
+	for _, durable := range []string{"", "d"} {
+		c := w.dial()
+		h := w.mustListen(c, protocol.Listen{Mirrors: true, Resume: true, FromSeq: seq + 1, At: at(), Durable: durable, UntilEnd: true})
+		if want := []string{"gone-0c", "gone-0d"}; !slices.Equal(h.ready.Gone, want) {
+			t.Errorf("gone are %q, want %q", h.ready.Gone, want)
+		}
+		if want := (event.Position{"other-0b": 2}); !maps.Equal(h.ready.At, want) {
+			t.Errorf("it begins at %v, want %v", h.ready.At, want)
+		}
+		h.wantTag("t/2")
+		if durable == "" {
+			continue
+		}
+		// What was handled before and is not confirmed yet names the journals that are gone.
+		if err := c.Ask(w.bounded(), protocol.OpConfirm, protocol.Confirm{Durable: durable, Seq: seq, At: at()}, nil); err != nil {
+			t.Error(err)
+		}
+		stored := w.events.positions.holder(positionKey(w.events.Rules().User(os.Getuid(), "root", true).Owner, durable)).at
+		if want := (event.Position{"other-0b": 2}); !maps.Equal(stored, want) {
+			t.Errorf("stored is %v, want %v", stored, want)
+		}
+	}
 }

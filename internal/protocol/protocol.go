@@ -276,6 +276,9 @@ type Ready struct {
 	Ahead uint64 `json:"ahead,omitempty"`
 	// At are the sequences where it begins in the journals of other masters.
 	At event.Position `json:"at,omitempty"`
+	// Gone are the journals of the position of a listener with Resume that are not here any more. It
+	// goes on without them.
+	Gone []string `json:"gone,omitempty"`
 	// Stored is the stored position of a listener with Durable, in each journal by its name; that of
 	// a single master is "".
 	Stored event.Position `json:"stored,omitempty"`

@@ -93,6 +93,7 @@ func (s *source) begun() error {
 	s.begins++
 	s.warnLost()
 	s.warnAhead(l.Ahead(), l.End())
+	s.warnGone(l.Gone())
 	s.seq, s.at = l.Position(), l.Positions()
 	if s.ready {
 		return nil
@@ -108,6 +109,13 @@ func (s *source) begun() error {
 func (s *source) warnAhead(ahead, end uint64) {
 	if ahead > 0 {
 		s.env.Warn(fmt.Errorf("this listener has heard event %d, and the journal ends with %d: it was put back from a copy, or its end is lost. All that it has is heard from its start; events may come twice, others may be missing", ahead, end))
+	}
+}
+
+// warnGone warns that journals of other masters are not there any more.
+func (s *source) warnGone(names []string) {
+	for _, name := range names {
+		s.env.Warn(fmt.Errorf("the journal %q is not mirrored here any more: what this listener had not got of it is missing, and so may be the first events of a new journal of that master", name))
 	}
 }
 

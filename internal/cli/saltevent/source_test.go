@@ -19,3 +19,17 @@ func TestAPositionAheadIsReported(t *testing.T) {
 		}
 	}
 }
+
+// A person is told of a journal that is not mirrored any more.
+func TestAJournalThatIsGoneIsReported(t *testing.T) {
+	var reported bytes.Buffer
+	s := &source{env: &cli.Env{Name: "salt-event", Stderr: &reported}}
+	s.warnGone(nil)
+	if reported.Len() > 0 {
+		t.Errorf("told is %q without a reason", reported.String())
+	}
+	s.warnGone([]string{"m2-0b"})
+	if want := `journal "m2-0b" is not mirrored here any more`; !strings.Contains(reported.String(), want) {
+		t.Errorf("told is %q, want %q in it", reported.String(), want)
+	}
+}
