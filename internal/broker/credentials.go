@@ -21,12 +21,30 @@ import (
 // run. All are derived from the one seed in the file: each user has a key of its own, so that
 // each may do only its part, and the servers know public keys only.
 type Credentials struct {
+	file     string        // of the seed
 	traffic  nkeys.KeyPair // the user that talks with minions
 	answerer nkeys.KeyPair // the user that answers who may connect
 	watcher  nkeys.KeyPair // the user of the system account
 	store    nkeys.KeyPair // the user of the account with the journal, if that is there
 	issuer   nkeys.KeyPair // signs what minions may do
 	curve    nkeys.KeyPair // opens the requests of the servers
+}
+
+// FindCredentials reads the file with the seed. If there is none, and named says that the configuration does not
+// name the file, it makes one, and calls made: the servers do not know that seed yet. A file that is named was
+// copied or moved to where it is, and without it something else is wrong than that there is none.
+func FindCredentials(file string, named bool, made func(file string)) (*Credentials, error) {
+	c, err := ReadCredentials(file)
+	switch {
+	case !errors.Is(err, fs.ErrNotExist):
+		return c, err
+	case named:
+		return nil, salt.WithHint(err, "check the path, or copy the file of another master of the system; for a new system leave nats_creds out, and move the file that is made then")
+	}
+	if c, err = EnsureCredentials(file); err == nil {
+		made(file)
+	}
+	return c, err
 }
 
 // EnsureCredentials reads the file with the seed, and makes one if there is none.
@@ -54,14 +72,16 @@ func EnsureCredentials(file string) (*Credentials, error) {
 }
 
 // CheckExternal returns an error if one of these files cannot be used. An empty caFile, and a
-// missing file of credentials, which would be made, are no mistakes.
-func CheckExternal(caFile, credentials string) error {
+// missing file of credentials, which would be made unless it is named, are no mistakes.
+func CheckExternal(caFile, credentials string, named bool) error {
 	var errs []error
 	if caFile != "" {
 		_, err := pki.ServerPins{CAFile: caFile}.TLS()
 		errs = append(errs, err)
 	}
-	if _, err := ReadCredentials(credentials); !errors.Is(err, fs.ErrNotExist) {
+	_, err := os.Lstat(credentials)
+	if missing := errors.Is(err, fs.ErrNotExist); !missing || named {
+		_, err = FindCredentials(credentials, true, nil)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -80,7 +100,11 @@ func ReadCredentials(file string) (*Credentials, error) {
 	if err != nil || prefix != nkeys.PrefixByteUser {
 		return nil, salt.WithHint(fmt.Errorf("nats_creds: there is no seed of a user in %s", file), "copy the file of another master of the system, or remove it: a new one is made then, which the servers must be told")
 	}
-	return deriveCredentials(raw)
+	c, err := deriveCredentials(raw)
+	if err == nil {
+		c.file = file
+	}
+	return c, err
 }
 
 // deriveCredentials derives each key from the seed and its own purpose.

@@ -47,3 +47,33 @@ func TestCredentialsOfOthersAreRefused(t *testing.T) {
 	}
 	refused("it is of another user")
 }
+
+// TestASeedIsMadeOnlyWhereNoneIsNamed: a new one locks out whoever uses the servers already, if their operators
+// take it over.
+func TestASeedIsMadeOnlyWhereNoneIsNamed(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "seed")
+	var made []string
+	find := func(named bool) error {
+		_, err := broker.FindCredentials(file, named, func(file string) { made = append(made, file) })
+		return err
+	}
+	if err := find(true); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "nats_creds") || !strings.Contains(salt.Hint(err), "check the path") {
+		t.Errorf("a file that is named and not there: %v, hint %q", err, salt.Hint(err))
+	}
+	if err := broker.CheckExternal("", file, true); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("check: %v", err)
+	}
+	if err := broker.CheckExternal("", file, false); err != nil {
+		t.Errorf("check of one that is made: %v", err)
+	}
+	if _, err := os.Stat(file); len(made) > 0 || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%q were made, %v", made, err)
+	}
+	if err := find(false); err != nil || len(made) != 1 || made[0] != file {
+		t.Errorf("%v; %q were made", err, made)
+	}
+	if err := errors.Join(find(true), find(false), broker.CheckExternal("", file, true)); err != nil || len(made) != 1 {
+		t.Errorf("the second time: %v; %q were made", err, made)
+	}
+}

@@ -407,7 +407,8 @@ func withAnotherSystemAccount(config string) string {
 // TestServersThatAreNotReachedAreLogged: the client library itself logs nothing of attempts that fail.
 func TestServersThatAreNotReachedAreLogged(t *testing.T) {
 	t.Parallel()
-	c, err := broker.EnsureCredentials(filepath.Join(t.TempDir(), "seed"))
+	seed := filepath.Join(t.TempDir(), "seed")
+	c, err := broker.EnsureCredentials(seed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -427,7 +428,7 @@ func TestServersThatAreNotReachedAreLogged(t *testing.T) {
 		"no server":              {"", "", "connection refused", "do the servers run", ""},
 		"another certificate":    {broker.ExternalConfig(c, externals, false), strings.Repeat("ab", 32), "it has the fingerprint", "add it to nats_finger", ""},
 		"users with passwords":   {"authorization {users: [{user: a, password: b}]}\n", "", "nkeys not supported", "--nats-config", ""},
-		"users of others":        {"authorization {users: [{nkey: " + other + "}]}\n", "", "(?i)authorization violation", "--nats-config", ""},
+		"users of others":        {"authorization {users: [{nkey: " + other + "}]}\n", "", "(?i)authorization violation", "copy the file of that one to " + seed, ""},
 		"no user of JetStream":   {broker.ExternalConfig(c, externals, false), "", "as=journal ", "--nats-config", ""},
 		"another system account": {withAnotherSystemAccount(broker.ExternalConfig(c, externals, true)), "", "level=ERROR .* as=system ", "check system_account", "system"},
 	} {

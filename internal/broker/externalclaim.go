@@ -18,7 +18,7 @@ const (
 )
 
 // errUnreached is why a master does not start whose journal is at servers that it does not reach.
-var errUnreached = salt.WithHint(errors.New("the NATS servers are not reached, or do not take this master as one of their users"), "their configuration needs what 'salt-master --nats-config' prints; the log says what was tried")
+var errUnreached = errors.New("the NATS servers are not reached, or do not take this master as one of their users")
 
 // Claim returns when this master is the one at work: the connection for the journal is there, and
 // no other master answers that it is at work. While one is, it waits without a limit; servers that
@@ -72,11 +72,11 @@ func (r *Remote) unreached() error {
 	if r.x.reaching.isBlind() {
 		return salt.WithHint(fmt.Errorf("the NATS servers are reached, but of no use: %w", errBlind), salt.Hint(errBlind))
 	}
-	err := errUnreached
-	if why := r.x.store.LastError(); why != nil {
+	err, why := errUnreached, r.x.store.LastError()
+	if why != nil {
 		err = fmt.Errorf("%w: %w", err, why)
 	}
-	return err
+	return salt.WithHint(err, reachHint(r.x, why)+"; the log says what was tried")
 }
 
 // hold announces that this master is at work, and reports whether it is the only one.

@@ -24,8 +24,11 @@ const (
 	unreachedLook  = time.Second
 )
 
-// configHint is what servers lack that do not know the master.
-const configHint = "their configuration needs what 'salt-master --nats-config' prints"
+// configHint is what to do about servers that do not know the master. If they know another one, they would not
+// know that any more if they got the configuration of this one.
+func configHint(x *External) string {
+	return fmt.Sprintf("their configuration needs what 'salt-master --nats-config' prints, or, if another master uses these servers, this one needs the same seed: copy the file of that one to %s", x.opts.Credentials.file)
+}
 
 // systemUser is the name of the user that sees and ends connections.
 const systemUser = "system"
@@ -194,17 +197,22 @@ func tellUnreached(x *External, now time.Time) {
 	if len(users) == 0 || !x.reaching.tell(now) {
 		return
 	}
-	hint := salt.Hint(why)
-	if dial := (*net.OpError)(nil); hint == "" && errors.As(why, &dial) && dial.Op == "dial" {
-		hint = "do the servers run, and are these their addresses?"
-	} else if hint == "" {
-		hint = configHint
-	}
 	level := slog.LevelWarn
 	if errors.Is(why, errBlind) { // it does not end by itself
 		level = slog.LevelError
 	}
-	x.log.Log(context.Background(), level, errUnreached.Error(), "as", strings.Join(users, ", "), "servers", strings.Join(x.opts.Servers, ", "), "err", why, "hint", hint)
+	x.log.Log(context.Background(), level, errUnreached.Error(), "as", strings.Join(users, ", "), "servers", strings.Join(x.opts.Servers, ", "), "err", why, "hint", reachHint(x, why))
+}
+
+// reachHint is what to do if servers are not reached for that reason.
+func reachHint(x *External, why error) string {
+	if hint := salt.Hint(why); hint != "" {
+		return hint
+	}
+	if dial, ok := errors.AsType[*net.OpError](why); ok && dial.Op == "dial" {
+		return "do the servers run, and are these their addresses?"
+	}
+	return configHint(x)
 }
 
 // watchReach finds out whether the user of the system account is one, and calls tellUnreached, until Close.

@@ -168,9 +168,9 @@ type Master struct {
 	// Which minions may read which entries of the mine. If it is not set, every minion may read
 	// every entry.
 	MineGet Located `yaml:"mine_get"`
-	// The file with the secret from which this master's keys for nats_servers are derived. It is
-	// created if it does not exist; masters that take over from each other must have the same file.
-	// Empty means master_nats.seed in pki_dir.
+	// The file with the secret from which this master's keys for nats_servers are derived. It must
+	// exist. Masters that take over from each other must have the same file. Empty means
+	// master_nats.seed in pki_dir, which is created if it does not exist.
 	NATSCreds string `yaml:"nats_creds" is:"below root"`
 	// On how many of nats_servers each event, job, key and table is stored, with nats_jetstream;
 	// an odd number. 1 is for a single server.

@@ -48,7 +48,9 @@ func (m *Master) openExternal(certificate func(*tls.ClientHelloInfo) (*tls.Certi
 	if len(m.cfg.NATSServers) == 0 {
 		return nil
 	}
-	credentials, err := broker.EnsureCredentials(m.cfg.NATSSeed())
+	credentials, err := broker.FindCredentials(m.cfg.NATSSeed(), m.cfg.NATSCreds != "", func(file string) {
+		m.log.Warn("a new seed for nats_servers was made", "file", file, "hint", "these servers do not know it yet: "+NewSeedHint)
+	})
 	if err != nil {
 		return err
 	}
@@ -175,15 +177,22 @@ type servers struct{ *Master }
 
 // ServerConfig implements runner.NATS: it returns what NATS servers need to know of this
 // system.
-func (m servers) ServerConfig() (string, error) { return ServerConfig(m.cfg) }
+func (m servers) ServerConfig() (string, error) {
+	return ServerConfig(m.cfg, func(file string) {
+		m.log.Warn("the seed for nats_servers was gone, and a new one was made", "file", file)
+	})
+}
+
+// NewSeedHint is what to do with a seed that was just made.
+const NewSeedHint = "give them what 'salt-master --nats-config' prints, unless another master uses them: then copy its file here, and start again"
 
 // ServerConfig returns what the NATS servers of a master with this configuration need to know of
-// it. It makes the master's file with the secret if there is none.
-func ServerConfig(cfg *config.Master) (string, error) {
+// it. It makes the master's file with the secret if there is none and nats_creds names none, and calls made.
+func ServerConfig(cfg *config.Master, made func(file string)) (string, error) {
 	if err := cfg.RequireNATS(); err != nil {
 		return "", err
 	}
-	c, err := broker.EnsureCredentials(cfg.NATSSeed())
+	c, err := broker.FindCredentials(cfg.NATSSeed(), cfg.NATSCreds != "", made)
 	if err != nil {
 		return "", err
 	}
@@ -197,5 +206,5 @@ func CheckNATS(cfg *config.Master) error {
 	if len(cfg.NATSServers) == 0 {
 		return nil
 	}
-	return broker.CheckExternal(cfg.NATSCA, cfg.NATSSeed())
+	return broker.CheckExternal(cfg.NATSCA, cfg.NATSSeed(), cfg.NATSCreds != "")
 }

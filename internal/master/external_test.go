@@ -151,6 +151,9 @@ func TestAMasterWithoutServersIsNotReady(t *testing.T) {
 		err := m.Ready()
 		return err != nil && strings.Contains(err.Error(), "not connected to the NATS servers as minions, logins, system: ")
 	})
+	if made := "a new seed for nats_servers was made"; !strings.Contains(w.said(), made) || !strings.Contains(w.said(), filepath.Join(w.cfg.PKIDir, "master_nats.seed")) {
+		t.Errorf("it does not say that %s:\n%s", made, w.said())
+	}
 	lab.Start((&abroad{world: w}).config())
 	wait(t, "the master to be ready", func() bool { return m.Ready() == nil })
 }

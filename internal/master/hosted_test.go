@@ -35,7 +35,7 @@ func goHosted(t *testing.T, servers int, settings string) *abroad {
 	lab := natslab.New(t, servers)
 	lab.JetStream = true
 	a := newHosted(t, lab, settings)
-	config, err := master.ServerConfig(a.cfg)
+	config, err := master.ServerConfig(a.cfg, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +326,7 @@ func refusedStart(t *testing.T, jetStream bool, change func(string) string, sett
 	lab := natslab.New(t, 1)
 	lab.JetStream = jetStream
 	a := newHosted(t, lab, settings)
-	config, err := master.ServerConfig(a.cfg)
+	config, err := master.ServerConfig(a.cfg, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}

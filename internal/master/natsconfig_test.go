@@ -16,7 +16,7 @@ import (
 func TestNoServersAreConfiguredWithoutAny(t *testing.T) {
 	cfg := config.NewMaster()
 	cfg.PKIDir = t.TempDir()
-	text, err := master.ServerConfig(cfg)
+	text, err := master.ServerConfig(cfg, func(string) {})
 	if text != "" || !errors.Is(err, config.ErrMistake) || !strings.Contains(salt.Hint(err), "nats_servers") {
 		t.Errorf("%q: %v, hint %q", text, err, salt.Hint(err))
 	}

@@ -59,7 +59,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		if err := daemon.SwitchUser(cfg.User); err != nil { // a secret that it makes is for the master
 			return cli.Fail(cli.NoPermission, err)
 		}
-		text, err := master.ServerConfig(cfg)
+		text, err := master.ServerConfig(cfg, func(file string) {
+			env.Note("a new seed for nats_servers was made: %s. These servers do not know it yet: %s", file, master.NewSeedHint)
+		})
 		if err == nil {
 			_, err = fmt.Fprint(env.Stdout, text)
 		}
