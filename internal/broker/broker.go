@@ -435,7 +435,7 @@ func (b *Broker) started() bool {
 
 // internal connects the daemon to its own server, within the process.
 func (b *Broker) internal(secret string) (*nats.Conn, error) {
-	nc, err := nats.Connect("nats://self", nats.InProcessServer(loopMaker{b}), nats.UserInfo(secret, ""), nats.Name(b.opts.Name),
+	nc, err := nats.Connect("nats://self", nats.InProcessServer(loopMaker{b.server, &b.wg, &b.own}), nats.UserInfo(secret, ""), nats.Name(b.opts.Name),
 		nats.SkipHostLookup(), nats.NoReconnect(), nats.CustomInboxPrefix("_INBOX.master"), nats.Timeout(10*time.Second),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			subject := ""

@@ -362,7 +362,7 @@ func (b *Broker) reopen(streams int) (err error) {
 			b.Fail(err)
 		}
 	}()
-	release, waited, err := b.own.quiet(b.server, b.auth.daemon)
+	release, waited, err := b.own.quiet(b.server, account, b.auth.daemon)
 	if err != nil {
 		return err
 	}

@@ -238,14 +238,18 @@ func (d *loopDaemon) release() {
 	}
 }
 
-// loopMaker gives the client library the daemon's side.
-type loopMaker struct{ b *Broker }
+// loopMaker gives the client library the daemon's side, and notes it in own.
+type loopMaker struct {
+	server *server.Server
+	wg     *sync.WaitGroup
+	own    **loopDaemon
+}
 
 // InProcessConn implements nats.InProcessConnProvider.
 func (m loopMaker) InProcessConn() (net.Conn, error) {
 	daemon, server := newLoop().ends()
-	m.b.wg.Go(func() { serveClient(m.b.server, server, true) }) // sends the greeting and returns
-	m.b.own = daemon
+	m.wg.Go(func() { serveClient(m.server, server, true) }) // sends the greeting and returns
+	*m.own = daemon
 	return daemon, nil
 }
 
@@ -257,9 +261,9 @@ const (
 )
 
 // quiet holds back what the daemon writes, and returns when the server has answered all
-// questions about the store. It does not wait for answers that a failed store does not give:
-// waited then says why, and release must still be called.
-func (d *loopDaemon) quiet(s *server.Server, secret string) (release func(), waited, err error) {
+// questions about the store, which is that of an account. It does not wait for answers that a failed store does not
+// give: waited then says why, and release must still be called.
+func (d *loopDaemon) quiet(s *server.Server, account, secret string) (release func(), waited, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), holdTime)
 	defer cancel()
 	if release, err = d.hold(ctx); err != nil {
@@ -267,13 +271,13 @@ func (d *loopDaemon) quiet(s *server.Server, secret string) (release func(), wai
 	}
 	ctx, cancel = context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	return release, answered(ctx, s, secret), nil
+	return release, answered(ctx, s, account, secret), nil
 }
 
 // answered waits until the server has answered all earlier questions about the store. It
 // handles the questions one after the other, and sends what it reads from a stream in order, so
 // the answer to one more question comes last.
-func answered(ctx context.Context, s *server.Server, secret string) error {
+func answered(ctx context.Context, s *server.Server, account, secret string) error {
 	var streams []server.StreamDetail
 	for {
 		info, err := s.Jsz(&server.JSzOptions{Account: account, Streams: true})

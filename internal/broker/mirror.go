@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -40,6 +41,8 @@ type Mirror struct {
 	fatal   chan string
 	reopens sync.Mutex
 	nc      *nats.Conn
+	own     *loopDaemon // of nc
+	wg      sync.WaitGroup
 	delays
 }
 
@@ -106,7 +109,7 @@ func (m *Mirror) start(ctx context.Context) (err error) {
 }
 
 func (m *Mirror) connect() (err error) {
-	m.nc, err = nats.Connect("nats://mirror", nats.InProcessServer(m.server), nats.UserInfo(m.secret, ""), nats.Name("mirror"),
+	m.nc, err = nats.Connect("nats://mirror", nats.InProcessServer(loopMaker{m.server, &m.wg, &m.own}), nats.UserInfo(m.secret, ""), nats.Name("mirror"),
 		nats.SkipHostLookup(), nats.NoReconnect(), nats.CustomInboxPrefix("_INBOX.master"))
 	if err != nil {
 		return fmt.Errorf("connect to the mirror: %w", err)
@@ -131,17 +134,19 @@ func (m *Mirror) Cut() {
 	}
 }
 
-// flushTime limits the wait for what was asked before a store is opened again.
-const flushTime = 2 * time.Second
-
 // Reopen closes and reopens the store. Afterwards the mirror immediately requests from the
 // other master what it lacks; without that it would wait longer and longer. It also makes a
-// store writable again that could not be written.
+// store writable again that could not be written. What the daemon asks meanwhile waits.
 func (m *Mirror) Reopen() error {
 	m.reopens.Lock()
 	defer m.reopens.Unlock()
-	// What was asked before is taken by the server then: it does not lock what opening sets anew.
-	_ = m.nc.FlushTimeout(flushTime) // an error means that it does not read
+	release, waited, err := m.own.quiet(m.server, mirrorAccount, m.secret)
+	if err == nil {
+		defer release()
+	}
+	if err = errors.Join(err, waited); err != nil { // that does not keep a store closed which has failed
+		m.opts.Log.Debug("the mirror is reopened with requests under way", "err", err)
+	}
 	_ = m.account.DisableJetStream() // an error means that the server has closed it, on a full disk
 	if !m.server.JetStreamEnabled() {
 		if err := m.server.EnableJetStream(&server.JetStreamConfig{StoreDir: m.opts.StoreDir, MaxStore: maxStore, MaxMemory: -1, Domain: mirrorDomain}); err != nil {
@@ -161,6 +166,7 @@ func (m *Mirror) Stop() {
 	}
 	m.server.Shutdown()
 	m.server.WaitForShutdown()
+	m.wg.Wait()
 }
 
 // mirrorAuth admits only the daemon: this server dials, and nobody dials it.
