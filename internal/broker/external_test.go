@@ -7,7 +7,9 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
+	"io"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -420,46 +422,61 @@ func TestServersThatAreNotReachedAreLogged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	others, err := broker.EnsureCredentials(filepath.Join(t.TempDir(), "seed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority := natslab.New(t, 1).CA
 	for name, test := range map[string]struct {
 		config, finger string // no server without config
 		reason, hint   string
 		as             string // who is not connected; "journal" if empty
+		plain          bool   // a server without TLS
 	}{
-		"no server":              {"", "", "connection refused", "do the servers run", ""},
-		"another certificate":    {broker.ExternalConfig(c, externals, false), strings.Repeat("ab", 32), "it has the fingerprint", "add it to nats_finger", ""},
-		"users with passwords":   {"authorization {users: [{user: a, password: b}]}\n", "", "nkeys not supported", "--nats-config", ""},
-		"users of others":        {"authorization {users: [{nkey: " + other + "}]}\n", "", "(?i)authorization violation", "copy the file of that one to " + seed, ""},
-		"no user of JetStream":   {broker.ExternalConfig(c, externals, false), "", "as=journal ", "--nats-config", ""},
-		"another system account": {withAnotherSystemAccount(broker.ExternalConfig(c, externals, true)), "", "level=ERROR .* as=system ", "check system_account", "system"},
+		"no server":              {"", "", "connection refused", "do the servers run", "", false},
+		"another certificate":    {broker.ExternalConfig(c, externals, false), strings.Repeat("ab", 32), "it has the fingerprint", "add it to nats_finger", "", false},
+		"users with passwords":   {"authorization {users: [{user: a, password: b}]}\n", "", "nkeys not supported", "--nats-config", "", false},
+		"users of others":        {"authorization {users: [{nkey: " + other + "}]}\n", "", "(?i)authorization violation", "copy the file of that one to " + seed, "", false},
+		"no user of JetStream":   {broker.ExternalConfig(c, externals, false), "", "as=journal ", "--nats-config", "", false},
+		"another system account": {withAnotherSystemAccount(broker.ExternalConfig(c, externals, true)), "", "level=ERROR .* as=system ", "check system_account", "system", false},
+		"another master":         {broker.ExternalConfig(others, externals, false), "", "this user is not in the configuration of the server", "copy the file of that one to " + seed, "", false},
+		"no TLS":                 {"", "", "the server does not offer TLS", "set tls with cert_file", "", true},
+		"another authority":      {broker.ExternalConfig(c, externals, false), "none", "failed to verify certificate", "nats_ca must have", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lab, said := natslab.New(t, 1), new(capture.Buffer)
 			if test.config != "" {
 				lab.Start(test.config)
 			}
-			if test.finger == "" {
-				test.finger = lab.Finger
+			servers, fingers, ca := lab.Addresses(), []string{cmp.Or(test.finger, lab.Finger)}, ""
+			if test.finger == "none" {
+				fingers, ca = nil, authority
 			}
+			if test.plain {
+				servers = []string{withoutTLS(t)}
+			}
+			now := time.Now()
 			x, err := broker.NewExternal(broker.ExternalOptions{
-				Servers: lab.Addresses(), Fingers: []string{test.finger}, Credentials: c, Name: "test", Journal: true, Endpoints: externals, Fail: func(err error) { t.Error(err) }, Log: slog.New(slog.NewTextHandler(said, nil)),
+				Servers: servers, Fingers: fingers, CAFile: ca, Credentials: c, Name: "test", Journal: true, Endpoints: externals, Fail: func(err error) { t.Error(err) }, Log: slog.New(slog.NewTextHandler(said, nil)),
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(x.Close)
-			line := regexp.MustCompile(`level=(?:WARN|ERROR) msg="the NATS servers are not reached.* servers=` + lab.Addresses()[0] + ` .*`)
-			reason, now := regexp.MustCompile(test.reason), time.Now()
+			line := regexp.MustCompile(`level=(?:WARN|ERROR) msg="the NATS servers are not reached.* servers=` + servers[0] + ` .*`)
+			reason := regexp.MustCompile(test.reason)
 			t.Cleanup(func() {
 				if lines := line.FindAllString(said.String(), -1); t.Failed() && len(lines) > 0 {
 					t.Log(lines[len(lines)-1])
 				}
 			})
+			before := len(line.FindAllString(said.String(), -1)) // the attempts may have taken long enough
 			x.TellUnreached(now)
-			if line.MatchString(said.String()) {
+			if n := len(line.FindAllString(said.String(), -1)); n > before {
 				t.Errorf("it is logged at once:\n%s", said)
 			}
 			bustest.Until(t, "the reason in the log", func() bool {
-				now = now.Add(time.Minute)
+				now = now.Add(2 * time.Minute) // it may have been logged since, as at the true time
 				x.TellUnreached(now)
 				lines := line.FindAllString(said.String(), -1)
 				return len(lines) > 0 && reason.MatchString(lines[len(lines)-1])
@@ -477,6 +494,29 @@ func TestServersThatAreNotReachedAreLogged(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withoutTLS is the address of a server that offers none.
+func withoutTLS(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "INFO {\"server_id\":\"x\",\"version\":\"2.15.2\",\"proto\":1,\"max_payload\":1048576,\"headers\":true,\"nonce\":\"abc\"}\r\n") // it may be gone
+			_, _ = io.Copy(io.Discard, c)
+			c.Close()
+		}
+	})
+	return l.Addr().String()
 }
 
 // TestServersThatAreReached: nothing is logged, and a master is ready.

@@ -72,7 +72,7 @@ func (r *Remote) unreached() error {
 	if r.x.reaching.isBlind() {
 		return salt.WithHint(fmt.Errorf("the NATS servers are reached, but of no use: %w", errBlind), salt.Hint(errBlind))
 	}
-	err, why := errUnreached, r.x.store.LastError()
+	err, why := errUnreached, explained(r.x.store.LastError())
 	if why != nil {
 		err = fmt.Errorf("%w: %w", err, why)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -84,7 +85,7 @@ func (r *reaching) connected(a *attempt) {
 func (r *reaching) lost(a *attempt, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if a.err = why; a.since.IsZero() {
+	if a.err = explained(why); a.since.IsZero() {
 		a.since = time.Now()
 	}
 	a.ends++
@@ -143,7 +144,24 @@ func (r *reaching) unproved() bool {
 func (r *reaching) failed(a *attempt, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a.err = why
+	a.err = explained(why)
+}
+
+// undecided is in the text of the error of the client library, which has no other sign, about a server that
+// sends its first ping before it has let the client in.
+const undecided = "expected 'PONG', got 'PING'"
+
+// explained says what an error of the client library means here, and has a hint if that differs from configHint.
+func explained(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, nats.ErrSecureConnWanted), errors.Is(err, nats.ErrSecureConnRequired):
+		return salt.WithHint(fmt.Errorf("the server does not offer TLS: %w", err), "set tls with cert_file and key_file in the server's own configuration: what 'salt-master --nats-config' prints does not have it")
+	case strings.Contains(err.Error(), undecided):
+		return fmt.Errorf("this user is not in the configuration of the server, which asks a master about it and gets no answer: %w", err)
+	}
+	return pki.UntrustedHint(err)
 }
 
 // refresh asks the connections why servers have refused them. It may wait for an attempt under way.
