@@ -690,9 +690,18 @@ func (r *Bus) End(ctx context.Context, req *rpc.Request, who eventacl.Principal)
 	if err := req.Decide(r.rules.Heard(who)); err != nil {
 		return err
 	}
+	var q protocol.EndOf
+	if len(req.Body) > 0 {
+		if err := req.Decode(&q); err != nil {
+			return err
+		}
+	}
 	last, err := r.journal.Last(ctx)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case q.Own:
+		return req.Send(ctx, protocol.End{Seq: last})
 	}
 	at, err := r.ends(ctx, last)
 	if err != nil {

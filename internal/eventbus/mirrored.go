@@ -63,11 +63,21 @@ func (r *Bus) ends(ctx context.Context, own uint64) (event.Position, error) {
 	for _, m := range list {
 		last, err := r.member.last(ctx, m)
 		if err != nil {
-			return nil, err
+			return nil, unread(ctx, r, m.Name, err)
 		}
 		at[m.Name] = last
 	}
 	return at, nil
+}
+
+// unread is the answer to whoever needs the journal of another master that cannot be read: that passes, so the
+// request may be repeated.
+func unread(ctx context.Context, r *Bus, name string, err error) error {
+	if ctx.Err() != nil || rpc.CodeOf(err) != rpc.Internal || journal.Unanswered(err) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	r.throttle.Log(r.log, slog.LevelWarn, "unread "+name, 1, "the journal of another master cannot be read at present", "journal", name, "err", err)
+	return rpc.Errorf(rpc.Unavailable, "the journal %.80q of another master cannot be read at present", name).WithHint("try again; the log of the daemon names the cause")
 }
 
 // allEnds returns the ends of the journals that positions are in.
@@ -183,11 +193,11 @@ func (l *listener) mirrored(ctx context.Context) (*mirrored, error) {
 	m.order = journal.NewOrder(len(list) + 1)
 	for i, one := range list {
 		p, err := m.part(one, i+1)
-		if err == nil {
-			err = p.begin(ctx)
-		}
 		if err != nil {
 			return nil, err
+		}
+		if err := p.begin(ctx); err != nil {
+			return nil, unread(ctx, l.events, one.Name, err)
 		}
 		m.parts = append(m.parts, p)
 	}

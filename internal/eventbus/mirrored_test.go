@@ -188,3 +188,35 @@ func TestAJournalThatIsGoneDoesNotEndAListener(t *testing.T) {
 		}
 	}
 }
+
+// TestAMirrorThatCannotBeRead: the daemon serves all the same, as it finds itself, and whoever needs the mirror
+// is told to ask again.
+func TestAMirrorThatCannotBeRead(t *testing.T) {
+	w := start(t)
+	w.events.SetMirrors("own-0a", func(string) bool { return true })
+	w.mirror("other-0b")
+	self := w.events.Self(w.bus.Socket, w.bus.Store())
+	defer self.Close()
+	js, err := jetstream.New(w.bus.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), "MIRROR_other-0b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := self.Check(t.Context()); err != nil {
+		t.Errorf("the daemon does not serve itself: %v", err)
+	}
+	c := w.dial()
+	if err := c.Ask(w.bounded(), protocol.OpEnd, nil, nil); rpc.CodeOf(err) != rpc.Unavailable || !strings.Contains(err.Error(), "other-0b") {
+		t.Errorf("the ends of all journals: %v", err)
+	}
+	for _, q := range []protocol.Listen{{Mirrors: true}, {Mirrors: true, Durable: "d"}, {Mirrors: true, Resume: true, FromSeq: 1, At: event.Position{"other-0b": 3}}} {
+		if _, err := w.listen(w.dial(), q); rpc.CodeOf(err) != rpc.Unavailable {
+			t.Errorf("%+v: %v", q, err)
+		}
+	}
+	if _, err := w.listen(w.dial(), protocol.Listen{}); err != nil {
+		t.Errorf("a listener to the own journal: %v", err)
+	}
+}

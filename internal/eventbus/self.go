@@ -69,8 +69,8 @@ func (s *Self) waits() bool {
 	return s.store.Err() != nil || journal.Unanswered(s.events.journal.Err())
 }
 
-// ask asks for the end of the journal. The connection is kept, so that a check needs no new
-// descriptors.
+// ask asks for the end of the own journal: a daemon that cannot read a mirror serves all the same. The
+// connection is kept, so that a check needs no new descriptors.
 func (s *Self) ask(ctx context.Context) error {
 	if s.conn == nil {
 		conn, err := rpc.Dial(s.socket)
@@ -80,7 +80,7 @@ func (s *Self) ask(ctx context.Context) error {
 		s.conn = conn
 	}
 	var end protocol.End
-	if err := s.conn.Ask(ctx, protocol.OpEnd, nil, &end); err != nil {
+	if err := s.conn.Ask(ctx, protocol.OpEnd, protocol.EndOf{Own: true}, &end); err != nil {
 		return fmt.Errorf("ask the own daemon: %w", err)
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 
 // bodies are those of all requests.
 var bodies = []any{
-	Ask{}, Hello{}, Fire{}, Listen{}, Publish{}, Follow{}, Run{}, KeyAction{}, Confirm{}, Dead{}, Purge{}, Refresh{}, LocalReturn{}, Login{},
+	Ask{}, Hello{}, Fire{}, Listen{}, Publish{}, Follow{}, Run{}, KeyAction{}, Confirm{}, EndOf{}, Dead{}, Purge{}, Refresh{}, LocalReturn{}, Login{},
 	Complete{}, Profile{}, Via{}, mine.Change{}, mine.Query{}, Files{}, GetFile{}, fileserver.Piece{}, Schedule{}, job.BatchOptions{},
 }
 

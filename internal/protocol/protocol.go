@@ -34,7 +34,7 @@ const (
 	OpKeyAction = "keyaction" // KeyAction → KeyActed: who is about to change keys, for the audit log
 	OpStatus    = "status"    // nothing → Status: of a minion's daemon
 	OpMaster    = "master"    // Fire → Fired: a minion's daemon passes events on to its master
-	OpEnd       = "place"     // nothing → End: the present end of the journal
+	OpEnd       = "place"     // nothing or EndOf → End: the present end of the journal
 	OpConfirm   = "confirm"   // Confirm → nothing: how far a durable listener has come
 	OpDead      = "dead"      // Dead → DeadLetter ...: events that a handler could not handle
 	OpStat      = "stat"      // nothing → Stat: of the bus, for operators
@@ -304,6 +304,11 @@ type Progress struct {
 	Lost uint64 `json:"lost,omitempty"`
 	// Master is the name of the other master's journal that this is about.
 	Master string `json:"master,omitempty"`
+}
+
+// EndOf says which ends are wanted: without it those of all journals.
+type EndOf struct {
+	Own bool `json:"own,omitempty"` // of the own journal alone
 }
 
 // End is the end of a journal: its newest event.
