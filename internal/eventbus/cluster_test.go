@@ -452,7 +452,7 @@ func TestAWindowBeginsAtTheEnd(t *testing.T) {
 	if l.match, err = event.NewMatcher(event.StartsWith, l.q.Tags); err != nil {
 		t.Fatal(err)
 	}
-	m, p := &mirrored{of: l, out: make(chan struct{}, 1), order: journal.NewOrder(1)}, &part{l: l, mirror: mirror, next: 3, passed: last}
+	m, p := newMirrored(l, 0), &part{l: l, mirror: mirror, next: 3, passed: last}
 	if err := m.read(t.Context(), p, &tail{from: 1_000_000, next: 1_000_000}); !errors.Is(err, errShort) || p.next != last+1 {
 		t.Errorf("of a window beyond the end: %v, and the listener goes on at %d", err, p.next)
 	}

@@ -325,6 +325,15 @@ func (l *listener) turn(ctx context.Context, _ int) (err error) {
 	return err
 }
 
+// tryTurn is turn for whoever does not wait: it reports whether the listener may hold a long event.
+func (l *listener) tryTurn() (ok bool) {
+	if l.who.Operator() || l.endLong != nil {
+		return true
+	}
+	l.endLong, ok = l.events.long.Try(l.req.From.String())
+	return ok
+}
+
 func (l *listener) endTurn() {
 	if l.endLong != nil {
 		l.endLong()

@@ -154,8 +154,9 @@ func (r *Bus) mirrorStats(ctx context.Context) (stats []protocol.MirrorStat) {
 // Each journal, and each sender in it, keeps its order.
 type mirrored struct {
 	of    *listener
-	begun string // the stamp of the time when the listener began
-	out   chan struct{}
+	begun string        // the stamp of the time when the listener began
+	out   chan struct{} // held by who sends
+	next  chan struct{} // held by the part that waits until it may send a long event
 	parts []*part
 	order *journal.Order
 	live  sync.WaitGroup // parts that still read what was stored at the beginning
@@ -188,9 +189,8 @@ func (l *listener) mirrored(ctx context.Context) (*mirrored, error) {
 	if err := Meet(ctx, l.events); err != nil {
 		return nil, err
 	}
-	m := &mirrored{of: l, begun: time.Now().UTC().Format(event.StampLayout), out: make(chan struct{}, 1)}
 	list, _ := l.events.mirrors.now()
-	m.order = journal.NewOrder(len(list) + 1)
+	m := newMirrored(l, len(list))
 	for i, one := range list {
 		p, err := m.part(one, i+1)
 		if err != nil {
@@ -202,6 +202,14 @@ func (l *listener) mirrored(ctx context.Context) (*mirrored, error) {
 		m.parts = append(m.parts, p)
 	}
 	return m, nil
+}
+
+// newMirrored is for that many journals beside the own one.
+func newMirrored(l *listener, journals int) *mirrored {
+	return &mirrored{
+		of: l, begun: time.Now().UTC().Format(event.StampLayout), order: journal.NewOrder(journals + 1),
+		out: make(chan struct{}, 1), next: make(chan struct{}, 1),
+	}
 }
 
 // known checks that all journals of the listener's position are here. One that reconnects has got the position
@@ -702,10 +710,15 @@ func (m *mirrored) progress(ctx context.Context, p *part) error {
 	return p.l.req.SendRaw(ctx, append(b, '\n'))
 }
 
-// longTurn waits until a long event may be held, and then until it may be sent. A part that
-// waits for one does not hold the other: two parts could wait for each other.
+// longTurn waits until a long event may be held and sent. A part that waits for one does not hold the
+// other: two parts could wait for each other. One part at a time does that, and keeps what it has waited
+// for if the other is free then. Parts that gave it back first would hand it to each other without end.
 func (p *part) longTurn(m *mirrored) journal.LongRead {
 	return func(ctx context.Context, size int) (func(), error) {
+		if err := take(ctx, m.next); err != nil {
+			return nil, err
+		}
+		defer func() { <-m.next }()
 		for {
 			if err := p.l.turn(ctx, size); err != nil {
 				return nil, err
@@ -719,6 +732,10 @@ func (p *part) longTurn(m *mirrored) journal.LongRead {
 			p.l.endTurn()
 			if err := m.hold(ctx); err != nil {
 				return nil, err
+			}
+			if p.l.tryTurn() {
+				p.holds = true
+				return func() { p.letGo(m) }, nil
 			}
 			m.letGo()
 		}
@@ -740,8 +757,13 @@ func (m *mirrored) hold(ctx context.Context) error {
 	if m == nil {
 		return nil
 	}
+	return take(ctx, m.out)
+}
+
+// take waits for its turn at what one holds at a time.
+func take(ctx context.Context, one chan struct{}) error {
 	select {
-	case m.out <- struct{}{}:
+	case one <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

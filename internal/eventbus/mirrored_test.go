@@ -1,11 +1,13 @@
 package eventbus
 
 import (
+	"context"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,6 +16,7 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/semaphore"
 	"github.com/brinebus/brine/test/bustest"
 )
 
@@ -73,13 +76,58 @@ func TestAJournalThatCannotBeReadIsNoEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := &listener{events: New(j, 1<<20, bustest.Log(t)), req: &rpc.Request{}, q: protocol.Listen{Mirrors: true, UntilEnd: true}}
-	m := &mirrored{of: l, out: make(chan struct{}, 1), order: journal.NewOrder(2)}
+	m := newMirrored(l, 1)
 	p := &part{l: l, mirror: list[0], number: 1, next: 1, end: 5}
 	m.live.Add(1)
 	m.run(t.Context(), p)
 	if err := m.wait(t.Context()); rpc.CodeOf(err) != rpc.Unavailable {
 		t.Errorf("the end is told with %v", err)
 	}
+}
+
+// TestAPartThatHasWaitedSendsItsLongEvent: a part that has waited until it may send does so, also if others wait
+// for that, too. While its principal has the turn for a long event elsewhere, it holds up nobody.
+func TestAPartThatHasWaitedSendsItsLongEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		l := &listener{events: &Bus{long: semaphore.New(maxLong)}, req: &rpc.Request{}}
+		m := newMirrored(l, 2)
+		for _, elsewhere := range []bool{false, true} {
+			if err := m.hold(ctx); err != nil {
+				t.Fatal(err)
+			}
+			p := &part{l: &listener{events: l.events, req: l.req}, number: 1}
+			var done func()
+			go func() { done, _ = p.longTurn(m)(ctx, longEvent) }()
+			synctest.Wait()
+			if elsewhere {
+				end, err := l.events.long.Acquire(ctx, l.req.From.String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				m.letGo()
+				synctest.Wait()
+				if p.holds || len(m.out) > 0 {
+					t.Error("a part without a turn keeps others from sending")
+				}
+				end()
+			} else {
+				go func() { _ = m.hold(ctx) }()
+				synctest.Wait()
+				m.letGo()
+			}
+			synctest.Wait()
+			if !p.holds || done == nil {
+				t.Fatalf("the part waits in vain; turn elsewhere: %v", elsewhere)
+			}
+			done()
+			synctest.Wait()
+			if !elsewhere {
+				m.letGo() // of the one that waited behind it
+			}
+		}
+	})
 }
 
 // mirror adds the mirror of another master's journal, which says with put what is stored there.

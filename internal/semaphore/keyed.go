@@ -43,11 +43,35 @@ func (k *Keyed) Acquire(ctx context.Context, key string) (release func(), err er
 		k.leave(key, l)
 		return nil, err
 	}
+	return k.release(key, l), nil
+}
+
+// Try is Acquire for whoever does not wait: ok is false if another holds the lock of key, or no slot is free.
+func (k *Keyed) Try(key string) (release func(), ok bool) {
+	l := k.join(key)
+	select {
+	case l.held <- struct{}{}:
+	default:
+		k.leave(key, l)
+		return nil, false
+	}
+	select {
+	case k.slots <- struct{}{}:
+	default:
+		<-l.held
+		k.leave(key, l)
+		return nil, false
+	}
+	return k.release(key, l), true
+}
+
+// release returns what gives back the lock of key and a slot.
+func (k *Keyed) release(key string, l *lock) func() {
 	return func() {
 		<-k.slots
 		<-l.held
 		k.leave(key, l)
-	}, nil
+	}
 }
 
 // slot takes a slot, in the order of requests.

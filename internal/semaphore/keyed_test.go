@@ -81,3 +81,27 @@ func TestASlotIsReleasedForAnotherKey(t *testing.T) {
 	stop = e.GiveWay(0, func() { t.Error("it gave way to nobody") })
 	stop()
 }
+
+// Who does not wait gets what is free, and leaves nothing behind if it is not.
+func TestTryDoesNotWait(t *testing.T) {
+	e := New(2)
+	first, ok := e.Try("user:1")
+	if !ok {
+		t.Fatal("the lock of a key is free, and was not taken")
+	}
+	if _, ok := e.Try("user:1"); ok {
+		t.Error("a key is held twice")
+	}
+	second, ok := e.Try("user:2")
+	if !ok {
+		t.Fatal("a slot is free, and was not taken")
+	}
+	if _, ok := e.Try("user:3"); ok {
+		t.Error("more keys are held than there are slots")
+	}
+	first()
+	second()
+	if e.Held() != 0 || len(e.of) != 0 {
+		t.Errorf("%d slots and %d keys are held by nobody", e.Held(), len(e.of))
+	}
+}
