@@ -75,7 +75,7 @@ func newSide(t *testing.T, name string) *side {
 	if err != nil {
 		t.Fatal(err)
 	}
-	link, err := j.NewLink(name, links, log)
+	link, err := j.NewLink(name, t.TempDir(), links, log)
 	if err != nil {
 		t.Fatal(err)
 	}

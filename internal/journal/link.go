@@ -23,6 +23,7 @@ import (
 // to any subject.
 type Link struct {
 	own      string     // name of the own journal
+	dir      string     // of it
 	nc       *nats.Conn // the daemon's connection to the journal
 	links    *nats.Conn // the connection to the account of links
 	log      *slog.Logger
@@ -34,9 +35,9 @@ type Link struct {
 // apiTime is how long the server may take to answer about a consumer.
 const apiTime = 5 * time.Second
 
-// NewLink starts to answer on links, which Close closes.
-func (j *Journal) NewLink(own string, links *nats.Conn, log *slog.Logger) (*Link, error) {
-	l := &Link{own: own, nc: j.js.Conn(), links: links, log: log, before: map[string]string{}}
+// NewLink starts to answer on links, which Close closes. The journal has the name own, and is in dir.
+func (j *Journal) NewLink(own, dir string, links *nats.Conn, log *slog.Logger) (*Link, error) {
+	l := &Link{own: own, dir: dir, nc: j.js.Conn(), links: links, log: log, before: map[string]string{}}
 	for _, stream := range bus.LinkStreams {
 		create := func(m *nats.Msg) { l.create(stream, m) }
 		if _, err := links.Subscribe(bus.Link{Owner: own, Reader: "*"}.Create(stream), create); err != nil {
@@ -128,8 +129,8 @@ func (l *Link) warnOfACopy(stream string, to bus.Link, start uint64) error {
 		return err
 	}
 	if start > info.State.Last+1 && l.throttle.First(copied, time.Now()) {
-		l.log.Error("the other master has a mirror of more than this journal has, which was put back from a copy: what is new here does not count there. Stop this master, remove the file id beside the journal, and start it",
-			"mirror", to.Reader, "stream", stream, "mirrored", start-1, "here", info.State.Last)
+		l.log.Error("the other master has a mirror of more than this journal has, which was put back from a copy: what is new here does not count there. Stop this master, remove this file, and start it",
+			"file", nameFile(l.dir), "mirror", to.Reader, "stream", stream, "mirrored", start-1, "here", info.State.Last)
 	}
 	return nil
 }

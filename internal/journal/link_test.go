@@ -67,7 +67,7 @@ func startOwnerTelling(t testing.TB, dir, name, listen string, w io.Writer) owne
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := j.NewLink(name, links, log)
+	l, err := j.NewLink(name, dir, links, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,8 @@ func TestAMirrorOfMoreThanThereIs(t *testing.T) {
 			}
 		}
 	}()
-	a := startOwnerTelling(t, t.TempDir(), "m1-a", "127.0.0.1:0", line)
+	dir := t.TempDir()
+	a := startOwnerTelling(t, dir, "m1-a", "127.0.0.1:0", line)
 	addTo(t, a.journal, "one")
 	to := bus.Link{Owner: "m1-a", Reader: "m2-b"}
 	s, m := startMirror(t, t.TempDir(), a.broker.Links.Addr(), to.Owner, to.Reader)
@@ -215,7 +216,7 @@ func TestAMirrorOfMoreThanThereIs(t *testing.T) {
 	}
 	select {
 	case text := <-found:
-		if !strings.Contains(text, "mirrored=6") || !strings.Contains(text, "here=1") {
+		if !strings.Contains(text, "mirrored=6") || !strings.Contains(text, "here=1") || !strings.Contains(text, "file="+filepath.Join(dir, "id")) {
 			t.Error(text)
 		}
 	case <-time.After(time.Minute):

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/brinebus/brine/internal/atomicfile"
@@ -19,8 +20,7 @@ const maxHost = 32
 // and a random part. The name is stored in the directory: a new directory is a journal with
 // another name, for which old positions are not valid.
 func Name(dir string) (string, error) {
-	const file = "/id"
-	text, err := os.ReadFile(dir + file)
+	text, err := os.ReadFile(nameFile(dir))
 	if err == nil {
 		name := strings.TrimSpace(string(text))
 		return name, bus.CheckJournalName(name)
@@ -33,8 +33,11 @@ func Name(dir string) (string, error) {
 	}
 	host, _ := os.Hostname() // without one the name is the random part only
 	name := newName(host)
-	return name, atomicfile.Write(dir+file, []byte(name+"\n"), 0o600)
+	return name, atomicfile.Write(nameFile(dir), []byte(name+"\n"), 0o600)
 }
+
+// nameFile is the file with the name of the journal in dir.
+func nameFile(dir string) string { return filepath.Join(dir, "id") }
 
 func newName(host string) string {
 	host, _, _ = strings.Cut(host, ".")

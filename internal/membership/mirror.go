@@ -71,7 +71,7 @@ func (m *Mirror) Open(ctx context.Context, b *broker.Broker, j *journal.Journal,
 	if err != nil {
 		return nil, err
 	}
-	links, err := j.NewLink(m.member.Journal, nc, m.log)
+	links, err := j.NewLink(m.member.Journal, m.member.Dir, nc, m.log)
 	if err != nil {
 		nc.Close()
 		return nil, err

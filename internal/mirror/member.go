@@ -22,6 +22,7 @@ import (
 // Member is this master as the other one knows it.
 type Member struct {
 	Journal string // its name
+	Dir     string // of its journal
 	rule    member.Rule
 	tls     *tls.Config
 }
@@ -43,7 +44,7 @@ func NewMember(cfg *config.Master, own keyring.Own, dir, version string, log *sl
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{Journal: name, rule: rule}
+	m := &Member{Journal: name, Dir: dir, rule: rule}
 	m.tls, err = rule.TLS(own.PrivateKey, own.Signature, refused(log))
 	return m, err
 }

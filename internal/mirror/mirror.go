@@ -262,7 +262,7 @@ func (k *Keeper) follow(ctx context.Context, of bus.Link) error {
 func (k *Keeper) mirror(ctx context.Context, of bus.Link) error {
 	_, known := k.all[of.Owner]
 	if !known && len(k.all) >= maxMirrors {
-		return fmt.Errorf("it has begun a journal for the %dth time: remove the folder %s when the mirrors of the old ones are not needed any more", len(k.all), k.opts.Dir)
+		return fmt.Errorf("it has begun one more journal, and %d earlier ones of it are mirrored here, which is the limit: when their mirrors are not needed any more, stop this master, remove the folder %s, and start it", len(k.all), k.opts.Dir)
 	}
 	m, err := journal.OpenMirror(ctx, k.server.Conn(), of, k.server, k.opts.Bounds)
 	if err != nil {

@@ -96,7 +96,7 @@ func (s system) ownerIn(dir string, key *pki.PrivateKey, port int) owner {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	l, err := j.NewLink(m.Journal, links, log)
+	l, err := j.NewLink(m.Journal, dir, links, log)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -180,6 +180,20 @@ func anotherJournal(t *testing.T, purge, ended bool) {
 	there.Changed([]keyring.Change{{Name: pki.Name{ID: e.ID, Finger: e.Key.SHA256()}}})
 	if !eventually(func() bool { return stored(t, keys, e).State == pki.Rejected }) {
 		t.Error("what it rejects is not rejected here")
+	}
+}
+
+// TestTooManyJournals: the error says how many journals are mirrored, and what to do.
+func TestTooManyJournals(t *testing.T) {
+	k := &Keeper{opts: Options{Dir: "/cache/mirror"}, all: map[string]*journal.Mirror{"m2-1": nil, "m2-2": nil, "m2-3": nil}}
+	err := k.mirror(t.Context(), bus.Link{Owner: "m2-4", Reader: "m1"})
+	if err == nil {
+		t.Fatal("there is no limit")
+	}
+	for _, want := range []string{"3 earlier ones", "stop this master, remove the folder /cache/mirror, and start it"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %q, without %q", err, want)
+		}
 	}
 }
 
