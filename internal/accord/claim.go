@@ -31,8 +31,8 @@ const (
 // noticeTime is long enough for a change of the key directory to be noticed.
 const noticeTime = time.Minute
 
-// brought is the host for which waiting keys of other members count: they have one share together.
-const brought = "the other members"
+// brought is the host for which waiting keys of other masters count: they have one share together.
+const brought = "the other masters"
 
 // claim is an entry in the shared table about a key that waits for a decision.
 type claim struct {
@@ -263,7 +263,7 @@ func (w *waits) claim(ctx context.Context, key string, e pki.Entry) error {
 	case muted:
 		return errUnwritten
 	case !w.room(key):
-		s.complain("claims", "so many keys wait here that the other members do not see all of them", errMany)
+		s.complain("claims", "so many keys wait here that the other masters do not see all of them", errMany)
 		return nil
 	}
 	defer w.made(key)
@@ -346,7 +346,7 @@ func (w *waits) bringClaim(key string, name pki.Name, c claim) error {
 		err = errFalse
 	}
 	if err != nil {
-		w.of.complain("false claim", "a key that waits at another member is not shown here", err, "key", key)
+		w.of.complain("false claim", "a key that waits at another master is not shown here", err, "key", key)
 		return nil
 	}
 	w.mu.Lock()

@@ -128,9 +128,9 @@ func (h *heartbeats) check() {
 		return
 	}
 	if current {
-		h.log.Info("this member knows what all members have decided about keys")
+		h.log.Info("this master knows what all masters have decided about keys")
 	} else {
-		h.log.Error("this member does not know what the others decide about keys", "since", last)
+		h.log.Error("this master does not know what the others decide about keys", "since", last)
 	}
 	if h.tell != nil {
 		h.tell(current)

@@ -14,7 +14,7 @@ import (
 // Why a decision is not in the table, or not in force here.
 var (
 	errUnwritten = errors.New("it could not be stored")
-	errShare     = errors.New("this member has decided about too many keys that no other member knows")
+	errShare     = errors.New("this master has decided about too many keys that no other one knows")
 )
 
 // writeTime is how long a write to a table may take.
@@ -315,7 +315,7 @@ func (s *Shared) doubtful(key string, r ruling, base agreement) bool {
 // wait makes an accepted key wait to be accepted again.
 func (s *Shared) wait(name pki.Name, e pki.Entry) error {
 	if s.throttle.First("doubtful", time.Now()) {
-		s.opts.Log.Warn("keys that were accepted here before this member joined must be accepted again: the others may have deleted them long ago", "minion", name.ID)
+		s.opts.Log.Warn("keys that were accepted here before this master joined the others must be accepted again: the others may have deleted them long ago", "minion", name.ID)
 	}
 	if err := s.keys().enforce(name, []pki.Entry{e}, "", "", s.opts.Name); err != nil {
 		return err
@@ -345,7 +345,7 @@ func (s *Shared) yield(name pki.Name, entries []pki.Entry, r ruling, other strin
 		s.due.mark(other)
 		return fmt.Errorf("%w: the refusal of another key of this id comes first", errUnwritten)
 	}
-	s.complain("two keys", "an acceptance does not count: another member has accepted another key for the minion", pki.ErrTaken, "minion", name.ID, "fingerprint", name.Finger, "master", first.By)
+	s.complain("two keys", "an acceptance does not count: another master has accepted another key for the minion", pki.ErrTaken, "minion", name.ID, "fingerprint", name.Finger, "master", first.By)
 	r.By = first.By
 	return s.enforce(name, entries, r)
 }
@@ -371,7 +371,7 @@ func (s *Shared) lose(ctx context.Context, key string, name pki.Name, entries []
 			return err
 		}
 	}
-	s.complain("two keys", "two members have accepted different keys for a minion: the later one is deleted", pki.ErrTaken, "minion", name.ID, "fingerprint", name.Finger, "master", r.By)
+	s.complain("two keys", "two masters have accepted different keys for a minion: the later one is deleted", pki.ErrTaken, "minion", name.ID, "fingerprint", name.Finger, "master", r.By)
 	return s.publish(ctx, key, pki.Entry{}, Delete, r)
 }
 

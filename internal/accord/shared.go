@@ -202,7 +202,7 @@ func (s *Shared) watch(ctx context.Context) {
 		}
 		cancel()
 		if ctx.Err() == nil && s.throttle.First("watch", time.Now()) {
-			s.opts.Log.Warn("what the members decide about keys cannot be read for the moment", "err", err)
+			s.opts.Log.Warn("what the masters decide about keys cannot be read for the moment", "err", err)
 		}
 		backoff.Sleep(ctx, rewatch)
 	}
@@ -396,8 +396,10 @@ func (s *Shared) resolve(ctx context.Context, key string) {
 		s.failed[key] = true
 	}
 	s.mu.Unlock()
-	s.complain("resolve", "what the members have decided about a key is not in force everywhere", err, "what", key)
+	s.complain("resolve", notInForce, err, "what", key)
 }
+
+const notInForce = "a decision about a key is not in force at all masters yet"
 
 // complain logs an error, within the limit of maxComplaints.
 func (s *Shared) complain(kind, what string, err error, args ...any) {

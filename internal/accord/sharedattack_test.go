@@ -222,7 +222,7 @@ func TestAFloodOfSharedDecisions(t *testing.T) {
 	if n, m := len(b.shared.view.rulings), count(b); n > most+1 || m > most+1 {
 		t.Errorf("%d decisions are remembered, %d keys are stored", n, m)
 	}
-	if text := log.String(); !strings.Contains(text, "more keys than are remembered") || !strings.Contains(text, "that no other member knows") || strings.Count(text, "\n") > 6*maxComplaints {
+	if text := log.String(); !strings.Contains(text, "more keys than are remembered") || !strings.Contains(text, "that no other one knows") || strings.Count(text, "\n") > 6*maxComplaints {
 		t.Errorf("the log has %d lines: %.500s", strings.Count(text, "\n"), text)
 	}
 }

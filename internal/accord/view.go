@@ -157,14 +157,14 @@ func (s *Shared) hearRuling(e journal.TableEntry) {
 	}
 	r, err := readRuling(e.Value)
 	if err != nil {
-		s.complain("unreadable", "what a member has decided cannot be read", err, "key", e.Key)
+		s.complain("unreadable", "what a master has decided cannot be read", err, "key", e.Key)
 		r = old // the earlier decision counts
 	}
 	r.revision, r.reading, r.size = e.Revision, s.view.reading, len(e.Key)+min(len(e.Value), maxEntry)
 	full := len(s.view.rulings) >= s.most || s.view.heard+r.size > maxHeard || len(s.view.accepted[name.ID]) >= maxOfID
 	if old.revision == 0 && s.agreed.of(e.Key).Act == "" && full {
 		s.view.missed = true
-		s.complain("room", "the members have decided about more keys than are remembered: the rest does not count here", errMany)
+		s.complain("room", "the masters have decided about more keys than are remembered: the rest does not count here", errMany)
 		return
 	}
 	s.view.set(e.Key, r)
