@@ -79,19 +79,15 @@ func dialMaster(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *con
 func NobodyListens(err error) bool { return errors.Is(err, socket.ErrNobody) }
 
 func dialError(err error, path, name string) error {
-	program := "salt-master"
+	who, program, waits := "master", "salt-master", "; one that runs opens it when it need not wait for other masters any more, see its log"
 	if name == MinionSocket {
-		program = "salt-minion"
+		who, program, waits = "minion", "salt-minion", ""
 	}
 	switch {
 	case errors.Is(err, socket.ErrNobody):
-		who := "master"
-		if name == MinionSocket {
-			who = "minion"
-		}
 		return cli.Fail(cli.Unavailable, salt.WithHint(
 			fmt.Errorf("The salt %[1]s could not be contacted. Is %[1]s running? Nobody listens on %[2]s%.0[3]w", who, path, err),
-			"start "+program+", or name its configuration directory with -c"))
+			"start "+program+", or name its configuration directory with -c"+waits))
 	case errors.Is(err, fs.ErrPermission):
 		return cli.Fail(cli.NoPermission, salt.WithHint(fmt.Errorf("connect to the daemon at %s: %w", path, fs.ErrPermission),
 			"the directories on the way to the socket must let you through (sock_dir); "+closed(path)+" does not"))

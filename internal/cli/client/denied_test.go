@@ -5,10 +5,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/socket"
 )
 
 // TestDenied: who is not let through is told where, and the exit code says so.
@@ -37,6 +39,16 @@ func TestDenied(t *testing.T) {
 	} {
 		if got := cli.Code(configError(tc.err)); got != tc.code {
 			t.Errorf("%s: exit code %d, want %d", name, got, tc.code)
+		}
+	}
+}
+
+// TestNobodyListens: a master that waits for another one runs, and has no socket yet. A minion never waits for that.
+func TestNobodyListens(t *testing.T) {
+	for name, waits := range map[string]bool{MasterSocket: true, MinionSocket: false} {
+		hint := salt.Hint(dialError(fmt.Errorf("dial: %w", socket.ErrNobody), name, name))
+		if !strings.Contains(hint, "with -c") || strings.Contains(hint, "wait for other masters") != waits {
+			t.Errorf("%s: the hint is %q", name, hint)
 		}
 	}
 }
