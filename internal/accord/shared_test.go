@@ -55,6 +55,9 @@ func (m *master) Note(e audit.Entry) bool {
 	return true
 }
 
+// Tell implements admission.Decided.
+func (m *master) Tell(e audit.Entry, _ string, _ any) { m.Note(e) }
+
 func (m *master) noted(want string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,7 +108,7 @@ func startBrokers(t *testing.T) (*bustest.System, []*master) {
 			t.Fatal(err)
 		}
 		m.admission = admission.New(t.Context(), admission.Options{Keys: m.keys, Version: "test", Log: bustest.Log(t).With("member", m.Name)})
-		m.admission.Audit, m.admission.Events, m.admission.Minions, m.admission.Jobs = m, m, m, m
+		m.admission.Audit, m.admission.Decided, m.admission.Events, m.admission.Minions, m.admission.Jobs = m, m, m, m, m
 		m.admission.Current = func() bool { return !m.shared.Stale() }
 		m.end = func() {}
 		list = append(list, m)
