@@ -7,6 +7,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -68,6 +69,27 @@ func flock(f *os.File) error {
 			return err
 		}
 	}
+}
+
+// Holder reports whether a daemon uses dir, and which process that is. It looks only: the lock is tried where the
+// process named in it is alive, so that a daemon that starts at that moment waits for it, as for that of a dead one.
+func Holder(dir string) (pid int, held bool, err error) {
+	f, err := os.Open(filepath.Join(dir, ".lock"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	defer f.Close()
+	if pid = holderOf(f); pid == 0 || posix.Gone(pid) {
+		return 0, false, nil
+	}
+	err = posix.TryLock(f, posix.Shared)
+	if errors.Is(err, posix.ErrLocked) {
+		return pid, true, nil
+	}
+	return 0, false, errors.Join(err, posix.Unlock(f))
 }
 
 // holderOf returns the process that has, or had, the lock; 0 if it is unknown.

@@ -41,7 +41,7 @@ var layers = []layer{
 	{"broker", "atomicfile backoff blockfile bus logging member pki posix salt socket", "lets in whom its daemon names, with the rights of the one table in bus, and other members of a cluster by their rule; it knows no jobs"},
 	{"bus", "event salt", "subjects, roles, rights and the one table of what can be asked"},
 	{"cli", "logging output salt version", "what the programs say to a person; no configuration, so that -h needs none"},
-	{"cli/client", "atomicfile cli config logging posix protocol rpc salt socket target yamlfile", "which daemon a person means, who they are there, and what its errors mean to them; package client asks"},
+	{"cli/client", "atomicfile cli config daemon logging posix protocol rpc salt socket target yamlfile", "which daemon a person means, who they are there, and what its errors mean to them; package client asks"},
 	{"cli/direct", "cli config pki protocol rpc salt upstream version", "salt-call's own connection to a master, in the words of a tool where there is none"},
 	{"cli/jobview", "cli cli/client config job logging output salt value", "shows a job to whoever waits for it, for all commands that do"},
 	{"cli/machine", "beacon config extension fileserver function grain module pki returner version", "this machine as functions see it without any bus"},

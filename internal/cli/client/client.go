@@ -15,6 +15,7 @@ import (
 	brine "github.com/brinebus/brine/client"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
+	"github.com/brinebus/brine/internal/daemon"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/socket"
@@ -55,7 +56,8 @@ func dialMaster(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *con
 	dir := opts.String("creds")
 	if dir == "" {
 		env.Debug(opts, "connecting to the master", "socket", filepath.Join(cfg.SockDir, MasterSocket))
-		return Local(ctx, env, cfg.SockDir, MasterSocket)
+		c, err := Local(ctx, env, cfg.SockDir, MasterSocket)
+		return c, unready(err, cfg)
 	}
 	env.Debug(opts, "connecting to the master", "credentials", dir)
 	defer env.Waiting(ctx, cli.Patience, func() string { return "the master of " + dir })()
@@ -99,6 +101,23 @@ func dialError(err error, path, name string) error {
 			"use sudo, or run it as the user of "+program))
 	}
 	return cli.Fail(cli.Unavailable, salt.WithHint(err, program+" is there and does not answer: its log may say why; restart it if it hangs"))
+}
+
+// unready is the error where nobody listens, though the master of this configuration may run: it has no socket
+// while it waits for others.
+func unready(err error, cfg *config.Master) error {
+	if !NobodyListens(err) {
+		return err
+	}
+	pid, runs, look := daemon.Holder(cfg.CacheDir)
+	switch {
+	case runs:
+		return cli.Fail(cli.Unavailable, salt.WithHint(fmt.Errorf("The salt master could not be contacted: salt-master (process %d) runs and is not ready%.0w", pid, err),
+			"it may wait for the other members of its cluster, or until another master is not at work any more: its log says for what"))
+	case errors.Is(look, fs.ErrPermission): // who may not enter its directory cannot see that
+		return cli.Fail(cli.Unavailable, salt.WithHint(err, salt.Hint(err)+". If it runs, it is not ready: its log says what it waits for"))
+	}
+	return err
 }
 
 // closed returns the directory above path that this user may not enter.
