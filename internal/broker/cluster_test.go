@@ -293,6 +293,9 @@ func TestAnOutsiderSaysWhyItIsNoMember(t *testing.T) {
 			m.Change = func(o *broker.Options) { o.Log = slog.New(slog.NewTextHandler(logs, nil)) }
 			m.Start(t)
 			bustest.Until(t, "it says why", func() bool { return strings.Count(logs.String(), "another member is not reached") == 2 })
+			if name == "another signing key" && strings.Count(logs.String(), "copy master_sign.pem and master_sign.pub") != 2 {
+				t.Errorf("the log does not say what to do:\n%s", logs)
+			}
 			for _, p := range m.Cluster.Peers()[1:] {
 				if !errors.Is(p.Err, member.ErrForeign) && !errors.Is(p.Err, member.ErrCluster) {
 					t.Errorf("%s: %v", p.Address, p.Err)

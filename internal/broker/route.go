@@ -268,7 +268,7 @@ func (r *routes) refuse(e *routeEnd, err error) {
 	}
 	r.mu.Unlock()
 	if e.arrival != nil {
-		r.refused(e.arrival.host, "remote", e.RemoteAddr().String(), "err", err)
+		r.refused(e.arrival.host, append([]any{"remote", e.RemoteAddr().String(), "err", err}, hintOf(err)...)...)
 	}
 }
 

@@ -176,6 +176,14 @@ func (r *routes) note(peer string, err error) {
 		r.log.Info("this member reaches itself under another address", "peer", peer)
 	}
 	if err != nil && !self {
-		r.throttle.Log(r.log, slog.LevelWarn, peer+err.Error(), 1, "another member is not reached", "peer", peer, "err", err)
+		r.throttle.Log(r.log, slog.LevelWarn, peer+err.Error(), 1, "another member is not reached", append([]any{"peer", peer, "err", err}, hintOf(err)...)...)
 	}
+}
+
+// hintOf is the attribute of a log line for the hint of an error, if it has one.
+func hintOf(err error) []any {
+	if hint := salt.Hint(err); hint != "" {
+		return []any{"hint", hint}
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package keyring
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,9 +45,19 @@ func (s signing) make() ([]byte, error) {
 		return nil, err
 	}
 	if created {
-		s.log.Info("Generating "+s.cfg.MasterSignKeyName+" keys: "+s.cfg.PKIDir, "fingerprint", key.Public().SHA256())
+		s.tellMade(key.Public())
 	}
 	return key.SignPublic(s.key)
+}
+
+// tellMade logs that the signing pair was made. A member of a cluster needs that of the others.
+func (s signing) tellMade(key pki.PublicKey) {
+	level, args := slog.LevelInfo, []any{"fingerprint", key.SHA256()}
+	if s.cfg.ClusterID != "" {
+		level = slog.LevelWarn
+		args = append(args, "hint", fmt.Sprintf("all members of a cluster share this pair. If another member has one, stop this master, copy %[1]s.pem and %[1]s.pub from there, with owner and mode, and start it again", s.cfg.MasterSignKeyName))
+	}
+	s.log.Log(context.Background(), level, "Generating "+s.cfg.MasterSignKeyName+" keys: "+s.cfg.PKIDir, args...)
 }
 
 // read reads the signature made by 'salt-key --gen-signature', perhaps on another machine, and

@@ -41,6 +41,24 @@ func TestSignatureIsMade(t *testing.T) {
 	}
 }
 
+// TestTheSigningPairIsMade: a member of a cluster that makes a pair of its own is one that the others refuse.
+func TestTheSigningPairIsMade(t *testing.T) {
+	for cluster, want := range map[string]string{"": "level=INFO", "prod": "level=WARN"} {
+		cfg, logs := &config.Master{MasterSignPubkey: true, ClusterID: cluster}, &strings.Builder{}
+		cfg.PKIDir, cfg.KeyType, cfg.MasterSignKeyName = t.TempDir(), "ed25519", "master_sign"
+		key, _, err := pki.EnsurePair(cfg.PKIDir, "master", pki.Ed25519, 0)
+		if err == nil {
+			_, err = Signature(cfg, key.Public(), slog.New(slog.NewTextHandler(logs, nil)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := logs.String(); !strings.Contains(got, want) || !strings.Contains(got, "Generating master_sign keys") || strings.Contains(got, "copy master_sign.pem and master_sign.pub") != (cluster != "") {
+			t.Errorf("cluster_id %q: it logs %s", cluster, got)
+		}
+	}
+}
+
 func TestNoSignature(t *testing.T) {
 	_, _, sign := signed(t, func(*config.Master) {})
 	if sig, err := sign(); sig != nil || err != nil {

@@ -90,7 +90,7 @@ func (r Rule) judgeKey(cert *x509.Certificate, m Member) error {
 		return refusal(ErrUnsigned, m.Key, "sign it with the master_sign pair of this system: set master_sign_pubkey: True there, and copy the pair to it", fmt.Sprintf("%.80q shows no signature", m.Name))
 	}
 	if err := r.Signer.VerifyPublic(m.Key, sig); err != nil {
-		return refusal(ErrForeign, m.Key, "members share one master_sign pair: compare master_sign.pub of both, then sign the key of that one anew",
+		return refusal(ErrForeign, m.Key, "members share one master_sign pair: compare master_sign.pub of both. To the one that has another pair copy master_sign.pem and master_sign.pub from another member, with owner and mode, and restart it",
 			fmt.Sprintf("%.80q shows a signature that is not by %s", m.Name, r.Signer.SHA256()))
 	}
 	if m.Key == r.Key {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,7 +20,6 @@ import (
 	"github.com/brinebus/brine/internal/lease"
 	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/runner"
-	"github.com/brinebus/brine/internal/salt"
 )
 
 // links are the connections of a member with the others, and with the parts of its master.
@@ -83,9 +83,37 @@ func (m *Membership) Join(ctx context.Context, b *broker.Broker, tell func(strin
 		if err == nil || ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		m.log.Warn("the master waits for the other members of its cluster", "cluster", m.cfg.ClusterID, "member", m.name, "err", err, "hint", salt.Hint(err))
+		linked, missing := m.present(b.Cluster)
+		m.log.Warn("the master waits for the other members of its cluster", "cluster", m.cfg.ClusterID, "member", m.name,
+			"linked", strings.Join(linked, ", "), "missing", strings.Join(missing, ", "), "err", err, "hint", waitHint(err, missing))
 		tell("waiting for the other members: " + err.Error())
 	}
+}
+
+// present returns the other members that are linked, by their names, and the addresses of those that are not.
+func (i identity) present(c *broker.Cluster) (linked, missing []string) {
+	for _, m := range c.Members() {
+		linked = append(linked, m.Name)
+	}
+	for _, p := range c.Peers() {
+		if p.Address != i.self && !p.Linked && !slices.Contains(linked, nameOf(p.Address)) {
+			missing = append(missing, p.Address)
+		}
+	}
+	return linked, missing
+}
+
+// waitHint is what to do about a member that waits. It was not ready since its start: no command reaches it, and
+// what is wrong may be its own settings, so the way to go on without the others is not for everybody who reads this.
+func waitHint(err error, missing []string) string {
+	text := "start the members that are missing. If one of them runs, a line 'another member is not reached' says why it is not linked"
+	switch {
+	case len(missing) == 0:
+		return "if this takes longer than an election, some seconds, members count that cluster_peers does not name: salt-run cluster.status at a member that is ready"
+	case errors.Is(err, broker.ErrMinority):
+		return text + ". If most of them are lost for ever, see 'The others are lost for ever' in doc/masters.md"
+	}
+	return text
 }
 
 // errNew is why a member waits that has not stored anything yet.
