@@ -716,7 +716,7 @@ func (s *Server) answer(ctx context.Context, h Handler, r *Request) *nats.Msg {
 		return nil
 	}
 	if s.ctx.Err() != nil {
-		err = Errorf(Unavailable, "the daemon is stopping").WithHint("a job that was started goes on, see 'salt-run jobs.list_jobs'")
+		err = Errorf(Unavailable, "the daemon is stopping").WithHint("a job that was started goes on: 'salt-run jobs.list_jobs' shows it, in a cluster at another member")
 	}
 	if err != nil {
 		if CodeOf(err) == Internal {

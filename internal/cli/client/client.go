@@ -138,7 +138,7 @@ func Error(err error) error {
 		return err
 	}
 	if errors.Is(err, rpc.ErrLost) {
-		return cli.Fail(cli.Unavailable, salt.WithHint(err, "its log says why it ended; a job that was started goes on, see 'salt-run jobs.list_jobs'"))
+		return cli.Fail(cli.Unavailable, salt.WithHint(err, "its log says why it ended; a job that was started goes on: 'salt-run jobs.list_jobs' shows it, in a cluster at another member"))
 	}
 	switch code := rpc.CodeOf(err); {
 	case code == rpc.Denied, errors.Is(err, brine.ErrDenied):

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	brine "github.com/brinebus/brine/client"
@@ -75,18 +76,23 @@ func (s *Show) Follow(ctx context.Context, begin Begin, end End) error {
 	if closed := s.close(); err == nil {
 		err = closed
 	}
-	if errors.Is(err, brine.ErrLost) {
-		return s.lost(err)
-	}
 	if err != nil {
-		return client.Error(err)
+		return client.Error(s.left(err))
 	}
 	return s.verdict()
 }
 
-// lost is the error when the daemon is gone: who waited needs the id to go on, and perhaps another master.
-func (s *Show) lost(err error) error {
-	return cli.Fail(cli.Unavailable, salt.WithHint(err, fmt.Sprintf("its log says why it ended; a job that was started goes on: '%s jobs.follow %s' shows it, in a cluster at another member", s.runner, s.start.JID)))
+// left adds a hint to the error when the daemon is gone, or stops: who waited needs the id to go on, and perhaps
+// another master.
+func (s *Show) left(err error) error {
+	goesOn := fmt.Sprintf("a job that was started goes on: '%s jobs.follow %s' shows it, in a cluster at another member", s.runner, s.start.JID)
+	switch {
+	case errors.Is(err, brine.ErrLost):
+		return cli.Fail(cli.Unavailable, salt.WithHint(err, "its log says why it ended; "+goesOn))
+	case errors.Is(err, brine.ErrUnavailable) && !strings.Contains(salt.Hint(err), string(s.start.JID)):
+		return salt.WithHint(err, goesOn)
+	}
+	return err
 }
 
 // watched is WhileRead, if results go to standard output.
