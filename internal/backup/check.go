@@ -47,9 +47,19 @@ func CheckStore(cacheDir, member string) error {
 			fmt.Sprintf("%s is the store for the present configuration: move the other one away, or this one and then run 'salt-master --restore %s'", own, other)))
 	case there:
 		return config.Mistake(salt.WithHint(fmt.Errorf("the data of this master is in %s, the store of a master that is %s", other, describe(member == "")),
-			fmt.Sprintf("take it over by 'salt-master --restore %s', or move it away to start with nothing", other)))
+			takeOver(other, member)))
 	}
 	return sameMember(own, member)
+}
+
+// takeOver is what to do about data in the store of the other mode. That of a single master is there also after
+// 'salt-master --repair' or a restore with the settings of the cluster still in force.
+func takeOver(other, member string) string {
+	over := fmt.Sprintf("take it over by 'salt-master --restore %s', or move it away to start with nothing", other)
+	if member != "" {
+		return "after 'salt-master --repair' take cluster_id and cluster_peers out of the configuration. To make a single master a member, " + over
+	}
+	return over
 }
 
 // hostedPath is the file in the directory of a master that says that its store is in the JetStream
