@@ -138,8 +138,15 @@ func withPort(peer string, port int) (string, error) {
 	if err != nil {
 		host, text = strings.Trim(peer, "[]"), strconv.Itoa(port)
 	}
-	if n, err := strconv.ParseUint(text, 10, 16); err != nil || n == 0 || host == "" || strings.ContainsAny(host, " \t/@,") {
-		return "", salt.WithHint(fmt.Errorf("cluster_peers: %q is not a host:port", peer), "name each member as in 172.16.0.10:4520")
+	hint := "name each member as in 172.16.0.10:4520"
+	if strings.Contains(peer, ",") {
+		hint = "write a list, as in [172.16.0.10, 172.16.0.11, 172.16.0.12]"
+	}
+	if host == "" || strings.ContainsAny(host, " \t/@,") {
+		return "", salt.WithHint(fmt.Errorf("cluster_peers: %q is not a host:port", peer), hint)
+	}
+	if n, err := strconv.ParseUint(text, 10, 16); err != nil || n == 0 {
+		return "", salt.WithHint(fmt.Errorf("cluster_peers: %q has no port from 1 to 65535", peer), hint)
 	}
 	return net.JoinHostPort(host, text), nil
 }
