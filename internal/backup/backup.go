@@ -133,11 +133,14 @@ func checkRoom(ctx context.Context, nc *nats.Conn, dir string, names []string) e
 		}
 		size += stream.State.Bytes
 	}
-	fs, err := posix.StatFS(filepath.Dir(dir))
+	disk, err := posix.StatFS(filepath.Dir(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return salt.WithHint(fmt.Errorf("back up into %s: %w", dir, err), "the directory above it must exist: make "+filepath.Dir(dir)+" first")
+	}
 	if err != nil {
 		return fmt.Errorf("back up into %s: %w", dir, err)
 	}
-	if free := fs.Available * fs.BlockSize; free < size+spareRoom {
+	if free := disk.Available * disk.BlockSize; free < size+spareRoom {
 		return salt.WithHint(fmt.Errorf("the disk of %s has %d MiB free, and the backup may take %d MiB; %d MiB must stay free", dir, free>>20, size>>20+1, spareRoom>>20), "name a directory on another disk")
 	}
 	return nil
