@@ -225,7 +225,14 @@ func (b *Broker) keepSynced() {
 func (h *Health) Clustered() bool { return h.clustered }
 
 // Late implements journal.Store.
-func (h *Health) Late(what string, waited time.Duration) { h.delays.Late(what, waited) }
+func (h *Health) Late(what string, waited time.Duration) {
+	if !h.clustered {
+		h.delays.Late(what, waited)
+		return
+	}
+	// After another member was killed each of some twenty streams has to be led anew, and each may be asked.
+	h.delays.throttle.Log(h.log, slog.LevelWarn, "", 1, "the store does not answer yet, perhaps since the members of the cluster elect a leader for it: it is asked again", "question", what, "waited", waited.Round(time.Millisecond))
+}
 
 // delays logs questions that a store has not answered in time. It is limited, since a peer may
 // be able to cause this again and again.

@@ -152,3 +152,26 @@ func TestAReaderWithAFullBufferIsNotAnError(t *testing.T) {
 		t.Error(log.String())
 	}
 }
+
+// TestAnElectionFillsNoLog: after a member was killed many streams are asked in vain for some seconds, which is no
+// fault of the disk of this one.
+func TestAnElectionFillsNoLog(t *testing.T) {
+	var text bytes.Buffer
+	o := Options{Log: slog.New(slog.NewTextHandler(&text, nil))}
+	ask := func() {
+		h := newHealth(o)
+		for i := range 20 {
+			h.Late(fmt.Sprintf("read the table t%d", i), 2*time.Second)
+		}
+	}
+	ask()
+	if got := text.String(); strings.Count(got, "\n") != 20 || strings.Contains(got, "elect") {
+		t.Errorf("a store alone logs %s", got)
+	}
+	text.Reset()
+	o.Cluster = &ClusterOptions{}
+	ask()
+	if got := text.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the members of the cluster elect a leader") || !strings.Contains(got, "read the table t0") {
+		t.Errorf("a member logs %s", got)
+	}
+}
