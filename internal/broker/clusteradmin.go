@@ -147,11 +147,35 @@ func leaderSays(data []byte) error {
 	return fmt.Errorf("the leader of the members refuses: %s", answer.Error.Description)
 }
 
+// lookAgain are the pauses before Lacking looks once more: what is on its way to the copies at one moment, such as
+// the audit entry of the request that asks for it, is there at the next.
+var lookAgain = []time.Duration{50 * time.Millisecond, 150 * time.Millisecond, 300 * time.Millisecond}
+
 // Lacking returns the streams that do not have all their copies, or have one that is not whole or
-// not counted in elections yet, as far as this member knows: of those that it leads, and of those
-// that have no leader; with what is wrong. So does the group of all members, under the name of its own,
-// if it counts one that does not run.
+// not counted in elections yet, at each of several looks, as far as this member knows: of those that it leads, and of
+// those that have no leader; with what is wrong. So does the group of all members, under the name of its own,
+// if it counts one that does not run. It takes half a second if there are any.
 func (c *Cluster) Lacking() map[string]string {
+	lacking := c.lackingNow()
+	for _, pause := range lookAgain {
+		if len(lacking) == 0 {
+			break
+		}
+		time.Sleep(pause)
+		now := c.lackingNow()
+		for name := range lacking {
+			if what, still := now[name]; still {
+				lacking[name] = what
+			} else {
+				delete(lacking, name)
+			}
+		}
+	}
+	return lacking
+}
+
+// lackingNow is one look of Lacking.
+func (c *Cluster) lackingNow() map[string]string {
 	lacking := map[string]string{}
 	info, err := c.b.server.Jsz(&server.JSzOptions{Account: account, Streams: true, Config: true, RaftGroups: true})
 	if err != nil {
@@ -210,6 +234,9 @@ func votersOf(g server.RaftzGroup) int {
 	return g.Size
 }
 
+// CopiesOf is what Lacking says of a stream that has fewer copies than it should have, none of which lags.
+func CopiesOf(whole, copies int) string { return fmt.Sprintf("%d of %d copies", whole, copies) }
+
 // lacks says what a stream lacks, "" for nothing.
 func (c *Cluster) lacks(i *server.ClusterInfo, copies, voters int) string {
 	if i.Leader != c.r.opts.Rule.Card.Name {
@@ -233,7 +260,7 @@ func (c *Cluster) lacks(i *server.ClusterInfo, copies, voters int) string {
 	case whole < copies && len(behind) > 0:
 		return strings.Join(behind, "; ")
 	case whole < copies:
-		return fmt.Sprintf("%d of %d copies", whole, copies)
+		return CopiesOf(whole, copies)
 	case i.Desired != nil || copies > 1 && voters != copies:
 		return "its members are being changed"
 	}

@@ -148,7 +148,7 @@ func Open(ctx context.Context, o Options) (*Dispatcher, error) {
 	if o.Journals == nil || o.Members == nil { // what another master alone has sent is no job of this one
 		o.Journals = journal.All{Own: o.Journal}
 	}
-	plans, err := openPlans(ctx, o.Journal)
+	plans, err := openPlans(journal.Starting(ctx), o.Journal)
 	d := &Dispatcher{Options: o, plans: plans, ended: newEnded(), steady: job.NewSteady(time.Now()), ctx: ctx, passed: newPassed(), returns: newReturnsTo(), grace: resumeGrace}
 	d.jobs = newJobs(spooling{d}.has)
 	if o.Members != nil {

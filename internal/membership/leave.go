@@ -194,6 +194,9 @@ func (m *Membership) Leave(ctx context.Context) (runner.LeaveReport, error) {
 // leave is Leave while no other member leaves. It must have begun before afterLeave counts.
 func (m *Membership) leave(ctx context.Context) (runner.LeaveReport, error) {
 	report, err := m.afterLeave()
+	if err == nil {
+		err = m.whole(ctx, len(report.Left)+1)
+	}
 	if err != nil {
 		return report, err
 	}
@@ -250,6 +253,22 @@ func (m *Membership) afterLeave() (runner.LeaveReport, error) {
 			"start the others first; take out those that are lost with 'salt-run cluster.remove MEMBER'")
 	}
 	return report, nil
+}
+
+// whole refuses a leave while streams do not have the copies that so many running members can have: the end of this
+// member could then be the end of the last whole copy, or of the majority of those that a stream is moved to.
+func (m *Membership) whole(ctx context.Context, running int) error {
+	lacking := m.broker.Cluster.Lacking()
+	for _, s := range m.ask(ctx) {
+		maps.Copy(lacking, s.Lacks)
+	}
+	maps.DeleteFunc(lacking, func(_, what string) bool { return what == broker.CopiesOf(running, m.copies) })
+	if len(lacking) == 0 {
+		return nil
+	}
+	first := slices.Min(slices.Collect(maps.Keys(lacking)))
+	return salt.WithHint(fmt.Errorf("this member cannot leave now: %s without all copies, such as %s: %s", salt.Count(len(lacking), "stream"), first, lacking[first]),
+		"wait until 'salt-run cluster.status' shows lacking: 0, then ask again; members that are lost are taken out first, with 'salt-run cluster.remove MEMBER'")
 }
 
 // serve registers the handlers for members that leave, and for those that do not after all.

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/cluster"
 	"github.com/brinebus/brine/internal/dispatch"
 	"github.com/brinebus/brine/internal/member"
@@ -186,6 +187,36 @@ func TestAMemberLeavesNoJobBehind(t *testing.T) {
 	spool.jobs = 0
 	if _, err := one.Leave(ctx); err != nil || !marked(t, one) {
 		t.Errorf("it does not leave when they are stored: %v", err)
+	}
+}
+
+// TestNoMemberLeavesWhileCopiesAreMissing: another one may be the only one that has what a stream lacks. What so few
+// members cannot have is not waited for.
+func TestNoMemberLeavesWhileCopiesAreMissing(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	var lacks atomic.Pointer[map[string]string]
+	one := linked(t, s.Members[0], func(*Membership) {})
+	one.copies = 5
+	for _, m := range s.Members[1:] {
+		linked(t, m, func(k *Membership) {
+			k.leaving.serve(k.exchange, k.log)
+			k.exchange.Handle(kindStatus, func(context.Context, string, []byte) (any, error) { return said{Lacks: *lacks.Load()}, nil })
+		})
+	}
+	bustest.Until(t, "the members know each other", func() bool { return len(one.exchange.Others()) == 2 && one.broker.Cluster.Known() == 3 })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, what := range []string{"m3 is 7 entries behind, and was heard 1ms ago", broker.CopiesOf(2, 5)} {
+		lacks.Store(&map[string]string{"EVENTS_m2": what, "KV_keys": broker.CopiesOf(3, 5)})
+		if _, err := one.Leave(ctx); err == nil || !strings.Contains(err.Error(), "1 stream without all copies, such as EVENTS_m2: "+what) || !strings.Contains(salt.Hint(err), "lacking: 0") || marked(t, one) {
+			t.Errorf("it leaves though %s: %v", what, err)
+		}
+	}
+	lacks.Store(&map[string]string{"KV_keys": broker.CopiesOf(3, 5)})
+	if _, err := one.Leave(ctx); err != nil || !marked(t, one) {
+		t.Errorf("it does not leave though three members have all that they can: %v", err)
 	}
 }
 

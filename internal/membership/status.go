@@ -177,7 +177,11 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 	if m == nil {
 		return runner.ClusterStatus{}, runner.ErrAlone
 	}
-	own, all := m.say(), m.ask(ctx)
+	var own said
+	var looks sync.WaitGroup
+	looks.Go(func() { own = m.say() }) // it may look several times
+	all := m.ask(ctx)
+	looks.Wait()
 	linked := map[string]broker.PeerState{}
 	for _, p := range m.broker.Cluster.Peers() {
 		linked[p.Address] = p

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/brinebus/brine/internal/function"
@@ -54,14 +55,29 @@ func clusterModule(h *Host) *function.Module {
 }
 
 func clusterRemove(h *Host) function.Function {
-	return function.Function{Name: "remove", Class: function.AsDaemon, Doc: "Remove a member from the cluster for good: its key is refused from now on, and it does not count for elections any more. member is its name in cluster.status, or the fingerprint of its key. Return the fingerprint, and below not_told all members of cluster_peers that have not confirmed this, also those that do not run: each learns of it from the others when it starts and is linked with one that knows, and accepts the key until then, so add the fingerprint to the file cluster_removed in pki_dir of each of these before it is started. Use cluster.leave for a member that runs and is to leave in good order.",
+	return function.Function{Name: "remove", Class: function.AsDaemon, Doc: "Remove a member from the cluster for good: its key is refused from now on, and it does not count for elections any more. member is its name in cluster.status, or the fingerprint of its key. Return the fingerprint, and below not_told all members of cluster_peers that have not confirmed this, also those that do not run: each learns of it from the others when it starts and is linked with one that knows, and accepts the key until then, so add the fingerprint to the file cluster_removed in pki_dir of each of these before it is started; the exit code is 1 then. next is what remains to be done. Use cluster.leave for a member that runs and is to leave in good order.",
 		Example: "salt-run cluster.remove 172_16_0_12_4520", Params: []function.Param{{Name: "member", Kind: function.String, Required: true}}, Run: func(ctx context.Context, c *function.Call) (any, error) {
 			removed, unaware, err := h.RemoveMember(ctx, c.String("member"))
 			if err != nil {
 				return nil, err
 			}
-			return map[string]any{"removed": removed, "not_told": anyList(unaware)}, nil
+			if len(unaware) > 0 {
+				c.SetRetcode(1)
+			}
+			return map[string]any{"removed": removed, "not_told": anyList(unaware), "next": anyList(afterRemoval(ctx, h, len(unaware)))}, nil
 		}}
+}
+
+// afterRemoval is what remains to be done after a member was removed that so many others do not know of.
+func afterRemoval(ctx context.Context, h *Host, unaware int) []string {
+	list := []string{"stop the removed member: it goes on with the minions that still trust its key"}
+	if unaware > 0 {
+		list = append(list, "add the fingerprint to cluster_removed in the pki_dir of each member below not_told, before it is started or goes on")
+	}
+	if s, err := h.ClusterStatus(ctx); err == nil && len(s.Lacking) > 0 {
+		list = append(list, fmt.Sprintf("stop no other member until 'salt-run cluster.status' shows lacking: 0. Now it is %d", len(s.Lacking)))
+	}
+	return list
 }
 
 func clusterRemoveFile(h *Host) function.Function {

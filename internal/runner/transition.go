@@ -112,7 +112,7 @@ func line(err error) string {
 }
 
 func clusterLeave(h *Host) function.Function {
-	return function.Function{Name: "leave", Class: function.AsDaemon, Doc: "Make the member that is asked leave its cluster in good order: it sends its minions to the others, lets others lead its streams, and stops. The others take over its jobs and what it has to handle, keep its journal, and do not count it for elections any more. It does not start as a member again; its key stays valid. This is refused if the others could not continue without it. Return who is left, and what remains to be done. Use cluster.remove for a member that is lost or not to be trusted.",
+	return function.Function{Name: "leave", Class: function.AsDaemon, Doc: "Make the member that is asked leave its cluster in good order: it sends its minions to the others, lets others lead its streams, and stops. The others take over its jobs and what it has to handle, keep its journal, and do not count it for elections any more. It does not start as a member again; its key stays valid. This is refused if the others could not continue without it, or while streams do not have all their copies. Return who is left, and what remains to be done. Use cluster.remove for a member that is lost or not to be trusted.",
 		Example: "salt-run cluster.leave", Run: func(ctx context.Context, _ *function.Call) (any, error) {
 			r, err := h.Leave(ctx)
 			if err != nil {
