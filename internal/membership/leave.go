@@ -195,7 +195,7 @@ func (m *Membership) Leave(ctx context.Context) (runner.LeaveReport, error) {
 func (m *Membership) leave(ctx context.Context) (runner.LeaveReport, error) {
 	report, err := m.afterLeave()
 	if err == nil {
-		err = m.whole(ctx, len(report.Left)+1)
+		err = whole(ctx, m, len(report.Left)+1)
 	}
 	if err != nil {
 		return report, err
@@ -257,7 +257,7 @@ func (m *Membership) afterLeave() (runner.LeaveReport, error) {
 
 // whole refuses a leave while streams do not have the copies that so many running members can have: the end of this
 // member could then be the end of the last whole copy, or of the majority of those that a stream is moved to.
-func (m *Membership) whole(ctx context.Context, running int) error {
+func whole(ctx context.Context, m *Membership, running int) error {
 	lacking := m.broker.Cluster.Lacking()
 	for _, s := range m.ask(ctx) {
 		maps.Copy(lacking, s.Lacks)
