@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -74,7 +75,7 @@ func writeStat(out io.Writer, s *brine.Stat) error {
 			fmt.Fprintf(w, "journal of\t%s, %s, to seq %d, %s, %s\n", m.Master, running(m.Linked), m.Last, size(m.Bytes), handledBy(m.Handler, m.Master))
 			continue
 		}
-		fmt.Fprintf(w, "mirror of\t%s, %s, to seq %d, %d behind, %s\n", m.Master, linked(m.Linked), m.Last, m.Lag, size(m.Bytes))
+		fmt.Fprintf(w, "mirror of\t%s, %s, %s\n", m.Master, linked(m, s.Mirrors), size(m.Bytes))
 	}
 	fmt.Fprintf(w, "since %s\t%d events fired, %d sent to listeners\n", s.Started.Local().Format(time.DateTime), s.Fired, s.Sent)
 	fmt.Fprintf(w, "dead letters\t%d\n", s.Dead)
@@ -122,11 +123,21 @@ func running(is bool) string {
 	return "its member is away"
 }
 
-func linked(is bool) string {
-	if is {
-		return "linked"
+// linked says how far a mirror is. Without a link, nobody here knows what is new in the journal; behind is what was
+// known to be missing before. all are the mirrors, which are of journals of one master: it has one at a time.
+func linked(m brine.MirrorStat, all []brine.MirrorStat) string {
+	at := fmt.Sprintf("to seq %d", m.Last)
+	if m.Linked {
+		return fmt.Sprintf("linked, %s, %d behind", at, m.Lag)
 	}
-	return "its master is away"
+	why := "its master is away"
+	if slices.ContainsFunc(all, func(other brine.MirrorStat) bool { return other.Linked }) {
+		why = "its master has another journal now"
+	}
+	if m.Lag > 0 {
+		return fmt.Sprintf("%s, %s, at least %d behind", why, at, m.Lag)
+	}
+	return fmt.Sprintf("%s, %s, unknown how far behind", why, at)
 }
 
 func ofLimit(j brine.JournalStat) string {
