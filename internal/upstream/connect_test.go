@@ -207,8 +207,8 @@ func TestRefusedKeys(t *testing.T) {
 		m := startMaster(t, state)
 		o := m.options(t)
 		_, err := upstream.Connect(ctx, o)
-		if !errors.Is(err, want) || !strings.Contains(err.Error(), o.Key.Public().SHA256()) {
-			t.Errorf("%s: %v, want %v with the fingerprint", state, err, want)
+		if !errors.Is(err, want) || !strings.Contains(err.Error(), o.Key.Public().SHA256()) || salt.Hint(err) == "" {
+			t.Errorf("%s: %v, want %v with the fingerprint and a hint", state, err, want)
 		}
 		m = startMaster(t, protocol.KeyPending, state)
 		if err := connect(t, m.options(t)).Wait(ctx); !errors.Is(err, want) {

@@ -241,6 +241,9 @@ func (l *Connection) Wait(ctx context.Context) error {
 	return nil
 }
 
+// refusedHint is what to do about a key that a master refuses.
+const refusedHint = "delete the public key for this minion on the Salt Master, compare fingerprints, and accept it"
+
 // forgottenTime is how long a key whose file is gone is waited for: one that is put elsewhere by hand
 // may be gone for a moment.
 const forgottenTime = 2 * time.Second
@@ -275,9 +278,9 @@ func (l *Connection) next(ctx context.Context, check func(protocol.AskAnswer) er
 	fingerprint := l.opts.Key.Public().SHA256()
 	switch l.answer.State {
 	case protocol.KeyRejected:
-		return fmt.Errorf("%w: %s", ErrRejected, fingerprint)
+		return salt.WithHint(fmt.Errorf("%w: %s", ErrRejected, fingerprint), refusedHint)
 	case protocol.KeyDenied:
-		return fmt.Errorf("%w; this one is %s", ErrDenied, fingerprint)
+		return salt.WithHint(fmt.Errorf("%w; this one is %s", ErrDenied, fingerprint), refusedHint)
 	}
 	return nil
 }

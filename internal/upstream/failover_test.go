@@ -20,6 +20,7 @@ import (
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/documented"
 )
 
@@ -428,6 +429,29 @@ func TestAServiceIsNotEnded(t *testing.T) {
 		if pause := u.pauses.barred(); pause < firstPause || pause >= 2*time.Second {
 			t.Errorf("up to a second: %s", pause)
 		}
+	}
+}
+
+// TestARefusalNamesItsMaster: each of several masters may have its own reason, and way out.
+func TestARefusalNamesItsMaster(t *testing.T) {
+	var said strings.Builder
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	refusals := map[string]error{"a": salt.WithHint(ErrMasterKey, "compare"), "b": salt.WithHint(ErrDenied, "delete"), "c": salt.WithHint(ErrDenied, "delete")}
+	u := (&Uplinks{Setup: Setup{Config: config.NewMinion(), Service: true, Daemon: idle{}, Log: log}}).add(&roster{masters: []string{"a", "b", "c"}})
+	u.log = log
+	u.dial = func(_ context.Context, name string) (*Connection, error) { return nil, refusals[name] }
+	err := u.tryAll(t.Context())
+	if _, end := u.judge(err); end != nil {
+		t.Fatal(end)
+	}
+	for name, refusal := range refusals {
+		if want := "master " + name + ": " + refusal.Error(); !strings.Contains(err.Error(), want) || !errors.Is(err, refusal) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+	if last := lines[len(lines)-1]; !strings.Contains(last, "nothing is run") || !strings.Contains(last, "master b: ") || !strings.HasSuffix(last, ` hint="compare; delete"`) {
+		t.Errorf("the log ends with %s", last)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -171,14 +172,31 @@ func (u *Uplink) asksAgain(err error) bool {
 
 // tellBarred logs, each time, what was refused and what an operator can do.
 func (u *Uplink) tellBarred(err error, pause time.Duration) {
-	hint := salt.Hint(err)
 	if errors.Is(err, ErrRejected) || errors.Is(err, ErrDenied) {
 		u.log.Log(context.Background(), logging.LevelCritical, "The Salt Master has rejected this minion's public key!")
-		hint = "delete the public key for this minion on the Salt Master, compare fingerprints, and accept it"
 	}
 	u.setWaiting("the next attempt at its master, after this: " + err.Error())
 	u.log.Error("nothing is run for a master that is not trusted or refuses this minion; trying again",
-		"pause", pause.Round(time.Millisecond), "err", err, "hint", hint)
+		"pause", pause.Round(time.Millisecond), "err", err, "hint", strings.Join(hints(err), "; "))
+}
+
+// hints are those of an error, each once. Masters may refuse, or be refused, for different reasons.
+func hints(err error) (list []string) {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		if hint := salt.Hint(err); hint != "" {
+			list = append(list, hint)
+		}
+		return list
+	}
+	for _, one := range joined.Unwrap() {
+		for _, hint := range hints(one) {
+			if !slices.Contains(list, hint) {
+				list = append(list, hint)
+			}
+		}
+	}
+	return list
 }
 
 // tellAgain is how often the log repeats that no master can be reached.
@@ -227,7 +245,7 @@ func (u *Uplink) tryAll(ctx context.Context) error {
 		case errors.Is(err, errShort):
 			failed = err // try the next one
 		case isRefusal(err):
-			refused = errors.Join(refused, err)
+			refused = errors.Join(refused, fmt.Errorf("master %s: %w", name, err))
 			u.tellRefused(ctx, name, err)
 		default:
 			failed = err
