@@ -161,9 +161,9 @@ func (j *Journal) Yield() {
 	j.led.whole.Store(false)
 }
 
-// Leads reports whether the member of a journal led all that it has to, when it looked last. Then
-// the end of another member delays nothing that it stores.
-func Leads(j *Journal) bool { return j.led.whole.Load() }
+// Leads reports whether the member of a journal led all that it has to, when it looked last, and can
+// store something. Then the end of another member delays nothing that it stores.
+func Leads(j *Journal) bool { return j.led.whole.Load() && j.writer.store.Err() == nil }
 
 // led are the streams, beside its events, that a member leads, by name.
 type led struct {

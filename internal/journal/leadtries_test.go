@@ -28,3 +28,17 @@ func TestALeadIsAskedForLessOften(t *testing.T) {
 		t.Error("it waits when it has led")
 	}
 }
+
+// TestWhoCanStoreNothingLeadsNothing: also right after it has lost the others, before it looks again who leads.
+func TestWhoCanStoreNothingLeadsNothing(t *testing.T) {
+	store := &broken{failed: make(chan struct{})}
+	j := &Journal{writer: &writer{store: store}}
+	j.led.whole.Store(true)
+	if !Leads(j) {
+		t.Error("it led all at the last look, and leads nothing")
+	}
+	close(store.failed)
+	if Leads(j) {
+		t.Error("it can store nothing, and leads")
+	}
+}
