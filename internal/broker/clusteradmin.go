@@ -249,9 +249,9 @@ func (c *Cluster) lacks(i *server.ClusterInfo, copies, voters int) string {
 	for _, r := range i.Replicas {
 		switch {
 		case r.Offline:
-			behind = append(behind, r.Name+" is not connected")
+			behind = append(behind, peerName(r)+" is not connected")
 		case !r.Current:
-			behind = append(behind, fmt.Sprintf("%s is %d entries behind, and was heard %s ago", r.Name, r.Lag, r.Active.Round(time.Millisecond)))
+			behind = append(behind, fmt.Sprintf("%s is %d entries behind, and was heard %s ago", peerName(r), r.Lag, r.Active.Round(time.Millisecond)))
 		default:
 			whole++
 		}
@@ -265,6 +265,15 @@ func (c *Cluster) lacks(i *server.ClusterInfo, copies, voters int) string {
 		return "its members are being changed"
 	}
 	return ""
+}
+
+// peerName is the name of a member, if this one has seen it since its start: the server writes a sentence of its own
+// in the place of others.
+func peerName(p *server.PeerInfo) string {
+	if p.Peer != "" && peerID(p.Name) != p.Peer {
+		return "a member that this one does not know by name"
+	}
+	return p.Name
 }
 
 // Known returns how many members count for elections, whether they run or not; 0 while there is

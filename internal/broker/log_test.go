@@ -11,9 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/test/capture"
 	"github.com/brinebus/brine/test/deadline"
 )
@@ -173,5 +175,16 @@ func TestAnElectionFillsNoLog(t *testing.T) {
 	ask()
 	if got := text.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the members of the cluster elect a leader") || !strings.Contains(got, "read the table t0") {
 		t.Errorf("a member logs %s", got)
+	}
+}
+
+// TestAMemberWithoutAName: the server has a sentence of its own for a member that it has not seen since its start.
+func TestAMemberWithoutAName(t *testing.T) {
+	for name, want := range map[string]string{"m2": "m2", "Server name unknown at this time (peerID: " + peerID("m2") + ")": "a member that this one does not know by name"} {
+		i := &server.ClusterInfo{Leader: "m1", Replicas: []*server.PeerInfo{{Name: name, Peer: peerID("m2"), Offline: true}}}
+		c := &Cluster{r: &routes{opts: ClusterOptions{Rule: member.Rule{Card: member.Card{Name: "m1"}}}}}
+		if got := c.lacks(i, 3, 3); got != want+" is not connected" {
+			t.Errorf("%s lacks %q", name, got)
+		}
 	}
 }
