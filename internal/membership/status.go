@@ -137,9 +137,9 @@ func (m *Membership) compare(ctx context.Context) {
 		before, known := m.heard.set(name, s)
 		if differs := s.Rules != own.Rules; differs != (known && before.Rules != m.rules) || !known && differs {
 			if differs {
-				m.log.Warn("the access rules of another member differ from those of this one: what somebody may do depends on where they ask", "member", name)
+				m.log.Warn("the access rules of another member, or settings that guard them, differ from those of this one: what is allowed depends on where somebody asks", "member", name)
 			} else {
-				m.log.Info("the access rules of another member are those of this one again", "member", name)
+				m.log.Info("the access rules of another member, and the settings that guard them, are those of this one again", "member", name)
 			}
 		}
 		if s.Version != own.Version && (!known || before.Version != s.Version) {

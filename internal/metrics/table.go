@@ -33,7 +33,7 @@ func (m *Metric) Is(value float64, labels ...string) Sample { return Sample{m, v
 var (
 	BuildInfo         = gauge("build_info", "Always 1; the labels say which daemon of which version this is.", "daemon", "version")
 	ClusterClock      = gauge("cluster_clock_ahead_seconds", "By how much the clock of another member of the cluster is at least ahead of that of this one; negative if it is behind.", "member")
-	ClusterRules      = gauge("cluster_rules_differ", "1 if the access rules of another member of the cluster differ from those of this one.", "member")
+	ClusterRules      = gauge("cluster_rules_differ", "1 if the access rules of another member of the cluster, or settings that guard them, differ from those of this one.", "member")
 	Connections       = gauge("connections", "Connections to the bus of the daemon, by the role of who is connected.", "role")
 	DeadDropped       = counter("dead_letters_dropped_total", "Dead letters of the reactor that gave way to newer ones.")
 	Decisions         = counter("decisions_total", "Decisions about who may do what, as they stand in the audit log.", "verdict")
