@@ -126,7 +126,7 @@ func clusterLeave(h *Host) function.Function {
 func (r LeaveReport) next() []string {
 	list := []string{"this master stops now: keep it stopped (systemctl disable salt-master)"}
 	if len(r.Left) < fewestPeers {
-		return append(list, fmt.Sprintf("%d members are left, and %d of them have to run: add another one soon, in the place of this one in cluster_peers. Until then leave the entry there, since at least %d have to be named", len(r.Left), r.Quorum, fewestPeers))
+		return append(list, fmt.Sprintf("%d members are left, and %d of them have to run: add another one soon, in the place of this one in cluster_peers. Until then leave the entry there, since at least %d have to be named", len(r.Left), r.Quorum, max(fewestPeers, r.Copies)))
 	}
 	if len(r.Left) < r.Copies {
 		return append(list, fmt.Sprintf("%d members are left, and cluster_copies is %d: add another one soon, in the place of this one in cluster_peers. Until then leave the entry there. To go on without another one, set cluster_copies: %d on the others when you take this master out of cluster_peers, and restart them one by one", len(r.Left), r.Copies, fewestPeers))

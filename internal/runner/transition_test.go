@@ -59,6 +59,8 @@ func TestWhatIsLeftFollowsTheSettings(t *testing.T) {
 		says         string
 	}{
 		{2, 3, "Until then leave the entry there, since at least 3 have to be named"},
+		{2, 5, "Until then leave the entry there, since at least 5 have to be named"},
+		{3, 5, "Until then leave the entry there. To go on without another one, set cluster_copies: 3"},
 		{3, 3, "take this master out of cluster_peers on the others, and restart"},
 		{4, 3, "take this master out of cluster_peers on the others, and restart"},
 		{4, 5, "Until then leave the entry there. To go on without another one, set cluster_copies: 3"},
