@@ -89,7 +89,7 @@ func dialError(err error, path, name string) error {
 	case errors.Is(err, socket.ErrNobody):
 		return cli.Fail(cli.Unavailable, salt.WithHint(
 			fmt.Errorf("The salt %[1]s could not be contacted. Is %[1]s running? Nobody listens on %[2]s%.0[3]w", who, path, err),
-			"start "+program+", or name its configuration directory with -c"+waits))
+			startIt(program)+waits))
 	case errors.Is(err, fs.ErrPermission):
 		return cli.Fail(cli.NoPermission, salt.WithHint(fmt.Errorf("connect to the daemon at %s: %w", path, fs.ErrPermission),
 			"the directories on the way to the socket must let you through (sock_dir); "+closed(path)+" does not"))
@@ -113,11 +113,16 @@ func unready(err error, cfg *config.Master) error {
 	switch {
 	case runs:
 		return cli.Fail(cli.Unavailable, salt.WithHint(fmt.Errorf("The salt master could not be contacted: salt-master (process %d) runs and is not ready%.0w", pid, err),
-			"it may wait for the other members of its cluster, or until another master is not at work any more: its log says for what"))
-	case errors.Is(look, fs.ErrPermission): // who may not enter its directory cannot see that
-		return cli.Fail(cli.Unavailable, salt.WithHint(err, salt.Hint(err)+". If it runs, it is not ready: its log says what it waits for"))
+			"it opens "+MasterSocket+" when it is ready. It may wait for other masters: its log says for which"))
+	case look == nil:
+		return cli.Fail(cli.Unavailable, salt.WithHint(err, startIt("salt-master")))
 	}
-	return err
+	return err // who may not enter its directory does not know whether it runs
+}
+
+// startIt is what to do where no daemon runs.
+func startIt(program string) string {
+	return "start " + program + ", or name its configuration directory with -c"
 }
 
 // closed returns the directory above path that this user may not enter.
