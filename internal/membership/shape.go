@@ -18,7 +18,12 @@ func (i identity) shape() shape { return shape{i.peers, i.copies} }
 
 // differs reports whether both are known, and differ.
 func (s shape) differs(other shape) bool {
-	return len(s.Peers) > 0 && len(other.Peers) > 0 && (s.Copies != other.Copies || !slices.Equal(s.Peers, other.Peers))
+	return len(s.Peers) > 0 && len(other.Peers) > 0 && (s.Copies != other.Copies || !s.samePeers(other))
+}
+
+// samePeers reports whether both name the same members, as far as both are known.
+func (s shape) samePeers(other shape) bool {
+	return len(s.Peers) == 0 || len(other.Peers) == 0 || slices.Equal(s.Peers, other.Peers)
 }
 
 // shapes knows which other members have other settings than this one; used by Run.

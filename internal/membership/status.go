@@ -190,23 +190,51 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 	if err := m.broker.Store().Err(); err != nil {
 		status.Fault = err.Error()
 	}
-	for _, address := range m.peers {
-		one := runner.MemberStatus{Name: nameOf(address), Address: address}
-		s, answers := all[one.Name]
-		if address == m.self {
-			s, answers, one.Self = own, true, true
+	all[m.name] = own
+	status.Members = members(m.identity, all, m.broker.Cluster.Members())
+	for n := range status.Members {
+		one := &status.Members[n]
+		one.Leaving = m.leaving.has(one.Name)
+		for _, name := range all[one.Name].Lacking {
+			status.Lacking[name] = cmp.Or(all[one.Name].Lacks[name], status.Lacking[name])
 		}
-		one.Running, one.Leaving = answers, m.leaving.has(one.Name)
-		for _, name := range s.Lacking {
-			status.Lacking[name] = cmp.Or(s.Lacks[name], status.Lacking[name])
-		}
-		if answers {
-			one.Version, one.Minions, one.SameRules, one.Leads = s.Version, s.Minions, s.Rules == own.Rules, s.Leads
-			one.ClockAhead = s.ahead
-		} else if p, ok := linked[address]; ok && p.Err != nil {
+		if p, ok := linked[one.Address]; ok && !one.Running && p.Err != nil {
 			one.Fault = p.Err.Error()
 		}
-		status.Members = append(status.Members, one)
 	}
 	return status, nil
+}
+
+// members returns what is known of the members in cluster_peers, and of the others that are linked or answer:
+// those are named in the settings of another member only. all is what each says, also this one.
+func members(i identity, all map[string]said, linked []member.Member) (list []runner.MemberStatus) {
+	addresses := map[string]string{}
+	for _, address := range i.peers {
+		addresses[nameOf(address)] = address
+	}
+	for _, one := range linked {
+		addresses[one.Name] = cmp.Or(addresses[one.Name], addressIn(all[one.Name].Peers, one.Name))
+	}
+	for name, s := range all {
+		addresses[name] = cmp.Or(addresses[name], addressIn(s.Peers, name))
+	}
+	own := all[i.name]
+	for _, name := range slices.Sorted(maps.Keys(addresses)) {
+		one := runner.MemberStatus{Name: name, Address: addresses[name], Self: name == i.name}
+		if s, answers := all[name]; answers {
+			one.Running, one.ClockAhead = true, s.ahead
+			one.Version, one.Minions, one.Leads = s.Version, s.Minions, s.Leads
+			one.SameRules, one.SamePeers = s.Rules == own.Rules, s.samePeers(own.shape)
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// addressIn returns which of the addresses is that of the member with this name, "" for none.
+func addressIn(peers []string, name string) string {
+	if n := slices.IndexFunc(peers, func(address string) bool { return nameOf(address) == name }); n >= 0 {
+		return peers[n]
+	}
+	return ""
 }

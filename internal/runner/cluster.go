@@ -32,14 +32,16 @@ type ClusterStatus struct {
 
 // MemberStatus is what is known of a member.
 type MemberStatus struct {
-	Name, Address string
-	Self          bool   // it was asked
-	Running       bool   // it answers
-	Leaving       bool   // it has asked to leave the cluster, and the others still count it
-	Fault         string // why there is no route to it, as far as known
-	Version       string
-	Minions       int  // connected to it
-	SameRules     bool // its access rules are those of the asked member
+	Name      string
+	Address   string // "" for a member that only others name, and that does not tell it
+	Self      bool   // it was asked
+	Running   bool   // it answers
+	Leaving   bool   // it has asked to leave the cluster, and the others still count it
+	Fault     string // why there is no route to it, as far as known
+	Version   string
+	Minions   int  // connected to it
+	SameRules bool // its access rules are those of the asked member
+	SamePeers bool // and so is its list of the members, as far as it tells
 	// Leads means that the end of another member delays nothing that it stores.
 	Leads bool
 	// ClockAhead is by how much its clock is at least ahead of that of the asked member, negative if
@@ -95,7 +97,7 @@ func clusterRemoveFile(h *Host) function.Function {
 }
 
 func clusterStatus(h *Host) function.Function {
-	return function.Function{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster: which run, which of them leave at the moment (leaving), with which version, how many minions are connected to each, whether their access rules are the same as those of the member that is asked, whether they lead the streams that they write, and by how many seconds their clock is at least ahead of that of the member that is asked (clock_ahead, negative if it is behind). lacking is how many streams do not have all their copies at the moment, for example after a member was lost: do not stop another one until it is 0; lacking_streams says which, and what is wrong with each. unstored_jobs is how many jobs the member that is asked has run without the quorum (cluster_without_quorum: run) that are not stored yet. Operators get an answer also where too few members are reached to store anything.",
+	return function.Function{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster, also those that only the cluster_peers of others name, if they are linked: which run, which of them leave at the moment (leaving), with which version, how many minions are connected to each, whether their access rules and their cluster_peers are the same as those of the member that is asked (same_rules, same_peers), whether they lead the streams that they write, and by how many seconds their clock is at least ahead of that of the member that is asked (clock_ahead, negative if it is behind). lacking is how many streams do not have all their copies at the moment, for example after a member was lost: do not stop another one until it is 0; lacking_streams says which, and what is wrong with each. unstored_jobs is how many jobs the member that is asked has run without the quorum (cluster_without_quorum: run) that are not stored yet. Operators get an answer also where too few members are reached to store anything.",
 		Example: "salt-run cluster.status", Run: func(ctx context.Context, _ *function.Call) (any, error) {
 			s, err := h.ClusterStatus(ctx)
 			if err != nil {
@@ -131,13 +133,16 @@ func (s ClusterStatus) data() map[string]any {
 }
 
 func (m MemberStatus) data() map[string]any {
-	data := map[string]any{"address": m.Address, "running": m.Running}
+	data := map[string]any{"running": m.Running}
+	if m.Address != "" {
+		data["address"] = m.Address
+	}
 	if m.Leaving {
 		data["leaving"] = true
 	}
 	switch {
 	case m.Running:
-		data["version"], data["minions"], data["same_rules"], data["leads"] = m.Version, m.Minions, m.SameRules, m.Leads
+		data["version"], data["minions"], data["same_rules"], data["same_peers"], data["leads"] = m.Version, m.Minions, m.SameRules, m.SamePeers, m.Leads
 		if m.ClockAhead != nil {
 			data["clock_ahead"] = m.ClockAhead.Round(100 * time.Millisecond).Seconds()
 		}
