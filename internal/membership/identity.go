@@ -182,7 +182,7 @@ func New(ctx context.Context, cfg *config.Master, own keyring.Own, version strin
 	if err != nil {
 		return nil, err
 	}
-	rule, err := member.LoadRule(member.NewCard(cfg.ClusterID, i.name, version), own.Public(), cfg.PKIDir, cfg.MasterSignKeyName)
+	rule, err := member.LoadRule(member.NewCard(cfg.ClusterID, i.name, version).Naming(i.peers), own.Public(), cfg.PKIDir, cfg.MasterSignKeyName)
 	if err != nil {
 		return nil, err
 	}

@@ -115,7 +115,7 @@ func newProbe(cfg *config.Master, i identity, version string, log *slog.Logger) 
 	if err != nil {
 		return nil, err
 	}
-	rule, err := member.LoadRule(member.NewCard(cfg.ClusterID, i.name, version), own.Public(), cfg.PKIDir, cfg.MasterSignKeyName)
+	rule, err := member.LoadRule(member.NewCard(cfg.ClusterID, i.name, version).Naming(i.peers), own.Public(), cfg.PKIDir, cfg.MasterSignKeyName)
 	if err != nil {
 		return nil, err
 	}
@@ -143,13 +143,24 @@ func (p *probe) all(ctx context.Context) []seen {
 	for n, address := range p.peers {
 		wg.Go(func() {
 			list[n] = seen{address: address}
-			if list[n].met, list[n].err = p.look(ctx, address); list[n].err != nil {
+			if list[n].met, list[n].err = p.look(ctx, address); list[n].err == nil {
+				list[n].err = p.compare(list[n].met)
+			}
+			if list[n].err != nil {
 				list[n].err = salt.WithHint(fmt.Errorf("the member at %s: %w", address, list[n].err), salt.Hint(list[n].err))
 			}
 		})
 	}
 	wg.Wait()
 	return list
+}
+
+// compare checks that a member names the same members, this one among them. One of an earlier version does not say that.
+func (p *probe) compare(met member.Member) error {
+	if met.Peers == "" || met.Peers == p.rule.Card.Peers {
+		return nil
+	}
+	return salt.WithHint(fmt.Errorf("cluster_peers of %s differs from that of this master", met.Name), "write cluster_peers in the same way at all members, this one among them, and restart those that run one by one")
 }
 
 // look makes the handshake of a route, and hangs up where the route would begin.

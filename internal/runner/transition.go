@@ -71,7 +71,7 @@ func hintAlone(err error, hint string) error {
 }
 
 func clusterJoin(h *Host) function.Function {
-	return function.Function{Name: "join", Class: function.Changes, Doc: "Check, at a single master whose configuration files already have the settings of a member, what is missing before it can start as one: the settings, the signing key pair that all members share, the signature of its own key, the port, the space on the disk, and that each of the other members runs and accepts this master. Nothing is changed. Return what is missing, or the commands that make it a member. If minions must be prepared first, since this master does not sign its key yet, warnings says how. The exit code is 1 if something is missing.",
+	return function.Function{Name: "join", Class: function.Changes, Doc: "Check, at a single master whose configuration files already have the settings of a member, what is missing before it can start as one: the settings, the signing key pair that all members share, the signature of its own key, the port, the space on the disk, and that each of the other members runs, accepts this master and has the same cluster_peers. Nothing is changed. Return what is missing, or the commands that make it a member. If minions must be prepared first, since this master does not sign its key yet, warnings says how. The exit code is 1 if something is missing.",
 		Example: "salt-run cluster.join", Run: func(ctx context.Context, c *function.Call) (any, error) {
 			if s, err := h.ClusterStatus(ctx); err == nil {
 				return nil, salt.WithHint(fmt.Errorf("this master is a member of the cluster %s already: %s", s.Cluster, s.Member), "'salt-run cluster.status' shows the others")
