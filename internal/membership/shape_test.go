@@ -75,3 +75,18 @@ func TestMembersThatOnlyOthersNameAreShown(t *testing.T) {
 		t.Errorf("shown are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// TestARemovedMemberIsNoneThatDoesNotRun: unless another one with a key of its own has taken its place.
+func TestARemovedMemberIsNoneThatDoesNotRun(t *testing.T) {
+	removed := []member.Removal{{Fingerprint: "aa", Name: "m1"}, {Fingerprint: "bb", Name: "m2"}}
+	now := met{list: []member.Removal{{Fingerprint: "cc", Name: "m2"}, {Fingerprint: "dd", Name: "m3"}}}
+	ever, err := now.ever(removed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"m1": true, "m2": false, "m3": false, "m4": false} {
+		if got := isRemoved(name, ever, removed); got != want {
+			t.Errorf("%s was removed: %v, want %v", name, got, want)
+		}
+	}
+}

@@ -192,8 +192,14 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 	}
 	all[m.name] = own
 	status.Members = members(m.identity, all, m.broker.Cluster.Members())
+	removed := m.removals.newest()
+	ever, err := m.met.ever(removed)
+	if err != nil {
+		removed = nil // it is shown like one that does not run
+	}
 	for n := range status.Members {
 		one := &status.Members[n]
+		one.Removed = !one.Running && isRemoved(one.Name, ever, removed)
 		one.Leaving = m.leaving.has(one.Name)
 		for _, name := range all[one.Name].Lacking {
 			status.Lacking[name] = cmp.Or(all[one.Name].Lacks[name], status.Lacking[name])
@@ -237,4 +243,12 @@ func addressIn(peers []string, name string) string {
 		return peers[n]
 	}
 	return ""
+}
+
+// isRemoved reports whether the key that the member of this name had last is one of the removed ones. ever has
+// the last key of each name.
+func isRemoved(name string, ever, removed []member.Removal) bool {
+	return slices.ContainsFunc(ever, func(one member.Removal) bool {
+		return one.Name == name && slices.ContainsFunc(removed, func(r member.Removal) bool { return r.Fingerprint == one.Fingerprint })
+	})
 }

@@ -37,6 +37,7 @@ type MemberStatus struct {
 	Self      bool   // it was asked
 	Running   bool   // it answers
 	Leaving   bool   // it has asked to leave the cluster, and the others still count it
+	Removed   bool   // it does not run, and its key was removed
 	Fault     string // why there is no route to it, as far as known
 	Version   string
 	Minions   int  // connected to it
@@ -97,7 +98,7 @@ func clusterRemoveFile(h *Host) function.Function {
 }
 
 func clusterStatus(h *Host) function.Function {
-	return function.Function{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster, also those that only the cluster_peers of others name, if they are linked: which run, which of them leave at the moment (leaving), with which version, how many minions are connected to each, whether their access rules and their cluster_peers are the same as those of the member that is asked (same_rules, same_peers), whether they lead the streams that they write, and by how many seconds their clock is at least ahead of that of the member that is asked (clock_ahead, negative if it is behind). lacking is how many streams do not have all their copies at the moment, for example after a member was lost: do not stop another one until it is 0; lacking_streams says which, and what is wrong with each. unstored_jobs is how many jobs the member that is asked has run without the quorum (cluster_without_quorum: run) that are not stored yet. Operators get an answer also where too few members are reached to store anything.",
+	return function.Function{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster, also those that only the cluster_peers of others name, if they are linked: which run, which of them leave at the moment (leaving), which were removed and are still in cluster_peers (state), with which version, how many minions are connected to each, whether their access rules and their cluster_peers are the same as those of the member that is asked (same_rules, same_peers), whether they lead the streams that they write, and by how many seconds their clock is at least ahead of that of the member that is asked (clock_ahead, negative if it is behind). lacking is how many streams do not have all their copies at the moment, for example after a member was lost: do not stop another one until it is 0; lacking_streams says which, and what is wrong with each. unstored_jobs is how many jobs the member that is asked has run without the quorum (cluster_without_quorum: run) that are not stored yet. Operators get an answer also where too few members are reached to store anything.",
 		Example: "salt-run cluster.status", Run: func(ctx context.Context, _ *function.Call) (any, error) {
 			s, err := h.ClusterStatus(ctx)
 			if err != nil {
@@ -146,6 +147,8 @@ func (m MemberStatus) data() map[string]any {
 		if m.ClockAhead != nil {
 			data["clock_ahead"] = m.ClockAhead.Round(100 * time.Millisecond).Seconds()
 		}
+	case m.Removed: // whether something answers at its address says nothing
+		data["state"] = "removed"
 	case m.Fault != "":
 		data["error"] = m.Fault
 	}
