@@ -15,7 +15,8 @@ import (
 )
 
 // TestADecisionThatHasTakenEffectIsStoredLater: while nothing can be stored, somebody deletes keys. The entries and the
-// events are stored when it is possible again, also after a restart, once, in order and with the time of the decision.
+// events are stored when it is possible again, also after a restart, in order and with the time of the decision. What the
+// spool has is stored once; this store takes entries although it says that it has failed.
 func TestADecisionThatHasTakenEffectIsStoredLater(t *testing.T) {
 	store := &failing{}
 	c := startCut(t)
