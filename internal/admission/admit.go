@@ -30,14 +30,14 @@ func (a *Admission) Admit(p broker.Peer) bus.Identity {
 		a.refuseUnaccepted(p, err)
 		return bus.Identity{}
 	}
+	i := bus.Identity{Role: bus.RoleUnaccepted, Name: string(id), Key: bus.KeyToken(key.Key()), Source: p.Remote}
+	if a.stale() { // it asks, and is told why; until then the rules on new keys decide nothing that others may have decided
+		a.tellStale()
+		return i
+	}
 	v, err := a.Keys.Admit(id, key, p.Remote, p.Host)
 	if err != nil {
 		a.unjudged(p, id, err)
-	}
-	i := bus.Identity{Role: bus.RoleUnaccepted, Name: string(id), Key: bus.KeyToken(key.Key()), Source: p.Remote}
-	if a.stale() { // it asks, and is told why
-		a.tellStale()
-		return i
 	}
 	if v.State == pki.Accepted && !p.Caller && a.full(id, true) { // likewise
 		a.tellFull(p, id, key)

@@ -1,11 +1,14 @@
 package admission
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
@@ -22,6 +25,13 @@ func TestNobodyIsAdmittedWithoutTheDecisionsOfOthers(t *testing.T) {
 	if i := w.Admit(p); i.Role != bus.RoleUnaccepted || len(w.acts) > 0 || len(w.notes) > 0 {
 		t.Errorf("a new key is %+v, and there are %v and %v", i, w.acts, w.notes)
 	}
+	if has, err := w.Keys.Has("web1"); err != nil || has {
+		t.Errorf("a key is recorded: %t, %v", has, err)
+	}
+	current.Store(true)
+	w.Admit(p)
+	current.Store(false)
+	w.acts, w.notes = nil, nil
 	if err := w.Keys.Store.Accept(w.entry("web1")); err != nil {
 		t.Fatal(err)
 	}
@@ -46,6 +56,38 @@ func TestNobodyIsAdmittedWithoutTheDecisionsOfOthers(t *testing.T) {
 	}
 	if w.entry("web1").State != pki.Accepted {
 		t.Error("the key itself was changed")
+	}
+}
+
+// TestRulesDecideNothingWithoutTheDecisionsOfOthers: a key that others may have refused is neither accepted nor
+// rejected by a rule here, and leaves no file.
+func TestRulesDecideNothingWithoutTheDecisionsOfOthers(t *testing.T) {
+	for _, c := range []struct {
+		cfg  config.Master
+		want string
+	}{{config.Master{AutoAccept: true}, "accept"}, {config.Master{AutorejectFile: filepath.Join(t.TempDir(), "reject")}, "reject"}} {
+		w := begin(t)
+		var current atomic.Bool
+		w.Current = current.Load
+		if c.cfg.AutorejectFile != "" {
+			if err := os.WriteFile(c.cfg.AutorejectFile, []byte("web*\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Keys.Configure(&c.cfg); err != nil {
+			t.Fatal(err)
+		}
+		p := w.peer("web1", bustest.Key(t))
+		if i := w.Admit(p); i.Role != bus.RoleUnaccepted {
+			t.Errorf("%s: it is %+v", c.want, i)
+		}
+		if has, err := w.Keys.Has("web1"); err != nil || has {
+			t.Errorf("%s: a key is recorded: %t, %v", c.want, has, err)
+		}
+		current.Store(true)
+		if w.Admit(p); !slices.Equal(w.acts, []any{c.want}) {
+			t.Errorf("with the knowledge there is %v, want %s", w.acts, c.want)
+		}
 	}
 }
 
