@@ -11,7 +11,8 @@ import (
 // nor journal. The zero value is ready; its methods may be called concurrently.
 type Throttle struct {
 	mu   sync.Mutex
-	seen map[string]burst
+	seen map[string]burst // what happened lately
+	old  map[string]burst // what was seen before that, and not since
 }
 
 // burst counts how often something happened in the minute that began at since.
@@ -21,7 +22,8 @@ type burst struct {
 }
 
 // The pause between two messages about the same thing, and how many things are remembered: beyond
-// that all are forgotten, which only costs a few more messages.
+// that those are forgotten that did not happen for the longest time, which only costs a few more messages. What
+// happens all the time, such as anything at all from one host, is not forgotten however many things there are.
 const (
 	throttlePause = time.Minute
 	maxThrottled  = 10_000
@@ -56,19 +58,13 @@ func Repeated(left int) []any {
 func (t *Throttle) Count(what string, now time.Time, most int) (left int, tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	b, known := t.seen[what]
-	if !known && len(t.seen) >= maxThrottled {
-		t.seen = nil
-	}
+	b, known := t.take(what)
 	if !known || now.Sub(b.since) >= throttlePause {
 		left = max(0, b.count-most)
 		b = burst{since: now}
 	}
-	if t.seen == nil {
-		t.seen = map[string]burst{}
-	}
 	b.count++
-	t.seen[what] = b
+	t.put(what, b)
 	return left, b.count <= most
 }
 
@@ -76,8 +72,32 @@ func (t *Throttle) Count(what string, now time.Time, most int) (left int, tell b
 func (t *Throttle) Undo(what string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if b, known := t.seen[what]; known && b.count > 0 {
+	b, known := t.take(what)
+	if known && b.count > 0 {
 		b.count--
-		t.seen[what] = b
+	}
+	if known {
+		t.put(what, b)
+	}
+}
+
+// take removes what is remembered about a thing. The caller holds mu, as for put.
+func (t *Throttle) take(what string) (b burst, known bool) {
+	if b, known = t.seen[what]; known {
+		delete(t.seen, what)
+		return b, true
+	}
+	b, known = t.old[what]
+	delete(t.old, what)
+	return b, known
+}
+
+// put remembers it as the latest thing.
+func (t *Throttle) put(what string, b burst) {
+	if t.seen == nil {
+		t.seen = map[string]burst{}
+	}
+	if t.seen[what] = b; len(t.seen) >= maxThrottled/2 {
+		t.seen, t.old = nil, t.seen
 	}
 }

@@ -39,10 +39,30 @@ func TestThrottle(t *testing.T) {
 	if text := lines(2); strings.Count(text, "\n") != 2 || strings.Count(text, "repeated=5") != 1 {
 		t.Errorf("a minute later they are %q", text)
 	}
+}
+
+// TestALimitOutlastsManyNames: whoever invents names without end does not make the limit of all of them together
+// begin anew, and the names fill no memory.
+func TestALimitOutlastsManyNames(t *testing.T) {
+	var th Throttle
+	now, told := time.Now(), 0
 	for i := range 3 * maxThrottled {
-		th.First(fmt.Sprint(i), now)
+		if th.First(fmt.Sprint(i), now) && th.Few("all", now, 5) {
+			told++
+		}
+		if n := len(th.seen) + len(th.old); n > maxThrottled {
+			t.Fatalf("%d things are remembered", n)
+		}
 	}
-	if len(th.seen) > maxThrottled {
-		t.Errorf("%d things are remembered", len(th.seen))
+	if told != 5 {
+		t.Errorf("%d names are told, want 5", told)
+	}
+	if left, tell := th.Count("all", now.Add(throttlePause), 5); left != 3*maxThrottled-5 || !tell {
+		t.Errorf("in the next minute %d were left out, and it is told: %t", left, tell)
+	}
+	th.First("again", now)
+	th.Undo("again")
+	if !th.First("again", now) {
+		t.Error("what was taken back counts")
 	}
 }
