@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"gopkg.in/yaml.v3"
@@ -260,5 +261,80 @@ func TestWhoStartedAJob(t *testing.T) {
 		if got := c.who.Started(c.user, c.backend); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// TestClusterCommands: what changes the members of a cluster, what they lead or what they store is only for
+// those whose rule has its name, and what tells about them only for those with a rule.
+func TestClusterCommands(t *testing.T) {
+	a := authorizer(t, Options{})
+	read := func(key, text string) acl.Setting {
+		s, err := acl.ParseSetting(key, text, "master")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	const rules = `
+"4001": ['@runner', '@wheel', '@cluster', {'@runner': [.*, 'cluster.*', 'cluster\..*', 'cluster.[a-z]*', 'cluster.step_down|cluster.remove.*']}, {'@cluster': [.*, 's*', 'r*', '[bl].*']}, {'*': ['cluster.*']}]
+"4003": [{'@runner': [%s]}]
+`
+	type asker struct {
+		who   Principal
+		words string // of the refusal
+	}
+	nobodies := map[string]asker{
+		"a user without a rule":   {a.Principal(t.Context(), user(other)), "publisher_acl has no rule for 4002"},
+		"a guest":                 {a.Principal(t.Context(), bus.Identity{Role: bus.RoleGuest, Name: granted, Nonce: "n"}), "the user is not known"},
+		"a minion without a rule": {a.Peer(bus.Identity{Role: bus.RoleMinion, Name: "db1", Key: "k", Nonce: "n"}), "peer_run has no rule for db1"},
+		"an unaccepted key":       {a.Peer(bus.Identity{Role: bus.RoleUnaccepted, Name: "web1", Key: "k", Nonce: "n"}), "the user is not known"},
+	}
+	const byName = "does not fit: such a function is granted only by a rule that names it, and by no pattern"
+	patterns := map[string]asker{
+		"a user with patterns":   {a.Principal(t.Context(), user(granted)), "publisher_acl: 4001: @runner, " + byName},
+		"a minion with patterns": {a.Peer(bus.Identity{Role: bus.RoleMinion, Name: "web1", Key: "k", Nonce: "n"}), "peer_run: web1: .*, " + byName},
+	}
+	named, root := a.Principal(t.Context(), user("4003")), a.Principal(t.Context(), user("0"))
+	telling := []salt.Function{"cluster.join", "cluster.repair", "cluster.status"}
+	var seen []salt.Function
+	for _, f := range a.Tables.Runners() {
+		if f.Module() != "cluster" {
+			continue
+		}
+		seen = append(seen, f)
+		r, err := ParseRules(acl.Config{PublisherACL: read("publisher_acl", strings.ReplaceAll(rules, "%s", string(f))), PeerRun: read("peer_run", "web1: [.*, 'cluster.*']"), Runners: a.Tables.Runners()}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.SetRules(r)
+		refused := func(name string, by asker) {
+			t.Helper()
+			err := a.Run(by.who, job.Command{Function: f}, false, true).Err()
+			var told *rpc.Error
+			if !errors.As(err, &told) || told.Code != rpc.Denied || !strings.Contains(told.Text, string(f)) || !strings.Contains(told.Text, by.words) {
+				t.Errorf("%s, %s: %v, want a refusal with %q", name, f, err, by.words)
+			}
+		}
+		allowed := func(name string, who Principal) {
+			t.Helper()
+			if err := a.Run(who, job.Command{Function: f}, false, true).Err(); err != nil {
+				t.Errorf("%s, %s: %v", name, f, err)
+			}
+		}
+		allowed("root", root)
+		allowed("a user with its name", named)
+		for name, by := range nobodies {
+			refused(name, by)
+		}
+		for name, by := range patterns {
+			if slices.Contains(telling, f) {
+				allowed(name, by.who)
+			} else {
+				refused(name, by)
+			}
+		}
+	}
+	if len(seen) < 9 || !slices.Contains(seen, "cluster.step_down") {
+		t.Errorf("the runners of the cluster are %v", seen)
 	}
 }

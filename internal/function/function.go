@@ -51,7 +51,7 @@ const (
 	Shared          // returns shared facts: presence, jobs, grains, documentation
 	Changes         // changes something on the master
 	Secret          // returns pillar, files or settings of the master, or who did what
-	AsDaemon        // runs functions or programs as the user of the master
+	AsDaemon        // runs functions or programs as the user of the master, or changes its cluster or store
 )
 
 // ByName reports whether such a function is granted only by rules that name it.

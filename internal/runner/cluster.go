@@ -84,7 +84,7 @@ func afterRemoval(ctx context.Context, h *Host, unaware int) []string {
 }
 
 func clusterRemoveFile(h *Host) function.Function {
-	return function.Function{Name: "remove_file", Class: function.Changes, Doc: "Remove a file that a minion has uploaded with cp.push, at all members. A file can also be removed by hand from the directory of any member; this is for those that a member cannot put into its directory, as its log says, and for many at once. path is that below minions/ID/files of the cachedir.",
+	return function.Function{Name: "remove_file", Class: function.AsDaemon, Doc: "Remove a file that a minion has uploaded with cp.push, at all members. A file can also be removed by hand from the directory of any member; this is for those that a member cannot put into its directory, as its log says, and for many at once. path is that below minions/ID/files of the cachedir.",
 		Example: "salt-run cluster.remove_file web1 etc/fstab", Params: []function.Param{{Name: "minion", Kind: function.String, Required: true}, {Name: "path", Kind: function.String, Required: true}}, Run: func(ctx context.Context, c *function.Call) (any, error) {
 			id, err := salt.ParseMinionID(c.String("minion"))
 			if err != nil {
@@ -109,7 +109,7 @@ func clusterStatus(h *Host) function.Function {
 }
 
 func clusterStepDown(h *Host) function.Function {
-	return function.Function{Name: "step_down", Class: function.Changes, Doc: "Make the member that is asked let others lead its streams, before it is stopped or upgraded, so that nobody waits for an election. It leads none again until it is restarted. Return how many streams it led.",
+	return function.Function{Name: "step_down", Class: function.AsDaemon, Doc: "Make the member that is asked let others lead its streams, before it is stopped or upgraded, so that nobody waits for an election. It leads none again until it is restarted. Return how many streams it led.",
 		Example: "salt-run cluster.step_down", Run: func(ctx context.Context, _ *function.Call) (any, error) { return h.StepDown(ctx) }}
 }
 

@@ -270,7 +270,7 @@ func TestGrantedByNameOnly(t *testing.T) {
 			}
 		}
 	}
-	want := "acl.explain acl.lint audit.export audit.repair audit.search audit.tail audit.verify cache.mine cache.pillar cluster.backup cluster.leave cluster.remove cluster.restore config.get config.reload http.query journal.backup mine.get network.wollist pillar.show_pillar reactor.list reactor.retry salt.cmd config.values"
+	want := "acl.explain acl.lint audit.export audit.repair audit.search audit.tail audit.verify cache.mine cache.pillar cluster.backup cluster.leave cluster.remove cluster.remove_file cluster.restore cluster.step_down config.get config.reload http.query journal.backup mine.get network.wollist pillar.show_pillar reactor.list reactor.retry salt.cmd config.values"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("granted by name only: %s\nwant: %s", got, want)
 	}
