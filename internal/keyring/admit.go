@@ -60,12 +60,12 @@ func (k *Keyring) Bring(id salt.MinionID, key pki.PublicKey, host string) (pki.S
 func (k *Keyring) apply(decided string, e pki.Entry, rules rules, source string) (pki.State, error) {
 	switch {
 	case decided == Reject:
-		k.actions.expect(e.Name(), Reject, Remote(e.ID, source), "autoreject_file: "+rules.autorej)
+		k.actions.expect(e.Name(), Reject, Remote(e.ID, source), "autoreject_file: "+rules.autorej.path)
 		return pki.Rejected, k.Store.Reject(e)
 	case rules.auto:
 		return k.accept(e, source, "auto_accept")
 	}
-	return k.accept(e, source, "autosign_file: "+rules.autosign)
+	return k.accept(e, source, "autosign_file: "+rules.autosign.path)
 }
 
 // The results, as in Salt's events.

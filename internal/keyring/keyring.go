@@ -50,7 +50,7 @@ func Open(cfg *config.Master, log *slog.Logger) (*Keyring, error) {
 
 // Configure puts the rules on new keys in force.
 func (k *Keyring) Configure(cfg *config.Master) error {
-	r := rules{open: cfg.OpenMode, auto: cfg.AutoAccept, autosign: cfg.AutosignFile, autorej: cfg.AutorejectFile, grainsDir: cfg.AutosignGrainsDir}
+	r := rules{open: cfg.OpenMode, auto: cfg.AutoAccept, autosign: newRuleFile(cfg.AutosignFile), autorej: newRuleFile(cfg.AutorejectFile), grainsDir: cfg.AutosignGrainsDir}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.rules = r

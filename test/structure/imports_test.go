@@ -80,7 +80,7 @@ var layers = []layer{
 	{"host", "config event extension fileserver forwarder function grain job module peer protocol returner rpc upstream value", "a minion as functions see it: it puts together what package function hands to them"},
 	{"job", "atomicfile salt target value", "the progress of a job as a state machine: it is handed what happened"},
 	{"journal", "atomicfile backoff bus event logging salt value", "the one user of JetStream, except that backup moves whole streams: appends, reads and makes room; it warns of what it drops"},
-	{"keyring", "atomicfile audit bus config pki posix salt target", "the master's knowledge of keys; connections are cut, and words are said, by its master"},
+	{"keyring", "atomicfile audit bus config pki posix salt target target/fnmatch target/pyre", "the master's knowledge of keys; connections are cut, and words are said, by its master"},
 	{"lease", "backoff journal", "which member of a cluster does what only one may do, by entries of a table; what that is, is for others"},
 	{"localapi", "auth authz/decision authz/eventacl bus eventbus forwarder logging outbox peer protocol rpc salt scheduler upstream value", "answers programs of this machine: what they want is done by the parts of the daemon"},
 	{"logging", "salt", "lines for people and files"},
