@@ -23,6 +23,9 @@ const (
 	// patience is how long the daemon waits for a peer before the peer may have to give way to
 	// others, when there are too many: a few round trips of a distant network.
 	patience = 250 * time.Millisecond
+	// turnTime is how long a turn lasts at most: what costs CPU time takes a few milliseconds, and
+	// what waits for something else, such as a slow disk, must not keep others waiting.
+	turnTime = time.Second
 	// maxUnaccepted is how many connections may wait for their keys to be accepted, since
 	// anybody can make keys. Each costs some 80 KB. Further minions, of a large fleet on its
 	// first day, try again. Minions with an accepted key do not count.

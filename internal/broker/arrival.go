@@ -1,11 +1,14 @@
 package broker
 
 import (
+	"cmp"
 	"container/list"
+	"errors"
 	"io"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -66,6 +69,7 @@ type arrival struct {
 
 	in      atomic.Bool  // it was let in
 	turn    atomic.Bool  // it has a turn
+	overdue *time.Timer  // takes the turn away; only Read sets it
 	waiting atomic.Int64 // since when the daemon waits for the peer; 0 if it does not
 
 	quota *quota // from here on guarded by the lock of acceptor
@@ -98,13 +102,59 @@ func (a *arrival) Read(b []byte) (int, error) {
 		return 0, net.ErrClosed
 	}
 	a.turn.Store(true)
+	if a.overdue == nil {
+		a.overdue = time.AfterFunc(turnTime, a.giveTurn)
+	} else {
+		a.overdue.Reset(turnTime)
+	}
 	if a.ends() {
 		a.giveTurn()
 	}
 	return n, nil
 }
 
-// giveTurn gives the turn back, if it has one.
+// errUnread ends a half-open connection whose peer makes the daemon send and does not read.
+var errUnread = errors.New("the peer does not read what it is sent")
+
+// Write sends to the peer. A half-open connection is sent so little that it all finds room in the
+// kernel, unless the peer asks for more, such as new keys for TLS, and does not read: then it is
+// ended, since a Write that waits would keep its turn from others.
+func (a *arrival) Write(b []byte) (int, error) {
+	c, ok := a.Conn.(*net.TCPConn)
+	if !ok || a.in.Load() {
+		return a.Conn.Write(b)
+	}
+	n, err := writeNow(c, b)
+	if errors.Is(err, errUnread) {
+		a.drop()
+	}
+	return n, err
+}
+
+// writeNow writes what the kernel takes at once. If that is not everything, it returns errUnread.
+func writeNow(c *net.TCPConn, b []byte) (n int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var fault error
+	err = raw.Write(func(fd uintptr) bool {
+		for fault = syscall.EINTR; fault == syscall.EINTR; {
+			n, fault = syscall.Write(int(fd), b)
+		}
+		return true
+	})
+	switch err = cmp.Or(err, fault); {
+	case err == nil && n == len(b):
+		return n, nil
+	case err == nil, errors.Is(err, syscall.EAGAIN):
+		return max(0, n), errUnread
+	}
+	return max(0, n), err
+}
+
+// giveTurn gives the turn back, if it has one. A timer of an earlier turn may call it too early, which
+// only lets one more work for a moment.
 func (a *arrival) giveTurn() {
 	if a.turn.CompareAndSwap(true, false) {
 		a.acceptor.turns.give()

@@ -141,6 +141,7 @@ var layers = []layer{
 	{"test/deadline", "", "bounds what the tests of others wait for"},
 	{"test/documented", "", "looks into a page, for the tests of others that compare with Salt"},
 	{"test/e2e", "test/netlab test/port test/programs test/wrongclock", "uses the built programs as a person would, on hosts whose cables can be pulled and with clocks that are wrong"},
+	{"test/keyupdate", "", "speaks TLS as crypto/tls does not, for the tests of others"},
 	{"test/natslab", "test/port", "starts real NATS servers for the tests of others; it has none of our code"},
 	{"test/netlab", "test/watchdog", "hosts in network namespaces, for tests and benchmarks"},
 	{"test/order", "", "says which entry of a table stands wrong, for the tests of others"},
