@@ -78,6 +78,14 @@ func (d *deletions) drop(id salt.MinionID) {
 	delete(d.due, id)
 }
 
+// covers reports whether the entry of a minion with this revision is to be deleted.
+func (d *deletions) covers(id salt.MinionID, revision uint64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	one := d.due[id]
+	return one != nil && (one.revision == 0 || revision <= one.revision)
+}
+
 // deleteNow deletes the entry of a minion now, if that is due: before it is read or written again.
 func (d *deletions) deleteNow(ctx context.Context, id salt.MinionID) error {
 	d.mu.Lock()

@@ -91,8 +91,11 @@ func Open(ctx context.Context, o Options) (*Fleet, error) {
 	if f.mine, err = openMine(ctx, o.Journal, o.Members != nil || o.Decisions != nil); err != nil {
 		return nil, err
 	}
-	f.Presence, err = openPresence(ctx, o.Journal)
-	return f, err
+	if f.Presence, err = openPresence(ctx, o.Journal); err != nil {
+		return nil, err
+	}
+	f.grains.places, f.grains.changed = f.places, f.tellChanged
+	return f, nil
 }
 
 // IDs returns the minions with an accepted key, sorted. It implements acl.Fleet.
@@ -138,6 +141,9 @@ func (f *Fleet) Keep(ctx context.Context, log *slog.Logger) {
 	if f.mine.shared {
 		wg.Go(func() { f.mine.follow(ctx, log) })
 	}
+	if f.grains.later != nil {
+		wg.Go(func() { f.grains.follow(ctx, log) })
+	}
 	if f.Decisions != nil {
 		wg.Go(func() { f.forgetRefused(ctx, f.undecided()) })
 	}
@@ -161,10 +167,13 @@ func (f *Fleet) due(id salt.MinionID) dueState {
 	return dueNow
 }
 
-// DropGrains deletes the grains of a minion, until it sends them again.
+// DropGrains deletes the grains of a minion, until it sends them again. The other members hear of it by the table.
 func (f *Fleet) DropGrains(ctx context.Context, id salt.MinionID) error {
-	f.grains.forget(id)
-	return f.grains.void.deleteNow(ctx, id)
+	if err := f.grains.clear(ctx, id); err != nil {
+		return err
+	}
+	f.tellChanged(id)
+	return nil
 }
 
 // DropPillar drops the pillar that targets match a minion by, until it requests it again.

@@ -50,6 +50,12 @@ type grains struct {
 	byID    map[salt.MinionID]fact
 	updates uint64 // counts what minions have told
 
+	// The next ones are for a cluster, see follow.
+	after    uint64                                // the revision up to which the table is known
+	deferred map[salt.MinionID]journal.TableEntry  // what was heard while something of the minion was to be written
+	places   func(salt.MinionID) (here, more bool) // whether a minion is connected here, and to other members
+	changed  func(salt.MinionID)                   // called after others have changed or deleted grains
+
 	handMu sync.Mutex
 	hand   []handed // the latest last
 }
@@ -61,6 +67,19 @@ type fact struct {
 	sum    string // a checksum of the text, for others
 	whole  [sha256.Size]byte
 	update uint64 // which of the grains that minions have told these are; 0 if another member has told them
+	stored bool   // the table has them
+	// revision is that of the newest entry of the table that is known, 0 for none.
+	revision uint64
+	restored uint64 // the update that was written once more, see hear
+}
+
+// encoded returns the text.
+func (f fact) encoded() []byte {
+	if f.text != nil {
+		return *f.text
+	}
+	b, _ := value.Encode(f.grains) // it was encoded before
+	return b
 }
 
 // handed is a cached decoded text.
@@ -74,11 +93,11 @@ func openGrains(ctx context.Context, j *journal.Journal) (*grains, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &grains{table: table, void: newDeletions(table), byID: map[salt.MinionID]fact{}}
+	g := &grains{table: table, void: newDeletions(table), byID: map[salt.MinionID]fact{}, deferred: map[salt.MinionID]journal.TableEntry{}}
 	g.void.reread = g.recall
-	err = table.Each(ctx, func(key string, b []byte) {
-		if id, err := salt.ParseMinionID(key); err == nil {
-			g.read(id, b)
+	g.after, err = table.Entries(ctx, func(e journal.TableEntry) {
+		if id, err := salt.ParseMinionID(e.Key); err == nil {
+			g.read(id, e)
 		}
 	})
 	return g, err
@@ -86,27 +105,30 @@ func openGrains(ctx context.Context, j *journal.Journal) (*grains, error) {
 
 // read takes what is stored of a minion. If that is not readable, the minion gets an error at its next
 // hello. The caller holds mu, or nobody else has g.
-func (g *grains) read(id salt.MinionID, b []byte) {
-	if checkGrains(b) != nil {
+func (g *grains) read(id salt.MinionID, e journal.TableEntry) {
+	delete(g.byID, id)
+	if checkGrains(e.Value) != nil {
 		return
 	}
-	if v, err := value.Decode(b); err == nil {
+	if v, err := value.Decode(e.Value); err == nil {
 		if grains, ok := v.(map[string]any); ok {
-			g.byID[id] = newFact(grains, b)
+			f := newFact(grains, e.Value)
+			f.stored, f.revision = true, e.Revision
+			g.byID[id] = f
 		}
 	}
 }
 
 // recall reads the grains of a minion from the table, unless it has told newer ones.
 func (g *grains) recall(ctx context.Context, id salt.MinionID) error {
-	b, err := g.table.Get(ctx, string(id))
-	if err != nil || b == nil {
+	e, err := g.table.Entry(ctx, string(id))
+	if err != nil || e.Value == nil {
 		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, known := g.byID[id]; !known {
-		g.read(id, b)
+		g.read(id, e)
 	}
 	return nil
 }
@@ -123,12 +145,16 @@ func (g *grains) learn(id salt.MinionID, grains map[string]any, before uint64) e
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.byID[id].update != before {
+	known := g.byID[id]
+	if known.update != before {
 		return errUpdated
 	}
-	g.byID[id] = newFact(grains, b)
+	f := newFact(grains, b)
+	f.stored, f.revision = known.stored && known.whole == f.whole, known.revision
+	g.byID[id] = f
 	g.later.drop(id)
 	g.void.drop(id)
+	g.takeDeferred(id)
 	return nil
 }
 
@@ -188,13 +214,13 @@ func (g *grains) sum(id salt.MinionID) string {
 	return g.byID[id].sum
 }
 
-// repeats reports whether id tells the stored text again.
+// repeats reports whether id tells the text again that is stored, or about to be.
 func (g *grains) repeats(id salt.MinionID, text []byte) bool {
 	sum := sha256.Sum256(text)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.byID[id]
-	if now.whole != sum {
+	if now.whole != sum || !now.stored && !g.later.waits(id) {
 		return false
 	}
 	g.update(id, now)
@@ -223,9 +249,19 @@ func (g *grains) decoded(text *[]byte) map[string]any {
 func (g *grains) forget(id salt.MinionID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	revision := uint64(0)
+	if g.later != nil {
+		revision = max(g.byID[id].revision, g.deferred[id].Revision) // what another member stores later stays
+	}
+	g.drop(id)
+	g.void.add(id, revision)
+}
+
+// drop drops what is known of id, and what is not stored yet. The caller holds mu.
+func (g *grains) drop(id salt.MinionID) {
 	delete(g.byID, id)
+	delete(g.deferred, id)
 	g.later.drop(id)
-	g.void.add(id, 0)
 }
 
 func (g *grains) store(ctx context.Context, id salt.MinionID, v any) error {
@@ -243,27 +279,30 @@ func (g *grains) store(ctx context.Context, id salt.MinionID, v any) error {
 	if g.repeats(id, b) {
 		return nil // most minions say the same at each hello
 	}
+	f := newFact(grains, b)
 	if g.later != nil {
 		g.mu.Lock()
-		g.update(id, newFact(grains, b))
+		f.revision = g.byID[id].revision
+		g.update(id, f)
 		w := g.later.put(id, b)
 		g.mu.Unlock()
 		w.wait(ctx)
 		return nil
 	}
-	if err := g.put(ctx, id, b); err != nil {
+	if f.revision, err = g.put(ctx, id, b); err != nil {
 		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.update(id, newFact(grains, b))
+	f.stored = true
+	g.update(id, f)
 	return nil
 }
 
-// put stores a text, after what is still to be deleted.
-func (g *grains) put(ctx context.Context, id salt.MinionID, text []byte) error {
+// put stores a text, after what is still to be deleted, and returns its revision.
+func (g *grains) put(ctx context.Context, id salt.MinionID, text []byte) (uint64, error) {
 	if err := g.void.deleteNow(ctx, id); err != nil {
-		return err
+		return 0, err
 	}
-	return g.table.Put(ctx, string(id), text)
+	return g.table.Set(ctx, string(id), text)
 }

@@ -34,8 +34,9 @@ type laterGrains struct {
 
 // grainsWrite is one entry to write.
 type grainsWrite struct {
-	text []byte
-	done chan struct{} // closed when it is stored, or something newer counts
+	text   []byte
+	done   chan struct{} // closed when it is stored, or something newer counts
+	failed bool          // it could not be stored at once; used by writeLater
 }
 
 func newLaterGrains() *laterGrains {
@@ -44,7 +45,7 @@ func newLaterGrains() *laterGrains {
 
 // put has grains written, in place of older ones.
 func (l *laterGrains) put(id salt.MinionID, text []byte) *grainsWrite {
-	w := &grainsWrite{text, make(chan struct{})}
+	w := &grainsWrite{text: text, done: make(chan struct{})}
 	l.mu.Lock()
 	old := l.due[id]
 	l.due[id] = w
@@ -86,8 +87,8 @@ func (l *laterGrains) drop(id salt.MinionID) {
 	old.end()
 }
 
-// stored ends a write, unless there is a newer one.
-func (l *laterGrains) stored(id salt.MinionID, w *grainsWrite) {
+// stored ends a write; false if there is a newer one.
+func (l *laterGrains) stored(id salt.MinionID, w *grainsWrite) bool {
 	l.mu.Lock()
 	now := l.due[id] == w
 	if now {
@@ -97,6 +98,17 @@ func (l *laterGrains) stored(id salt.MinionID, w *grainsWrite) {
 	if now {
 		w.end()
 	}
+	return now
+}
+
+// waits reports whether something of a minion is not stored yet.
+func (l *laterGrains) waits(id salt.MinionID) bool {
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.due[id] != nil
 }
 
 // take returns what is due. It stays due until it is stored.
@@ -139,14 +151,19 @@ func (g *grains) writeLater(ctx context.Context, log *slog.Logger) bool {
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
-			err := g.put(ctx, id, w.text)
+			if g.moved(id, w) {
+				g.giveUp(id, w)
+				return
+			}
+			revision, err := g.put(ctx, id, w.text)
 			if err == nil && !g.knows(id) { // its key was deleted meanwhile
 				err = g.table.Delete(ctx, string(id))
 			}
 			if err == nil {
-				g.later.stored(id, w)
+				g.wrote(id, w, revision)
 				return
 			}
+			w.failed = true
 			if ctx.Err() == nil {
 				g.later.logs.Log(log, slog.LevelWarn, "grains", 1, "grains are not stored yet: they are known to the members that run", "minion", id, "err", err)
 			}

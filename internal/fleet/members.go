@@ -55,6 +55,13 @@ func (f *Fleet) tellMembers(id salt.MinionID, key string) {
 	f.Members.Joined(cluster.Minion{ID: id, Key: f.announced.keys[id], Grains: f.grains.sum(id), Pillar: f.pillars.sum(id)})
 }
 
+// tellChanged tells the other members of a minion that is connected here what is known of it now.
+func (f *Fleet) tellChanged(id salt.MinionID) {
+	if f.KeyHere(id) != "" { // they were told of it
+		f.tellMembers(id, "")
+	}
+}
+
 // KeyHere returns the key of the connection that a minion has here, "" if it has none, or there are no members.
 func (f *Fleet) KeyHere(id salt.MinionID) string {
 	f.announced.mu.Lock()
@@ -177,9 +184,10 @@ func (e *Elsewhere) Came(member string, m cluster.Minion) {
 	e.Jobs.Back(m.ID, m.Key)
 }
 
-// want has a fact fetched, unless it is known.
+// want has a fact fetched, unless it is known. Where the member of a minion knows no grains of it, they were forgotten,
+// and the table says whether that is so.
 func (e *Elsewhere) want(q wanted, d due) {
-	if d.sum == "" {
+	if d.sum == "" && q.Fact != ofGrains {
 		return
 	}
 	known := d.sum == e.Fleet.sum(q.ID, q.Fact)
@@ -285,6 +293,9 @@ func (e *Elsewhere) fetch(ctx context.Context, q wanted, d due) error {
 	}
 	if connected, _ := e.Fleet.Connected(q.ID); !connected {
 		return nil
+	}
+	if d.sum == "" {
+		return e.Fleet.grains.check(ctx, q.ID)
 	}
 	var raw json.RawMessage
 	if err := e.Ask(ctx, d.member, kindFacts, q, &raw); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/cluster"
+	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/mine"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
@@ -62,6 +63,7 @@ func connectedMember(t *testing.T, m *bustest.Member) (*Fleet, *lines) {
 	var wg sync.WaitGroup
 	wg.Go(func() { e.Run(life) })
 	wg.Go(func() { f.mine.follow(life, m.Log) })
+	wg.Go(func() { f.grains.follow(life, m.Log) })
 	t.Cleanup(func() { end(); wg.Wait(); x.Stop() })
 	return f, log
 }
@@ -145,7 +147,8 @@ func TestFactsOfAnOlderMember(t *testing.T) {
 
 // lonelyMember is a member without a journal, that asks others through ask.
 func lonelyMember(ask func(f *Fleet) any) (*Fleet, *Elsewhere) {
-	f := &Fleet{Options: Options{Keys: noKeys{}, Members: others{}}, Presence: newPresence(), grains: &grains{byID: map[salt.MinionID]fact{}, later: newLaterGrains(), void: newDeletions(nil)}, gone: make(chan struct{}, 1)}
+	f := &Fleet{Options: Options{Keys: noKeys{}, Members: others{}}, Presence: newPresence(), gone: make(chan struct{}, 1)}
+	f.grains = &grains{byID: map[salt.MinionID]fact{}, later: newLaterGrains(), void: newDeletions(nil), deferred: map[salt.MinionID]journal.TableEntry{}, places: f.places}
 	e := &Elsewhere{Fleet: f, Jobs: noJobs{}, Log: slog.New(slog.DiscardHandler)}
 	e.Ask = func(_ context.Context, _, _ string, _, answer any) error {
 		b, err := value.Encode(ask(f))

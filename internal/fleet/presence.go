@@ -101,14 +101,22 @@ const inboxRoot = "_INBOX."
 
 // Here reports whether a minion is connected to this master itself.
 func (p *Presence) Here(id salt.MinionID) bool {
+	here, _ := p.places(id)
+	return here
+}
+
+// places reports whether a minion is connected to this master itself, and whether it is connected to other members.
+func (p *Presence) places(id salt.MinionID) (here, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for place := range p.ready[id] {
 		if strings.HasPrefix(place, inboxRoot) {
-			return true
+			here = true
+		} else {
+			more = true
 		}
 	}
-	return false
+	return here, more
 }
 
 // CountHere returns how many minions are connected to this master itself.

@@ -158,19 +158,25 @@ func (t *Table) Keep(ctx context.Context, key string, value []byte) error {
 
 // Put stores value under key. A kill does not lose it; a power cut within the next second may.
 func (t *Table) Put(ctx context.Context, key string, value []byte) error {
+	_, err := t.Set(ctx, key, value)
+	return err
+}
+
+// Set is Put, and returns the revision of the entry.
+func (t *Table) Set(ctx context.Context, key string, value []byte) (revision uint64, err error) {
 	if err := t.ahead(); err != nil {
-		return err
+		return 0, err
 	}
-	err := t.write(ctx, func(ctx context.Context) error {
-		seq, err := t.kv.Put(ctx, kvKey(key), value)
-		t.gave(seq)
+	err = t.write(ctx, func(ctx context.Context) (err error) {
+		revision, err = t.kv.Put(ctx, kvKey(key), value)
+		t.gave(revision)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("store %s in table %s: %w", key, t.name, err)
+		return 0, fmt.Errorf("store %s in table %s: %w", key, t.name, err)
 	}
 	t.store.Soon(t.stream())
-	return nil
+	return revision, nil
 }
 
 // ahead reserves the sequence of the next entry, which is known only approximately.
@@ -263,6 +269,21 @@ func (t *Table) purge(ctx context.Context, key string, more ...jetstream.StreamP
 // f may be called twice with an entry that is stored anew meanwhile, the newer value last.
 func (t *Table) Each(ctx context.Context, f func(key string, value []byte)) error {
 	return t.each(ctx, f)
+}
+
+// Entries is Each with the revisions. It returns the newest one, after which Watch goes on: deleted entries count, too.
+func (t *Table) Entries(ctx context.Context, f func(TableEntry)) (last uint64, err error) {
+	err = t.present(ctx, func(m tableMessage) error {
+		last = max(last, m.revision)
+		if key, ok := kvText(m.name); ok && !m.deleted {
+			f(entryOf(key, m.value, false, m.revision))
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read table %s: %w", t.name, err)
+	}
+	return last, nil
 }
 
 // Keys returns the keys, sorted, without reading the values.
