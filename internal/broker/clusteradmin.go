@@ -111,9 +111,9 @@ func (c *Cluster) admin(ctx context.Context, subject string, body any) error {
 	if body == nil {
 		b = nil
 	}
-	nc, err := nats.Connect("nats://self", nats.InProcessServer(c.b.server), nats.UserInfo(c.b.auth.admin, ""), nats.SkipHostLookup(), nats.NoReconnect(), nats.CustomInboxPrefix("_INBOX.master"))
+	nc, err := c.connectAdmin()
 	if err != nil {
-		return fmt.Errorf("connect to the own bus: %w", err)
+		return err
 	}
 	defer nc.Close()
 	for {
@@ -127,6 +127,14 @@ func (c *Cluster) admin(ctx context.Context, subject string, body any) error {
 			return salt.WithHint(fmt.Errorf("ask the leader of the members: %w", err), "as long as most members are not reached they have no leader: salt-run cluster.status")
 		}
 	}
+}
+
+func (c *Cluster) connectAdmin() (*nats.Conn, error) {
+	nc, err := nats.Connect("nats://self", nats.InProcessServer(c.b.server), nats.UserInfo(c.b.auth.admin, ""), nats.SkipHostLookup(), nats.NoReconnect(), nats.CustomInboxPrefix("_INBOX.master"))
+	if err != nil {
+		return nil, fmt.Errorf("connect to the own bus: %w", err)
+	}
+	return nc, nil
 }
 
 // adminTime is how long the leader of the members may take to answer.

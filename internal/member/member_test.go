@@ -414,3 +414,22 @@ func TestReadKnown(t *testing.T) {
 		}
 	}
 }
+
+// TestBeside: each linked member has a name and a key of its own; several links of one have the same.
+func TestBeside(t *testing.T) {
+	a, b := newKey(t).Public(), newKey(t).Public()
+	linked := Member{Card{Name: "m1"}, a}
+	for name, c := range map[string]struct {
+		m    Member
+		want error
+	}{
+		"the same again":      {linked, nil},
+		"another one":         {Member{Card{Name: "m2"}, b}, nil},
+		"its name":            {Member{Card{Name: "m1"}, b}, ErrTwin},
+		"its key, a new name": {Member{Card{Name: "m2"}, a}, ErrTwin},
+	} {
+		if err := c.m.Beside(linked); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -19,7 +19,7 @@ var (
 	ErrCluster  = errors.New("it is a member of another system")
 	ErrRemoved  = errors.New("it was removed")
 	ErrSame     = errors.New("it has the key of this member")
-	ErrTwin     = errors.New("it has the name of another member")
+	ErrTwin     = errors.New("it has the name or the key of another member")
 	ErrVersion  = errors.New("its version does not fit")
 )
 
@@ -128,13 +128,18 @@ func (r Rule) judgeCard(m Member) error {
 }
 
 // Beside refuses a member if another one that is linked has its name: the name is the identity in
-// elections, and of the journal. The first one stays, so that a copy does not displace the original.
+// elections, and of the journal. The first one stays, so that a copy does not displace the original. For the
+// same reason a key has one name: each counts for elections.
 func (m Member) Beside(linked Member) error {
-	if m.Name != linked.Name || m.Key == linked.Key {
-		return nil
+	switch {
+	case m.Name == linked.Name && m.Key != linked.Key:
+		return refusal(ErrTwin, m.Key, "each member has a name of its own, by its entry of cluster_peers: compare cluster_advertise of both. A member with a new key is accepted once the connection of the old one has ended",
+			fmt.Sprintf("%.80q is the name of the linked member with the key %s", m.Name, linked.Key.SHA256()))
+	case m.Name != linked.Name && m.Key == linked.Key:
+		return refusal(ErrTwin, m.Key, "each member has a key of its own: was the pki_dir of one copied to another? A member with a new name is accepted once the connection under the old one has ended",
+			fmt.Sprintf("it calls itself %.80q, and the linked member %.80q has the same key", m.Name, linked.Name))
 	}
-	return refusal(ErrTwin, m.Key, "each member has a name of its own, by its entry of cluster_peers: compare cluster_advertise of both. A member with a new key is accepted once the connection of the old one has ended",
-		fmt.Sprintf("%.80q is the name of the linked member with the key %s", m.Name, linked.Key.SHA256()))
+	return nil
 }
 
 func refusal(kind error, key pki.PublicKey, hint, why string) error {

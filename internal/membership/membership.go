@@ -41,6 +41,7 @@ type links struct {
 	alone     alone
 	clocks    clocks
 	shapes    shapes
+	voters    voters
 	rules     string // the digest of the own rules at the last comparison; used by Run
 }
 
@@ -76,6 +77,7 @@ func (m *Membership) Join(ctx context.Context, b *broker.Broker, tell func(strin
 	m.elsewhere = &fleet.Elsewhere{Log: m.log}
 	m.exchange = cluster.New(cluster.Options{Name: m.name, Conn: b.Conn(), Minions: m.elsewhere, Log: m.log})
 	defer m.removals.start(ctx, m.exchange, b.Cluster, &m.leaving)()
+	defer during(ctx, func(ctx context.Context) { watchVoters(ctx, m) })()
 	for wait := waitFirst; ; wait = waitTell {
 		once, cancel := context.WithTimeout(ctx, wait)
 		err := m.await(once)
@@ -309,6 +311,7 @@ func (m *Membership) Run(ctx context.Context) {
 	defer wg.Wait()
 	wg.Go(func() { m.elsewhere.Run(ctx) })
 	wg.Go(func() { m.watchLinks(ctx) })
+	wg.Go(func() { watchVoters(ctx, m) })
 	wg.Go(func() { m.leaving.watch(ctx, m.broker.Cluster, &m.former, m.own.Forget, m.log) })
 	wg.Go(func() {
 		m.former.watch(ctx, func() map[string]string { return keysOf(m.broker.Cluster.Members()) }, m.own.Forget, m.log)
