@@ -50,7 +50,13 @@ type Minion struct {
 	// Checksums of what is known of it, "" for nothing.
 	Grains string `json:"sum,omitempty"`
 	Pillar string `json:"pillar,omitempty"`
+	// Process is the process of its daemon, NoProcess if that does not say; "" if the member does not say, since
+	// it is of an older version.
+	Process string `json:"process,omitempty"`
 }
+
+// NoProcess is that of a minion of an older version.
+const NoProcess = "-"
 
 // Options are what an Exchange needs. All but Heartbeat are required.
 type Options struct {

@@ -1,12 +1,14 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/cluster"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -31,12 +33,13 @@ type Jobs interface {
 type Arrivals struct {
 	Fleet       *Fleet
 	Connections Connections
-	CutOlder    func(id salt.MinionID, inbox string) // cuts all connections of a minion except one
-	Jobs        Jobs
-	Now         func() time.Time // the time for the expiry of jobs
-	Version     string           // of this program
-	Cluster     *Guide           // guides them through the cluster; nil for a single master
-	Log         *slog.Logger
+	// CutOlder cuts all connections of a minion except one.
+	CutOlder func(id salt.MinionID, inbox string)
+	Jobs     Jobs
+	Now      func() time.Time // the time for the expiry of jobs
+	Version  string           // of this program
+	Cluster  *Guide           // guides them through the cluster; nil for a single master
+	Log      *slog.Logger
 
 	often logging.Throttle
 }
@@ -54,11 +57,14 @@ func (a *Arrivals) Hello(ctx context.Context, r *rpc.Request) error {
 	if err := r.Decode(&q); err != nil {
 		return err
 	}
+	if len(q.Process) > protocol.MaxProcess {
+		return rpc.Errorf(rpc.Usage, "process: %d bytes, the limit is %d", len(q.Process), protocol.MaxProcess)
+	}
 	i, ok := a.Connections.Owner(r.Inbox())
 	if !ok || i.Role != bus.RoleMinion {
 		return rpc.Errorf(rpc.Denied, "only the daemon of a minion takes jobs")
 	}
-	cluster, err := a.Cluster.greet(r.Inbox(), q.Moves)
+	members, err := a.Cluster.greet(r.Inbox(), q.Moves)
 	if err != nil {
 		return err
 	}
@@ -68,16 +74,16 @@ func (a *Arrivals) Hello(ctx context.Context, r *rpc.Request) error {
 	}
 	a.CutOlder(id, r.Inbox())
 	a.Fleet.Join(id, r.Inbox(), r.Framed())
-	a.Fleet.tellMembers(id, i.Key)
+	a.Fleet.tellMembers(id, held{i.Key, cmp.Or(q.Process, cluster.NoProcess)})
 	if _, alive := a.Connections.Owner(r.Inbox()); !alive {
 		a.Gone(i) // it disconnected meanwhile
 	}
 	a.often.Log(a.Log, slog.LevelInfo, "hello "+string(id), maxLines, "minion connected", "minion", id, "version", logging.Shorten(q.Version))
 	defer a.Jobs.Back(id, i.Key) // after the answer, which contains the time for the expiry of jobs
-	if err := r.Send(ctx, protocol.Welcome{Time: a.Now(), Version: a.Version, Jobs: a.Jobs.Awaited(id), Cluster: cluster, Early: cluster != nil}); err != nil {
+	if err := r.Send(ctx, protocol.Welcome{Time: a.Now(), Version: a.Version, Jobs: a.Jobs.Awaited(id), Cluster: members, Early: members != nil}); err != nil {
 		return err
 	}
-	a.Cluster.welcomed(r.Inbox(), cluster)
+	a.Cluster.welcomed(r.Inbox(), members)
 	return nil
 }
 
@@ -89,7 +95,7 @@ func (a *Arrivals) Gone(i bus.Identity) {
 	id := salt.MinionID(i.Name)
 	a.Cluster.gone(i.Inbox())
 	last := a.Fleet.Leave(id, i.Inbox(), time.Now())
-	a.Fleet.tellMembers(id, "")
+	a.Fleet.tellMembers(id, held{})
 	if last {
 		a.often.Log(a.Log, slog.LevelInfo, "gone "+string(id), maxLines, "minion disconnected", "minion", id)
 		a.Jobs.Lost(id)

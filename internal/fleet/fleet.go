@@ -255,7 +255,7 @@ func (f *Fleet) Refresh(ctx context.Context, r *rpc.Request) error {
 	if err := f.grains.store(ctx, salt.MinionID(r.From.Name), q.Grains.V); err != nil {
 		return err
 	}
-	f.tellMembers(salt.MinionID(r.From.Name), "")
+	f.tellMembers(salt.MinionID(r.From.Name), held{})
 	f.Events.Announce("minion/refresh/"+r.From.Name, map[string]any{"Minion data cache refresh": r.From.Name})
 	return nil
 }

@@ -46,10 +46,10 @@ func TestGrainsAreTheSameAtAllMembers(t *testing.T) {
 		if err := b.StoreGrains(t.Context(), id, map[string]any{"role": role}); err != nil {
 			t.Fatal(err)
 		}
-		b.tellMembers(id, "")
+		b.tellMembers(id, held{})
 	}
 	b.Join(id, inboxRoot+"1", true)
-	b.tellMembers(id, "key")
+	b.tellMembers(id, held{"key", "1"})
 	tell("front")
 	bustest.Until(t, "all know its grains", knownAs(id, "front", fleets...))
 	bustest.Until(t, "they are stored", func() bool { return inTable(t, b, id) == `{"role":"front"}` })
@@ -63,7 +63,7 @@ func TestGrainsAreTheSameAtAllMembers(t *testing.T) {
 		bustest.Until(t, "they are stored again", func() bool { return inTable(t, a, id) == `{"role":"front"}` })
 	}
 	b.Leave(id, inboxRoot+"1", time.Now())
-	b.tellMembers(id, "")
+	b.tellMembers(id, held{})
 	if err := b.StoreGrains(t.Context(), id, map[string]any{"role": "back"}); err != nil { // nobody is told
 		t.Fatal(err)
 	}

@@ -26,19 +26,25 @@ type Members interface {
 // announced is what the other members were told.
 type announced struct {
 	mu   sync.Mutex
-	keys map[salt.MinionID]string // of the minions that are connected here
+	held map[salt.MinionID]held // of the minions that are connected here
+}
+
+// held is what a connection of a minion was made with.
+type held struct {
+	key     string
+	process string // see cluster.Minion
 }
 
 // tellMembers tells the other members whether a minion is connected here. Several may say so at
-// once; the last one says what is true. key is that of its connection, "" for the one before.
-func (f *Fleet) tellMembers(id salt.MinionID, key string) {
+// once; the last one says what is true. by is that of its connection, zero for the one before.
+func (f *Fleet) tellMembers(id salt.MinionID, by held) {
 	if f.Members == nil {
 		return
 	}
 	f.announced.mu.Lock()
 	defer f.announced.mu.Unlock()
 	if !f.Here(id) {
-		delete(f.announced.keys, id)
+		delete(f.announced.held, id)
 		f.Members.Left(id)
 		select {
 		case f.gone <- struct{}{}:
@@ -46,19 +52,20 @@ func (f *Fleet) tellMembers(id salt.MinionID, key string) {
 		}
 		return
 	}
-	if key != "" {
-		if f.announced.keys == nil {
-			f.announced.keys = map[salt.MinionID]string{}
+	if by.key != "" {
+		if f.announced.held == nil {
+			f.announced.held = map[salt.MinionID]held{}
 		}
-		f.announced.keys[id] = key
+		f.announced.held[id] = by
 	}
-	f.Members.Joined(cluster.Minion{ID: id, Key: f.announced.keys[id], Grains: f.grains.sum(id), Pillar: f.pillars.sum(id)})
+	by = f.announced.held[id]
+	f.Members.Joined(cluster.Minion{ID: id, Key: by.key, Process: by.process, Grains: f.grains.sum(id), Pillar: f.pillars.sum(id)})
 }
 
 // tellChanged tells the other members of a minion that is connected here what is known of it now.
 func (f *Fleet) tellChanged(id salt.MinionID) {
 	if f.KeyHere(id) != "" { // they were told of it
-		f.tellMembers(id, "")
+		f.tellMembers(id, held{})
 	}
 }
 
@@ -66,7 +73,14 @@ func (f *Fleet) tellChanged(id salt.MinionID) {
 func (f *Fleet) KeyHere(id salt.MinionID) string {
 	f.announced.mu.Lock()
 	defer f.announced.mu.Unlock()
-	return f.announced.keys[id]
+	return f.announced.held[id].key
+}
+
+// processHere returns the process of a minion that is connected here, "" if it is not.
+func (f *Fleet) processHere(id salt.MinionID) string {
+	f.announced.mu.Lock()
+	defer f.announced.mu.Unlock()
+	return f.announced.held[id].process
 }
 
 // kindFacts is the request of one member to another for what is known of a minion.
@@ -153,6 +167,8 @@ type Elsewhere struct {
 	Jobs  Jobs
 	// Ask asks another member.
 	Ask func(ctx context.Context, member, kind string, body, answer any) error
+	// Cut ends the connections that a minion has here.
+	Cut func(salt.MinionID)
 	Log *slog.Logger
 
 	mu     sync.Mutex
@@ -178,10 +194,23 @@ func placeAt(member string) string { return "member " + member }
 // Came implements cluster.Minions. What a minion itself has told here counts more than what
 // another member says, until its connection here ends: then it has moved there.
 func (e *Elsewhere) Came(member string, m cluster.Minion) {
+	e.cutTwin(member, m)
 	e.Fleet.Join(m.ID, placeAt(member), false)
 	e.want(wanted{m.ID, ofGrains}, due{member, m.Grains})
 	e.want(wanted{m.ID, ofPillar}, due{member, m.Pillar})
 	e.Jobs.Back(m.ID, m.Key)
+}
+
+// cutTwin ends the connection that a minion has here if it has connected to another member since, by another process:
+// either its end was not noticed yet, or another machine has a copy of the key. Both would run jobs. A minion that is
+// connected to several members does that by one process.
+func (e *Elsewhere) cutTwin(member string, m cluster.Minion) {
+	here := e.Fleet.processHere(m.ID)
+	if here == "" || m.Process == "" || here == m.Process {
+		return
+	}
+	e.warned.Log(e.Log, slog.LevelWarn, "twin "+string(m.ID), maxLines, "minion connected to another member while its older connection, of another process, lasts here; the older one is cut. If this goes on, two machines share its key", "minion", m.ID, "member", member)
+	e.Cut(m.ID)
 }
 
 // want has a fact fetched, unless it is known. Where the member of a minion knows no grains of it, they were forgotten,

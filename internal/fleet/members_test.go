@@ -68,6 +68,60 @@ func connectedMember(t *testing.T, m *bustest.Member) (*Fleet, *lines) {
 	return f, log
 }
 
+// joined implements Members: it gets what the others are told of a connected minion.
+type joined func(cluster.Minion)
+
+func (j joined) Joined(m cluster.Minion) { j(m) }
+func (joined) Left(salt.MinionID)        {}
+
+// TestOneKeyAtTwoMembers: when a minion connects to a member by another process than that which is connected to
+// another one, the older connection is cut, and nothing else.
+func TestOneKeyAtTwoMembers(t *testing.T) {
+	t.Parallel()
+	const id = salt.MinionID("web1")
+	nothing := func(*Fleet) any { return map[string]any{} }
+	b, _ := lonelyMember(nothing)
+	a, e := lonelyMember(nothing)
+	log, cut := &lines{}, 0
+	e.Log = slog.New(slog.NewTextHandler(log, nil))
+	e.Cut = func(of salt.MinionID) {
+		if of == id {
+			cut++
+		}
+	}
+	// connect returns what the other members are told of a connection of this process.
+	connect := func(f *Fleet, process string) (told cluster.Minion) {
+		f.Members = joined(func(m cluster.Minion) { told = m })
+		f.Join(id, inboxRoot+process, true)
+		f.tellMembers(id, held{"key", process})
+		return told
+	}
+	e.Came("m2", connect(b, "1"))
+	connect(a, "1")
+	e.Came("m2", connect(b, "1"))                    // it is connected to both
+	e.Came("m2", cluster.Minion{ID: id, Key: "key"}) // an older member does not say
+	e.Came("m2", cluster.Minion{ID: "web2", Key: "key", Process: "9"})
+	if cut != 0 || log.count("two machines") != 0 {
+		t.Fatalf("%d connections are cut without need", cut)
+	}
+	for i := range 10 {
+		e.Came("m2", connect(b, fmt.Sprint("twin ", i)))
+	}
+	if cut != 10 {
+		t.Errorf("%d of 10 older connections are cut", cut)
+	}
+	if n := log.count("two machines share its key"); n == 0 || n > maxLines {
+		t.Errorf("%d lines about it", n)
+	}
+	e.Came("m2", connect(b, cluster.NoProcess)) // a twin that does not say hides nothing
+	a.Leave(id, inboxRoot+"1", time.Now())
+	a.tellMembers(id, held{})
+	e.Came("m2", connect(b, "3"))
+	if cut != 11 {
+		t.Errorf("%d connections are cut, want 11", cut)
+	}
+}
+
 // TestMembersKnowTheSame: what one member accepts of a minion, the others accept too, also if it is as large
 // as it may be and consists of characters that some encoders of JSON make longer. What is too large for the
 // others is logged a few times, however often it changes.
@@ -79,7 +133,7 @@ func TestMembersKnowTheSame(t *testing.T) {
 	b, log := connectedMember(t, s.Members[1])
 	const id = salt.MinionID("web1")
 	a.Join(id, inboxRoot+"1", true)
-	a.tellMembers(id, "key")
+	a.tellMembers(id, held{"key", "1"})
 	bustest.Until(t, "the minion is known", func() bool { ready, _ := b.Connected(id); return ready })
 	for _, c := range []string{"x", "<", ">", "&", "\u2028"} {
 		if err := a.grains.store(t.Context(), id, map[string]any{"motd": repeated(c, 250<<10)}); err != nil {
@@ -89,7 +143,7 @@ func TestMembersKnowTheSame(t *testing.T) {
 		if err := a.mine.change(t.Context(), id, mine.Change{Clear: true, Put: map[string]mine.Entry{"motd": {Data: value.Value{V: repeated(c, 120<<10)}, Allow: "web<&>*"}}}); err != nil {
 			t.Fatal(err)
 		}
-		a.tellMembers(id, "")
+		a.tellMembers(id, held{})
 		bustest.Until(t, fmt.Sprintf("many %q are known at the other member", c), func() bool {
 			return b.grains.sum(id) == a.grains.sum(id) && b.pillars.sum(id) == a.pillars.sum(id) && bytes.Equal(b.mine.of(id)["motd"].Data, a.mine.of(id)["motd"].Data)
 		})
@@ -102,7 +156,7 @@ func TestMembersKnowTheSame(t *testing.T) {
 		if err := a.grains.store(t.Context(), id, map[string]any{"n": int64(i)}); err != nil {
 			t.Fatal(err)
 		}
-		a.tellMembers(id, "")
+		a.tellMembers(id, held{})
 		bustest.Until(t, "the grains are known at the other member", func() bool { return b.grains.sum(id) == a.grains.sum(id) })
 	}
 	bustest.Until(t, "the loss is logged", func() bool { return log.count("not known here") > 0 })

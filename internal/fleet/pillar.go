@@ -106,7 +106,7 @@ func (f *Fleet) SendPillar(ctx context.Context, r *rpc.Request) error {
 		return r.Send(ctx, protocol.Pillar{Errors: []string{pillar.Shown(err)}})
 	}
 	f.pillars.set(id, data)
-	f.tellMembers(id, "")
+	f.tellMembers(id, held{})
 	return r.Send(ctx, protocol.Pillar{Data: value.Value{V: data}})
 }
 

@@ -50,7 +50,7 @@ func (m *Master) openOthers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return m.member.Attach(ctx, membership.Parts{Fleet: m.services.Fleet, Jobs: m.services.Jobs, Events: m.events, Outboxes: m.services.Outboxes, Own: standing{m}})
+	return m.member.Attach(ctx, membership.Parts{Fleet: m.services.Fleet, Jobs: m.services.Jobs, Events: m.events, Outboxes: m.services.Outboxes, Own: standing{m}, Cut: m.admission.CutMinion})
 }
 
 // runOthers follows the other masters until this one stops.

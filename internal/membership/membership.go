@@ -20,6 +20,7 @@ import (
 	"github.com/brinebus/brine/internal/lease"
 	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/runner"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // links are the connections of a member with the others, and with the parts of its master.
@@ -253,6 +254,8 @@ type Parts struct {
 	Events   *eventbus.Bus
 	Outboxes Outboxes
 	Own      Own
+	// Cut ends the connections that a minion has to this member.
+	Cut func(salt.MinionID)
 }
 
 // Outboxes receive what minions have to store.
@@ -266,7 +269,7 @@ func (m *Membership) Attach(ctx context.Context, p Parts) error {
 	if m == nil {
 		return nil
 	}
-	m.elsewhere.Fleet, m.elsewhere.Jobs, m.elsewhere.Ask = p.Fleet, p.Jobs, m.exchange.Ask
+	m.elsewhere.Fleet, m.elsewhere.Jobs, m.elsewhere.Ask, m.elsewhere.Cut = p.Fleet, p.Jobs, m.exchange.Ask, p.Cut
 	m.elsewhere.Serve(m.exchange.Handle)
 	dispatch.ServeMembers(p.Jobs, m.exchange.Handle)
 	p.Outboxes.ServeMembers(m.exchange.Handle)

@@ -152,7 +152,13 @@ type Hello struct {
 	Version string      `json:"version"`
 	// Moves means that it follows a Control to another member of a cluster.
 	Moves bool `json:"moves,omitempty"`
+	// Process is a random text that each process of a minion's daemon makes at its start: by it the members
+	// of a cluster tell a minion that is connected to several of them from two machines with one key.
+	Process string `json:"process,omitempty"`
 }
+
+// MaxProcess is how long Hello.Process may be, in bytes.
+const MaxProcess = 64
 
 // Welcome answers Hello.
 type Welcome struct {

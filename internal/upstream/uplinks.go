@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/rpc"
@@ -45,12 +46,13 @@ type Uplinks struct {
 	Setup
 	list     []*Uplink
 	verdicts verdicts
+	process  string   // see protocol.Hello
 	cluster  *Cluster // of its masters; nil if only those of the configuration are used
 }
 
 // New makes the configured uplinks. Keep connects each.
 func New(s Setup) *Uplinks {
-	all := &Uplinks{Setup: s}
+	all := &Uplinks{Setup: s, process: bus.NewNonce()}
 	rosters := newRosters(s.Config)
 	all.cluster = OpenCluster(s.Config, s.Log)
 	for _, r := range rosters {
