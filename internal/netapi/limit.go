@@ -2,10 +2,14 @@ package netapi
 
 import (
 	"cmp"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // Limits for each address and each login, so that one leaves room for others.
@@ -61,11 +65,16 @@ func (l *limits) work(who string) (leave func(), err error) {
 }
 
 // listen limits the number of open connections.
-func (l *limits) listen(inner net.Listener) net.Listener { return &listener{inner, l} }
+func (l *limits) listen(inner net.Listener) *listener {
+	return &listener{Listener: inner, limits: l, open: map[*counted]bool{}}
+}
 
 type listener struct {
 	net.Listener
 	limits *limits
+
+	mu   sync.Mutex
+	open map[*counted]bool
 }
 
 // Accept returns the next connection. Connections beyond the limits are closed at once.
@@ -81,16 +90,68 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		leave, err := l.limits.both("connection", maxConns, from, maxConnsOfOne, manyRequests)
 		if err == nil {
-			return &counted{c, sync.OnceFunc(leave)}, nil
+			return l.count(c, leave), nil
 		}
 		_ = c.Close() // nothing was sent on it
 	}
 }
 
-// counted is a connection that counts until it is closed.
+func (l *listener) count(c net.Conn, leave func()) *counted {
+	own := &counted{Conn: c}
+	own.leave = sync.OnceFunc(func() {
+		l.mu.Lock()
+		delete(l.open, own)
+		l.mu.Unlock()
+		leave()
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open[own] = true
+	return own
+}
+
+// closeAll closes all connections, without a word of TLS: nothing that a client does can make it wait.
+func (l *listener) closeAll() {
+	l.mu.Lock()
+	all := slices.Collect(maps.Keys(l.open))
+	l.mu.Unlock()
+	for _, c := range all {
+		_ = c.Close()
+	}
+}
+
+// counted is a connection that counts until it is closed. A client that does not read what it is sent
+// can make no Write wait for longer than writeTime. Those of answers have deadlines already; but TLS
+// also writes while it reads, when a client asks for new keys, goes on to read when that fails, and waits
+// for it when the connection is to be closed. So a failed Write closes it.
 type counted struct {
 	net.Conn
-	leave func()
+	leave   func()
+	limited atomic.Bool // by a deadline for writing
+}
+
+// Write implements net.Conn.
+func (c *counted) Write(b []byte) (int, error) {
+	if !c.limited.Load() {
+		_ = c.Conn.SetWriteDeadline(time.Now().Add(writeTime)) // the error is that of the write, too
+	}
+	n, err := c.Conn.Write(b)
+	if err != nil {
+		_ = c.Close() // the first error counts
+	}
+	return n, err
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *counted) SetWriteDeadline(t time.Time) error {
+	c.limited.Store(!t.IsZero())
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// SetDeadline implements net.Conn.
+func (c *counted) SetDeadline(t time.Time) error {
+	c.limited.Store(!t.IsZero())
+	return c.Conn.SetDeadline(t)
 }
 
 // Close implements net.Conn.

@@ -312,7 +312,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, secure *tls.Config) 
 		Handler: s, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 	}
-	if l = s.limits.listen(l); secure != nil {
+	conns := s.limits.listen(l)
+	if l = conns; secure != nil {
 		l = tls.NewListener(l, secure)
 	}
 	failed := make(chan error, 1)
@@ -325,6 +326,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, secure *tls.Config) 
 	s.stop() // this ends streams
 	closing, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
+	defer context.AfterFunc(closing, conns.closeAll)() // Shutdown itself may wait for a connection
 	err := hs.Shutdown(closing)
 	if err != nil {
 		err = hs.Close()
