@@ -430,7 +430,7 @@ func (n *node) follows(t *testing.T, jid salt.JID) *followed {
 	t.Helper()
 	f := &followed{end: make(chan error, 1)}
 	a := All{n.Dispatcher}
-	w, err := a.watchJob(within(t), jid)
+	w, err := a.watchJob(within(t), "user:0", jid)
 	if err != nil || w == nil {
 		t.Fatalf("%s follows with %v, %v", n.bus.Name, w, err)
 	}
@@ -499,7 +499,7 @@ func TestAJobIsFollowedAtEveryMember(t *testing.T) {
 			t.Errorf("shown: %v, %v", f.list, err)
 		}
 	}
-	if w, err := (All{all[2].Dispatcher}).watchJob(within(t), jid); w != nil || err != nil {
+	if w, err := (All{all[2].Dispatcher}).watchJob(within(t), "user:0", jid); w != nil || err != nil {
 		t.Errorf("the job has ended, and is followed: %v, %v", w, err)
 	}
 	queued, _ := all[0].begin(t, protocol.Publish{Queue: 3600}, "web9")
@@ -577,22 +577,44 @@ func TestAnswersToMembersAreBounded(t *testing.T) {
 	}
 	name := bus.NewNonce()
 	for range 2 {
-		if p, err := ask(poll{jid, name, 1}); err != nil || len(p.Updates) != 1 || !p.End {
+		if p, err := ask(poll{jid, name, 1, ""}); err != nil || len(p.Updates) != 1 || !p.End {
 			t.Errorf("%+v, %v", p, err)
 		}
 	}
-	for _, q := range []poll{{jid, name, 3}, {jid, "x", 1}, {jid, bus.NewNonce(), 2}, {"20260101000000000000", bus.NewNonce(), 1}} {
+	for _, q := range []poll{{jid, name, 3, ""}, {jid, "x", 1, ""}, {jid, bus.NewNonce(), 2, ""}, {"20260101000000000000", bus.NewNonce(), 1, ""}} {
 		if _, err := ask(q); err == nil {
 			t.Errorf("%+v is answered", q)
 		}
 	}
-	for range maxAudience - 1 {
-		if _, err := ask(poll{jid, bus.NewNonce(), 1}); err != nil {
+	one := func(user string) error {
+		_, err := ask(poll{jid, bus.NewNonce(), 1, user})
+		if err != nil && rpc.CodeOf(err) != rpc.Busy {
 			t.Fatal(err)
 		}
+		return err
 	}
-	if _, err := ask(poll{jid, bus.NewNonce(), 1}); rpc.CodeOf(err) != rpc.Busy {
-		t.Errorf("one more: %v", err)
+	got := map[string]int{"": 1}
+	for n := range 20 {
+		user := fmt.Sprint("user:", n)
+		for one(user) == nil {
+			got[user]++
+		}
+		if want := userAudience; n < 6 && got[user] != want {
+			t.Errorf("user %d follows %d jobs, want %d", n, got[user], want)
+		}
+		if n < 8 && got[user] == 0 {
+			t.Errorf("nothing is free for user %d: %v", n, got)
+		}
+	}
+	for one("") == nil {
+		got[""]++
+	}
+	total := 0
+	for _, n := range got {
+		total += n
+	}
+	if total != maxAudience {
+		t.Errorf("%d follow, want %d: %v", total, maxAudience, got)
 	}
 	all[0].audience.mu.Lock()
 	names := slices.Collect(maps.Keys(all[0].audience.all))

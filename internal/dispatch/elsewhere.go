@@ -24,8 +24,11 @@ const (
 	// maxSent is the most, in bytes, of the updates in one answer, without what is around each: many short
 	// ones, up to maxPage, need nearly as much for that.
 	maxSent = 640 << 10
-	// maxAudience is how many watchers other members may have here.
-	maxAudience = 512
+	// maxAudience is how many watchers other members may have here, and userAudience how many of these may be of
+	// one user, whichever members they ask. A user has no more than there are free, either, so that others find
+	// some when several have as many as they can.
+	maxAudience  = 512
+	userAudience = 64
 	// pollTime is how long a member waits for an update before it answers that there is none.
 	pollTime = 10 * time.Second
 	// pollEnd is when a watcher is given up whose member does not ask for more.
@@ -38,6 +41,8 @@ type poll struct {
 	JID  salt.JID `json:"jid"`
 	Name string   `json:"name"` // of the watcher, made by the member that asks
 	N    uint64   `json:"n"`    // the number of the answer, from 1; a repetition gets the same answer
+	// User is who follows the job, as that member knows it; one of an earlier version does not say it.
+	User string `json:"user,omitempty"`
 }
 
 // polled is the answer.
@@ -62,6 +67,7 @@ type audience struct {
 // listener is one of them.
 type listener struct {
 	w     *watcher
+	user  string     // who follows, with the member that asks if that does not say it
 	mu    sync.Mutex // held while it is answered
 	n     uint64     // the number of the last answer
 	last  polled
@@ -88,16 +94,40 @@ func (d relay) listener(from string, q poll) (*listener, error) {
 	switch {
 	case run == nil:
 		return nil, errEnded
-	case len(a.all) >= maxAudience:
-		return nil, rpc.Errorf(rpc.Busy, "other members follow %d jobs of this one: that is the limit", maxAudience)
+	}
+	user, err := a.room(from, q.User)
+	if err != nil {
+		return nil, err
 	}
 	if a.all == nil {
 		a.all = map[string]*listener{}
 	}
-	l := &listener{w: run.watchAll()}
+	l := &listener{w: run.watchAll(), user: user}
 	l.timer = time.AfterFunc(pollEnd, func() { d.dropListener(name) })
 	a.all[name] = l
 	return l, nil
+}
+
+// room refuses one more watcher if there are too many of all, or of its user, whom it returns. The caller holds the lock.
+func (a *audience) room(from, user string) (string, error) {
+	free, most := maxAudience-len(a.all), userAudience
+	if user == "" {
+		user, most = "member "+from, maxAudience
+	}
+	own := 0
+	for _, l := range a.all {
+		if l.user == user {
+			own++
+		}
+	}
+	switch {
+	case free <= 0:
+		return "", rpc.Errorf(rpc.Busy, "other members follow %d jobs of this one: that is the limit", maxAudience)
+	case own >= most || own > 0 && own >= free:
+		return "", rpc.Errorf(rpc.Busy, "other members follow %d jobs of this one for this user: that is the limit at the moment", own).
+			WithHint("end some of the commands that follow jobs, or follow this one at the member that has it")
+	}
+	return user, nil
 }
 
 func (d relay) dropListener(name string) {
@@ -205,12 +235,12 @@ type remote struct {
 	first  polled // the answer to the first request
 }
 
-// watchElsewhere begins to watch a job of another member; nil if that does not follow it.
-func (d relay) watchElsewhere(ctx context.Context, jid salt.JID, member string) (progress, error) {
+// watchElsewhere begins to watch a job of another member for a user; nil if that does not follow it.
+func (d relay) watchElsewhere(ctx context.Context, user string, jid salt.JID, member string) (progress, error) {
 	if member == "" {
 		return nil, nil
 	}
-	r := &remote{relay: d, member: member, poll: poll{JID: jid, Name: bus.NewNonce(), N: 1}}
+	r := &remote{relay: d, member: member, poll: poll{JID: jid, Name: bus.NewNonce(), N: 1, User: user}}
 	err := d.Members.Ask(ctx, member, kindWatch, r.poll, &r.first)
 	switch {
 	case d.isGone(err), rpc.CodeOf(err) == rpc.NotFound:

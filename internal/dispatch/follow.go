@@ -24,8 +24,8 @@ type progress interface {
 	close()
 }
 
-// watchJob begins to watch a job; nil if it is finished.
-func (a All) watchJob(ctx context.Context, jid salt.JID) (progress, error) {
+// watchJob begins to watch a job for a user; nil if it is finished.
+func (a All) watchJob(ctx context.Context, user string, jid salt.JID) (progress, error) {
 	if run := a.jobs.running(jid); run != nil {
 		return run.watchAll(), nil
 	}
@@ -37,13 +37,13 @@ func (a All) watchJob(ctx context.Context, jid salt.JID) (progress, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.watchElsewhere(ctx, jid, member)
+	return d.watchElsewhere(ctx, user, jid, member)
 }
 
 // follow sends what has happened to a job, then what happens, until no more is expected for
 // now. The caller has decided that the principal may see it.
 func (a All) follow(ctx context.Context, r *rpc.Request, jid salt.JID) error {
-	w, err := a.watchJob(ctx, jid) // before the journal is read, so that no update is missed
+	w, err := a.watchJob(ctx, r.From.String(), jid) // before the journal is read, so that no update is missed
 	if err != nil {
 		return err
 	}
@@ -175,9 +175,9 @@ func ErrNoneWaits(jid salt.JID) error {
 	return salt.WithHint(fmt.Errorf("job %s waits for no minion", jid), "'salt-run jobs.list_queued' lists the jobs that do")
 }
 
-// Await returns when no more is expected of a job for now.
-func (a All) Await(ctx context.Context, jid salt.JID) error {
-	w, err := a.watchJob(ctx, jid)
+// Await returns when no more is expected of a job for now. user is who waits, see authz.Principal.Key.
+func (a All) Await(ctx context.Context, user string, jid salt.JID) error {
+	w, err := a.watchJob(ctx, user, jid)
 	if err != nil || w == nil {
 		return err
 	}

@@ -254,7 +254,7 @@ func TestABatchGoesOnAtAnotherMember(t *testing.T) {
 	if list := (All{all[2].Dispatcher}).Runs(within(t), "", func(*Job) bool { return true }); len(list) != 2 || list[0].JID != jid || list[0].Standings["w3"].State != job.Running {
 		t.Errorf("the jobs of the killed member are listed as %+v", list)
 	}
-	if _, err := (All{all[2].Dispatcher}).watchJob(within(t), jid); rpc.CodeOf(err) != rpc.Unavailable {
+	if _, err := (All{all[2].Dispatcher}).watchJob(within(t), "user:0", jid); rpc.CodeOf(err) != rpc.Unavailable {
 		t.Errorf("a job that nobody carries on is followed: %v", err)
 	}
 	c.await(t, "w3", "w4")

@@ -60,7 +60,9 @@ func (s caller) Cancel(ctx context.Context, jid salt.JID) ([]salt.MinionID, erro
 }
 
 // Await implements runner.Running.
-func (s caller) Await(ctx context.Context, jid salt.JID) error { return s.Jobs.Await(ctx, jid) }
+func (s caller) Await(ctx context.Context, jid salt.JID) error {
+	return s.Jobs.Await(ctx, s.who.Key(), jid)
+}
 
 // reader implements runner.EventReader.
 type reader struct {

@@ -27,7 +27,7 @@ import (
 type Jobs interface {
 	Execute(ctx context.Context, q protocol.Publish, who authz.Principal, may authz.Permission) ([]job.Update, error)
 	Cancel(ctx context.Context, jid salt.JID, by string) ([]salt.MinionID, error)
-	Await(ctx context.Context, jid salt.JID) error
+	Await(ctx context.Context, user string, jid salt.JID) error
 }
 
 // Active provides the unfinished jobs, all or the one with an id.
