@@ -30,16 +30,16 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
-// maxRefused is how many denied, and how many rejected keys one id may have: an attacker can
+// MaxRefused is how many denied, and how many rejected keys one id may have: an attacker can
 // make any number of keys, and more are of no use to an operator. It is a single digit, so that
 // the longest id with its number is a file name of at most 255 bytes.
-const maxRefused = 8
+const MaxRefused = 8
 
 // place is a directory of the store.
 type place struct {
 	state   State
 	dir     string
-	several bool // holds up to maxRefused keys of one id
+	several bool // holds up to MaxRefused keys of one id
 }
 
 // places lists the directories. If the same key is in two of them, the earlier one applies.
@@ -66,7 +66,7 @@ func placeOf(s State) (place, bool) {
 // names returns the file names that keys of id can have here.
 func (p place) names(id salt.MinionID) []string {
 	names := []string{string(id)}
-	for n := 2; p.several && n <= maxRefused; n++ {
+	for n := 2; p.several && n <= MaxRefused; n++ {
 		names = append(names, string(id)+"#"+strconv.Itoa(n))
 	}
 	return names
@@ -75,7 +75,7 @@ func (p place) names(id salt.MinionID) []string {
 // parseName returns the id of the key in a file of that name.
 func (p place) parseName(name string) (salt.MinionID, error) {
 	if base, number, ok := strings.Cut(name, "#"); ok && p.several {
-		if len(number) == 1 && number >= "2" && number <= strconv.Itoa(maxRefused) {
+		if len(number) == 1 && number >= "2" && number <= strconv.Itoa(MaxRefused) {
 			name = base
 		}
 	}

@@ -315,6 +315,8 @@ type Submission struct {
 	// Here reports whether the holder of a key is connected; nil means that none is. Such keys
 	// are not removed to make room for others.
 	Here func(PublicKey) bool
+	// As is the state that a new key gets, Pending or Denied; Unknown leaves that to the store.
+	As State
 }
 
 // Submit is SubmitFrom without a host.
@@ -350,6 +352,9 @@ func (s *Store) SubmitFrom(k Submission) (state State, isNew bool, err error) {
 	}
 	if state == Unknown {
 		state = Pending
+	}
+	if k.As != Unknown {
+		state = k.As
 	}
 	if err := s.record(k, state); err != nil {
 		return Denied, true, fmt.Errorf("record the key of minion %q as %s: %w", k.ID, state, err)
@@ -398,6 +403,10 @@ func (s *Store) Accept(e Entry) error { return s.move(e, Accepted) }
 // Reject makes the master refuse the key of e from now on. It does not affect other keys of the
 // same id.
 func (s *Store) Reject(e Entry) error { return s.move(e, Rejected) }
+
+// Suspend makes a pending key denied, or a denied one pending, which it cannot be while another key of
+// the id is pending. If too many keys of the id are denied already, the error wraps ErrFull.
+func (s *Store) Suspend(e Entry, as State) error { return s.move(e, as) }
 
 func (s *Store) move(e Entry, to State) error {
 	unlock, err := s.lock(posix.Exclusive)

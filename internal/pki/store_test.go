@@ -175,7 +175,7 @@ func TestManyDeniedKeys(t *testing.T) {
 	id := salt.MinionID("u@" + strings.Repeat("w", salt.MaxMinionID-2)) // its numbered names are as long as names get
 	submit(t, s, id, newKey(t).Public(), Pending)
 	var keys []PublicKey
-	for range maxRefused {
+	for range MaxRefused {
 		keys = append(keys, newKey(t).Public())
 		submit(t, s, id, keys[len(keys)-1], Denied)
 	}
@@ -189,7 +189,7 @@ func TestManyDeniedKeys(t *testing.T) {
 	wantState(t, s, id, keys[7], Denied)
 	submit(t, s, id, newKey(t).Public(), Denied)
 	entries, problems, err := s.List()
-	if len(entries) != maxRefused+1 || problems != nil || err != nil {
+	if len(entries) != MaxRefused+1 || problems != nil || err != nil {
 		t.Errorf("List: %d entries, %v, %v", len(entries), problems, err)
 	}
 }
@@ -453,7 +453,7 @@ func TestADeniedKeyHoldsNoID(t *testing.T) {
 	s, key, eve, fresh := newStore(t), newKey(t).Public(), newKey(t).Public(), newKey(t).Public()
 	submit(t, s, "web1", key, Pending)
 	must(t, s.Accept(entryOf("web1", Pending, key)))
-	for range maxRefused {
+	for range MaxRefused {
 		submit(t, s, "web1", newKey(t).Public(), Denied)
 	}
 	must(t, s.Delete(entryOf("web1", Denied, mustOf(t, s, "web1", Denied))))
@@ -663,5 +663,43 @@ func TestAnErrorOfTheSystemIsNoMissingKey(t *testing.T) {
 		if err := fileError(gone, err); err != nil {
 			t.Errorf("there is no file: %v", err)
 		}
+	}
+}
+
+// What waits can be made pending or denied, and counts for its host as before; it can be told to be either when it comes.
+func TestSuspendedKeys(t *testing.T) {
+	s := newStore(t)
+	one, two := newKey(t).Public(), newKey(t).Public()
+	for key, as := range map[PublicKey]State{one: Pending, two: Denied} {
+		state, _, err := s.SubmitFrom(Submission{ID: "web1", Key: key, Host: "192.0.2.1", As: as})
+		if state != as || err != nil {
+			t.Fatal(state, err)
+		}
+	}
+	if err := s.Suspend(entryOf("web1", Denied, two), Pending); !errors.Is(err, ErrTaken) {
+		t.Errorf("two keys of an id are pending: %v", err)
+	}
+	must(t, s.Suspend(entryOf("web1", Pending, one), Denied))
+	must(t, s.Suspend(entryOf("web1", Denied, two), Pending))
+	wantState(t, s, "web1", one, Denied)
+	wantState(t, s, "web1", two, Pending)
+	if _, _, err := s.OfAll([]salt.MinionID{"web1"}); err != nil { // as the watch does
+		t.Fatal(err)
+	}
+	if n := s.waiting.count("192.0.2.1"); n != 2 || s.waiting.n != 2 {
+		t.Errorf("%d keys of the host wait, %d in all", n, s.waiting.n)
+	}
+	for range MaxRefused - 1 {
+		submit(t, s, "web1", newKey(t).Public(), Denied)
+	}
+	if err := s.Suspend(entryOf("web1", Pending, two), Denied); !errors.Is(err, ErrFull) {
+		t.Errorf("too many keys of an id are denied: %v", err)
+	}
+	var gone []PublicKey
+	s.GivesWay = func(e Entry) { gone = append(gone, e.Key) }
+	must(t, s.Evict(entryOf("web1", Denied, one)))
+	must(t, s.Suspend(entryOf("web1", Pending, two), Denied))
+	if len(gone) != 1 || gone[0] != one {
+		t.Errorf("gave way: %v", gone)
 	}
 }

@@ -163,7 +163,8 @@ func (w *waiting) sync(id salt.MinionID, entries []Entry) {
 	}
 	for _, e := range append([]*list.Element(nil), w.ids[id]...) {
 		k := e.Value.(*waitingKey)
-		if state, ok := there[k.key]; ok && state == k.state {
+		if state, ok := there[k.key]; ok {
+			k.state = state // it still counts for its host
 			delete(there, k.key)
 			continue
 		}
@@ -242,6 +243,16 @@ func (s *Store) removeWaiting(k waitingKey) error {
 		s.GivesWay(entry)
 	}
 	return nil
+}
+
+// Evict removes a pending or denied key to make room for others of its id.
+func (s *Store) Evict(e Entry) error {
+	unlock, err := s.lock(posix.Exclusive)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return s.removeWaiting(waitingKey{id: e.ID, key: e.Key, state: e.State})
 }
 
 // OfAll returns the keys of some ids, all as of one moment, and the problems with files.
