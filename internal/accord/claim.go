@@ -1,6 +1,7 @@
 package accord
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +17,7 @@ import (
 	"github.com/brinebus/brine/internal/pki"
 )
 
-// Limits of keys that wait. Anybody can make a key wait.
+// Limits of keys that wait, which are pending or denied. Anybody can make a key wait.
 const (
 	// mostClaims is how many waiting keys of one member the others see; the largest fleet that one
 	// master is meant for can wait at once.
@@ -28,6 +29,10 @@ const (
 	maxDeletions = 250_000
 )
 
+// maxClaimsOfID is how many claims about keys of one id are remembered: nine members can claim all that
+// their stores hold, at the same moment. All but pki.MaxRefused+1 are given up then, see counts.
+const maxClaimsOfID = 9 * (pki.MaxRefused + 1)
+
 // noticeTime is long enough for a change of the key directory to be noticed.
 const noticeTime = time.Minute
 
@@ -36,11 +41,32 @@ const brought = "the other masters"
 
 // claim is an entry in the shared table about a key that waits for a decision.
 type claim struct {
-	Master   string `json:"master"` // one member where it waits
-	Key      string `json:"key"`    // PEM
+	Master   string `json:"master"`           // one member where it waits
+	Key      string `json:"key,omitempty"`    // PEM, if it is pending there
+	Denied   string `json:"denied,omitempty"` // PEM, if it is denied there: a version that knows only Key does not make it pending
 	revision uint64
 	reading  uint64 // when it was last heard of
 }
+
+// newClaim is a claim of a member about a key in its store.
+func newClaim(master string, e pki.Entry) claim {
+	c := claim{Master: master, Key: string(e.Key.PEM())}
+	if e.State == pki.Denied {
+		c.Key, c.Denied = "", c.Key
+	}
+	return c
+}
+
+// state is that of the key where it is claimed.
+func (c claim) state() pki.State {
+	if c.Denied != "" {
+		return pki.Denied
+	}
+	return pki.Pending
+}
+
+// waiting reports whether nobody has decided about a key with this state.
+func waiting(s pki.State) bool { return s == pki.Pending || s == pki.Denied }
 
 // waits is what a member knows of waiting keys.
 type waits struct {
@@ -50,6 +76,7 @@ type waits struct {
 
 	mu      sync.Mutex           // guards the next fields; not held over I/O
 	claims  map[string]claim     // by the name of the key
+	ids     claimedIDs           // the names of claims
 	own     int                  // how many of them are of this member
 	making  map[string]bool      // keys whose claims this member is about to write
 	brought map[string]time.Time // waits here only since it waits, or waited, at another member, and since when
@@ -68,7 +95,7 @@ type deletion struct {
 }
 
 func newWaits(of *Shared) *waits {
-	return &waits{of: of, claimable: mostClaims, pause: again, claims: map[string]claim{}, making: map[string]bool{}, brought: map[string]time.Time{}, dropped: map[string]bool{}, evicted: map[string]bool{}, undone: map[string]bool{}, taken: map[string]bool{}, deleted: map[string]deletion{}}
+	return &waits{of: of, claimable: mostClaims, pause: again, claims: map[string]claim{}, ids: claimedIDs{}, making: map[string]bool{}, brought: map[string]time.Time{}, dropped: map[string]bool{}, evicted: map[string]bool{}, undone: map[string]bool{}, taken: map[string]bool{}, deleted: map[string]deletion{}}
 }
 
 // keys returns the keys that wait anywhere, and those that somebody has deleted.
@@ -82,6 +109,7 @@ func (w *waits) keys() []string {
 func (w *waits) set(key string, c claim) {
 	w.drop(key)
 	w.claims[key] = c
+	w.ids.add(key)
 	if c.Master == w.of.opts.Name {
 		w.own++
 	}
@@ -94,6 +122,7 @@ func (w *waits) drop(key string) {
 		w.own--
 	}
 	delete(w.claims, key)
+	w.ids.remove(key)
 }
 
 // hear handles an entry about a waiting key. The caller holds the lock of the view.
@@ -102,7 +131,8 @@ func (w *waits) hear(e journal.TableEntry, reading uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	old, known := w.claims[key]
-	if _, ok := nameOf(key); !ok || e.Revision < max(old.revision, w.deleted[e.Key].revision) {
+	name, ok := nameOf(key)
+	if !ok || e.Revision < max(old.revision, w.deleted[e.Key].revision) {
 		return
 	}
 	w.of.due.mark(key)
@@ -121,13 +151,14 @@ func (w *waits) hear(e journal.TableEntry, reading uint64) {
 	if len(e.Value) <= maxEntry {
 		err = json.Unmarshal(e.Value, &c)
 	}
-	if err != nil || !known && len(w.claims) >= maxAllClaims {
+	if err != nil || !known && (len(w.claims) >= maxAllClaims || len(w.ids[name.ID]) >= maxClaimsOfID) {
 		return
 	}
 	c.Master = masterName(c.Master)
 	c.revision, c.reading = e.Revision, reading
 	delete(w.deleted, e.Key) // the claim has replaced the mark
 	w.set(key, c)
+	w.of.due.mark(w.ids[name.ID]...) // they may count for something else now
 }
 
 // heardAll forgets what was not heard of in the latest reading from the beginning.
@@ -185,9 +216,9 @@ func (w *waits) changed(key string, c keyring.Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case c.After == pki.Pending:
+	case waiting(c.After):
 		delete(w.evicted, key)
-	case c.Before != pki.Pending:
+	case !waiting(c.Before):
 	case w.undone[key]:
 		delete(w.undone, key)
 	case c.After == pki.Unknown && c.GaveWay:
@@ -197,7 +228,7 @@ func (w *waits) changed(key string, c keyring.Change) {
 	case c.After == pki.Unknown:
 		w.dropped[key] = true
 	}
-	if c.After != pki.Pending {
+	if !waiting(c.After) {
 		delete(w.brought, key)
 	}
 }
@@ -212,10 +243,13 @@ func (w *waits) unclaim(key string) {
 	delete(w.evicted, key)
 	w.drop(key)
 	w.of.due.mark(key)
+	if name, ok := nameOf(key); ok {
+		w.of.due.mark(w.ids[name.ID]...) // they may count for something else now
+	}
 }
 
-// resolve makes a key that waits at any member wait at all of them, so that it can be accepted
-// at any. Its claim in the table is that of one member where it waits.
+// resolve makes a key that waits at any member wait at all of them, in the same state, so that it can be
+// decided about at any. Its claim in the table is that of one member where it waits.
 func (w *waits) resolve(ctx context.Context, key string, name pki.Name) error {
 	entries, err := w.of.opts.Keys.Store.Of(name.ID)
 	if err != nil {
@@ -224,27 +258,35 @@ func (w *waits) resolve(ctx context.Context, key string, name pki.Name) error {
 	e := find(entries, name)
 	w.mu.Lock()
 	c, claimed := w.claims[key]
+	counts := w.counts(key, name.ID)
 	dropped, evicted, taken := w.dropped[key], w.evicted[key], w.taken[key]
 	since, was := w.brought[key]
-	delete(w.dropped, key)
 	delete(w.taken, key)
-	if e.State != pki.Pending && !claimed {
+	if waiting(e.State) || !claimed {
+		delete(w.dropped, key) // otherwise only with its claim, which may take several attempts
+	}
+	if !waiting(e.State) && !claimed {
 		delete(w.brought, key) // there was no room for it here, and it waits nowhere any more
 	}
 	w.mu.Unlock()
 	own := c.Master == w.of.opts.Name
 	switch {
-	case e.State == pki.Pending && claimed, e.State != pki.Pending && !claimed:
+	case waiting(e.State) && claimed:
+		return w.align(ctx, key, name, entries, c, counts)
+	case !waiting(e.State) && !claimed:
+		w.retry(entries)
 		return nil
-	case e.State == pki.Pending && (taken || was && !w.of.opts.Keys.Connected(e.Key)):
+	case waiting(e.State) && (taken || was && !w.of.opts.Keys.Connected(e.Key)):
 		return w.dropHere(name, e)
-	case e.State == pki.Pending:
-		return w.claim(ctx, key, e)
+	case waiting(e.State):
+		return w.claim(ctx, key, name, entries)
 	case own || dropped || e.State == pki.Accepted || e.State == pki.Rejected:
 		return w.dropClaim(ctx, key, c)
-	case e.State == pki.Unknown && !evicted && time.Since(since) > noticeTime:
-		return w.bringClaim(key, name, c)
-	case e.State == pki.Unknown && !evicted: // somebody else has just deleted it: changed will say so
+	case e.State != pki.Unknown || evicted || counts == pki.Unknown:
+		return nil
+	case time.Since(since) > noticeTime:
+		return w.bringClaim(key, name, entries, c, counts)
+	default: // somebody else has just deleted it: changed will say so
 		w.of.mu.Lock()
 		defer w.of.mu.Unlock()
 		w.of.soon[key] = true
@@ -253,15 +295,25 @@ func (w *waits) resolve(ctx context.Context, key string, name pki.Name) error {
 }
 
 // claim tells the others of a key that waits here.
-func (w *waits) claim(ctx context.Context, key string, e pki.Entry) error {
-	s := w.of
-	c := claim{Master: s.opts.Name, Key: string(e.Key.PEM())}
+func (w *waits) claim(ctx context.Context, key string, name pki.Name, entries []pki.Entry) error {
+	s, e := w.of, find(entries, name)
 	s.mu.Lock()
 	muted := s.muted
 	s.mu.Unlock()
+	pending, denied := w.claimed(name.ID)
 	switch {
 	case muted:
 		return errUnwritten
+	case e.State == pki.Pending && (pending || s.otherAccepted(key, name) != ""): // that was not known here when it came
+		var err error
+		if e, err = w.suspend(entries, e, pki.Denied); err != nil || e.State == pki.Unknown {
+			return err
+		}
+	}
+	c := newClaim(s.opts.Name, e)
+	switch {
+	case e.State == pki.Denied && denied >= pki.MaxRefused:
+		return nil // as in one store
 	case !w.room(key):
 		s.complain("claims", "so many keys wait here that the other masters do not see all of them", errMany)
 		return nil
@@ -280,6 +332,13 @@ func (w *waits) claim(ctx context.Context, key string, e pki.Entry) error {
 	if err != nil {
 		return s.unwritten(ctx, claimOf(key), err)
 	}
+	w.claimedAt(key, name, c, revision)
+	return nil
+}
+
+// claimedAt notes that this member has written a claim.
+func (w *waits) claimedAt(key string, name pki.Name, c claim, revision uint64) {
+	s := w.of
 	s.mu.Lock()
 	reading := s.view.reading
 	s.mu.Unlock()
@@ -292,8 +351,8 @@ func (w *waits) claim(ctx context.Context, key string, e pki.Entry) error {
 	case w.claims[key].revision < revision:
 		c.revision, c.reading = revision, reading
 		w.set(key, c)
+		s.due.mark(w.ids[name.ID]...)
 	}
-	return nil
 }
 
 // room reports whether this member may make one more claim, about that key; made is called when it is
@@ -330,6 +389,7 @@ func (w *waits) dropClaim(ctx context.Context, key string, c claim) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	delete(w.dropped, key)
 	if w.claims[key].revision != c.revision {
 		delete(w.undone, claimOf(key)) // the mark has been heard already, also that of another member
 		return nil
@@ -339,9 +399,9 @@ func (w *waits) dropClaim(ctx context.Context, key string, c claim) error {
 	return nil
 }
 
-// bringClaim makes a key wait here that waits at another member.
-func (w *waits) bringClaim(key string, name pki.Name, c claim) error {
-	public, err := pki.ParsePublic([]byte(c.Key))
+// bringClaim makes a key wait here that waits at another member, in the state in which it counts.
+func (w *waits) bringClaim(key string, name pki.Name, entries []pki.Entry, c claim, counts pki.State) error {
+	public, err := pki.ParsePublic([]byte(cmp.Or(c.Denied, c.Key)))
 	if err == nil && public.SHA256() != name.Finger {
 		err = errFalse
 	}
@@ -349,11 +409,14 @@ func (w *waits) bringClaim(key string, name pki.Name, c claim) error {
 		w.of.complain("false claim", "a key that waits at another master is not shown here", err, "key", key)
 		return nil
 	}
+	if err := w.makeRoom(entries, name, counts); err != nil {
+		return err
+	}
 	w.mu.Lock()
 	w.brought[key] = time.Now()
 	delete(w.undone, key) // of the file that was there before: the watch may have missed it
 	w.mu.Unlock()
-	if _, err := w.of.opts.Keys.Bring(name.ID, public, brought); err != nil && !errors.Is(err, pki.ErrFull) {
+	if _, err := w.of.opts.Keys.Bring(name.ID, public, brought, counts); err != nil && !errors.Is(err, pki.ErrFull) {
 		return err
 	}
 	return nil

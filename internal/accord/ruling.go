@@ -256,6 +256,11 @@ func (s *Shared) lift() bool {
 // what matters most is that it is not accepted. Until that is done, this member is not current.
 func (s *Shared) enforce(name pki.Name, entries []pki.Entry, r ruling) error {
 	want, now := r.Act.inForce(), stateOf(find(entries, name))
+	if want != "" {
+		if err := s.waits.makeRoomForDecided(entries, name); err != nil {
+			return err
+		}
+	}
 	err := s.keys().enforce(name, entries, want, r.Key, r.By)
 	if err == nil {
 		s.met(keyOf(name))

@@ -311,9 +311,7 @@ func (s *Shared) gather() {
 		s.complain("list", "the key store cannot be read", err)
 	}
 	for _, e := range entries {
-		if e.State != pki.Denied {
-			s.todo[keyOf(e.Name())] = true
-		}
+		s.todo[keyOf(e.Name())] = true
 	}
 }
 

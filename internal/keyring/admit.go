@@ -49,10 +49,10 @@ func (k *Keyring) Admit(id salt.MinionID, key pki.PublicKey, source, host string
 	return Verdict{state, Act(state), isNew}, err
 }
 
-// Bring makes a key wait that was submitted to another master, whose rules have decided nothing; host
-// is what it is counted for.
-func (k *Keyring) Bring(id salt.MinionID, key pki.PublicKey, host string) (pki.State, error) {
-	state, _, err := k.Store.SubmitFrom(pki.Submission{ID: id, Key: key, Host: host, Here: k.Connected})
+// Bring makes a key pending or denied that was submitted to another master, whose rules have decided
+// nothing; host is what it is counted for.
+func (k *Keyring) Bring(id salt.MinionID, key pki.PublicKey, host string, as pki.State) (pki.State, error) {
+	state, _, err := k.Store.SubmitFrom(pki.Submission{ID: id, Key: key, Host: host, Here: k.Connected, As: as})
 	return state, err
 }
 
