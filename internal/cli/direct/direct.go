@@ -105,8 +105,10 @@ func failure(err error) error {
 		return cli.Fail(cli.NoPermission, err)
 	case errors.Is(err, upstream.ErrRejected), errors.Is(err, upstream.ErrDenied):
 		return cli.Fail(cli.NoPermission, salt.WithHint(err, "delete the public key for this minion on the Salt Master and run this again"))
-	case salt.Hint(err) != "": // a local file is wrong
+	case pki.Untrusted(err), errors.Is(err, pki.ErrUnsafe), errors.Is(err, fs.ErrPermission):
 		return cli.Fail(cli.NoPermission, err)
+	case salt.Hint(err) != "": // no master is at work at the NATS servers, for example
+		return cli.Fail(cli.Unavailable, err)
 	}
 	return cli.Fail(cli.Unavailable, salt.WithHint(err, "start salt-minion, whose outbox keeps what is for the master, or use --local"))
 }

@@ -3,6 +3,7 @@ package direct
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -19,7 +20,8 @@ func TestNoWayToAMaster(t *testing.T) {
 		want int
 	}{
 		{upstream.ErrMasterKey, cli.NoPermission}, {upstream.ErrSignature, cli.NoPermission}, {upstream.ErrRejected, cli.NoPermission}, {upstream.ErrDenied, cli.NoPermission},
-		{salt.WithHint(errors.New("unsafe file"), "chmod"), cli.NoPermission}, {errors.New("connection refused"), cli.Unavailable},
+		{pki.ErrUnsafe, cli.NoPermission}, {fs.ErrPermission, cli.NoPermission}, {pki.ErrServerPin, cli.NoPermission},
+		{errors.New("connection refused"), cli.Unavailable}, {salt.WithHint(errors.New("no master is at work there"), "see the log of the master"), cli.Unavailable},
 	} {
 		err := failure(fmt.Errorf("connect: %w", test.err))
 		if cli.Code(err) != test.want || !errors.Is(err, test.err) {
