@@ -39,6 +39,9 @@ type FireOptions struct {
 	First int
 	// Live sends the events only to present listeners, without storing them.
 	Live bool
+	// Waiting is called when the events have to wait, with what they wait for: that the masters of a
+	// cluster elect a leader, for example. It may be nil.
+	Waiting func(what string)
 }
 
 // Fire stores events, all of them or none, and returns the sequence number of the last one. It
@@ -53,9 +56,33 @@ func (c *Conn) FireWith(ctx context.Context, o FireOptions, events ...Event) (se
 	for i, e := range events {
 		q.Events[i] = event.Item{Tag: e.Tag, Data: e.Data}
 	}
+	if q.Waiting = o.Waiting != nil; q.Waiting {
+		seq, err = fireInformed(ctx, c, q, o.Waiting)
+		return seq, known(err)
+	}
 	var done protocol.Fired
 	err = c.rpc.Ask(ctx, protocol.OpFire, q, &done)
 	return done.Seq, known(err)
+}
+
+// fireInformed calls waiting before the result, when the events have to wait.
+func fireInformed(ctx context.Context, c *Conn, q protocol.Fire, waiting func(string)) (seq uint64, err error) {
+	stream, err := c.rpc.Call(protocol.OpFire, q)
+	if err != nil {
+		return 0, err
+	}
+	defer stream.Close()
+	return readFired(ctx, stream, waiting)
+}
+
+func readFired(ctx context.Context, stream *rpc.Stream, waiting func(string)) (seq uint64, err error) {
+	for {
+		var done protocol.Fired
+		if err := stream.Decode(ctx, &done); err != nil || done.Waiting == "" {
+			return done.Seq, err
+		}
+		waiting(done.Waiting)
+	}
 }
 
 // request returns the name of a request with count events, for a bus that only recognises

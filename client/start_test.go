@@ -6,6 +6,7 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
 )
@@ -38,5 +39,29 @@ func TestACallerLearnsWhatAStartWaitsFor(t *testing.T) {
 		if err != nil || start.JID != "20260101000000000001" || informed && heard != "a leader" {
 			t.Errorf("%+v, %v, after %q", start, err, heard)
 		}
+	}
+}
+
+// TestACallerLearnsWhatEventsWaitFor, and gets the result that follows.
+func TestACallerLearnsWhatEventsWaitFor(t *testing.T) {
+	b := bustest.Start(t)
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "echo"), func(ctx context.Context, r *rpc.Request) error {
+		if err := r.Send(ctx, protocol.Fired{Waiting: "a leader"}); err != nil {
+			return err
+		}
+		return r.Last(ctx, protocol.Fired{Outcome: protocol.Stored, Seq: 7})
+	})
+	if err := b.Server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := b.As(t, bus.RoleUser, "")
+	stream, err := rpc.NewConn(c.Conn, c.Self).Call("echo", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	heard := ""
+	if seq, err := readFired(t.Context(), stream, func(what string) { heard += what }); err != nil || seq != 7 || heard != "a leader" {
+		t.Errorf("%d, %v, after %q", seq, err, heard)
 	}
 }

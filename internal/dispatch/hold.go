@@ -64,13 +64,7 @@ const (
 	// holdTime is how long the start of a job waits until the members have a leader.
 	holdTime  = 22 * time.Second
 	holdPause = 100 * time.Millisecond
-	// tellTime is when the caller is told what the start waits for: within the second after which
-	// commands say so.
-	tellTime = 500 * time.Millisecond
 )
-
-// electing is what a start waits for, as commands say it: "waiting for ...".
-const electing = "the members of the cluster to elect a leader"
 
 // ready returns why a job cannot be remembered, so that it is not started; nil if it can be.
 func (d relay) ready() error {
@@ -111,14 +105,14 @@ func (d relay) prepareInformed(ctx context.Context, req *rpc.Request, q protocol
 		defer close(done)
 		r, err = d.Prepare(ctx, q, who, may)
 	}()
-	tell := time.NewTimer(tellTime)
+	tell := time.NewTimer(protocol.TellTime)
 	defer tell.Stop()
 	select {
 	case <-done:
 		return r, err
 	case <-tell.C:
 	}
-	_ = req.Send(ctx, job.Start{Waiting: electing}) // a caller who is gone is noticed later
+	_ = req.Send(ctx, job.Start{Waiting: protocol.Electing}) // a caller who is gone is noticed later
 	<-done
 	return r, err
 }

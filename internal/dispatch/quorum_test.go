@@ -90,7 +90,7 @@ func TestAStartWaitsForAnElection(t *testing.T) {
 		t.Fatal(err)
 	}
 	var told, start job.Start
-	if err := stream.Decode(within(t), &told); err != nil || told.Waiting != electing {
+	if err := stream.Decode(within(t), &told); err != nil || told.Waiting != protocol.Electing {
 		t.Errorf("the caller of a job in the election is told %+v, %v", told, err)
 	}
 	if err := stream.Decode(within(t), &start); err != nil || start.JID == "" || start.Waiting != "" {

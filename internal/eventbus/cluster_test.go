@@ -479,3 +479,58 @@ func TestCostlyPatternsEndAListenerOfAllJournals(t *testing.T) {
 		}
 	}
 }
+
+// TestAUserLearnsThatEventsWaitForAnElection: another member leads the journal of one, as it does for some seconds after
+// that was started, and is killed. Who fires an event at that moment is told what it waits for, and gets the result when
+// there is a new leader; who has not asked for that gets the result alone.
+func TestAUserLearnsThatEventsWaitForAnElection(t *testing.T) {
+	t.Parallel()
+	_, list := startCluster(t)
+	alive, leads := list[1], list[0].m.Name
+	stream := journal.Place{Kind: journal.EventsKind, Member: alive.m.Name}.Stream()
+	leader := func() string {
+		var info struct{ Cluster struct{ Leader string } }
+		m, err := alive.m.Conn().Request("$JS.API.STREAM.INFO."+stream, nil, time.Second)
+		if err != nil || json.Unmarshal(m.Data, &info) != nil {
+			return ""
+		}
+		return info.Cluster.Leader
+	}
+	bustest.Until(t, alive.m.Name+" leads its journal", func() bool { return leader() == alive.m.Name })
+	alive.journal.Yield()
+	bustest.Until(t, leads+" leads it", func() bool { // the server may choose another one than the preferred one, or none
+		at := leader()
+		if at != "" && at != leads {
+			_, _ = alive.m.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, []byte(`{"placement": {"preferred": "`+leads+`"}}`), 5*time.Second)
+		}
+		return at == leads
+	})
+	plain, informed := alive.dial(), alive.dial()
+	list[0].kill()
+	answer := make(chan error, 1)
+	go func() {
+		var fired protocol.Fired
+		err := plain.Ask(alive.bounded(), protocol.OpFire, protocol.FireOne("", "some/tag", nil), &fired)
+		if err == nil && (fired.Waiting != "" || fired.Outcome != protocol.Stored) {
+			err = fmt.Errorf("the first answer is %+v", fired)
+		}
+		answer <- err
+	}()
+	q := protocol.FireOne("", "some/tag", nil)
+	q.Waiting = true
+	s, err := informed.Call(protocol.OpFire, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var told, fired protocol.Fired
+	if err := s.Decode(alive.bounded(), &told); err != nil || told.Waiting != protocol.Electing || told.Outcome != "" {
+		t.Errorf("the user is told %+v, %v", told, err)
+	}
+	if err := s.Decode(alive.bounded(), &fired); err != nil || fired.Outcome != protocol.Stored || fired.Waiting != "" || fired.Seq == 0 {
+		t.Errorf("the event in the election: %+v, %v", fired, err)
+	}
+	if err := deadline.Receive(t, answer, "the result of the other event"); err != nil {
+		t.Error("a user who has not asked what it waits for: ", err)
+	}
+}

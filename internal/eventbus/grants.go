@@ -2,6 +2,7 @@ package eventbus
 
 import (
 	"context"
+	"time"
 
 	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/event"
@@ -46,9 +47,31 @@ func (r *Bus) FireFor(ctx context.Context, req *rpc.Request, who eventacl.Princi
 	if err := req.Decide(firing.Decide(ctx, len(q.Events))); err != nil {
 		return err
 	}
-	fired, err := r.Put(ctx, q, who.Sender)
+	fired, err := putInformed(ctx, r, req, q, who.Sender)
 	if err != nil {
 		return err
 	}
 	return req.Last(ctx, fired)
+}
+
+// putInformed is Put for a user who is told when the events have to wait for an election.
+func putInformed(ctx context.Context, r *Bus, req *rpc.Request, q protocol.Fire, from string) (fired protocol.Fired, err error) {
+	if r.member == nil || !q.Waiting || q.Live {
+		return r.Put(ctx, q, from)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		fired, err = r.Put(ctx, q, from)
+	}()
+	tell := time.NewTimer(protocol.TellTime)
+	defer tell.Stop()
+	select {
+	case <-done:
+		return fired, err
+	case <-tell.C:
+	}
+	_ = req.Send(ctx, protocol.Fired{Waiting: protocol.Electing}) // a user who is gone is noticed later
+	<-done
+	return fired, err
 }

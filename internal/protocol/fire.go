@@ -29,6 +29,8 @@ type fireHead struct {
 	Live   bool     `json:"live,omitempty"`
 	Series string   `json:"series,omitempty"`
 	First  int      `json:"first,omitempty"`
+
+	Waiting bool `json:"waiting,omitempty"`
 }
 
 // MarshalBinary is AppendBinary(nil).
@@ -37,7 +39,7 @@ func (f Fire) MarshalBinary() ([]byte, error) { return f.AppendBinary(nil) }
 // AppendBinary appends the body of a request to b. The data of the events should be JSON: the
 // reader checks it. Only data that could be taken for several events is an error here.
 func (f Fire) AppendBinary(b []byte) ([]byte, error) {
-	head, err := json.Marshal(fireHead{f.ID, f.Form, f.Pretag, f.Live, f.Series, f.First})
+	head, err := json.Marshal(fireHead{f.ID, f.Form, f.Pretag, f.Live, f.Series, f.First, f.Waiting})
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +82,7 @@ func (f *Fire) UnmarshalBinary(b []byte) error {
 	if err := json.Unmarshal(line, &head); err != nil {
 		return err
 	}
-	*f = Fire{ID: head.ID, Form: head.Form, Pretag: head.Pretag, Live: head.Live, Series: head.Series, First: head.First, Events: make([]event.Item, 0, count)}
+	*f = Fire{ID: head.ID, Form: head.Form, Pretag: head.Pretag, Live: head.Live, Series: head.Series, First: head.First, Waiting: head.Waiting, Events: make([]event.Item, 0, count)}
 	like := ""
 	for len(rest) > 0 {
 		var ended bool

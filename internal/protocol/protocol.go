@@ -191,8 +191,10 @@ type Fire struct {
 	Form   FireForm `json:"form,omitempty"`
 	Pretag *string  `json:"pretag"`
 	// Live sends the events to present listeners without storing them.
-	Live   bool         `json:"live,omitempty"`
-	Events []event.Item `json:"events"`
+	Live bool `json:"live,omitempty"`
+	// Waiting asks for a message that says what the events wait for, see Fired.
+	Waiting bool         `json:"waiting,omitempty"`
+	Events  []event.Item `json:"events"`
 }
 
 // FireOne fires one event; id recognises duplicates, "" for none.
@@ -227,7 +229,17 @@ type Fired struct {
 	// Masters has the result for each master if there are several: Outcome is Stored only when
 	// all have stored them.
 	Masters []MasterFired `json:"masters,omitempty"`
+	// Waiting is what the events wait for. There is nothing else in such a message then, and the result follows. Only
+	// those get it who ask for it in Fire.
+	Waiting string `json:"waiting,omitempty"`
 }
+
+// Electing is what a job or an event waits for in a cluster, as commands say it: "waiting for ...".
+const Electing = "the members of the cluster to elect a leader"
+
+// TellTime is after how long whoever asks for it is told what a job or an event waits for: within the second after
+// which commands say so.
+const TellTime = 500 * time.Millisecond
 
 // MasterFired is the result for events at one master.
 type MasterFired struct {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	urcli "github.com/urfave/cli/v2"
@@ -40,7 +41,7 @@ func fireSpec() cli.Spec {
 			&urcli.StringFlag{Category: "Events", Name: "id", Usage: "names what is fired: of the same input, fired again within ten minutes by the same user with the same `NAME`, only that is stored which the journal lacks. Who does not give one gets one, which an error tells where it is of use"},
 			&urcli.StringFlag{Category: "Events", Name: "file", Usage: "read DATA from `FILE`"},
 			&urcli.BoolFlag{Category: "Events", Name: "no-store", Usage: "hand the events to those who listen now, and store them nowhere: no --durable listener, handler or sink gets them, and none can be read later"},
-			&urcli.StringFlag{Category: "Events", Name: "timeout", Aliases: []string{"t"}, Value: "10s", Usage: "give up when nothing is confirmed for `TIME`, as in 10s"},
+			&urcli.StringFlag{Category: "Events", Name: "timeout", Aliases: []string{"t"}, Value: "15s", Usage: "give up when nothing is confirmed for `TIME`, as in 10s; the members of a cluster may need 11 seconds to elect a leader"},
 		),
 		Run: fire,
 	}
@@ -76,7 +77,8 @@ func fire(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	}
 	defer s.close()
 	d := newDelivery(s, opts, limit)
-	defer env.Waiting(ctx, cli.Patience, func() string { return "the event to be " + d.done })()
+	d.reason = new(atomic.Pointer[string])
+	defer env.Waiting(ctx, cli.Patience, func() string { return cmp.Or(d.waitsFor(), "the event to be "+d.done) })()
 	return d.deliver(ctx, []brine.Event{{Tag: words[0], Data: raw}}, 0)
 }
 
@@ -91,6 +93,16 @@ type delivery struct {
 	passed  bool          // there was such a line
 	skip    bool          // go on after a line that cannot be fired
 	skipped int           // such lines so far
+
+	reason *atomic.Pointer[string] // what the daemon says that it waits for; nil if it is not asked for that
+}
+
+// waitsFor is what the events wait for as far as the daemon has told that, "" otherwise.
+func (d *delivery) waitsFor() string {
+	if d.reason == nil || d.reason.Load() == nil {
+		return ""
+	}
+	return *d.reason.Load()
 }
 
 // patienceOf is how long to wait for an answer of the daemon.
@@ -115,6 +127,9 @@ func (d *delivery) deliver(ctx context.Context, events []brine.Event, first int)
 	defer cancel()
 	d.passed = d.passed || d.lines && slices.ContainsFunc(events, func(e brine.Event) bool { return event.Forwarded(e.Tag) })
 	o := brine.FireOptions{ID: d.series, First: first, Live: d.live}
+	if d.reason != nil {
+		o.Waiting = func(what string) { d.reason.Store(&what) }
+	}
 	err := d.session.ask(limited, func(c *brine.Conn) error { _, err := c.FireWith(limited, o, events...); return err })
 	if d.live && errors.Is(err, brine.ErrLost) {
 		return cli.Fail(cli.Unavailable, fmt.Errorf("handed out or not: %w", err))
@@ -130,7 +145,11 @@ func (d *delivery) unconfirmed(err error) error {
 	var u *unansweredError
 	switch {
 	case !errors.As(err, &u), errors.Is(u.said, brine.ErrLost):
-		return salt.WithHint(fmt.Errorf("not confirmed within %s: %s or not", d.limit, d.done), d.again())
+		waited := ""
+		if what := d.waitsFor(); what != "" {
+			waited = "; the daemon waited for " + what
+		}
+		return salt.WithHint(fmt.Errorf("not confirmed within %s: %s or not%s", d.limit, d.done, waited), d.again())
 	case u.unsure:
 		hint := d.again()
 		if why := brine.Hint(u.said); why != "" {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,5 +61,32 @@ func TestARepetitionIsAdvisedWhereItHelps(t *testing.T) {
 				t.Errorf("%+v: %v, hint %q", c, err, salt.Hint(err))
 			}
 		})
+	}
+}
+
+// TestAnEventOutlastsAnElection: without --timeout the command waits longer than the members of a cluster need to elect a
+// leader, and where that is not enough, the error has what the daemon has waited for.
+func TestAnEventOutlastsAnElection(t *testing.T) {
+	set := flag.NewFlagSet("", flag.ContinueOnError)
+	for _, f := range fireSpec().Flags {
+		if err := f.Apply(set); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const election = 11 * time.Second
+	opts := urcli.NewContext(nil, set, nil)
+	limit, err := patienceOf(opts)
+	if err != nil || limit <= election {
+		t.Errorf("it waits for %s, %v, and an election takes up to %s", limit, err, election)
+	}
+	d := newDelivery(&session{}, opts, limit)
+	if text := d.unconfirmed(context.DeadlineExceeded).Error(); text != "not confirmed within 15s: stored or not" {
+		t.Errorf("the error is %q", text)
+	}
+	told := "the members of the cluster to elect a leader"
+	d.reason = new(atomic.Pointer[string])
+	d.reason.Store(&told)
+	if text := d.unconfirmed(context.DeadlineExceeded).Error(); text != "not confirmed within 15s: stored or not; the daemon waited for "+told {
+		t.Errorf("the error is %q", text)
 	}
 }
