@@ -53,6 +53,8 @@ type Minion struct {
 	// Process is the process of its daemon, NoProcess if that does not say; "" if the member does not say, since
 	// it is of an older version.
 	Process string `json:"process,omitempty"`
+	// NoPillar says that its pillar was forgotten on purpose.
+	NoPillar bool `json:"nopillar,omitempty"`
 }
 
 // NoProcess is that of a minion of an older version.

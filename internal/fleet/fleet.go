@@ -76,6 +76,7 @@ type Fleet struct {
 	warned      logging.Throttle
 	announced   announced
 	gone        chan struct{} // gets a message when a minion is no longer connected here, in a cluster
+	elsewhere   *Elsewhere    // in a cluster
 }
 
 // Open reads the stored data.
@@ -176,8 +177,20 @@ func (f *Fleet) DropGrains(ctx context.Context, id salt.MinionID) error {
 	return nil
 }
 
-// DropPillar drops the pillar that targets match a minion by, until it requests it again.
-func (f *Fleet) DropPillar(id salt.MinionID) { f.pillars.set(id, nil) }
+// DropPillar drops the pillar that targets match a minion by, here and at the other members that run, until it requests
+// it again.
+func (f *Fleet) DropPillar(ctx context.Context, id salt.MinionID) error {
+	clearPillar(f, id)
+	if f.elsewhere == nil {
+		return nil
+	}
+	return f.elsewhere.clearPillar(ctx, id)
+}
+
+func clearPillar(f *Fleet, id salt.MinionID) {
+	f.pillars.clear(id)
+	f.tellChanged(id)
+}
 
 // DropMine deletes entries of a minion: one, or all for "".
 func (f *Fleet) DropMine(ctx context.Context, id salt.MinionID, entry string) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -59,7 +60,7 @@ func (f *Fleet) tellMembers(id salt.MinionID, by held) {
 		f.announced.held[id] = by
 	}
 	by = f.announced.held[id]
-	f.Members.Joined(cluster.Minion{ID: id, Key: by.key, Process: by.process, Grains: f.grains.sum(id), Pillar: f.pillars.sum(id)})
+	f.Members.Joined(cluster.Minion{ID: id, Key: by.key, Process: by.process, Grains: f.grains.sum(id), Pillar: f.pillars.sum(id), NoPillar: f.pillars.cleared(id)})
 }
 
 // tellChanged tells the other members of a minion that is connected here what is known of it now.
@@ -85,6 +86,9 @@ func (f *Fleet) processHere(id salt.MinionID) string {
 
 // kindFacts is the request of one member to another for what is known of a minion.
 const kindFacts = "facts"
+
+// kindClear is the request to forget one of these facts.
+const kindClear = "clear"
 
 // The facts of minions that members tell each other.
 const (
@@ -167,6 +171,8 @@ type Elsewhere struct {
 	Jobs  Jobs
 	// Ask asks another member.
 	Ask func(ctx context.Context, member, kind string, body, answer any) error
+	// Others returns the other members that run.
+	Others func() []string
 	// Cut ends the connections that a minion has here.
 	Cut func(salt.MinionID)
 	Log *slog.Logger
@@ -185,7 +191,33 @@ type due struct {
 // Serve registers what other members ask for.
 func (e *Elsewhere) Serve(handle func(kind string, h func(ctx context.Context, from string, body []byte) (any, error))) {
 	e.due, e.wake = map[wanted]due{}, make(chan struct{}, 1)
+	e.Fleet.elsewhere = e
 	handle(kindFacts, e.Fleet.answerFacts)
+	handle(kindClear, func(_ context.Context, _ string, body []byte) (any, error) {
+		var q wanted
+		if err := json.Unmarshal(body, &q); err != nil || q.Fact != ofPillar {
+			return nil, rpc.Errorf(rpc.Usage, "the %.20s of a minion are not forgotten: %v", q.Fact, err)
+		}
+		clearPillar(e.Fleet, q.ID)
+		return nil, nil
+	})
+}
+
+// clearPillar has the other members forget the pillar of a minion. One that does not run has forgotten it already; to one
+// that is cut off, the member of the minion says so when it is back.
+func (e *Elsewhere) clearPillar(ctx context.Context, id salt.MinionID) error {
+	members := e.Others()
+	errs := make([]error, len(members))
+	var asking sync.WaitGroup
+	for i, member := range members {
+		asking.Go(func() {
+			if err := e.Ask(ctx, member, kindClear, wanted{id, ofPillar}, nil); err != nil && !errors.Is(err, cluster.ErrGone) {
+				errs[i] = fmt.Errorf("the pillar is not forgotten at the member %s: %w", member, err)
+			}
+		})
+	}
+	asking.Wait()
+	return errors.Join(errs...)
 }
 
 // placeAt is the place of a minion that is connected to another member, among its inboxes.
@@ -196,6 +228,9 @@ func placeAt(member string) string { return "member " + member }
 func (e *Elsewhere) Came(member string, m cluster.Minion) {
 	e.cutTwin(member, m)
 	e.Fleet.Join(m.ID, placeAt(member), false)
+	if m.NoPillar && !e.Fleet.Here(m.ID) {
+		e.dropPillar(m.ID)
+	}
 	e.want(wanted{m.ID, ofGrains}, due{member, m.Grains})
 	e.want(wanted{m.ID, ofPillar}, due{member, m.Pillar})
 	e.Jobs.Back(m.ID, m.Key)
@@ -211,6 +246,14 @@ func (e *Elsewhere) cutTwin(member string, m cluster.Minion) {
 	}
 	e.warned.Log(e.Log, slog.LevelWarn, "twin "+string(m.ID), maxLines, "minion connected to another member while its older connection, of another process, lasts here; the older one is cut. If this goes on, two machines share its key", "minion", m.ID, "member", member)
 	e.Cut(m.ID)
+}
+
+// dropPillar forgets the pillar of a minion, and that another member was to be asked for it.
+func (e *Elsewhere) dropPillar(id salt.MinionID) {
+	e.Fleet.pillars.clear(id)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.due, wanted{id, ofPillar})
 }
 
 // want has a fact fetched, unless it is known. Where the member of a minion knows no grains of it, they were forgotten,

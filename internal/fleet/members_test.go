@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -54,7 +55,7 @@ func connectedMember(t *testing.T, m *bustest.Member) (*Fleet, *lines) {
 	f, log := openFleet(t, m), &lines{}
 	e := &Elsewhere{Fleet: f, Jobs: noJobs{}, Log: slog.New(slog.NewTextHandler(log, nil))}
 	x := cluster.New(cluster.Options{Name: m.Name, Conn: m.Conn(), Minions: e, Heartbeat: 400 * time.Millisecond, Log: m.Log})
-	e.Ask, f.Members = x.Ask, x
+	e.Ask, e.Others, f.Members = x.Ask, x.Others, x
 	e.Serve(x.Handle)
 	if err := x.Start(); err != nil {
 		t.Fatal(err)
@@ -339,4 +340,88 @@ func TestAnAnswerDuringAnOldHello(t *testing.T) {
 		end()
 		synctest.Wait()
 	})
+}
+
+// TestAPillarIsForgottenAtAllMembers: a target does not match by it anywhere, until the minion has requested it again.
+func TestAPillarIsForgottenAtAllMembers(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	var fleets []*Fleet
+	for _, m := range s.Members {
+		f, _ := connectedMember(t, m)
+		fleets = append(fleets, f)
+	}
+	a, b := fleets[0], fleets[1]
+	same := func(what string, id salt.MinionID, role any) {
+		t.Helper()
+		bustest.Until(t, what, func() bool {
+			return !slices.ContainsFunc(fleets, func(f *Fleet) bool { return f.pillars.of(id)["role"] != role })
+		})
+	}
+	compiled := func(id salt.MinionID) {
+		t.Helper()
+		b.pillars.set(id, map[string]any{"role": "front"})
+		b.tellMembers(id, held{})
+		same("all know it", id, "front")
+	}
+	for _, id := range []salt.MinionID{"web1", "web2"} {
+		b.Join(id, inboxRoot+string(id), true)
+		b.tellMembers(id, held{"key", "1"})
+		compiled(id)
+	}
+	b.Leave("web2", inboxRoot+"web2", time.Now())
+	b.tellMembers("web2", held{})
+	for range 2 {
+		if err := a.DropPillar(t.Context(), "web1"); err != nil {
+			t.Fatal(err)
+		}
+		same("all have forgotten it", "web1", nil)
+		compiled("web1")
+	}
+	same("that of another minion is known", "web2", "front")
+	if err := a.DropPillar(t.Context(), "web2"); err != nil {
+		t.Fatal(err)
+	}
+	same("that of a minion that is away is forgotten, too", "web2", nil)
+}
+
+// TestAPillarIsForgottenMeanwhile: a member that was cut off, or has fetched the pillar just before, hears from the
+// member that the minion is connected to that it was forgotten.
+func TestAPillarIsForgottenMeanwhile(t *testing.T) {
+	old := map[string]any{"role": "old"}
+	text, err := value.Encode(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := cluster.Minion{ID: "web1", NoPillar: true}
+	f, e := lonelyMember(func(*Fleet) any { return old })
+	e.Came("b", cluster.Minion{ID: "web1", Pillar: checksum(text)})
+	for q, d := range e.take() {
+		if err := e.fetch(t.Context(), q, d); err != nil || f.pillars.of("web1") == nil {
+			t.Fatalf("it is not known: %v", err)
+		}
+	}
+	e.Came("b", gone)
+	if data := f.pillars.of("web1"); data != nil {
+		t.Errorf("it is %v", data)
+	}
+	ask := e.Ask
+	e.Ask = func(ctx context.Context, member, kind string, body, answer any) error {
+		err := ask(ctx, member, kind, body, answer)
+		e.Came("b", gone)
+		return err
+	}
+	e.Came("b", cluster.Minion{ID: "web1", Pillar: checksum(text)})
+	for q, d := range e.take() {
+		if err := e.fetch(t.Context(), q, d); !errors.Is(err, errUpdated) || f.pillars.of("web1") != nil {
+			t.Errorf("it is %v: %v", f.pillars.of("web1"), err)
+		}
+	}
+	f.Join("web1", inboxRoot+"1", true)
+	f.pillars.set("web1", old)
+	e.Came("b", gone)
+	if f.pillars.of("web1") == nil {
+		t.Error("what was compiled for its connection here is forgotten")
+	}
 }

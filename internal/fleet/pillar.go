@@ -22,7 +22,8 @@ type pillars struct {
 	mu   sync.RWMutex
 	byID map[salt.MinionID]map[string]any
 	sums map[salt.MinionID]string // checksums, of those that were asked for
-	// Of those that were not learned from another member: which of the pillars that were set here it is.
+	// Of those that were not learned from another member: which of the pillars that were set here it is; and of those
+	// that were forgotten on purpose: when that was, among them.
 	updates map[salt.MinionID]uint64
 	last    uint64
 }
@@ -41,6 +42,22 @@ func (p *pillars) set(id salt.MinionID, data map[string]any) {
 		p.last++
 		p.updates[id] = p.last
 	}
+}
+
+// clear forgets a pillar on purpose: what another member was asked for before does not count either.
+func (p *pillars) clear(id salt.MinionID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.put(id, nil)
+	p.last++
+	p.updates[id] = p.last
+}
+
+// cleared reports whether a pillar was forgotten on purpose, and is not known again.
+func (p *pillars) cleared(id salt.MinionID) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.byID[id] == nil && p.updates[id] != 0
 }
 
 // learn takes over the pillar that another member knows, unless one was set here since lastUpdate returned

@@ -269,7 +269,8 @@ func (m *Membership) Attach(ctx context.Context, p Parts) error {
 	if m == nil {
 		return nil
 	}
-	m.elsewhere.Fleet, m.elsewhere.Jobs, m.elsewhere.Ask, m.elsewhere.Cut = p.Fleet, p.Jobs, m.exchange.Ask, p.Cut
+	m.elsewhere.Fleet, m.elsewhere.Jobs, m.elsewhere.Cut = p.Fleet, p.Jobs, p.Cut
+	m.elsewhere.Ask, m.elsewhere.Others = m.exchange.Ask, m.exchange.Others
 	m.elsewhere.Serve(m.exchange.Handle)
 	dispatch.ServeMembers(p.Jobs, m.exchange.Handle)
 	p.Outboxes.ServeMembers(m.exchange.Handle)

@@ -16,8 +16,7 @@ func cacheModule(h *Host) *function.Module {
 	return &function.Module{Name: "cache", Doc: "What the master knows about minions, without asking them.", Functions: []function.Function{
 		{Name: "clear_all", Class: function.Changes, Doc: "Forget the grains, pillar and mine entries of minions, and return the ids of these. A minion sends its grains and its mine again when it connects, or when it is asked to.", Example: "salt-run cache.clear_all 'web*'", Params: params,
 			Run: s.clear(func(ctx context.Context, h *Host, id salt.MinionID) (any, error) {
-				h.DropPillar(id)
-				return true, errors.Join(h.DropGrains(ctx, id), h.DropMine(ctx, id, ""))
+				return true, errors.Join(h.DropPillar(ctx, id), h.DropGrains(ctx, id), h.DropMine(ctx, id, ""))
 			})},
 		{Name: "clear_grains", Class: function.Changes, Doc: "Forget the latest grains of minions. Targets by grains do not match them until saltutil.refresh_grains, or their next connection.", Example: "salt-run cache.clear_grains web1", Params: params,
 			Run: s.clear(func(ctx context.Context, h *Host, id salt.MinionID) (any, error) {
@@ -40,8 +39,7 @@ func cacheModule(h *Host) *function.Module {
 			}},
 		{Name: "clear_pillar", Class: function.Changes, Doc: "Forget the pillar that targets match minions by; the master has it again when the minion next requests it.", Example: "salt-run cache.clear_pillar web1", Params: params,
 			Run: s.clear(func(ctx context.Context, h *Host, id salt.MinionID) (any, error) {
-				h.DropPillar(id)
-				return true, nil
+				return true, h.DropPillar(ctx, id)
 			})},
 		{Name: "grains", Class: function.Shared, Doc: "Return the grains that minions last reported.", Example: "salt-run cache.grains 'web*'", Params: params,
 			Run: s.each(func(_ context.Context, h *Host, id salt.MinionID) (any, error) { return something(h.Grains(id)), nil })},

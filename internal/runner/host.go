@@ -25,7 +25,7 @@ type Accepted interface {
 type Cache interface {
 	DropGrains(ctx context.Context, id salt.MinionID) error
 	DropMine(ctx context.Context, id salt.MinionID, entry string) error
-	DropPillar(id salt.MinionID)
+	DropPillar(ctx context.Context, id salt.MinionID) error
 }
 
 // Cluster is about the masters that are one system; the error for a single master is ErrAlone.

@@ -50,7 +50,10 @@ func (m *minions) DropMine(_ context.Context, id salt.MinionID, entry string) er
 	return nil
 }
 
-func (m *minions) DropPillar(id salt.MinionID) { m.dropped = append(m.dropped, "pillar "+string(id)) }
+func (m *minions) DropPillar(_ context.Context, id salt.MinionID) error {
+	m.dropped = append(m.dropped, "pillar "+string(id))
+	return nil
+}
 
 // Resolve takes a target for an id, * for all and ? for one that the caller may not name.
 func (m *minions) Resolve(target, _ string) ([]salt.MinionID, error) {
