@@ -28,13 +28,16 @@ var ErrNotHere = errors.New("none of the members has an address of this machine"
 
 const advise = "set cluster_advertise to the entry of cluster_peers that is this master"
 
+// ofSelf is the setting with the address of this member itself.
+const ofSelf = "cluster_advertise"
+
 // local reports whether a name or an address is one of this machine. An error is why that is not known.
 type local func(ctx context.Context, host string) (bool, error)
 
 // advertised returns the entry that is this member where the settings alone say it, otherwise "".
 func advertised(cfg *config.Master, peers []string) (string, error) {
 	if cfg.ClusterAdvertise != "" {
-		address, err := withPort(cfg.ClusterAdvertise, cfg.ClusterPort)
+		address, err := withPort(ofSelf, cfg.ClusterAdvertise, cfg.ClusterPort)
 		if err == nil && !slices.Contains(peers, address) {
 			err = salt.WithHint(fmt.Errorf("cluster_advertise: %q is not in cluster_peers", cfg.ClusterAdvertise), "cluster_peers names all members, this one included")
 		}

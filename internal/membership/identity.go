@@ -77,7 +77,7 @@ func listed(cfg *config.Master) (identity, error) {
 		return i, salt.WithHint(fmt.Errorf("cluster_id: %.80q cannot be the name of a cluster", cfg.ClusterID), nameForm)
 	}
 	for _, peer := range cfg.ClusterPeers {
-		address, err := withPort(peer, cfg.ClusterPort)
+		address, err := withPort("cluster_peers", peer, cfg.ClusterPort)
 		if err != nil {
 			return i, err
 		}
@@ -132,21 +132,23 @@ func checkCopies(copies, members int) error {
 	return nil
 }
 
-// withPort returns an address with a port.
-func withPort(peer string, port int) (string, error) {
+// withPort returns an address of this setting with a port.
+func withPort(setting, peer string, port int) (string, error) {
 	host, text, err := net.SplitHostPort(peer)
 	if err != nil {
 		host, text = strings.Trim(peer, "[]"), strconv.Itoa(port)
 	}
 	hint := "name each member as in 172.16.0.10:4520"
-	if strings.Contains(peer, ",") {
+	if setting == ofSelf {
+		hint = "name this master as cluster_peers does"
+	} else if strings.Contains(peer, ",") {
 		hint = "write a list, as in [172.16.0.10, 172.16.0.11, 172.16.0.12]"
 	}
 	if host == "" || strings.ContainsAny(host, " \t/@,") {
-		return "", salt.WithHint(fmt.Errorf("cluster_peers: %q is not a host:port", peer), hint)
+		return "", salt.WithHint(fmt.Errorf("%s: %q is not a host:port", setting, peer), hint)
 	}
 	if n, err := strconv.ParseUint(text, 10, 16); err != nil || n == 0 {
-		return "", salt.WithHint(fmt.Errorf("cluster_peers: %q has no port from 1 to 65535", peer), hint)
+		return "", salt.WithHint(fmt.Errorf("%s: %q has no port from 1 to 65535", setting, peer), hint)
 	}
 	return net.JoinHostPort(host, text), nil
 }

@@ -2,6 +2,8 @@ package upstream
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 )
 
@@ -28,8 +30,8 @@ func (v *verdicts) refused(u *Uplink, err error) error {
 		return nil
 	}
 	var all error
-	for _, err := range v.errs {
-		all = errors.Join(all, err)
+	for _, u := range slices.SortedFunc(maps.Keys(v.errs), func(a, b *Uplink) int { return a.Number - b.Number }) {
+		all = errors.Join(all, v.errs[u])
 	}
 	return all
 }
