@@ -24,6 +24,7 @@ type Queue struct {
 	subject string
 	closed  <-chan struct{}
 	known   atomic.Uint64 // the last sequence that a leader has named
+	far     bool          // its leader is another member: several messages are asked for at once
 }
 
 // Entry is one message of a queue.
@@ -360,8 +361,9 @@ func entry(m *nats.Msg) (e Entry, err error) {
 // the newest ones. It returns those that it has when the time for all is over: where each takes long,
 // another attempt would come no further.
 func (q *Queue) readOneByOne(ctx context.Context, seq uint64, count, bytes int) (entries []Entry, err error) {
+	var ahead lookahead
 	for size := int64(0); len(entries) < count && (bytes <= 0 || size < int64(bytes)); {
-		m, err := q.stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(q.subject))
+		m, err := ahead.get(ctx, q, seq, count-len(entries))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			m, err = q.missed(ctx, seq)
 		}
