@@ -124,15 +124,20 @@ func (w *world) expect(r Report, words ...string) {
 // stream is the store behind the queue, for the attacks.
 func (w *world) stream() jetstream.Stream {
 	w.Helper()
-	js, err := jetstream.New(w.bus.Conn())
-	if err != nil {
-		w.Fatal(err)
-	}
-	s, err := js.Stream(w.Context(), "AUDIT")
+	s, err := w.jetStream().Stream(w.Context(), "AUDIT")
 	if err != nil {
 		w.Fatal(err)
 	}
 	return s
+}
+
+func (w *world) jetStream() jetstream.JetStream {
+	w.Helper()
+	js, err := jetstream.New(w.bus.Conn())
+	if err != nil {
+		w.Fatal(err)
+	}
+	return js
 }
 
 func (w *world) remove(seqs ...uint64) {

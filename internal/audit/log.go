@@ -31,7 +31,13 @@ type Options struct {
 	// Without it there is none.
 	Spool   *Spool
 	Journal *journal.Journal
-	Log     *slog.Logger
+	// Name is the one of this member of a cluster, "" for a single master, and Members are the others, nil for one.
+	Name    string
+	Members Members
+	// SeenFile has the ends of the audit logs of others, as they were seen here; "" for none, and then nothing of
+	// them is pruned here.
+	SeenFile string
+	Log      *slog.Logger
 }
 
 // Log is an open audit log. Its methods may be called concurrently; entries get one order.
@@ -50,7 +56,7 @@ type Log struct {
 	hurt      atomic.Bool // damage is not empty
 	broken    atomic.Bool // an entry was not stored: the next one finds out what is in the store
 	flying    sync.WaitGroup
-	removed   atomic.Pointer[position] // the newest entry that was pruned since the start; nil for none
+	removed   pruned
 
 	allowances, refusals atomic.Uint64 // decisions since the start
 
@@ -102,6 +108,9 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	if o.Spool != nil {
 		l.wg.Go(l.keepSpool)
 	}
+	if o.SeenFile != "" {
+		l.wg.Go(func() { keepOthers(l) })
+	}
 	return l, nil
 }
 
@@ -140,7 +149,7 @@ func (l *Log) checkHead(ctx context.Context) error {
 		return nil
 	}
 	if info, errStat := l.head.file.Stat(); errStat == nil && info.Size() == 0 {
-		if end, _, lost, errEnd := l.end(ctx); errEnd == nil && end.n == 0 && lost == 0 {
+		if end, _, lost, errEnd := endOf(ctx, l.opts.Queue); errEnd == nil && end.n == 0 && lost == 0 {
 			return l.head.write(origin)
 		}
 	}
@@ -152,7 +161,7 @@ func (l *Log) checkHead(ctx context.Context) error {
 
 // find sets the position where the chain continues, and returns what is wrong with its end.
 func (l *Log) find(ctx context.Context, known position) (missing string, err error) {
-	end, seq, lost, err := l.end(ctx)
+	end, seq, lost, err := endOf(ctx, l.opts.Queue)
 	if err != nil {
 		return "", err
 	}
@@ -181,21 +190,21 @@ func (l *Log) find(ctx context.Context, known position) (missing string, err err
 	return missing, nil
 }
 
-// end returns the position of the last stored entry, and the last sequence of the queue, which may
+// endOf returns the position of the last stored entry, and the last sequence of the queue, which may
 // be higher. lost is how many messages behind that entry are none: the chain continues without them.
-func (l *Log) end(ctx context.Context) (at position, seq uint64, lost int, err error) {
-	span, err := l.opts.Queue.Span(ctx)
+func endOf(ctx context.Context, q *journal.Queue) (at position, seq uint64, lost int, err error) {
+	span, err := q.Span(ctx)
 	if err != nil {
 		return position{}, 0, 0, err
 	}
-	newest, any, err := l.opts.Queue.Newest(ctx)
+	newest, any, err := q.Newest(ctx)
 	if err != nil || !any {
 		return origin, span.Last, 0, err
 	}
 	e, bad := parse(newest.Body)
 	for before := newest.Seq; bad != nil; {
 		lost++
-		if newest, before, err = l.entryBefore(ctx, before, span.First); err != nil {
+		if newest, before, err = entryBefore(ctx, q, before, span.First); err != nil {
 			return position{}, 0, 0, err
 		}
 		if before == 0 {
@@ -207,9 +216,9 @@ func (l *Log) end(ctx context.Context) (at position, seq uint64, lost int, err e
 }
 
 // entryBefore returns the message of the queue before a sequence, and its sequence; 0 if there is none.
-func (l *Log) entryBefore(ctx context.Context, seq, first uint64) (journal.Entry, uint64, error) {
+func entryBefore(ctx context.Context, q *journal.Queue, seq, first uint64) (journal.Entry, uint64, error) {
 	for seq--; seq >= max(first, 1); seq-- {
-		list, err := l.opts.Queue.Read(ctx, seq, 1, 1)
+		list, err := q.Read(ctx, seq, 1, 1)
 		if err != nil {
 			return journal.Entry{}, 0, err
 		}

@@ -17,6 +17,8 @@ type limits struct {
 	since time.Time // keep entries from this time on; the zero value keeps the oldest too
 	bytes int64     // size of the newest entries to keep; 0 means no limit
 	look  int       // how many entries are looked at, and removed, at once; 0 means pruneLook
+	// slack is how much longer than since an entry may stay in the log of a former member.
+	slack time.Duration
 }
 
 // Limits of the entries that are removed at once: in a cluster each is read by a request of its own, and
@@ -33,7 +35,7 @@ const pruneMore = keepEvery / 2
 func (o *Options) limits(now time.Time) limits {
 	k := limits{bytes: o.MaxBytes}
 	if o.MaxAge > 0 {
-		k.since = now.Add(-o.MaxAge)
+		k.since, k.slack = now.Add(-o.MaxAge), o.MaxAge/pruneSlack
 	}
 	return k
 }
@@ -61,7 +63,7 @@ func (l *Log) prune(ctx context.Context, k limits) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := l.Record(ctx, Entry{Kind: OfLog, Verdict: Noted, Fun: "audit.prune", Upto: gone.N, Hash: Hash(last.Body)}); err != nil {
+	if err := l.Record(ctx, Entry{Kind: OfLog, Verdict: Noted, Fun: pruneFun, Upto: gone.N, Hash: Hash(last.Body)}); err != nil {
 		return false, err
 	}
 	l.opts.Log.Info("audit log pruned", "upto", gone.N)

@@ -34,22 +34,26 @@ func parse(line []byte) (Entry, error) {
 
 // Each calls f in order for each entry that is stored at the start of the call.
 func (l *Log) Each(ctx context.Context, q Query, f func(line []byte) error) error {
-	span, err := l.opts.Queue.Span(ctx)
+	return eachOf(ctx, l.opts.Queue, q, f)
+}
+
+func eachOf(ctx context.Context, from *journal.Queue, q Query, f func(line []byte) error) error {
+	span, err := from.Span(ctx)
 	if err != nil {
 		return err
 	}
-	from, skip := span.First, 0
+	first, skip := span.First, 0
 	switch {
 	case q.Last > 0:
-		if from, skip, err = newest(ctx, l.opts.Queue, span, q.Last); err != nil {
+		if first, skip, err = newest(ctx, from, span, q.Last); err != nil {
 			return err
 		}
 	case !q.Since.IsZero():
-		if from, err = l.sequenceAt(ctx, span, q.Since); err != nil {
+		if first, err = sequenceAt(ctx, from, span, q.Since); err != nil {
 			return err
 		}
 	}
-	return each(ctx, l.opts.Queue, from, span.Last, func(e journal.Entry) error {
+	return each(ctx, from, first, span.Last, func(e journal.Entry) error {
 		if skip--; skip >= 0 {
 			return nil
 		}
@@ -97,10 +101,10 @@ func each(ctx context.Context, q *journal.Queue, from, to uint64, f func(journal
 
 // sequenceAt returns the first entry at or after t: entries are sorted by time unless the clock was
 // set back.
-func (l *Log) sequenceAt(ctx context.Context, span journal.Span, t time.Time) (uint64, error) {
+func sequenceAt(ctx context.Context, q *journal.Queue, span journal.Span, t time.Time) (uint64, error) {
 	var failed error
 	n := sort.Search(int(span.Last+1-span.First), func(i int) bool {
-		list, err := l.opts.Queue.Read(ctx, span.First+uint64(i), 1, 1)
+		list, err := q.Read(ctx, span.First+uint64(i), 1, 1)
 		if err != nil {
 			failed = errors.Join(failed, err)
 		}

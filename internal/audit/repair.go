@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -104,12 +103,8 @@ func (l *Log) survey(ctx context.Context) (r Repaired, err error) {
 	if _, err := l.resume(ctx); err != nil {
 		return r, err
 	}
-	span, err := l.opts.Queue.Span(ctx)
-	if err != nil {
-		return r, err
-	}
 	c := newCheck(&l.removed)
-	if err := each(ctx, l.opts.Queue, span.First, span.Last, func(e journal.Entry) error { c.entry(e.Body); return nil }); err != nil {
+	if err := c.all(ctx, l.opts.Queue); err != nil {
 		return r, err
 	}
 	r.Problems = c.finish().Problems
@@ -123,7 +118,7 @@ func (l *Log) resume(ctx context.Context) (missing string, err error) {
 	known, err := l.head.read()
 	var d *damaged
 	if errors.As(err, &d) {
-		l.last, l.seq, _, err = l.end(ctx)
+		l.last, l.seq, _, err = endOf(ctx, l.opts.Queue)
 		return "", err
 	}
 	if err != nil {

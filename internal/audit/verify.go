@@ -20,6 +20,9 @@ type Report struct {
 	Last     uint64
 	Head     string   // NUMBER:HASH of the last entry, to be kept elsewhere
 	Problems []string // at most maxProblems
+	// Compared names what is known of the chain from elsewhere, with which it was compared. Without anything, the
+	// report says only that the entries fit together.
+	Compared []string
 }
 
 // maxProblems limits the reported problems; one change may cause several.
@@ -45,6 +48,7 @@ func (l *Log) Verify(ctx context.Context, kept ...string) (Report, error) {
 			return Report{}, err
 		}
 		c.know(n, hash)
+		c.compared(keptHead)
 	}
 	at, err := l.idleHead()
 	if d := (*damaged)(nil); errors.As(err, &d) {
@@ -54,16 +58,16 @@ func (l *Log) Verify(ctx context.Context, kept ...string) (Report, error) {
 	}
 	if at.n > 0 {
 		c.know(at.n, at.hash)
+		c.compared("the audit.head of this master")
 	}
-	span, err := l.opts.Queue.Span(ctx)
-	if err != nil {
-		return Report{}, err
-	}
-	if err := each(ctx, l.opts.Queue, span.First, span.Last, func(e journal.Entry) error { c.entry(e.Body); return nil }); err != nil {
+	if err := c.all(ctx, l.opts.Queue); err != nil {
 		return Report{}, err
 	}
 	return c.finish(), nil
 }
+
+// keptHead is what Compared has of a head that was kept elsewhere.
+const keptHead = "the head that was given"
 
 // idleHead returns the head when no entry is pending.
 func (l *Log) idleHead() (position, error) {
@@ -86,8 +90,11 @@ type check struct {
 	removed func() position
 }
 
+// pruned is the newest entry that was pruned since the start; nil for none.
+type pruned = atomic.Pointer[position]
+
 // newCheck makes one that knows what the log removes meanwhile.
-func newCheck(removed *atomic.Pointer[position]) *check {
+func newCheck(removed *pruned) *check {
 	return &check{known: map[uint64][]string{}, last: origin, removed: func() position {
 		if at := removed.Load(); at != nil {
 			return *at
@@ -99,6 +106,22 @@ func newCheck(removed *atomic.Pointer[position]) *check {
 // know takes into account what is known from elsewhere of an entry.
 func (c *check) know(n uint64, hash string) {
 	c.known[n], c.end = append(c.known[n], hash), max(c.end, n)
+}
+
+// compared notes where that is known from.
+func (c *check) compared(with string) {
+	if !slices.Contains(c.report.Compared, with) {
+		c.report.Compared = append(c.report.Compared, with)
+	}
+}
+
+// all checks what is in a queue.
+func (c *check) all(ctx context.Context, q *journal.Queue) error {
+	span, err := q.Span(ctx)
+	if err != nil {
+		return err
+	}
+	return each(ctx, q, span.First, span.Last, func(e journal.Entry) error { c.entry(e.Body); return nil })
 }
 
 func (c *check) problem(format string, args ...any) {

@@ -6,12 +6,13 @@ import (
 	"path/filepath"
 
 	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/membership"
 )
 
 // openAudit opens the audit log. Its head and the key of its digests are stored with the keys
 // of the master: in another place than the journal, and as safe.
 func (m *Master) openAudit(ctx context.Context) error {
-	queue, err := m.journal.Queue(ctx, "AUDIT", m.storage())
+	queue, err := m.journal.Queue(ctx, audit.QueueName, m.storage())
 	if err != nil {
 		return err
 	}
@@ -23,16 +24,19 @@ func (m *Master) openAudit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.auditLog, err = audit.Open(ctx, audit.Options{
+	o := audit.Options{
 		Queue: queue, Position: position,
 		HeadFile: filepath.Join(m.cfg.PKIDir, "audit.head"), KeyFile: filepath.Join(m.cfg.PKIDir, "audit.key"),
 		File: m.cfg.AuditFile, Values: m.cfg.AuditArgs, MaxAge: m.cfg.AuditRetention, MaxBytes: m.cfg.AuditMaxBytes,
 		Announce: func(tag string, data json.RawMessage) { m.events.Announce(tag, data) },
-		Flush:    func() error { return m.storage().Flush("AUDIT") },
-		Spool:    spool, Journal: m.journal,
+		Flush:    func() error { return m.storage().Flush(audit.QueueName) },
+		Spool:    spool, Journal: m.journal, Name: m.member.Name(), SeenFile: filepath.Join(m.cfg.PKIDir, "audit.seen"),
 		Log: m.log,
-	})
-	if err != nil {
+	}
+	if others, ok := membership.AuditorsOf(m.member); ok {
+		o.Members = others
+	}
+	if m.auditLog, err = audit.Open(ctx, o); err != nil {
 		return err
 	}
 	decided := audit.NewDecided(m.auditLog, m.events.Announce)

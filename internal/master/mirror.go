@@ -3,6 +3,7 @@ package master
 import (
 	"context"
 
+	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/membership"
 	"github.com/brinebus/brine/internal/rpc"
@@ -50,7 +51,7 @@ func (m *Master) openOthers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return m.member.Attach(ctx, membership.Parts{Fleet: m.services.Fleet, Jobs: m.services.Jobs, Events: m.events, Outboxes: m.services.Outboxes, Own: standing{m}, Cut: m.admission.CutMinion})
+	return m.member.Attach(ctx, membership.Parts{Fleet: m.services.Fleet, Jobs: m.services.Jobs, Events: m.events, Outboxes: m.services.Outboxes, Audit: audit.Server{Log: m.auditLog}, Own: standing{m}, Cut: m.admission.CutMinion})
 }
 
 // runOthers follows the other masters until this one stops.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -75,4 +76,28 @@ func (f *former) watch(ctx context.Context, linked func() map[string]string, own
 		}
 		f.retry(ctx, linked(), own, log)
 	}
+}
+
+// Auditors are the other members, as far as their audit logs are concerned.
+type Auditors struct{ member *Membership }
+
+// AuditorsOf returns them; ok is false for a single master.
+func AuditorsOf(m *Membership) (of Auditors, ok bool) { return Auditors{m}, m != nil }
+
+// Ask implements audit.Members.
+func (a Auditors) Ask(ctx context.Context, to, kind string, body, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	defer cancel()
+	return a.member.exchange.Ask(ctx, to, kind, body, answer)
+}
+
+// Runs implements audit.Members.
+func (a Auditors) Runs(name string) bool { return slices.Contains(a.member.exchange.Others(), name) }
+
+// Former implements audit.Members. Whether a member counts for elections is known to the one that leads the group of all
+// members. One that is only away counts, and one that has come back is linked a while before it does.
+func (a Auditors) Former(name string) bool {
+	c := a.member.broker.Cluster
+	counts, known := c.Counts(name)
+	return known && !counts && !a.Runs(name) && keysOf(c.Members())[name] == ""
 }

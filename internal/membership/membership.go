@@ -252,14 +252,15 @@ type Parts struct {
 	Fleet    *fleet.Fleet
 	Jobs     *dispatch.Dispatcher
 	Events   *eventbus.Bus
-	Outboxes Outboxes
+	Outboxes Served
+	Audit    Served
 	Own      Own
 	// Cut ends the connections that a minion has to this member.
 	Cut func(salt.MinionID)
 }
 
-// Outboxes receive what minions have to store.
-type Outboxes interface {
+// Served is a part that answers other members: the outboxes for what minions have to store, and the audit log.
+type Served interface {
 	// ServeMembers registers what other members ask for.
 	ServeMembers(handle func(kind string, h func(ctx context.Context, from string, body []byte) (any, error)))
 }
@@ -274,6 +275,7 @@ func (m *Membership) Attach(ctx context.Context, p Parts) error {
 	m.elsewhere.Serve(m.exchange.Handle)
 	dispatch.ServeMembers(p.Jobs, m.exchange.Handle)
 	p.Outboxes.ServeMembers(m.exchange.Handle)
+	p.Audit.ServeMembers(m.exchange.Handle)
 	m.serveStatus()
 	serveReload(m, p.Own.Reload)
 	m.exchange.Handle(kindRemove, m.removeFor)

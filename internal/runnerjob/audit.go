@@ -12,6 +12,10 @@ type auditLog struct {
 	who audit.Who
 }
 
+func (a auditLog) Chains(ctx context.Context) ([]*audit.Chain, error) {
+	return audit.Chains(ctx, a.Log)
+}
+
 func (a auditLog) Repair(ctx context.Context) (audit.Repaired, error) {
 	return a.Log.Repair(ctx, a.who)
 }

@@ -1,0 +1,145 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"time"
+
+	"github.com/brinebus/brine/internal/atomicfile"
+	"github.com/brinebus/brine/internal/journal"
+)
+
+// sight is the last entry of another master's audit log that this one has seen.
+type sight struct {
+	N    uint64    `json:"n"`
+	Hash string    `json:"hash"`
+	Time time.Time `json:"time"`
+}
+
+func (s sight) String() string {
+	return fmt.Sprintf("entry %d, which was seen here at %s", s.N, s.Time.UTC().Format(time.DateTime))
+}
+
+// maxSights limits how many are kept: there are few members, but whoever has the key of one can store anything.
+const maxSights = 64
+
+// readSights returns what is in the file, by member. It is read each time, so that an operator can take out what is
+// not to be compared any more.
+func readSights(l *Log) map[string]sight {
+	if l.opts.SeenFile == "" {
+		return nil
+	}
+	seen := map[string]sight{}
+	text, err := os.ReadFile(l.opts.SeenFile)
+	if err == nil {
+		err = json.Unmarshal(text, &seen)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		l.opts.Log.Error("it is not known what was seen of the audit logs of others", "file", l.opts.SeenFile, "err", err)
+	}
+	return seen
+}
+
+// look notes the ends of the audit logs of others, so that what is changed or cut off later is found out also when
+// their members are gone. What does not follow the entry that was seen before is not noted, and told in words.
+func look(ctx context.Context, l *Log, all []*Chain) (wrong map[string]string, err error) {
+	seen := readSights(l)
+	next, wrong := maps.Clone(seen), map[string]string{}
+	var errs []error
+	for _, c := range all {
+		switch {
+		case c.Own:
+			continue
+		case c.fault != nil:
+			errs = append(errs, c.fault)
+			continue
+		case c.queue == nil:
+			wrong[c.Name] = c.missing().Error()
+			continue
+		}
+		at, what, err := follows(ctx, c.queue, seen[c.Name])
+		switch known := next[c.Name]; {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("the audit log of %s: %w", c.Name, err))
+		case what != "":
+			wrong[c.Name] = what
+		case at.n > known.N && (known.N > 0 || len(next) < maxSights):
+			next[c.Name] = sight{N: at.n, Hash: at.hash, Time: time.Now().UTC().Truncate(time.Second)}
+		}
+	}
+	if !maps.Equal(seen, next) {
+		text, err := json.MarshalIndent(next, "", " ")
+		if err == nil {
+			err = atomicfile.Write(l.opts.SeenFile, append(text, '\n'), 0o600)
+		}
+		errs = append(errs, err)
+	}
+	return wrong, errors.Join(errs...)
+}
+
+// follows returns the last entry of a queue, and what is wrong if that does not follow the one that was seen.
+func follows(ctx context.Context, q *journal.Queue, seen sight) (at position, wrong string, err error) {
+	at, _, _, err = endOf(ctx, q)
+	if err != nil || seen.N == 0 {
+		return at, "", err
+	}
+	if at.n < seen.N {
+		return at, numbers(at.n+1, seen.N) + " missing at the end", nil
+	}
+	hash, seq, err := find(ctx, q, seen.N)
+	switch {
+	case err != nil:
+		return at, "", err
+	case seq > 0 && hash != seen.Hash:
+		return at, fmt.Sprintf("entry %d is not the one that was written", seen.N), nil
+	}
+	return at, "", nil // if it is not there it was pruned, or Verify says so
+}
+
+// keepOthers notes the ends of the audit logs of others, and prunes those of former members, until Close.
+func keepOthers(l *Log) {
+	ctx, cancel := context.WithCancel(l.life)
+	defer cancel()
+	l.wg.Go(func() {
+		<-l.stop
+		cancel()
+	})
+	tick := time.NewTicker(keepEvery)
+	defer tick.Stop()
+	for suspected := map[string]string{}; ; {
+		suspected = keepOthersOnce(ctx, l, suspected)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// keepOthersOnce returns what seems to be wrong, and logs what has seemed so at the last look, too: during an election a
+// server may answer that lacks the newest entries.
+func keepOthersOnce(ctx context.Context, l *Log, suspected map[string]string) (wrong map[string]string) {
+	all, err := Chains(ctx, l)
+	if err == nil {
+		wrong, err = look(ctx, l, all)
+	}
+	for name, what := range wrong {
+		if suspected[name] != "" {
+			l.opts.Log.Error("the audit log of another master is not what it was", "member", name, "reason", what, "hint", "salt-run audit.verify member="+name)
+		}
+	}
+	for _, c := range all {
+		if wrong[c.Name] == "" {
+			err = errors.Join(err, pruneFormer(ctx, c, l.opts.limits(time.Now())))
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		l.opts.Log.Warn("audit logs of others not looked after; it is tried again", "pause", keepEvery, "err", err)
+	}
+	return wrong
+}
