@@ -162,18 +162,25 @@ type oldDeletion struct {
 	revision uint64
 }
 
-// forgettable returns the oldest deletions, if there are many.
+// forgettable returns the oldest deletions, if there are many, or many of this member.
 func (s *Shared) forgettable() []oldDeletion {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ages := map[string]int64{}
+	ages, own := map[string]int64{}, map[string]int64{}
 	for key, r := range s.view.rulings {
 		if base := s.agreed.of(key); r.Act == Delete && (base.Upto == 0 || base.Upto == r.N) {
 			ages[key] = int64(r.revision)
+			if r.By == s.opts.Name {
+				own[key] = ages[key]
+			}
 		}
 	}
+	keys := oldest(own, s.most/shares/2)
+	for _, key := range keys {
+		delete(ages, key)
+	}
 	var old []oldDeletion
-	for _, key := range oldest(ages, s.most/2) {
+	for _, key := range append(keys, oldest(ages, s.most/2)...) {
 		old = append(old, oldDeletion{key, s.view.rulings[key].revision})
 	}
 	return old

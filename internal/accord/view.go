@@ -38,7 +38,7 @@ type view struct {
 	rulings   map[string]ruling
 	accepted  map[salt.MinionID][]string
 	refused   map[salt.MinionID]int // how many of its keys are rejected or deleted
-	by        map[string]int        // how many rulings are of a member
+	by        map[string]int        // how many rulings are of a member, without deletions, which are forgotten
 	heard     int                   // bytes of rulings
 	reading   uint64                // counts how often the table was read from the beginning
 	complete  bool                  // all that was present has come, once at least
@@ -61,7 +61,9 @@ func (v *view) set(key string, r ruling) {
 	v.drop(key)
 	v.rulings[key] = r
 	v.heard += r.size
-	v.by[r.By]++
+	if r.Act != Delete {
+		v.by[r.By]++
+	}
 	switch name, ok := nameOf(key); {
 	case !ok || !r.valid():
 	case r.Act == Accept:
@@ -79,8 +81,10 @@ func (v *view) drop(key string) {
 	}
 	v.heard -= r.size
 	delete(v.rulings, key)
-	if v.by[r.By]--; v.by[r.By] == 0 {
-		delete(v.by, r.By)
+	if r.Act != Delete {
+		if v.by[r.By]--; v.by[r.By] == 0 {
+			delete(v.by, r.By)
+		}
 	}
 	switch name, ok := nameOf(key); {
 	case !ok || !r.valid():
