@@ -180,15 +180,24 @@ func (s *Shared) mayPublish(key string, d, r ruling) error {
 	if s.muted {
 		return errUnwritten
 	}
-	if r.revision == 0 && !known && s.view.by[s.opts.Name] >= s.most/shares {
+	if r.revision == 0 && !known && s.view.by[s.opts.Name] >= s.most/shares*5/4 {
 		return errShare
 	}
 	s.said[key] = d.N
 	return nil
 }
 
-// shares is how many members can fill the table together, each with its share.
+// shares is how many members can fill the table together, each with its share of rulings by rules on new keys. What
+// people decide has a quarter of that besides, since strangers can make rules decide.
 const shares = 4
+
+// roomForRules reports whether the rules of this member on new keys may decide about one more. What could not be written
+// counts: it will be.
+func roomForRules(s *Shared) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.view.by[s.opts.Name]+len(s.soon)+len(s.failed) < s.most/shares
+}
 
 // unwritten handles a write that failed. If somebody else was first, what they have stored is read,
 // and the key is handled again.

@@ -81,6 +81,7 @@ func OpenShared(ctx context.Context, o SharedOptions) (*Shared, error) {
 		pulse: &heartbeats{name: o.Name, table: o.Table, tell: o.Tell, log: o.Log, stale: staleAfter},
 	}
 	s.waits = newWaits(s)
+	o.Keys.Room = func() bool { return roomForRules(s) }
 	stored := map[string][]byte{}
 	if err := o.Agreed.Each(ctx, func(key string, value []byte) { stored[key] = bytes.Clone(value) }); err != nil {
 		return nil, err

@@ -39,6 +39,9 @@ func (a *Admission) Admit(p broker.Peer) bus.Identity {
 	if err != nil {
 		a.unjudged(p, id, err)
 	}
+	if v.Limited != nil {
+		a.throttle.Log(a.Log, slog.LevelWarn, "limited "+v.Act, maxLimited, "a rule on new keys applies, but is limited", "minion", id, "remote", p.Remote, "act", v.Act, "err", v.Limited)
+	}
 	if v.State == pki.Accepted && !p.Caller && a.full(id, true) { // likewise
 		a.tellFull(p, id, key)
 		return i
@@ -64,8 +67,9 @@ func (a *Admission) unjudged(p broker.Peer, id salt.MinionID, err error) {
 	}
 }
 
-// How often in a minute that is logged, for one host and in all.
+// How often in a minute that is logged, for one host and in all; and that a rule is limited.
 const (
+	maxLimited       = 3
 	maxUnjudged      = 3
 	maxUnjudgedOfAll = 20
 )
@@ -147,7 +151,11 @@ func (a *Admission) tellAuth(p broker.Peer, id salt.MinionID, key pki.PublicKey,
 		}
 		log.Info("New public key for "+string(id)+" placed in pending", "fingerprint", key.SHA256())
 	case "reject":
-		log.Warn("Public key rejected for " + string(id) + ". Key is present in rejection key dir.")
+		where := "Key is present in rejection key dir."
+		if v.Limited != nil {
+			where = "A rule rejects it."
+		}
+		log.Warn("Public key rejected for " + string(id) + ". " + where)
 	case "full":
 		log.Error("too many keys are waiting; this one was not recorded", "limit", pki.MaxWaiting)
 	default:

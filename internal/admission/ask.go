@@ -2,9 +2,11 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -82,6 +84,10 @@ func (a *Admission) stateOf(i bus.Identity, grains map[string]string) (protocol.
 	}
 	if state == pki.Pending && len(grains) > 0 {
 		signed, err := a.Keys.SignByGrains(pki.Entry{ID: id, State: pki.Pending, Key: key}, i.Source, grains)
+		if errors.Is(err, keyring.ErrLimited) {
+			a.throttle.Log(a.Log, slog.LevelWarn, "limited grains", maxLimited, "a rule on new keys applies, but is limited", "minion", id, "remote", i.Source, "err", err)
+			return "", errLimited
+		}
 		if err != nil {
 			a.throttle.Log(a.Log, slog.LevelError, "autosign_grains", maxUnjudged, "autosign_grains not applied", "minion", id, "err", err)
 		}
@@ -94,11 +100,21 @@ func (a *Admission) stateOf(i bus.Identity, grains map[string]string) (protocol.
 	case pki.Accepted:
 		return protocol.KeyAccepted, nil
 	case pki.Pending:
+		if later, err := a.Keys.AcceptsByRule(id); err == nil && later {
+			return "", errLimited
+		}
 		return protocol.KeyPending, nil
 	case pki.Rejected:
 		return protocol.KeyRejected, nil
 	case pki.Denied:
 		return protocol.KeyDenied, nil
 	}
+	if barred, err := a.Keys.Bars(id); err == nil && barred {
+		return protocol.KeyRejected, nil // without a record
+	}
 	return protocol.KeyFull, nil
 }
+
+// errLimited is the answer to a minion whose key a rule will accept, but not now. It says nothing about the key: the
+// minion tries its other masters, and this one again later.
+var errLimited = rpc.Errorf(rpc.Unavailable, "the rules of this master on new keys accept no more for now")

@@ -16,6 +16,8 @@ type Verdict struct {
 	State pki.State
 	Act   string // as Salt's salt/auth event names it: accept, pend, reject, denied, full
 	New   bool   // the key was not known before
+	// Limited is why a rule on new keys that matches did not decide, or why its decision is not recorded; nil otherwise.
+	Limited error
 }
 
 // Admit decides about the key that a connection has proved. source is its address, host what it
@@ -25,10 +27,10 @@ func (k *Keyring) Admit(id salt.MinionID, key pki.PublicKey, source, host string
 	rules, accepted := k.rules, k.known[id][key.SHA256()] == pki.Accepted
 	k.mu.RUnlock()
 	if state := k.counts(pki.Name{ID: id, Finger: key.SHA256()}, pki.Accepted); state != pki.Accepted {
-		return Verdict{state, Act(state), false}, nil
+		return Verdict{State: state, Act: Act(state)}, nil
 	}
 	if rules.open {
-		return k.admitOpen(id, key, source)
+		return k.admitOpen(id, key, source, host)
 	}
 	decided := ""
 	if !accepted {
@@ -37,16 +39,39 @@ func (k *Keyring) Admit(id salt.MinionID, key pki.PublicKey, source, host string
 			k.log.Error("the rules on new keys are not applied", "minion", id, "err", err)
 		}
 	}
-	state, isNew, err := k.Store.SubmitFrom(pki.Submission{ID: id, Key: key, Host: host, Here: k.Connected, Decided: decided != ""})
+	var limited error
+	if decided != "" {
+		switch state, err := k.Store.Lookup(id, key); {
+		case err != nil:
+			return Verdict{State: pki.Denied, Act: "denied"}, err
+		case state != pki.Unknown && state != pki.Pending:
+			decided = ""
+		case decided == Accept:
+			if limited = k.mayAccept(host); limited != nil {
+				decided = ""
+			}
+		case state == pki.Unknown && !mayReject(k):
+			return Verdict{State: pki.Rejected, Act: Reject, Limited: errRejected}, nil
+		}
+	}
+	v, err := submit(k.Store, pki.Submission{ID: id, Key: key, Host: host, Here: k.Connected, Decided: decided != ""})
+	v.Limited = limited
+	if err == nil && v.State == pki.Pending && decided != "" {
+		v.State, err = k.apply(decided, pki.Entry{ID: id, State: pki.Pending, Key: key}, rules, source, host)
+		v.Act = Act(v.State)
+	}
+	return v, err
+}
+
+// submit records a key if it is new.
+func submit(store *pki.Store, s pki.Submission) (Verdict, error) {
+	state, isNew, err := store.SubmitFrom(s)
 	if errors.Is(err, pki.ErrFull) {
-		return Verdict{pki.Denied, "full", isNew}, nil
+		return Verdict{State: pki.Denied, Act: "full", New: isNew}, nil
 	} else if err != nil {
-		return Verdict{pki.Denied, "denied", isNew}, err
+		return Verdict{State: pki.Denied, Act: "denied", New: isNew}, err
 	}
-	if state == pki.Pending && decided != "" {
-		state, err = k.apply(decided, pki.Entry{ID: id, State: pki.Pending, Key: key}, rules, source)
-	}
-	return Verdict{state, Act(state), isNew}, err
+	return Verdict{State: state, Act: Act(state), New: isNew}, nil
 }
 
 // Bring makes a key pending or denied that was submitted to another master, whose rules have decided
@@ -57,11 +82,17 @@ func (k *Keyring) Bring(id salt.MinionID, key pki.PublicKey, host string, as pki
 }
 
 // apply carries out what the rules have decided.
-func (k *Keyring) apply(decided string, e pki.Entry, rules rules, source string) (pki.State, error) {
-	switch {
-	case decided == Reject:
+func (k *Keyring) apply(decided string, e pki.Entry, rules rules, source, host string) (pki.State, error) {
+	if decided == Reject {
 		k.actions.expect(e.Name(), Reject, Remote(e.ID, source), "autoreject_file: "+rules.autorej.path)
-		return pki.Rejected, k.Store.Reject(e)
+		err := k.Store.Reject(e)
+		if err == nil {
+			see(k, e.ID) // it counts at once
+		}
+		return pki.Rejected, err
+	}
+	k.bounds.spend(host)
+	switch {
 	case rules.auto:
 		return k.accept(e, source, "auto_accept")
 	}
@@ -99,40 +130,50 @@ func (k *Keyring) accept(e pki.Entry, source, rule string) (pki.State, error) {
 	if err := k.Store.Accept(e); err != nil {
 		return e.State, err
 	}
-	// It is a target at once, before the watch reports the new file.
-	if err := k.Look(e.ID); err != nil {
+	see(k, e.ID) // it is a target at once
+	return pki.Accepted, nil
+}
+
+// see reads the keys of an id before the watch reports the new file.
+func see(k *Keyring, id salt.MinionID) {
+	if err := k.Look(id); err != nil {
 		k.log.Error("key store not read", "err", err)
 	}
-	return pki.Accepted, nil
 }
 
 // admitOpen implements open_mode: every key is accepted, and replaces another key of its id. A
 // rejected key stays rejected.
-func (k *Keyring) admitOpen(id salt.MinionID, key pki.PublicKey, source string) (Verdict, error) {
+func (k *Keyring) admitOpen(id salt.MinionID, key pki.PublicKey, source, host string) (Verdict, error) {
 	state, err := k.Store.Lookup(id, key)
 	if err != nil {
-		return Verdict{pki.Denied, "denied", false}, err
+		return Verdict{State: pki.Denied, Act: "denied"}, err
 	}
 	if state == pki.Accepted || state == pki.Rejected {
-		return Verdict{state, Act(state), false}, nil
+		return Verdict{State: state, Act: Act(state)}, nil
+	}
+	if limited := k.mayAccept(host); limited != nil {
+		v, err := submit(k.Store, pki.Submission{ID: id, Key: key, Host: host, Here: k.Connected})
+		v.Limited = limited
+		return v, err
 	}
 	entries, err := k.Store.Of(id)
 	if err != nil {
-		return Verdict{pki.Denied, "denied", false}, err
+		return Verdict{State: pki.Denied, Act: "denied"}, err
 	}
 	for _, e := range entries {
 		if e.State == pki.Accepted {
 			k.actions.expect(e.Name(), Delete, Remote(id, source), "open_mode")
 			if err := k.Store.Delete(e); err != nil {
-				return Verdict{pki.Denied, "denied", false}, err
+				return Verdict{State: pki.Denied, Act: "denied"}, err
 			}
 		}
 	}
 	if state, _, err = k.Store.SubmitFrom(pki.Submission{ID: id, Key: key, Decided: true}); err != nil {
-		return Verdict{pki.Denied, "denied", true}, err
+		return Verdict{State: pki.Denied, Act: "denied", New: true}, err
 	}
+	k.bounds.spend(host)
 	state, err = k.accept(pki.Entry{ID: id, State: state, Key: key}, source, "open_mode")
-	return Verdict{state, Act(state), true}, err
+	return Verdict{State: state, Act: Act(state), New: true}, err
 }
 
 // GrainsCount reports whether a key can be accepted because of its minion's grains.
@@ -160,6 +201,10 @@ func (k *Keyring) SignByGrains(e pki.Entry, source string, grains map[string]str
 			return false, err
 		}
 		if slices.Contains(lines, shown) {
+			if err := k.mayAccept(""); err != nil {
+				return false, err
+			}
+			k.bounds.spend("")
 			_, err := k.accept(e, source, "autosign_grains_dir: "+filepath.Join(dir, name))
 			return err == nil, err
 		}

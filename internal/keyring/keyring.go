@@ -19,7 +19,13 @@ import (
 type Keyring struct {
 	Store *pki.Store
 	Here  func(token string) bool // reports whether the holder of the key with a token, see bus.KeyToken, is connected; nil means that none is
-	log   *slog.Logger
+	// Room reports whether what rules decide fits into the table of the masters, and leaves room there for what people decide;
+	// nil means that there is none. It is set before Admit is called.
+	Room func() bool
+	// MostAccepted, MostRejected and MostOfHost limit what rules decide; 0 means MaxAcceptedByRules,
+	// MaxRejectedByRules and MaxAcceptedOfHost. They are set like Room.
+	MostAccepted, MostRejected, MostOfHost int
+	log                                    *slog.Logger
 
 	looking  sync.Mutex             // held while files are read, so that an older state does not replace a newer one
 	problems map[string]pki.Problem // with files at the latest look at each, by path; guarded by looking
@@ -35,6 +41,8 @@ type Keyring struct {
 	look     uint64                                 // counts how often files are read
 	rules    rules
 	actions  actions
+	rejected int // keys in known
+	bounds   bounds
 }
 
 // Open opens the key store of a configuration. It knows no keys before Refresh.
@@ -94,7 +102,10 @@ func (k *Keyring) Refresh() error {
 			k.compare(id, known[id])
 		}
 	}
-	k.known = known
+	k.known, k.rejected = known, 0
+	for _, keys := range known {
+		k.rejected += rejectedIn(keys)
+	}
 	clear(k.holders)
 	for _, e := range entries {
 		k.hold(e)
@@ -154,6 +165,7 @@ func (k *Keyring) Look(ids ...salt.MinionID) error {
 		if k.compare(id, now) {
 			news = append(news, id)
 		}
+		k.rejected += rejectedIn(now) - rejectedIn(k.known[id])
 		if k.known[id] = now; now == nil {
 			delete(k.known, id)
 		}
