@@ -93,6 +93,21 @@ func (w *world) ConnectionsOfMinion(id string, f func(bus.Identity, func())) {
 	w.each(func(i bus.Identity) bool { return i.Role == bus.RoleMinion && i.Name == id }, f)
 }
 
+// CutInbox implements Connections.
+func (w *world) CutInbox(inbox string) {
+	w.each(func(i bus.Identity) bool { return i.Inbox() == inbox }, func(_ bus.Identity, cut func()) { cut() })
+}
+
+// Anybody can be cut as often as they connect, so that costs no look at all connections.
+func TestACutLooksAtOneConnection(t *testing.T) {
+	w := begin(t)
+	w.open = []bus.Identity{{Role: bus.RoleMinion, Name: "web1", Nonce: "a"}, {Role: bus.RoleUnaccepted, Name: "web2", Nonce: "b"}}
+	w.Cut(w.open[1].Inbox())
+	if !slices.Equal(w.cuts, []string{"web2"}) || w.walks > 0 {
+		t.Errorf("%v were cut, and all looked at %d times", w.cuts, w.walks)
+	}
+}
+
 // CountMinions implements Connections.
 func (w *world) CountMinions() int {
 	names := map[string]bool{}

@@ -137,13 +137,7 @@ func (a *Admission) cutRefused(s suspects) {
 }
 
 // Cut ends the connection with this inbox.
-func (a *Admission) Cut(inbox string) {
-	a.Connections.ConnectionsOf(nil, func(i bus.Identity, cut func()) {
-		if i.Inbox() == inbox {
-			cut()
-		}
-	})
-}
+func (a *Admission) Cut(inbox string) { a.Connections.CutInbox(inbox) }
 
 // announceKeys fires salt/key for changes, as salt-key does in Salt; here it happens whoever
 // moved the file. Keys that made room for others are only counted in the log.

@@ -719,26 +719,39 @@ func TestLocalFirstLines(t *testing.T) {
 
 func TestCutEndsOneConnection(t *testing.T) {
 	t.Parallel()
-	b := bustest.Start(t)
-	closed := make(chan struct{})
-	key := accepted(t, b, "web1")
-	dial(t, b, bustest.Claim{ID: "web1", Key: key}, nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
-	other := b.As(t, bus.RoleMinion, "web2")
-	b.Connections(func(i bus.Identity, cut func()) {
-		if i.Name == "web1" {
-			cut()
-		}
-	})
-	select {
-	case <-closed:
-	case <-time.After(limit):
-		t.Fatal("the connection lives")
-	}
-	if i := awaitGone(t, b); i.Name != "web1" {
-		t.Errorf("%s is gone", i)
-	}
-	if err := other.Flush(); err != nil {
-		t.Errorf("the other one: %v", err)
+	for name, cut := range map[string]func(*bustest.Bus, bus.Identity, func()){
+		"among all":    func(_ *bustest.Bus, _ bus.Identity, cut func()) { cut() },
+		"by its inbox": func(b *bustest.Bus, i bus.Identity, _ func()) { b.Cut.Inbox(i.Inbox()) },
+		"by its key":   func(b *bustest.Bus, i bus.Identity, _ func()) { b.Cut.Unaccepted(i.Key) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := bustest.Start(t)
+			closed := make(chan struct{})
+			key := bustest.Key(t)
+			if name != "by its key" {
+				key = accepted(t, b, "web1")
+			}
+			dial(t, b, bustest.Claim{ID: "web1", Key: key}, nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+			other := b.As(t, bus.RoleMinion, "web2")
+			b.Connections(func(i bus.Identity, own func()) {
+				if i.Name == "web1" {
+					cut(b, i, own)
+				}
+			})
+			select {
+			case <-closed:
+			case <-time.After(limit):
+				t.Fatal("the connection lives")
+			}
+			if i := awaitGone(t, b); i.Name != "web1" {
+				t.Errorf("%s is gone", i)
+			}
+			if err := other.Flush(); err != nil {
+				t.Errorf("the other one: %v", err)
+			}
+			b.Cut.Inbox("_INBOX.minion.web9.x")
+			b.Cut.Unaccepted("of nobody")
+		})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -37,7 +38,7 @@ type authenticator struct {
 	in       map[uint64]bus.Identity // by the server's connection number
 	inboxes  map[string]uint64       // those numbers
 	minions  minions[uint64]
-	perKey   map[string]int
+	perKey   keys[uint64]
 	perLogin map[string]int     // of remote users, by their names
 	shares   map[uint64]*inflow // as in
 }
@@ -70,7 +71,7 @@ func newAuthenticator(o Options) *authenticator {
 	}
 	return &authenticator{
 		rights: o.Endpoints.Rights(), meter: newMeter(), link: newLink(o.Link), opts: o, log: o.Log, daemon: secret(), admin: secret(), local: map[string]*localClient{},
-		in: map[uint64]bus.Identity{}, inboxes: map[string]uint64{}, minions: minions[uint64]{}, perKey: map[string]int{}, perLogin: map[string]int{}, shares: map[uint64]*inflow{},
+		in: map[uint64]bus.Identity{}, inboxes: map[string]uint64{}, minions: minions[uint64]{}, perKey: keys[uint64]{}, perLogin: map[string]int{}, shares: map[uint64]*inflow{},
 	}
 }
 
@@ -233,7 +234,7 @@ func (g *authenticator) enter(cid uint64, i bus.Identity, host string, t *lifeti
 		return errors.New("its inbox belongs to another connection")
 	case i.Role == bus.RoleRemote && g.perLogin[i.Name] >= maxPerUser:
 		return fmt.Errorf("this user has %d connections, which is the limit", maxPerUser)
-	case i.Key != "" && g.perKey[i.Key] >= g.mostOf(i):
+	case i.Key != "" && len(g.perKey[i.Key]) >= g.mostOf(i):
 		return fmt.Errorf("its key has %d connections already", g.mostOf(i))
 	case !t.enter(cid):
 		return errors.New("it ended while it was checked")
@@ -244,7 +245,7 @@ func (g *authenticator) enter(cid uint64, i bus.Identity, host string, t *lifeti
 	g.shares[cid] = &inflow{flow: g.meter.join(i, host)}
 	t.share.Store(g.shares[cid])
 	if i.Key != "" {
-		g.perKey[i.Key]++
+		g.perKey.add(i.Key, cid)
 	}
 	if i.Role == bus.RoleRemote {
 		g.perLogin[i.Name]++ // each may have a key of its own
@@ -274,9 +275,7 @@ func (g *authenticator) leave(cid uint64) (bus.Identity, bool) {
 	delete(g.shares, cid)
 	delete(g.inboxes, i.Inbox())
 	g.minions.remove(i, cid)
-	if g.perKey[i.Key]--; g.perKey[i.Key] <= 0 {
-		delete(g.perKey, i.Key)
-	}
+	g.perKey.remove(i.Key, cid)
 	if i.Role == bus.RoleRemote {
 		if g.perLogin[i.Name]--; g.perLogin[i.Name] <= 0 {
 			delete(g.perLogin, i.Name)
@@ -314,7 +313,7 @@ func (g *authenticator) inflow(inbox string) *inflow {
 func (g *authenticator) holds(token string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.perKey[token] > 0
+	return len(g.perKey[token]) > 0
 }
 
 // all returns the connections that match; nil matches every one.
@@ -337,6 +336,19 @@ func (g *authenticator) ofMinion(id string) map[uint64]bus.Identity {
 	found := map[uint64]bus.Identity{}
 	for _, cid := range g.minions[id] {
 		found[cid] = g.in[cid]
+	}
+	return found
+}
+
+// ofKey returns the connections of a key that have one of the roles.
+func (g *authenticator) ofKey(key string, roles ...bus.Role) map[uint64]bus.Identity {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	found := map[uint64]bus.Identity{}
+	for _, cid := range g.perKey[key] {
+		if i := g.in[cid]; slices.Contains(roles, i.Role) {
+			found[cid] = i
+		}
 	}
 	return found
 }

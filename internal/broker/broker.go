@@ -130,6 +130,7 @@ type Broker struct {
 	Links   *Links   // nil if nobody may mirror the journal
 	Cluster *Cluster // nil if it is not in a cluster
 	Minions *Minions // the connections of minions
+	Cut     *Cuts    // ends some
 
 	opts     Options
 	server   *server.Server
@@ -178,7 +179,7 @@ func Start(o Options) (*Broker, error) {
 	}
 	fatal := make(chan string, 1)
 	b := &Broker{opts: o, server: s, auth: g, health: newHealth(o), meter: g.meter, failed: make(chan error, 1), quit: make(chan struct{}), ends: make(chan struct{}, 1)}
-	b.Minions = minionsOf(b)
+	b.Minions, b.Cut = minionsOf(b), cutsOf(b)
 	log := o.Log
 	if listener == nil {
 		log = slog.New(slog.DiscardHandler) // it would be about the network
@@ -509,21 +510,15 @@ func (b *Broker) ConnectionsOf(match func(bus.Identity) bool, f func(i bus.Ident
 
 func eachConnection(b *Broker, found map[uint64]bus.Identity, f func(i bus.Identity, cut func())) {
 	for id, i := range found {
-		f(i, func() {
-			if err := b.server.DisconnectClientByID(id); err != nil {
-				b.opts.Log.Debug("connection was gone already", "peer", i.String())
-			}
-			b.left(id)
-		})
+		f(i, func() { cutConnection(b, id, i) })
 	}
 }
 
-// CutUnaccepted ends the connections of a key that is not accepted.
-func (b *Broker) CutUnaccepted(key string) {
-	match := func(i bus.Identity) bool {
-		return (i.Role == bus.RoleUnaccepted || i.Role == bus.RoleGuest) && i.Key == key
+func cutConnection(b *Broker, cid uint64, i bus.Identity) {
+	if err := b.server.DisconnectClientByID(cid); err != nil {
+		b.opts.Log.Debug("connection was gone already", "peer", i.String())
 	}
-	b.ConnectionsOf(match, func(_ bus.Identity, cut func()) { cut() })
+	b.left(cid)
 }
 
 // left is called for each connection that has ended. It never blocks: the server calls it with

@@ -47,6 +47,7 @@ type ExternalOptions struct {
 // example of its predecessor, is ended and has to be made again.
 type External struct {
 	Minions *Minions // their connections
+	Cut     *Cuts    // ends some
 
 	opts   ExternalOptions
 	tls    *tls.Config
@@ -78,7 +79,7 @@ type External struct {
 	in      map[place]*guest
 	inboxes map[string]place
 	minions minions[place]
-	perKey  map[string]int
+	perKey  keys[place]
 	servers map[string]time.Time // by id: when each was last heard of
 	ended   []bus.Identity
 }
@@ -116,9 +117,9 @@ func NewExternal(o ExternalOptions) (*External, error) {
 	}
 	x := &External{
 		opts: o, rights: o.Endpoints.Rights(), log: o.Log.With("part", "nats"), look: make(chan struct{}, 1), met: make(chan struct{}, 1),
-		gone: make(chan struct{}, 1), stop: make(chan struct{}), reach: reachTime, tellEvery: tellEvery, vacantAfter: vacantAfter, page: connzPage, in: map[place]*guest{}, inboxes: map[string]place{}, minions: minions[place]{}, perKey: map[string]int{}, servers: map[string]time.Time{},
+		gone: make(chan struct{}, 1), stop: make(chan struct{}), reach: reachTime, tellEvery: tellEvery, vacantAfter: vacantAfter, page: connzPage, in: map[place]*guest{}, inboxes: map[string]place{}, minions: minions[place]{}, perKey: keys[place]{}, servers: map[string]time.Time{},
 	}
-	x.Minions, x.callouts = minionsOfExternal(x), newCalloutQueue(x)
+	x.Minions, x.Cut, x.callouts = minionsOfExternal(x), cutsOfExternal(x), newCalloutQueue(x)
 	var err error
 	if x.tls, err = (pki.ServerPins{Fingers: o.Fingers, CAFile: o.CAFile}).TLS(); err != nil {
 		return nil, err
@@ -337,7 +338,7 @@ func (x *External) Owner(inbox string) (bus.Identity, bool) {
 func (x *External) Holds(token string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.perKey[token] > 0
+	return len(x.perKey[token]) > 0
 }
 
 // ConnectionsOf calls f for every admitted connection that matches, with a function that cuts
@@ -354,12 +355,6 @@ func (x *External) ConnectionsOf(match func(bus.Identity) bool, f func(i bus.Ide
 	for p, i := range found {
 		f(i, func() { x.cut(p) })
 	}
-}
-
-// CutUnaccepted ends the connections of a key that is not accepted.
-func (x *External) CutUnaccepted(key string) {
-	match := func(i bus.Identity) bool { return i.Role == bus.RoleUnaccepted && i.Key == key }
-	x.ConnectionsOf(match, func(_ bus.Identity, cut func()) { cut() })
 }
 
 // Figures adds the connections to those of a broker.
@@ -381,13 +376,13 @@ func (x *External) enter(p place, i bus.Identity) error {
 		return errors.New("a second CONNECT")
 	case taken:
 		return errors.New("its inbox belongs to another connection")
-	case x.perKey[i.Key] >= MaxPerKey:
+	case len(x.perKey[i.Key]) >= MaxPerKey:
 		return fmt.Errorf("its key has %d connections already", MaxPerKey)
 	}
 	x.in[p] = &guest{i, time.Now()}
 	x.inboxes[i.Inbox()] = p
 	x.minions.add(i, p)
-	x.perKey[i.Key]++
+	x.perKey.add(i.Key, p)
 	if _, known := x.servers[p.server]; !known {
 		x.servers[p.server] = time.Now()
 		x.wake()
@@ -406,9 +401,7 @@ func (x *External) leave(places ...place) {
 		delete(x.in, p)
 		delete(x.inboxes, g.Inbox())
 		x.minions.remove(g.Identity, p)
-		if x.perKey[g.Key]--; x.perKey[g.Key] <= 0 {
-			delete(x.perKey, g.Key)
-		}
+		x.perKey.remove(g.Key, p)
 		x.ended = append(x.ended, g.Identity)
 	}
 	x.mu.Unlock()

@@ -48,7 +48,7 @@ func play(t *testing.T) *played {
 	}
 	x := &External{
 		opts: ExternalOptions{Credentials: c}, log: slog.New(slog.DiscardHandler), watcher: connect(), look: make(chan struct{}, 1), gone: make(chan struct{}, 1), page: connzPage,
-		in: map[place]*guest{}, inboxes: map[string]place{}, minions: minions[place]{}, perKey: map[string]int{}, servers: map[string]time.Time{},
+		in: map[place]*guest{}, inboxes: map[string]place{}, minions: minions[place]{}, perKey: keys[place]{}, servers: map[string]time.Time{},
 	}
 	x.remote, x.store = newRemote(x), connect()
 	return &played{t, connect(), x}
@@ -104,7 +104,7 @@ func (p *played) enter(cids ...uint64) {
 		at := place{playedID, cid}
 		p.x.in[at], p.x.inboxes[i.Inbox()] = &guest{i, time.Now().Add(-time.Hour)}, at
 		p.x.minions.add(i, at)
-		p.x.perKey[i.Key]++
+		p.x.perKey.add(i.Key, at)
 	}
 }
 

@@ -81,7 +81,7 @@ func (m *Master) openExternalServer() error {
 		return nil
 	}
 	s := rpc.NewServer(x.Conn(), x.Owner, minionEndpoints, m.log)
-	s.Room, s.Cut, s.CutKey, s.Authorize = m.server.Room, m.server.Cut, x.CutUnaccepted, m.server.Authorize
+	s.Room, s.Cut, s.CutKey, s.Authorize = m.server.Room, m.server.Cut, x.Cut.Unaccepted, m.server.Authorize
 	s.GrainsCount, s.Pending, s.Numbers = m.keys.GrainsCount, x.Pending(), true
 	x.server = s
 	m.register(s, minionEndpoints)
@@ -129,6 +129,14 @@ func (c connections) ConnectionsOf(match func(bus.Identity) bool, f func(i bus.I
 	c.Broker.ConnectionsOf(match, f)
 	if c.external != nil {
 		c.external.ConnectionsOf(match, f)
+	}
+}
+
+// CutInbox ends the connection with this inbox prefix.
+func (c connections) CutInbox(inbox string) {
+	c.Cut.Inbox(inbox)
+	if c.external != nil {
+		c.external.Cut.Inbox(inbox)
 	}
 }
 

@@ -283,7 +283,7 @@ func (m *Master) openServer() error {
 	m.undo = append(m.undo, a.Wait)
 	m.server = rpc.NewServer(m.broker.Conn(), m.broker.Owner, bus.MasterEndpoints, m.log)
 	m.server.Room = daemon.MakeRoom
-	m.server.Cut, m.server.CutKey, m.server.Slow, m.server.Authorize = m.admission.Cut, m.broker.CutUnaccepted, m.broker.Slow, m.authz.Authorize
+	m.server.Cut, m.server.CutKey, m.server.Slow, m.server.Authorize = m.admission.Cut, m.broker.Cut.Unaccepted, m.broker.Slow, m.authz.Authorize
 	m.server.Unread, m.server.SlowOne = broker.Unread(m.broker), broker.SlowOne(m.broker)
 	m.server.Quota = m.authz.Logins.Quota
 	m.server.GrainsCount = m.keys.GrainsCount
