@@ -295,6 +295,27 @@ func TestLogsOfFormerMembersArePruned(t *testing.T) {
 	}
 }
 
+// TestAFormerMemberThatIsBackAlready: if one writes into the log of a member that is just back, that loses no entry, and refuses one
+// decision at most.
+func TestAFormerMemberThatIsBackAlready(t *testing.T) {
+	w, others := startMember(t)
+	others.former["m3"] = true
+	m3 := w.another("m3", t.TempDir())
+	w.fill(m3, 3)
+	hour := Options{MaxAge: time.Hour}
+	if err := pruneFormer(t.Context(), w.chain("m3"), hour.limits(time.Now().Add(2*time.Hour))); err != nil {
+		t.Fatal(err)
+	}
+	if err := m3.Record(t.Context(), ping("fred")); !errors.Is(err, ErrUnwritten) {
+		t.Errorf("%v, want a refusal, since the log does not end as it should", err)
+	}
+	w.fill(m3, 2)
+	if r, err := m3.Verify(t.Context()); err != nil || !r.OK || r.First != 4 || r.Last != 6 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	w.check("m3")
+}
+
 // TestFewEntriesTellOfPruning: each time that a part is removed an entry is added, so this waits until it is worth it. The
 // newest entry is removed with the others once all are too old.
 func TestFewEntriesTellOfPruning(t *testing.T) {

@@ -78,4 +78,25 @@ func TestQueuesOfOthersAreRead(t *testing.T) {
 	if span, err := far.Span(inTime(t)); err != nil || span.First != 51 || span.Last != n+1 {
 		t.Errorf("%+v, %v", span, err)
 	}
+
+	s.Rejoin(s.Members[0])
+	s.Members[0].Start(t) // it goes on behind that
+	s.Leader(t)
+	if q, err = openMember(t, s.Members[0]).Queue(journal.Starting(inTime(t)), "AUDIT", s.Members[0].Store()); err != nil {
+		t.Fatal(err)
+	}
+	span, err := q.Span(inTime(t))
+	if err != nil || span.First != 51 || span.Last != n+2 { // with the mark of its start
+		t.Fatalf("%+v, %v", span, err)
+	}
+	p, err := q.BeginAfter([]byte("y"), span.Last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(inTime(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got := all(); !slices.Equal(got, append(slices.Clone(want[50:]), "x", "y")) {
+		t.Errorf("when its member is back it has %v", got)
+	}
 }
