@@ -20,7 +20,8 @@ import (
 )
 
 // Limits of a spool. Refusals, which anybody can cause, leave half of it to jobs and decisions that have taken
-// effect, and the jobs of users leave a quarter to those of operators. One user leaves room for five others at least.
+// effect. The jobs of users and what rules decide about keys leave a quarter to the jobs of operators and to what people
+// decide. One user leaves room for five others at least.
 const (
 	spoolMax   = 64 << 20 // bytes
 	spoolNotes = spoolMax / 2
@@ -28,7 +29,8 @@ const (
 	// spoolUser is for the jobs of one user who is no operator. They begin none in the last quarter of
 	// it, so that what happens to those that have begun can be recorded.
 	spoolUser = spoolMax / 8
-	// spoolNote is for the refusals and decisions of one principal.
+	// spoolNote is for the refusals and decisions of one principal. All minions together are one in what is about
+	// keys: anybody can show keys under any name, and cause decisions of rules.
 	spoolNote = spoolNotes / 8
 	// spoolLine is the longest record.
 	spoolLine = 4 << 20
@@ -68,7 +70,7 @@ type Spool struct {
 	ofUser int64                   // spoolUser
 	ofNote int64                   // spoolNote
 	used   map[string]int64        // bytes about jobs of each user who is no operator
-	noted  map[string]int64        // bytes of notes about each principal
+	noted  map[string]int64        // bytes of notes about each principal, see noter
 }
 
 // spoolShare is a kind of record that may fill a part of the file.
@@ -168,7 +170,7 @@ func (s *Spool) know(r spooled, size int) error {
 		s.marked = r.Mark.lower(*s.marked)
 	}
 	if r.JID == "" && r.Entry != nil {
-		s.noted[r.Entry.known()] += int64(size)
+		s.noted[r.Entry.noter()] += int64(size)
 	}
 	if r.JID != "" {
 		owner := s.owner(r)
@@ -308,13 +310,16 @@ func (s *Spool) add(r spooled) error {
 // room returns why a record of this many bytes is not added. The caller holds mu.
 func (s *Spool) room(r spooled, size int) error {
 	if r.JID == "" {
-		if s.noted[r.Entry.known()]+int64(size) > s.ofNote {
+		if s.noted[r.Entry.noter()]+int64(size) > s.ofNote {
 			return errSpoolShare
 		}
-		if len(r.Events) > 0 { // a decision
+		switch {
+		case len(r.Events) == 0:
+			return s.within(shareNotes, size)
+		case r.Entry.noter() == ofMinions: // a decision of a rule
 			return s.within(shareUsers, size)
 		}
-		return s.within(shareNotes, size)
+		return s.within(shareOperators, size)
 	}
 	owner := s.owner(r)
 	of := s.ofUser
@@ -325,6 +330,17 @@ func (s *Spool) room(r spooled, size int) error {
 		return errSpoolShare
 	}
 	return s.within(owner.share, size)
+}
+
+// ofMinions stands for all minions, see spoolNote. No other principal has this name.
+const ofMinions = "minions\x00"
+
+// noter returns the principal whose share of notes an entry uses.
+func (e *Entry) noter() string {
+	if e.Kind == Key && e.UID == nil && e.User == "" && (e.Minion != "" || e.Rule != "") {
+		return ofMinions
+	}
+	return e.known()
 }
 
 func (s *Spool) within(share spoolShare, size int) error {

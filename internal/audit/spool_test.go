@@ -555,6 +555,47 @@ func TestRefusalsOfOneLeaveRoomForThoseOfOthers(t *testing.T) {
 	}
 }
 
+// TestMinionsWithoutEndLeaveRoomForPeople: whatever names strangers invent, what rules decide about their keys, and that
+// these were shown, has one share, also after a restart. What people decide about keys has room even when users' jobs have none.
+func TestMinionsWithoutEndLeaveRoomForPeople(t *testing.T) {
+	c := startCut(t)
+	const share = 4 << 10
+	decide := func(e Entry) error {
+		t.Helper()
+		about, err := event.New("salt/key", []byte(`{}`), "", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Kind, e.Verdict, e.Fun = Key, Allowed, "key.accept"
+		return c.opts.Spool.decision(e, about)
+	}
+	fill := func(add func(Who) error) {
+		t.Helper()
+		c.opts.Spool.ofNote = share
+		err := error(nil)
+		for n := 0; err == nil && n < 100; n++ {
+			err = add(Who{Minion: fmt.Sprint("m", n), Source: "192.0.2.66:1"})
+		}
+		if !errors.Is(err, errSpoolShare) || c.opts.Spool.size > 2*share {
+			t.Errorf("%d bytes: %v", c.opts.Spool.size, err)
+		}
+	}
+	fill(func(w Who) error { return decide(Entry{Who: w, Rule: "auto_accept"}) })
+	fill(func(w Who) error { return c.opts.Spool.note(Entry{Kind: Key, Who: w, Fun: "key.connect"}) })
+	c.restart()
+	fill(func(w Who) error { return decide(Entry{Who: w, Rule: "auto_accept"}) })
+	uid := 1000
+	c.opts.Spool.limits[shareUsers] = c.opts.Spool.size
+	for name, who := range map[string]Who{"root": {UID: new(int)}, "fred": {UID: &uid}, "of eauth": {User: "fred"}, "by hand": {Source: "a file in the key directory"}} {
+		if err := decide(Entry{Who: who}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := decide(Entry{Rule: "auto_accept"}); err == nil {
+		t.Error("a decision of a rule has more room than the jobs of users")
+	}
+}
+
 // TestALongRecordDoesNotHoldUpTheOthers: neither one that is spooled now, nor one of an earlier version, which did not
 // shorten it.
 func TestALongRecordDoesNotHoldUpTheOthers(t *testing.T) {
