@@ -23,6 +23,8 @@ import (
 type Fleet interface {
 	// Connected reports whether a minion is connected, and if not, when it last was.
 	Connected(id salt.MinionID) (connected bool, lastSeen time.Time)
+	// SeenAt returns the member that a minion was connected to last; "" if that is not known, and for a single master.
+	SeenAt(id salt.MinionID) string
 	// Here reports whether id is connected to this master itself.
 	Here(id salt.MinionID) bool
 	// KeyHere returns the key of the connection that a minion has there, "" for none.

@@ -513,7 +513,7 @@ func (r *Run) send(ids []salt.MinionID) {
 		ready, seen := r.d.Fleet.Connected(id)
 		switch {
 		case !ready:
-			r.away(id, lastSeen(seen))
+			r.away(id, lastSeen(seen, r.d.Name, r.d.Fleet.SeenAt(id)))
 			continue
 		case r.unheardOf(id):
 			r.away(id, "it is connected to another member, which does not get the job without the quorum")
@@ -540,16 +540,25 @@ func (r *Run) send(ids []salt.MinionID) {
 	}
 }
 
-// lastSeen returns a text about when a disconnected minion was last connected, and where.
-func lastSeen(seen time.Time) string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "this master"
+// lastSeen returns a text about when a disconnected minion was last connected, and where: at this host, or in a cluster
+// at the member at, if that is known. self is the name of this member, "" for a single master.
+func lastSeen(seen time.Time, self, at string) string {
+	never := "it was never seen in this cluster"
+	if self == "" {
+		var err error
+		if at, err = os.Hostname(); err != nil {
+			at = "this master"
+		}
+		never = "it was never seen at " + at
 	}
-	if seen.IsZero() {
-		return "it was never seen at " + host
+	text := "last seen " + seen.Format("2006-01-02 15:04:05")
+	switch {
+	case seen.IsZero():
+		return never
+	case at == "":
+		return text
 	}
-	return "last seen " + seen.Format("2006-01-02 15:04:05") + " at " + host
+	return text + " at " + at
 }
 
 // away records that a minion is not connected: the job waits for it, if it may.

@@ -468,6 +468,7 @@ func (l lapsing) Store(ctx context.Context, tag string, data any, id string) (ui
 type nobody struct{}
 
 func (nobody) Connected(salt.MinionID) (bool, time.Time) { return false, time.Time{} }
+func (nobody) SeenAt(salt.MinionID) string               { return "" }
 func (nobody) Here(salt.MinionID) bool                   { return false }
 func (nobody) KeyHere(salt.MinionID) string              { return "" }
 func (nobody) Framed(salt.MinionID) bool                 { return false }

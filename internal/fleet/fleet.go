@@ -60,6 +60,7 @@ type Options struct {
 	Refused   func(owner salt.MinionID, what, expression string) error
 	// Members hears which minions are connected here; nil for a single master.
 	Members Members
+	Name    string // of this member; "" for a single master
 	// Decisions are nil for a master that writes its tables alone: then its keys are all there are.
 	Decisions Decisions
 }
@@ -92,7 +93,7 @@ func Open(ctx context.Context, o Options) (*Fleet, error) {
 	if f.mine, err = openMine(ctx, o.Journal, o.Members != nil || o.Decisions != nil); err != nil {
 		return nil, err
 	}
-	if f.Presence, err = openPresence(ctx, o.Journal); err != nil {
+	if f.Presence, err = openPresence(ctx, o.Journal, o.Name); err != nil {
 		return nil, err
 	}
 	f.grains.places, f.grains.changed = f.places, f.tellChanged

@@ -17,10 +17,13 @@ import (
 // hello.
 type Presence struct {
 	table  *journal.Table
+	self   string // the name of this member; "" for a single master
 	mu     sync.Mutex
 	ready  map[salt.MinionID]map[string]bool // the inboxes of its connections, and other members that it is connected to
 	framed map[salt.MinionID]string          // the inbox of its connection, if that speaks protocol 1
 	seen   map[salt.MinionID]time.Time       // when a minion's last connection ended
+	at     map[salt.MinionID]string          // of a cluster, at which member that was, as far as it is known
+	erased map[salt.MinionID]bool            // of a cluster, whose times are to be deleted in the table
 	joined map[salt.MinionID]bool            // joined since the last call of changes, if that is used
 	left   map[salt.MinionID]bool
 	due    map[int]bool // the shards of the times that have changed since they were recorded
@@ -29,7 +32,7 @@ type Presence struct {
 
 func newPresence() *Presence {
 	return &Presence{
-		ready: map[salt.MinionID]map[string]bool{}, framed: map[salt.MinionID]string{}, seen: map[salt.MinionID]time.Time{},
+		ready: map[salt.MinionID]map[string]bool{}, framed: map[salt.MinionID]string{}, seen: map[salt.MinionID]time.Time{}, at: map[salt.MinionID]string{}, erased: map[salt.MinionID]bool{},
 		joined: map[salt.MinionID]bool{}, left: map[salt.MinionID]bool{}, due: map[int]bool{},
 	}
 }
@@ -48,6 +51,7 @@ func (p *Presence) Join(id salt.MinionID, inbox string, framed bool) {
 	if p.ready[id] == nil {
 		p.ready[id] = map[string]bool{}
 		p.joined[id], p.due[shardOf(id)] = true, true
+		delete(p.erased, id)
 	}
 	p.ready[id][inbox] = true
 }
@@ -67,7 +71,7 @@ func (p *Presence) Leave(id salt.MinionID, inbox string, now time.Time) bool {
 		return false
 	}
 	delete(p.ready, id)
-	p.seen[id] = now
+	p.set(id, now, p.member(inbox))
 	p.left[id], p.due[shardOf(id)] = true, true
 	return true
 }
@@ -79,13 +83,43 @@ func (p *Presence) Connected(id salt.MinionID) (ready bool, lastSeen time.Time) 
 	return p.ready[id] != nil, p.seen[id]
 }
 
+// set records when a minion was connected last, and at which member; "" if that is not known. The caller holds mu, or
+// nobody else has p.
+func (p *Presence) set(id salt.MinionID, seen time.Time, member string) {
+	p.seen[id] = seen
+	if member == "" {
+		delete(p.at, id)
+		return
+	}
+	p.at[id] = member
+}
+
+// member returns the member that one of the places of a minion is at; "" for a single master.
+func (p *Presence) member(place string) string {
+	if name, other := strings.CutPrefix(place, placeAt("")); other {
+		return name
+	}
+	return p.self
+}
+
+// SeenAt returns the member that a minion was connected to last; "" if that is not known, and for a single master.
+func (p *Presence) SeenAt(id salt.MinionID) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.at[id]
+}
+
 // forget drops when a minion was connected, unless it is.
 func (p *Presence) forget(id salt.MinionID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, known := p.seen[id]; known && p.ready[id] == nil {
 		delete(p.seen, id)
+		delete(p.at, id)
 		p.due[shardOf(id)] = true
+		if p.self != "" {
+			p.erased[id] = true
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ func TestLastSeenOverAKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.Close)
-	p, err := openPresence(t.Context(), j)
+	p, err := openPresence(t.Context(), j, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestLastSeenOverAKill(t *testing.T) {
 	keep(3)
 	keep(4)
 	keep(5)
-	p, err = openPresence(t.Context(), j) // as after a kill
+	p, err = openPresence(t.Context(), j, "") // as after a kill
 	if err != nil {
 		t.Fatal(err)
 	}

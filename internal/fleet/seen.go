@@ -3,9 +3,12 @@ package fleet
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +37,36 @@ type shard struct {
 	At        time.Time                   `json:"at"` // when it was written
 	Connected []salt.MinionID             `json:"connected,omitempty"`
 	Seen      map[salt.MinionID]time.Time `json:"seen,omitempty"`
+	// Members has, for a cluster, at which member each of them is, or was last.
+	Members map[string][]salt.MinionID `json:"members,omitempty"`
+	erased  []salt.MinionID            // which of its minions were forgotten
+}
+
+// members returns at which member each minion is, or was last.
+func (s *shard) members() map[salt.MinionID]string {
+	all := map[salt.MinionID]string{}
+	for member, ids := range s.Members {
+		for _, id := range ids {
+			all[id] = member
+		}
+	}
+	return all
+}
+
+// add adds that a minion was seen.
+func (s *shard) add(id salt.MinionID, at time.Time, member string) {
+	s.Seen[id] = at
+	s.place(id, member)
+}
+
+func (s *shard) place(id salt.MinionID, member string) {
+	if member == "" {
+		return
+	}
+	if s.Members == nil {
+		s.Members = map[string][]salt.MinionID{}
+	}
+	s.Members[member] = append(s.Members[member], id)
 }
 
 func shardOf(id salt.MinionID) int {
@@ -42,9 +75,10 @@ func shardOf(id salt.MinionID) int {
 	return int(h.Sum32() % seenShards)
 }
 
-// openPresence reads the times from before this start.
-func openPresence(ctx context.Context, j *journal.Journal) (*Presence, error) {
+// openPresence reads the times from before this start, for the member of this name; "" for a single master.
+func openPresence(ctx context.Context, j *journal.Journal, self string) (*Presence, error) {
 	p := newPresence()
+	p.self = self
 	var err error
 	if p.table, err = j.Table(ctx, seenTable); err != nil {
 		return nil, err
@@ -88,12 +122,14 @@ func (p *Presence) read(b []byte, until time.Time) error {
 	if s.At.After(until) {
 		until = s.At
 	}
+	members := s.members()
 	for _, id := range s.Connected {
-		p.seen[id], p.due[shardOf(id)] = until, true
+		p.set(id, until, members[id])
+		p.due[shardOf(id)] = true
 	}
 	for id, at := range s.Seen {
 		if at.After(p.seen[id]) {
-			p.seen[id] = at
+			p.set(id, at, members[id])
 		}
 	}
 	return nil
@@ -137,11 +173,7 @@ func (p *Presence) store(ctx context.Context, now time.Time) error {
 	defer cancel()
 	changed, connected := p.takeDue(now)
 	for n, s := range changed {
-		b, err := json.Marshal(s)
-		if err == nil {
-			err = p.table.Put(ctx, fmt.Sprint(seenShard, n), b)
-		}
-		if err != nil {
+		if err := p.storeShard(ctx, n, s); err != nil {
 			p.setDue(changed)
 			return err
 		}
@@ -159,6 +191,65 @@ func (p *Presence) store(ctx context.Context, now time.Time) error {
 	return p.table.Put(ctx, aliveKey, []byte(now.Format(time.RFC3339)))
 }
 
+// seenTries is how often a shard is written that other members write at the same time.
+const seenTries = 5
+
+// storeShard writes a shard. In a cluster other members write it, too, and one that was cut off knows less: so none of
+// the times that are stored goes back.
+func (p *Presence) storeShard(ctx context.Context, n int, s *shard) error {
+	key := fmt.Sprint(seenShard, n)
+	if p.self == "" {
+		b, err := json.Marshal(s)
+		if err == nil {
+			err = p.table.Put(ctx, key, b)
+		}
+		return err
+	}
+	err := journal.ErrChanged
+	for tries := 0; tries < seenTries && errors.Is(err, journal.ErrChanged); tries++ {
+		var e journal.TableEntry
+		if e, err = p.table.Entry(ctx, key); err != nil {
+			return err
+		}
+		p.merge(n, s, e.Value)
+		var b []byte
+		if b, err = json.Marshal(s); err == nil {
+			_, err = p.table.Update(ctx, key, b, e.Revision)
+		}
+	}
+	if err == nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, id := range s.erased {
+			delete(p.erased, id)
+		}
+	}
+	return err
+}
+
+// merge takes the times of a shard that another member may have stored into s, and into memory, where they are newer.
+func (p *Presence) merge(n int, s *shard, stored []byte) {
+	var other shard
+	if stored == nil || json.Unmarshal(stored, &other) != nil {
+		return // what cannot be read is replaced
+	}
+	members := other.members()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	newer := func(id salt.MinionID, at time.Time) {
+		if p.ready[id] == nil && !p.erased[id] && at.After(p.seen[id]) && shardOf(id) == n {
+			p.set(id, at, members[id])
+			s.add(id, at, members[id])
+		}
+	}
+	for id, at := range other.Seen {
+		newer(id, at)
+	}
+	for _, id := range other.Connected {
+		newer(id, other.At)
+	}
+}
+
 // takeDue returns the shards that have changed since the last call, and whether any minion is
 // connected.
 func (p *Presence) takeDue(now time.Time) (changed map[int]*shard, connected bool) {
@@ -174,16 +265,25 @@ func (p *Presence) takeDue(now time.Time) (changed map[int]*shard, connected boo
 	}
 	for id, at := range p.seen {
 		if s := changed[shardOf(id)]; s != nil && p.ready[id] == nil {
-			s.Seen[id] = at
+			s.add(id, at, p.at[id])
 		}
 	}
-	for id := range p.ready {
+	for id, places := range p.ready {
 		if s := changed[shardOf(id)]; s != nil {
 			s.Connected = append(s.Connected, id)
+			s.place(id, p.member(oneOf(places)))
+		}
+	}
+	for id := range p.erased {
+		if s := changed[shardOf(id)]; s != nil {
+			s.erased = append(s.erased, id)
 		}
 	}
 	return changed, len(p.ready) > 0
 }
+
+// oneOf returns the first place.
+func oneOf(places map[string]bool) string { return slices.Min(slices.Collect(maps.Keys(places))) }
 
 // setDue has shards that were not written written later.
 func (p *Presence) setDue(shards map[int]*shard) {

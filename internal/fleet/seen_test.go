@@ -23,7 +23,7 @@ func openSeen(t *testing.T) (b *bustest.Bus, open func() *Presence) {
 	t.Cleanup(j.Close)
 	return b, func() *Presence {
 		t.Helper()
-		p, err := openPresence(t.Context(), j)
+		p, err := openPresence(t.Context(), j, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,5 +150,75 @@ func TestATimeIsForgottenWithItsMinion(t *testing.T) {
 	f.ForgetDeleted()
 	if got := f.everSeen(); len(got) != 0 {
 		t.Errorf("after a start times are known of %q", got)
+	}
+}
+
+// TestTimesOfMembers: a member that was cut off, and knows older times, overwrites none that others have stored since; it
+// takes them over, with the members where they were. What was forgotten does not come back by that.
+func TestTimesOfMembers(t *testing.T) {
+	t.Parallel()
+	j, err := journal.Open(t.Context(), bustest.StartStore(t).Conn(), journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	open := func(name string) *Presence {
+		t.Helper()
+		p, err := openPresence(t.Context(), j, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	begin := time.Now().Truncate(time.Second)
+	at := func(n int) time.Time { return begin.Add(time.Duration(n) * time.Minute) }
+	store := func(p *Presence, n int) {
+		t.Helper()
+		if err := p.store(t.Context(), at(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b := open("a"), open("b")
+	ids := []salt.MinionID{"web1", "web2", "web3"}
+	for _, id := range ids {
+		a.Join(id, placeAt("b"), false)
+		b.Join(id, inboxRoot+string(id), false)
+	}
+	store(a, 0)
+	store(b, 0)
+	for _, id := range ids {
+		a.Leave(id, placeAt("b"), at(1)) // b is not reached any more
+	}
+	b.Leave("web1", inboxRoot+"web1", at(2))
+	b.Leave("web2", inboxRoot+"web2", at(2))
+	b.Join("web2", placeAt("c"), false)
+	b.Leave("web2", placeAt("c"), at(3))
+	b.Leave("web3", inboxRoot+"web3", at(3))
+	store(b, 4)
+	a.forget("web3")
+	store(a, 5)
+	wantSeen(t, "the member that was cut off", a, map[salt.MinionID]string{"web1": "b " + at(2).String(), "web2": "c " + at(3).String(), "web3": " " + time.Time{}.String()})
+	restarted := open("c")
+	wantSeen(t, "a member that starts", restarted, map[salt.MinionID]string{"web1": "b " + at(2).String(), "web2": "c " + at(3).String(), "web3": " " + time.Time{}.String()})
+	b.Join("web1", inboxRoot+"web1", false)
+	b.Join("web2", placeAt("c"), false)
+	store(b, 6)
+	wantSeen(t, "after all were killed", open("a"), map[salt.MinionID]string{"web1": "b " + at(6).String(), "web2": "c " + at(6).String()})
+	if len(a.erased) > 0 {
+		t.Errorf("%d are kept that were forgotten", len(a.erased))
+	}
+}
+
+// wantSeen checks where and when minions were seen.
+func wantSeen(t *testing.T, what string, p *Presence, want map[salt.MinionID]string) {
+	t.Helper()
+	for id, want := range want {
+		_, seen := p.Connected(id)
+		if !seen.IsZero() {
+			seen = seen.Local()
+		}
+		if got := p.SeenAt(id) + " " + seen.String(); got != want {
+			t.Errorf("%s: %s was seen at %s, want %s", what, id, got, want)
+		}
 	}
 }

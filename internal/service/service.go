@@ -121,7 +121,7 @@ func (s *Services) storedElsewhere() outbox.Elsewhere {
 func (s *Services) openFleet(ctx context.Context) (err error) {
 	s.Fleet, err = fleet.Open(ctx, fleet.Options{
 		Journal: s.Journal, Keys: s.Keys, Events: s.Events, Nodegroups: func() map[string]any { return s.Authz.Rules().Nodegroups() }, PillarRoots: s.Config.PillarRoots, Log: s.Log,
-		MayReadMine: s.Authz.Mine, MayTarget: s.Authz.MayTarget, Refused: s.Authz.RefuseEntry, Members: s.Cluster.Fleet, Decisions: s.Cluster.Decisions,
+		MayReadMine: s.Authz.Mine, MayTarget: s.Authz.MayTarget, Refused: s.Authz.RefuseEntry, Members: s.Cluster.Fleet, Name: s.Cluster.Name, Decisions: s.Cluster.Decisions,
 	})
 	s.Authz.Fleet = s.Fleet
 	return err
