@@ -351,21 +351,21 @@ func TestConnectionsWaitUntilItIsReady(t *testing.T) {
 // The next turn goes to another host, however many connections of the first host wait.
 func TestTurnsAreSharedByHost(t *testing.T) {
 	turns := newTurns(1)
-	if !turns.take("eve", nil) {
+	if !turns.take(nil, "eve", nil) {
 		t.Fatal("a free turn was not given")
 	}
 	got := make(chan string, 200)
 	queue := func(host string, n int) {
 		for range n {
 			go func() {
-				turns.take(host, nil)
+				turns.take(nil, host, nil)
 				got <- host
 			}()
 		}
 		until(t, host+" waits", func() bool {
 			turns.mu.Lock()
 			defer turns.mu.Unlock()
-			return len(turns.queue[host]) == n
+			return turns.queues[nil] != nil && len(turns.queues[nil].of[host]) == n
 		})
 	}
 	queue("eve", 100)
@@ -373,7 +373,7 @@ func TestTurnsAreSharedByHost(t *testing.T) {
 	queue("web2", 1)
 	gone := make(chan struct{})
 	close(gone)
-	if turns.take("web3", gone) {
+	if turns.take(nil, "web3", gone) {
 		t.Error("a turn was given to who is gone")
 	}
 	var order []string
@@ -389,8 +389,36 @@ func TestTurnsAreSharedByHost(t *testing.T) {
 		deadline.Receive(t, got, "got")
 	}
 	turns.give()
-	if turns.free != 1 || len(turns.hosts)+len(turns.queue) != 0 {
-		t.Errorf("at the end %d turns are free and %d hosts wait", turns.free, len(turns.hosts))
+	if turns.free != 1 || len(turns.ports)+len(turns.queues) != 0 {
+		t.Errorf("at the end %d turns are free and %d ports have a queue", turns.free, len(turns.queues))
+	}
+}
+
+// All ports have the same turns, and the next one goes to another port, however many hosts wait at the
+// first.
+func TestTurnsAreSharedByPort(t *testing.T) {
+	turns, clients, members := newTurns(1), &acceptor{}, &acceptor{}
+	turns.take(clients, "eve", nil)
+	got := make(chan string, 8)
+	for i, p := range []*acceptor{clients, clients, clients, members, members} {
+		host := fmt.Sprint("host", i)
+		go func() {
+			turns.take(p, host, nil)
+			got <- host
+		}()
+		until(t, host+" waits", func() bool {
+			turns.mu.Lock()
+			defer turns.mu.Unlock()
+			return turns.queues[p] != nil && len(turns.queues[p].of[host]) == 1
+		})
+	}
+	var order []string
+	for range 5 {
+		turns.give()
+		order = append(order, deadline.Receive(t, got, "got"))
+	}
+	if s := strings.Join(order, " "); s != "host0 host3 host1 host4 host2" {
+		t.Errorf("turns went to %s", s)
 	}
 }
 

@@ -98,7 +98,7 @@ func (a *arrival) Read(b []byte) (int, error) {
 	if err != nil || a.in.Load() {
 		return n, err
 	}
-	if !a.acceptor.turns.take(a.host, a.gone) {
+	if !a.acceptor.turns.take(a.acceptor, a.host, a.gone) {
 		return 0, net.ErrClosed
 	}
 	a.turn.Store(true)

@@ -201,15 +201,15 @@ func Start(o Options) (*Broker, error) {
 			b.Stop()
 			return nil, err
 		}
-		if g.acceptor != nil {
-			g.link.acceptor.turns = g.acceptor.turns
-		}
 		b.Links = &Links{b}
 	}
 	if g.routes != nil {
 		g.routes.server, g.routes.majority = s, b.health.majority
 		b.health.ends = b.Fail
 		b.Cluster = &Cluster{b, g.routes}
+	}
+	for _, p := range g.acceptors() {
+		p.turns = g.acceptors()[0].turns // the processors are the same for all ports
 	}
 	if err := b.open(so, fatal); err != nil {
 		b.Stop()

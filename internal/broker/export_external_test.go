@@ -88,6 +88,9 @@ var StoreRights = storeRights
 // Minority returns why this member can decide nothing.
 func (c *Cluster) Minority() error { return c.r.minority() }
 
+// SharesTurns reports whether the handshakes of members and of clients take turns with each other.
+func (c *Cluster) SharesTurns() bool { return c.r.acceptor.turns == c.b.auth.acceptor.turns }
+
 // MaxRoutes is how many routes a member may have.
 const MaxRoutes = maxRoutes
 

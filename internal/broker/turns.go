@@ -3,12 +3,19 @@ package broker
 import "sync"
 
 // turns lets a bounded number of connections use CPU time at once, and shares the turns between
-// hosts: the next turn goes to another host, however many connections of the first are waiting.
-// One that waits costs a goroutine.
+// ports, and those of a port between hosts: the next turn goes to another port, and there to another
+// host, however many connections of the first are waiting. So a flood at one port makes a
+// connection at another one wait for one turn. One that waits costs a goroutine.
 type turns struct {
-	mu    sync.Mutex
-	free  int
-	queue map[string][]*turn
+	mu     sync.Mutex
+	free   int
+	queues map[*acceptor]*queue // of ports with waiting connections
+	ports  []*acceptor          // the same, the next one first
+}
+
+// queue are the waiting connections of a port.
+type queue struct {
+	of    map[string][]*turn
 	hosts []string // with waiting connections, the next one first
 }
 
@@ -19,10 +26,10 @@ type turn struct {
 	dead    bool
 }
 
-func newTurns(n int) *turns { return &turns{free: n, queue: map[string][]*turn{}} }
+func newTurns(n int) *turns { return &turns{free: n, queues: map[*acceptor]*queue{}} }
 
 // take waits for a turn, and reports whether it came before gone was closed.
-func (t *turns) take(host string, gone <-chan struct{}) bool {
+func (t *turns) take(port *acceptor, host string, gone <-chan struct{}) bool {
 	t.mu.Lock()
 	if t.free > 0 {
 		t.free--
@@ -30,10 +37,16 @@ func (t *turns) take(host string, gone <-chan struct{}) bool {
 		return true
 	}
 	w := &turn{granted: make(chan struct{})}
-	if len(t.queue[host]) == 0 {
-		t.hosts = append(t.hosts, host)
+	q := t.queues[port]
+	if q == nil {
+		q = &queue{of: map[string][]*turn{}}
+		t.queues[port] = q
+		t.ports = append(t.ports, port)
 	}
-	t.queue[host] = append(t.queue[host], w)
+	if len(q.of[host]) == 0 {
+		q.hosts = append(q.hosts, host)
+	}
+	q.of[host] = append(q.of[host], w)
 	t.mu.Unlock()
 	select {
 	case <-w.granted:
@@ -54,7 +67,7 @@ func (t *turns) take(host string, gone <-chan struct{}) bool {
 func (t *turns) give() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for len(t.hosts) > 0 {
+	for len(t.ports) > 0 {
 		w := t.next()
 		if w.dead {
 			continue
@@ -66,16 +79,29 @@ func (t *turns) give() {
 	t.free++
 }
 
-// next removes the next turn from the queue. The caller holds the lock.
+// next removes the next turn from its queue. The caller holds the lock.
 func (t *turns) next() *turn {
-	host := t.hosts[0]
-	t.hosts = t.hosts[1:]
-	waiting := t.queue[host]
-	if len(waiting) > 1 {
-		t.queue[host] = waiting[1:]
-		t.hosts = append(t.hosts, host)
+	port := t.ports[0]
+	t.ports = t.ports[1:]
+	q := t.queues[port]
+	w := q.next()
+	if len(q.hosts) > 0 {
+		t.ports = append(t.ports, port)
 	} else {
-		delete(t.queue, host)
+		delete(t.queues, port)
+	}
+	return w
+}
+
+func (q *queue) next() *turn {
+	host := q.hosts[0]
+	q.hosts = q.hosts[1:]
+	waiting := q.of[host]
+	if len(waiting) > 1 {
+		q.of[host] = waiting[1:]
+		q.hosts = append(q.hosts, host)
+	} else {
+		delete(q.of, host)
 	}
 	return waiting[0]
 }
