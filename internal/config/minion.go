@@ -81,7 +81,8 @@ type Minion struct {
 	// The tag of the events of the returner master_bus.
 	MasterBusTag string `yaml:"master_bus.tag"`
 	// Also use the other members of the cluster that the master belongs to: with a single master,
-	// and with failover after the masters of the list.
+	// and with failover after the masters of the list. With all masters of a list at once, what waits
+	// for one of them goes to another one of its cluster.
 	MasterCluster bool `yaml:"master_cluster" default:"true"`
 	// With failover: return to the first master when it is available again.
 	MasterFailback bool `yaml:"master_failback"`

@@ -42,6 +42,16 @@ type Host interface {
 	Returners(names string, o returner.Options) (returner.Set, error)
 }
 
+// Boxes are the outboxes of the minion.
+type Boxes interface {
+	// Count is how many there are: none without masters.
+	Count() int
+	// For returns the one for the master of an uplink, and for others of the same system.
+	For(uplink int) *outbox.Box
+	// Named returns the one for the system that the box of this name is for.
+	Named(name string) *outbox.Box
+}
+
 // Options are the settings of an Executor. All but Always and Most are required.
 type Options struct {
 	ID      salt.MinionID
@@ -50,7 +60,7 @@ type Options struct {
 	Most    int    // jobs that may run at once; 0 or less means no limit
 	Host    Host
 	Masters *upstream.Uplinks
-	Boxes   outbox.Boxes // one for each uplink
+	Boxes   Boxes
 	Log     *slog.Logger
 }
 
@@ -102,8 +112,8 @@ func (x *Executor) Jobs() *Table { return x.jobs }
 // still running then. Their returns are stored.
 func (x *Executor) Stop(wait time.Duration) int { return x.jobs.stop(ErrStopping, wait) }
 
-// box returns the outbox for the masters of an uplink.
-func (x *Executor) box(u *upstream.Uplink) *outbox.Box { return x.Boxes[u.Number] }
+// box returns the outbox for the masters of an uplink, and for others of the same system.
+func (x *Executor) box(u *upstream.Uplink) *outbox.Box { return x.Boxes.For(u.Number) }
 
 // Take handles a message on the job subject. It does not block, since the next job waits for
 // it.
@@ -311,7 +321,7 @@ func (x *Executor) run(ctx context.Context, c function.Call) function.Result {
 // recover puts what a kill or a full disk has left of jobs into the outboxes.
 func (x *Executor) recover(ctx context.Context) error {
 	return x.reserves.Recover(func(of outbox.Reserved, ret protocol.Return) error {
-		if !x.seen.Has(of.JID) || len(x.Boxes) == 0 {
+		if !x.seen.Has(of.JID) || x.Boxes.Count() == 0 {
 			return nil // it was never begun
 		}
 		x.Log.Warn("a job was under way when the minion ended", "jid", of.JID, "state", ret.State)

@@ -196,7 +196,7 @@ func (f *follower) giveUp() {
 }
 
 func (f *follower) send(r job.Report) error {
-	s := f.up.Session()
+	s := f.x.Masters.Instead(f.up)
 	if s == nil {
 		return rpc.ErrLost
 	}

@@ -54,7 +54,7 @@ func (m *Mine) Linked() {
 
 // Keep updates the mine as soon as the minion is connected, then each interval, until ctx ends.
 // A reconnect to the same master is not a reason to run the functions again, another master is.
-// With several masters at once each has a Mine.
+// With several masters at once each has a Mine; of those of one cluster only that of the first connected one is in use.
 func (m *Mine) Keep(ctx context.Context) {
 	updated := map[string]time.Time{} // by the master's name
 	timer := time.NewTimer(m.Interval)
@@ -69,6 +69,10 @@ func (m *Mine) Keep(ctx context.Context) {
 		s := m.u.Session()
 		if s == nil {
 			continue // the next connection wakes this
+		}
+		if of := m.x.Masters.System(m.u.Number); len(of) > 0 && of[0] != s {
+			timer.Reset(m.Interval)
+			continue // all members of a cluster have what the first one gets
 		}
 		wait := m.Interval - time.Since(updated[s.Name])
 		if wait <= 0 {

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/outbox"
 	"github.com/brinebus/brine/internal/pki"
@@ -27,11 +28,26 @@ import (
 
 const booked salt.JID = "20260102030405060708"
 
+// uplink is one without a session.
+func uplink(t *testing.T) *upstream.Uplink {
+	t.Helper()
+	cfg := config.NewMinion()
+	cfg.Master, cfg.PKIDir = []string{"salt"}, t.TempDir()
+	return upstream.New(upstream.Setup{Config: cfg, Log: slog.New(slog.DiscardHandler)}).First()
+}
+
+// oneBox implements Boxes.
+type oneBox struct{}
+
+func (oneBox) Count() int               { return 1 }
+func (oneBox) For(int) *outbox.Box      { return new(outbox.Box) }
+func (oneBox) Named(string) *outbox.Box { return new(outbox.Box) }
+
 // waiting is an executor that syncs at once, a session with a master, and a job of it.
 func waiting(t *testing.T) (x *Executor, s *upstream.Session, body []byte) {
 	t.Helper()
 	x, err := Open(t.Context(), t.Context(), Options{
-		ID: "web1", Dir: t.TempDir(), Always: true, Boxes: outbox.Boxes{new(outbox.Box)}, Log: slog.New(slog.DiscardHandler),
+		ID: "web1", Dir: t.TempDir(), Always: true, Boxes: oneBox{}, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +57,7 @@ func waiting(t *testing.T) (x *Executor, s *upstream.Session, body []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = &upstream.Session{Connection: &upstream.Connection{Master: key.Public()}, Up: new(upstream.Uplink), Clock: job.NewSteady(time.Now())}
+	s = &upstream.Session{Connection: &upstream.Connection{Master: key.Public()}, Up: uplink(t), Clock: job.NewSteady(time.Now())}
 	body, err = job.Seal(&job.Envelope{
 		JID: booked, User: "root", Target: "web1", TargetType: "list", Expires: time.Now().Add(time.Hour),
 		Commands: []job.Command{{Function: "test.ping"}},
@@ -180,7 +196,7 @@ func TestReturnThatIsStoredLate(t *testing.T) {
 	}
 	open := func(t *testing.T) (x *Executor, stop func()) {
 		life, stop := context.WithCancel(t.Context())
-		x, err := Open(t.Context(), life, Options{ID: "web1", Dir: t.TempDir(), Boxes: outbox.Boxes{new(outbox.Box)}, Log: slog.New(slog.DiscardHandler)})
+		x, err := Open(t.Context(), life, Options{ID: "web1", Dir: t.TempDir(), Boxes: oneBox{}, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -76,15 +76,19 @@ func (x *Executor) asReturn(e *job.Envelope, r job.Report) returner.Return {
 	}
 }
 
-// finish puts the return into the outbox of each master that has sent the job. It returns after
+// finish puts the return into the outbox of each system whose masters have sent the job. It returns after
 // the outboxes have had a short time to deliver it; delivered is closed when they have, or
 // their masters are gone.
 func (x *Executor) finish(e *job.Envelope, r job.Report) (delivered <-chan struct{}) {
 	var wg sync.WaitGroup
 	var left atomic.Bool
+	got := map[*outbox.Box]bool{}
 	for _, w := range x.origins.End(e.JID) {
+		box := x.box(w.Up)
+		first := !got[box] // a job that was taken over was sent by two members of a cluster
+		got[box] = true
 		wg.Go(func() {
-			if !x.deliver(w.Up, e, r) {
+			if first && !x.deliver(box, e, r) {
 				left.Store(true)
 			}
 			if e.Live {
@@ -108,17 +112,17 @@ func (x *Executor) finish(e *job.Envelope, r job.Report) (delivered <-chan struc
 	return done
 }
 
-// deliver puts a return into the outbox of an uplink. If the master is gone by then, the next
-// master of the uplink gets it, together with what the minion ran. While the outbox cannot
+// deliver puts a return into an outbox. If the master is gone by then, the next
+// master gets it, together with what the minion ran. While the outbox cannot
 // store it, it stays in its reserved space; false means that it still does when the daemon
 // ends.
-func (x *Executor) deliver(u *upstream.Uplink, e *job.Envelope, r job.Report) bool {
+func (x *Executor) deliver(box *outbox.Box, e *job.Envelope, r job.Report) bool {
 	ctx := context.WithoutCancel(x.ctx)
 	ret := asSent(e.Commands, r)
 	out := outbox.Outgoing{Op: "ret." + string(e.JID), Body: ret, ID: returnName(e.JID)}
-	send := func() error { _, err := x.box(u).SendWhole(ctx, out); return err }
+	send := func() error { _, err := box.SendWhole(ctx, out); return err }
 	if e.Live { // it may stay there for long
-		send = func() error { return x.box(u).Put(ctx, out) }
+		send = func() error { return box.Put(ctx, out) }
 	}
 	stored, err := x.insist(e.JID, ret, send)
 	if err == nil {
@@ -128,7 +132,7 @@ func (x *Executor) deliver(u *upstream.Uplink, e *job.Envelope, r job.Report) bo
 	// For example, the return is too large: the caller shall not wait for it.
 	ret = asSent(e.Commands, report(ctx, function.Result{Return: "ERROR: the return was not delivered: " + err.Error(), Retcode: 1}))
 	out.Body, out.ID = ret, out.ID+"/error" // the other name may be that of the return that was refused
-	stored, err = x.insist(e.JID, ret, func() error { _, err := x.box(u).Send(ctx, out); return err })
+	stored, err = x.insist(e.JID, ret, func() error { _, err := box.Send(ctx, out); return err })
 	if err != nil {
 		x.Log.Error("that error was not delivered either", "jid", e.JID, "err", err)
 		return true

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/brinebus/brine/internal/job"
@@ -64,10 +65,13 @@ func (x *Executor) tellNotMeant(e *job.Envelope, err error) {
 	x.tellAll(senders, e.JID, job.Report{State: job.NotTargeted})
 }
 
-// tellAll sends a report to the connected ones of the masters.
+// tellAll sends a report to the connected ones of the masters. For one that is not, another member of its cluster
+// gets it.
 func (x *Executor) tellAll(senders []upstream.Sender, jid salt.JID, r job.Report) {
+	var sent []*upstream.Session
 	for _, w := range senders {
-		if s := w.Session(); s != nil {
+		if s := w.Session(); s != nil && !slices.Contains(sent, s) {
+			sent = append(sent, s)
 			x.tell(s, jid, r)
 		}
 	}

@@ -41,7 +41,7 @@ type Options struct {
 	MaxEventSize int64 // bytes of the data of one event; 0 means no limit
 	Bus          Bus
 	Masters      *upstream.Uplinks
-	Boxes        outbox.Boxes // one for each uplink
+	Boxes        *outbox.Boxes // one for each uplink
 	Log          *slog.Logger
 }
 
@@ -84,7 +84,7 @@ func (w *Forwarder) Fire(ctx context.Context, q protocol.Fire, who Source) (prot
 	if err == nil && q.Live && len(messages) > 0 {
 		err = errLive()
 	}
-	if err == nil && len(messages) > 0 && len(w.Boxes) == 0 {
+	if err == nil && len(messages) > 0 && w.Boxes.Count() == 0 {
 		err = errDisabled()
 	}
 	if err == nil {
@@ -261,28 +261,31 @@ func errDisabled() error {
 // the events, so that an absent one does not delay the sender.
 const straggler = 300 * time.Millisecond
 
-// pass sends events to all masters in parallel, or keeps them for those that are away. The
-// answer has the result for each; an error is that of a master that refuses.
+// pass sends events to all masters in parallel, or keeps them for those that are away; to several of one cluster it
+// sends them once. The answer has the result for each; an error is that of a master that refuses.
 func (w *Forwarder) pass(ctx context.Context, f protocol.Fire, id string) (protocol.Fired, error) {
-	if len(w.Boxes) == 0 {
+	if w.Boxes.Count() == 0 {
 		return protocol.Fired{}, errDisabled()
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	masters := make([]protocol.MasterFired, len(w.Boxes))
-	errs := make([]error, len(w.Boxes))
-	var wg sync.WaitGroup
-	for i, u := range w.Masters.All() {
-		wg.Go(func() {
-			one, err := w.Boxes[i].Send(ctx, outbox.Outgoing{Op: protocol.OpFire, Body: f, Events: len(f.Events), ID: id})
-			masters[i], errs[i] = protocol.MasterFired{Master: u.Name(), Outcome: one.Outcome, Seq: one.Seq}, err
-			if err == nil && one.Outcome == protocol.Stored {
-				time.AfterFunc(straggler, cancel)
-			}
-		})
+	sent, err := w.Boxes.Send(ctx, outbox.Outgoing{Op: protocol.OpFire, Body: f, Events: len(f.Events), ID: id}, func() { time.AfterFunc(straggler, cancel) })
+	if err != nil {
+		return protocol.Fired{}, err
 	}
-	wg.Wait()
+	masters, errs := make([]protocol.MasterFired, len(sent)), make([]error, len(sent))
+	for i, one := range sent {
+		masters[i], errs[i] = protocol.MasterFired{Master: w.name(one.Number), Outcome: one.Outcome, Seq: one.Seq}, one.Err
+	}
 	return sumUp(masters, errs)
+}
+
+// name is that of the first connected master of the system of an uplink, or else of its own.
+func (w *Forwarder) name(uplink int) string {
+	for _, s := range w.Masters.System(uplink) {
+		return s.Name
+	}
+	return w.Masters.All()[uplink].Name()
 }
 
 // sumUp makes one answer of the results for each master: the events are stored when all have

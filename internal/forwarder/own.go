@@ -47,22 +47,23 @@ func (w *Forwarder) FireBeacon(ctx context.Context, name string, seen []beacon.E
 	if _, err := w.Bus.Put(ctx, q, ""); err != nil {
 		return err
 	}
-	if len(w.Boxes) == 0 {
+	if w.Boxes.Count() == 0 {
 		return nil
 	}
 	return w.put(ctx, q)
 }
 
-// FireStart fires Salt's start events of a minion for the masters of an uplink.
+// FireStart fires Salt's start events of a minion for the masters of an uplink. To the members of a cluster those for
+// several uplinks are the same.
 func (w *Forwarder) FireStart(ctx context.Context, u *upstream.Uplink, legacy bool) {
 	text := fmt.Sprintf("%q", "Minion "+string(w.ID)+" started at "+time.Now().Format(time.ANSIC))
 	tags := []string{"salt/minion/" + string(w.ID) + "/start"}
 	if legacy {
 		tags = append([]string{"minion_start"}, tags...)
 	}
-	for _, tag := range tags {
+	for i, tag := range tags {
 		f := protocol.Fire{Form: protocol.FormSingle, Events: []event.Item{{Tag: tag, Data: []byte(text)}}}
-		if err := w.Boxes[u.Number].Put(ctx, outbox.Outgoing{Op: protocol.OpFire, Body: f, Events: 1}); err != nil {
+		if err := w.Boxes.PutOnce(ctx, u.Number, i+1, outbox.Outgoing{Op: protocol.OpFire, Body: f, Events: 1}); err != nil {
 			w.Log.Warn("start not announced", "tag", tag, "err", err)
 		}
 	}

@@ -37,7 +37,7 @@ type Options struct {
 	Facts     Facts
 	Forwarder *forwarder.Forwarder
 	Masters   *upstream.Uplinks
-	Boxes     outbox.Boxes // one for each uplink
+	Boxes     *outbox.Boxes // one for each uplink
 	Scheduler *scheduler.Scheduler
 	Log       *slog.Logger
 }

@@ -22,7 +22,7 @@ func (a *API) passReturn(ctx context.Context, r *rpc.Request) error {
 	if u == nil {
 		return nil // master_type disable: it is sent to nobody
 	}
-	fired, err := a.Boxes[u.Number].Send(ctx, outbox.Outgoing{Op: protocol.OpReturn, Body: q, ID: repeatID(r.From, string(q.JID))})
+	fired, err := a.Boxes.For(u.Number).Send(ctx, outbox.Outgoing{Op: protocol.OpReturn, Body: q, ID: repeatID(r.From, string(q.JID))})
 	if err != nil {
 		return err
 	}

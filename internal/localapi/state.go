@@ -39,7 +39,7 @@ func (a *API) status(ctx context.Context, r *rpc.Request) error {
 		one := a.masterStatus(u)
 		s.Masters = append(s.Masters, one)
 		s.Outbox += one.Outbox
-		s.OutboxLost += a.Boxes[u.Number].Lost()
+		s.OutboxLost += a.Boxes.At(u.Number).Lost()
 		if one.Connected && !s.Connected {
 			s.Master, s.Connected = one.Master, true
 		}
@@ -51,7 +51,7 @@ func (a *API) status(ctx context.Context, r *rpc.Request) error {
 }
 
 func (a *API) masterStatus(u *upstream.Uplink) protocol.MasterStatus {
-	s := protocol.MasterStatus{Master: u.Name(), Connected: u.Session() != nil, Outbox: a.Boxes[u.Number].Waiting()}
+	s := protocol.MasterStatus{Master: u.Name(), Connected: u.Session() != nil, Outbox: a.Boxes.At(u.Number).Waiting()}
 	if !s.Connected {
 		s.Waiting = u.Waiting()
 	}

@@ -14,7 +14,7 @@ func (m *Minion) openBoxes(ctx context.Context) (err error) {
 	now, _ := m.broker.Lost()
 	m.boxes, err = outbox.Open(ctx, outbox.Options{
 		ID: m.cfg.ID, Dir: m.cfg.CacheDir, Conn: m.broker.Conn(), Store: m.broker.Store(), MaxBytes: m.cfg.OutboxMaxBytes, MaxAge: m.cfg.OutboxMaxAge, Lost: now, Log: m.log,
-	}, m.masters.Addresses(), m.present)
+	}, m.masters.Addresses(), links{m.masters})
 	if err != nil {
 		return err
 	}
@@ -25,12 +25,15 @@ func (m *Minion) openBoxes(ctx context.Context) (err error) {
 	return nil
 }
 
-// present returns the present master of an uplink, nil for none.
-func (m *Minion) present(i int) outbox.Master {
-	if s := m.masters.All()[i].Session(); s != nil {
-		return s
+// links implements outbox.Links.
+type links struct{ *upstream.Uplinks }
+
+// System implements outbox.Links.
+func (l links) System(i int) (masters []outbox.Master) {
+	for _, s := range l.Uplinks.System(i) {
+		masters = append(masters, s)
 	}
-	return nil
+	return masters
 }
 
 // attendant implements upstream.Daemon.
@@ -49,7 +52,7 @@ func (a *attendant) Job(s *upstream.Session, body []byte) { a.m.executor.Take(s,
 // Attend implements upstream.Daemon: messages waiting for this master are delivered, and it is
 // told what it does not know.
 func (a *attendant) Attend(ctx context.Context, s *upstream.Session) {
-	a.m.boxes[s.Up.Number].Wake()
+	a.m.boxes.Wake(s.Up.Number)
 	a.m.mines[s.Up.Number].Linked()
 	if a.first(s.Up) {
 		a.m.forwarder.FireStart(ctx, s.Up, a.m.cfg.EnableLegacyStartupEvents)

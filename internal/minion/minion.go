@@ -71,7 +71,7 @@ type Minion struct {
 	taken     atomic.Pointer[config.Minion] // the latest configuration that was applied
 	masters   *upstream.Uplinks             // none with master_type disable
 	every     time.Duration                 // pause between two self-checks
-	boxes     outbox.Boxes                  // one for each uplink
+	boxes     *outbox.Boxes                 // one for each uplink
 	mines     []*executor.Mine              // likewise
 	undo      []func()
 	ctx       context.Context
@@ -224,14 +224,14 @@ func (m *Minion) Run(ctx context.Context) error {
 	}
 	m.broker.Meter(m.server.Probe)
 	close(m.serving)
-	refused := make(chan error, len(m.boxes))
+	refused := make(chan error, m.boxes.Count())
 	for i, u := range m.masters.All() {
 		m.wg.Go(func() {
 			if err := u.Keep(m.ctx); err != nil {
 				refused <- err
 			}
 		})
-		m.wg.Go(func() { m.boxes[i].Drain(m.ctx) })
+		m.wg.Go(func() { m.boxes.At(i).Drain(m.ctx) })
 		if m.cfg.MineEnabled {
 			m.wg.Go(func() { m.mines[i].Keep(m.ctx) })
 		}

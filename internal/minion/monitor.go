@@ -41,7 +41,7 @@ type MasterFigures struct {
 func (w *Monitor) Figures(ctx context.Context) Figures {
 	f := Figures{Broker: w.m.broker.Figures(), Bus: w.m.events.Figures(ctx), Jobs: w.m.executor.Jobs().Count()}
 	for i, u := range w.m.masters.All() {
-		f.Masters = append(f.Masters, MasterFigures{u.Name(), u.Session() != nil, w.m.boxes[i].Waiting()})
+		f.Masters = append(f.Masters, MasterFigures{u.Name(), u.Session() != nil, w.m.boxes.At(i).Waiting()})
 		f.Reconnects += u.Reconnects()
 	}
 	return f

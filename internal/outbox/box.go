@@ -15,7 +15,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"os"
@@ -25,10 +24,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/blockfile"
 	"github.com/brinebus/brine/internal/bus"
-	"github.com/brinebus/brine/internal/eventbus"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -66,12 +63,14 @@ type Box struct {
 	name   string // "", or with several outboxes the address of its master
 	log    *slog.Logger
 	master func() Master // the present one, nil for none
+	failed func(Master)  // is told that one has not stored a request
 	queue  *journal.Queue
 	dir    string // for bodies too large for the queue
 	limit  int64
 	age    time.Duration
 	ran    runtime // its file is written with head held
 	epoch  string
+	begun  uint64 // messages up to this sequence are of earlier runs
 	own    string // the minion's own tag space on the master's bus
 	ready  chan struct{}
 
@@ -88,9 +87,9 @@ type Box struct {
 	cleared   time.Time
 
 	mu   sync.Mutex // guards the rest, and keeps numbers and sequences in the same order
-	n    uint64     // number of the newest message of this epoch
+	n    uint64     // number of the newest message of the own epoch
 	span journal.Span
-	asks map[uint64]chan Delivery // channels of waiting senders, by number
+	asks map[number]chan Delivery // channels of waiting senders
 	left chan struct{}            // closed and replaced when messages have left
 	lost losses
 
@@ -126,10 +125,10 @@ const (
 )
 
 // open opens the outbox of this name.
-func open(ctx context.Context, o Options, name string, master func() Master) (*Box, error) {
+func open(ctx context.Context, o Options, name string, master func() Master, failed func(Master)) (*Box, error) {
 	b := &Box{
-		name: name, log: o.Log, master: master, dir: filepath.Join(o.Dir, boxFolder+name), limit: o.MaxBytes, age: o.MaxAge,
-		epoch: bus.NewNonce(), own: "salt/minion/" + string(o.ID), ready: make(chan struct{}, 1), asks: map[uint64]chan Delivery{},
+		name: name, log: o.Log, master: master, failed: failed, dir: filepath.Join(o.Dir, boxFolder+name), limit: o.MaxBytes, age: o.MaxAge,
+		epoch: bus.NewNonce(), own: "salt/minion/" + string(o.ID), ready: make(chan struct{}, 1), asks: map[number]chan Delivery{},
 		head: make(headLock, 1), left: make(chan struct{}), recent: newRecent(),
 		ran: openRuntime(filepath.Join(o.Dir, "outbox_ran"+name), o.Log),
 	}
@@ -143,6 +142,7 @@ func open(ctx context.Context, o Options, name string, master func() Master) (*B
 	if b.span, err = b.queue.Span(ctx); err != nil {
 		return nil, err
 	}
+	b.begun = b.span.Last
 	if err := b.sweep(ctx); err != nil {
 		return nil, err
 	}
@@ -192,7 +192,12 @@ type Outgoing struct {
 // Send puts a message for the master into the outbox, and waits a short time for its answer. It
 // fails only if the master refuses the message, or it cannot be stored.
 func (b *Box) Send(ctx context.Context, out Outgoing) (protocol.Fired, error) {
-	return b.handOver(ctx, out, func(p placed) time.Duration { return Patience + time.Duration(p.size/slowest)*time.Second })
+	return b.handOver(ctx, out, patience)
+}
+
+// patience is how long a sender waits for the answer to a message: a large body takes longer.
+func patience(p placed) time.Duration {
+	return Patience + time.Duration(p.size/slowest)*time.Second
 }
 
 // SendWhole is Send, but waits as long as the master is connected.
@@ -204,11 +209,19 @@ func (b *Box) SendWhole(ctx context.Context, out Outgoing) (protocol.Fired, erro
 func (b *Box) handOver(ctx context.Context, out Outgoing, patience func(placed) time.Duration) (protocol.Fired, error) {
 	master := b.master()
 	p, err := b.put(ctx, out, master != nil)
-	if err != nil || master == nil {
-		return protocol.Fired{Outcome: protocol.Queued}, err
+	if err != nil {
+		return protocol.Fired{}, err
 	}
-	defer b.forget(p.n)
-	b.await(ctx, master, p, patience(p))
+	return b.answer(ctx, master, p, patience(p))
+}
+
+// answer waits for the answer of a master, nil for none, to a message in the queue.
+func (b *Box) answer(ctx context.Context, master Master, p placed, patience time.Duration) (protocol.Fired, error) {
+	if master == nil {
+		return protocol.Fired{Outcome: protocol.Queued}, nil
+	}
+	defer b.forget(p.number)
+	b.await(ctx, master, p, patience)
 	select {
 	case d := <-p.outcome: // the answer comes before the message is removed
 		return outcome(d)
@@ -252,129 +265,32 @@ func outcome(d Delivery) (protocol.Fired, error) {
 
 // placed is a message that is in the queue.
 type placed struct {
-	n, seq  uint64
+	number
+	seq     uint64
 	size    int
 	outcome chan Delivery // nil unless someone waits for it
 }
 
-// Put stores a message at the end of the queue. When it returns nil, the message survives a
-// kill of the process.
-func (b *Box) Put(ctx context.Context, out Outgoing) error {
-	_, err := b.put(ctx, out, false)
-	return err
+// number identifies a message of this run: its epoch, and its number in that.
+type number struct {
+	epoch string
+	n     uint64
 }
 
-// put stores a message at the end of the queue. When it returns nil, the message survives a
-// kill of the process.
-func (b *Box) put(ctx context.Context, out Outgoing, watch bool) (placed, error) {
-	if seq, known := b.requests.find(out.ID); known {
-		return placed{seq: seq}, nil
-	}
-	body, err := protocol.Encode(out.Body)
-	if err != nil {
-		return placed{}, err
-	}
-	k := kept{Message: Message{Op: out.Op, Body: body}, Events: out.Events, Put: b.ran.now()}
-	// What has begun is finished even if the caller is gone.
-	ctx, limit := context.WithoutCancel(ctx), answerTime+time.Duration(len(body)/slowest)*time.Second
-	if err := b.makeSpace(ctx, limit, int64(len(body))); err != nil {
-		return placed{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	if len(body) > maxInline {
-		if err := b.toFile(&k); err != nil {
-			return placed{}, eventbus.NotStored(err)
-		}
-	}
-	p, err := b.store(ctx, k, out.ID, watch)
-	if err != nil {
-		b.forget(p.n)
-		return placed{}, eventbus.NotStored(fmt.Errorf("keep it in the outbox: %w", err))
-	}
-	b.Wake()
-	p.size = len(body)
-	return p, nil
-}
-
-// store puts the message into the queue, and records its request.
-func (b *Box) store(ctx context.Context, k kept, id string, watch bool) (placed, error) {
-	b.keep.RLock()
-	defer b.keep.RUnlock()
-	p, k, pending, size, err := b.begin(k, id, watch)
-	if err == nil {
-		p.seq, err = pending.Wait(ctx)
-	}
-	if err == nil && id != "" {
-		err = b.record(id, p.seq)
-	}
-	if err != nil {
-		return p, err
-	}
+func (b *Box) forget(of number) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.span.Last = max(b.span.Last, p.seq)
-	b.span.Bytes += size
-	if !pending.Repeated() && p.seq >= b.span.First {
-		b.recent.add(queued{kept: k, entry: journal.Entry{Seq: p.seq, Stored: time.Now(), Size: size - k.Size}})
-	}
-	return p, nil
-}
-
-// record records the request of a message in the queue, which stays there even if this fails.
-func (b *Box) record(id string, seq uint64) error {
-	if err := b.requests.add(id, seq); errors.Is(err, errClosed) {
-		return err
-	}
-	return nil
-}
-
-// toFile moves the body into a separate file.
-func (b *Box) toFile(k *kept) error {
-	k.File, k.Size = bus.NewNonce(), int64(len(k.Body))
-	if err := atomicfile.Write(filepath.Join(b.dir, k.File), k.Body, 0o600); err != nil {
-		return err
-	}
-	k.Body = nil
-	return nil
-}
-
-// begin assigns number and sequence to the message in one step: the master takes a lower number
-// after a higher one for a duplicate.
-func (b *Box) begin(k kept, id string, watch bool) (p placed, numbered kept, pending *journal.Pending, size int64, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.n++
-	k.Epoch, k.N = b.epoch, b.n
-	packed, err := k.pack()
-	if err != nil {
-		return p, k, nil, 0, err
-	}
-	p.n = k.N
-	if watch {
-		p.outcome = make(chan Delivery, 1)
-		b.asks[p.n] = p.outcome
-	}
-	pending, err = b.queue.Begin(packed, id)
-	return p, k, pending, b.queue.Size(packed) + k.Size, err
-}
-
-func (b *Box) forget(n uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.asks, n)
+	delete(b.asks, of)
 }
 
 // tell informs the sender of a message about its outcome, if it waits.
 func (b *Box) tell(k kept, d Delivery) {
-	if k.Epoch != b.epoch {
-		return
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c := b.asks[k.N]; c != nil {
+	of := number{k.Epoch, k.N}
+	if c := b.asks[of]; c != nil {
 		c <- d // it has capacity for the only answer
-		delete(b.asks, k.N)
+		delete(b.asks, of)
 	}
 }
 

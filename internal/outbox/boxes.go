@@ -6,24 +6,51 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
 )
 
+// Links are the connections of a minion to its masters, by number.
+type Links interface {
+	// Lead returns the number of the first connection to the same system as this one: to the same
+	// master, or to members of the same cluster.
+	Lead(i int) int
+	// System returns the masters of that system that are connected at present.
+	System(i int) []Master
+}
+
 // Boxes are the outboxes of a minion: one, or one for each of the masters that it is connected
-// to at the same time.
-type Boxes []*Box
+// to at the same time. For masters that are one system they are used as one: what is for it is put into the
+// first of them, and all are delivered to one of its masters, whichever is connected.
+//
+// What is put before it is known that they are one system is in several of them. It has the same number in each, by
+// which the members of a cluster recognise it.
+type Boxes struct {
+	list  []*Box
+	links Links
+	once  string // the epoch of PutOnce
+
+	mu    sync.Mutex
+	using []Master // the one that each system's messages are delivered to, by its lead
+
+	order  sync.Mutex // held while a message of several outboxes is begun; guards the rest
+	among  []int      // the outboxes of latest
+	latest number     // of the newest such message
+}
 
 // plainBox is the name of the outbox of a minion with one connection.
 const plainBox = ""
 
 // Open opens an outbox for each connection of a minion to masters. addresses has, for each
-// connection, the host and port of its only or first master. master returns the present
-// connection of that number, nil for none. If there are several, each outbox is named by its
+// connection, the host and port of its only or first master. If there are several, each outbox is named by its
 // address. Waiting messages in outboxes of other addresses are logged. After an error nothing
 // is left open.
-func Open(ctx context.Context, o Options, addresses []string, master func(i int) Master) (boxes Boxes, err error) {
+func Open(ctx context.Context, o Options, addresses []string, links Links) (boxes *Boxes, err error) {
+	boxes = &Boxes{links: links, once: bus.NewNonce(), using: make([]Master, len(addresses))}
 	defer func() {
 		if err != nil {
 			boxes.Close()
@@ -39,41 +66,210 @@ func Open(ctx context.Context, o Options, addresses []string, master func(i int)
 		if len(addresses) > 1 && !(i == 0 && adopt) {
 			name = "_" + event.Escape(address)
 		}
-		b, err := open(ctx, o, name, func() Master { return master(i) })
+		b, err := open(ctx, o, name, func() Master { return boxes.master(i) }, func(m Master) { boxes.failed(i, m) })
 		if err != nil {
 			return boxes, err
 		}
-		boxes = append(boxes, b)
+		boxes.list = append(boxes.list, b)
 	}
 	return boxes, boxes.warnOfOthers(ctx, o)
 }
 
 // Close is the last call of all. Drain has returned, or is not running.
-func (boxes Boxes) Close() {
-	for _, b := range boxes {
+func (boxes *Boxes) Close() {
+	for _, b := range boxes.list {
 		b.close()
 	}
 }
 
-// Put puts a message into all outboxes.
-func (boxes Boxes) Put(ctx context.Context, out Outgoing) error {
-	var failed error
-	for _, b := range boxes {
-		failed = errors.Join(failed, b.Put(ctx, out))
+// Count is how many there are, one for each connection. A nil Boxes has none.
+func (boxes *Boxes) Count() int {
+	if boxes == nil {
+		return 0
 	}
-	return failed
+	return len(boxes.list)
 }
 
-// Named returns the outbox of that name, or else the first.
-func (boxes Boxes) Named(name string) *Box {
-	if i := boxes.index(name); i >= 0 {
-		return boxes[i]
-	}
-	return boxes[0]
+// At returns the outbox of a connection.
+func (boxes *Boxes) At(i int) *Box { return boxes.list[i] }
+
+// For returns the outbox for the system of a connection.
+func (boxes *Boxes) For(i int) *Box { return boxes.list[boxes.links.Lead(i)] }
+
+// Named returns the outbox for the system of the one with that name, or else of the first.
+func (boxes *Boxes) Named(name string) *Box { return boxes.For(max(0, boxes.index(name))) }
+
+func (boxes *Boxes) index(name string) int {
+	return slices.IndexFunc(boxes.list, func(b *Box) bool { return b.name == name })
 }
 
-func (boxes Boxes) index(name string) int {
-	return slices.IndexFunc(boxes, func(b *Box) bool { return b.name == name })
+// Wake makes Drain look again at the outboxes for the system of a connection.
+func (boxes *Boxes) Wake(i int) {
+	lead := boxes.links.Lead(i)
+	for k, b := range boxes.list {
+		if boxes.links.Lead(k) == lead {
+			b.Wake()
+		}
+	}
+}
+
+// master returns the master that messages for the system of a connection are delivered to, nil for none. It stays
+// the same, as long as it is connected and stores them: another member of a cluster has to ask first what
+// that one has stored.
+func (boxes *Boxes) master(i int) Master {
+	lead, masters := boxes.links.Lead(i), boxes.links.System(i)
+	boxes.mu.Lock()
+	defer boxes.mu.Unlock()
+	if len(masters) == 0 {
+		boxes.using[lead] = nil
+	} else if !slices.Contains(masters, boxes.using[lead]) {
+		boxes.using[lead] = masters[0]
+	}
+	return boxes.using[lead]
+}
+
+// failed has another master used than the one that has not stored a request.
+func (boxes *Boxes) failed(i int, m Master) {
+	lead, masters := boxes.links.Lead(i), boxes.links.System(i)
+	boxes.mu.Lock()
+	defer boxes.mu.Unlock()
+	if at := slices.Index(masters, m); at >= 0 && boxes.using[lead] == m {
+		boxes.using[lead] = masters[(at+1)%len(masters)]
+	}
+}
+
+// Put puts a message into the outbox of each system.
+func (boxes *Boxes) Put(ctx context.Context, out Outgoing) error {
+	sent, err := boxes.each(ctx, out, false, func(context.Context, *Box, Master, placed) (protocol.Fired, error) { return protocol.Fired{}, nil })
+	for _, one := range sent {
+		err = errors.Join(err, one.Err)
+	}
+	return err
+}
+
+// PutOnce puts a message for the system of a connection. Those with the same n, from 1 on, that are put for several
+// connections in this order are one message to the members of a cluster: whether or not it is known that they
+// are, they store it once.
+func (boxes *Boxes) PutOnce(ctx context.Context, i, n int, out Outgoing) error {
+	b := boxes.For(i)
+	body, err := protocol.Encode(out.Body)
+	if err == nil {
+		err = b.makeSpace(context.WithoutCancel(ctx), putTime(body), int64(len(body)))
+	}
+	if err == nil {
+		_, err = b.begin(out, body, false, number{boxes.once, uint64(n)}).wait(ctx)
+	}
+	return err
+}
+
+// Sent is what became of a message for one system.
+type Sent struct {
+	Number int // of its first connection
+	protocol.Fired
+	Err error
+}
+
+// Send puts a message into the outbox of each system, and waits for the answers as [Box.Send] does. It calls stored as
+// soon as one of them has stored it.
+func (boxes *Boxes) Send(ctx context.Context, out Outgoing, stored func()) ([]Sent, error) {
+	return boxes.each(ctx, out, true, func(ctx context.Context, b *Box, m Master, p placed) (protocol.Fired, error) {
+		fired, err := b.answer(ctx, m, p, patience(p))
+		if err == nil && fired.Outcome == protocol.Stored {
+			stored()
+		}
+		return fired, err
+	})
+}
+
+// each puts a message into the outbox of each system, and calls then when one has it.
+func (boxes *Boxes) each(ctx context.Context, out Outgoing, watch bool, then func(context.Context, *Box, Master, placed) (protocol.Fired, error)) ([]Sent, error) {
+	if boxes.Count() == 0 {
+		return nil, nil
+	}
+	body, err := protocol.Encode(out.Body)
+	if err != nil {
+		return nil, err
+	}
+	leads := boxes.leads()
+	sent := make([]Sent, len(leads))
+	masters := make([]Master, len(leads))
+	for k, lead := range leads {
+		sent[k].Number, masters[k] = lead, boxes.list[lead].master()
+	}
+	begun := boxes.begin(leads, out, body, func(k int) bool { return watch && masters[k] != nil })
+	var wg sync.WaitGroup
+	for k, lead := range leads {
+		wg.Go(func() {
+			b, one := boxes.list[lead], &sent[k]
+			var p placed
+			if begun[k] != nil {
+				p, one.Err = begun[k].wait(ctx)
+				boxes.ended(begun[k], one.Err)
+			} else {
+				p, one.Err = b.putBody(ctx, out, body, watch && masters[k] != nil)
+			}
+			if one.Err == nil {
+				one.Fired, one.Err = then(ctx, b, masters[k], p)
+			}
+		})
+	}
+	wg.Wait()
+	return sent, nil
+}
+
+// leads are the outboxes of the systems.
+func (boxes *Boxes) leads() (list []int) {
+	for i := range boxes.list {
+		if boxes.links.Lead(i) == i {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// begin begins to put a message into several outboxes under one number, and in the same order as all others that have
+// such a number: the master takes a lower number after a higher one for a duplicate. For the same reason an epoch has the
+// messages of the same outboxes only. One that has the message already, or has to make space first, is left out: nil.
+func (boxes *Boxes) begin(among []int, out Outgoing, body []byte, watch func(k int) bool) []*putting {
+	begun := make([]*putting, len(among))
+	if len(among) < 2 {
+		return begun
+	}
+	boxes.order.Lock()
+	defer boxes.order.Unlock()
+	var able []int
+	for _, i := range among {
+		b := boxes.list[i]
+		if _, known := b.requests.find(out.ID); !known && b.over(int64(len(body))) <= 0 {
+			able = append(able, i)
+		}
+	}
+	if len(able) < 2 {
+		return begun
+	}
+	if boxes.latest.epoch == "" || !slices.Equal(able, boxes.among) {
+		boxes.among, boxes.latest = able, number{epoch: bus.NewNonce()}
+	}
+	boxes.latest.n++
+	of := boxes.latest
+	for k, i := range among {
+		if slices.Contains(able, i) {
+			begun[k] = boxes.list[i].begin(out, body, watch(k), of)
+		}
+	}
+	return begun
+}
+
+// ended begins a new epoch after a message that one of its outboxes lacks.
+func (boxes *Boxes) ended(p *putting, err error) {
+	if err == nil {
+		return
+	}
+	boxes.order.Lock()
+	defer boxes.order.Unlock()
+	if boxes.latest.epoch == p.kept.Epoch {
+		boxes.latest = number{}
+	}
 }
 
 // plainWaits reports whether messages wait in the outbox of a single connection although there
@@ -97,7 +293,7 @@ func (o Options) waitingIn(ctx context.Context, name string) (uint64, error) {
 }
 
 // warnOfOthers logs outboxes with messages for a master that is no longer in the configuration.
-func (boxes Boxes) warnOfOthers(ctx context.Context, o Options) error {
+func (boxes *Boxes) warnOfOthers(ctx context.Context, o Options) error {
 	entries, err := os.ReadDir(o.Dir)
 	if err != nil {
 		return err

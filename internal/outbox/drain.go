@@ -92,6 +92,7 @@ func (b *Box) turn(ctx context.Context) (more bool, err error) {
 	}
 	deliveries, err := b.deliver(ctx, master, batch)
 	if err != nil {
+		b.failed(master)
 		return false, err
 	}
 	b.delivered(batch[:len(deliveries)], deliveries)

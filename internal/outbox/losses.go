@@ -168,7 +168,7 @@ func (b *Box) dropOld(ctx context.Context) error {
 	if now.Sub(b.ran.kept) >= keepRuntime {
 		b.keepRuntime()
 	}
-	return b.drop(ctx, "they are older than outbox_max_age", func(m queued) bool { return b.ran.age(m, m.Epoch == b.epoch) > b.age })
+	return b.drop(ctx, "they are older than outbox_max_age", func(m queued) bool { return b.ran.age(m, m.entry.Seq > b.begun) > b.age })
 }
 
 // keepRuntime writes the runtime. The caller holds head.

@@ -175,20 +175,22 @@ func (c *Cluster) keep(now learned) error {
 	return atomicfile.Write(c.file, append(b, '\n'), 0o644)
 }
 
+func (c *Cluster) checked(list members) members { return list.checked(c.log) }
+
 // checked returns the usable members, MaxMembers at most.
-func (c *Cluster) checked(list members) (usable members) {
+func (list members) checked(log *slog.Logger) (usable members) {
 	for i, m := range list {
 		if i == protocol.MaxMembers {
-			c.log.Warn("the master names more members of its cluster than this minion remembers", "members", len(list), "limit", protocol.MaxMembers)
+			log.Warn("the master names more members of its cluster than this minion remembers", "members", len(list), "limit", protocol.MaxMembers)
 			break
 		}
 		m, err := checkMember(m)
 		if err != nil {
-			c.log.Warn("a member of the masters' cluster is left out", "number", i, "err", err)
+			log.Warn("a member of the masters' cluster is left out", "number", i, "err", err)
 			continue
 		}
 		if slices.ContainsFunc(usable, func(o protocol.Member) bool { return o.Name == m.Name || o.Address == m.Address }) {
-			c.log.Warn("a member of the masters' cluster is left out: it is named twice", "number", i)
+			log.Warn("a member of the masters' cluster is left out: it is named twice", "number", i)
 			continue
 		}
 		usable = append(usable, m)
@@ -309,8 +311,12 @@ func (list members) named(key pki.PublicKey) bool {
 	if len(list) == 0 {
 		return false
 	}
-	finger := key.SHA256()
-	return slices.ContainsFunc(list, func(m protocol.Member) bool { return m.Key == finger })
+	return list.has(key.SHA256())
+}
+
+// has reports whether a member has the key with this fingerprint.
+func (list members) has(finger string) bool {
+	return finger != "" && slices.ContainsFunc(list, func(m protocol.Member) bool { return m.Key == finger })
 }
 
 // ranked returns the members in the order in which this minion prefers them, those that run

@@ -32,6 +32,10 @@ func (s *Session) learn(cluster *protocol.Cluster) {
 	if s.basis != refused && s.basis != onOpening {
 		s.Up.all.cluster.learn(s.Master, cluster)
 	}
+	if s.basis != onSign { // nobody vouches for it
+		cluster = nil
+	}
+	s.Up.all.systems.learn(s.Up.Number, s.Master.SHA256(), cluster)
 }
 
 // welcomed learns from the answer to hello, unless the members have changed meanwhile: what the
@@ -62,7 +66,8 @@ func (s *Session) said(body []byte) {
 	}
 }
 
-// watchLeave connects to another member if the master asks for that, since it stops.
+// watchLeave connects to another member if the master asks for that, since it stops. If the minion is
+// connected to others already, it only leaves this one.
 func (u *Uplink) watchLeave(ctx context.Context, current *Session, back chan<- *Session) {
 	select {
 	case <-current.leave:
@@ -72,6 +77,11 @@ func (u *Uplink) watchLeave(ctx context.Context, current *Session, back chan<- *
 	u.log.Info("the master stops; the minion uses another member of its cluster", "master", current.Name)
 	var pauses backoff.Pauses
 	for {
+		if len(u.all.System(u.Number)) > 1 {
+			backoff.Sleep(ctx, lingerTime)
+			current.Close()
+			return
+		}
 		for _, name := range u.roster.others(current) {
 			if u.moveTo(ctx, name, back) || ctx.Err() != nil {
 				return

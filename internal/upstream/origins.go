@@ -33,10 +33,14 @@ type Sender struct {
 // of its cluster, which passes on what it is told about the job; nil if there is none, or
 // another master is in use.
 func (s Sender) Session() *Session {
-	if now := s.Up.Session(); now != nil && (now.Master.Equal(s.key) || s.Up.all.cluster.fellows(now.Master, s.key)) {
+	all := s.Up.all
+	if now := s.Up.Session(); now != nil && (now.Master.Equal(s.key) || all.cluster.fellows(now.Master, s.key)) {
 		return now
 	}
-	return nil
+	if !all.systems.isWith(s.Up.Number, s.key) {
+		return nil
+	}
+	return all.Instead(s.Up)
 }
 
 // Claimed is the relation of a new job to the running ones.

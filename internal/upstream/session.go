@@ -74,7 +74,7 @@ func (s *Session) prepare(ctx context.Context) error {
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return err
 	}
-	if all.cluster != nil {
+	if all.hearsMembers() {
 		if _, err := s.NC.Subscribe(bus.ControlSubject(s.Inbox()), func(msg *nats.Msg) { s.said(msg.Data) }); err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func (s *Session) hello(ctx context.Context) error {
 	defer cancel()
 	var w protocol.Welcome
 	asked := time.Now()
-	if err := s.Ask(ctx, protocol.OpHello, protocol.Hello{Grains: value.Value{V: facts}, Version: all.Version, Moves: all.cluster != nil, Process: all.process}, &w); err != nil {
+	if err := s.Ask(ctx, protocol.OpHello, protocol.Hello{Grains: value.Value{V: facts}, Version: all.Version, Moves: all.hearsMembers(), Process: all.process}, &w); err != nil {
 		return fmt.Errorf("tell the master at %s that this minion is ready: %w", s.Name, err)
 	}
 	s.welcomed(w.Cluster)

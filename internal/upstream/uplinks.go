@@ -48,6 +48,7 @@ type Uplinks struct {
 	verdicts verdicts
 	process  string   // see protocol.Hello
 	cluster  *Cluster // of its masters; nil if only those of the configuration are used
+	systems  *systems // that several uplinks are connected to; nil if each has one of its own
 }
 
 // New makes the configured uplinks. Keep connects each.
@@ -59,6 +60,7 @@ func New(s Setup) *Uplinks {
 		r.join(all.cluster, s.Config)
 		all.add(r)
 	}
+	all.systems = openSystems(s.Config, all.Addresses(), s.Log)
 	return all
 }
 

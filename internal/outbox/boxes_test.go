@@ -1,0 +1,247 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/brinebus/brine/internal/broker"
+	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
+	"github.com/brinebus/brine/test/bustest"
+)
+
+// system is what members of a cluster have stored: like them, it takes a lower number of an epoch after a
+// higher one for a duplicate.
+type system struct {
+	marks map[string]uint64
+	has   []string
+}
+
+// member is one of its masters.
+type member struct {
+	*taking
+	of   *system
+	full bool
+}
+
+func (m *member) Ask(_ context.Context, _ string, body, answer any) error {
+	if m.full {
+		return rpc.Errorf(rpc.Unavailable, "it cannot store anything")
+	}
+	batch := body.(Batch).Messages
+	for _, k := range batch {
+		if k.N <= m.of.marks[k.Epoch] {
+			continue
+		}
+		m.of.marks[k.Epoch] = k.N
+		m.of.has = append(m.of.has, string(k.Body))
+	}
+	answer.(*Delivered).Messages = make([]Delivery, len(batch))
+	return nil
+}
+
+// wired implements Links.
+type wired struct {
+	leads   []int
+	masters []Master
+}
+
+func (w *wired) Lead(i int) int { return w.leads[i] }
+func (w *wired) System(i int) (list []Master) {
+	for k, m := range w.masters {
+		if w.leads[k] == w.leads[i] && m != nil {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// openBoxes opens an outbox for each of these, for masters that are not known to be of one system.
+func openBoxes(t *testing.T, masters ...Master) (*Boxes, *wired) {
+	t.Helper()
+	dir, log := t.TempDir(), slog.New(slog.NewTextHandler(t.Output(), nil))
+	own, err := broker.Start(broker.Options{Name: "test", StoreDir: filepath.Join(dir, "journal"), Log: log, Admit: func(broker.Peer) bus.Identity { return bus.Identity{} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(own.Stop)
+	w := &wired{leads: []int{0, 1, 2}[:len(masters)], masters: masters}
+	boxes, err := Open(t.Context(), Options{ID: "web1", Dir: dir, Conn: own.Conn(), Store: own.Store(), MaxBytes: 1 << 20, Log: log}, []string{"a:1", "b:1", "c:1"}[:len(masters)], w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(boxes.Close)
+	return boxes, w
+}
+
+// drain delivers all of an outbox.
+func drain(t *testing.T, b *Box) {
+	t.Helper()
+	for more := true; more; {
+		var err error
+		if more, err = b.turn(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := b.Waiting(); n > 0 {
+		t.Errorf("%d messages still wait", n)
+	}
+}
+
+func fired(text string) Outgoing {
+	return Outgoing{Op: protocol.OpFire, Body: json.RawMessage(fmt.Sprintf("%q", text)), Events: 1}
+}
+
+func putAll(t *testing.T, boxes *Boxes, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if err := boxes.Put(t.Context(), fired(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func members() (*system, *member, *member) {
+	s := &system{marks: map[string]uint64{}}
+	return s, &member{taking: new(taking), of: s}, &member{taking: new(taking), of: s}
+}
+
+// TestSeparateMastersGetEachEvent: two masters that have nothing in common both get all events, each in one order, however
+// they were put.
+func TestSeparateMastersGetEachEvent(t *testing.T) {
+	first, a, _ := members()
+	second, b, _ := members()
+	boxes, _ := openBoxes(t, a, b)
+	var putting sync.WaitGroup
+	for i := range 100 {
+		putting.Go(func() {
+			if err := boxes.Put(t.Context(), fired(fmt.Sprint(i))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	putting.Wait()
+	drain(t, boxes.At(0))
+	drain(t, boxes.At(1))
+	if len(first.has) != 100 || !slices.Equal(first.has, second.has) {
+		t.Errorf("the first master has %d messages, the second one %d, and they are not the same", len(first.has), len(second.has))
+	}
+}
+
+// TestAClusterRecognisesAMessageOfSeveralOutboxes: what was put before the minion knows that its masters are members of
+// one cluster is stored once, and nothing that only one of the outboxes has is taken for something else.
+func TestAClusterRecognisesAMessageOfSeveralOutboxes(t *testing.T) {
+	s, a, b := members()
+	other, c, _ := members()
+	boxes, w := openBoxes(t, a, b, c)
+	for i := range 3 {
+		if err := boxes.PutOnce(t.Context(), i, 1, fired("start")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	putAll(t, boxes, "one", "two")
+	if err := boxes.At(0).Put(t.Context(), fired("return")); err != nil {
+		t.Fatal(err)
+	}
+	putAll(t, boxes, "three")
+	w.leads = []int{0, 0, 2}
+	putAll(t, boxes, "known")
+	if n, lead := boxes.At(1).Waiting(), boxes.For(1); n != 4 || lead != boxes.At(0) {
+		t.Errorf("%d messages wait in the second outbox, want those that were put before the cluster was known", n)
+	}
+	w.leads = []int{0, 1, 2} // its key has changed, and the others do not know that yet
+	putAll(t, boxes, "again")
+	for _, i := range []int{1, 0, 2} {
+		drain(t, boxes.At(i))
+	}
+	if got := strings.Join(s.has, " "); got != `"start" "one" "two" "three" "again" "return" "known"` {
+		t.Errorf("the cluster has %s", got)
+	}
+	if got := strings.Join(other.has, " "); got != `"start" "one" "two" "three" "known" "again"` {
+		t.Errorf("the master that is not of the cluster has %s", got)
+	}
+}
+
+// TestAMessageThatOneOutboxLacks: one that is full gets a message when it has made space. No later message of the
+// other outbox makes the cluster take it for a duplicate.
+func TestAMessageThatOneOutboxLacks(t *testing.T) {
+	s, a, b := members()
+	boxes, _ := openBoxes(t, a, b)
+	putAll(t, boxes, "one")
+	full := fired(strings.Repeat("x", 1<<20-4<<10))
+	if err := boxes.At(1).Put(t.Context(), full); err != nil {
+		t.Fatal(err)
+	}
+	large := strings.Repeat("y", 8<<10)
+	putAll(t, boxes, large, "two")
+	drain(t, boxes.At(1))
+	drain(t, boxes.At(0))
+	for _, text := range []string{large, "two"} {
+		if !slices.Contains(s.has, fmt.Sprintf("%q", text)) {
+			t.Errorf("the cluster lacks %.10s", text)
+		}
+	}
+}
+
+// TestAnyMemberIsDeliveredTo: all outboxes of a system are delivered to one of its masters, and to another one when that
+// is gone or stores nothing.
+func TestAnyMemberIsDeliveredTo(t *testing.T) {
+	s, a, b := members()
+	boxes, w := openBoxes(t, nil, b)
+	w.leads = []int{0, 0}
+	if got := boxes.At(0).master(); got != Master(b) {
+		t.Errorf("while the first one is away the messages for it go to %v", got)
+	}
+	w.masters[0] = a
+	if got := boxes.At(1).master(); got != Master(b) {
+		t.Errorf("another one is used although that one is still connected: %v", got)
+	}
+	putAll(t, boxes, "one")
+	b.full = true
+	if _, err := boxes.At(0).turn(t.Context()); err == nil {
+		t.Fatal("nothing has failed")
+	}
+	drain(t, boxes.At(0))
+	if got := strings.Join(s.has, " "); got != `"one"` || boxes.At(1).master() != Master(a) {
+		t.Errorf("the cluster has %s", got)
+	}
+	w.masters[0], w.masters[1] = nil, nil
+	if got := boxes.At(0).master(); got != nil {
+		t.Errorf("nobody is connected, and %v is used", got)
+	}
+}
+
+// TestMembersStoreAMessageOfSeveralOutboxesOnce: so it is with real members, to which the outboxes are delivered at the
+// same time.
+func TestMembersStoreAMessageOfSeveralOutboxesOnce(t *testing.T) {
+	t.Parallel()
+	all, key := startKeepers(t), bustest.Key(t)
+	boxes, _ := openBoxes(t, session{all[0].connect(t, "web1", key)}, session{all[1].connect(t, "web1", key)})
+	for i := range 20 {
+		out := Outgoing{Op: "ret.20260101000000000000", Body: i}
+		if err := boxes.Put(t.Context(), out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var draining sync.WaitGroup
+	for i := range 2 {
+		draining.Go(func() { boxes.At(i).Drain(ctx) })
+	}
+	bustest.Until(t, "all are delivered", func() bool { return boxes.At(0).Waiting()+boxes.At(1).Waiting() == 0 })
+	cancel()
+	draining.Wait()
+	if got := all[2].stored(t, "web1"); len(got) != 20 {
+		t.Errorf("20 messages are stored as %v", got)
+	}
+}
