@@ -106,6 +106,7 @@ type Admission struct {
 	wg       sync.WaitGroup
 	waiting  keyring.Waiters
 	admitted admitted
+	byRules  byRules          // used by Watch
 	throttle logging.Throttle // of log lines about keys that are not accepted
 	often    logging.Throttle // of log lines that every peer with our protocol can cause
 }

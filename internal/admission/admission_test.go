@@ -33,7 +33,7 @@ type world struct {
 	acts  []any // of the events
 	notes []audit.Entry
 	walks int            // looks at all connections
-	mu    sync.Mutex     // guards open and cuts, where Watch runs
+	mu    sync.Mutex     // guards what follows, notes and acts, where Watch runs
 	open  []bus.Identity // connections
 	cuts  []string       // names of those that were ended
 	gone  []salt.MinionID
@@ -42,6 +42,8 @@ type world struct {
 
 // Note implements Audit.
 func (w *world) Note(e audit.Entry) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.notes = append(w.notes, e)
 	return true
 }
@@ -55,6 +57,8 @@ func (w *world) Tell(e audit.Entry, tag string, data any) {
 // Announce implements Events.
 func (w *world) Announce(_ string, data any) {
 	act := data.(map[string]any)["act"]
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.acts, w.order = append(w.acts, act), append(w.order, fmt.Sprint("event ", act))
 }
 

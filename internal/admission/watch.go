@@ -52,6 +52,7 @@ func (a *Admission) Watch(changed <-chan pki.Seen) {
 		select {
 		case seen, ok := <-changed:
 			if !ok {
+				a.tellGathered(true)
 				return
 			}
 			act(seen)
@@ -67,6 +68,7 @@ func (a *Admission) Watch(changed <-chan pki.Seen) {
 			if unread = (pki.Seen{}); seen.All || len(seen.IDs) > 0 {
 				act(seen) // nothing else repeats it
 			}
+			a.tellGathered(false)
 			again.Reset(secondLook)
 		}
 	}
@@ -161,6 +163,9 @@ func (a *Admission) announceKeys(changes []keyring.Change) {
 
 func (a *Admission) tellKey(name pki.Name, act string) {
 	who, rule := a.Keys.TakeAction(name, act)
+	if rule != "" && !a.byRules.own(name, act, rule, time.Now()) {
+		return
+	}
 	a.Log.Info("key "+act, "minion", name.ID, "user", who.User, "rule", rule)
 	a.Decided.Tell(audit.Entry{
 		Kind: audit.Key, Verdict: audit.Allowed, Who: who, Fun: "key." + act, Minions: []salt.MinionID{name.ID}, Count: 1, Finger: name.Finger, Rule: rule,
