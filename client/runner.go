@@ -176,7 +176,8 @@ func (c *Conn) result(ctx context.Context, cmd Command, q protocol.Run, opts []R
 }
 
 // RunnerError is the error of a runner or wheel function that has failed. For errors.Is it is
-// [ErrFailed], or [ErrDenied] if the function itself was refused something.
+// [ErrFailed], [ErrDenied] if the function itself was refused something, or [ErrUnavailable] if the store of the
+// masters cannot be asked now.
 type RunnerError struct {
 	Function string
 	Reason   string // "" if the function has returned a result with success false
@@ -192,8 +193,11 @@ func (e *RunnerError) Unwrap() []error { return e.because }
 // runError returns why a runner has failed, nil if it has not.
 func runError(function string, res protocol.RunResult) error {
 	kind := ErrFailed
-	if res.Retcode == protocol.RunRefused {
+	switch {
+	case res.Retcode == protocol.RunRefused:
 		kind = ErrDenied
+	case res.Retcode == protocol.RunUnavailable && res.Error != "":
+		kind = ErrUnavailable
 	}
 	switch {
 	case res.Error != "":

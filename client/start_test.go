@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/brinebus/brine/internal/bus"
@@ -63,5 +64,17 @@ func TestACallerLearnsWhatEventsWaitFor(t *testing.T) {
 	heard := ""
 	if seq, err := readFired(t.Context(), stream, func(what string) { heard += what }); err != nil || seq != 7 || heard != "a leader" {
 		t.Errorf("%d, %v, after %q", seq, err, heard)
+	}
+}
+
+// TestKindsOfRunnerErrors: a program can tell a refusal, and a store that cannot be asked now, from a failure.
+func TestKindsOfRunnerErrors(t *testing.T) {
+	for code, want := range map[int]error{1: ErrFailed, protocol.RunRefused: ErrDenied, protocol.RunUnavailable: ErrUnavailable} {
+		if err := runError("cluster.backup", protocol.RunResult{Error: "it has no leader", Retcode: code}); !errors.Is(err, want) || err.Error() != "it has no leader" {
+			t.Errorf("code %d: %v, want %v", code, err, want)
+		}
+	}
+	if err := runError("mine.f", protocol.RunResult{Retcode: protocol.RunUnavailable}); !errors.Is(err, ErrFailed) || errors.Is(err, ErrUnavailable) {
+		t.Errorf("a runner that has returned this code itself: %v", err)
 	}
 }

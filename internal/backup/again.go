@@ -26,7 +26,7 @@ const (
 
 var (
 	// errUnanswered is wrapped by the error about a request or a piece without an answer.
-	errUnanswered = errors.New("the server has not answered")
+	errUnanswered error = salt.Unanswered("the server has not answered")
 	// errEnded is wrapped by the error about a restore that the server does not go on with.
 	errEnded = errors.New("the server has ended the restore too early")
 )

@@ -122,14 +122,9 @@ const spareRoom = 64 << 20
 func checkRoom(ctx context.Context, nc *nats.Conn, dir string, names []string) error {
 	size := uint64(0)
 	for _, name := range names {
-		var stream struct {
-			State struct {
-				Bytes uint64 `json:"bytes"`
-			} `json:"state"`
-		}
-		err := ask(ctx, nc, "STREAM.INFO."+name, struct{}{}, &stream)
+		stream, err := ofLeader(ctx, nc, name)
 		if err != nil && !errors.Is(err, errNoStream) {
-			return fmt.Errorf("look at the stream %s: %w", name, err)
+			return err
 		}
 		size += stream.State.Bytes
 	}
@@ -197,6 +192,11 @@ func writeStream(ctx context.Context, nc *nats.Conn, dir, name string) (s *Strea
 		if err == nil || ctx.Err() != nil || errors.Is(err, errNoStream) || fatal(err) {
 			break
 		}
+		if isLeaderless(err) {
+			if _, bad := ofLeader(ctx, nc, name); bad != nil {
+				return nil, bad
+			}
+		}
 	}
 	return s, err
 }
@@ -262,15 +262,19 @@ func (f *fault) Is(target error) bool {
 
 // ask sends a request about streams, and reads the answer into answer.
 func ask(ctx context.Context, nc *nats.Conn, what string, question, answer any) error {
+	return askWithin(ctx, nc, askTime, what, question, answer)
+}
+
+func askWithin(ctx context.Context, nc *nats.Conn, limit time.Duration, what string, question, answer any) error {
 	body, err := json.Marshal(question)
 	if err != nil {
 		return err
 	}
-	once, cancel := context.WithTimeout(ctx, askTime)
+	once, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	m, err := nc.RequestWithContext(once, "$JS.API."+what, body)
 	if err != nil {
-		return unanswered(ctx, err, askTime)
+		return unanswered(ctx, err, limit)
 	}
 	return answered(m.Data, answer)
 }

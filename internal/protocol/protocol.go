@@ -507,6 +507,9 @@ type RunStart struct {
 // would have done: the exit code of a refusal.
 const RunRefused = 77
 
+// RunUnavailable is that of one that has failed because the store cannot be asked now: the exit code for it.
+const RunUnavailable = 69
+
 // RunResult is the last answer.
 type RunResult struct {
 	Return  value.Value `json:"return"`

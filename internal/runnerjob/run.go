@@ -2,6 +2,7 @@ package runnerjob
 
 import (
 	"context"
+	"errors"
 
 	"github.com/brinebus/brine/internal/authz"
 	"github.com/brinebus/brine/internal/function"
@@ -101,8 +102,11 @@ func runResult(res function.Result, wheel bool) protocol.RunResult {
 	text, hint := "", ""
 	if res.Err != nil {
 		text, hint = res.Err.Error(), runner.Hint(res.Err, wheel, module.Builtin())
-		if rpc.CodeOf(res.Err) == rpc.Denied {
+		switch {
+		case rpc.CodeOf(res.Err) == rpc.Denied:
 			res.Retcode = protocol.RunRefused
+		case errors.As(res.Err, new(salt.Unanswered)):
+			res.Retcode = protocol.RunUnavailable
 		}
 	}
 	return protocol.RunResult{Error: text, Hint: hint, Return: value.Value{V: res.Return}, Success: res.Success, Retcode: res.Retcode, Out: res.Out}
