@@ -32,6 +32,19 @@ func OpenOwn(cfg *config.Master, log *slog.Logger) (Own, error) {
 	return Own{key, s}, err
 }
 
+// CheckOwn returns why OpenOwn would fail as far as the files say it, and changes nothing. All that is wrong is in the error.
+func CheckOwn(cfg *config.Master) error {
+	key, there, err := pki.CheckPair(cfg.PKIDir, "master")
+	var bad error
+	switch {
+	case cfg.MasterUsePubkeySignature && (there && err == nil || !cfg.MasterSignPubkey):
+		_, bad = Signature(cfg, key, slog.New(slog.DiscardHandler)) // it is read, and nothing is made
+	case cfg.MasterSignPubkey && !cfg.MasterUsePubkeySignature:
+		_, _, bad = pki.CheckPair(cfg.PKIDir, cfg.MasterSignKeyName)
+	}
+	return errors.Join(err, bad)
+}
+
 // ReadOwn is OpenOwn for a look at what the next start will have with this configuration: it makes
 // neither a key nor a signing pair, and it is an error if one is missing.
 func ReadOwn(cfg *config.Master, log *slog.Logger) (Own, error) {

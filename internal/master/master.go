@@ -384,3 +384,6 @@ func (m *Master) close() {
 		m.undo[i]()
 	}
 }
+
+// CheckKeys returns why New would fail with the master's own key, its signing pair or its signature. It changes nothing.
+func CheckKeys(cfg *config.Master) error { return keyring.CheckOwn(cfg) }

@@ -187,6 +187,23 @@ func EnsurePair(dir, name string, t KeyType, bits int) (key *PrivateKey, created
 	return key, created, ensurePublic(public, key.Public())
 }
 
+// CheckPair returns the public key of the pair that EnsurePair would load, or its error. It changes nothing: there is false if
+// EnsurePair would make the key.
+func CheckPair(dir, name string) (key PublicKey, there bool, err error) {
+	private, public := filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".pub")
+	k, err := LoadPrivate(private)
+	if errors.Is(err, fs.ErrNotExist) {
+		return key, false, refuseOrphan(private, public)
+	}
+	if err != nil {
+		return key, false, err
+	}
+	if err := comparePublic(public, k.Public()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return key, true, err
+	}
+	return k.Public(), true, nil
+}
+
 // WritePair writes k as name.pem and name.pub into dir. dir is made with mode 0700 if it is
 // missing; otherwise its mode is left alone, since it may be any directory, such as the working
 // directory. An existing name.pem is never overwritten; the error then is fs.ErrExist.
@@ -241,6 +258,17 @@ func ensurePublic(path string, key PublicKey) error {
 	if err != nil {
 		return err
 	}
+	if err := comparePublic(path, key); err != nil {
+		return err
+	}
+	if info.Mode().Perm()&othersWrite == 0 {
+		return nil
+	}
+	return atomicfile.Write(path, key.PEM(), publicMode)
+}
+
+// comparePublic checks that path holds key.
+func comparePublic(path string, key PublicKey) error {
 	text, err := readKeyFile(path, 0, ownOwners())
 	if err != nil {
 		return keyFileError("public", path, err)
@@ -249,10 +277,7 @@ func ensurePublic(path string, key PublicKey) error {
 		return salt.WithHint(fmt.Errorf("public key %s: it does not belong to the private key beside it", path),
 			fmt.Sprintf("if the .pem file is the right one, remove %s: it is made anew", path))
 	}
-	if info.Mode().Perm()&othersWrite == 0 {
-		return nil
-	}
-	return atomicfile.Write(path, key.PEM(), publicMode)
+	return nil
 }
 
 // writeNew writes a file whole or not at all, like atomicfile.Write, but never over an existing

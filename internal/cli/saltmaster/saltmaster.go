@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	urcli "github.com/urfave/cli/v2"
 
@@ -50,7 +51,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	cfg, notices, err := load()
 	if opts.Bool("check") {
 		here, mistake := here(ctx, cfg)
-		return serve.Check(env, serve.Checked{Err: config.Mistake(config.Join(err, mistake)), Notices: notices, Warnings: append(lint(ctx, cfg), here...)})
+		strange := append(lint(ctx, cfg), here...)
+		unseen, bad := keys(cfg) // the last, since it switches to the user of the daemon
+		return serve.Check(env, serve.Checked{Err: config.Mistake(config.Join(err, mistake, bad)), Notices: notices, Warnings: append(strange, unseen...)})
 	}
 	if err != nil {
 		return serve.Failed(err)
@@ -126,6 +129,27 @@ func here(ctx context.Context, cfg *config.Master) (strange []config.Place, mist
 		return []config.Place{{Text: fmt.Sprintf("%v: a start waits until one has. If none will, %s", err, salt.Hint(err))}}, nil
 	}
 	return nil, config.Mistake(err)
+}
+
+// keys is what is wrong with the master's own key, its signing pair or its signature, for which a start would fail. It
+// looks as the user that the daemon runs as; where this process cannot, the files may be right.
+func keys(cfg *config.Master) (unseen []config.Place, mistake error) {
+	if cfg == nil {
+		return nil, nil
+	}
+	found := daemon.SwitchUser(cfg.User)
+	if found != nil {
+		return []config.Place{{Text: fmt.Sprintf("the keys of the master were not examined: %v", found)}}, nil
+	}
+	var bad []error
+	for _, err := range config.Mistakes(master.CheckKeys(cfg)) {
+		if errors.Is(err, fs.ErrPermission) {
+			unseen = append(unseen, config.Place{Text: fmt.Sprintf("not examined: %v", err)})
+			continue
+		}
+		bad = append(bad, err)
+	}
+	return unseen, config.Mistake(errors.Join(bad...))
 }
 
 // lint is what is strange about the access rules.

@@ -83,6 +83,37 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCheckOfKeys: a signing pair, or a signature, for which a start would fail is a mistake.
+func TestCheckOfKeys(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"master", "master_sign", "other"} {
+		if _, _, err := pki.EnsurePair(dir, name, pki.Ed25519, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const pairs, signed = "master_sign_pubkey: True\n", "master_sign_pubkey: True\nmaster_use_pubkey_signature: True\n"
+	expect := func(text string, code int, words ...string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "master"), []byte("root_dir: "+dir+"\npki_dir: .\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var said strings.Builder
+		got := Run(t.Context(), &cli.Env{Name: "salt-master", Args: []string{"-c", dir, "--check"}, Stdout: &said, Stderr: io.Discard, Getenv: func(string) string { return "" }})
+		for _, w := range words {
+			if got != code || !strings.Contains(said.String(), w) {
+				t.Errorf("--check of %q ends with %d and %q, want %d and %q", text, got, said.String(), code, w)
+			}
+		}
+	}
+	expect(pairs, 0, "")
+	expect(signed, cli.Usage, "error: Signing the master.pub key with a signature is enabled but no signature file found", "hint: make it with 'salt-key --gen-signature'")
+	if err := os.Rename(filepath.Join(dir, "other.pub"), filepath.Join(dir, "master_sign.pub")); err != nil {
+		t.Fatal(err)
+	}
+	expect(pairs, cli.Usage, "error: public key "+dir+"/master_sign.pub: it does not belong to the private key beside it", "hint: if the .pem file is the right one")
+	expect(pairs+"ret_port: x\n", cli.Usage, "error: ret_port", "error: public key ")
+}
+
 // TestOptionsOfTheStore: an option that means nothing by itself, or of which one would be ignored, does
 // not start the daemon.
 func TestOptionsOfTheStore(t *testing.T) {
