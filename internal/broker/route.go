@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -47,6 +48,7 @@ type routes struct {
 	peers    map[string]*PeerState
 	changed  chan struct{} // closed when live changes
 	n        int           // routes so far
+	unread   time.Time     // since when the list of removed members cannot be read; zero if it can
 	voters   int           // see counted
 	votersAt time.Time
 }
@@ -62,16 +64,15 @@ type routeEnd struct {
 	head    []byte // the first bytes of the other end, if it was dialled
 
 	// Guarded by the lock of routes.
-	member      member.Member
-	certificate *x509.Certificate
-	judged      bool
-	entered     bool  // accepted, and has said CONNECT
-	closed      bool  // it has ended
-	number      int   // in order of their handshakes
-	err         error // why the other end is refused
-	back        bool  // it was dialled, and a connection from elsewhere asks for its name here
-	own         bool  // it was dialled, and the other end has shown the certificate of this member
-	asked       bool  // it was accepted, and has asked for a name that this member asks for
+	member  member.Member
+	judged  bool
+	entered bool  // accepted, and has said CONNECT
+	closed  bool  // it has ended
+	number  int   // in order of their handshakes
+	err     error // why the other end is refused
+	back    bool  // it was dialled, and a connection from elsewhere asks for its name here
+	own     bool  // it was dialled, and the other end has shown the certificate of this member
+	asked   bool  // it was accepted, and has asked for a name that this member asks for
 }
 
 // errSelf is what a member meets at its own address, errSelfThrough what it meets at one that leads to
@@ -251,7 +252,7 @@ func (r *routes) judge(e *routeEnd, s tls.ConnectionState) error {
 		err = r.twin(m)
 	}
 	if err == nil {
-		e.member, e.certificate, e.judged = m, shown, true
+		e.member, e.judged = m, true
 	}
 	r.mu.Unlock()
 	if err != nil {
@@ -374,15 +375,38 @@ func (r *routes) watch(ctx context.Context) {
 	}
 }
 
+// unreadTime is how long the routes stay while the list of removed members cannot be read, for
+// example since there are no descriptors: by the list as it was read before, their members are not
+// removed. New routes are refused meanwhile.
+const unreadTime = 10 * time.Second
+
+// cut ends the routes of removed members. All else in the certificates was judged when they came.
 func (r *routes) cut() {
+	if r.opts.Rule.Removed == nil {
+		return
+	}
+	removed, unread := r.opts.Rule.Removed()
 	r.mu.Lock()
-	all := make(map[*routeEnd]*x509.Certificate, len(r.live))
+	switch {
+	case unread == nil:
+		r.unread = time.Time{}
+	case r.unread.IsZero():
+		r.unread = time.Now()
+	}
+	stay := unread != nil && time.Since(r.unread) < unreadTime
+	all := make(map[*routeEnd]member.Member, len(r.live))
 	for e := range r.live {
-		all[e] = e.certificate
+		all[e] = e.member
 	}
 	r.mu.Unlock()
-	for e, certificate := range all {
-		if _, err := r.opts.Rule.Judge(certificate); err != nil {
+	if unread != nil {
+		r.throttle.Log(r.log, slog.LevelError, "unread", 1, "the list of removed members cannot be read: no new route is accepted, and soon all are cut", "err", unread)
+	}
+	if stay {
+		return
+	}
+	for e, m := range all {
+		if err := cmp.Or(unread, m.NotIn(removed)); err != nil {
 			r.log.Warn("a route was cut", "remote", e.RemoteAddr().String(), "err", err)
 			e.Close()
 		}

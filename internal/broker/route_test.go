@@ -9,10 +9,51 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/pki"
 )
+
+// TestRoutesStayWhileTheListIsUnread: a list of removed members that cannot be read for a moment ends no
+// route. It does after a while; and a member that is on the list is cut at once.
+func TestRoutesStayWhileTheListIsUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		key, err := pki.Generate(pki.Ed25519, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var removed member.Fingerprints
+		unread := errors.New("too many open files")
+		r := &routes{log: slog.New(slog.DiscardHandler), dialled: map[string]*routeEnd{}, live: map[*routeEnd]bool{}, changed: make(chan struct{})}
+		r.opts.Rule.Removed = func() (member.Fingerprints, error) { return removed, err }
+		add := func() *routeEnd {
+			c, _ := net.Pipe()
+			e := &routeEnd{Conn: c, routes: r, gone: make(chan struct{}), member: member.Member{Key: key.Public()}}
+			r.live[e] = true
+			return e
+		}
+		add()
+		step := func(name string, list member.Fingerprints, fault error, want int) {
+			removed, err = list, fault
+			if r.cut(); len(r.live) != want {
+				t.Fatalf("%s: %d routes are left, want %d", name, len(r.live), want)
+			}
+		}
+		step("unread for the first time", nil, unread, 1)
+		time.Sleep(unreadTime - time.Second)
+		step("unread some seconds later", nil, unread, 1)
+		step("read again", nil, nil, 1)
+		time.Sleep(unreadTime)
+		step("unread once more", nil, unread, 1)
+		time.Sleep(unreadTime)
+		step("unread for too long", nil, unread, 0)
+		add()
+		step("removed", member.Fingerprints{key.Public().SHA256(): true}, nil, 0)
+	})
+}
 
 // TestAMemberThatMeetsItselfRefusesNobody: at neither end of a connection through something that translates
 // addresses it says that a member was refused, and once that it reaches itself. It says so of somebody else who

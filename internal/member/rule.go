@@ -107,7 +107,12 @@ func (r Rule) judgeRemoved(m Member) error {
 	if err != nil {
 		return refusal(ErrRemoved, m.Key, "", fmt.Sprintf("all members are refused while the list of removed members cannot be read: %v", err))
 	}
-	if gone.Has(m.Key) {
+	return m.NotIn(gone)
+}
+
+// NotIn refuses a member that was removed. Of a rule nothing else changes while members are linked.
+func (m Member) NotIn(removed Fingerprints) error {
+	if removed.Has(m.Key) {
 		return refusal(ErrRemoved, m.Key, "give it a new key if it is to come back", fmt.Sprintf("the fingerprint of %.80q is in the list of removed members", m.Name))
 	}
 	return nil
