@@ -9,6 +9,7 @@ import (
 
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // End returns the sequence number of the newest event and, if other masters' journals are
@@ -167,12 +168,25 @@ type PurgeOptions struct {
 	Until  time.Time // events that are older
 	Tags   []string  // prefixes, or patterns as Match says
 	Match  string    // as in ListenOptions
+	// Journal is the name of that of another member of the cluster, which need not run; "" is that of the daemon. Before
+	// is a sequence in it.
+	Journal string
 }
+
+// errOwnJournal is that of a daemon that does not know PurgeOptions.Journal.
+var errOwnJournal = errors.New("the daemon is of a version that removes events only from its own journal, so nothing was removed")
 
 // Purge removes events from the journal, and returns how many. Only operators may use it.
 func (c *Conn) Purge(ctx context.Context, o PurgeOptions) (count uint64, err error) {
 	var done protocol.Purged
-	err = c.rpc.Ask(ctx, protocol.OpPurge, protocol.Purge{Before: o.Before, Until: o.Until, Tags: o.Tags, Match: event.MatchType(o.Match)}, &done)
+	q := protocol.Purge{Before: o.Before, Until: o.Until, Tags: o.Tags, Match: event.MatchType(o.Match)}
+	if o.Journal != "" {
+		q.Before, q.Journal, q.JournalBefore = 1, o.Journal, o.Before
+	}
+	err = c.rpc.Ask(ctx, protocol.OpPurge, q, &done)
+	if err == nil && done.Journal != o.Journal {
+		return 0, failure{salt.WithHint(errOwnJournal, "upgrade it; after an upgrade, restart it"), ErrUsage}
+	}
 	return done.Count, known(err)
 }
 

@@ -57,6 +57,9 @@ func startMember(t testing.TB, m *bustest.Member) *memberWorld {
 		t.Fatal(m.Name, err)
 	}
 	who := func(_ context.Context, i bus.Identity) eventacl.Principal {
+		if name := w.user.Load(); name != nil {
+			return w.events.Rules().User(i.UID(), *name, false)
+		}
 		return w.events.Rules().User(i.UID(), "root", true)
 	}
 	w.events.Register(m.Server, who)

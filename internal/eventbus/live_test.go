@@ -218,7 +218,7 @@ func TestDiscardedWhileItWasSlow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := w.events.journal.PurgeBefore(t.Context(), batches*each-1000); err != nil {
+	if _, err := w.events.journal.Purger().PurgeBefore(t.Context(), batches*each-1000); err != nil {
 		t.Fatal(err)
 	}
 	lost := uint64(0)

@@ -94,40 +94,63 @@ func (r *Bus) Purge(ctx context.Context, req *rpc.Request, who eventacl.Principa
 	if err != nil {
 		return err
 	}
-	r.log.Warn("journal purged", "user", who.Name(), "count", n)
-	return req.Send(ctx, protocol.Purged{Count: n})
+	r.log.Warn("journal purged", "user", who.Name(), "journal", q.Journal, "count", n)
+	return req.Send(ctx, protocol.Purged{Count: n, Journal: q.Journal})
 }
 
 func (r *Bus) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
-	last, err := r.journal.Last(ctx)
+	p, before, err := purgeable(ctx, r, q.Journal)
 	if err != nil {
 		return 0, err
 	}
-	before := last // the entry of the audit log stays
+	if q.Journal != "" {
+		q.Before = q.JournalBefore
+	}
 	if q.Before > 0 {
 		before = min(before, q.Before)
 	}
 	if !q.Until.IsZero() {
-		seq, err := r.journal.SequenceAt(ctx, q.Until)
+		seq, err := p.SequenceAt(ctx, q.Until)
 		if err != nil {
 			return 0, err
 		}
 		before = min(before, seq)
 	}
 	if len(q.Tags) == 0 {
-		return r.journal.PurgeBefore(ctx, before)
+		return p.PurgeBefore(ctx, before)
 	}
 	m, err := event.NewMatcher(q.Match, q.Tags)
 	if err != nil {
 		return 0, rpc.Errorf(rpc.Usage, "%w", err)
 	}
-	return r.journal.PurgeWhere(ctx, before, func(text []byte) (bool, error) {
+	return p.PurgeWhere(ctx, before, func(text []byte) (bool, error) {
 		h, err := event.HeadOf(text)
 		if err != nil || event.IsAudit(h.Tag) { // no tag selects entries of the audit log
 			return false, nil
 		}
 		return m.Match(h.Tag)
 	})
+}
+
+// purgeable returns what removes events from a journal, and the sequence before which it may.
+func purgeable(ctx context.Context, r *Bus, name string) (p journal.Purger, before uint64, err error) {
+	if name == "" || name == r.name {
+		before, err = r.journal.Last(ctx) // the entry of the audit log stays
+		return r.journal.Purger(), before, err
+	}
+	list, _ := r.mirrors.now()
+	for _, m := range list {
+		if m.Name != name {
+			continue
+		}
+		p, known := journal.PurgerOf(r.journal, m)
+		if !known {
+			return p, 0, rpc.Errorf(rpc.Usage, "the journal %q is that of another master, and only mirrored here", name).WithHint("purge it at that master")
+		}
+		before, err = m.Last(ctx)
+		return p, before + 1, err
+	}
+	return p, 0, rpc.Errorf(rpc.NotFound, "there is no journal %.100q here", name).WithHint("'salt-event stat' lists them")
 }
 
 // forget removes a position that no listener holds.

@@ -226,7 +226,7 @@ func TestBlocksWrittenByTheServerAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := j.PurgeWhere(t.Context(), 50, func([]byte) (bool, error) { return true, nil }); err != nil {
+	if _, err := j.Purger().PurgeWhere(t.Context(), 50, func([]byte) (bool, error) { return true, nil }); err != nil {
 		t.Fatal(err)
 	}
 	last, err := j.Last(t.Context())

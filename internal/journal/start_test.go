@@ -39,7 +39,7 @@ func TestNamesAreNotReadFromTheJournal(t *testing.T) {
 	first := appendNamed(t, j, "web1/a")
 	last := appendNamed(t, j, "web2/b")
 	j.Close()
-	if _, err := j.PurgeBefore(t.Context(), last+1); err != nil {
+	if _, err := j.Purger().PurgeBefore(t.Context(), last+1); err != nil {
 		t.Fatal(err)
 	}
 	b.Stop()

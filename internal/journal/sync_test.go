@@ -157,7 +157,7 @@ func TestSyncOverBlocks(t *testing.T) {
 		fill(t, j, 10_000) // a block has 8 MiB
 		last, err := j.Last(t.Context())
 		if err == nil {
-			_, err = j.PurgeBefore(t.Context(), last)
+			_, err = j.Purger().PurgeBefore(t.Context(), last)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -448,11 +448,17 @@ type Purge struct {
 	Match   event.MatchType `json:"match,omitempty"`
 	Durable string          `json:"durable,omitempty"` // forget this position of User instead
 	User    string          `json:"user,omitempty"`    // "" is the requesting user
+
+	// Journal is the one from which events are removed, "" for that of this daemon, and JournalBefore is
+	// Before for it. Before is 1 then: a version that does not know these fields removes nothing.
+	Journal       string `json:"journal,omitempty"`
+	JournalBefore uint64 `json:"journal_before,omitempty"`
 }
 
 // Purged answers Purge.
 type Purged struct {
-	Count uint64 `json:"count"`
+	Count   uint64 `json:"count"`
+	Journal string `json:"journal,omitempty"` // as in Purge
 }
 
 // Publish asks the master to run commands on minions.

@@ -1,6 +1,7 @@
 package saltevent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -22,12 +23,13 @@ func purgeSpec() cli.Spec {
 		Summary: "Remove events from the journal, or forget the position of a durable listener. For operators. " +
 			"Jobs and their returns are events too: what is removed is gone from jobs.list_jobs. " +
 			"The audit log records it; --tag does not reach it.",
-		Examples: []string{"salt-event purge --before 7d", "salt-event purge --tag sensors/ --before 1h -y", "salt-event purge --durable mailer"},
+		Examples: []string{"salt-event purge --before 7d", "salt-event purge --tag sensors/ --before 1h -y", "salt-event purge --journal 172_16_0_12_4520 --before 1h", "salt-event purge --durable mailer"},
 		Flags: append(busFlags(),
 			&urcli.StringFlag{Category: "Events", Name: "before", Usage: "events older than `WHEN`: 7d, a moment, or the event with this seq"},
 			&urcli.StringSliceFlag{Category: "Events", Name: "tag", Usage: "only tags that begin with `TAG`, or see --match; may be repeated"},
 			&urcli.StringFlag{Category: "Events", Name: "match", Value: string(event.StartsWith), Usage: "compare tags by `HOW`: " + event.MatchTypes},
 			&urcli.BoolFlag{Category: "Events", Name: "all", Usage: "every event"},
+			&urcli.StringFlag{Category: "Events", Name: "journal", Usage: "from the journal `NAME` of another member of the cluster, which need not run"},
 			&urcli.StringFlag{Category: "Events", Name: "durable", Usage: "forget the position `NAME`"},
 			&urcli.StringFlag{Category: "Events", Name: "user", Usage: "the position is that of `USER`"},
 			&urcli.BoolFlag{Category: "Events", Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"},
@@ -42,7 +44,7 @@ func purge(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return err
 	}
 	if p.durable == "" && !opts.Bool("yes") {
-		sure, err := env.Confirm(ctx, "Remove "+what+" from the journal of the "+opts.String("bus")+"?", false)
+		sure, err := env.Confirm(ctx, "Remove "+what+" from the journal "+cmp.Or(p.events.Journal, "of the "+opts.String("bus"))+"?", false)
 		if err != nil {
 			return salt.WithHint(err, "use -y to remove without a question")
 		}
@@ -88,7 +90,7 @@ func olderThan(before string, seq uint64) string {
 
 // readPurge reads what is to be removed, and returns a text for it.
 func readPurge(opts *urcli.Context) (p purging, what string, err error) {
-	q := brine.PurgeOptions{Tags: opts.StringSlice("tag"), Match: opts.String("match")}
+	q := brine.PurgeOptions{Tags: opts.StringSlice("tag"), Match: opts.String("match"), Journal: opts.String("journal")}
 	p = purging{durable: opts.String("durable"), user: opts.String("user")}
 	before, all := opts.String("before"), opts.Bool("all")
 	events := before != "" || all || len(q.Tags) > 0
@@ -99,6 +101,8 @@ func readPurge(opts *urcli.Context) (p purging, what string, err error) {
 		return p, "", cli.Usagef("either --before, --tag or --all, or --durable is needed")
 	case all && (before != "" || len(q.Tags) > 0):
 		return p, "", cli.Usagef("option --all excludes --before and --tag")
+	case opts.IsSet("journal") && (q.Journal == "" || p.durable != ""):
+		return p, "", cli.Usagef("option --journal names a journal, and does not go with --durable")
 	case p.user != "" && p.durable == "":
 		return p, "", cli.Usagef("option --user belongs to --durable")
 	}
