@@ -262,3 +262,25 @@ func TestGrainsAreForgottenAtTheMemberOfTheMinion(t *testing.T) {
 		t.Errorf("its role is %v, not the stored one", role)
 	}
 }
+
+// TestAForgottenMinionWithAWriteUnderWay: nobody knows the revision of a write whose answer was lost, so the entry is
+// deleted whatever its revision. Otherwise what another member has stored since stays.
+func TestAForgottenMinionWithAWriteUnderWay(t *testing.T) {
+	const id = salt.MinionID("web1")
+	noWait, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, writes := range []bool{false, true} {
+		f, _ := lonelyMember(nil)
+		f.grains.changed = func(salt.MinionID) {}
+		f.grains.hear(heardGrains(t, id, "front", 3))
+		if writes {
+			if err := f.StoreGrains(noWait, id, map[string]any{"role": "back"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.grains.forget(id)
+		if !f.grains.void.covers(id, 3) || f.grains.void.covers(id, 4) != writes {
+			t.Errorf("a write is under way: %t; a later entry is deleted: %t", writes, !writes)
+		}
+	}
+}

@@ -250,7 +250,7 @@ func (g *grains) forget(id salt.MinionID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	revision := uint64(0)
-	if g.later != nil {
+	if g.later != nil && !g.later.waits(id) { // what is being written may be stored already, at a revision that is not known
 		revision = max(g.byID[id].revision, g.deferred[id].Revision) // what another member stores later stays
 	}
 	g.drop(id)
