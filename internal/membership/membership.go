@@ -43,6 +43,7 @@ type links struct {
 	clocks    clocks
 	shapes    shapes
 	voters    voters
+	evens     copies
 	rules     string // the digest of the own rules at the last comparison; used by Run
 }
 
@@ -318,6 +319,7 @@ func (m *Membership) Run(ctx context.Context) {
 	wg.Go(func() { m.elsewhere.Run(ctx) })
 	wg.Go(func() { m.watchLinks(ctx) })
 	wg.Go(func() { watchVoters(ctx, m) })
+	wg.Go(func() { watchCopies(ctx, m) })
 	wg.Go(func() { m.leaving.watch(ctx, m.broker.Cluster, &m.former, m.own.Forget, m.log) })
 	wg.Go(func() {
 		m.former.watch(ctx, func() map[string]string { return keysOf(m.broker.Cluster.Members()) }, m.own.Forget, m.log)

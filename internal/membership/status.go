@@ -95,6 +95,11 @@ func (m *Membership) serveStatus() {
 
 func (m *Membership) say() said {
 	lacks := m.broker.Cluster.Lacking()
+	for stream, n := range otherCopies(m) {
+		if lacks != nil && lacks[stream] == "" {
+			lacks[stream] = otherThan(n, m.copies)
+		}
+	}
 	return said{Version: m.version, Rules: m.own.Rules(), Leads: journal.Leads(m.journal), Minions: m.own.Minions(), Lacking: slices.Sorted(maps.Keys(lacks)), Lacks: lacks, Address: m.forMinions(m.self), Key: m.fingerprint(), Time: time.Now().UTC(), Removed: m.removals.newest(), shape: m.identity.shape()}
 }
 
