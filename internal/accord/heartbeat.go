@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/brinebus/brine/internal/uptime"
 )
 
 const (
@@ -27,19 +29,27 @@ type heartbeats struct {
 	table SharedTable
 	tell  func(current bool) // may be nil
 	log   *slog.Logger
-	stale time.Duration // staleAfter
+	stale time.Duration        // staleAfter
+	up    func() uptime.Moment // uptime.Now
 
 	mu      sync.Mutex
-	sent    []sent    // not come back yet
-	came    time.Time // when the newest one was sent that came back
-	current time.Time // the same, once everything before it is in force
-	fresh   bool      // what tell was last called with
+	sent    []sent // not come back yet
+	came    moment // when the newest one was sent that came back
+	current moment // the same, once everything before it is in force
+	fresh   bool   // what tell was last called with
+}
+
+// moment is a time, also by the clock that does not stand still while the machine is suspended: what others have
+// decided meanwhile is not known.
+type moment struct {
+	time.Time
+	up uptime.Moment
 }
 
 // sent is a heartbeat that was sent.
 type sent struct {
 	n  uint64
-	at time.Time
+	at moment
 }
 
 // hear handles an entry under the name of this member. The numbers are random: what others write
@@ -60,7 +70,7 @@ func (h *heartbeats) hear(value []byte) {
 }
 
 // back returns when the newest heartbeat was sent that came back.
-func (h *heartbeats) back() time.Time {
+func (h *heartbeats) back() moment {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.came
@@ -68,14 +78,14 @@ func (h *heartbeats) back() time.Time {
 
 // inForce is called when everything before a heartbeat that came back is in force. It returns how
 // long before that one the previous one was sent, 0 for the first one.
-func (h *heartbeats) inForce(came time.Time) (gap time.Duration) {
+func (h *heartbeats) inForce(came moment) (gap time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !came.After(h.current) {
+	if !came.After(h.current.Time) {
 		return 0
 	}
 	if !h.current.IsZero() {
-		gap = came.Sub(h.current)
+		gap = came.up.Sub(h.current.up)
 	}
 	h.current = came
 	return gap
@@ -103,7 +113,7 @@ func (h *heartbeats) run(ctx context.Context) {
 
 // send writes a heartbeat. A failure needs no handling: the next one follows.
 func (h *heartbeats) send(ctx context.Context, now time.Time) {
-	one := sent{newN(), now}
+	one := sent{newN(), moment{now, h.up()}}
 	h.mu.Lock()
 	h.sent = append(h.sent, one)
 	h.sent = h.sent[max(0, len(h.sent)-mostSent):]
@@ -140,7 +150,7 @@ func (h *heartbeats) check() {
 func (h *heartbeats) isCurrent() (is bool, since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !h.current.IsZero() && time.Since(h.current) <= h.stale, h.current
+	return !h.current.IsZero() && h.up().Sub(h.current.up) <= h.stale, h.current.Time
 }
 
 // Current returns a time before which all that any member has decided about keys, and stored, is in

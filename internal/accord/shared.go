@@ -16,6 +16,7 @@ import (
 	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/uptime"
 )
 
 // SharedTable is the table of decisions that all members of a cluster write: a table of the
@@ -78,7 +79,7 @@ func OpenShared(ctx context.Context, o SharedOptions) (*Shared, error) {
 		opts: o, wake: make(chan struct{}, 1), todo: map[string]bool{}, due: marks{all: true},
 		most: mostThings, workers: 8, view: newView(), passed: map[string]uint64{}, said: map[string]uint64{},
 		failed: map[string]bool{}, soon: map[string]bool{}, unmet: map[string]bool{},
-		pulse: &heartbeats{name: o.Name, table: o.Table, tell: o.Tell, log: o.Log, stale: staleAfter},
+		pulse: &heartbeats{name: o.Name, table: o.Table, tell: o.Tell, log: o.Log, stale: staleAfter, up: uptime.Now},
 	}
 	s.waits = newWaits(s)
 	o.Keys.Room = func() bool { return roomForRules(s) }
@@ -279,7 +280,7 @@ func (s *Shared) renew(ctx context.Context) {
 const absence = 10 * time.Minute
 
 // inForce is called when all refusals are handled that were heard before a heartbeat came back.
-func (s *Shared) inForce(came time.Time) {
+func (s *Shared) inForce(came moment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.unmet) > 0 {

@@ -1,6 +1,7 @@
 package accord
 
 import (
+	"github.com/brinebus/brine/internal/uptime"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -22,14 +23,14 @@ func TestAKeyDirectoryThatCannotBeWritten(t *testing.T) {
 	a.act(Delete, "web1", key)
 	settled(a, b)
 	b.is("web1", key, pki.Accepted)
-	b.shared.inForce(time.Now())
+	b.shared.inForce(moment{time.Now(), uptime.Now()})
 	if !b.shared.Stale() {
 		t.Error("it is current, although a deletion is not in force")
 	}
 	writable()
 	settled(a, b)
 	b.is("web1", key, pki.Unknown)
-	b.shared.inForce(time.Now())
+	b.shared.inForce(moment{time.Now(), uptime.Now()})
 	if b.shared.Stale() {
 		t.Error("it is not current, although everything is in force")
 	}

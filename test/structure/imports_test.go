@@ -20,7 +20,7 @@ type layer struct {
 // import gets it here, with its reason; often the better way is an interface, or
 // a function, that it declares itself.
 var layers = []layer{
-	{"accord", "atomicfile audit backoff journal keyring logging pki salt", "which of several masters' decisions about keys and tokens counts, and the carrying out of it; tables, their mirrors and the store of tokens are interfaces that it declares, and journal has the form of their entries"},
+	{"accord", "atomicfile audit backoff journal keyring logging pki salt uptime", "which of several masters' decisions about keys and tokens counts, and the carrying out of it; tables, their mirrors and the store of tokens are interfaces that it declares, and journal has the form of their entries"},
 	{"acl", "salt target target/pyre value", "rules in, answer out: they are written over names, targets and arguments, and the answer needs no I/O"},
 	{"admission", "audit auth broker bus keyring logging pki protocol rpc salt socket upstream", "who is let in by their key, and who is cut: keys are judged by keyring; connections, events and minions are interfaces that it declares"},
 	{"argument", "salt value yamlfile/scalar", "turns words into values"},
@@ -79,9 +79,9 @@ var layers = []layer{
 	{"grain", "posix salt target target/fnmatch value yamlfile", "facts of this machine"},
 	{"host", "config event extension fileserver forwarder function grain job module peer protocol returner rpc upstream value", "a minion as functions see it: it puts together what package function hands to them"},
 	{"job", "atomicfile salt target value", "the progress of a job as a state machine: it is handed what happened"},
-	{"journal", "atomicfile backoff bus event logging salt value", "the one user of JetStream, except that backup moves whole streams: appends, reads and makes room; it warns of what it drops"},
+	{"journal", "atomicfile backoff bus event logging salt uptime value", "the one user of JetStream, except that backup moves whole streams: appends, reads and makes room; it warns of what it drops"},
 	{"keyring", "atomicfile audit bus config pki posix salt target target/fnmatch target/pyre", "the master's knowledge of keys; connections are cut, and words are said, by its master"},
-	{"lease", "backoff journal", "which member of a cluster does what only one may do, by entries of a table; what that is, is for others"},
+	{"lease", "backoff journal uptime", "which member of a cluster does what only one may do, by entries of a table; what that is, is for others"},
 	{"localapi", "auth authz/decision authz/eventacl bus eventbus forwarder logging outbox peer protocol rpc salt scheduler upstream value", "answers programs of this machine: what they want is done by the parts of the daemon"},
 	{"logging", "salt", "lines for people and files"},
 	{"master", "admission audit authz broker bus config daemon eventbus journal keyring membership rpc runner service settings", "the daemon: it opens what decides who may connect and what they may do, and what is stored, then the services over them; never minion"},
@@ -153,6 +153,7 @@ var layers = []layer{
 	{"test/wrongclock", "", "makes the clock of one process wrong, for the tests of others"},
 	{"upload", "atomicfile backoff fileserver journal logging salt semaphore", "the files of minions at all masters of a system: stored in tables, and put into each directory by the rules of fileserver; whether a minion may upload is decided before"},
 	{"upstream", "atomicfile backoff bus config event job logging pki protocol rpc salt value", "a minion's masters: what is done with a connection is for an interface that it declares"},
+	{"uptime", "", "a clock; what is measured by it is for others"},
 	{"value", "", "values and their one encoding"},
 	{"version", "", "a number"},
 	{"yamlfile", "salt yamlfile/scalar", "the one reader of YAML files, and of the words in them; what a file may hold is for whoever reads it"},
