@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/brinebus/brine/internal/uptime"
 )
 
 // heardTime is how recently a leader must have heard from the other members. Together with
@@ -20,9 +22,12 @@ const heardTime = 2 * time.Second
 type ConfirmedTable struct {
 	*Table
 
+	up func() uptime.Moment
+
 	mu    sync.Mutex
-	until time.Time // there is no other leader
-	doubt time.Time // until then the leader may have been cut off, and not know yet that it was replaced
+	last  uptime.Moment // when it was last asked
+	until uptime.Moment // there is no other leader
+	doubt uptime.Moment // until then the leader may have been cut off, and not know yet that it was replaced
 
 	seed  maphash.Seed
 	turns [64]chan struct{} // full while a key with this hash is read and stored again
@@ -31,7 +36,7 @@ type ConfirmedTable struct {
 // Confirmed returns the same table with such a Get. For a table without copies it is
 // the same.
 func (t *Table) Confirmed() *ConfirmedTable {
-	c := &ConfirmedTable{Table: t, seed: maphash.MakeSeed()}
+	c := &ConfirmedTable{Table: t, up: uptime.Now, seed: maphash.MakeSeed()}
 	for i := range c.turns {
 		c.turns[i] = make(chan struct{}, 1)
 	}
@@ -59,9 +64,13 @@ func (t *ConfirmedTable) read(ctx context.Context, key string) (jetstream.KeyVal
 	if until.IsZero() {
 		return t.readAgain(ctx, key)
 	}
-	ctx, cancel := context.WithDeadline(ctx, until)
+	ctx, cancel := context.WithTimeout(ctx, until.Sub(t.up()))
 	defer cancel()
-	return t.kv.Get(ctx, key)
+	e, err := t.kv.Get(ctx, key)
+	if t.up().Sub(until) >= 0 { // the machine may have been suspended meanwhile
+		return nil, errNoLeader
+	}
+	return e, err
 }
 
 // againTimes is how often an entry is read that others store again meanwhile.
@@ -93,29 +102,35 @@ func (t *ConfirmedTable) readAgain(ctx context.Context, key string) (jetstream.K
 
 // confirm returns until when no other member leads the table than the one that answers for it now; zero if
 // that is not certain.
-func (t *ConfirmedTable) confirm(ctx context.Context) (time.Time, error) {
+//
+// What a leader says of whom it has heard may be old: if it was stopped, or its machine was suspended, it first reads what
+// had arrived before. So it is believed only if it was asked shortly before, too, and otherwise not for the
+// time in which it hears of another one.
+func (t *ConfirmedTable) confirm(ctx context.Context) (uptime.Moment, error) {
 	t.mu.Lock()
 	until := t.until
 	t.mu.Unlock()
-	begun := time.Now()
+	begun := t.up()
 	if until.Sub(begun) > freshTime/2 {
 		return until, nil
 	}
 	info, err := leaderInfo(ctx, t.all)
 	if err != nil {
-		return time.Time{}, err
+		return 0, err
 	}
 	most, all := heard(info.Cluster)
+	now := t.up()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !all {
-		t.doubt = time.Now().Add(heardTime)
+	if !all || t.last.IsZero() || now.Sub(t.last) > freshTime {
+		t.doubt = now.Add(heardTime)
 	}
-	switch {
-	case !most:
-		return time.Time{}, errNoLeader
-	case begun.Before(t.doubt): // the first that it hears may be that there is another one
-		return time.Time{}, nil
+	if !most {
+		return 0, errNoLeader
+	}
+	t.last = max(t.last, begun)
+	if begun.Sub(t.doubt) < 0 { // the first that it hears may be that there is another one
+		return 0, nil
 	}
 	t.until = begun.Add(freshTime)
 	return t.until, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/uptime"
 	"github.com/brinebus/brine/test/bustest"
 )
 
@@ -101,6 +102,56 @@ func TestADeletedEntryIsNotReadWhereAMemberIsMissing(t *testing.T) {
 	defer cancel()
 	if b, err := confirmed[1].Get(ctx, "a"); err == nil {
 		t.Errorf("what was deleted is shown: %q", b)
+	}
+}
+
+// TestWhatWasDeletedDuringAPauseIsNotRead: a member, or the one that leads, was stopped or suspended for some time, in which
+// another one was elected and has deleted an entry. What the server says at first is what it knew before. An
+// entry is then stored again before it is shown, also when it is the first that is read since long.
+func TestWhatWasDeletedDuringAPauseIsNotRead(t *testing.T) {
+	t.Parallel()
+	s := startMembers(t)
+	tables := openTables(t, s, "tokens")
+	if err := tables[0].Put(inTime(t), "a", []byte("a")); err != nil {
+		t.Fatal(err)
+	}
+	up := uptime.Moment(time.Hour)
+	c := tables[1].Confirmed()
+	c.Clock(func() uptime.Moment { return up })
+	get := func() (stored bool) {
+		t.Helper()
+		before := revisionOf(t, tables[0], "a")
+		if b, err := c.Get(inTime(t), "a"); err != nil || string(b) != "a" {
+			t.Fatalf("it is %q, %v", b, err)
+		}
+		return revisionOf(t, tables[0], "a") > before
+	}
+	if !get() {
+		t.Error("the first one is read as a server knows it")
+	}
+	bustest.Until(t, "all are heard for some time, and nothing is stored again", func() bool {
+		up = up.Add(600 * time.Millisecond)
+		return !get()
+	})
+	up = up.Add(time.Minute)
+	if !get() {
+		t.Error("after a pause one is read as a server knows it")
+	}
+	bustest.Until(t, "once more nothing is stored again", func() bool {
+		up = up.Add(600 * time.Millisecond)
+		return !get()
+	})
+	if err := tables[1].Freeze(inTime(t), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tables[0].Delete(inTime(t), "a"); err != nil {
+		t.Fatal(err)
+	}
+	up = up.Add(time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if b, err := c.Get(ctx, "a"); err == nil {
+		t.Errorf("what was deleted during a pause is shown: %q", b)
 	}
 }
 

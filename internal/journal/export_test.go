@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"github.com/brinebus/brine/internal/uptime"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -238,3 +239,6 @@ func (j *Journal) TellNames(path, name string, at uint64) error {
 	defer l.close()
 	return l.begin(at, []shelved{{time.Now(), []named{{senderOf(name), keyOf(name), reach{at, 1}}}}})
 }
+
+// Clock sets the clock by which the table knows how old an answer is.
+func (t *ConfirmedTable) Clock(up func() uptime.Moment) { t.up = up }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
+	"github.com/brinebus/brine/internal/uptime"
 )
 
 // A term is a time in which a member writes its journal. Another member ends it before it relies on
@@ -119,7 +120,7 @@ func mark(ctx context.Context, nc *nats.Conn, prefix string) (uint64, error) {
 type Ended struct {
 	Mark   uint64 // the sequence of its mark
 	prefix string
-	at     time.Time // when the mark was stored
+	at     uptime.Moment // when the mark was stored
 }
 
 // freshTime is for how long a mark shows that nothing was stored behind it, if its term is still the
@@ -136,10 +137,10 @@ func (m *Mirror) EndTerm(ctx context.Context, before Ended) (e Ended, err error)
 		if err != nil {
 			return err
 		}
-		begun := time.Now()
+		begun := uptime.Now()
 		e.prefix = termPrefix(info.Config)
 		switch {
-		case e.prefix == before.prefix && time.Since(before.at) < freshTime:
+		case e.prefix == before.prefix && !before.at.IsZero() && begun.Sub(before.at) < freshTime:
 			e = before
 			return nil
 		case hasEnded(e.prefix):
