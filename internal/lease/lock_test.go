@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/uptime"
 	"github.com/brinebus/brine/test/clustertest"
 )
 
@@ -111,6 +112,46 @@ func TestALeaseOutlivesALostAnswer(t *testing.T) {
 		time.Sleep(2 * takeAfter)
 		if now, _, err := m.Holder(t.Context()); now != was || err != nil || term.Err() != nil || lost.Load() < 2 || table.fails.Load() {
 			t.Errorf("the lease is now %v, %v; it was %v", now, err, was)
+		}
+	})
+}
+
+// TestALeaseEndsOnASuspendedMachine: package time's clock stands still while the machine is suspended, and others take its
+// locks. When it goes on it has none.
+func TestALeaseEndsOnASuspendedMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := new(atomic.Int64)
+		up.Store(int64(time.Hour))
+		table := new(clustertest.Table)
+		m := New("a", table, slog.New(slog.DiscardHandler))
+		m.up = func() uptime.Moment { return uptime.Moment(up.Load()) }
+		go m.Run(t.Context())
+		lock, err := m.Acquire(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.Answer(func(string) (bool, error) { return false, context.DeadlineExceeded })
+		up.Add(int64(stopAfter))
+		if !m.Has() || lock.Context().Err() != nil {
+			t.Error("the lease has ended too early")
+		}
+		up.Add(1)
+		time.Sleep(renewEvery) // the lock is asked for nothing: it ends by itself
+		synctest.Wait()
+		if lock.Context().Err() == nil {
+			t.Error("the lock is held by a member that was suspended")
+		}
+		up.Add(int64(-time.Minute))
+		if m.Has() {
+			t.Error("the lease came back")
+		}
+		table.Answer(nil)
+		if _, _, err := m.Holder(t.Context()); err != nil {
+			t.Error("it gets no new one:", err)
+		}
+		up.Add(int64(time.Hour))
+		if m.Has() {
+			t.Error("it has a lease directly after it was suspended")
 		}
 	})
 }

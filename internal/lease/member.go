@@ -7,10 +7,12 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/uptime"
 )
 
 // Times of a lease. After the leader of the table was killed, nobody can renew until another one
@@ -57,6 +59,7 @@ type Member struct {
 	name  string
 	table Table
 	log   *slog.Logger
+	up    func() uptime.Moment // uptime.Now
 
 	mu      sync.Mutex
 	term    *term                // nil without a lease
@@ -70,6 +73,17 @@ type term struct {
 	Holder
 	ctx context.Context // ends with it
 	end context.CancelFunc
+
+	last atomic.Int64 // the uptime.Moment of its last renewal
+}
+
+// expire ends a lease whose time is over by a clock that goes on while the machine is suspended: the timer that ends
+// it otherwise stands still then. It reports whether the lease has ended.
+func (t *term) expire(now uptime.Moment) bool {
+	if now.Sub(uptime.Moment(t.last.Load())) > stopAfter {
+		t.end()
+	}
+	return t.ctx.Err() != nil
 }
 
 // sighting is what was last observed of another member.
@@ -83,7 +97,7 @@ const maxOver = 1000
 
 // New returns the lease of the member of this name, which Run renews.
 func New(name string, table Table, log *slog.Logger) *Member {
-	return &Member{name: name, table: table, log: log, changed: make(chan struct{}), seen: map[string]*sighting{}, over: map[Holder]bool{}}
+	return &Member{name: name, table: table, log: log, up: uptime.Now, changed: make(chan struct{}), seen: map[string]*sighting{}, over: map[Holder]bool{}}
 }
 
 func memberKey(name string) string { return "member/" + name }
@@ -93,6 +107,9 @@ func memberKey(name string) string { return "member/" + name }
 func (m *Member) now() (*term, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.term != nil && m.term.expire(m.up()) {
+		return nil, m.changed
+	}
 	return m.term, m.changed
 }
 
@@ -109,7 +126,7 @@ func (m *Member) set(t *term) {
 func (m *Member) Holder(ctx context.Context) (Holder, context.Context, error) {
 	for {
 		t, changed := m.now()
-		if t != nil && t.ctx.Err() == nil {
+		if t != nil {
 			return t.Holder, t.ctx, nil
 		}
 		select {
@@ -123,7 +140,7 @@ func (m *Member) Holder(ctx context.Context) (Holder, context.Context, error) {
 // Has reports whether this member has a lease at present.
 func (m *Member) Has() bool {
 	t, _ := m.now()
-	return t != nil && t.ctx.Err() == nil
+	return t != nil
 }
 
 // Run keeps a lease until ctx ends. Then it gives the lease up at once, so that others need not
@@ -150,6 +167,7 @@ func (m *Member) lead(ctx context.Context) (had bool, err error) {
 	}
 	t := &term{Holder: Holder{Member: m.name, Term: rand.Text()}}
 	begun := time.Now()
+	t.last.Store(int64(m.up()))
 	if revision, err = m.write(ctx, memberKey(m.name), record{Term: t.Term}, revision); err != nil {
 		return false, err
 	}
@@ -175,16 +193,17 @@ func (m *Member) renew(ctx context.Context, t *term, revision uint64, last time.
 		if !backoff.Sleep(ctx, pause) {
 			return m.resign(ctx, t, revision)
 		}
-		if t.ctx.Err() != nil {
+		if t.expire(m.up()) {
 			return errLapsed
 		}
-		begun := time.Now()
+		begun, up := time.Now(), m.up()
 		got, err := m.write(ctx, memberKey(m.name), record{Term: t.Term, N: n}, revision)
 		switch {
 		case err == nil:
-			if !lapse.Reset(time.Until(begun.Add(stopAfter))) {
+			if t.expire(m.up()) || !lapse.Reset(time.Until(begun.Add(stopAfter))) {
 				return errLapsed // it had just ended
 			}
+			t.last.Store(int64(up))
 			revision, pause = got, renewEvery
 		case errors.Is(err, journal.ErrChanged):
 			got, err = m.still(ctx, t)
