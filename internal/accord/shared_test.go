@@ -77,6 +77,9 @@ func (m *master) Forget(salt.MinionID) {}
 // ConnectionsOfMinion implements admission.Connections.
 func (m *master) ConnectionsOfMinion(id string, f func(bus.Identity, func())) { m.Minions.Of(id, f) }
 
+// CutInbox implements admission.Connections.
+func (m *master) CutInbox(inbox string) { m.Cut.Inbox(inbox) }
+
 // CountMinions implements admission.Connections.
 func (m *master) CountMinions() int { return m.Minions.Count() }
 
