@@ -42,7 +42,7 @@ var foreign = []struct {
 	{"github.com/prometheus/client_golang", "metrics", "figures in the words of Prometheus"},
 	{"github.com/shirou/gopsutil/v4", "beacon grain module", "facts and figures of the machine"},
 	{"github.com/urfave/cli/v2", "cli/...", "command lines"},
-	{"golang.org/x/sys", "auth cli cli/saltpam daemon eventhandler posix socket test/netlab", "system calls that the standard library lacks"},
+	{"golang.org/x/sys", "auth cli cli/saltpam daemon eventhandler posix socket test/netlab uptime", "system calls that the standard library lacks"},
 	{"golang.org/x/term", "cli", "what a terminal can do"},
 	{"gopkg.in/yaml.v3", "acl config eauth event grain module pillar reactor schedule sink yamlfile", "files that people write"},
 	{"modernc.org/sqlite", "returner/database/driver sink", "a destination of the sink, and of returns"},
