@@ -20,17 +20,31 @@ import (
 
 var (
 	rounds  = flag.Int("rounds", 0, "how many `rounds`; 0 for the short form")
-	seed    = flag.Uint64("seed", 1, "the `number` from which the kinds of rounds and their times follow")
+	seed    = flag.Uint64("seed", 0, "the `number` from which the kinds of rounds and their times follow; 0 for that of the day")
 	members = flag.Int("members", 3, "the `number` of masters that are one system")
 	only    = flag.String("only", "", "only kinds whose names begin with `TEXT`")
 	within  = flag.Duration("within", 0, "no round begins after this `time`; 0 for none but the short form with a cluster, which is bounded")
 	syncs   = flag.String("journal-sync", "always", "journal_sync of all daemons; with default a power cut may lose what was stored in the last second")
 )
 
-// shortKinds and shortMemberKinds are those of the short forms, one round each.
+// shortKinds are those of the short form with one master, one round each.
 var shortKinds = []string{"kill master", "cut", "power master", "kill listener", "restart master", "damage master"}
 
-var shortMemberKinds = []string{"kill member", "power all", "move listener", "kill all", "restart member"}
+// With a cluster there is time for some rounds only. The first are of the kinds that have found most, beginning with
+// another one each day, and the others are for a fast machine.
+var (
+	firstMemberKinds = []string{"kill all", "cut member", "clock member", "cut member one way", "full member"}
+	otherMemberKinds = []string{"kill member", "power all", "move listener", "slow link", "restart member"}
+)
+
+// shortMemberKinds are those of the short form with a cluster, of one seed.
+func shortMemberKinds(seed uint64) []string {
+	first := int(seed % uint64(len(firstMemberKinds)))
+	return slices.Concat(firstMemberKinds[first:], firstMemberKinds[:first], otherMemberKinds)
+}
+
+// ofDay is the seed of a day.
+func ofDay(t time.Time) uint64 { return uint64(t.Unix() / (24 * 60 * 60)) }
 
 // shortTime is how long the short form with a cluster goes on to begin rounds.
 const shortTime = 70 * time.Second
@@ -42,6 +56,9 @@ func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
 	flag.Parse()
+	if *seed == 0 {
+		*seed = ofDay(time.Now())
+	}
 	if testing.Short() {
 		fmt.Println("chaos: skipped with -short: it builds and runs the programs")
 		return 0
@@ -94,6 +111,7 @@ func TestCluster(t *testing.T) { chaos(newWorld(t, *members)) }
 
 func chaos(w *world) {
 	t, start := w.t, time.Now()
+	t.Logf("the seed is %d: -seed %d has the same kinds and times again", *seed, *seed)
 	plan := w.plan()
 	total := map[string]*counts{}
 	var past []*round
@@ -105,7 +123,7 @@ func chaos(w *world) {
 		}
 		begun := time.Now()
 		r, rnd := newRound(w, i+1, k), rand.New(rand.NewPCG(*seed, uint64(i)))
-		r.long = len(w.masters) > 1 && (rnd.IntN(4) == 0 || *rounds == 0 && i == 0)
+		r.long = len(w.masters) > 1 && isLong(plan, i, rnd)
 		past, ran = append(past, r), true
 		r.run(rnd)
 		r.counts.rounds = 1
@@ -133,6 +151,16 @@ func chaos(w *world) {
 			}
 		}
 	}
+}
+
+// isLong says whether the member of a round is away until others have taken over what it had. In the short form, which
+// has no time for more, it is the first that is cut off.
+func isLong(plan []*kind, i int, rnd *rand.Rand) bool {
+	quarter := rnd.IntN(4) == 0
+	if *rounds > 0 {
+		return quarter
+	}
+	return i == slices.IndexFunc(plan, func(k *kind) bool { return strings.HasPrefix(k.name, "cut member") })
 }
 
 // report adds what a round came to to the total of its kind, and prints it.
@@ -183,7 +211,7 @@ func (w *world) plan() []*kind {
 	if *rounds == 0 {
 		short := shortKinds
 		if len(w.masters) > 1 {
-			short = shortMemberKinds
+			short = shortMemberKinds(*seed)
 		}
 		for _, name := range short {
 			k, err := w.possible(name)

@@ -3,7 +3,7 @@
 // on disks and hosts of their own. It has no code for the programs, and uses none of theirs:
 // what they acknowledged is taken down as a shell script would see it.
 //
-//	go test ./test/chaos                        some rounds of each kind
+//	go test ./test/chaos                        a short form, see below
 //	scripts/chaos -rounds 200 -seed 7           as many as wanted, the same ones again
 //	scripts/chaos -rounds 20 -only power        those kinds whose names begin so
 //	scripts/chaos -masters 3 -rounds 200        with three masters that are one system
@@ -13,6 +13,11 @@
 // others have taken over what it had.
 //
 // Each round is judged when it is over, and all of them once more at the end.
+//
+// The short form, which is a part of scripts/test, has one round of each of six kinds with one master, and with
+// three masters as many rounds as begin within 70 seconds: two on a busy machine, some five on another. They begin with all killed, a member that is
+// cut off, a wrong clock, a cut of one direction or a full disk, with another of these each day, so that all of them are
+// first within five days. All other kinds are run by scripts/chaos only. The seed is in the output, and -seed repeats it.
 //
 // The clock of one process is changed in its memory: only that process takes the time for another
 // one, not the kernel, nor the programs that it starts.

@@ -16,6 +16,7 @@ var memberKinds = []kind{
 	{name: "clock member", can: canStep, during: stepped((*round).master)},
 	{name: "clock minion", can: canStep, during: stepped((*round).minion)},
 	{name: "cut member", lab: true, during: cutMember},
+	{name: "cut member one way", lab: true, during: cutOneWay},
 	{name: "cut minion", lab: true, during: cut},
 	{name: "cut two members", lab: true, during: cutTwo},
 	{name: "full member", disks: true, during: full((*round).master)},
@@ -95,10 +96,19 @@ func (r *round) two(rnd *rand.Rand) (a, b *machine) {
 	return r.touch(r.w.masters[p[0]]), r.touch(r.w.masters[p[1]])
 }
 
-// cutMember drops all packets of a member, or those of one direction.
+// cutMember drops all packets of a member.
 func cutMember(r *round, rnd *rand.Rand) error {
+	return cutOff(r, rnd, netlab.Incoming, netlab.Outgoing)
+}
+
+// cutOneWay drops those of one direction.
+func cutOneWay(r *round, rnd *rand.Rand) error {
+	return cutOff(r, rnd, []string{netlab.Incoming, netlab.Outgoing}[rnd.IntN(2)])
+}
+
+func cutOff(r *round, rnd *rand.Rand, ways ...string) error {
 	m := r.master(rnd)
-	m.host.Cut(ways(rnd)...)
+	m.host.Cut(ways...)
 	r.away(rnd, time.Second, faultTime)
 	m.host.Mend()
 	return nil
