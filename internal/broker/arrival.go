@@ -68,6 +68,7 @@ type arrival struct {
 	timer    *time.Timer   // ends it if it is not let in
 
 	in      atomic.Bool  // it was let in
+	limited atomic.Bool  // by a deadline for writing
 	turn    atomic.Bool  // it has a turn
 	overdue *time.Timer  // takes the turn away; only Read sets it
 	waiting atomic.Int64 // since when the daemon waits for the peer; 0 if it does not
@@ -120,8 +121,11 @@ var errUnread = errors.New("the peer does not read what it is sent")
 // kernel, unless the peer asks for more, such as new keys for TLS, and does not read: then it is
 // ended, since a Write that waits would keep its turn from others.
 func (a *arrival) Write(b []byte) (int, error) {
+	if a.in.Load() {
+		return a.writeIn(b)
+	}
 	c, ok := a.Conn.(*net.TCPConn)
-	if !ok || a.in.Load() {
+	if !ok {
 		return a.Conn.Write(b)
 	}
 	n, err := writeNow(c, b)
@@ -129,6 +133,31 @@ func (a *arrival) Write(b []byte) (int, error) {
 		a.drop()
 	}
 	return n, err
+}
+
+// unreadLimit is how long an authenticated peer may take to read what TLS sends while it reads, such as
+// new keys. The server has its own deadlines for all else that it sends.
+const unreadLimit = 10 * time.Second
+
+// writeIn is Write after the connection was let in. Without a deadline a connection that the server
+// ends meanwhile would stay open, and use a descriptor, for as long as its peer wants: the end waits
+// for that Write.
+func (a *arrival) writeIn(b []byte) (int, error) {
+	if a.limited.Load() {
+		return a.Conn.Write(b)
+	}
+	_ = a.Conn.SetWriteDeadline(time.Now().Add(unreadLimit)) // the error is that of the write, too
+	n, err := a.Conn.Write(b)
+	if err != nil {
+		a.drop()
+	}
+	return n, err
+}
+
+// SetWriteDeadline implements net.Conn.
+func (a *arrival) SetWriteDeadline(t time.Time) error {
+	a.limited.Store(!t.IsZero())
+	return a.Conn.SetWriteDeadline(t)
 }
 
 // writeNow writes what the kernel takes at once. If that is not everything, it returns errUnread.

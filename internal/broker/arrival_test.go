@@ -78,6 +78,33 @@ func TestAPeerThatReadsNothingKeepsNoTurn(t *testing.T) {
 	nc.Close()
 }
 
+// An authenticated peer that does not read what TLS answers is disconnected, also when the server has no
+// deadline for that; one that the server has counts.
+func TestAPeerThatReadsNoAnswerOfTLSIsDisconnected(t *testing.T) {
+	for name, own := range map[string]time.Duration{"no deadline": 0, "one of the server": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newAcceptor(nil, descriptors{halfOpen: 10, unaccepted: 6, connections: 10}, nil, nil)
+				peer, c := net.Pipe()
+				defer peer.Close()
+				a := p.arrive(c)
+				p.letIn(a, false)
+				began, want := time.Now(), unreadLimit
+				if own > 0 {
+					want = own
+					if err := a.SetWriteDeadline(began.Add(own)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := a.Write([]byte("x")); err == nil || time.Since(began) != want || a.ends() != (own == 0) {
+					t.Errorf("after %s: %v, disconnected: %t", time.Since(began), err, a.ends())
+				}
+				a.Close()
+			})
+		})
+	}
+}
+
 // A turn ends after a while whatever its connection does, and does not count twice.
 func TestATurnEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
