@@ -15,9 +15,9 @@ import (
 
 // A stream of a cluster without a leader is not given out, and nobody says so: the request for it has no answer.
 var (
-	// leaderTime is how long a backup waits until a stream has a leader. An election may take twice as long; but who
-	// asks for a backup is to hear soon what it lacks, and can ask again.
-	leaderTime = 5 * time.Second
+	// leaderTime is how long a backup waits until a stream has a leader: longer than an election, so that one that
+	// is made every night does not fail for it.
+	leaderTime = 15 * time.Second
 	// leaderAsk is how long one answer about a stream may take meanwhile, and leaderPause the pause before the next.
 	leaderAsk, leaderPause = 2 * time.Second, 200 * time.Millisecond
 )
@@ -70,7 +70,7 @@ func ofLeader(ctx context.Context, nc *nats.Conn, name string) (about, error) {
 		}
 		if !backoff.Sleep(limited, leaderPause) && ctx.Err() == nil {
 			return about{}, salt.WithHint(fmt.Errorf("the stream %s cannot be backed up now: %w", name, errLeaderless),
-				"the members elect one within 11 seconds if most of them are reached: ask again; 'salt-run cluster.status' shows below lacking_streams what is wrong")
+				"the members elect one within 11 seconds if most of them are reached; 'salt-run cluster.status' shows below lacking_streams what is wrong")
 		}
 	}
 }
