@@ -11,6 +11,7 @@ import (
 
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // TestCheckOwnSaysWhatAStartWould: for each state of the key, the signing pair and the signature it finds what a start fails for,
@@ -99,6 +100,9 @@ func TestCheckOwnSaysWhatAStartWould(t *testing.T) {
 				t.Errorf("there was %v, and now there is %v", before, after)
 			}
 			_, err := OpenOwn(cfg, slog.New(slog.DiscardHandler))
+			if strings.Contains(c.want, "is not a signature") && !strings.Contains(salt.Hint(said), "'salt-key --gen-signature --force'") {
+				t.Errorf("the hint %q does not replace the file", salt.Hint(said))
+			}
 			if fmt.Sprint(said) != fmt.Sprint(err) || c.want == "" && err != nil || !strings.Contains(fmt.Sprint(said), c.want) {
 				t.Errorf("the check says %v, and a start %v, want %q", said, err, c.want)
 			}

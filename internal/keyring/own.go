@@ -45,6 +45,18 @@ func CheckOwn(cfg *config.Master) error {
 	return errors.Join(err, bad)
 }
 
+// MissingSigningPair warns that OpenOwn would make a signing pair for a member of a cluster: with another pair than the other
+// members have, it never joins them. It is "" where none would be made.
+func MissingSigningPair(cfg *config.Master) string {
+	if cfg.ClusterID == "" || !cfg.MasterSignPubkey || cfg.MasterUsePubkeySignature {
+		return ""
+	}
+	if _, there, err := pki.CheckPair(cfg.PKIDir, cfg.MasterSignKeyName); there || err != nil {
+		return ""
+	}
+	return fmt.Sprintf("there is no signing pair %[1]s in %[2]s: a start makes a new one. All members of a cluster share this pair: if another member has one, copy %[1]s.pem and %[1]s.pub from there, with owner and mode; with another pair this member waits for the others without end", cfg.MasterSignKeyName, cfg.PKIDir)
+}
+
 // ReadOwn is OpenOwn for a look at what the next start will have with this configuration: it makes
 // neither a key nor a signing pair, and it is an error if one is missing.
 func ReadOwn(cfg *config.Master, log *slog.Logger) (Own, error) {

@@ -68,7 +68,8 @@ func (s signing) read() ([]byte, error) {
 		name = "master_pubkey_signature"
 	}
 	path := filepath.Join(s.cfg.PKIDir, name)
-	remedy := "make it with 'salt-key --gen-signature', here or where the signing key is, or set master_pubkey_signature to the name of the file"
+	const elsewhere = ", here or where the signing key is, or set master_pubkey_signature to the name of the file"
+	const remedy, anew = "make it with 'salt-key --gen-signature'" + elsewhere, "make it anew with 'salt-key --gen-signature --force'" + elsewhere
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, salt.WithHint(fmt.Errorf("Signing the master.pub key with a signature is enabled but no signature file found at the defined location %s", path), remedy)
@@ -78,10 +79,10 @@ func (s signing) read() ([]byte, error) {
 	}
 	sig, err := pki.ParseSignature(text)
 	if err != nil {
-		return nil, salt.WithHint(fmt.Errorf("%s: %w", path, err), remedy)
+		return nil, salt.WithHint(fmt.Errorf("%s: %w", path, err), anew)
 	}
 	s.log.Info("Read master.pub's signature from " + name)
-	return sig, s.check(path, sig, remedy)
+	return sig, s.check(path, sig, anew)
 }
 
 func (s signing) check(path string, sig []byte, remedy string) error {

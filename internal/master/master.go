@@ -387,3 +387,6 @@ func (m *Master) close() {
 
 // CheckKeys returns why New would fail with the master's own key, its signing pair or its signature. It changes nothing.
 func CheckKeys(cfg *config.Master) error { return keyring.CheckOwn(cfg) }
+
+// MissingSigningPair warns that New would make a signing pair in a cluster, whose members share one; "" if it would not.
+func MissingSigningPair(cfg *config.Master) string { return keyring.MissingSigningPair(cfg) }

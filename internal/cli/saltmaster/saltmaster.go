@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"os/user"
 
 	urcli "github.com/urfave/cli/v2"
 
@@ -133,23 +135,35 @@ func here(ctx context.Context, cfg *config.Master) (strange []config.Place, mist
 
 // keys is what is wrong with the master's own key, its signing pair or its signature, for which a start would fail. It
 // looks as the user that the daemon runs as; where this process cannot, the files may be right.
-func keys(cfg *config.Master) (unseen []config.Place, mistake error) {
+func keys(cfg *config.Master) (strange []config.Place, mistake error) {
 	if cfg == nil {
 		return nil, nil
 	}
-	found := daemon.SwitchUser(cfg.User)
-	if found != nil {
-		return []config.Place{{Text: fmt.Sprintf("the keys of the master were not examined: %v", found)}}, nil
+	asDaemon := cfg.User != "" || os.Geteuid() == 0
+	if err := daemon.SwitchUser(cfg.User); err != nil {
+		var unknown user.UnknownUserError
+		if errors.As(err, &unknown) || os.Geteuid() == 0 {
+			return nil, config.Mistake(cli.Fail(cli.NoPermission, err)) // as a start ends, see serve.Begin
+		}
+		return []config.Place{{Text: fmt.Sprintf("the keys of the master were not examined: %v", err)}}, nil
 	}
-	var bad []error
-	for _, err := range config.Mistakes(master.CheckKeys(cfg)) {
-		if errors.Is(err, fs.ErrPermission) {
+	strange, bad := readable(config.Mistakes(master.CheckKeys(cfg)), asDaemon)
+	if text := master.MissingSigningPair(cfg); text != "" {
+		strange = append(strange, config.Place{Text: text})
+	}
+	return strange, config.Mistake(errors.Join(bad...))
+}
+
+// readable divides what is wrong with the keys: a file that another user than the daemon's cannot read may be right.
+func readable(found []error, asDaemon bool) (unseen []config.Place, bad []error) {
+	for _, err := range found {
+		if !asDaemon && errors.Is(err, fs.ErrPermission) {
 			unseen = append(unseen, config.Place{Text: fmt.Sprintf("not examined: %v", err)})
 			continue
 		}
 		bad = append(bad, err)
 	}
-	return unseen, config.Mistake(errors.Join(bad...))
+	return unseen, bad
 }
 
 // lint is what is strange about the access rules.

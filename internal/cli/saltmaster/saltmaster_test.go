@@ -3,7 +3,9 @@ package saltmaster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/user"
@@ -14,7 +16,10 @@ import (
 	"testing"
 
 	"github.com/brinebus/brine/internal/cli"
+	"github.com/brinebus/brine/internal/cli/serve"
+	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/pki"
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // check runs salt-master --check over a configuration file.
@@ -112,6 +117,37 @@ func TestCheckOfKeys(t *testing.T) {
 	}
 	expect(pairs, cli.Usage, "error: public key "+dir+"/master_sign.pub: it does not belong to the private key beside it", "hint: if the .pem file is the right one")
 	expect(pairs+"ret_port: x\n", cli.Usage, "error: ret_port", "error: public key ")
+}
+
+// TestCheckOfKeysOfACluster: a member without the signing pair of the others would make another one.
+func TestCheckOfKeysOfACluster(t *testing.T) {
+	const warning = "warning: there is no signing pair master_sign in "
+	if code, said := check(t, threeMembers); code != 0 || !strings.Contains(said, warning) || !strings.Contains(said, "copy master_sign.pem and master_sign.pub") {
+		t.Errorf("a member ends with %d and %q", code, said)
+	}
+	for _, text := range []string{"master_sign_pubkey: True\n", strings.Replace(threeMembers, "master_sign_pubkey: True\n", "", 1)} {
+		if _, said := check(t, text); strings.Contains(said, warning) {
+			t.Errorf("%q: %q", text, said)
+		}
+	}
+}
+
+// TestCheckAsTheDaemon: what the daemon's user may not read, and a user that is not known, ends the check as a start.
+func TestCheckAsTheDaemon(t *testing.T) {
+	if code, said := check(t, "user: nosuch-user\n"); code != cli.NoPermission || !strings.Contains(said, "error: configured to run as user \"nosuch-user\"") || !strings.Contains(said, "hint: create the user") {
+		t.Errorf("a user that is not known: %d and %q", code, said)
+	}
+	denied := salt.WithHint(fmt.Errorf("private key: %w", fs.ErrPermission), "run it as root")
+	other := errors.New("x")
+	if unseen, bad := readable([]error{denied, other}, false); len(unseen) != 1 || len(bad) != 1 || bad[0] != other {
+		t.Errorf("of another user: %v, %v", unseen, bad)
+	}
+	if unseen, bad := readable([]error{denied, other}, true); len(unseen) != 0 || len(bad) != 2 {
+		t.Errorf("of the daemon's user: %v, %v", unseen, bad)
+	}
+	if err := serve.Check(&cli.Env{Stdout: io.Discard}, serve.Checked{Err: config.Mistake(denied)}); cli.Code(err) != cli.NoPermission {
+		t.Errorf("it ends with %d", cli.Code(err))
+	}
 }
 
 // TestOptionsOfTheStore: an option that means nothing by itself, or of which one would be ignored, does

@@ -3,6 +3,7 @@ package serve
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
@@ -39,7 +40,8 @@ func Check(env *cli.Env, c Checked) error {
 	if len(mistakes) == 0 {
 		return nil
 	}
-	if cli.Code(Failed(c.Err)) == cli.NoPermission {
+	denied := func(err error) bool { return cli.Code(err) == cli.NoPermission }
+	if denied(Failed(c.Err)) || slices.ContainsFunc(mistakes, denied) {
 		return cli.Exit(cli.NoPermission)
 	}
 	return cli.Exit(cli.Usage)
