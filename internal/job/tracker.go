@@ -47,7 +47,7 @@ func (s Standing) Data() map[string]any {
 	return one
 }
 
-// NewTracker starts to follow a job that was sent to ids at now. A connected minion that sends
+// NewTracker starts to follow a job that is sent to ids at now, or when Sent says so. A connected minion that sends
 // nothing for timeout is given up; one that sends heartbeats is waited for as long as it does.
 func NewTracker(ids []salt.MinionID, timeout time.Duration, now time.Time) *Tracker {
 	t := &Tracker{timeout: timeout, minions: make(map[salt.MinionID]*track, len(ids))}
@@ -118,15 +118,16 @@ func (t *Tracker) Unheard(id salt.MinionID) bool {
 	return m != nil && m.state == Sent
 }
 
-// Sent records that the job is sent to a minion that was queued until now. It reports false if the job is not to be
-// sent to it: it was cancelled, for example, or the minion has answered meanwhile.
+// Sent records that the job is sent to a minion now, from which it has the whole timeout to answer. It reports false if
+// the job is not to be sent to it: it was cancelled, for example, or the minion has answered meanwhile.
 func (t *Tracker) Sent(id salt.MinionID, now time.Time) bool {
 	m := t.minions[id]
-	if m != nil && m.state == Queued {
-		t.move(m, Report{State: Sent}, time.Time{})
-		m.heard = now
+	if m == nil || m.state != Queued && m.state != Sent {
+		return false
 	}
-	return m != nil && m.state == Sent
+	t.move(m, Report{State: Sent}, time.Time{})
+	m.heard = now
+	return true
 }
 
 // Cancel withdraws the job from a minion that it was not sent to yet.
