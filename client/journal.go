@@ -209,6 +209,8 @@ type Stat struct {
 	Mirrors   []MirrorStat   `json:"mirrors,omitempty"`
 	Name      string         `json:"name,omitempty"`    // of the own journal, in a cluster
 	Handler   string         `json:"handler,omitempty"` // the member of the cluster that handles its events
+	// HandlerUnknown tells that it is not known at present whether a member handles them, as during an election.
+	HandlerUnknown bool `json:"handler_unknown,omitempty"`
 }
 
 // JournalStat describes the journal.
@@ -277,8 +279,10 @@ type MirrorStat struct {
 	Last   uint64 `json:"last"`   // the newest event in the mirror
 	Lag    uint64 `json:"lag"`    // messages that are not mirrored yet, as far as known
 	Bytes  uint64 `json:"bytes"`
-	// Handler is the member of the cluster that handles its events; "" if it is not known.
-	Handler string `json:"handler,omitempty"`
+	Unread bool   `json:"unread,omitempty"` // Last, Lag and Bytes are not known at present, as during an election
+	// Handler is the member of the cluster that handles its events; "" if none does or HandlerUnknown.
+	Handler        string `json:"handler,omitempty"`
+	HandlerUnknown bool   `json:"handler_unknown,omitempty"` // as in Stat
 }
 
 // Stat returns the state of the bus. Only operators may use it.

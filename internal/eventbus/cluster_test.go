@@ -537,3 +537,30 @@ func TestAUserLearnsThatEventsWaitForAnElection(t *testing.T) {
 		t.Error("a user who has not asked what it waits for: ", err)
 	}
 }
+
+// TestWhatCannotBeReadIsNotZero: where no leader answers, the figures of the journals of others and their handlers are
+// not known, which is not the same as none.
+func TestWhatCannotBeReadIsNotZero(t *testing.T) {
+	t.Parallel()
+	_, list := startCluster(t)
+	at := list[0]
+	bustest.Until(t, "all is known", func() bool {
+		by, unknown := at.member.handler(t.Context(), "m1")
+		all := at.events.mirrorStats(t.Context())
+		return by == "m1" && !unknown && len(all) == 2 && !slices.ContainsFunc(all, func(s protocol.MirrorStat) bool { return s.Unread || s.HandlerUnknown || s.Handler == "" })
+	})
+	nobody, end := context.WithCancel(t.Context())
+	end()
+	if by, unknown := at.member.handler(nobody, "m1"); by != "" || !unknown {
+		t.Errorf("the own journal is handled by %q, unknown: %t", by, unknown)
+	}
+	all := at.events.mirrorStats(nobody)
+	if len(all) != 2 {
+		t.Fatalf("there are %v", all)
+	}
+	for _, s := range all {
+		if !s.Unread || !s.HandlerUnknown {
+			t.Errorf("%+v", s)
+		}
+	}
+}

@@ -147,17 +147,19 @@ func (m *Member) perform(ctx context.Context, j *Handled, lock *lease.Lock, over
 	lock.Release(ctx)
 }
 
-// handler returns the member that handles the events of a journal; "" without a cluster, or if it is
-// not known.
-func (m *Member) handler(ctx context.Context, journal string) string {
+// handler returns the member that handles the events of a journal; "" without a cluster, or if none does or it is
+// not known, as during an election.
+func (m *Member) handler(ctx context.Context, journal string) (by string, unknown bool) {
 	if m == nil {
-		return ""
+		return "", false
 	}
+	ctx, cancel := m.brief(ctx)
+	defer cancel()
 	by, err := m.lease.HolderOf(ctx, dutyLock(journal))
 	if err != nil {
 		m.events.log.Debug("the handler of a journal is not known", "journal", journal, "err", err)
 	}
-	return by
+	return by, err != nil
 }
 
 func (s *duties) add(d *duty) {

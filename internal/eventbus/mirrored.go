@@ -133,18 +133,31 @@ func further(have, got event.Position) (at event.Position, more bool) {
 func (r *Bus) mirrorStats(ctx context.Context) (stats []protocol.MirrorStat) {
 	list, _ := r.mirrors.now()
 	for _, m := range list {
-		ctx, cancel := r.member.brief(ctx)
-		defer cancel()
-		s := protocol.MirrorStat{Master: m.Name, Linked: r.mirrors.linked(m.Name), Handler: r.member.handler(ctx, m.Name)}
-		if e, err := m.Extent(ctx); err == nil {
-			s.Last, s.Bytes = e.Last, e.Bytes
-		}
-		if p, err := m.Progress(ctx); err == nil {
-			s.Lag = p.Lag
+		s := protocol.MirrorStat{Master: m.Name, Linked: r.mirrors.linked(m.Name)}
+		s.Handler, s.HandlerUnknown = r.member.handler(ctx, m.Name)
+		if err := measure(ctx, r.member, m, &s); err != nil {
+			s.Unread = true
+			r.log.Debug("the journal of another master cannot be read at present", "journal", m.Name, "err", err)
 		}
 		stats = append(stats, s)
 	}
 	return stats
+}
+
+// measure sets how far a mirror is. The error means that this is not known at present: no leader answers.
+func measure(ctx context.Context, member *Member, m *journal.Mirror, s *protocol.MirrorStat) error {
+	ctx, cancel := member.brief(ctx)
+	defer cancel()
+	e, err := m.Extent(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := m.Progress(ctx)
+	if err != nil {
+		return err
+	}
+	s.Last, s.Bytes, s.Lag = e.Last, e.Bytes, p.Lag
+	return nil
 }
 
 // mirrored is the part of a listener for the journals of other masters, each read in its own

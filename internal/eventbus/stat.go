@@ -24,7 +24,8 @@ func (r *Bus) Stat(ctx context.Context, req *rpc.Request, who eventacl.Principal
 		Listeners: r.listenerStats(extent.Last),
 	}
 	if r.member != nil {
-		s.Name, s.Handler = r.name, r.member.handler(ctx, r.name)
+		s.Name = r.name
+		s.Handler, s.HandlerUnknown = r.member.handler(ctx, r.name)
 	}
 	ends, err := allEnds(ctx, r, extent.Last)
 	if err != nil {

@@ -401,6 +401,8 @@ type Stat struct {
 	// Name is the name of the own journal in a cluster, Handler the member that handles its events.
 	Name    string `json:"name,omitempty"`
 	Handler string `json:"handler,omitempty"`
+	// HandlerUnknown tells that it is not known at present whether a member handles them, as during an election.
+	HandlerUnknown bool `json:"handler_unknown,omitempty"`
 }
 
 // MirrorStat is the state of the mirror of another master's journal.
@@ -410,8 +412,10 @@ type MirrorStat struct {
 	Last   uint64 `json:"last"`   // newest event in the mirror
 	Lag    uint64 `json:"lag"`    // messages not here yet, as far as known
 	Bytes  uint64 `json:"bytes"`
-	// Handler is the member of the cluster that handles its events; "" if it is not known.
-	Handler string `json:"handler,omitempty"`
+	Unread bool   `json:"unread,omitempty"` // Last, Lag and Bytes are not known at present, as during an election
+	// Handler is the member of the cluster that handles its events; "" if none does or HandlerUnknown.
+	Handler        string `json:"handler,omitempty"`
+	HandlerUnknown bool   `json:"handler_unknown,omitempty"` // as in Stat
 }
 
 // ListenerStat is one listener.

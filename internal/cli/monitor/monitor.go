@@ -96,7 +96,10 @@ func Common(daemon, version string, br broker.Figures, b eventbus.Figures) []met
 			metrics.JournalLimit.Is(float64(j.Limit)), metrics.JournalDropped.Is(float64(j.Dropped)))
 	}
 	for _, m := range b.Mirrors {
-		list = append(list, metrics.JournalMirrorLink.Is(Truth(m.Linked), m.Master), metrics.JournalMirrorLag.Is(float64(m.Lag), m.Master))
+		list = append(list, metrics.JournalMirrorLink.Is(Truth(m.Linked), m.Master))
+		if !m.Unread {
+			list = append(list, metrics.JournalMirrorLag.Is(float64(m.Lag), m.Master))
+		}
 	}
 	return append(list, lags(b.Positions)...)
 }

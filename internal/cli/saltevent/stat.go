@@ -68,14 +68,19 @@ func writeStat(out io.Writer, s *brine.Stat) error {
 		fmt.Fprintf(w, "\t%d messages dropped by size, earlier than by age\n", j.Dropped)
 	}
 	if s.Name != "" {
-		fmt.Fprintf(w, "\tof the member %s, %s\n", s.Name, handledBy(s.Handler, s.Name))
+		fmt.Fprintf(w, "\tof the member %s, %s\n", s.Name, handledBy(s.Handler, s.HandlerUnknown, s.Name, true))
 	}
+	unknown := s.HandlerUnknown
 	for _, m := range s.Mirrors {
+		unknown = unknown || m.Unread || m.HandlerUnknown
 		if s.Name != "" {
-			fmt.Fprintf(w, "journal of\t%s, %s, to seq %d, %s, %s\n", m.Master, running(m.Linked), m.Last, size(m.Bytes), handledBy(m.Handler, m.Master))
+			fmt.Fprintf(w, "journal of\t%s, %s, %s, %s\n", m.Master, running(m.Linked), extent(m), handledBy(m.Handler, m.HandlerUnknown, m.Master, m.Linked))
 			continue
 		}
-		fmt.Fprintf(w, "mirror of\t%s, %s, %s\n", m.Master, linked(m, s.Mirrors), size(m.Bytes))
+		fmt.Fprintf(w, "mirror of\t%s, %s\n", m.Master, linked(m, s.Mirrors))
+	}
+	if unknown && s.Name != "" {
+		fmt.Fprintf(w, "\tno leader answers at present, as during an election, which takes some seconds: salt-run cluster.status\n")
 	}
 	fmt.Fprintf(w, "since %s\t%d events fired, %d sent to listeners\n", s.Started.Local().Format(time.DateTime), s.Fired, s.Sent)
 	fmt.Fprintf(w, "dead letters\t%d\n", s.Dead)
@@ -105,15 +110,31 @@ func positionOf(p brine.PositionStat) string {
 	return strconv.FormatUint(p.Seq, 10)
 }
 
-// handledBy says which member of a cluster handles the events of a journal.
-func handledBy(by, journal string) string {
-	switch by {
-	case "":
+// handledBy says which member of a cluster handles the events of a journal. The one that is away still counts as such
+// until its lease has ended.
+func handledBy(by string, unknown bool, journal string, runs bool) string {
+	switch {
+	case unknown:
+		return "who handles its events is not known"
+	case by == "":
 		return "its events are not handled at present"
-	case journal:
+	case by == journal && !runs:
+		return "its events were handled there, and no other member has taken over yet"
+	case by == journal:
 		return "its events are handled there"
 	}
 	return "its events are handled by " + by
+}
+
+// unread is what is said of figures that are not known.
+const unread = "how much it holds is not known"
+
+// extent says how much the journal of another member holds.
+func extent(m brine.MirrorStat) string {
+	if m.Unread {
+		return unread
+	}
+	return fmt.Sprintf("to seq %d, %s", m.Last, size(m.Bytes))
 }
 
 func running(is bool) string {
@@ -126,18 +147,24 @@ func running(is bool) string {
 // linked says how far a mirror is. Without a link, nobody here knows what is new in the journal; behind is what was
 // known to be missing before. all are the mirrors, which are of journals of one master: it has one at a time.
 func linked(m brine.MirrorStat, all []brine.MirrorStat) string {
-	at := fmt.Sprintf("to seq %d", m.Last)
+	at, bytes := fmt.Sprintf("to seq %d", m.Last), size(m.Bytes)
+	if m.Linked && !m.Unread {
+		return fmt.Sprintf("linked, %s, %d behind, %s", at, m.Lag, bytes)
+	}
 	if m.Linked {
-		return fmt.Sprintf("linked, %s, %d behind", at, m.Lag)
+		return "linked, " + unread
 	}
 	why := "its master is away"
 	if slices.ContainsFunc(all, func(other brine.MirrorStat) bool { return other.Linked }) {
 		why = "its master has another journal now"
 	}
-	if m.Lag > 0 {
-		return fmt.Sprintf("%s, %s, at least %d behind", why, at, m.Lag)
+	switch {
+	case m.Unread:
+		return why + ", " + unread
+	case m.Lag > 0:
+		return fmt.Sprintf("%s, %s, at least %d behind, %s", why, at, m.Lag, bytes)
 	}
-	return fmt.Sprintf("%s, %s, unknown how far behind", why, at)
+	return fmt.Sprintf("%s, %s, unknown how far behind, %s", why, at, bytes)
 }
 
 func ofLimit(j brine.JournalStat) string {
