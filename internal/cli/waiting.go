@@ -28,12 +28,19 @@ func (e *Env) Waiting(ctx context.Context, after time.Duration, text func() stri
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-			fmt.Fprintf(e.Stderr, "%s: waiting for %s\n", e.Name, logging.Escape(text()))
+			e.Waits(text())
 		case <-ctx.Done():
 		}
 	})
 	return func() {
 		cancel()
 		done.Wait()
+	}
+}
+
+// Waits prints "NAME: waiting for TEXT" at once, if Talks is true.
+func (e *Env) Waits(text string) {
+	if e.Talks() {
+		fmt.Fprintf(e.Stderr, "%s: waiting for %s\n", e.Name, logging.Escape(text))
 	}
 }

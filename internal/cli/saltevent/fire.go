@@ -95,6 +95,7 @@ type delivery struct {
 	skipped int           // such lines so far
 
 	reason *atomic.Pointer[string] // what the daemon says that it waits for; nil if it is not asked for that
+	tell   func(what string)       // shows it, if not nil
 }
 
 // waitsFor is what the events wait for as far as the daemon has told that, "" otherwise.
@@ -126,10 +127,7 @@ func (d *delivery) deliver(ctx context.Context, events []brine.Event, first int)
 	limited, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
 	d.passed = d.passed || d.lines && slices.ContainsFunc(events, func(e brine.Event) bool { return event.Forwarded(e.Tag) })
-	o := brine.FireOptions{ID: d.series, First: first, Live: d.live}
-	if d.reason != nil {
-		o.Waiting = func(what string) { d.reason.Store(&what) }
-	}
+	o := d.options(first)
 	err := d.session.ask(limited, func(c *brine.Conn) error { _, err := c.FireWith(limited, o, events...); return err })
 	if d.live && errors.Is(err, brine.ErrLost) {
 		return cli.Fail(cli.Unavailable, fmt.Errorf("handed out or not: %w", err))
@@ -138,6 +136,21 @@ func (d *delivery) deliver(ctx context.Context, events []brine.Event, first int)
 		return cli.Fail(cli.Unavailable, d.unconfirmed(err))
 	}
 	return err
+}
+
+// options are those of one request, with which what it waits for is shown once.
+func (d *delivery) options(first int) brine.FireOptions {
+	o := brine.FireOptions{ID: d.series, First: first, Live: d.live}
+	if d.reason == nil {
+		return o
+	}
+	d.reason.Store(nil)
+	o.Waiting = func(what string) {
+		if d.reason.Swap(&what) == nil && d.tell != nil {
+			d.tell(what)
+		}
+	}
+	return o
 }
 
 // unconfirmed returns the error, with what is known about the events, after the timeout.

@@ -90,3 +90,37 @@ func TestAnEventOutlastsAnElection(t *testing.T) {
 		t.Errorf("the error is %q", text)
 	}
 }
+
+// TestManyEventsTellWhatTheyWaitFor: on a terminal each request tells it once, however often it is tried again, on a line
+// of its own behind the progress. Off a terminal nothing is told.
+func TestManyEventsTellWhatTheyWaitFor(t *testing.T) {
+	for _, terminal := range []bool{true, false} {
+		var out strings.Builder
+		env := &cli.Env{Name: "salt-event", Stderr: &out, StderrTTY: terminal}
+		d, p := &delivery{session: &session{env: env}, done: "stored"}, newProgress(env)
+		input := make(chan fireBatch, 1)
+		input <- fireBatch{err: io.EOF}
+		if err := d.batches(t.Context(), p, input); err != nil {
+			t.Fatal(err)
+		}
+		first := d.options(0)
+		first.Waiting("a leader")
+		first.Waiting("a leader")
+		p.tell(1, "stored")
+		d.options(1).Waiting("a leader")
+		lines := strings.Split(out.String(), "\n")
+		if !terminal {
+			if out.Len() > 0 {
+				t.Errorf("off a terminal it prints %q", out.String())
+			}
+			continue
+		}
+		const told = "salt-event: waiting for a leader"
+		if len(lines) != 3 || lines[0] != told || !strings.HasPrefix(lines[1], "\rsalt-event: 1 event stored, ") || !strings.HasSuffix(lines[1], "\r\x1b[K"+told) {
+			t.Errorf("on a terminal it prints %q", lines)
+		}
+		if d.options(2); d.waitsFor() != "" {
+			t.Error("what an earlier request has waited for counts for the next one")
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	urcli "github.com/urfave/cli/v2"
@@ -65,6 +66,7 @@ func fireLines(ctx context.Context, env *cli.Env, opts *urcli.Context, words []s
 // batches delivers one batch after the other, in order.
 func (d *delivery) batches(ctx context.Context, p *progress, batches <-chan fireBatch) error {
 	defer p.end()
+	d.reason, d.tell = new(atomic.Pointer[string]), p.waits
 	stored := 0
 	for {
 		var l fireBatch
@@ -339,7 +341,13 @@ func (p *progress) tell(n int, done string) {
 	}
 	p.shown = time.Now()
 	rate := float64(n) / max(time.Since(p.begun).Seconds(), 0.001)
-	fmt.Fprintf(p.env.Stderr, "\r%s: %d events %s, %.0f a second \x1b[K", p.env.Name, n, done, rate)
+	fmt.Fprintf(p.env.Stderr, "\r%s: %s %s, %.0f a second \x1b[K", p.env.Name, salt.Count(n, "event"), done, rate)
+}
+
+// waits shows in place of the line what the events wait for; nothing is counted meanwhile.
+func (p *progress) waits(what string) {
+	p.end()
+	p.env.Waits(what)
 }
 
 // end clears the line.
