@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/brinebus/brine/internal/backoff"
+	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -189,13 +190,16 @@ func (c *Cluster) lackingNow() map[string]string {
 	if err != nil {
 		return nil // it is stopping
 	}
-	voters := c.voters()
+	voters, members := c.voters(), c.Members()
+	linked := func(name string) bool {
+		return slices.ContainsFunc(members, func(m member.Member) bool { return m.Name == name })
+	}
 	for _, a := range info.AccountDetails {
 		for _, s := range a.Streams {
 			if s.Cluster == nil || s.Config == nil {
 				continue
 			}
-			if what := c.lacks(s.Cluster, s.Config.Replicas, voters[s.RaftGroup]); what != "" {
+			if what := c.lacks(s.Cluster, s.Config.Replicas, voters[s.RaftGroup], linked); what != "" {
 				lacking[s.Name] = what
 			}
 		}
@@ -245,8 +249,8 @@ func votersOf(g server.RaftzGroup) int {
 // CopiesOf is what Lacking says of a stream that has fewer copies than it should have, none of which lags.
 func CopiesOf(whole, copies int) string { return fmt.Sprintf("%d of %d copies", whole, copies) }
 
-// lacks says what a stream lacks, "" for nothing.
-func (c *Cluster) lacks(i *server.ClusterInfo, copies, voters int) string {
+// lacks says what a stream lacks, "" for nothing; linked reports whether a member is connected to this one.
+func (c *Cluster) lacks(i *server.ClusterInfo, copies, voters int, linked func(name string) bool) string {
 	if i.Leader != c.r.opts.Rule.Card.Name {
 		if i.Leader == "" {
 			return "it has no leader"
@@ -256,8 +260,10 @@ func (c *Cluster) lacks(i *server.ClusterInfo, copies, voters int) string {
 	whole, behind := 1, []string{}
 	for _, r := range i.Replicas {
 		switch {
-		case r.Offline:
+		case r.Offline || !r.Current && !linked(peerName(r)): // the server needs a while to see that one is gone
 			behind = append(behind, peerName(r)+" is not connected")
+		case !r.Current && r.Active == 0: // so it is not known what it has, and the server counts all
+			behind = append(behind, peerName(r)+" was not heard since this member leads")
 		case !r.Current:
 			behind = append(behind, fmt.Sprintf("%s is %d entries behind, and was heard %s ago", peerName(r), r.Lag, r.Active.Round(time.Millisecond)))
 		default:

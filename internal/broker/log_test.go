@@ -183,8 +183,30 @@ func TestAMemberWithoutAName(t *testing.T) {
 	for name, want := range map[string]string{"m2": "m2", "Server name unknown at this time (peerID: " + peerID("m2") + ")": "a member that this one does not know by name"} {
 		i := &server.ClusterInfo{Leader: "m1", Replicas: []*server.PeerInfo{{Name: name, Peer: peerID("m2"), Offline: true}}}
 		c := &Cluster{r: &routes{opts: ClusterOptions{Rule: member.Rule{Card: member.Card{Name: "m1"}}}}}
-		if got := c.lacks(i, 3, 3); got != want+" is not connected" {
+		if got := c.lacks(i, 3, 3, func(string) bool { return true }); got != want+" is not connected" {
 			t.Errorf("%s lacks %q", name, got)
+		}
+	}
+}
+
+// TestAMemberThatWasNotHeard: a new leader has not heard a member that is dead, and does not know what that has: the
+// server says that it lacks all, and was heard just now.
+func TestAMemberThatWasNotHeard(t *testing.T) {
+	c := &Cluster{r: &routes{opts: ClusterOptions{Rule: member.Rule{Card: member.Card{Name: "m1"}}}}}
+	for _, test := range []struct {
+		peer   server.PeerInfo
+		linked bool
+		want   string
+	}{
+		{server.PeerInfo{Lag: 1967}, false, "m2 is not connected"},
+		{server.PeerInfo{Lag: 1967}, true, "m2 was not heard since this member leads"},
+		{server.PeerInfo{Lag: 7, Active: time.Second}, true, "m2 is 7 entries behind, and was heard 1s ago"},
+		{server.PeerInfo{Current: true}, true, "2 of 3 copies"},
+	} {
+		test.peer.Name, test.peer.Peer = "m2", peerID("m2")
+		i := &server.ClusterInfo{Leader: "m1", Replicas: []*server.PeerInfo{&test.peer}}
+		if got := c.lacks(i, 3, 3, func(string) bool { return test.linked }); got != test.want {
+			t.Errorf("%+v lacks %q, not %q", test.peer, got, test.want)
 		}
 	}
 }
