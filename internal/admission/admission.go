@@ -10,6 +10,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/auth"
@@ -98,6 +99,7 @@ type Admission struct {
 	// Current reports whether this master knows what other masters have decided about keys; nil
 	// means that there are none. See WatchCurrent.
 	Current func() bool
+	known   atomic.Bool // Current was true once
 	// Prove returns the master's certificate and its signature of a text, for minions whose TLS
 	// does not end at the master; nil, which has no proof for anybody, where there are none.
 	Prove func(text []byte) (certificate, signature []byte, err error)

@@ -15,9 +15,23 @@ import (
 var errStale = rpc.Errorf(rpc.Unavailable, "this master does not know at the moment which keys the other masters have refused, and admits no minion")
 
 // stale reports whether no minion is admitted: any key may have been refused elsewhere.
-func (a *Admission) stale() bool { return a.Current != nil && !a.Current() }
+func (a *Admission) stale() bool {
+	if a.Current == nil {
+		return false
+	}
+	current := a.Current()
+	if current {
+		a.known.Store(true)
+	}
+	return !current
+}
 
+// tellStale says why no minion is admitted. It is so for a moment at each start.
 func (a *Admission) tellStale() {
+	if !a.known.Load() {
+		a.throttle.Log(a.Log, slog.LevelInfo, "unread", 1, "minions are not admitted yet: this master has started, and reads what the other masters have decided about keys")
+		return
+	}
 	a.throttle.Log(a.Log, slog.LevelWarn, "stale", 1, "minions are not admitted: what the other masters have decided about keys is not known at the moment")
 }
 
@@ -52,7 +66,11 @@ func (a *Admission) cutStale() {
 		cut()
 		cuts++
 	})
-	if cuts > 0 {
+	switch {
+	case cuts == 0:
+	case !a.known.Load(): // they came before it could know, and were told so
+		a.tellStale()
+	default:
 		a.throttle.Log(a.Log, slog.LevelError, "cut stale", 1, "cutting all minions: what the other masters have decided about keys is not known", "connections", cuts)
 	}
 }

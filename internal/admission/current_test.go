@@ -1,9 +1,12 @@
 package admission
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -95,5 +98,35 @@ func TestRulesDecideNothingWithoutTheDecisionsOfOthers(t *testing.T) {
 func TestAStaleMasterIsUnavailable(t *testing.T) {
 	if code := rpc.CodeOf(errStale); code != rpc.Unavailable {
 		t.Errorf("the code is %v", code)
+	}
+}
+
+// TestAStartIsNoFailure: a master that has just started does not know the decisions of others yet, which is no reason
+// for a warning. One that knew them once, and does not know them any more, is.
+func TestAStartIsNoFailure(t *testing.T) {
+	w := begin(t)
+	var text bytes.Buffer
+	w.Log = slog.New(slog.NewTextHandler(&text, nil))
+	var current atomic.Bool
+	w.Current = current.Load
+	w.open = []bus.Identity{{Role: bus.RoleUnaccepted, Name: "u"}}
+	p := w.peer("web1", bustest.Key(t))
+	lines := func() string {
+		text.Reset()
+		w.Admit(p)
+		w.cutStale()
+		return text.String()
+	}
+	if got := lines(); !strings.Contains(got, "not admitted yet") || strings.Contains(got, "WARN") || strings.Contains(got, "ERROR") {
+		t.Errorf("a start logs %s", got)
+	}
+	if len(w.cuts) != 1 {
+		t.Errorf("cut: %q", w.cuts)
+	}
+	current.Store(true)
+	w.Admit(p)
+	current.Store(false)
+	if got := lines(); !strings.Contains(got, "level=WARN") || !strings.Contains(got, "level=ERROR") {
+		t.Errorf("a loss logs %s", got)
 	}
 }
