@@ -101,8 +101,10 @@ func readPurge(opts *urcli.Context) (p purging, what string, err error) {
 		return p, "", cli.Usagef("either --before, --tag or --all, or --durable is needed")
 	case all && (before != "" || len(q.Tags) > 0):
 		return p, "", cli.Usagef("option --all excludes --before and --tag")
-	case opts.IsSet("journal") && (q.Journal == "" || p.durable != ""):
-		return p, "", cli.Usagef("option --journal names a journal, and does not go with --durable")
+	case opts.IsSet("journal") && q.Journal == "":
+		return p, "", cli.Usagef("option --journal is empty: name a journal, or leave it out")
+	case q.Journal != "" && p.durable != "":
+		return p, "", cli.Usagef("option --journal does not go with --durable")
 	case p.user != "" && p.durable == "":
 		return p, "", cli.Usagef("option --user belongs to --durable")
 	}
