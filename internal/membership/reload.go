@@ -32,7 +32,7 @@ func serveReload(m *Membership, own func() (runner.Reloaded, error)) {
 		m.log.Info("another member asks this one to read its configuration again", "member", from)
 		r, err := own()
 		if err != nil {
-			return reloaded{Error: err.Error()}, nil
+			return reloaded{Error: runner.Mistakes(err)}, nil
 		}
 		return reloaded{Changed: r.Changed, Restart: r.Restart}, nil
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/brinebus/brine/internal/function"
 	"github.com/brinebus/brine/internal/salt"
@@ -60,7 +61,33 @@ func (h *Host) others(ctx context.Context) (self string, others []MemberReload, 
 
 // NotReloaded is the error of a master whose files have the mistakes err.
 func NotReloaded(err error) error {
-	return salt.WithHint(fmt.Errorf("the old configuration stays in force:\n%w", err), "'salt-master --check' tells the same without a daemon")
+	return salt.WithHint(fmt.Errorf("the old configuration stays in force:\n%w", &withHints{err}), "'salt-master --check' tells the same without a daemon")
+}
+
+// withHints is an error of several, each with its own hint, which the hint of the whole would replace.
+type withHints struct{ error }
+
+func (e *withHints) Unwrap() error { return e.error }
+func (e *withHints) Error() string { return Mistakes(e.error) }
+
+// Mistakes is the text of an error of several with the hint of each.
+func Mistakes(err error) string {
+	var many interface {
+		error
+		Unwrap() []error
+	}
+	if errors.As(err, &many) && many.Error() == err.Error() {
+		var lines []string
+		for _, one := range many.Unwrap() {
+			lines = append(lines, Mistakes(one))
+		}
+		return strings.Join(lines, "\n")
+	}
+	text := err.Error()
+	if hint := salt.Hint(err); hint != "" {
+		text += "\n  hint: " + hint
+	}
+	return text
 }
 
 func (r Reloaded) data() map[string]any {
