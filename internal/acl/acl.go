@@ -80,6 +80,8 @@ type Decision struct {
 	// Own means that it is allowed only for what is the principal's own, since no rule allows
 	// more; Reason says why not.
 	Own bool
+	// Closed means that no rule can allow it.
+	Closed bool
 	// Operator means that the principal has all rights, not those of a rule.
 	Operator bool
 }

@@ -484,6 +484,41 @@ func TestFunctionForms(t *testing.T) {
 	}
 }
 
+// TestLintOfRulesThatGrantNothing: a pattern does not grant a function that is to be named, and nothing grants a minion the audit log.
+func TestLintOfRulesThatGrantNothing(t *testing.T) {
+	const byName, closed = "that a rule grants by their names", "the audit log is not for minions"
+	for text, want := range map[string]string{
+		`publisher_acl: {fred: [{'@runner': ['audit.*']}]}`:          byName + " or that of the module, not by a pattern, such as audit.tail",
+		`publisher_acl: {fred: [{'@runner': ['audit\..*']}]}`:        byName,
+		`publisher_acl: {fred: [{'@runner': ['salt.*']}]}`:           byName,
+		`publisher_acl: {fred: [{'@salt': ['c.*']}]}`:                byName,
+		`publisher_acl: {fred: [{'@runner': [audit.tail, .*]}]}`:     "",
+		`publisher_acl: {fred: ['@audit', {'@audit': ['t.*']}]}`:     "",
+		`publisher_acl: {fred: [{'@runner': ['manage\..*', '.*']}]}`: "",
+		`peer_run: {.*: ['.*', audit.tail]}`:                         closed,
+		`peer_run: {web1: ['audit\..*']}`:                            closed,
+		`peer_run: {web1: [salt.cmd, manage.up]}`:                    "",
+		`peer_run: {web1: ['salt\..*']}`:                             byName + ", not by",
+	} {
+		var doc yaml.Node
+		if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+			t.Fatal(err)
+		}
+		for _, added := range [][]string{nil, {"site"}} {
+			c := configOf(&doc)
+			c.Runners, c.Added, c.Functions = []salt.Function{"audit.tail", "manage.up", "salt.cmd"}, added, tables{}
+			r, err := Parse(c)
+			if err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			list := r.Lint()
+			if want == "" && len(list) > 0 || want != "" && (len(list) != 1 || !list[0].Dead || !strings.Contains(list[0].Text, want)) {
+				t.Errorf("%s, with the modules %v: %+v, want %q", text, added, list, want)
+			}
+		}
+	}
+}
+
 // A rule for an unknown function gives a warning: it is probably a mistake.
 func TestLintOfUnknownRunners(t *testing.T) {
 	var doc yaml.Node

@@ -156,7 +156,7 @@ func closed(q *Question, s *Subject) (Decision, bool) {
 	}
 	for i := range q.Commands {
 		if q.Scope == Runner && q.Commands[i].Function.Module() == auditModule {
-			return refusal("the audit log is not for minions"), true
+			return Decision{Reason: auditClosed, Closed: true}, true
 		}
 	}
 	if q.Scope != Minions {
@@ -164,11 +164,15 @@ func closed(q *Question, s *Subject) (Decision, bool) {
 	}
 	for i := range q.Commands {
 		if publishes(q.Commands[i].Function) {
-			return refusal("%s may not be published by a minion: it would publish again", q.Commands[i].Function), true
+			d := refusal("%s may not be published by a minion: it would publish again", q.Commands[i].Function)
+			d.Closed = true
+			return d, true
 		}
 	}
 	return Decision{}, false
 }
+
+const auditClosed = "the audit log is not for minions"
 
 // publishes reports whether a function makes a minion send requests to others.
 func publishes(f salt.Function) bool {

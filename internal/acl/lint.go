@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/brinebus/brine/internal/salt"
 )
 
 // Common mistakes of people who write globs where regular expressions are expected, and vice
@@ -37,23 +39,50 @@ func (p *parser) lintFunction(a at, base rule) {
 	}
 }
 
-// lintKnown warns about a rule for unknown functions of the master: @runer.
-func (p *parser) lintKnown(a at, r *rule) {
-	if slices.Contains(p.added, r.module) || len(p.added) > 0 && r.function != nil {
-		return
+// lintKnown warns about a rule for unknown functions of the master: @runer. It reports whether it has warned about one that
+// matches functions and grants none of them.
+func (p *parser) lintKnown(a at, r *rule) bool {
+	if slices.Contains(p.added, r.module) {
+		return false
 	}
-	seen := 0
+	seen, why := 0, ""
 	for _, scope := range r.scopes {
 		seen += len(p.known[scope])
 		for _, f := range p.known[scope] {
-			if ok, err := r.names(scope, f); ok || err != nil {
-				return
+			ok, err := r.names(scope, f)
+			if err != nil {
+				return false
+			}
+			if ok {
+				if why = p.ungranted(r, scope, f); why == "" {
+					return false
+				}
 			}
 		}
 	}
-	if seen > 0 {
+	unknown := len(p.added) > 0 && r.function != nil // it may match functions that are not known
+	switch {
+	case why != "" && unknown && r.literal == "" && p.does == nil: // with it, such functions are granted by name only
+	case why != "":
+		p.warn(a, true, "%s", why)
+		return true
+	case seen > 0 && !unknown:
 		p.warn(a, true, "no runner and no wheel function of this master matches it")
 	}
+	return false
+}
+
+// ungranted is why a rule that matches a function of the master does not grant it, "" if it does.
+func (p *parser) ungranted(r *rule, scope Scope, f salt.Function) string {
+	switch {
+	case p.minions && scope == Runner && f.Module() == auditModule:
+		return auditClosed
+	case p.does == nil || r.grants(p.does.Read(scope, salt.Command{Function: f}).Naming, f):
+		return ""
+	case p.minions:
+		return "it matches only functions that a rule grants by their names, not by a pattern, such as " + string(f)
+	}
+	return "it matches only functions that a rule grants by their names or that of the module, not by a pattern, such as " + string(f)
 }
 
 // suggestion returns the pattern that was probably meant by a bare module or a glob.

@@ -27,6 +27,8 @@ type Config struct {
 	// reported. nil if they are not known.
 	Runners, Wheel []salt.Function
 	Added          []string // modules of the site's own runners, whose functions are unknown
+	// Functions says which of these functions a rule must name, so that one that grants none is reported. nil if it is not known.
+	Functions Functions
 }
 
 // Rules are the compiled access settings. Many goroutines may use them at once; a nil *Rules
@@ -43,7 +45,7 @@ type Rules struct {
 // Parse compiles the rules. After a mistake it returns no rules, and an error that wraps an
 // Error for each mistake, at most twenty.
 func Parse(c Config) (*Rules, error) {
-	p := &parser{added: c.Added, known: map[Scope][]salt.Function{Runner: c.Runners, Wheel: c.Wheel}, targets: targets{opt: target.Options{Nodegroups: c.Nodegroups}, seen: map[string]*target.Target{}}}
+	p := &parser{added: c.Added, does: c.Functions, known: map[Scope][]salt.Function{Runner: c.Runners, Wheel: c.Wheel}, targets: targets{opt: target.Options{Nodegroups: c.Nodegroups}, seen: map[string]*target.Target{}}}
 	r := &Rules{permissive: c.PermissiveACL, sudo: c.SudoACL}
 	if a := c.PublisherACL.root(); a.Node != nil {
 		r.local = p.section(a, p.localWho, p.grants)
@@ -60,7 +62,9 @@ func Parse(c Config) (*Rules, error) {
 		p.lone = false
 	}
 	if a := c.PeerRun.root(); a.Node != nil {
+		p.minions = true
 		r.peerRun = p.section(a, p.peerWho, p.runnerGrants)
+		p.minions = false
 	}
 	if a := c.MineGet.root(); a.Node != nil {
 		r.mineGet, r.mineHeld = p.section(a, p.peerWho, p.mineGrants), true
@@ -372,10 +376,12 @@ func (p *parser) function(f at, conditions at, r rule) []rule {
 		p.fail(f, errFunction(f.Value, err))
 		return nil
 	}
-	p.lintFunction(f, r)
+	base := r
 	r.function, r.text, r.where = re, f.key()+": "+f.Value, f.where()
 	r.literal = literal(r.module, f.Value)
-	p.lintKnown(f, &r)
+	if !p.lintKnown(f, &r) {
+		p.lintFunction(f, base)
+	}
 	if conditions.Node == nil {
 		return []rule{r}
 	}

@@ -134,6 +134,9 @@ type parser struct {
 	known    map[Scope][]salt.Function // the functions that exist, by what runs them
 	added    []string
 	lone     bool // a single text is a list of one
+
+	does    Functions // what functions of the master do; nil if that is not known
+	minions bool      // the rules are for minions
 }
 
 func (p *parser) fail(a at, err error) {

@@ -338,3 +338,25 @@ func TestClusterCommands(t *testing.T) {
 		t.Errorf("the runners of the cluster are %v", seen)
 	}
 }
+
+// TestHintOfWhatNoRuleGrants: a minion is not sent to an operator for what peer and peer_run cannot grant.
+func TestHintOfWhatNoRuleGrants(t *testing.T) {
+	a := authorizer(t, Options{})
+	setting, err := acl.ParseSetting("peer_run", "web1: [.*, audit.tail]", "master")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := ParseRules(acl.Config{PeerRun: setting, Runners: a.Tables.Runners()}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.SetRules(r)
+	web1 := a.Peer(bus.Identity{Role: bus.RoleMinion, Name: "web1", Key: "k", Nonce: "n"})
+	for fun, want := range map[salt.Function]string{"audit.tail": "no rule can grant this", "cluster.step_down": "under peer_run"} {
+		err := a.Run(web1, job.Command{Function: fun}, false, true).Err()
+		var told *rpc.Error
+		if !errors.As(err, &told) || told.Code != rpc.Denied || !strings.Contains(salt.Hint(err)+told.Hint, want) {
+			t.Errorf("%s: %v, want a hint with %q", fun, err, want)
+		}
+	}
+}

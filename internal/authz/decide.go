@@ -203,9 +203,12 @@ func refusal(who Principal, q acl.Question, d acl.Decision) error {
 
 // refusePeer returns the refusal for a minion, and names the setting that could allow it.
 func refusePeer(who Principal, q acl.Question, what string, d acl.Decision) error {
+	denied := rpc.Errorf(rpc.Denied, "Authorization error occurred. Minion %s may not use %s through the master: %s", who.subject.Name, what, d.Reason)
+	if d.Closed {
+		return denied.WithHint("no rule can grant this to a minion: run it at the master")
+	}
 	setting := map[acl.Scope]string{acl.Minions: "peer", acl.Runner: "peer_run", acl.Wheel: "peer_run, below @wheel", acl.Mine: "mine_get"}[q.Scope]
-	return rpc.Errorf(rpc.Denied, "Authorization error occurred. Minion %s may not use %s through the master: %s", who.subject.Name, what, d.Reason).
-		WithHint("an operator grants it in the master's configuration, under %s", setting)
+	return denied.WithHint("an operator grants it in the master's configuration, under %s", setting)
 }
 
 // functions names the functions of a question.

@@ -27,6 +27,7 @@ func rules(cfg *config.Master) (*authz.Rules, error) {
 		Runners:               t.Runners(),
 		Wheel:                 t.Wheel(),
 		Added:                 t.Added(),
+		Functions:             t,
 	}, cfg.ClientACLVerify)
 	if err != nil {
 		return nil, located(err)
