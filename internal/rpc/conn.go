@@ -58,9 +58,16 @@ func DialBySudo(path, user string) (*Conn, error) {
 	nonce := bus.NewNonce()
 	self := bus.Identity{Role: bus.RoleUser, Name: strconv.Itoa(uid), Nonce: nonce}
 	dial := dialer(func() (net.Conn, error) { return socket.Dial(path) })
-	nc, err := nats.Connect("nats://daemon", nats.SetCustomDialer(dial), nats.SkipHostLookup(),
-		nats.UserInfo(nonce, self.Name), nats.Name(bus.SudoName(user)), nats.CustomInboxPrefix(self.Inbox()), nats.NoReconnect(), nats.Timeout(5*time.Second),
-		nats.IgnoreDiscoveredServers(), nats.ErrorHandler(quiet), nats.NoCallbacksAfterClientClose(), nats.SyncQueueLen(QueueLen))
+	var nc *nats.Conn
+	var err error
+	for range dialAttempts {
+		nc, err = nats.Connect("nats://daemon", nats.SetCustomDialer(dial), nats.SkipHostLookup(),
+			nats.UserInfo(nonce, self.Name), nats.Name(bus.SudoName(user)), nats.CustomInboxPrefix(self.Inbox()), nats.NoReconnect(), nats.Timeout(5*time.Second),
+			nats.IgnoreDiscoveredServers(), nats.ErrorHandler(quiet), nats.NoCallbacksAfterClientClose(), nats.SyncQueueLen(QueueLen))
+		if !isHangup(err) {
+			break
+		}
+	}
 	if errors.Is(err, nats.ErrAuthorization) {
 		return nil, fmt.Errorf("connect to the daemon at %s: %w", path, ErrRefused)
 	}
@@ -71,6 +78,15 @@ func DialBySudo(path, user string) (*Conn, error) {
 	c.AsksOften()
 	c.HearComplaints(func(error) {})
 	return c, nil
+}
+
+// dialAttempts is how often a connection is tried that is closed before it is ready. A daemon that was just killed has
+// accepted it, or its kernel has; the next attempt shows whether one is there.
+const dialAttempts = 3
+
+// isHangup reports whether an error of nats.Connect means that the other end has closed the connection.
+func isHangup(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // quiet drops asynchronous errors of the client library: those that matter to a caller are
