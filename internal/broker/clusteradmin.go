@@ -41,10 +41,13 @@ func (c *Cluster) StepDown(ctx context.Context) (led int, err error) {
 			}
 		}
 	}
-	if !c.b.server.JetStreamIsLeader() {
-		return led, nil
+	if c.b.server.JetStreamIsLeader() {
+		err = c.admin(ctx, server.JSApiLeaderStepDown, nil)
 	}
-	return led, c.admin(ctx, server.JSApiLeaderStepDown, nil)
+	if err == nil {
+		c.b.opts.Log.Info("this member has stepped down: it takes back nothing of what it led until it is restarted", "streams", led)
+	}
+	return led, err
 }
 
 // ErrNoMember is wrapped by the error of Forget about one that does not count.

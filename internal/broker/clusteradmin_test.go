@@ -3,6 +3,7 @@ package broker_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +31,15 @@ func leaders(t *testing.T, js jetstream.JetStream, streams ...string) (names []s
 
 // TestAMemberGivesAwayWhatItLeads: afterwards it leads nothing, and its end makes nobody wait.
 func TestAMemberGivesAwayWhatItLeads(t *testing.T) {
-	s := bustest.StartSystem(t, 3)
+	s := bustest.NewSystem(t, 3)
+	logs := map[string]*lines{}
+	for _, m := range s.Members {
+		log := &lines{}
+		logs[m.Name] = log
+		m.Change = func(o *broker.Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) }
+	}
+	s.Start(t)
+	s.Linked(t)
 	s.Leader(t)
 	js, err := jetstream.New(s.Members[0].Conn())
 	if err != nil {
@@ -61,6 +70,11 @@ func TestAMemberGivesAwayWhatItLeads(t *testing.T) {
 		defer cancel()
 		if led, err := m.Cluster.StepDown(ctx); err != nil || led == 0 {
 			t.Fatalf("it led %d streams, %v", led, err)
+		}
+	}
+	for name, log := range logs {
+		if says := strings.Contains(log.String(), "this member has stepped down"); says != (name == leaves) {
+			t.Errorf("member %s logs that it has stepped down: %t, and it was %s", name, says, leaves)
 		}
 	}
 	bustest.Until(t, leaves+" leads nothing", func() bool {

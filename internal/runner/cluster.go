@@ -109,7 +109,7 @@ func clusterStatus(h *Host) function.Function {
 }
 
 func clusterStepDown(h *Host) function.Function {
-	return function.Function{Name: "step_down", Class: function.AsDaemon, Doc: "Make the member that is asked let others lead its streams, before it is stopped or upgraded, so that nobody waits for an election. It leads none again until it is restarted. Return how many streams it led.",
+	return function.Function{Name: "step_down", Class: function.AsDaemon, Doc: "Make the member that is asked let others lead its streams, before it is stopped or upgraded, so that nobody waits for an election. It takes none back until it is restarted, but can be elected again when another member is lost. Return how many streams it led.",
 		Example: "salt-run cluster.step_down", Run: func(ctx context.Context, _ *function.Call) (any, error) { return h.StepDown(ctx) }}
 }
 

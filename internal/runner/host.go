@@ -34,7 +34,7 @@ type Cluster interface {
 	// RemoveMember puts a member out of the cluster for good, by its name or the fingerprint of
 	// its key. It returns the fingerprint, and the members that do not know of it.
 	RemoveMember(ctx context.Context, member string) (removed string, unaware []string, err error)
-	// StepDown gives away what the asked member leads, until it is restarted, and returns how
+	// StepDown gives away what the asked member leads, which takes nothing back until it is restarted, and returns how
 	// many streams that were.
 	StepDown(ctx context.Context) (streams int, err error)
 }
