@@ -210,6 +210,10 @@ func TestRefusedKeys(t *testing.T) {
 		if !errors.Is(err, want) || !strings.Contains(err.Error(), o.Key.Public().SHA256()) || salt.Hint(err) == "" {
 			t.Errorf("%s: %v, want %v with the fingerprint and a hint", state, err, want)
 		}
+		accept := "salt-key -a '" + string(o.ID) + "@SHA256:" + o.Key.Public().SHA256() + "' --include-denied"
+		if strings.Contains(salt.Hint(err), accept) != (state == protocol.KeyDenied) || strings.Contains(salt.Hint(err), "autoreject_file") != (state == protocol.KeyRejected) {
+			t.Errorf("%s: the hint is %q", state, salt.Hint(err))
+		}
 		m = startMaster(t, protocol.KeyPending, state)
 		if err := connect(t, m.options(t)).Wait(ctx); !errors.Is(err, want) {
 			t.Errorf("%s while it waits: %v, want %v", state, err, want)

@@ -241,8 +241,13 @@ func (l *Connection) Wait(ctx context.Context) error {
 	return nil
 }
 
-// refusedHint is what to do about a key that a master refuses.
-const refusedHint = "delete the public key for this minion on the Salt Master, compare fingerprints, and accept it"
+// rejectedHint is what to do about a key that a master rejects. A rule may do that without a record of the key.
+const rejectedHint = "delete the public key for this minion on the Salt Master, compare fingerprints, and accept it. If none is there, a rule of the master rejects it (autoreject_file)"
+
+// deniedHint is what to do about a key that is denied, since the master has, or has had, another one of this id.
+func deniedHint(id salt.MinionID, fingerprint string) string {
+	return fmt.Sprintf("compare fingerprints on the Salt Master with 'salt-key -L -v', delete the other public key for this minion if it is still there, and accept this one: salt-key -a '%s@SHA256:%s' --include-denied", id, fingerprint)
+}
 
 // forgottenTime is how long a key whose file is gone is waited for: one that is put elsewhere by hand
 // may be gone for a moment.
@@ -278,9 +283,9 @@ func (l *Connection) next(ctx context.Context, check func(protocol.AskAnswer) er
 	fingerprint := l.opts.Key.Public().SHA256()
 	switch l.answer.State {
 	case protocol.KeyRejected:
-		return salt.WithHint(fmt.Errorf("%w: %s", ErrRejected, fingerprint), refusedHint)
+		return salt.WithHint(fmt.Errorf("%w: %s", ErrRejected, fingerprint), rejectedHint)
 	case protocol.KeyDenied:
-		return salt.WithHint(fmt.Errorf("%w; this one is %s", ErrDenied, fingerprint), refusedHint)
+		return salt.WithHint(fmt.Errorf("%w; this one is %s", ErrDenied, fingerprint), deniedHint(l.opts.ID, fingerprint))
 	}
 	return nil
 }

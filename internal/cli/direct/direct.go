@@ -103,6 +103,8 @@ func failure(err error) error {
 	switch {
 	case errors.Is(err, upstream.ErrMasterKey), errors.Is(err, upstream.ErrSignature):
 		return cli.Fail(cli.NoPermission, err)
+	case errors.Is(err, upstream.ErrDenied) && salt.Hint(err) != "":
+		return cli.Fail(cli.NoPermission, err)
 	case errors.Is(err, upstream.ErrRejected), errors.Is(err, upstream.ErrDenied):
 		return cli.Fail(cli.NoPermission, salt.WithHint(err, "delete the public key for this minion on the Salt Master and run this again"))
 	case pki.Untrusted(err), errors.Is(err, pki.ErrUnsafe), errors.Is(err, fs.ErrPermission):

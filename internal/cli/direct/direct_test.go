@@ -28,6 +28,9 @@ func TestNoWayToAMaster(t *testing.T) {
 			t.Errorf("%v ends with %d, want %d", err, cli.Code(err), test.want)
 		}
 	}
+	if hint := salt.Hint(failure(salt.WithHint(upstream.ErrDenied, "accept this one"))); hint != "accept this one" {
+		t.Errorf("the hint about a key that is denied is %q", hint)
+	}
 	pin := errors.Join(errors.New("connection refused"), fmt.Errorf("%w: it has another fingerprint", pki.ErrServerPin))
 	if err := failure(salt.WithHint(pin, "add it to nats_finger")); salt.Hint(err) != "add it to nats_finger" {
 		t.Errorf("the hint is %q", salt.Hint(err))
