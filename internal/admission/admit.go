@@ -40,7 +40,7 @@ func (a *Admission) Admit(p broker.Peer) bus.Identity {
 		a.unjudged(p, id, err)
 	}
 	if v.Limited != nil {
-		a.throttle.Log(a.Log, slog.LevelWarn, "limited "+v.Act, maxLimited, "a rule on new keys applies, but is limited", "minion", id, "remote", p.Remote, "act", v.Act, "err", v.Limited)
+		a.throttle.Log(a.Log, slog.LevelWarn, "limited "+v.Act, maxLimited, "a rule on new keys applies, but is limited", "minion", id, "remote", p.Remote, "act", v.Act, "err", v.Limited, "hint", salt.Hint(v.Limited))
 	}
 	if v.State == pki.Accepted && !p.Caller && a.full(id, true) { // likewise
 		a.tellFull(p, id, key)

@@ -85,7 +85,7 @@ func (a *Admission) stateOf(i bus.Identity, grains map[string]string) (protocol.
 	if state == pki.Pending && len(grains) > 0 {
 		signed, err := a.Keys.SignByGrains(pki.Entry{ID: id, State: pki.Pending, Key: key}, i.Source, grains)
 		if errors.Is(err, keyring.ErrLimited) {
-			a.throttle.Log(a.Log, slog.LevelWarn, "limited grains", maxLimited, "a rule on new keys applies, but is limited", "minion", id, "remote", i.Source, "err", err)
+			a.throttle.Log(a.Log, slog.LevelWarn, "limited grains", maxLimited, "a rule on new keys applies, but is limited", "minion", id, "remote", i.Source, "err", err, "hint", salt.Hint(err))
 			return "", errLimited
 		}
 		if err != nil {

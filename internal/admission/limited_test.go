@@ -51,6 +51,11 @@ func TestAnswersOfLimitedRules(t *testing.T) {
 	if n := strings.Count(said.String(), "is limited"); n != 2*maxLimited {
 		t.Errorf("%d lines say that a rule is limited, want %d: %s", n, 2*maxLimited, said.String())
 	}
+	for _, words := range []string{"10000 of this host", "it is accepted later; at once with 'salt-key -a'", "1000 keys are rejected", "delete those that nobody needs: 'salt-key -d ID'"} {
+		if n := strings.Count(said.String(), words); n != maxLimited {
+			t.Errorf("%q is in %d lines, want %d: %s", words, n, maxLimited, said.String())
+		}
+	}
 	if n := strings.Count(said.String(), "A rule rejects it."); n != 9 {
 		t.Errorf("%d lines are about rejections without a record, want 9", n)
 	}

@@ -33,10 +33,14 @@ var ErrLimited = errors.New("rules on new keys accept no more for now")
 
 // Why a rule does not accept a key, or why its rejection is not recorded.
 var (
-	errOfHost   = fmt.Errorf("%w: they have accepted many of this host, and accept one each second", ErrLimited)
-	errAccepted = fmt.Errorf("%w: as many keys are accepted as they accept by themselves", ErrLimited)
-	errTable    = fmt.Errorf("%w: they have used their part of what this master may decide about keys that no other one knows", ErrLimited)
-	errRejected = errors.New("as many keys are rejected as are recorded for rules; this one is refused without a record")
+	errOfHost = salt.WithHint(fmt.Errorf("%w: they have accepted %d of this host, and accept one each second", ErrLimited, MaxAcceptedOfHost),
+		"it is accepted later; at once with 'salt-key -a'")
+	errAccepted = salt.WithHint(fmt.Errorf("%w: %d keys are accepted, up to which they accept by themselves", ErrLimited, MaxAcceptedByRules),
+		"accept it with 'salt-key -a', or delete keys of minions that are gone: 'salt-key -d'")
+	errTable = salt.WithHint(fmt.Errorf("%w: they have used their part of what this master may decide about keys that no other one knows", ErrLimited),
+		"accept it with 'salt-key -a'")
+	errRejected = salt.WithHint(fmt.Errorf("%d keys are rejected, up to which rejections by rules are recorded; this one is refused without a record", MaxRejectedByRules),
+		"see the rejected keys with 'salt-key -l rejected', and delete those that nobody needs: 'salt-key -d ID'")
 )
 
 // bounds are how many keys rules may still accept, by host.
