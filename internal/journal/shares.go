@@ -490,12 +490,33 @@ type tender struct {
 	log      *slog.Logger
 	throttle logging.Throttle
 	noticed  bool
-	noted    int64 // bytes sent at the latest record
-	misses   int   // victims that did not exist
+	noted    int64     // bytes sent at the latest record
+	misses   int       // victims that did not exist
+	mute     time.Time // since when nobody answers; zero if somebody does
 }
 
 func (t *tender) attempt(ctx context.Context) {
-	if err := t.look(ctx); err != nil && ctx.Err() == nil && t.throttle.First("look", time.Now()) {
+	if err := t.look(ctx); ctx.Err() == nil {
+		t.tell(err, time.Now())
+	}
+}
+
+// tell logs that no space is made. That nobody answers for as long as an election takes is not a failure yet.
+func (t *tender) tell(err error, now time.Time) {
+	mute := t.journal.copies > 0 && (Unanswered(err) || isLeaderless(err) || errors.Is(err, context.DeadlineExceeded))
+	switch {
+	case !mute:
+		t.mute = time.Time{}
+	case t.mute.IsZero():
+		t.mute = now
+	}
+	switch {
+	case err == nil:
+	case mute && now.Sub(t.mute) <= electionTime:
+		if t.throttle.First("election", now) {
+			t.log.Warn("the space of the journal is not managed at the moment", "reason", "no leader of the journal answers, as during an election", "err", err)
+		}
+	case t.throttle.First("look", now):
 		t.log.Error("the space of the journal is not managed", "err", err)
 	}
 }
