@@ -31,6 +31,9 @@ func (a *Admission) Admit(p broker.Peer) bus.Identity {
 		return bus.Identity{}
 	}
 	i := bus.Identity{Role: bus.RoleUnaccepted, Name: string(id), Key: bus.KeyToken(key.Key()), Source: p.Remote}
+	if a.ctx.Err() != nil { // this master stops: what a minion that was sent away finds here ends in a moment, and nothing can be stored about it
+		return i
+	}
 	if a.stale() { // it asks, and is told why; until then the rules on new keys decide nothing that others may have decided
 		a.tellStale()
 		return i

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/pki"
@@ -128,5 +130,30 @@ func TestAStartIsNoFailure(t *testing.T) {
 	current.Store(false)
 	if got := lines(); !strings.Contains(got, "level=WARN") || !strings.Contains(got, "level=ERROR") {
 		t.Errorf("a loss logs %s", got)
+	}
+}
+
+// TestAMasterThatStopsAdmitsNoMinion: a minion that was sent away and comes back at once finds a master that records
+// nothing about it any more.
+func TestAMasterThatStopsAdmitsNoMinion(t *testing.T) {
+	w := begin(t)
+	p := w.peer("web1", bustest.Key(t))
+	w.Admit(p)
+	if err := w.Keys.Store.Accept(w.entry("web1")); err != nil {
+		t.Fatal(err)
+	}
+	call := p
+	call.Caller = true
+	w.acts, w.notes = nil, nil
+	ctx, stop := context.WithCancel(t.Context())
+	w.ctx = ctx
+	stop()
+	for _, p := range []broker.Peer{p, call, w.peer("web2", bustest.Key(t))} {
+		if i := w.Admit(p); i.Role != bus.RoleUnaccepted || len(w.acts) > 0 || len(w.notes) > 0 {
+			t.Errorf("it is %+v, and there are %v and %v", i, w.acts, w.notes)
+		}
+	}
+	if has, err := w.Keys.Has("web2"); err != nil || has {
+		t.Errorf("a key is recorded: %t, %v", has, err)
 	}
 }

@@ -116,16 +116,26 @@ func (r *Bus) AnnounceFor(user, tag string, data any) {
 		p, err = r.journal.BeginFor(e, user)
 	}
 	if err != nil {
-		r.log.Error("event not stored", "tag", tag, "err", err)
+		notStored(r.log, tag, err)
 		return
 	}
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if _, err := p.Wait(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			r.log.Error("event not stored", "tag", tag, "err", err)
+			notStored(r.log, tag, err)
 		}
 	}()
+}
+
+// notStored logs an event of the daemon that was lost. When the daemon stops, its connection is closed while something
+// may still happen that it would tell.
+func notStored(log *slog.Logger, tag string, err error) {
+	if journal.Closed(err) {
+		log.Info("event not stored: the daemon stops", "tag", tag)
+		return
+	}
+	log.Error("event not stored", "tag", tag, "err", err)
 }
 
 // usualData is space for the data of an event of the daemon, beside its raw parts.

@@ -89,6 +89,9 @@ func Unanswered(err error) bool {
 	return errors.As(err, &u)
 }
 
+// Closed reports whether an error says that the own connection to the store was closed: the daemon stops.
+func Closed(err error) bool { return errors.Is(err, nats.ErrConnectionClosed) }
+
 // beginFence prepares f for the first message: the stream ends with the sequence last.
 func (w *writer) beginFence(f *fence, last uint64) {
 	f.doubt, f.moved, f.term = make(chan struct{}, 1), time.Now(), 1
