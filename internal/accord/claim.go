@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/pki"
@@ -426,7 +427,7 @@ func (w *waits) bringClaim(key string, name pki.Name, entries []pki.Entry, c cla
 // deleted at another one.
 func (w *waits) dropHere(name pki.Name, e pki.Entry) error {
 	w.undoes(keyOf(name), true)
-	if err := w.of.opts.Keys.Store.Delete(e); err != nil {
+	if err := w.of.keys().By(audit.Who{Source: "another master", Elsewhere: true}).Delete(e); err != nil {
 		w.undoes(keyOf(name), false)
 		return err
 	}

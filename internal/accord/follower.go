@@ -484,7 +484,7 @@ func (l *Follower) brought() int {
 }
 
 // keys is the key store.
-func (l *Follower) keys() keystore { return keystore{l.opts.Keys} }
+func (l *Follower) keys() keystore { return keystore{Keyring: l.opts.Keys} }
 
 // resolve handles one key or token.
 func (l *Follower) resolve(ctx context.Context, key string) {

@@ -11,7 +11,16 @@ import (
 )
 
 // keystore is the key store of this master, as decisions of other masters change it.
-type keystore struct{ *keyring.Keyring }
+type keystore struct {
+	*keyring.Keyring
+	// shared means that these masters are one system: each of their events is for all.
+	shared bool
+}
+
+// who is whoever has decided at another master.
+func (s keystore) who(master string) audit.Who {
+	return audit.Who{Source: "the master " + master, Elsewhere: s.shared}
+}
 
 func find(entries []pki.Entry, name pki.Name) (found pki.Entry) {
 	for _, e := range entries {
@@ -27,7 +36,7 @@ func find(entries []pki.Entry, name pki.Name) (found pki.Entry) {
 // follows from both decisions. It obeys the rules of the store: another accepted key of the
 // same id stays.
 func (s keystore) enforce(name pki.Name, entries []pki.Entry, want Act, text, master string) error {
-	store := s.By(audit.Who{Source: "the master " + master})
+	store := s.By(s.who(master))
 	e := find(entries, name)
 	if want == "" {
 		return store.Delete(e)
@@ -60,7 +69,7 @@ func (s keystore) refuseUnread(name pki.Name, want Act, master string) error {
 	if want == Reject {
 		to = pki.Rejected
 	}
-	return s.Refuse(name, to, audit.Who{Source: "the master " + master})
+	return s.Refuse(name, to, s.who(master))
 }
 
 // mayAccept returns an error if this master's own rules would not accept a key of this id.

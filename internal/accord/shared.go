@@ -118,7 +118,7 @@ func unpublished(keys keystore, agreed *agreements) (map[string]bool, error) {
 	return old, err
 }
 
-func (s *Shared) keys() keystore { return keystore{s.opts.Keys} }
+func (s *Shared) keys() keystore { return keystore{s.opts.Keys, true} }
 
 // Changed is called when keys of minions have changed here, by anybody.
 func (s *Shared) Changed(changes []keyring.Change) {

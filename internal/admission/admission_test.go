@@ -51,7 +51,9 @@ func (w *world) Note(e audit.Entry) bool {
 // Tell implements Decided.
 func (w *world) Tell(e audit.Entry, tag string, data any) {
 	w.Note(e)
-	w.Announce(tag, data)
+	if tag != "" {
+		w.Announce(tag, data)
+	}
 }
 
 // Announce implements Events.
@@ -363,5 +365,30 @@ func TestAllowedConnectionsAreNotLoggedEachTime(t *testing.T) {
 	}
 	if len(w.acts) != maxAnnounced {
 		t.Errorf("%d events of one minion that connects, want %d", len(w.acts), maxAnnounced)
+	}
+}
+
+// TestADecisionOfAnotherMemberIsNoEventHere: its member has stored that for all, and reactions to it would run
+// once for each member. The audit log of each has it.
+func TestADecisionOfAnotherMemberIsNoEventHere(t *testing.T) {
+	w := begin(t)
+	var said bytes.Buffer
+	w.Log = slog.New(slog.NewTextHandler(&said, nil))
+	for id, elsewhere := range map[salt.MinionID]bool{"web1": true, "web2": false} {
+		w.Admit(w.peer(string(id), bustest.Key(t)))
+		w.acts, w.notes = nil, nil
+		if err := w.Keys.By(audit.Who{Source: "the master m2", Elsewhere: elsewhere}).Accept(w.entry(id)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Keys.Refresh(); err != nil {
+			t.Fatal(err)
+		}
+		w.announceKeys(w.Keys.Take())
+		if len(w.notes) != 1 || w.notes[0].Source != "the master m2" || len(w.acts) > 0 == elsewhere {
+			t.Errorf("%s, elsewhere %v: events %v, entries %v", id, elsewhere, w.acts, w.notes)
+		}
+	}
+	if !strings.Contains(said.String(), `source="the master m2"`) {
+		t.Errorf("the log does not say where it was decided:\n%s", &said)
 	}
 }

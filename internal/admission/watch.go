@@ -166,10 +166,14 @@ func (a *Admission) tellKey(name pki.Name, act string) {
 	if rule != "" && !a.byRules.own(name, act, rule, time.Now()) {
 		return
 	}
-	a.Log.Info("key "+act, "minion", name.ID, "user", who.User, "rule", rule)
+	a.Log.Info("key "+act, "minion", name.ID, "user", who.User, "source", who.Source, "rule", rule)
+	tag := "salt/key"
+	if who.Elsewhere { // a reaction to a decision runs once in the whole system
+		tag = ""
+	}
 	a.Decided.Tell(audit.Entry{
 		Kind: audit.Key, Verdict: audit.Allowed, Who: who, Fun: "key." + act, Minions: []salt.MinionID{name.ID}, Count: 1, Finger: name.Finger, Rule: rule,
-	}, "salt/key", map[string]any{"result": true, "act": act, "id": string(name.ID)})
+	}, tag, map[string]any{"result": true, "act": act, "id": string(name.ID)})
 }
 
 // KeyAction records which operator is about to change keys through the key files. The answer

@@ -30,7 +30,7 @@ func NewDecided(l *Log, announce func(tag string, data any)) *Decided {
 	return d
 }
 
-// Tell records a decision, and then stores the event that tells of it. It does not wait. If the entry cannot be stored,
+// Tell records a decision, and then stores the event that tells of it, unless tag is "". It does not wait. If the entry cannot be stored,
 // the spool gets both, in the order of the calls, and they are stored as soon as that is possible, also after a restart.
 // An entry whose write got no answer may be there twice.
 func (d *Decided) Tell(e Entry, tag string, data any) {
@@ -51,7 +51,7 @@ func (d *Decided) Tell(e Entry, tag string, data any) {
 		}
 		if err != nil {
 			err = d.keep(e, at, tag, data, err)
-		} else {
+		} else if tag != "" {
 			d.announce(tag, data)
 		}
 		if err != nil {
@@ -65,6 +65,14 @@ func (d *Decided) keep(e Entry, at time.Time, tag string, data any, why error) e
 	if d.log.opts.Spool == nil {
 		return why
 	}
+	e, err := d.log.finished(e)
+	if err != nil {
+		return err
+	}
+	e.Time = at.UTC()
+	if tag == "" {
+		return d.log.opts.Spool.note(e)
+	}
 	text, err := json.Marshal(data)
 	if err != nil {
 		return err
@@ -73,10 +81,6 @@ func (d *Decided) keep(e Entry, at time.Time, tag string, data any, why error) e
 	if err != nil {
 		return err
 	}
-	if e, err = d.log.finished(e); err != nil {
-		return err
-	}
-	e.Time = at.UTC()
 	return d.log.opts.Spool.decision(e, about)
 }
 
