@@ -1,15 +1,15 @@
 package broker
 
 import (
-	"cmp"
 	"container/list"
 	"errors"
 	"io"
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
+
+	"github.com/brinebus/brine/internal/posix"
 )
 
 // lifetime is what is counted for a connection while it is open: a connection is entered before
@@ -128,7 +128,7 @@ func (a *arrival) Write(b []byte) (int, error) {
 	if !ok {
 		return a.Conn.Write(b)
 	}
-	n, err := writeNow(c, b)
+	n, err := a.writeNow(c, b)
 	if errors.Is(err, errUnread) {
 		a.drop()
 	}
@@ -160,26 +160,17 @@ func (a *arrival) SetWriteDeadline(t time.Time) error {
 	return a.Conn.SetWriteDeadline(t)
 }
 
-// writeNow writes what the kernel takes at once. If that is not everything, it returns errUnread.
-func writeNow(c *net.TCPConn, b []byte) (n int, err error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0, err
+// writeNow writes what the kernel takes at once. If that is not everything, it returns errUnread. Where the system cannot do
+// that, the peer has unreadLimit.
+func (a *arrival) writeNow(c *net.TCPConn, b []byte) (int, error) {
+	n, err := posix.WriteNow(c, b)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return a.writeIn(b)
+	case err == nil && n < len(b):
+		return n, errUnread
 	}
-	var fault error
-	err = raw.Write(func(fd uintptr) bool {
-		for fault = syscall.EINTR; fault == syscall.EINTR; {
-			n, fault = syscall.Write(int(fd), b)
-		}
-		return true
-	})
-	switch err = cmp.Or(err, fault); {
-	case err == nil && n == len(b):
-		return n, nil
-	case err == nil, errors.Is(err, syscall.EAGAIN):
-		return max(0, n), errUnread
-	}
-	return max(0, n), err
+	return n, err
 }
 
 // giveTurn gives the turn back, if it has one. A timer of an earlier turn may call it too early, which

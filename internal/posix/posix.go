@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"syscall"
 )
 
 // Stat has file metadata that fs.FileInfo lacks. Times are nanoseconds since 1970.
@@ -34,6 +35,9 @@ type Credential struct {
 	UID, GID uint32
 	Groups   []uint32
 }
+
+// WriteNow writes to a connection as much as the system takes without waiting, and returns how much that was.
+func WriteNow(c syscall.Conn, b []byte) (int, error) { return writeNow(c, b) }
 
 // LockMode is the way a file is locked.
 type LockMode int

@@ -26,6 +26,24 @@ func owner(_ string, info fs.FileInfo) (uid int, mode fs.FileMode, err error) {
 	return int(s.UID), info.Mode(), err
 }
 
+func writeNow(c syscall.Conn, b []byte) (n int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var fault error
+	err = raw.Write(func(fd uintptr) bool {
+		for fault = syscall.EINTR; fault == syscall.EINTR; {
+			n, fault = syscall.Write(int(fd), b)
+		}
+		return true
+	})
+	if fault == syscall.EAGAIN {
+		fault = nil
+	}
+	return max(0, n), errors.Join(err, fault)
+}
+
 // OpenLock opens the file to lock for a directory: the directory itself, so that one user's lock
 // file cannot block another user.
 func OpenLock(dir string) (*os.File, error) { return os.Open(dir) }

@@ -24,6 +24,10 @@ const (
 // OpenFilesMove says whether a file may be renamed and removed while it is open.
 const OpenFilesMove = false
 
+func writeNow(syscall.Conn, []byte) (int, error) {
+	return 0, fmt.Errorf("write without waiting: %w", errors.ErrUnsupported)
+}
+
 // somebody is the user number of everyone except administrators and this process's user.
 const somebody = 65534
 
