@@ -417,6 +417,9 @@ func TestAJobIsCarriedOnThoughTheAnswerWasLost(t *testing.T) {
 	if err := heir.take(within(t), jid); err != nil || all[2].jobs.running(jid) == nil || heir.unsure[jid] {
 		t.Errorf("the job is not carried on: %v", err)
 	}
+	if e := web1.got(t); e.JID != jid { // it may not have got the job, and knows by itself whether it has
+		t.Errorf("the minion is sent %s, want %s once more", e.JID, jid)
+	}
 }
 
 // TestJobsOfALivingMemberAreItsOwn: no member takes over the jobs of one that runs, nor does any

@@ -118,15 +118,18 @@ func (t *Tracker) Unheard(id salt.MinionID) bool {
 	return m != nil && m.state == Sent
 }
 
-// Sent records that the job is sent to a minion now, from which it has the whole timeout to answer. It reports false if
-// the job is not to be sent to it: it was cancelled, for example, or the minion has answered meanwhile.
+// Sent records that the job is sent to a minion now, from which it has the whole timeout to answer. If that may have got
+// it before, from a member that is gone, what Doubt has said stays. It reports false if the job is not to be sent to it: it was
+// cancelled, for example, or the minion has answered meanwhile.
 func (t *Tracker) Sent(id salt.MinionID, now time.Time) bool {
 	m := t.minions[id]
-	if m == nil || m.state != Queued && m.state != Sent {
+	if m == nil || m.state.Final() {
 		return false
 	}
-	t.move(m, Report{State: Sent}, time.Time{})
-	m.heard = now
+	if m.state == Queued || m.state == Sent {
+		t.move(m, Report{State: Sent}, time.Time{})
+		m.heard = now
+	}
 	return true
 }
 
