@@ -198,7 +198,9 @@ func (e *Elsewhere) Serve(handle func(kind string, h func(ctx context.Context, f
 		if err := json.Unmarshal(body, &q); err != nil || q.Fact != ofPillar {
 			return nil, rpc.Errorf(rpc.Usage, "the %.20s of a minion are not forgotten: %v", q.Fact, err)
 		}
-		clearPillar(e.Fleet, q.ID)
+		if connected, _ := e.Fleet.Connected(q.ID); connected || e.Fleet.pillars.of(q.ID) != nil { // of others nothing is known or asked for
+			clearPillar(e.Fleet, q.ID)
+		}
 		return nil, nil
 	})
 }

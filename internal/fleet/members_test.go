@@ -425,3 +425,25 @@ func TestAPillarIsForgottenMeanwhile(t *testing.T) {
 		t.Error("what was compiled for its connection here is forgotten")
 	}
 }
+
+// TestAPillarOfNobodyIsNotForgotten: a member that names minions without end, of whom nothing is known here, leaves
+// nothing.
+func TestAPillarOfNobodyIsNotForgotten(t *testing.T) {
+	f, e := lonelyMember(func(*Fleet) any { return map[string]any{} })
+	f.pillars.byID, f.pillars.updates = map[salt.MinionID]map[string]any{}, map[salt.MinionID]uint64{}
+	var forget func(context.Context, string, []byte) (any, error)
+	e.Serve(func(kind string, h func(context.Context, string, []byte) (any, error)) {
+		if kind == kindClear {
+			forget = h
+		}
+	})
+	f.Join("web1", inboxRoot+"1", true)
+	for _, id := range []string{"web1", "web2", "no/id"} {
+		if _, err := forget(t.Context(), "m2", []byte(`{"id":"`+id+`","fact":"pillar"}`)); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if !f.pillars.cleared("web1") || len(f.pillars.updates) != 1 {
+		t.Errorf("forgotten are %v", f.pillars.updates)
+	}
+}
