@@ -50,7 +50,7 @@ func TestOtherSettingsOfAClusterAreLoggedOnce(t *testing.T) {
 }
 
 // TestMembersThatOnlyOthersNameAreShown: with a mistake in one's own cluster_peers, the member that is linked is shown
-// beside the one that does not exist, and whose list differs.
+// beside the one that others do not name, and whose list and number of copies differ.
 func TestMembersThatOnlyOthersNameAreShown(t *testing.T) {
 	own := identity{name: nameOf("127.0.0.1:4520"), peers: []string{"127.0.0.1:4520", "127.0.0.2:4520", "127.0.0.5:4520"}, copies: 3}
 	others := identity{peers: []string{"127.0.0.1:4520", "127.0.0.2:4520", "127.0.0.3:4520"}, copies: 3}
@@ -58,18 +58,19 @@ func TestMembersThatOnlyOthersNameAreShown(t *testing.T) {
 		own.name:                 {shape: own.shape()},
 		nameOf("127.0.0.2:4520"): {}, // of an earlier version
 		nameOf("127.0.0.3:4520"): {shape: others.shape()},
+		nameOf("127.0.0.5:4520"): {shape: shape{own.peers, 5}},
 	}
 	linked := []member.Member{{Card: member.Card{Name: nameOf("127.0.0.3:4520")}}, {Card: member.Card{Name: "starting"}}}
 	var got []string
 	for _, one := range members(own, all, linked) {
-		got = append(got, fmt.Sprintf("%s %s self=%v running=%v same=%v", one.Name, one.Address, one.Self, one.Running, one.SamePeers))
+		got = append(got, fmt.Sprintf("%s %s self=%v running=%v same=%v copies=%d", one.Name, one.Address, one.Self, one.Running, one.SamePeers, one.Copies))
 	}
 	want := []string{
-		"127_0_0_1_4520 127.0.0.1:4520 self=true running=true same=true",
-		"127_0_0_2_4520 127.0.0.2:4520 self=false running=true same=true",
-		"127_0_0_3_4520 127.0.0.3:4520 self=false running=true same=false",
-		"127_0_0_5_4520 127.0.0.5:4520 self=false running=false same=false",
-		"starting  self=false running=false same=false",
+		"127_0_0_1_4520 127.0.0.1:4520 self=true running=true same=true copies=0",
+		"127_0_0_2_4520 127.0.0.2:4520 self=false running=true same=true copies=0",
+		"127_0_0_3_4520 127.0.0.3:4520 self=false running=true same=false copies=0",
+		"127_0_0_5_4520 127.0.0.5:4520 self=false running=true same=true copies=5",
+		"starting  self=false running=false same=false copies=0",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("shown are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

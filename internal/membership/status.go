@@ -236,6 +236,9 @@ func members(i identity, all map[string]said, linked []member.Member) (list []ru
 			one.Running, one.ClockAhead = true, s.ahead
 			one.Version, one.Minions, one.Leads = s.Version, s.Minions, s.Leads
 			one.SameRules, one.SamePeers = s.Rules == own.Rules, s.samePeers(own.shape)
+			if s.Copies != own.Copies {
+				one.Copies = s.Copies
+			}
 		}
 		list = append(list, one)
 	}

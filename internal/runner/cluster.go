@@ -43,6 +43,8 @@ type MemberStatus struct {
 	Minions   int  // connected to it
 	SameRules bool // its access rules are those of the asked member
 	SamePeers bool // and so is its list of the members, as far as it tells
+	// Copies is its cluster_copies if that is another number than the one of the asked member; otherwise 0.
+	Copies int
 	// Leads means that the end of another member delays nothing that it stores.
 	Leads bool
 	// ClockAhead is by how much its clock is at least ahead of that of the asked member, negative if
@@ -98,7 +100,7 @@ func clusterRemoveFile(h *Host) function.Function {
 }
 
 func clusterStatus(h *Host) function.Function {
-	return function.Function{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster, also those that only the cluster_peers of others name, if they are linked: which run, which of them leave at the moment (leaving), which were removed and are still in cluster_peers (state), with which version, how many minions are connected to each, whether their access rules and their cluster_peers are the same as those of the member that is asked (same_rules, same_peers), whether they lead the streams that they write, and by how many seconds their clock is at least ahead of that of the member that is asked (clock_ahead, negative if it is behind). lacking is how many streams do not have all their copies at the moment, for example after a member was lost: do not stop another one until it is 0; lacking_streams says which, and what is wrong with each. unstored_jobs is how many jobs the member that is asked has run without the quorum (cluster_without_quorum: run) that are not stored yet. Operators get an answer also where too few members are reached to store anything.",
+	return function.Function{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster, also those that only the cluster_peers of others name, if they are linked: which run, which of them leave at the moment (leaving), which were removed and are still in cluster_peers (state), with which version, how many minions are connected to each, whether their access rules and their cluster_peers are the same as those of the member that is asked (same_rules, same_peers), their cluster_copies if that is another number (copies), whether they lead the streams that they write, and by how many seconds their clock is at least ahead of that of the member that is asked (clock_ahead, negative if it is behind). lacking is how many streams do not have all their copies at the moment, for example after a member was lost: do not stop another one until it is 0; lacking_streams says which, and what is wrong with each. unstored_jobs is how many jobs the member that is asked has run without the quorum (cluster_without_quorum: run) that are not stored yet. Operators get an answer also where too few members are reached to store anything.",
 		Example: "salt-run cluster.status", Run: func(ctx context.Context, _ *function.Call) (any, error) {
 			s, err := h.ClusterStatus(ctx)
 			if err != nil {
@@ -144,6 +146,9 @@ func (m MemberStatus) data() map[string]any {
 	switch {
 	case m.Running:
 		data["version"], data["minions"], data["same_rules"], data["same_peers"], data["leads"] = m.Version, m.Minions, m.SameRules, m.SamePeers, m.Leads
+		if m.Copies > 0 {
+			data["copies"] = m.Copies
+		}
 		if m.ClockAhead != nil {
 			data["clock_ahead"] = m.ClockAhead.Round(100 * time.Millisecond).Seconds()
 		}
