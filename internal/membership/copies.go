@@ -11,18 +11,14 @@ import (
 	"github.com/brinebus/brine/internal/logging"
 )
 
-const (
-	// copiesEvery is the pause between two looks for streams that have another number of copies than cluster_copies.
-	copiesEvery = 5 * time.Second
-	// copiesTime limits one change of a stream. The copies themselves are made later.
-	copiesTime = 10 * time.Second
-)
+// copiesTime limits one change of a stream. The copies themselves are made later.
+const copiesTime = 10 * time.Second
 
-// copies gives all streams the number of copies that cluster_copies says. A member does that for what it opens when
+// copyKeeper gives all streams the number of copies that cluster_copies says. A member does that for what it opens when
 // it starts; but some tables are opened when they are used only, and nobody opens the journal and the audit log of a
 // member that has left.
-type copies struct {
-	every    time.Duration // 0 means copiesEvery
+type copyKeeper struct {
+	every    time.Duration // 0 means lookEvery
 	throttle logging.Throttle
 }
 
@@ -55,30 +51,17 @@ func (h *heard) agree(members []string, copies int) bool {
 	return !slices.ContainsFunc(members, func(name string) bool { return h.of[name].Copies != copies })
 }
 
-// watchCopies does it until ctx ends.
-func watchCopies(ctx context.Context, m *Membership) {
-	every := m.evens.every
-	if every == 0 {
-		every = copiesEvery
-	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		for stream, n := range otherCopies(m) {
-			once, cancel := context.WithTimeout(ctx, copiesTime)
-			err := journal.SetCopies(once, m.broker.Conn(), stream, m.copies)
-			cancel()
-			switch {
-			case err == nil:
-				m.log.Info("a stream gets another number of copies", "stream", stream, "copies", m.copies, "before", n)
-			case ctx.Err() == nil:
-				m.evens.throttle.Log(m.log, slog.LevelWarn, "copies", 1, "a stream does not get as many copies as cluster_copies says: it is tried again", "stream", stream, "copies", m.copies, "has", n, "err", err)
-			}
+// keepCopies is one look of the copyKeeper.
+func keepCopies(ctx context.Context, m *Membership) {
+	for stream, n := range otherCopies(m) {
+		once, cancel := context.WithTimeout(ctx, copiesTime)
+		err := journal.SetCopies(once, m.broker.Conn(), stream, m.copies)
+		cancel()
+		switch {
+		case err == nil:
+			m.log.Info("a stream gets another number of copies", "stream", stream, "copies", m.copies, "before", n)
+		case ctx.Err() == nil:
+			m.copyKeeper.throttle.Log(m.log, slog.LevelWarn, "copies", 1, "a stream does not get as many copies as cluster_copies says: it is tried again", "stream", stream, "copies", m.copies, "has", n, "err", err)
 		}
 	}
 }

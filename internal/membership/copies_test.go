@@ -42,7 +42,7 @@ func TestAllStreamsGetTheCopiesOfTheSettings(t *testing.T) {
 	for _, m := range s.Members {
 		all = append(all, linked(t, m, func(k *Membership) {
 			k.identity.copies, k.identity.peers = 3, s.Peers
-			k.evens.every = 50 * time.Millisecond
+			k.copyKeeper.every = 50 * time.Millisecond
 		}))
 	}
 	say := func(copies func(member int) int) {
@@ -69,7 +69,7 @@ func TestAllStreamsGetTheCopiesOfTheSettings(t *testing.T) {
 		if other := otherCopies(k); len(other) > 0 {
 			t.Errorf("while the settings differ %v get other copies", other)
 		}
-		go watchCopies(t.Context(), k)
+		go repeat(t.Context(), k.copyKeeper.every, func() { keepCopies(t.Context(), k) })
 	}
 	say(same)
 	for stream := range other {

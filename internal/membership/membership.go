@@ -25,26 +25,26 @@ import (
 
 // links are the connections of a member with the others, and with the parts of its master.
 type links struct {
-	broker    *broker.Broker
-	exchange  *cluster.Exchange
-	elsewhere *fleet.Elsewhere
-	bus       *eventbus.Member // the part of events for the other members
-	journal   *journal.Journal
-	lease     *lease.Member  // by which one member does what only one may do
-	keys      *accord.Shared // what all members have decided about keys
-	jobs      dispatch.All
-	met       met
-	named     named
-	leaving   leaving
-	former    former
-	own       Own // what this member says of itself
-	heard     heard
-	alone     alone
-	clocks    clocks
-	shapes    shapes
-	voters    voters
-	evens     copies
-	rules     string // the digest of the own rules at the last comparison; used by Run
+	broker     *broker.Broker
+	exchange   *cluster.Exchange
+	elsewhere  *fleet.Elsewhere
+	bus        *eventbus.Member // the part of events for the other members
+	journal    *journal.Journal
+	lease      *lease.Member  // by which one member does what only one may do
+	keys       *accord.Shared // what all members have decided about keys
+	jobs       dispatch.All
+	met        met
+	named      named
+	leaving    leaving
+	former     former
+	own        Own // what this member says of itself
+	heard      heard
+	alone      alone
+	clocks     clocks
+	shapes     shapes
+	voters     voters
+	copyKeeper copyKeeper
+	rules      string // the digest of the own rules at the last comparison; used by Run
 }
 
 // Own is what a member says of itself to the others, and does by itself.
@@ -319,7 +319,7 @@ func (m *Membership) Run(ctx context.Context) {
 	wg.Go(func() { m.elsewhere.Run(ctx) })
 	wg.Go(func() { m.watchLinks(ctx) })
 	wg.Go(func() { watchVoters(ctx, m) })
-	wg.Go(func() { watchCopies(ctx, m) })
+	wg.Go(func() { repeat(ctx, m.copyKeeper.every, func() { keepCopies(ctx, m) }) })
 	wg.Go(func() { m.leaving.watch(ctx, m.broker.Cluster, &m.former, m.own.Forget, m.log) })
 	wg.Go(func() {
 		m.former.watch(ctx, func() map[string]string { return keysOf(m.broker.Cluster.Members()) }, m.own.Forget, m.log)

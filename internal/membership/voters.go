@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -15,8 +16,8 @@ import (
 )
 
 const (
-	// votersEvery is the pause between two looks at who counts for elections.
-	votersEvery = 5 * time.Second
+	// lookEvery is the pause between two looks at who counts for elections, and at the copies of streams.
+	lookEvery = 5 * time.Second
 	// foreignLooks is in how many looks in a row an identifier must be of no known member until it is forgotten, and
 	// unsureLooks the same while a linked member has another list of the members that it has not told yet.
 	foreignLooks = 4
@@ -35,7 +36,7 @@ const (
 // member and of the others, and with those that are linked: members that are away or are just joining have such a
 // name. Only what was of none of them at several looks is forgotten.
 type voters struct {
-	every time.Duration // 0 means votersEvery
+	every time.Duration // 0 means lookEvery
 
 	throttle   logging.Throttle
 	foreign    map[string]int // in how many looks in a row each identifier was of no member
@@ -73,18 +74,7 @@ func (s *voters) look(v broker.Voters, sure bool) (forget []string, quorum int) 
 
 // watchVoters looks who counts for elections until ctx ends.
 func watchVoters(ctx context.Context, m *Membership) {
-	every := m.voters.every
-	if every == 0 {
-		every = votersEvery
-	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	repeat(ctx, m.voters.every, func() {
 		names, sure := membersOf(m)
 		forget, quorum := m.voters.look(m.broker.Cluster.Voters(names), sure)
 		for _, id := range forget {
@@ -92,6 +82,20 @@ func watchVoters(ctx context.Context, m *Membership) {
 		}
 		if quorum > 0 {
 			restoreQuorum(ctx, m, quorum)
+		}
+	})
+}
+
+// repeat calls f once in each pause, 0 means lookEvery, until ctx ends.
+func repeat(ctx context.Context, pause time.Duration, f func()) {
+	tick := time.NewTicker(cmp.Or(pause, lookEvery))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			f()
+		case <-ctx.Done():
+			return
 		}
 	}
 }
