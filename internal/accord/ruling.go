@@ -188,7 +188,7 @@ func (s *Shared) mayPublish(key string, d, r ruling) error {
 }
 
 // shares is how many members can fill the table together, each with its share of rulings by rules on new keys. What
-// people decide has a quarter of that besides, since strangers can make rules decide.
+// people decide has a quarter of that besides, since anybody can make rules decide, with new keys.
 const shares = 4
 
 // roomForRules reports whether the rules of this member on new keys may decide about one more. What could not be written

@@ -228,7 +228,7 @@ func TestAFloodOfSharedDecisions(t *testing.T) {
 	}
 }
 
-// TestRulesLeaveRoomForPeople: strangers who show keys that a rule accepts use up the part of rules, and no more: what
+// TestRulesLeaveRoomForPeople: new keys that a rule accepts use up the part of rules, and no more: what
 // people decide goes on to count at all members.
 func TestRulesLeaveRoomForPeople(t *testing.T) {
 	j := openStore(t)

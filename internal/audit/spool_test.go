@@ -555,7 +555,7 @@ func TestRefusalsOfOneLeaveRoomForThoseOfOthers(t *testing.T) {
 	}
 }
 
-// TestMinionsWithoutEndLeaveRoomForPeople: whatever names strangers invent, what rules decide about their keys, and that
+// TestMinionsWithoutEndLeaveRoomForPeople: whatever names new keys come with, what rules decide about their keys, and that
 // these were shown, has one share, also after a restart. What people decide about keys has room even when users' jobs have none.
 func TestMinionsWithoutEndLeaveRoomForPeople(t *testing.T) {
 	c := startCut(t)

@@ -279,18 +279,18 @@ func TestClusterCommands(t *testing.T) {
 "4001": ['@runner', '@wheel', '@cluster', {'@runner': [.*, 'cluster.*', 'cluster\..*', 'cluster.[a-z]*', 'cluster.step_down|cluster.remove.*']}, {'@cluster': [.*, 's*', 'r*', '[bl].*']}, {'*': ['cluster.*']}]
 "4003": [{'@runner': [%s]}]
 `
-	type asker struct {
-		who   Principal
-		words string // of the refusal
+	type caller struct {
+		principal Principal
+		words     string // of the refusal
 	}
-	nobodies := map[string]asker{
+	nobodies := map[string]caller{
 		"a user without a rule":   {a.Principal(t.Context(), user(other)), "publisher_acl has no rule for 4002"},
 		"a guest":                 {a.Principal(t.Context(), bus.Identity{Role: bus.RoleGuest, Name: granted, Nonce: "n"}), "the user is not known"},
 		"a minion without a rule": {a.Peer(bus.Identity{Role: bus.RoleMinion, Name: "db1", Key: "k", Nonce: "n"}), "peer_run has no rule for db1"},
 		"an unaccepted key":       {a.Peer(bus.Identity{Role: bus.RoleUnaccepted, Name: "web1", Key: "k", Nonce: "n"}), "the user is not known"},
 	}
 	const byName = "does not fit: such a function is granted only by a rule that names it, and by no pattern"
-	patterns := map[string]asker{
+	patterns := map[string]caller{
 		"a user with patterns":   {a.Principal(t.Context(), user(granted)), "publisher_acl: 4001: @runner, " + byName},
 		"a minion with patterns": {a.Peer(bus.Identity{Role: bus.RoleMinion, Name: "web1", Key: "k", Nonce: "n"}), "peer_run: web1: .*, " + byName},
 	}
@@ -307,11 +307,11 @@ func TestClusterCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.SetRules(r)
-		refused := func(name string, by asker) {
+		refused := func(name string, by caller) {
 			t.Helper()
-			err := a.Run(by.who, job.Command{Function: f}, false, true).Err()
-			var told *rpc.Error
-			if !errors.As(err, &told) || told.Code != rpc.Denied || !strings.Contains(told.Text, string(f)) || !strings.Contains(told.Text, by.words) {
+			err := a.Run(by.principal, job.Command{Function: f}, false, true).Err()
+			var refusal *rpc.Error
+			if !errors.As(err, &refusal) || refusal.Code != rpc.Denied || !strings.Contains(refusal.Text, string(f)) || !strings.Contains(refusal.Text, by.words) {
 				t.Errorf("%s, %s: %v, want a refusal with %q", name, f, err, by.words)
 			}
 		}
@@ -328,7 +328,7 @@ func TestClusterCommands(t *testing.T) {
 		}
 		for name, by := range patterns {
 			if slices.Contains(telling, f) {
-				allowed(name, by.who)
+				allowed(name, by.principal)
 			} else {
 				refused(name, by)
 			}

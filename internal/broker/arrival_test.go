@@ -54,8 +54,8 @@ func asksForKeys(t *testing.T, b *Broker, from string) {
 	go func() { _ = k.Flood([]byte("CONNECT {" + strings.Repeat(" ", 4000))) }() // until it is ended
 }
 
-// A stranger that makes the daemon answer, and reads nothing, keeps no turn: it is ended, and others shake
-// hands.
+// TestAPeerThatReadsNothingKeepsNoTurn: a peer without an accepted key that makes the daemon answer, and reads nothing, is
+// ended, and others shake hands.
 func TestAPeerThatReadsNothingKeepsNoTurn(t *testing.T) {
 	b := startTLS(t, Options{Admit: admitAs(bus.RoleMinion)})
 	set(b, func(p *acceptor) { p.turns = newTurns(1) })

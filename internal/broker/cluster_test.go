@@ -222,7 +222,7 @@ func TestACertificateAloneIsNoMember(t *testing.T) {
 	s.Linked(t)
 }
 
-// shownBy returns the certificate that the member at this address shows to a stranger.
+// shownBy returns the certificate that the member at this address shows to somebody who has none.
 func shownBy(t *testing.T, address string) (raw []byte) {
 	t.Helper()
 	c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error {

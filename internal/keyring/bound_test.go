@@ -16,15 +16,15 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// shown is a keyring to which strangers show keys.
+// shown is a keyring to which new keys are shown.
 type shown struct {
 	*Keyring
 	t   *testing.T
 	cfg *config.Master
 }
 
-// strangers opens a keyring with rules.
-func strangers(t *testing.T, rules func(*config.Master)) *shown {
+// newKeys opens a keyring with rules.
+func newKeys(t *testing.T, rules func(*config.Master)) *shown {
 	t.Helper()
 	cfg := config.NewMaster()
 	cfg.PKIDir = t.TempDir()
@@ -80,7 +80,7 @@ func TestRulesAcceptNotWithoutEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := strangers(t, func(c *config.Master) { rule(c); c.AutosignGrainsDir = grains })
+				s := newKeys(t, func(c *config.Master) { rule(c); c.AutosignGrainsDir = grains })
 				s.MostAccepted, s.MostOfHost, s.Store.MostOfHost = 6, 3, 2
 				for n := range 3 {
 					s.admit(salt.MinionID(fmt.Sprint("m", n)), "192.0.2.66", "accept", nil)
@@ -124,7 +124,7 @@ func TestRulesAcceptNotWithoutEnd(t *testing.T) {
 // moved.
 func TestRulesRecordFewRejections(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "autoreject")
-	s := strangers(t, func(c *config.Master) { c.AutorejectFile = path })
+	s := newKeys(t, func(c *config.Master) { c.AutorejectFile = path })
 	s.MostRejected = 3
 	known := s.admit("m0", "192.0.2.1", "pend", nil)
 	if err := os.WriteFile(path, []byte("m*\n"), 0o600); err != nil {
@@ -160,7 +160,7 @@ func TestRulesRecordFewRejections(t *testing.T) {
 
 // TestKeysOfAnIDThatIsHeldAreBounded: a rule that matches an id with an accepted key makes no room for other keys of it.
 func TestKeysOfAnIDThatIsHeldAreBounded(t *testing.T) {
-	s := strangers(t, func(c *config.Master) { c.AutoAccept = true })
+	s := newKeys(t, func(c *config.Master) { c.AutoAccept = true })
 	s.Store.MostOfHost = 2
 	for n := range 5 {
 		id := salt.MinionID(fmt.Sprint("m", n))

@@ -32,7 +32,7 @@ func (s *Session) learn(cluster *protocol.Cluster) {
 	if s.basis != refused && s.basis != onOpening {
 		s.Up.all.cluster.learn(s.Master, cluster)
 	}
-	if s.basis != onSign { // nobody vouches for it
+	if s.basis != onSign { // its key is not signed
 		cluster = nil
 	}
 	s.Up.all.systems.learn(s.Up.Number, s.Master.SHA256(), cluster)

@@ -75,6 +75,11 @@ func TestNamesAreTermsOfTheTrade(t *testing.T) {
 func TestTextsAreTermsOfTheTrade(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.test {
+			for _, g := range s.tree.Comments {
+				if word := neverSaid.FindString(g.Text()); word != "" {
+					t.Errorf("%s: the comment says %q", s.at(g), word)
+				}
+			}
 			continue
 		}
 		ast.Inspect(s.tree, func(n ast.Node) bool {
