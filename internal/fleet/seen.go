@@ -69,6 +69,13 @@ func (s *shard) place(id salt.MinionID, member string) {
 	s.Members[member] = append(s.Members[member], id)
 }
 
+// unplace removes a minion from the member where it was before: of two, another member would take either.
+func (s *shard) unplace(id salt.MinionID) {
+	for member, ids := range s.Members {
+		s.Members[member] = slices.DeleteFunc(ids, func(other salt.MinionID) bool { return other == id })
+	}
+}
+
 func shardOf(id salt.MinionID) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(id)) // it never fails
@@ -239,6 +246,7 @@ func (p *Presence) merge(n int, s *shard, stored []byte) {
 	newer := func(id salt.MinionID, at time.Time) {
 		if p.ready[id] == nil && !p.erased[id] && at.After(p.seen[id]) && shardOf(id) == n {
 			p.set(id, at, members[id])
+			s.unplace(id)
 			s.add(id, at, members[id])
 		}
 	}
