@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/brinebus/brine/internal/atomicfile"
 )
@@ -43,6 +44,35 @@ func ReadKnown(path string) (map[string]string, error) {
 
 // WriteKnown writes what ReadKnown reads.
 func WriteKnown(path string, list map[string]string) error {
+	text, err := json.MarshalIndent(list, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(path, append(text, '\n'), 0o600)
+}
+
+// LeftFile is the file with the members that have left the cluster in good order. It is beside KnownFile.
+func LeftFile(cacheDir string) string { return filepath.Join(cacheDir, "cluster_left") }
+
+// ReadLeft reads when members have left, by their names. Without the file none has.
+func ReadLeft(path string) (map[string]time.Time, error) {
+	list := map[string]time.Time{}
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return list, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if err := json.NewDecoder(io.LimitReader(file, maxKnown)).Decode(&list); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return list, nil
+}
+
+// WriteLeft writes what ReadLeft reads.
+func WriteLeft(path string, list map[string]time.Time) error {
 	text, err := json.MarshalIndent(list, "", "  ")
 	if err != nil {
 		return err

@@ -196,6 +196,7 @@ func New(ctx context.Context, cfg *config.Master, own keyring.Own, version strin
 	m.mark = member.LeaveFile(filepath.Join(cfg.CacheDir, m.StoreDir()))
 	m.removals = removals{path: member.RemovedFile(cfg.PKIDir), name: i.name, key: own.Public().SHA256(), log: log}
 	m.met = met{path: member.KnownFile(cfg.CacheDir), names: i.place().All, log: log}
+	m.leaving.departed = departed{path: member.LeftFile(cfg.CacheDir), names: i.place().All, log: log}
 	m.cluster = &broker.ClusterOptions{
 		Rule: rule, Certificate: certificate, Listen: net.JoinHostPort(cfg.Interface, strconv.Itoa(cfg.ClusterPort)), Peers: i.peers, Advertise: i.self,
 	}

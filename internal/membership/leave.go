@@ -43,6 +43,8 @@ type leaving struct {
 
 	forgets string             // the one that is being forgotten
 	stop    context.CancelFunc // ends that
+
+	departed departed // those that have left
 }
 
 func (l *leaving) signal() chan struct{} {
@@ -335,6 +337,7 @@ func (l *leaving) forget(ctx context.Context, c *broker.Cluster, f *former, own 
 		log.Warn("something of a member that has left is still stored: it is tried again", "member", name, "err", err)
 		f.add(name, "")
 	}
+	l.departed.add(name, time.Now())
 	l.remove(name)
 	log.Info("a member has left the cluster", "member", name)
 }

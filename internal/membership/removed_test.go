@@ -50,6 +50,7 @@ func with(t *testing.T, m *bustest.Member, dir string) *Membership {
 		k.cfg.PKIDir, k.journal = dir, &journal.Journal{}
 		k.removals = removals{path: member.RemovedFile(dir), name: m.Name, key: k.fingerprint(), log: m.Log}
 		k.met = met{path: member.KnownFile(dir), names: k.place().All, log: m.Log}
+		k.leaving.departed = departed{path: member.LeftFile(dir), names: k.place().All, log: m.Log}
 		k.self = m.System.Peers[slices.IndexFunc(m.System.Peers, func(peer string) bool { return nameOf(peer) == m.Name })]
 		k.serveStatus()
 		k.exchange.Handle(kindRemove, k.removeFor)

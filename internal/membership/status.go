@@ -38,6 +38,11 @@ type said struct {
 
 	Removed []member.Removal `json:"removed,omitempty"` // keys that it refuses; a member of an earlier version sends none
 
+	// Left is when members have left in good order, and Away which members do not run and count for elections, if the
+	// one that answers leads all; a member of an earlier version sends neither.
+	Left map[string]time.Time `json:"left,omitempty"`
+	Away []string             `json:"away,omitempty"`
+
 	shape
 
 	ahead *time.Duration // see clockAhead
@@ -100,7 +105,7 @@ func (m *Membership) say() said {
 			lacks[stream] = otherThan(n, m.copies)
 		}
 	}
-	return said{Version: m.version, Rules: m.own.Rules(), Leads: journal.Leads(m.journal), Minions: m.own.Minions(), Lacking: slices.Sorted(maps.Keys(lacks)), Lacks: lacks, Address: m.forMinions(m.self), Key: m.fingerprint(), Time: time.Now().UTC(), Removed: m.removals.newest(), shape: m.identity.shape()}
+	return said{Version: m.version, Rules: m.own.Rules(), Leads: journal.Leads(m.journal), Minions: m.own.Minions(), Lacking: slices.Sorted(maps.Keys(lacks)), Lacks: lacks, Address: m.forMinions(m.self), Key: m.fingerprint(), Time: time.Now().UTC(), Removed: m.removals.newest(), Left: m.leaving.departed.all(), Away: away(m), shape: m.identity.shape()}
 }
 
 // statusTime limits the wait for the answer of a member.
@@ -134,6 +139,7 @@ func (m *Membership) ask(ctx context.Context) map[string]said {
 // of the cluster, another version or another time: what somebody may do, and what is still there, then depends on where
 // they ask.
 func (m *Membership) compare(ctx context.Context) {
+	asked := time.Now()
 	all, own := m.ask(ctx), m.say()
 	m.removals.apply(all, m.broker.Cluster, &m.leaving)
 	var names []string
@@ -155,6 +161,7 @@ func (m *Membership) compare(ctx context.Context) {
 	m.clocks.compare(all, m.log)
 	m.shapes.compare(own.shape, all, m.log)
 	m.heard.keep(names)
+	m.leaving.departed.back(names, asked)
 }
 
 // Comparison is what another member has in common with this one.
@@ -206,6 +213,9 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 		one := &status.Members[n]
 		one.Removed = !one.Running && isRemoved(one.Name, ever, removed)
 		one.Leaving = m.leaving.has(one.Name)
+		if !one.Running && !one.Removed && !one.Leaving {
+			one.Left = leftAt(one.Name, all)
+		}
 		for _, name := range all[one.Name].Lacking {
 			status.Lacking[name] = cmp.Or(all[one.Name].Lacks[name], status.Lacking[name])
 		}

@@ -32,12 +32,14 @@ type ClusterStatus struct {
 
 // MemberStatus is what is known of a member.
 type MemberStatus struct {
-	Name      string
-	Address   string // "" for a member that only others name, and that does not tell it
-	Self      bool   // it was asked
-	Running   bool   // it answers
-	Leaving   bool   // it has asked to leave the cluster, and the others still count it
-	Removed   bool   // it does not run, and its key was removed
+	Name    string
+	Address string // "" for a member that only others name, and that does not tell it
+	Self    bool   // it was asked
+	Running bool   // it answers
+	Leaving bool   // it has asked to leave the cluster, and the others still count it
+	Removed bool   // it does not run, and its key was removed
+	// Left is when it has left in good order, as far as known; the zero time for one that has not, or runs again.
+	Left      time.Time
 	Fault     string // why there is no route to it, as far as known
 	Version   string
 	Minions   int  // connected to it
@@ -100,7 +102,7 @@ func clusterRemoveFile(h *Host) function.Function {
 }
 
 func clusterStatus(h *Host) function.Function {
-	return function.Function{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster, also those that only the cluster_peers of others name, if they are linked: which run, which of them leave at the moment (leaving), which were removed and are still in cluster_peers (state), with which version, how many minions are connected to each, whether their access rules and their cluster_peers are the same as those of the member that is asked (same_rules, same_peers), their cluster_copies if that is another number (copies), whether they lead the streams that they write, and by how many seconds their clock is at least ahead of that of the member that is asked (clock_ahead, negative if it is behind). lacking is how many streams do not have all their copies at the moment, for example after a member was lost: do not stop another one until it is 0; lacking_streams says which, and what is wrong with each. unstored_jobs is how many jobs the member that is asked has run without the quorum (cluster_without_quorum: run) that are not stored yet. Operators get an answer also where too few members are reached to store anything.",
+	return function.Function{Name: "status", Class: function.Shared, Doc: "Return the members of the cluster, also those that only the cluster_peers of others name, if they are linked: which run, which of them leave at the moment (leaving), which were removed or have left in good order and are still in cluster_peers (state, and the time in UTC as left), with which version, how many minions are connected to each, whether their access rules and their cluster_peers are the same as those of the member that is asked (same_rules, same_peers), their cluster_copies if that is another number (copies), whether they lead the streams that they write, and by how many seconds their clock is at least ahead of that of the member that is asked (clock_ahead, negative if it is behind). lacking is how many streams do not have all their copies at the moment, for example after a member was lost: do not stop another one until it is 0; lacking_streams says which, and what is wrong with each. unstored_jobs is how many jobs the member that is asked has run without the quorum (cluster_without_quorum: run) that are not stored yet. Operators get an answer also where too few members are reached to store anything.",
 		Example: "salt-run cluster.status", Run: func(ctx context.Context, _ *function.Call) (any, error) {
 			s, err := h.ClusterStatus(ctx)
 			if err != nil {
@@ -154,6 +156,8 @@ func (m MemberStatus) data() map[string]any {
 		}
 	case m.Removed: // whether something answers at its address says nothing
 		data["state"] = "removed"
+	case !m.Left.IsZero():
+		data["state"], data["left"] = "left", m.Left.UTC().Format(time.DateTime)
 	case m.Fault != "":
 		data["error"] = m.Fault
 	}
