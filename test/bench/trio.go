@@ -255,13 +255,14 @@ func (c *trio) startFleets(o Options) error {
 }
 
 // pings measures test.ping over the minions of all members, from start to exit, in turns with a
-// bare scatter-gather, with one that stores the request and the answers, and with one that also stores
-// what else Brine stores of a job before it is sent, one after the other. It has no goal, since Brine need not wait for
-// the decision before it stores the rest.
+// bare scatter-gather, with one that stores the request and the answers, with one that also stores
+// what else Brine stores of a job before it is sent, one after the other, though Brine need not wait for the decision
+// before it stores the rest, and with one that shows an answer only once it is stored, as Brine does: that is the same work.
 func (c *trio) pings(ctx context.Context, o Options) ([]Row, error) {
 	row := Row{What: fmt.Sprintf("`salt '*' test.ping`, %d minions of three members: wall", o.Trio), Beside: "a request to as many responders at three servers", Unit: "ms", Ratio: trioGoal}
 	equal := Row{What: row.What, Beside: equalWork + " by three servers", Unit: "ms"}
 	whole := Row{What: row.What, Beside: equal.Beside + ", and before that a decision and a plan", Unit: "ms"}
+	shown := Row{What: row.What, Beside: whole.Beside + "; answers are shown when they are stored", Unit: "ms", Ratio: trioGoal}
 	subjects := make([]string, o.Trio)
 	for i := range subjects {
 		subjects[i] = "job." + strconv.Itoa(i)
@@ -290,11 +291,16 @@ func (c *trio) pings(ctx context.Context, o Options) ([]Row, error) {
 		if err != nil {
 			return nil, err
 		}
+		stored, err := once(ctx, c.bare.command("signed", c.urls[0], strconv.Itoa(o.Trio), "2", "shown")...)
+		if err != nil {
+			return nil, err
+		}
 		if round >= warmUp {
+			shown.Brine, shown.Bare = append(shown.Brine, ours.wall.Seconds()*1e3), append(shown.Bare, stored.wall.Seconds()*1e3)
 			whole.Brine, whole.Bare = append(whole.Brine, ours.wall.Seconds()*1e3), append(whole.Bare, all.wall.Seconds()*1e3)
 			row.Brine, row.Bare = append(row.Brine, ours.wall.Seconds()*1e3), append(row.Bare, theirs.wall.Seconds()*1e3)
 			equal.Brine, equal.Bare = append(equal.Brine, ours.wall.Seconds()*1e3), append(equal.Bare, signed.wall.Seconds()*1e3)
 		}
 	}
-	return []Row{row, equal, whole}, nil
+	return []Row{row, equal, whole, shown}, nil
 }

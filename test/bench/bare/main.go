@@ -5,7 +5,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
@@ -18,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -104,9 +104,9 @@ func scatter(url string, subjects []string, answers int, how ...nats.Option) err
 }
 
 // signed has a request signed and stored and sent to so many responders, which check
-// it, and prints their answers, which are stored. before, if given, is how many other messages are
-// stored before.
-func signed(url, responders string, before ...string) error {
+// it, and prints their answers, which are stored. The first of more, if given, is how many other messages are
+// stored before, and with "shown" after that the answers come only once they are stored.
+func signed(url, responders string, more ...string) error {
 	n, err := strconv.Atoi(responders)
 	if err != nil {
 		return err
@@ -117,11 +117,18 @@ func signed(url, responders string, before ...string) error {
 	}
 	defer nc.Close()
 	name := nats.NewInbox()[len(nats.InboxPrefix):]
-	sub, err := nc.SubscribeSync("answers." + name)
+	answers := "answers."
+	if len(more) == 0 {
+		more = []string{"0"}
+	}
+	if len(more) > 1 {
+		answers = "shown."
+	}
+	sub, err := nc.SubscribeSync(answers + name)
 	if err != nil {
 		return err
 	}
-	if err := nc.Publish("signed", []byte(name+" "+responders+" "+cmp.Or(append(before, "0")...))); err != nil {
+	if err := nc.Publish("signed", []byte(name+" "+responders+" "+strings.Join(more, " "))); err != nil {
 		return err
 	}
 	for range n {

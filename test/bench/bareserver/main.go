@@ -57,7 +57,7 @@ func (g *authenticator) Check(c server.ClientAuthentication) bool {
 		g.seen[key] = true
 		g.mu.Unlock()
 		u.Permissions = &server.Permissions{
-			Publish:   &server.SubjectPermission{Allow: []string{"_INBOX.>", "append", "job", "job.*", "answers.*", "key", "signed"}},
+			Publish:   &server.SubjectPermission{Allow: []string{"_INBOX.>", "append", "job", "job.*", "answers.*", "shown.*", "key", "signed"}},
 			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "job.*", "signed.*", "answers.*"}},
 		}
 	}

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -17,6 +20,10 @@ import (
 // signature, and the answer is given when the server has it stored.
 func answerSigned(nc *nats.Conn, i int) error {
 	key, err := nc.Request("key", nil, patience)
+	for begun := time.Now(); errors.Is(err, nats.ErrNoResponders) && time.Since(begun) < patience; { // its servers make their store first
+		time.Sleep(50 * time.Millisecond)
+		key, err = nc.Request("key", nil, patience)
+	}
 	if err != nil {
 		return err
 	}
@@ -32,8 +39,15 @@ func answerOne(nc *nats.Conn, key ed25519.PublicKey, m *nats.Msg) error {
 	if len(m.Data) < ed25519.SignatureSize || !ed25519.Verify(key, m.Data[ed25519.SignatureSize:], m.Data[:ed25519.SignatureSize]) {
 		return errors.New("a request with a wrong signature")
 	}
-	_, err := nc.Request(m.Reply, []byte("local:\n    True"), patience)
-	return err
+	answer := []byte("local:\n    True")
+	if _, err := nc.Request(m.Reply, answer, patience); err != nil {
+		return err
+	}
+	// A request whose last word is that has its answers shown only once they are stored.
+	if name, ok := strings.CutPrefix(m.Reply, "answers."); ok && bytes.HasSuffix(m.Data, []byte(" shown")) {
+		return nc.Publish("shown."+name, answer)
+	}
+	return nil
 }
 
 // signer has a request signed, stored and sent to n responders, and takes their
