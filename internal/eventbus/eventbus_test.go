@@ -644,6 +644,15 @@ func TestPurge(t *testing.T) {
 	if got := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true, Tags: []string{"", "salt/audit"}}).tags(); !slices.Equal(got, []string{"salt/audit/purge"}) {
 		t.Errorf("left are %q", got)
 	}
+	w.events.rules.Tell = func(context.Context, eventacl.Record) (bool, error) { return true, nil }
+	w.mustFire(c, "b/3")
+	if n, err := purge(protocol.Purge{Until: time.Now()}); n != 2 || err != nil {
+		t.Errorf("with an audit log of its own: purged %d, %v; want all 2", n, err)
+	}
+	w.mustFire(c, "b/4")
+	if got := w.mustListen(c, protocol.Listen{FromSeq: 1, UntilEnd: true, Tags: []string{"", "salt/audit"}}).tags(); !slices.Equal(got, []string{"b/4"}) {
+		t.Errorf("left are %q", got)
+	}
 }
 
 func (w *world) grant(text string) {

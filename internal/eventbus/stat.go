@@ -86,12 +86,14 @@ func (r *Bus) Purge(ctx context.Context, req *rpc.Request, who eventacl.Principa
 	if err := req.Decide(r.rules.Purge(ctx, who, string(req.Body))); err != nil {
 		return err
 	}
-	if r.rules.Tell == nil { // so nothing was recorded
-		if _, err := r.Store(ctx, event.AuditSpace+"/purge", map[string]any{"user": who.Name(), "query": string(req.Body)}, ""); err != nil {
+	var record uint64
+	if r.rules.Tell == nil { // there is no audit log, so the journal has the record
+		var err error
+		if record, err = r.Store(ctx, event.AuditSpace+"/purge", map[string]any{"user": who.Name(), "query": string(req.Body)}, ""); err != nil {
 			return err
 		}
 	}
-	n, err := r.purge(ctx, q)
+	n, err := r.purge(ctx, q, record)
 	if err != nil {
 		return err
 	}
@@ -99,10 +101,14 @@ func (r *Bus) Purge(ctx context.Context, req *rpc.Request, who eventacl.Principa
 	return req.Send(ctx, protocol.Purged{Count: n, Journal: q.Journal})
 }
 
-func (r *Bus) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
-	p, before, err := purgeable(ctx, r, q.Journal)
+// purge removes what q selects, but not the record of that in this daemon's journal; 0 if there is none.
+func (r *Bus) purge(ctx context.Context, q protocol.Purge, record uint64) (uint64, error) {
+	p, before, own, err := purgeable(ctx, r, q.Journal)
 	if err != nil {
 		return 0, err
+	}
+	if own && record > 0 {
+		before = min(before, record)
 	}
 	if q.Journal != "" {
 		q.Before = q.JournalBefore
@@ -133,11 +139,12 @@ func (r *Bus) purge(ctx context.Context, q protocol.Purge) (uint64, error) {
 	})
 }
 
-// purgeable returns what removes events from a journal, and the sequence before which it may.
-func purgeable(ctx context.Context, r *Bus, name string) (p journal.Purger, before uint64, err error) {
+// purgeable returns what removes events from a journal, the sequence before which it may, and whether it is that of
+// this daemon.
+func purgeable(ctx context.Context, r *Bus, name string) (p journal.Purger, before uint64, own bool, err error) {
 	if name == "" || name == r.name {
-		before, err = r.journal.Last(ctx) // the entry of the audit log stays
-		return r.journal.Purger(), before, err
+		before, err = r.journal.Last(ctx)
+		return r.journal.Purger(), before + 1, true, err
 	}
 	list, _ := r.mirrors.now()
 	for _, m := range list {
@@ -146,12 +153,12 @@ func purgeable(ctx context.Context, r *Bus, name string) (p journal.Purger, befo
 		}
 		p, known := journal.PurgerOf(r.journal, m)
 		if !known {
-			return p, 0, rpc.Errorf(rpc.Usage, "the journal %q is that of another master, and only mirrored here", name).WithHint("purge it at that master")
+			return p, 0, false, rpc.Errorf(rpc.Usage, "the journal %q is that of another master, and only mirrored here", name).WithHint("purge it at that master")
 		}
 		before, err = m.Last(ctx)
-		return p, before + 1, err
+		return p, before + 1, false, err
 	}
-	return p, 0, rpc.Errorf(rpc.NotFound, "there is no journal %.100q here", name).WithHint("'salt-event stat' lists them")
+	return p, 0, false, rpc.Errorf(rpc.NotFound, "there is no journal %.100q here", name).WithHint("'salt-event stat' lists them")
 }
 
 // forget removes a position that no listener holds.
