@@ -71,7 +71,14 @@ func (w *world) Forget(id salt.MinionID) { w.gone = append(w.gone, id) }
 func (w *world) Revoke() {}
 
 // Owner implements Connections.
-func (w *world) Owner(string) (bus.Identity, bool) { return bus.Identity{}, false }
+func (w *world) Owner(inbox string) (bus.Identity, bool) {
+	for _, i := range w.open {
+		if i.Inbox() == inbox {
+			return i, true
+		}
+	}
+	return bus.Identity{}, false
+}
 
 // ConnectionsOf implements Connections.
 func (w *world) ConnectionsOf(match func(bus.Identity) bool, f func(bus.Identity, func())) {
@@ -348,11 +355,12 @@ func TestAllowedConnectionsAreNotLoggedEachTime(t *testing.T) {
 	if err := w.Keys.Store.AddClient(pki.Client{Name: "dash", Key: key.Public()}); err != nil {
 		t.Fatal(err)
 	}
-	w.open = []bus.Identity{{Role: bus.RoleMinion, Name: "web1", Nonce: "older"}}
+	newer := bus.Identity{Role: bus.RoleMinion, Name: "web1", Nonce: "newer", Source: "192.0.2.2:1025"}
+	w.open = []bus.Identity{{Role: bus.RoleMinion, Name: "web1", Nonce: "older", Source: "192.0.2.1:1024"}, newer}
 	w.acts = nil
 	for range 3 * maxAnnounced {
 		w.Admit(minion)
-		w.CutOlder("web1", "another")
+		w.CutOlder("web1", newer.Inbox())
 		w.Admit(client)
 	}
 	if w.walks > 0 {
@@ -362,6 +370,9 @@ func TestAllowedConnectionsAreNotLoggedEachTime(t *testing.T) {
 		if n := strings.Count(said.String(), what); n != maxConnected {
 			t.Errorf("%q is said %d times of %d, want %d", what, n, 3*maxAnnounced, maxConnected)
 		}
+	}
+	if text := said.String(); strings.Count(text, "remote=192.0.2.2:1025 older_remote=192.0.2.1:1024") != maxConnected || strings.Count(text, "more=") != 1 {
+		t.Errorf("the addresses of both connections are not logged: %s", text)
 	}
 	if len(w.acts) != maxAnnounced {
 		t.Errorf("%d events of one minion that connects, want %d", len(w.acts), maxAnnounced)

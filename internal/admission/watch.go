@@ -10,6 +10,7 @@ import (
 	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/keyring"
+	"github.com/brinebus/brine/internal/logging"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
@@ -202,11 +203,13 @@ func (a *Admission) CutMinion(id salt.MinionID) {
 // CutOlder ends the older connection of a minion that connects again: either its end was not
 // noticed yet, or another machine has a copy of the key. Both would run every job.
 func (a *Admission) CutOlder(id salt.MinionID, inbox string) {
+	newer, _ := a.Connections.Owner(inbox)
 	a.Connections.ConnectionsOfMinion(string(id), func(i bus.Identity, cut func()) {
 		if i.Inbox() == inbox {
 			return
 		}
-		a.often.Log(a.Log, slog.LevelWarn, "older "+i.Name, maxConnected, "minion connected again while its older connection lasts; the older one is cut. If this goes on, two machines share its key", "minion", id)
+		a.often.LogMarked(a.Log, slog.LevelWarn, "older "+i.Name, maxConnected, "minion connected again while its older connection lasts; the older one is cut. If this goes on, two machines share its key",
+			append([]any{"minion", id}, logging.Remotes(newer.Source, i.Source)...)...)
 		cut()
 	})
 }

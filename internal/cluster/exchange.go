@@ -53,6 +53,8 @@ type Minion struct {
 	// Process is the process of its daemon, NoProcess if that does not say; "" if the member does not say, since
 	// it is of an older version.
 	Process string `json:"process,omitempty"`
+	// Source is the address that it has connected from, "" where that is not known. It is only logged.
+	Source string `json:"source,omitempty"`
 	// NoPillar says that its pillar was forgotten on purpose.
 	NoPillar bool `json:"nopillar,omitempty"`
 }

@@ -74,7 +74,7 @@ func (a *Arrivals) Hello(ctx context.Context, r *rpc.Request) error {
 	}
 	a.CutOlder(id, r.Inbox())
 	a.Fleet.Join(id, r.Inbox(), r.Framed())
-	a.Fleet.tellMembers(id, held{i.Key, cmp.Or(q.Process, cluster.NoProcess)})
+	a.Fleet.tellMembers(id, held{i.Key, cmp.Or(q.Process, cluster.NoProcess), i.Source})
 	if _, alive := a.Connections.Owner(r.Inbox()); !alive {
 		a.Gone(i) // it disconnected meanwhile
 	}

@@ -34,6 +34,7 @@ type announced struct {
 type held struct {
 	key     string
 	process string // see cluster.Minion
+	source  string // its address, as far as known
 }
 
 // tellMembers tells the other members whether a minion is connected here. Several may say so at
@@ -60,7 +61,7 @@ func (f *Fleet) tellMembers(id salt.MinionID, by held) {
 		f.announced.held[id] = by
 	}
 	by = f.announced.held[id]
-	f.Members.Joined(cluster.Minion{ID: id, Key: by.key, Process: by.process, Grains: f.grains.sum(id), Pillar: f.pillars.sum(id), NoPillar: f.pillars.cleared(id)})
+	f.Members.Joined(cluster.Minion{ID: id, Key: by.key, Process: by.process, Source: by.source, Grains: f.grains.sum(id), Pillar: f.pillars.sum(id), NoPillar: f.pillars.cleared(id)})
 }
 
 // tellChanged tells the other members of a minion that is connected here what is known of it now.
@@ -77,11 +78,11 @@ func (f *Fleet) KeyHere(id salt.MinionID) string {
 	return f.announced.held[id].key
 }
 
-// processHere returns the process of a minion that is connected here, "" if it is not.
-func (f *Fleet) processHere(id salt.MinionID) string {
+// heldHere returns what the connection of a minion was made with that is connected here, zero if it is not.
+func (f *Fleet) heldHere(id salt.MinionID) held {
 	f.announced.mu.Lock()
 	defer f.announced.mu.Unlock()
-	return f.announced.held[id].process
+	return f.announced.held[id]
 }
 
 // kindFacts is the request of one member to another for what is known of a minion.
@@ -242,11 +243,12 @@ func (e *Elsewhere) Came(member string, m cluster.Minion) {
 // either its end was not noticed yet, or another machine has a copy of the key. Both would run jobs. A minion that is
 // connected to several members does that by one process.
 func (e *Elsewhere) cutTwin(member string, m cluster.Minion) {
-	here := e.Fleet.processHere(m.ID)
-	if here == "" || m.Process == "" || here == m.Process {
+	here := e.Fleet.heldHere(m.ID)
+	if here.process == "" || m.Process == "" || here.process == m.Process {
 		return
 	}
-	e.warned.Log(e.Log, slog.LevelWarn, "twin "+string(m.ID), maxLines, "minion connected to another member while its older connection, of another process, lasts here; the older one is cut. If this goes on, two machines share its key", "minion", m.ID, "member", member)
+	e.warned.LogMarked(e.Log, slog.LevelWarn, "twin "+string(m.ID), maxLines, "minion connected to another member while its older connection, of another process, lasts here; the older one is cut. If this goes on, two machines share its key",
+		append([]any{"minion", m.ID, "member", member}, logging.Remotes(m.Source, here.source)...)...)
 	e.Cut(m.ID)
 }
 

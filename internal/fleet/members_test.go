@@ -94,7 +94,7 @@ func TestOneKeyAtTwoMembers(t *testing.T) {
 	connect := func(f *Fleet, process string) (told cluster.Minion) {
 		f.Members = joined(func(m cluster.Minion) { told = m })
 		f.Join(id, inboxRoot+process, true)
-		f.tellMembers(id, held{"key", process})
+		f.tellMembers(id, held{"key", process, "192.0.2." + process})
 		return told
 	}
 	e.Came("m2", connect(b, "1"))
@@ -106,13 +106,19 @@ func TestOneKeyAtTwoMembers(t *testing.T) {
 		t.Fatalf("%d connections are cut without need", cut)
 	}
 	for i := range 10 {
-		e.Came("m2", connect(b, fmt.Sprint("twin ", i)))
+		e.Came("m2", connect(b, fmt.Sprint("twin", i)))
 	}
 	if cut != 10 {
 		t.Errorf("%d of 10 older connections are cut", cut)
 	}
 	if n := log.count("two machines share its key"); n == 0 || n > maxLines {
 		t.Errorf("%d lines about it", n)
+	}
+	if n := log.count("remote=192.0.2.twin"); n == 0 {
+		t.Error("the address of the newer connection is not logged")
+	}
+	if n := log.count("older_remote=192.0.2.1"); n == 0 {
+		t.Error("the address of the older connection is not logged")
 	}
 	e.Came("m2", connect(b, cluster.NoProcess)) // a twin that does not say hides nothing
 	a.Leave(id, inboxRoot+"1", time.Now())
@@ -134,7 +140,7 @@ func TestMembersKnowTheSame(t *testing.T) {
 	b, log := connectedMember(t, s.Members[1])
 	const id = salt.MinionID("web1")
 	a.Join(id, inboxRoot+"1", true)
-	a.tellMembers(id, held{"key", "1"})
+	a.tellMembers(id, held{"key", "1", ""})
 	bustest.Until(t, "the minion is known", func() bool { ready, _ := b.Connected(id); return ready })
 	for _, c := range []string{"x", "<", ">", "&", "\u2028"} {
 		if err := a.grains.store(t.Context(), id, map[string]any{"motd": repeated(c, 250<<10)}); err != nil {
@@ -367,7 +373,7 @@ func TestAPillarIsForgottenAtAllMembers(t *testing.T) {
 	}
 	for _, id := range []salt.MinionID{"web1", "web2"} {
 		b.Join(id, inboxRoot+string(id), true)
-		b.tellMembers(id, held{"key", "1"})
+		b.tellMembers(id, held{"key", "1", ""})
 		compiled(id)
 	}
 	b.Leave("web2", inboxRoot+"web2", time.Now())

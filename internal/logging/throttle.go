@@ -46,6 +46,19 @@ func (t *Throttle) Log(log *slog.Logger, level slog.Level, what string, most int
 	}
 }
 
+// LogMarked is Log, and the last line that is written within the minute says that further ones are only counted: for
+// what somebody watches until it ends.
+func (t *Throttle) LogMarked(log *slog.Logger, level slog.Level, what string, most int, text string, args ...any) {
+	left, n := t.count(what, time.Now(), most)
+	if n > most {
+		return
+	}
+	if args = append(args, Repeated(left)...); n == most {
+		args = append(args, "more", "only counted within this minute")
+	}
+	log.Log(context.Background(), level, text, args...)
+}
+
 // Repeated returns the attribute of a line that also stands for this many others.
 func Repeated(left int) []any {
 	if left == 0 {
@@ -56,6 +69,12 @@ func Repeated(left int) []any {
 
 // Count is Few, and also returns how often what was suppressed in the minute before.
 func (t *Throttle) Count(what string, now time.Time, most int) (left int, tell bool) {
+	left, n := t.count(what, now, most)
+	return left, n <= most
+}
+
+// count counts one more, and returns how many there are in this minute.
+func (t *Throttle) count(what string, now time.Time, most int) (left, n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b, known := t.take(what)
@@ -65,7 +84,7 @@ func (t *Throttle) Count(what string, now time.Time, most int) (left int, tell b
 	}
 	b.count++
 	t.put(what, b)
-	return left, b.count <= most
+	return left, b.count
 }
 
 // Undo takes one back that was counted.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -65,4 +66,28 @@ func TestALimitOutlastsManyNames(t *testing.T) {
 	if !th.First("again", now) {
 		t.Error("what was taken back counts")
 	}
+}
+
+// TestTheLastLineSaysThatMoreAreCounted: otherwise what is only limited seems to have ended.
+func TestTheLastLineSaysThatMoreAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var th Throttle
+		lines := func(n int) string {
+			var said bytes.Buffer
+			for range n {
+				th.LogMarked(slog.New(slog.NewTextHandler(&said, nil)), slog.LevelWarn, "twin", 3, "again", "who", "eve")
+			}
+			return said.String()
+		}
+		if text := lines(2); strings.Count(text, "\n") != 2 || strings.Contains(text, "counted") {
+			t.Errorf("two of three lines are %q", text)
+		}
+		if text := lines(5); strings.Count(text, "\n") != 1 || !strings.Contains(text, `who=eve more="only counted`) {
+			t.Errorf("the last line is %q", text)
+		}
+		time.Sleep(throttlePause)
+		if text := lines(1); !strings.Contains(text, "repeated=4") || strings.Contains(text, "counted") {
+			t.Errorf("a minute later the line is %q", text)
+		}
+	})
 }
