@@ -347,6 +347,7 @@ func (r *Run) readStored() error {
 	if !unread {
 		return nil
 	}
+	defer noteStall(r, time.Now())
 	ctx, cancel := context.WithTimeout(r.d.ctx, storeTime)
 	defer cancel()
 	err := relay{r.d}.stored(ctx, r.plan.Start.JID, func(u job.Update) error {

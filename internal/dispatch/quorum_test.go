@@ -48,10 +48,10 @@ func TestAJobThatCannotBeRememberedIsRefused(t *testing.T) {
 	})
 }
 
-// leader returns the member that leads a table of plans, "" for none.
+// leader returns the member that leads a stream, "" for none.
 func (n *node) leader(of string) string {
 	var info struct{ Cluster struct{ Leader string } }
-	m, err := n.bus.Conn().Request("$JS.API.STREAM.INFO.KV_"+of, nil, time.Second)
+	m, err := n.bus.Conn().Request("$JS.API.STREAM.INFO."+of, nil, time.Second)
 	if err != nil || json.Unmarshal(m.Data, &info) != nil {
 		return ""
 	}
@@ -61,7 +61,20 @@ func (n *node) leader(of string) string {
 // leadsItsPlans waits until a member leads the table of its plans.
 func (n *node) leadsItsPlans(t *testing.T) {
 	t.Helper()
-	bustest.Until(t, n.bus.Name+" leads its plans", func() bool { return n.leader(n.plans.name) == n.bus.Name })
+	bustest.Until(t, n.bus.Name+" leads its plans", func() bool { return n.leader("KV_"+n.plans.name) == n.bus.Name })
+}
+
+// letLead makes another member lead a stream of this one.
+func (n *node) letLead(t *testing.T, stream, leads string) {
+	t.Helper()
+	n.Journal.Yield()
+	bustest.Until(t, leads+" leads "+stream, func() bool { // the server may choose another one than the preferred one, or none
+		at := n.leader(stream)
+		if at != "" && at != leads {
+			_, _ = n.bus.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, []byte(`{"placement": {"preferred": "`+leads+`"}}`), 5*time.Second)
+		}
+		return at == leads
+	})
 }
 
 // TestAStartWaitsForAnElection: another member leads the plans of one, as it does for some seconds
@@ -72,14 +85,7 @@ func TestAStartWaitsForAnElection(t *testing.T) {
 	_, all := startCluster(t)
 	alive, leads := all[1], all[0].bus.Name
 	alive.leadsItsPlans(t)
-	alive.Journal.Yield()
-	bustest.Until(t, leads+" leads them", func() bool { // the server may choose another one than the preferred one, or none
-		at := alive.leader(alive.plans.name)
-		if at != "" && at != leads {
-			_, _ = alive.bus.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN.KV_"+alive.plans.name, []byte(`{"placement": {"preferred": "`+leads+`"}}`), 5*time.Second)
-		}
-		return at == leads
-	})
+	alive.letLead(t, "KV_"+alive.plans.name, leads)
 	web1 := alive.arrive(t, "web1")
 	caller := alive.bus.As(t, bus.RoleUser, "")
 	all[0].die(t)

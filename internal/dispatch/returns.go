@@ -78,6 +78,9 @@ func (d relay) keepSaid(ctx context.Context, k *Job, s said, rep job.Report) err
 	if err != nil {
 		return err
 	}
+	if run := d.jobs.running(jid); run != nil {
+		defer suspend(run, id)()
+	}
 	p, err := d.Journal.BeginAll(journal.Single(e, returnID(id, jid), s.term))
 	if err != nil {
 		return err
@@ -107,7 +110,7 @@ func largeSeqs(ctx context.Context, size int, p *journal.Pending) []uint64 {
 func (d *Dispatcher) heard(ctx context.Context, id salt.MinionID, jid salt.JID, k *Job, rep job.Report, seqs []uint64) {
 	again := d.jobs.note(k, id, rep.State.Returned())
 	if rep.State.Returned() && !again {
-		d.clock(jid)
+		clock(d, jid)
 		d.Log.Debug("return", "jid", jid, "minion", id, "state", rep.State)
 	}
 	run := d.jobs.running(jid)
@@ -123,7 +126,7 @@ func (d *Dispatcher) heard(ctx context.Context, id salt.MinionID, jid salt.JID, 
 }
 
 // clock measures the latency of a return, from the time in its job id.
-func (d *Dispatcher) clock(jid salt.JID) {
+func clock(d *Dispatcher, jid salt.JID) {
 	if d.Latency == nil {
 		return
 	}

@@ -34,6 +34,7 @@ type Run struct {
 	left     error // another member has taken the job over
 	unread   bool  // returns were stored by other members since the journals were read
 	notice   bool  // another member has said so since that was tried
+	stalled  bool  // the store waits for an election, or has done so since the timeouts were looked at
 	unstored int   // bytes of long returns that were shown and are not in the journal yet
 
 	sealed []byte // the envelope; used by send
@@ -202,7 +203,7 @@ func (r *Run) takeDue() (due []salt.MinionID) {
 func (r *Run) look(now time.Time) (due []salt.MinionID, next time.Time, finished bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	given, next := r.tracker.Tick(now)
+	given, next := tick(r, now)
 	for i := range given {
 		r.notify(&given[i])
 	}
@@ -286,6 +287,7 @@ func (r *Run) record() {
 	}
 	clear(r.dirty)
 	r.mu.Unlock()
+	defer noteStall(r, time.Now())
 	if r.d.recordStates(r.plan.Start.JID, minions) == nil {
 		return
 	}

@@ -278,7 +278,8 @@ func (d together) quickReturn(member string, in *returnIn) (done func(), ok bool
 		return func() {}, false
 	}
 	in.batch = journal.Single(e, returnID(in.Minion, in.JID), 0)
-	return done, true
+	counted, resume := done, suspend(run, in.Minion)
+	return func() { resume(); counted() }, true
 }
 
 // errorOf returns an error for another member, which only gets the text of those that are meant for it.

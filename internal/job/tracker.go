@@ -22,6 +22,7 @@ type track struct {
 	state State
 	text  string
 	heard time.Time // time of the latest message
+	held  int       // how often it is suspended
 	until time.Time // for a parked one: when it is too late
 }
 
@@ -161,6 +162,36 @@ func (t *Tracker) Report(id salt.MinionID, r Report, now time.Time) *Update {
 	return t.set(id, m, r)
 }
 
+// Suspend stops the timeout of id, which is not given up until Resume undoes that: what it has sent has arrived, and
+// waits for something else, or the job is still on its way to it. Both may be called several times.
+func (t *Tracker) Suspend(id salt.MinionID) {
+	if m := t.minions[id]; m != nil {
+		m.held++
+	}
+}
+
+// Resume undoes one Suspend. After the last one the timeout begins anew.
+func (t *Tracker) Resume(id salt.MinionID, now time.Time) {
+	if m := t.minions[id]; m != nil && m.held > 0 {
+		m.held--
+		m.begin(now)
+	}
+}
+
+// Restart begins the timeouts of all minions anew: what they have sent may have waited for something else.
+func (t *Tracker) Restart(now time.Time) {
+	for _, m := range t.minions {
+		m.begin(now)
+	}
+}
+
+// begin begins the timeout anew, but not earlier than it begins already.
+func (m *track) begin(now time.Time) {
+	if now.After(m.heard) {
+		m.heard = now
+	}
+}
+
 // Lost handles the end of a minion's connection. It may reconnect and return, so it gets one
 // more timeout.
 func (t *Tracker) Lost(id salt.MinionID, now time.Time) *Update {
@@ -241,6 +272,8 @@ func (t *Tracker) deadline(m *track) time.Time {
 		return time.Time{}
 	case m.state == Queued:
 		return m.until
+	case m.held > 0:
+		return time.Time{}
 	}
 	return m.heard.Add(t.timeout)
 }

@@ -89,6 +89,12 @@ func happen(t *testing.T, out *strings.Builder, tr *Tracker, f []string) {
 		tell(out, tr.Doubt(id, "the master was started anew", now))
 	case "again":
 		tr.Again(id, now)
+	case "suspend":
+		tr.Suspend(id)
+	case "resume":
+		tr.Resume(id, now)
+	case "restart":
+		tr.Restart(now)
 	case "abandon":
 		for _, u := range tr.Abandon("the master is stopping") {
 			tell(out, &u)

@@ -249,6 +249,16 @@ func (j *Journal) Close() {
 // takes too long.
 func (j *Journal) Err() error { return j.writer.store.Err() }
 
+// Waited returns for how long nothing was stored of what is under way, as in an election; 0 if nothing is, and for a
+// stream without copies.
+func (j *Journal) Waited() time.Duration {
+	if j.writer.fence == nil {
+		return 0
+	}
+	waited, _ := j.writer.overdue(false)
+	return waited
+}
+
 // Stored returns the sequence up to which everything is known to be stored.
 func (j *Journal) Stored() uint64 { return j.writer.stored() }
 

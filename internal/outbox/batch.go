@@ -13,6 +13,7 @@ type delivery struct {
 	id       salt.MinionID
 	messages []*incoming
 	from     *sender // this delivery holds its turn
+	end      func()  // ends what was said of its returns
 }
 
 // DeliverEach is Deliver for batches of many minions that came together, as the returns of a
@@ -38,6 +39,7 @@ func (r *Receiver) DeliverEach(ctx context.Context, requests []*rpc.Request) []e
 			errs[i] = requests[i].Last(ctx, answer(requests[i].Op, d.outcome()))
 		}
 		d.from.end()
+		d.end()
 	}
 	return errs
 }
@@ -72,6 +74,7 @@ func (r *Receiver) quick(ctx context.Context, req *rpc.Request) *delivery {
 		}
 		d.messages = append(d.messages, in)
 	}
+	d.end = r.arrived(ctx, id, q.Messages)
 	return d
 }
 

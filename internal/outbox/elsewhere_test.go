@@ -42,6 +42,9 @@ func (plain) Awaits(context.Context, salt.MinionID, salt.JID, bool) (bool, bool)
 }
 func (plain) WithoutQuorum() error                  { return nil }
 func (plain) Show(salt.MinionID, salt.JID, Message) {}
+func (plain) Arrived(context.Context, salt.MinionID, []salt.JID) func() {
+	return func() {}
+}
 func (plain) ReadReturn(_ context.Context, from salt.MinionID, jid salt.JID, m Message) (Record, error) {
 	e, err := event.NewValid("salt/job/"+string(jid)+"/ret/"+string(from), []byte(m.Body), string(from), time.Now())
 	return Record{Events: []event.Event{e}, After: func(*journal.Pending) {}}, err

@@ -26,6 +26,9 @@ type Returns interface {
 	// shows a return of such a job to those who wait for it.
 	WithoutQuorum() error
 	Show(from salt.MinionID, jid salt.JID, m Message)
+	// Arrived says that a minion has sent the returns of these jobs, until end is called or ctx ends: nobody who
+	// waits for them gives the minion up because they cannot be stored yet.
+	Arrived(ctx context.Context, from salt.MinionID, jids []salt.JID) (end func())
 	// ReadReturn reads a return of a job.
 	ReadReturn(ctx context.Context, from salt.MinionID, jid salt.JID, m Message) (Record, error)
 	// StoreEarly stores a return that is awaited, at the member that has sent the job: if that is this one, in

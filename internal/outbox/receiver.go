@@ -97,6 +97,7 @@ func (r *Receiver) Deliver(ctx context.Context, req *rpc.Request) error {
 	// outcome.
 	store, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeFor(q.Messages))
 	defer cancel()
+	defer r.arrived(store, id, q.Messages)()
 	deliveries, err := r.store(store, id, req.Inbox(), q.Messages)
 	if err != nil && len(deliveries) == 0 {
 		return err
@@ -108,6 +109,20 @@ func (r *Receiver) Deliver(ctx context.Context, req *rpc.Request) error {
 		r.refusals.Log(r.Log, slog.LevelError, "rest of "+string(id), 1, "not all messages from a minion's outbox are stored", "minion", id, "err", err)
 	}
 	return req.Last(ctx, answer(req.Op, deliveries))
+}
+
+// arrived says that the returns of a batch are here, until end is called.
+func (r *Receiver) arrived(ctx context.Context, id salt.MinionID, batch []Message) (end func()) {
+	var jids []salt.JID
+	for _, m := range batch {
+		if jid, isReturn := strings.CutPrefix(m.Op, "ret."); isReturn {
+			jids = append(jids, salt.JID(jid))
+		}
+	}
+	if len(jids) == 0 {
+		return func() {}
+	}
+	return r.Returns.Arrived(ctx, id, jids)
 }
 
 // show shows the returns of a batch that cannot be stored now; why is the reason. The minion keeps it.
