@@ -16,6 +16,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -31,7 +33,7 @@ type LinkOptions struct {
 	TLS     *tls.Config // mutual: it checks who is a master of this system
 	Journal string      // the name of the own journal
 	// Judge returns the journal's name for the master with this certificate, or refuses it. TLS
-	// has checked the same before.
+	// has checked the same before. The error wraps member.ErrUnread if that is not known at the moment.
 	Judge func(*x509.Certificate) (journal string, err error)
 }
 
@@ -55,6 +57,8 @@ type link struct {
 	mu sync.Mutex
 	in map[uint64]*incoming // those that came in, by the server's number
 	n  int                  // links accepted so far
+
+	throttle logging.Throttle
 }
 
 // incoming is a link that another master has dialled.
@@ -62,7 +66,8 @@ type incoming struct {
 	certificate *x509.Certificate
 	reader      string // the name of its journal
 	arrival     *arrival
-	number      int // in order of arrival
+	number      int           // in order of arrival
+	unread      member.Unread // used by Links.Cut
 }
 
 func newLink(o *LinkOptions) *link {
@@ -230,11 +235,17 @@ func (k *Links) Conn() (*nats.Conn, error) {
 // Addr is the listen address for links.
 func (k *Links) Addr() string { return k.b.auth.link.acceptor.listener.Addr().String() }
 
-// Cut ends the links that Judge no longer accepts.
+// Cut ends the links that Judge no longer accepts. Those that it cannot judge stay for member.UnreadTime. It is not
+// called by several at once.
 func (k *Links) Cut() {
 	l := k.b.auth.link
 	for cid, one := range l.all() {
-		if _, err := l.opts.Judge(one.certificate); err != nil {
+		_, err := l.opts.Judge(one.certificate)
+		switch stays := one.unread.Stays(err); {
+		case err == nil:
+		case stays:
+			l.throttle.Log(k.b.opts.Log, slog.LevelError, "unread", 1, "a link cannot be judged: it stays for some seconds, and no new one is accepted", "err", err)
+		default:
 			k.b.opts.Log.Warn("a link was cut", "err", err)
 			_ = k.b.server.DisconnectClientByID(cid) // fails if the link has ended
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/brinebus/brine/internal/bus"
+	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/test/deadline"
 )
@@ -105,6 +106,29 @@ func TestTheOtherMasterConnectsDuringAFlood(t *testing.T) {
 	defer p.mu.Unlock()
 	if p.halfOpen.n > 16 || p.halfOpen.count("127.0.0.2") > 8 {
 		t.Errorf("%d are half open, %d of them of one host", p.halfOpen.n, p.halfOpen.count("127.0.0.2"))
+	}
+}
+
+// TestALinkThatCannotBeJudgedStays: for a moment; one that is refused does not.
+func TestALinkThatCannotBeJudgedStays(t *testing.T) {
+	b := startLinked(t)
+	s, _ := stolenOnce(t, b, "m2")
+	linked(t, s)
+	b.auth.link.opts.Judge = func(*x509.Certificate) (string, error) {
+		return "", fmt.Errorf("too many open files: %w", member.ErrUnread)
+	}
+	b.Links.Cut()
+	if n := len(b.auth.link.all()); n != 1 || s.NumLeafNodes() != 1 {
+		t.Errorf("%d links are left when the list is unread, want 1", n)
+	}
+	b.auth.link.opts.Judge = func(*x509.Certificate) (string, error) {
+		return "", fmt.Errorf("it is on the list: %w", member.ErrRemoved)
+	}
+	b.Links.Cut()
+	for end := time.Now().Add(time.Minute); s.NumLeafNodes() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the link of a removed master is not cut")
+		}
 	}
 }
 

@@ -48,8 +48,8 @@ type routes struct {
 	peers    map[string]*PeerState
 	changed  chan struct{} // closed when live changes
 	n        int           // routes so far
-	unread   time.Time     // since when the list of removed members cannot be read; zero if it can
-	voters   int           // see counted
+	unread   member.Unread
+	voters   int // see counted
 	votersAt time.Time
 }
 
@@ -375,11 +375,6 @@ func (r *routes) watch(ctx context.Context) {
 	}
 }
 
-// unreadTime is how long the routes stay while the list of removed members cannot be read, for
-// example since there are no descriptors: by the list as it was read before, their members are not
-// removed. New routes are refused meanwhile.
-const unreadTime = 10 * time.Second
-
 // cut ends the routes of removed members. All else in the certificates was judged when they came.
 func (r *routes) cut() {
 	if r.opts.Rule.Removed == nil {
@@ -387,13 +382,7 @@ func (r *routes) cut() {
 	}
 	removed, unread := r.opts.Rule.Removed()
 	r.mu.Lock()
-	switch {
-	case unread == nil:
-		r.unread = time.Time{}
-	case r.unread.IsZero():
-		r.unread = time.Now()
-	}
-	stay := unread != nil && time.Since(r.unread) < unreadTime
+	stay := r.unread.Short(unread)
 	all := make(map[*routeEnd]member.Member, len(r.live))
 	for e := range r.live {
 		all[e] = e.member

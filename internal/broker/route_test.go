@@ -43,12 +43,12 @@ func TestRoutesStayWhileTheListIsUnread(t *testing.T) {
 			}
 		}
 		step("unread for the first time", nil, unread, 1)
-		time.Sleep(unreadTime - time.Second)
+		time.Sleep(member.UnreadTime - time.Second)
 		step("unread some seconds later", nil, unread, 1)
 		step("read again", nil, nil, 1)
-		time.Sleep(unreadTime)
+		time.Sleep(member.UnreadTime)
 		step("unread once more", nil, unread, 1)
-		time.Sleep(unreadTime)
+		time.Sleep(member.UnreadTime)
 		step("unread for too long", nil, unread, 0)
 		add()
 		step("removed", member.Fingerprints{key.Public().SHA256(): true}, nil, 0)

@@ -253,7 +253,7 @@ func TestTheZeroRuleAcceptsNobody(t *testing.T) {
 	}
 	r := s.rule("a-1")
 	r.Removed = func() (Fingerprints, error) { return nil, os.ErrPermission }
-	if m, err := r.Judge(cert.Leaf); !errors.Is(err, ErrRemoved) || m != (Member{}) {
+	if m, err := r.Judge(cert.Leaf); !errors.Is(err, ErrUnread) || m != (Member{}) {
 		t.Errorf("an unreadable list: %v, %v", m, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// The kinds of refusals: errors of Judge wrap one of these.
+// The kinds of refusals: errors of Judge wrap one of these, or ErrUnread.
 var (
 	ErrNoMember = errors.New("it is not a master of this system") // no card: a minion's key, or a tool's
 	ErrUnsigned = errors.New("its key is not signed")
@@ -105,7 +105,7 @@ func (r Rule) judgeRemoved(m Member) error {
 	}
 	gone, err := r.Removed()
 	if err != nil {
-		return refusal(ErrRemoved, m.Key, "", fmt.Sprintf("all members are refused while the list of removed members cannot be read: %v", err))
+		return refusal(ErrUnread, m.Key, "", fmt.Sprintf("all members are refused while the list of removed members cannot be read: %v", err))
 	}
 	return m.NotIn(gone)
 }

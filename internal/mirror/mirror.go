@@ -19,6 +19,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/logging"
+	"github.com/brinebus/brine/internal/member"
 )
 
 // Options are all required, except Bounds.
@@ -50,6 +51,7 @@ type Keeper struct {
 
 	decided *journal.MirroredTable // of the latest link; used by Run
 	checked bool                   // it was checked whether it arrives
+	unread  member.Unread          // used by judge
 
 	throttle logging.Throttle
 
@@ -175,7 +177,8 @@ func (k *Keeper) Run(ctx context.Context) {
 }
 
 // judge checks again who is a master, so that a removed one is cut at once and its decisions no
-// longer count, whether or not it is linked.
+// longer count, whether or not it is linked. While the list of removed ones cannot be read, the other one is a
+// master for member.UnreadTime.
 func (k *Keeper) judge() bool {
 	k.opts.Cut()
 	p := k.peer.Load()
@@ -183,7 +186,10 @@ func (k *Keeper) judge() bool {
 		return true // there was no contact yet
 	}
 	_, err := k.opts.Member.rule.Judge(p.cert)
-	if err == nil {
+	if k.unread.Stays(err) {
+		if err != nil {
+			k.throttle.Log(k.opts.Log, slog.LevelError, "unread", 1, "the other master cannot be judged: its link stays for some seconds, and no new one is accepted", "err", err)
+		}
 		return true
 	}
 	k.opts.Accord.Ended()

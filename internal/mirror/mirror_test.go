@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -388,6 +389,57 @@ func TestARemovedMasterIsJudgedWhileAway(t *testing.T) {
 	}
 	if k.judge() {
 		t.Error("it is still a master")
+	}
+}
+
+// TestALinkStaysWhileTheListIsUnread: a list of removed masters that cannot be read for a moment ends no link. It does
+// after a while; and a master that is on the list is put out at once.
+func TestALinkStaysWhileTheListIsUnread(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, pki.Ed25519, 0)
+	key := newKey(t, pki.Ed25519, 0)
+	first := s.owner(key, 0)
+	own, cfg := s.member(newKey(t, pki.Ed25519, 0), t.TempDir(), "127.0.0.1:1", 0)
+	reading, _ := accordOf(t, own, first.journal)
+	var said bytes.Buffer
+	k, err := Open(t.Context(), Options{
+		Peer: net.JoinHostPort("127.0.0.1", strconv.Itoa(first.port)), Member: own, Dir: t.TempDir(), Found: func(*journal.Mirror) {}, Tell: func(Change) {},
+		Accord: reading, Cut: func() {}, Log: slog.New(slog.NewTextHandler(&said, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	if !eventually(k.prove) || !k.judge() {
+		t.Fatal("it is not taken")
+	}
+	list := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(member.RemovedFile(cfg.PKIDir), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list("no fingerprint\n")
+	began := time.Now()
+	if !k.judge() || !k.server.Linked() {
+		t.Error("the link is cut when the list cannot be read for the first time")
+	}
+	if !strings.Contains(said.String(), "cannot be judged") {
+		t.Errorf("the log does not say why no new link is accepted: %s", said.String())
+	}
+	if !eventually(func() bool { return !k.judge() }) || time.Since(began) < member.UnreadTime {
+		t.Errorf("the link is cut after %s, want some more than %s", time.Since(began), member.UnreadTime)
+	}
+	if !eventually(func() bool { return !k.server.Linked() }) {
+		t.Error("the link stands while nobody can be judged")
+	}
+	list("")
+	if !eventually(func() bool { return k.prove() && k.judge() }) {
+		t.Fatal("it does not come back")
+	}
+	list(key.Public().SHA256() + "\n")
+	if k.judge() || !eventually(func() bool { return !k.server.Linked() }) {
+		t.Error("a removed master is not cut at once")
 	}
 }
 
