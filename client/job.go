@@ -80,8 +80,8 @@ type RunOptions struct {
 	ReturnerConfig string         // the name of an alternative configuration of the returners
 	ReturnerKwargs map[string]any // single settings of the returners
 
-	// Waiting is called when the start of the job has to wait, with what it waits for: that the
-	// masters of a cluster elect a leader, for example. It may be nil.
+	// Waiting is called when the start of the job has to wait, or what its minions return, with what
+	// is waited for: that the masters of a cluster elect a leader, for example. It may be nil.
 	Waiting func(what string)
 }
 
@@ -120,10 +120,11 @@ type Job struct {
 	// cluster are not reached. It is stored, with its returns, as soon as they are.
 	Unstored string
 
-	conn   *Conn
-	stream *rpc.Stream
-	lines  [][]byte
-	take   func(line []byte) error
+	conn    *Conn
+	stream  *rpc.Stream
+	waiting func(string) // see RunOptions
+	lines   [][]byte
+	take    func(line []byte) error
 }
 
 // Run starts a job. [Job.Returns] returns its returns.
@@ -195,7 +196,7 @@ func (c *Conn) job(ctx context.Context, op string, q any, waiting func(string)) 
 		stream.Close()
 		return nil, known(err)
 	}
-	return &Job{ID: string(start.JID), Minions: texts(start.Minions), Missing: texts(start.Missing), Unstored: start.Unstored, conn: c, stream: stream}, nil
+	return &Job{ID: string(start.JID), Minions: texts(start.Minions), Missing: texts(start.Missing), Unstored: start.Unstored, conn: c, stream: stream, waiting: waiting}, nil
 }
 
 // readStart reads the start of a job, and calls waiting, if not nil, when it has to wait.
@@ -371,6 +372,20 @@ func (j *Job) updates(ctx context.Context) iter.Seq2[job.Update, error] {
 
 // line waits for the next step; io.EOF is the end of the job.
 func (j *Job) line(ctx context.Context) ([]byte, error) {
+	for {
+		line, err := j.next(ctx)
+		what, waits := job.ReadWaiting(line)
+		if err != nil || !waits {
+			return line, err
+		}
+		if j.waiting != nil {
+			j.waiting(what)
+		}
+	}
+}
+
+// next waits for the next line.
+func (j *Job) next(ctx context.Context) ([]byte, error) {
 	for len(j.lines) == 0 {
 		b, err := j.stream.Next(ctx)
 		if err != nil && b == nil {

@@ -43,6 +43,45 @@ func TestACallerLearnsWhatAStartWaitsFor(t *testing.T) {
 	}
 }
 
+// TestACallerLearnsWhatReturnsWaitFor, and gets no line of that.
+func TestACallerLearnsWhatReturnsWaitFor(t *testing.T) {
+	b := bustest.Start(t)
+	b.Server.Handle(bustest.Probe(bus.RoleUser, "echo"), func(ctx context.Context, r *rpc.Request) error {
+		if err := r.Send(ctx, job.Start{JID: "20260101000000000001"}); err != nil {
+			return err
+		}
+		text, err := job.Update{Waiting: "a leader"}.Append(nil)
+		if err == nil {
+			text, err = job.Update{ID: "web1", Report: job.Report{State: job.Done}}.Append(append(text, '\n'))
+		}
+		if err != nil {
+			return err
+		}
+		return r.SendRaw(ctx, text)
+	})
+	if err := b.Server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := b.As(t, bus.RoleUser, "")
+	conn := &Conn{rpc: rpc.NewConn(c.Conn, c.Self)}
+	for _, informed := range []bool{true, false} {
+		heard := ""
+		waiting := func(what string) { heard += what }
+		if !informed {
+			waiting = nil
+		}
+		j, err := conn.job(t.Context(), "echo", "x", waiting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r, err := range j.Returns(t.Context()) {
+			if err != nil || r.Minion != "web1" || r.Status != Done || informed && heard != "a leader" {
+				t.Errorf("%+v, %v, after %q", r, err, heard)
+			}
+		}
+	}
+}
+
 // TestACallerLearnsWhatEventsWaitFor, and gets the result that follows.
 func TestACallerLearnsWhatEventsWaitFor(t *testing.T) {
 	b := bustest.Start(t)

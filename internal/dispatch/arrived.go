@@ -6,7 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/salt"
 )
 
@@ -133,4 +135,24 @@ func noteStall(r *Run, begun time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stalled = true
+}
+
+// sayElecting tells who watches a job that what its minions return waits for an election, once for each, until stop is
+// called.
+func sayElecting(d *Dispatcher, w *watcher) (stop func()) {
+	if d.Members == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(d.ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for before := false; backoff.Sleep(ctx, protocol.TellTime); {
+			now := stalls(d)
+			if now && !before {
+				w.push(update{Update: job.Update{Waiting: protocol.Electing}})
+			}
+			before = now
+		}
+	})
+	return func() { cancel(); running.Wait() }
 }

@@ -57,6 +57,9 @@ func (d *Dispatcher) publish(ctx context.Context, req *rpc.Request, q protocol.P
 		return err
 	}
 	close(started)
+	if q.Waiting {
+		defer sayElecting(d, w)()
+	}
 	return w.batches(ctx, func(list []update) error { return d.send(ctx, req, q.Lines, list) })
 }
 

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -106,6 +107,62 @@ func TestAStartWaitsForAnElection(t *testing.T) {
 	run, _ := alive.begin(t, protocol.Publish{Queue: 3600}, "web1")
 	if !run.holds() {
 		t.Error("it does not hold its job")
+	}
+}
+
+// TestACallerLearnsThatReturnsWait: another member leads the journal of one, and is killed while a job of that one runs.
+// The return waits for a new leader, and the caller is told so, once, before it comes. Nobody else is.
+func TestACallerLearnsThatReturnsWait(t *testing.T) {
+	t.Parallel()
+	_, all := startCluster(t)
+	alive, dies := all[1], all[0]
+	web1 := alive.arrive(t, "web1")
+	alive.letLead(t, "EVENTS_"+alive.bus.Name, dies.bus.Name)
+	caller := alive.bus.As(t, bus.RoleUser, "")
+	conn := rpc.NewConn(caller.Conn, caller.Self)
+	q := protocol.Publish{Target: "web1", TargetType: "glob", Commands: []job.Command{{Function: "test.ping"}}, Timeout: job.Seconds(2), Lines: true}
+	var streams []*rpc.Stream
+	var jids []salt.JID
+	for _, q.Waiting = range []bool{true, false} {
+		stream, err := conn.Call(protocol.OpPublish, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := job.Start{Waiting: "-"}
+		for start.Waiting != "" { // until the member knows its new leader
+			start = job.Start{}
+			if err := stream.Decode(within(t), &start); err != nil {
+				t.Fatal(err)
+			}
+		}
+		web1.got(t)
+		streams, jids = append(streams, stream), append(jids, start.JID)
+	}
+	dies.die(t)
+	for _, jid := range jids {
+		if err := web1.says(t, jid, done("ok")); err != nil {
+			t.Error(err)
+		}
+	}
+	for i, stream := range streams {
+		told := 0
+		var last job.Update
+		for {
+			b, err := stream.Next(within(t))
+			if err != nil {
+				break
+			}
+			for line := range bytes.SplitSeq(b, []byte("\n")) {
+				if what, ok := job.ReadWaiting(line); ok && what == protocol.Electing {
+					told++
+				} else if last, err = job.ReadUpdate(line); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if want := 1 - i; told != want || last.State != job.Done {
+			t.Errorf("caller %d was told %d times, want %d; at the end %+v", i, told, want, last)
+		}
 	}
 }
 

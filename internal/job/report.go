@@ -1,6 +1,9 @@
 package job
 
 import (
+	"bytes"
+	"encoding/json"
+
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
 )
@@ -78,6 +81,22 @@ type Update struct {
 	ID salt.MinionID `json:"id"`
 	Report
 	Begun []salt.MinionID `json:"begun,omitempty"` // of a batch: those that it is sent to now; then there is no ID
+	// Waiting is what the job waits for, such as the election of a leader. There is nothing else then. Only who asks for
+	// it gets it, as with Start.
+	Waiting string `json:"-"`
+}
+
+// waitingStart begins the line of an update that only says what the job waits for.
+const waitingStart = `{"waiting":`
+
+// ReadWaiting returns what a job waits for, if that is what a line of its progress says.
+func ReadWaiting(line []byte) (what string, ok bool) {
+	if !bytes.HasPrefix(line, []byte(waitingStart)) {
+		return "", false
+	}
+	var u struct{ Waiting string }
+	err := json.Unmarshal(line, &u)
+	return u.Waiting, err == nil
 }
 
 // Start is the first message to the caller.

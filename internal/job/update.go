@@ -133,6 +133,10 @@ func ReadUnread(b []byte, why error) (u Update, err error) {
 
 // Append appends the update to b as one line of JSON without a line end.
 func (u Update) Append(b []byte) ([]byte, error) {
+	if u.Waiting != "" {
+		b, err := value.Append(append(b, waitingStart...), u.Waiting)
+		return append(b, '}'), err
+	}
 	if len(u.Output) > 0 || u.OutputEnd || len(u.Begun) > 0 {
 		text, err := json.Marshal(u)
 		return append(b, text...), err

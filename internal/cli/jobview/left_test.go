@@ -1,12 +1,14 @@
 package jobview
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	brine "github.com/brinebus/brine/client"
+	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -29,5 +31,19 @@ func TestWhoWaitedCanGoOn(t *testing.T) {
 		if got := s.left(c.err); salt.Hint(got) != c.want || !errors.Is(got, c.err) || !strings.Contains(got.Error(), c.err.Error()) {
 			t.Errorf("%s: %v, hint %q, want %q", name, got, salt.Hint(got), c.want)
 		}
+	}
+}
+
+// TestWhoWaitsForAnElectionLearnsThat: in the line that says what the start waits for, and while the job runs at once.
+func TestWhoWaitsForAnElectionLearnsThat(t *testing.T) {
+	var told bytes.Buffer
+	s := &Show{env: &cli.Env{Name: "salt", Stderr: &told, StderrTTY: true}}
+	s.Waits("a leader")
+	if got := s.waitingFor(); got != "a leader" || told.Len() > 0 {
+		t.Errorf("the start waits for %q, and %q is printed", got, told.String())
+	}
+	s.start.JID = "20261128120000000000"
+	if s.Waits("a leader"); told.String() != "salt: waiting for a leader\n" {
+		t.Errorf("while it runs %q is printed", told.String())
 	}
 }

@@ -41,7 +41,7 @@ type Show struct {
 	stream  stream
 
 	mu       sync.Mutex // guards what waitingFor reads
-	waits    string     // what the start of the job waits for, as far as known
+	waits    string     // what the job waits for, as far as known
 	start    job.Start
 	open     map[salt.MinionID]bool
 	returned int
@@ -244,11 +244,18 @@ func (s *Show) miss(u job.Update) error {
 	return s.out.Return(output.Return{ID: string(u.ID), Value: text, Failed: true})
 }
 
-// Waits records what the start of the job waits for.
+// Waits says what the job waits for: for its start within waitingFor, later at once. It must not be called while
+// something is printed.
 func (s *Show) Waits(what string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.waits = what
+	runs := s.start.JID != ""
+	s.mu.Unlock()
+	if runs {
+		s.bar.hide()
+		s.env.Waits(what)
+		s.bar.draw()
+	}
 }
 
 // waitingFor names the minions that are missing.
