@@ -82,7 +82,7 @@ func fileError(path string, err error) error {
 	}
 	e := &Error{File: path, Err: fmt.Errorf("read configuration: %w", err)}
 	if errors.Is(err, fs.ErrPermission) {
-		return salt.WithHint(e, "run this as root, or as the user that the daemon runs as")
+		return salt.WithHint(e, posix.DeniedHint(path, "run this as root, or as the user that the daemon runs as"))
 	}
 	return e
 }

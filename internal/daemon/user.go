@@ -10,6 +10,9 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
+// Switched reports whether this process was started by root and runs as another user since, see SwitchUser.
+func Switched() bool { return posix.Became() }
+
 // SwitchUser makes this process run as the named user, with its groups. An empty name, or the
 // current user, changes nothing; another user needs root.
 func SwitchUser(name string) error {

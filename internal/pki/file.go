@@ -98,7 +98,7 @@ func keyFileHint(kind, path string, err error) string {
 		base := name[:len(name)-len(filepath.Ext(name))]
 		return fmt.Sprintf("check the path, or make a key pair with: salt-key --gen-keys=%s --gen-keys-dir=%s", base, dir)
 	case errors.Is(err, fs.ErrPermission):
-		return "run this as root or as the owner of the file"
+		return posix.DeniedHint(path, "run this as root or as the owner of the file")
 	case errors.Is(err, ErrEncrypted):
 		return fmt.Sprintf("decrypt it with: openssl pkey -in %s -out NEWFILE", path)
 	case errors.Is(err, ErrWantedSecret):

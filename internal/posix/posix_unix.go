@@ -121,6 +121,7 @@ func Become(uid, gid int, groups []int) error {
 	if err := syscall.Setuid(uid); err != nil { // last: afterwards the process may not do the others
 		return &os.SyscallError{Syscall: "setuid", Err: err}
 	}
+	became.Store(true)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -131,9 +132,22 @@ func Failed(err error) error {
 	case errors.Is(err, pki.ErrUnsafe), errors.Is(err, fs.ErrPermission) && salt.Hint(err) != "":
 		return cli.Fail(cli.NoPermission, err)
 	case errors.Is(err, fs.ErrPermission):
-		return cli.Fail(cli.NoPermission, salt.WithHint(err, "start it as root, or set root_dir, or another directory for this, to a place that its user may write"))
+		return cli.Fail(cli.NoPermission, salt.WithHint(err, deniedHint(os.Geteuid() == 0, daemon.Switched())))
 	case errors.Is(err, config.ErrMistake), errors.Is(err, daemon.ErrNewer):
 		return cli.Fail(cli.Usage, err) // a service manager does not restart after this exit code
 	}
 	return err
+}
+
+// deniedHint is the hint of a start that may not use a file. Root is not told to be root, nor is one that has started it
+// as root and has set user.
+func deniedHint(root, switched bool) string {
+	const place = "set root_dir, or another directory for this, to a place that its user may write"
+	switch {
+	case root:
+		return place + ". It is root already: the file system, the capabilities of a container, SELinux or AppArmor may be against it"
+	case switched:
+		return place + ", or give it to that user, whom the setting user names"
+	}
+	return "start it as root, or " + place
 }

@@ -31,7 +31,7 @@ func TestFailures(t *testing.T) {
 	}{
 		{syscall.ENOSPC, cli.Failed, "disk is full"},
 		{pki.ErrUnsafe, cli.NoPermission, ""},
-		{denied, cli.NoPermission, "start it as root"},
+		{denied, cli.NoPermission, "set root_dir"},
 		{salt.WithHint(denied, "its own hint"), cli.NoPermission, "its own hint"},
 		{config.Mistake(errors.New("bad")), cli.Usage, ""},
 		{daemon.ErrNewer, cli.Usage, ""},
@@ -40,6 +40,18 @@ func TestFailures(t *testing.T) {
 		err := Failed(fmt.Errorf("start: %w", test.err))
 		if cli.Code(err) != test.want || !strings.Contains(salt.Hint(err), test.hint) || !errors.Is(err, test.err) {
 			t.Errorf("%v ends with %d and the hint %q, want %d and %q", test.err, cli.Code(err), salt.Hint(err), test.want, test.hint)
+		}
+	}
+}
+
+// TestTheHintFitsTheUser: only who is not root, and has not started it as root, is told to be root.
+func TestTheHintFitsTheUser(t *testing.T) {
+	for _, c := range []struct {
+		root, switched bool
+		want           string
+	}{{false, false, "start it as root"}, {true, false, "root already"}, {false, true, "give it to that user"}} {
+		if got := deniedHint(c.root, c.switched); !strings.Contains(got, c.want) || strings.Contains(got, "start it as root") == (c.root || c.switched) {
+			t.Errorf("root %t, switched %t: %q", c.root, c.switched, got)
 		}
 	}
 }
