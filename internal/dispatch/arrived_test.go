@@ -1,12 +1,16 @@
 package dispatch
 
 import (
+	"context"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/protocol"
+	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
 )
@@ -87,5 +91,51 @@ func TestAReturnThatWaitsElsewhere(t *testing.T) {
 	end()
 	if got, want := states(t, w), "web1=no response(<nil>)"; got != want {
 		t.Errorf("after that it is %s, want %s", got, want)
+	}
+}
+
+// busy is a member that has too many requests under way to take jobs.
+type busy struct {
+	Members
+	until atomic.Pointer[time.Time]
+}
+
+func (b *busy) Ask(ctx context.Context, member, kind string, body, answer any) error {
+	if kind == kindJob && time.Now().Before(*b.until.Load()) {
+		return rpc.Errorf(rpc.Busy, "2048 requests are under way")
+	}
+	return b.Members.Ask(ctx, member, kind, body, answer)
+}
+
+// TestTheTimeoutBeginsWhenTheMemberHasTheJob: a member takes a job for a minion only after the timeout of the job. The
+// minion has the whole timeout to answer. If the member does not take it at all, the reason is named.
+func TestTheTimeoutBeginsWhenTheMemberHasTheJob(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 2)
+	web1 := all[1].arrive(t, "web1")
+	all[0].know(t, "web1")
+	to := &busy{Members: all[0].Members}
+	until := time.Now().Add(3 * time.Second)
+	to.until.Store(&until)
+	all[0].Members = to
+	run, w := all[0].begin(t, protocol.Publish{Timeout: 2}, "web1")
+	web1.got(t)
+	if s := run.standings()["web1"]; s.State != job.Sent {
+		t.Errorf("as it gets the job the minion is %+v", s)
+	}
+	if err := web1.says(t, run.plan.Start.JID, done("ok")); err != nil {
+		t.Error(err)
+	}
+	if got, want := states(t, w), "web1=done(ok)"; got != want {
+		t.Errorf("the minion is %s, want %s", got, want)
+	}
+	never := until.Add(time.Hour)
+	to.until.Store(&never)
+	run, w = all[0].begin(t, protocol.Publish{Timeout: 1}, "web1")
+	if got, want := states(t, w), "web1=not connected(<nil>)"; got != want {
+		t.Errorf("the minion is %s, want %s", got, want)
+	}
+	if s := run.standings()["web1"]; !strings.Contains(s.Text, "member m2") || !strings.Contains(s.Text, "2048 requests") {
+		t.Errorf("without the reason: %+v", s)
 	}
 }

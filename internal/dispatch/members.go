@@ -114,14 +114,16 @@ func (r *Run) handOn(ids []salt.MinionID) (here []salt.MinionID) {
 		here = append(here, id)
 	}
 	for member, ids := range elsewhere {
-		r.d.wg.Go(func() { r.handTo(member, ids) })
+		resume := suspend(r, ids...) // they cannot answer before their member has the job, which may be busy
+		r.d.wg.Go(func() { r.handTo(member, ids, resume) })
 	}
 	return here
 }
 
-// handTo sends the job to a member. Minions that it does not reach count as disconnected: they
-// are asked about the job when they reconnect.
-func (r *Run) handTo(member string, ids []salt.MinionID) {
+// handTo sends the job to a member; resume is called when that has ended. Minions that it does not reach count as
+// disconnected: they are asked about the job when they reconnect.
+func (r *Run) handTo(member string, ids []salt.MinionID, resume func()) {
+	defer resume()
 	ctx, cancel := context.WithTimeout(r.d.ctx, handTime)
 	defer cancel()
 	q := handed{Envelope: r.plan.Envelope, Minions: ids}
@@ -146,10 +148,25 @@ func (r *Run) handTo(member string, ids []salt.MinionID) {
 		r.d.wg.Go(func() { r.handAgain(not.Minions) })
 	}
 	for _, id := range not.Minions {
-		if r.job.minions[id] {
+		switch {
+		case !r.job.minions[id]:
+		case err != nil:
+			notHanded(r, id, fmt.Sprintf("member %s, to which it is connected, has not confirmed that it got the job: %v", member, err))
+		default:
 			r.lost(id)
 		}
 	}
+}
+
+// notHanded records that the member of a minion may not have got the job, for this reason.
+func notHanded(r *Run, id salt.MinionID, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.plan.waits(id, time.Now()) && r.tracker.Unheard(id) {
+		r.away(id, text)
+		return
+	}
+	r.notify(r.tracker.Unsure(id, text, time.Now()))
 }
 
 // handAgain sends a job that waits for minions again to those that are connected nevertheless: only the member did not

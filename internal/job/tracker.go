@@ -195,12 +195,18 @@ func (m *track) begin(now time.Time) {
 // Lost handles the end of a minion's connection. It may reconnect and return, so it gets one
 // more timeout.
 func (t *Tracker) Lost(id salt.MinionID, now time.Time) *Update {
+	return t.Unsure(id, "the connection was lost while the job was running", now)
+}
+
+// Unsure records, with the reason, that it is not known whether id has the job or can answer. It gets one more timeout
+// to say so.
+func (t *Tracker) Unsure(id salt.MinionID, text string, now time.Time) *Update {
 	m := t.minions[id]
 	if m == nil || m.state.Final() || m.state == Disconnected || m.state == Queued {
 		return nil
 	}
 	m.heard = now
-	return t.set(id, m, Report{State: Disconnected, Text: "the connection was lost while the job was running"})
+	return t.set(id, m, Report{State: Disconnected, Text: text})
 }
 
 // Doubt records that the master was restarted, or the job has gone to another master, while it was
