@@ -1,7 +1,6 @@
 package journal_test
 
 import (
-	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -15,15 +14,15 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// sizes are those of the blocks of a table at one member, by the paths of their files.
+// sizes are those of the blocks of a stream at one member, by the paths of their files.
 type sizes map[string]int64
 
-// blocksOf finds the blocks of a table.
-func blocksOf(t *testing.T, dir, table string) sizes {
+// blocksOf finds the blocks of a stream.
+func blocksOf(t *testing.T, dir, stream string) sizes {
 	t.Helper()
 	found := sizes{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(path) != ".blk" || !strings.Contains(path, "/KV_"+table+"/msgs/") {
+		if err != nil || filepath.Ext(path) != ".blk" || !strings.Contains(path, "/"+stream+"/msgs/") {
 			return err
 		}
 		info, err := d.Info()
@@ -38,12 +37,12 @@ func blocksOf(t *testing.T, dir, table string) sizes {
 	return found
 }
 
-// cut takes from the blocks of a table what was not yet on the disk when the power was cut: a file
+// cut takes from the blocks of a stream what was not yet on the disk when the power was cut: a file
 // that was removed is so, since the log of the consensus is synced all the time, and with it the
 // directories; of one that is there, what it had grown by since is not.
-func (synced sizes) cut(t *testing.T, dir, table string) {
+func (synced sizes) cut(t *testing.T, dir, stream string) {
 	t.Helper()
-	for path := range blocksOf(t, dir, table) {
+	for path := range blocksOf(t, dir, stream) {
 		if err := os.Truncate(path, synced[path]); err != nil {
 			t.Fatal(err)
 		}
@@ -53,22 +52,57 @@ func (synced sizes) cut(t *testing.T, dir, table string) {
 	}
 }
 
+// cutPowerOfAll starts members whose snapshots know what begin stores, has change remove that, and cuts the power of all.
+// Of this stream, what was not synced is lost. The members run again then.
+func cutPowerOfAll(t *testing.T, stream string, begin, change func(*bustest.Member)) *bustest.Member {
+	t.Helper()
+	s := bustest.NewSystem(t, 3)
+	for _, m := range s.Members {
+		m.Change = func(o *broker.Options) { o.Sync = broker.SyncAlways }
+	}
+	start := func() {
+		t.Helper()
+		s.Start(t)
+		s.Linked(t)
+		s.Leader(t)
+	}
+	start()
+	begin(s.Members[0])
+	for _, m := range s.Members {
+		m.Stop() // with a snapshot
+	}
+	synced, begun := map[string]sizes{}, time.Now()
+	for _, m := range s.Members {
+		if found, err := filepath.Glob(filepath.Join(m.Dir, "jetstream", "*", "_js_", "*", "snapshots", "snap.*")); len(found) < 2 || err != nil {
+			t.Fatalf("%s has left the snapshots %q, %v", m.Name, found, err)
+		}
+		if synced[m.Name] = blocksOf(t, m.Dir, stream); len(synced[m.Name]) == 0 {
+			t.Fatalf("%s has no stream %s", m.Name, stream)
+		}
+	}
+	start()
+	change(s.Members[0])
+	for _, m := range s.Members {
+		m.Kill(t)
+		s.Rejoin(m)
+		synced[m.Name].cut(t, m.Dir, stream)
+	}
+	if took := time.Since(begun); took > 100*time.Second { // the server makes a further snapshot after two minutes
+		t.Skipf("this machine is too slow: the start and the writes took %s", took)
+	}
+	start()
+	return s.Members[0]
+}
+
 // TestAPowerCutOfAllMembersAfterATableWasEmptied: of a table with copies, the server syncs what a
 // snapshot of the consensus is about, and removes blocks that have no messages, whether what it writes
 // instead is synced or not. If all members lost the place to which they had it, each of them would wait for
 // another one to bring it up to date, and none would lead.
 func TestAPowerCutOfAllMembersAfterATableWasEmptied(t *testing.T) {
 	t.Parallel()
-	s := bustest.NewSystem(t, 3)
-	for _, m := range s.Members {
-		m.Change = func(o *broker.Options) { o.Sync = broker.SyncAlways }
-	}
-	s.Start(t)
-	s.Linked(t)
-	s.Leader(t)
-	table := openTable(t, s.Members[0], "plans")
-	jobs := func(ctx context.Context, from, upto int) {
+	jobs := func(table *journal.Table, from, upto int) {
 		t.Helper()
+		ctx := inTime(t)
 		for i := from; i < upto; i++ {
 			if err := table.Keep(ctx, fmt.Sprint(i), []byte("a plan")); err != nil {
 				t.Fatal(err)
@@ -78,42 +112,58 @@ func TestAPowerCutOfAllMembersAfterATableWasEmptied(t *testing.T) {
 			}
 		}
 	}
-	jobs(inTime(t), 0, 10)
-	if err := table.Keep(inTime(t), "long", []byte("a plan")); err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range s.Members {
-		m.Stop() // with a snapshot
-	}
-	synced, begun := map[string]sizes{}, time.Now()
-	for _, m := range s.Members {
-		if found, err := filepath.Glob(filepath.Join(m.Dir, "jetstream", "*", "_js_", "*", "snapshots", "snap.*")); len(found) < 2 || err != nil {
-			t.Fatalf("%s has left the snapshots %q, %v", m.Name, found, err)
+	first := cutPowerOfAll(t, "KV_plans", func(m *bustest.Member) {
+		table := openTable(t, m, "plans")
+		jobs(table, 0, 10)
+		if err := table.Keep(inTime(t), "long", []byte("a plan")); err != nil {
+			t.Fatal(err)
 		}
-		synced[m.Name] = blocksOf(t, m.Dir, "plans")
-	}
-	s.Start(t)
-	s.Linked(t)
-	s.Leader(t)
-	table = openTable(t, s.Members[0], "plans")
-	if err := table.Remove(inTime(t), "long"); err != nil {
-		t.Fatal(err)
-	}
-	jobs(inTime(t), 10, 20)
-	for _, m := range s.Members {
-		m.Kill(t)
-		s.Rejoin(m)
-		synced[m.Name].cut(t, m.Dir, "plans")
-	}
-	if took := time.Since(begun); took > 100*time.Second { // the server makes a further snapshot after two minutes
-		t.Skipf("this machine is too slow: the start and the writes took %s", took)
-	}
-	s.Start(t)
-	s.Linked(t)
-	s.Leader(t)
-	table = openTable(t, s.Members[0], "plans")
-	jobs(inTime(t), 20, 30)
+	}, func(m *bustest.Member) {
+		table := openTable(t, m, "plans")
+		if err := table.Remove(inTime(t), "long"); err != nil {
+			t.Fatal(err)
+		}
+		jobs(table, 10, 20)
+	})
+	table := openTable(t, first, "plans")
+	jobs(table, 20, 30)
 	if keys, err := table.Keys(journal.Starting(inTime(t))); err != nil || len(keys) > 0 {
 		t.Errorf("the table has %q, %v", keys, err)
+	}
+}
+
+// TestAPowerCutOfAllMembersAfterAJournalWasPurged: the same for a journal from which all events were to be removed.
+func TestAPowerCutOfAllMembersAfterAJournalWasPurged(t *testing.T) {
+	t.Parallel()
+	purges := map[string]func(p journal.Purger, end uint64) (uint64, error){
+		"all": func(p journal.Purger, end uint64) (uint64, error) { return p.PurgeBefore(inTime(t), end) },
+		"by tag": func(p journal.Purger, end uint64) (uint64, error) {
+			return p.PurgeWhere(inTime(t), end, func([]byte) (bool, error) { return true, nil })
+		},
+	}
+	for how, purge := range purges {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			appendOne := func(m *bustest.Member, tag string) (*journal.Journal, uint64) {
+				t.Helper()
+				j := openMember(t, m)
+				seq, err := j.Append(inTime(t), filled(tag, "x", 10), "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return j, seq
+			}
+			last := uint64(0)
+			first := cutPowerOfAll(t, "EVENTS_m1", func(m *bustest.Member) { appendOne(m, "old/1") }, func(m *bustest.Member) {
+				var j *journal.Journal
+				j, last = appendOne(m, "old/2")
+				if _, err := purge(j.Purger(), last+1); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if _, seq := appendOne(first, "new"); seq <= last {
+				t.Errorf("an event has the number %d, after %d", seq, last)
+			}
+		})
 	}
 }

@@ -12,7 +12,9 @@ import (
 	"github.com/brinebus/brine/internal/event"
 )
 
-// Purger removes events from a journal.
+// Purger removes events from a journal, but never the newest: a store without messages has the sequence that it has
+// reached only in a block that the server does not sync. After a power cut a journal would number its events anew, and one
+// with copies would have no leader any more (see Table.occupy).
 type Purger struct {
 	of     *source
 	store  Store
@@ -34,14 +36,14 @@ func (p Purger) SequenceAt(ctx context.Context, t time.Time) (uint64, error) {
 	return p.of.SequenceAt(ctx, t)
 }
 
-// PurgeBefore removes every event before the sequence seq and returns how many messages were
+// PurgeBefore removes every event before the sequence seq, except for the newest, and returns how many messages were
 // removed.
 func (p Purger) PurgeBefore(ctx context.Context, seq uint64) (uint64, error) {
 	before, err := p.extent(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if err := purgeHead(ctx, p.store, p.of.stream, before.First, seq); err != nil {
+	if err := purgeHead(ctx, p.store, p.of.stream, before.First, min(seq, before.Last)); err != nil {
 		return 0, fmt.Errorf("purge the journal: %w", err)
 	}
 	after, err := p.extent(ctx)
@@ -51,11 +53,16 @@ func (p Purger) PurgeBefore(ctx context.Context, seq uint64) (uint64, error) {
 	return before.Count - after.Count, nil
 }
 
-// PurgeWhere removes the events before the sequence seq that match selects, one by one, and
+// PurgeWhere removes the events before the sequence seq that match selects, except for the newest, one by one, and
 // returns how many were removed.
 func (p Purger) PurgeWhere(ctx context.Context, seq uint64, match func(text []byte) (bool, error)) (uint64, error) {
+	now, err := p.extent(ctx)
+	if err != nil {
+		return 0, err
+	}
+	seq = min(seq, now.Last)
 	join, pieces, gone := joiner{}, map[string][]uint64{}, uint64(0)
-	err := p.of.For("", nil).messages(ctx, Query{}, func(m jetstream.Msg, at uint64) error {
+	err = p.of.For("", nil).messages(ctx, Query{}, func(m jetstream.Msg, at uint64) error {
 		if at >= seq {
 			return errEnd
 		}
