@@ -32,6 +32,7 @@ type world struct {
 	t     *testing.T
 	acts  []any // of the events
 	notes []audit.Entry
+	told  int            // entries about what has taken effect
 	walks int            // looks at all connections
 	mu    sync.Mutex     // guards what follows, notes and acts, where Watch runs
 	open  []bus.Identity // connections
@@ -51,6 +52,9 @@ func (w *world) Note(e audit.Entry) bool {
 // Tell implements Decided.
 func (w *world) Tell(e audit.Entry, tag string, data any) {
 	w.Note(e)
+	w.mu.Lock()
+	w.told++
+	w.mu.Unlock()
 	if tag != "" {
 		w.Announce(tag, data)
 	}

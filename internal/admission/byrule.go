@@ -60,7 +60,7 @@ func (b *byRules) take(now time.Time, end bool) (list []audit.Entry) {
 func (a *Admission) tellGathered(end bool) {
 	for _, e := range a.byRules.take(time.Now(), end) {
 		a.Log.Warn("rules have decided about more keys than are written one by one", "act", e.Fun, "rule", e.Rule, "count", e.Count, "first", e.Minions[:min(len(e.Minions), fewIDs)])
-		a.Audit.Note(e)
+		a.Decided.Tell(e, "", nil)
 	}
 }
 

@@ -87,6 +87,9 @@ func TestDecisionsOfRulesAreGathered(t *testing.T) {
 		close(changed)
 		synctest.Wait()
 		check(5, "key.accept allowed auto_accept 1 [m7]")
+		if w.told != len(w.notes) {
+			t.Errorf("%d of %d entries are about what has taken effect, which must not get lost", w.told, len(w.notes))
+		}
 	})
 }
 

@@ -31,7 +31,8 @@ func NewDecided(l *Log, announce func(tag string, data any)) *Decided {
 }
 
 // Tell records a decision, and then stores the event that tells of it, unless tag is "". It does not wait. If the entry cannot be stored,
-// the spool gets both, in the order of the calls, and they are stored as soon as that is possible, also after a restart.
+// the spool gets both, in the order of the calls, and they are stored as soon as that is possible, also after a restart; while
+// the audit log is damaged, that is after Repair.
 // An entry whose write got no answer may be there twice.
 func (d *Decided) Tell(e Entry, tag string, data any) {
 	at := time.Now()
@@ -65,13 +66,13 @@ func (d *Decided) keep(e Entry, at time.Time, tag string, data any, why error) e
 	if d.log.opts.Spool == nil {
 		return why
 	}
-	e, err := d.log.finished(e)
+	e, err := d.log.taken(e)
 	if err != nil {
 		return err
 	}
 	e.Time = at.UTC()
 	if tag == "" {
-		return d.log.opts.Spool.note(e)
+		return d.log.opts.Spool.decision(e)
 	}
 	text, err := json.Marshal(data)
 	if err != nil {

@@ -3,9 +3,11 @@ package audit
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -80,4 +82,87 @@ func TestADecisionThatHasTakenEffectIsStoredLater(t *testing.T) {
 		}
 	}
 	c.verify()
+}
+
+// TestADecisionOfAnotherMasterHasTheRoomOfDecisions: it has taken effect here, too, although its event is not stored here.
+// Refusals that fill their half of the spool, and the share of the nameless, do not keep its entry out, also after a restart.
+func TestADecisionOfAnotherMasterHasTheRoomOfDecisions(t *testing.T) {
+	store := &failing{}
+	c := startCut(t)
+	var err error
+	if c.opts.Queue, err = journal.OpenQueue(t.Context(), c.bus.Conn(), "AUDIT", store); err != nil {
+		t.Fatal(err)
+	}
+	c.restart()
+	store.lost.Store(true)
+	tell := func(master string) {
+		d := NewDecided(c.l, func(string, any) { t.Error("there is an event") })
+		d.Tell(Entry{Kind: Key, Verdict: Allowed, Who: Who{Source: "the master " + master}, Fun: "key.reject"}, "", nil)
+		d.Close()
+	}
+	c.opts.Spool.limits[shareNotes], c.opts.Spool.ofNote = 4<<10, 2<<10
+	for n := 0; err == nil && n < 100; n++ {
+		err = c.opts.Spool.note(Entry{Kind: Key, Who: Who{Source: "192.0.2.66:1"}, Fun: "key.connect"})
+	}
+	if !errors.Is(err, errSpoolShare) {
+		t.Fatalf("refusals of the nameless: %v", err)
+	}
+	tell("m2")
+	c.restart()
+	c.opts.Spool.limits[shareNotes], c.opts.Spool.ofNote = 4<<10, 2<<10
+	for n, full := 0, false; !full && n < 100; n++ {
+		full = errors.Is(c.opts.Spool.note(ping(fmt.Sprint("user", n))), errSpoolFull)
+	}
+	tell("m3")
+	store.lost.Store(false)
+	c.heal()
+	var sources []string
+	for _, line := range c.lines(Query{}) {
+		var e Entry
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Fun == "key.reject" {
+			sources = append(sources, e.Source)
+		}
+	}
+	if want := []string{"the master m2", "the master m3"}; !slices.Equal(sources, want) {
+		t.Errorf("there are entries of %q, want %q", sources, want)
+	}
+}
+
+// TestADecisionIsKeptUntilTheRepair: while the audit log is damaged, somebody deletes a key. The entry and the event are
+// stored after the repair.
+func TestADecisionIsKeptUntilTheRepair(t *testing.T) {
+	c := startCut(t)
+	c.lost.Store(false)
+	c.write(1)
+	c.l.Close()
+	c.world.spoil(c.opts.HeadFile, "x")
+	c.opts.Spool = c.spool(t)
+	c.open()
+	d := NewDecided(c.l, func(string, any) { t.Error("the event comes before its entry") })
+	d.Tell(Entry{Kind: Key, Verdict: Allowed, Who: Who{User: "ann"}, Fun: "key.delete"}, "salt/key", map[string]string{"id": "web1"})
+	d.Close()
+	r, err := c.l.Repair(t.Context(), Who{User: "root"})
+	if err != nil || len(r.Files) != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	c.heal()
+	if got, want := c.users(), []string{"ann"}; !slices.Equal(got, want) {
+		t.Errorf("entries of %q, want %q", got, want)
+	}
+	told := 0
+	if err := c.opts.Journal.Read(t.Context(), journal.Query{}, func(e event.Event) error {
+		if e.Tag == "salt/key" {
+			told++
+		}
+		return nil
+	}); err != nil || told != 1 {
+		t.Errorf("%d events, want 1: %v", told, err)
+	}
+	c.verify()
+	if text := strings.Join(c.lines(Query{}), ""); strings.Contains(text, "not written meanwhile") {
+		t.Errorf("the repair says that entries are not written: %s", text)
+	}
 }

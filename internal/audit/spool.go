@@ -107,9 +107,11 @@ type spooled struct {
 	Entry *Entry   `json:"entry,omitempty"`
 	JID   salt.JID `json:"jid,omitempty"`
 	// Operator is for the start of a job by an operator.
-	Operator bool          `json:"operator,omitempty"`
-	Events   []event.Event `json:"events,omitempty"`
-	Mark     *spoolMark    `json:"mark,omitempty"`
+	Operator bool `json:"operator,omitempty"`
+	// Effective is for a decision that has taken effect already.
+	Effective bool          `json:"effective,omitempty"`
+	Events    []event.Event `json:"events,omitempty"`
+	Mark      *spoolMark    `json:"mark,omitempty"`
 }
 
 // errSpoolFull is why nothing more is recorded.
@@ -170,7 +172,7 @@ func (s *Spool) know(r spooled, size int) error {
 		s.marked = r.Mark.lower(*s.marked)
 	}
 	if r.JID == "" && r.Entry != nil {
-		s.noted[r.Entry.noter()] += int64(size)
+		s.noted[r.noter()] += int64(size)
 	}
 	if r.JID != "" {
 		owner := s.owner(r)
@@ -278,9 +280,9 @@ func (s *Spool) job(e Entry, jid salt.JID, events []event.Event, operator bool) 
 // note records an entry about what takes no effect.
 func (s *Spool) note(e Entry) error { return s.add(spooled{Entry: &e}) }
 
-// decision records an entry about what has taken effect, and the event that tells of it.
-func (s *Spool) decision(e Entry, about event.Event) error {
-	return s.add(spooled{Entry: &e, Events: []event.Event{about}})
+// decision records an entry about what has taken effect, and the event that tells of it, if that is stored here.
+func (s *Spool) decision(e Entry, about ...event.Event) error {
+	return s.add(spooled{Entry: &e, Effective: true, Events: about})
 }
 
 // add appends a record. It is on the disk when add returns nil; a note may be lost by a power cut.
@@ -299,7 +301,7 @@ func (s *Spool) add(r spooled) error {
 		return err
 	}
 	if err = s.begin(); err == nil {
-		err = s.write(line, len(r.Events) > 0)
+		err = s.write(line, r.Effective || len(r.Events) > 0)
 	}
 	if err != nil {
 		return fmt.Errorf("record it in %s: %w", filepath.Base(s.opts.Path), err)
@@ -310,13 +312,13 @@ func (s *Spool) add(r spooled) error {
 // room returns why a record of this many bytes is not added. The caller holds mu.
 func (s *Spool) room(r spooled, size int) error {
 	if r.JID == "" {
-		if s.noted[r.Entry.noter()]+int64(size) > s.ofNote {
+		if s.noted[r.noter()]+int64(size) > s.ofNote {
 			return errSpoolShare
 		}
 		switch {
-		case len(r.Events) == 0:
+		case !r.Effective:
 			return s.within(shareNotes, size)
-		case r.Entry.noter() == ofMinions: // a decision of a rule
+		case r.noter() == ofMinions: // a decision of a rule
 			return s.within(shareUsers, size)
 		}
 		return s.within(shareOperators, size)
@@ -335,10 +337,16 @@ func (s *Spool) room(r spooled, size int) error {
 // ofMinions stands for all minions, see spoolNote. No other principal has this name.
 const ofMinions = "minions\x00"
 
-// noter returns the principal whose share of notes an entry uses.
-func (e *Entry) noter() string {
-	if e.Kind == Key && e.UID == nil && e.User == "" && (e.Minion != "" || e.Rule != "") {
+// noter returns the principal whose share of notes the entry of a record uses. What others decide about keys, at other masters
+// or by hand in the key directory, has one for each: refusals of the nameless must not take it.
+func (r spooled) noter() string {
+	e := r.Entry
+	switch {
+	case e.Kind != Key || e.UID != nil || e.User != "":
+	case e.Minion != "" || e.Rule != "":
 		return ofMinions
+	case r.Effective:
+		return "\x00" + e.Source
 	}
 	return e.known()
 }

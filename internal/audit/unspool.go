@@ -45,6 +45,17 @@ func (l *Log) finished(e Entry) (Entry, error) {
 	return e, e.shorten(l.digest, l.opts.Values)
 }
 
+// taken is finished for what has taken effect already: damage of the log does not prevent it, so its record is kept until
+// Repair.
+func (l *Log) taken(e Entry) (Entry, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock() // as in finished
+	if len(l.damage) > 0 {
+		l.unwritten = max(0, l.unwritten-1) // Begin has counted it
+	}
+	return e, e.shorten(l.digest, l.opts.Values)
+}
+
 // write writes an entry about what takes no effect, without waiting.
 func (l *Log) write(e Entry) error {
 	if l.opts.Spool.Active() == nil {
@@ -71,7 +82,7 @@ func (l *Log) keepSpool() {
 			return
 		}
 		upto := l.opts.Spool.pending()
-		if upto == 0 || l.opts.Spool.Active() != nil || l.opts.Journal.Err() != nil {
+		if upto == 0 || l.Damaged() || l.opts.Spool.Active() != nil || l.opts.Journal.Err() != nil {
 			continue
 		}
 		err := l.unspool(upto)
