@@ -45,17 +45,17 @@ func TestTheJournalOfALostMemberIsPurged(t *testing.T) {
 		}
 	}
 	left("m1/1", "m3/1", "m3/2", "m3/3", "m3/4")
-	if done, err := m1.purge(c, protocol.Purge{Before: 1, Journal: "m3", JournalBefore: 3}); err != nil || done != (protocol.Purged{Count: 2, Journal: "m3"}) {
+	if done, err := m1.purge(c, protocol.Purge{Before: 1, Journal: "m3", JournalBefore: 2}); err != nil || done != (protocol.Purged{Count: 1, Journal: "m3"}) {
 		t.Errorf("purged %+v, %v", done, err)
 	}
-	left("m1/1", "m3/3", "m3/4")
+	left("m1/1", "m3/2", "m3/3", "m3/4")
 	m1.mustFire(c, "m1/2")
 	m3.kill()
 	bustest.Until(t, "the journal of m3 has a leader", func() bool {
-		done, err := m1.purge(c, protocol.Purge{Before: 1, Journal: "m3", Tags: []string{"m3/3"}})
+		done, err := m1.purge(c, protocol.Purge{Before: 1, Journal: "m3", Tags: []string{"m3/2"}})
 		return err == nil && done.Count == 1
 	})
-	left("m1/1", "m1/2", "m3/4")
+	left("m1/1", "m1/2", "m3/3", "m3/4")
 	if _, err := m1.purge(c, protocol.Purge{Before: 1, Journal: "m4"}); rpc.CodeOf(err) != rpc.NotFound {
 		t.Errorf("a journal that is none: %v", err)
 	}
@@ -67,15 +67,15 @@ func TestTheJournalOfALostMemberIsPurged(t *testing.T) {
 		}
 	}
 	m1.as("")
-	left("m1/1", "m1/2", "m3/4")
+	left("m1/1", "m1/2", "m3/3", "m3/4")
 	if done, err := m1.purge(c, protocol.Purge{Before: 1, Journal: "m3"}); err != nil || done.Count != 1 {
 		t.Errorf("purged %+v, %v", done, err)
 	}
-	left("m1/1", "m1/2")
+	left("m1/1", "m1/2", "m3/4") // the newest stays
 	if done, err := m1.purge(c, protocol.Purge{Before: 1, Journal: "m1", JournalBefore: 2}); err != nil || done.Count != 1 {
 		t.Errorf("purged %+v of its own journal, %v", done, err)
 	}
-	left("m1/2")
+	left("m1/2", "m3/4")
 }
 
 // TestAMirrorIsNotPurged: the mirror of a journal that is somewhere else follows that.
