@@ -74,6 +74,11 @@ func (m *master) Announce(string, any) {}
 
 func (m *master) Forget(salt.MinionID) {}
 
+// ConnectionsOfID implements admission.Connections.
+func (m *master) ConnectionsOfID(id string, f func(bus.Identity, func())) {
+	m.Minions.WithCallers(id, f)
+}
+
 // ConnectionsOfMinion implements admission.Connections.
 func (m *master) ConnectionsOfMinion(id string, f func(bus.Identity, func())) { m.Minions.Of(id, f) }
 

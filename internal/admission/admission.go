@@ -30,6 +30,9 @@ type Connections interface {
 	ConnectionsOf(match func(bus.Identity) bool, f func(i bus.Identity, cut func()))
 	// ConnectionsOfMinion calls f for those of the daemon of a minion, without a look at the others.
 	ConnectionsOfMinion(id string, f func(i bus.Identity, cut func()))
+	// ConnectionsOfID calls f for those with the key of a minion, of its daemon and of salt-call, without a look at the
+	// others.
+	ConnectionsOfID(id string, f func(i bus.Identity, cut func()))
 	// CutInbox ends the connection with this inbox prefix, without a look at the others.
 	CutInbox(inbox string)
 	// CountMinions returns how many minions have such a connection.

@@ -105,6 +105,13 @@ func (w *world) each(match func(bus.Identity) bool, f func(bus.Identity, func())
 	}
 }
 
+// ConnectionsOfID implements Connections.
+func (w *world) ConnectionsOfID(id string, f func(bus.Identity, func())) {
+	w.each(func(i bus.Identity) bool {
+		return (i.Role == bus.RoleMinion || i.Role == bus.RoleCaller) && i.Name == id
+	}, f)
+}
+
 // ConnectionsOfMinion implements Connections.
 func (w *world) ConnectionsOfMinion(id string, f func(bus.Identity, func())) {
 	w.each(func(i bus.Identity) bool { return i.Role == bus.RoleMinion && i.Name == id }, f)
@@ -296,6 +303,41 @@ func TestOnlyRefusedKeysAreDisconnected(t *testing.T) {
 	w.cutRefused(suspects{ids: map[salt.MinionID]bool{"kept": true, "deleted": true}})
 	if !slices.Equal(w.cuts, []string{"deleted"}) || !slices.Equal(w.gone, []salt.MinionID{"deleted"}) {
 		t.Errorf("cut %q and forgotten %q, want deleted alone: nobody has said that other changed", w.cuts, w.gone)
+	}
+}
+
+// TestAChangeOfKeysLooksAtItsConnections: many keys may be deleted one by one, or give way to new ones that anybody brings,
+// and each change is checked twice. No change may cost a look at all connections, of which there are thousands; salt-call,
+// which has the key of the minion, is cut with it.
+func TestAChangeOfKeysLooksAtItsConnections(t *testing.T) {
+	w := begin(t)
+	ids := []salt.MinionID{"web1", "web2", "web3"}
+	for _, id := range ids {
+		p := w.peer(string(id), bustest.Key(t))
+		w.Admit(p)
+		if err := w.Keys.Store.Accept(w.entry(id)); err != nil {
+			t.Fatal(err)
+		}
+		w.open = append(w.open, w.Admit(p))
+		p.Caller = true
+		w.open = append(w.open, w.Admit(p))
+	}
+	changed := make(chan pki.Seen)
+	done := make(chan struct{})
+	go func() { defer close(done); w.Watch(changed) }()
+	for _, id := range ids[:2] {
+		if err := w.Keys.Store.Delete(w.entry(id)); err != nil {
+			t.Fatal(err)
+		}
+		changed <- ofID(id)
+	}
+	close(changed)
+	<-done
+	if want := []string{"web1", "web1", "web2", "web2"}; !slices.Equal(w.cuts, want) {
+		t.Errorf("cut are %q, want %q", w.cuts, want)
+	}
+	if w.walks > 0 {
+		t.Errorf("for two keys all connections were looked at %d times", w.walks)
 	}
 }
 

@@ -114,10 +114,7 @@ func lostBy(changes []keyring.Change) map[salt.MinionID]bool {
 // cutRefused ends the connections among the suspects whose key is no longer accepted, and those of
 // clients that are no longer valid.
 func (a *Admission) cutRefused(s suspects) {
-	if s.nobody() {
-		return
-	}
-	a.Connections.ConnectionsOf(s.has, func(i bus.Identity, cut func()) {
+	look := func(i bus.Identity, cut func()) {
 		if i.Role == bus.RoleClient {
 			a.cutClient(i, cut)
 			return
@@ -136,7 +133,16 @@ func (a *Admission) cutRefused(s suspects) {
 			a.Minions.Forget(salt.MinionID(i.Name))
 		}
 		cut()
-	})
+	}
+	switch {
+	case s.nobody():
+	case s.all || s.clients:
+		a.Connections.ConnectionsOf(s.has, look)
+	default: // many keys may change one by one, and a look at all connections for each would keep others waiting
+		for id := range s.ids {
+			a.Connections.ConnectionsOfID(string(id), look)
+		}
+	}
 }
 
 // Cut ends the connection with this inbox.

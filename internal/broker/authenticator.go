@@ -71,7 +71,7 @@ func newAuthenticator(o Options) *authenticator {
 	}
 	return &authenticator{
 		rights: o.Endpoints.Rights(), meter: newMeter(), link: newLink(o.Link), opts: o, log: o.Log, daemon: secret(), admin: secret(), local: map[string]*localClient{},
-		in: map[uint64]bus.Identity{}, inboxes: map[string]uint64{}, minions: minions[uint64]{}, perKey: keys[uint64]{}, perLogin: map[string]int{}, shares: map[uint64]*inflow{},
+		in: map[uint64]bus.Identity{}, inboxes: map[string]uint64{}, minions: newMinions[uint64](), perKey: keys[uint64]{}, perLogin: map[string]int{}, shares: map[uint64]*inflow{},
 	}
 }
 
@@ -329,12 +329,12 @@ func (g *authenticator) all(match func(bus.Identity) bool) map[uint64]bus.Identi
 	return found
 }
 
-// ofMinion returns the connections of the daemon of a minion.
-func (g *authenticator) ofMinion(id string) map[uint64]bus.Identity {
+// ofMinion returns the connections of a minion that have one of the roles.
+func (g *authenticator) ofMinion(id string, roles ...bus.Role) map[uint64]bus.Identity {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	found := map[uint64]bus.Identity{}
-	for _, cid := range g.minions[id] {
+	for _, cid := range g.minions.of(id, roles) {
 		found[cid] = g.in[cid]
 	}
 	return found
@@ -357,5 +357,5 @@ func (g *authenticator) ofKey(key string, roles ...bus.Role) map[uint64]bus.Iden
 func (g *authenticator) countMinions() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.minions)
+	return len(g.minions.daemons)
 }

@@ -93,7 +93,7 @@ func TestNothingOutlivesItsConnection(t *testing.T) {
 			g.leave(id)
 		}
 		deadline.Receive(t, judged, "judged")
-		if n := len(g.in) + len(g.inboxes) + len(g.perKey) + len(g.minions); n != 0 {
+		if n := len(g.in) + len(g.inboxes) + len(g.perKey) + len(g.minions.daemons); n != 0 {
 			t.Fatalf("%d entries are left of a connection that has ended", n)
 		}
 	}
@@ -113,7 +113,7 @@ func TestAnEmptyPermissionListDeniesAll(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfOneMinion: those of the daemon of one minion are found, until they end, and minions
+// TestConnectionsOfOneMinion: those of the daemon of one minion, or all with its key, are found, until they end, and minions
 // with several are counted once.
 func TestConnectionsOfOneMinion(t *testing.T) {
 	t.Parallel()
@@ -133,16 +133,23 @@ func TestConnectionsOfOneMinion(t *testing.T) {
 	for n := range uint64(others) {
 		enter(100+n, bus.RoleMinion, fmt.Sprint("db", n))
 	}
-	if got := slices.Sorted(maps.Keys(g.ofMinion("web1"))); !slices.Equal(got, []uint64{1, 4}) || g.countMinions() != 1+others {
+	if got := slices.Sorted(maps.Keys(g.ofMinion("web1", bus.RoleMinion))); !slices.Equal(got, []uint64{1, 4}) || g.countMinions() != 1+others {
 		t.Errorf("connections %v of web1, %d minions", got, g.countMinions())
 	}
+	if got := slices.Sorted(maps.Keys(g.ofMinion("web1", bus.RoleMinion, bus.RoleCaller))); !slices.Equal(got, []uint64{1, 2, 4}) {
+		t.Errorf("with its key there are %v", got)
+	}
 	g.leave(1)
+	g.leave(2)
 	g.leave(3)
-	if got := g.ofMinion("web1"); len(got) != 1 || got[4].Name != "web1" {
+	if n := len(g.minions.callers); n > 0 {
+		t.Errorf("after its end a connection of salt-call is one of %d", n)
+	}
+	if got := g.ofMinion("web1", bus.RoleMinion); len(got) != 1 || got[4].Name != "web1" {
 		t.Errorf("after the end of one there are %v", got)
 	}
 	g.leave(4)
-	if got := g.ofMinion("web1"); len(got) != 0 || g.countMinions() != others {
+	if got := g.ofMinion("web1", bus.RoleMinion); len(got) != 0 || g.countMinions() != others {
 		t.Errorf("after the end of both there are %v, and %d minions", got, g.countMinions())
 	}
 }

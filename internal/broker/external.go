@@ -117,7 +117,7 @@ func NewExternal(o ExternalOptions) (*External, error) {
 	}
 	x := &External{
 		opts: o, rights: o.Endpoints.Rights(), log: o.Log.With("part", "nats"), look: make(chan struct{}, 1), met: make(chan struct{}, 1),
-		gone: make(chan struct{}, 1), stop: make(chan struct{}), reach: reachTime, tellEvery: tellEvery, vacantAfter: vacantAfter, page: connzPage, in: map[place]*guest{}, inboxes: map[string]place{}, minions: minions[place]{}, perKey: keys[place]{}, servers: map[string]time.Time{},
+		gone: make(chan struct{}, 1), stop: make(chan struct{}), reach: reachTime, tellEvery: tellEvery, vacantAfter: vacantAfter, page: connzPage, in: map[place]*guest{}, inboxes: map[string]place{}, minions: newMinions[place](), perKey: keys[place]{}, servers: map[string]time.Time{},
 	}
 	x.Minions, x.Cut, x.callouts = minionsOfExternal(x), cutsOfExternal(x), newCalloutQueue(x)
 	var err error

@@ -140,6 +140,14 @@ func (c connections) CutInbox(inbox string) {
 	}
 }
 
+// ConnectionsOfID calls f for those with the key of a minion.
+func (c connections) ConnectionsOfID(id string, f func(i bus.Identity, cut func())) {
+	c.Broker.Minions.WithCallers(id, f)
+	if c.external != nil {
+		c.external.Minions.WithCallers(id, f)
+	}
+}
+
 // ConnectionsOfMinion calls f for those of the daemon of a minion.
 func (c connections) ConnectionsOfMinion(id string, f func(i bus.Identity, cut func())) {
 	c.Broker.Minions.Of(id, f)
