@@ -35,6 +35,8 @@ type Chain struct {
 	queue *journal.Queue
 	fault error // why it cannot be read now
 	seen  sight // the zero value for none
+	// unseen is why it is not known what was seen of it.
+	unseen error
 }
 
 // Chains returns all of them, the own one first.
@@ -47,7 +49,7 @@ func Chains(ctx context.Context, l *Log) ([]*Chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := readSights(l)
+	seen, unseen := readSights(l)
 	for name := range seen {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
@@ -55,7 +57,7 @@ func Chains(ctx context.Context, l *Log) ([]*Chain, error) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		c := &Chain{Name: name, log: l, seen: seen[name]}
+		c := &Chain{Name: name, log: l, seen: seen[name], unseen: unseen}
 		if c.queue, c.fault = journal.PeerQueue(ctx, l.opts.Journal, QueueName, name); c.queue != nil || c.fault != nil || c.seen.N > 0 {
 			all = append(all, c)
 		}
@@ -137,7 +139,11 @@ func (c *Chain) verify(ctx context.Context, head answer, kept []string) (Report,
 	if err := check.all(ctx, c.queue); err != nil {
 		return Report{}, err
 	}
-	return check.finish(), nil
+	r := check.finish()
+	if c.unseen != nil {
+		r.OK, r.Problems = false, append(r.Problems, c.unseen.Error())
+	}
+	return r, nil
 }
 
 // ErrNoKey is wrapped by the error of a Digest that only another master can make, which is not reached.

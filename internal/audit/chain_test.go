@@ -214,6 +214,42 @@ func TestAnEndThatWasReplacedIsNotSeen(t *testing.T) {
 	w.check("m3", "entry 2 is not the one that was written")
 }
 
+// TestWhatWasSeenIsNotReplacedUnread: a file with a mistake in it, made by hand for example, does not make this member take
+// what it finds now for what it has seen. Verify says so, and nothing of the log of a former member is pruned.
+func TestWhatWasSeenIsNotReplacedUnread(t *testing.T) {
+	w, others := startMember(t)
+	m3 := w.another("m3", t.TempDir())
+	w.fill(m3, 3)
+	w.look()
+	m3.Close()
+	seen, err := os.ReadFile(w.l.opts.SeenFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := strings.TrimSpace(string(seen)) + ","
+	if err := os.WriteFile(w.l.opts.SeenFile, []byte(broken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.jetStream().DeleteStream(t.Context(), "AUDIT_m3"); err != nil {
+		t.Fatal(err)
+	}
+	w.fill(w.another("m3", t.TempDir()), 2)
+	for range 2 {
+		keepOthersOnce(t.Context(), w.l, nil)
+	}
+	if now, err := os.ReadFile(w.l.opts.SeenFile); err != nil || string(now) != broken {
+		t.Errorf("the file has %q, %v", now, err)
+	}
+	if text := others.said(); !strings.Contains(text, "it is not known what was seen") {
+		t.Errorf("the log says %q", text)
+	}
+	w.check("m3", "it is not known what was seen")
+	if err := os.WriteFile(w.l.opts.SeenFile, seen, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.check("m3", "entry 3 is missing at the end")
+}
+
 // TestDigestsOfOthers: each master has a key of its own for the digests of arguments.
 func TestDigestsOfOthers(t *testing.T) {
 	w, others := startMember(t)

@@ -28,28 +28,40 @@ func (s sight) String() string {
 // maxSights limits how many are kept: there are few members, but whoever has the key of one can store anything.
 const maxSights = 64
 
+// errSights is wrapped by the error of readSights.
+var errSights = errors.New("it is not known what was seen here of the audit logs of others")
+
 // readSights returns what is in the file, by member. It is read each time, so that an operator can take out what is
-// not to be compared any more.
-func readSights(l *Log) map[string]sight {
+// not to be compared any more. A file that cannot be read is not the same as none: it may know of entries that are gone.
+func readSights(l *Log) (map[string]sight, error) {
 	if l.opts.SeenFile == "" {
-		return nil
+		return nil, nil
+	}
+	text, err := os.ReadFile(l.opts.SeenFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
 	seen := map[string]sight{}
-	text, err := os.ReadFile(l.opts.SeenFile)
 	if err == nil {
 		err = json.Unmarshal(text, &seen)
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		l.opts.Log.Error("it is not known what was seen of the audit logs of others", "file", l.opts.SeenFile, "err", err)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w; correct it, or remove it to begin anew", errSights, l.opts.SeenFile, err)
 	}
-	return seen
+	return seen, nil
 }
 
 // look notes the ends of the audit logs of others, so that what is changed or cut off later is found out also when
 // their members are gone. What does not follow the entry that was seen before is not noted, and told in words.
 func look(ctx context.Context, l *Log, all []*Chain) (wrong map[string]string, err error) {
-	seen := readSights(l)
+	seen, err := readSights(l)
+	if err != nil {
+		return nil, err
+	}
 	next, wrong := maps.Clone(seen), map[string]string{}
+	if next == nil {
+		next = map[string]sight{}
+	}
 	var errs []error
 	for _, c := range all {
 		switch {
@@ -134,7 +146,7 @@ func keepOthersOnce(ctx context.Context, l *Log, suspected map[string]string) (w
 		}
 	}
 	for _, c := range all {
-		if wrong[c.Name] == "" {
+		if wrong[c.Name] == "" && c.unseen == nil {
 			err = errors.Join(err, pruneFormer(ctx, c, l.opts.limits(time.Now())))
 		}
 	}
