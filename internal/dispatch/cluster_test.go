@@ -565,6 +565,56 @@ func TestLongReturnsOfOtherMembersFitIntoAnswers(t *testing.T) {
 	}
 }
 
+// TestWhoEndsFollowsNoMore: a user who follows a job of another member ends their command while nothing happens. That
+// member has no watcher of theirs any more, and nobody waits there for what happens next.
+func TestWhoEndsFollowsNoMore(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 2)
+	web1 := all[0].arrive(t, "web1")
+	run, _ := all[0].begin(t, protocol.Publish{}, "web1")
+	web1.got(t)
+	jid := run.plan.Start.JID
+	watchers := func() (here, elsewhere int) {
+		d := &all[0].audience
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		run.mu.Lock()
+		defer run.mu.Unlock()
+		return len(run.watchers) - 1, len(d.all) // without that of the test
+	}
+	user, leave := context.WithCancel(within(t))
+	w, err := relay{all[1].Dispatcher}.watchElsewhere(user, "user:0", jid, "m1")
+	if err != nil || w == nil {
+		t.Fatal(w, err)
+	}
+	waits := make(chan error)
+	go func() { waits <- w.batches(user, func([]update) error { return nil }) }()
+	var next *listener
+	bustest.Until(t, "it waits for the next update", func() bool {
+		all[0].audience.mu.Lock()
+		defer all[0].audience.mu.Unlock()
+		for _, next = range all[0].audience.all {
+		}
+		if next.mu.TryLock() { // nobody is answered
+			next.mu.Unlock()
+			return false
+		}
+		return true
+	})
+	begun := time.Now()
+	leave()
+	if err := <-waits; err == nil {
+		t.Error("it goes on")
+	}
+	w.close()
+	bustest.Until(t, "nobody watches any more", func() bool { here, elsewhere := watchers(); return here == 0 && elsewhere == 0 })
+	next.mu.Lock() // the request has an answer
+	next.mu.Unlock()
+	if took := time.Since(begun); took > pollTime/2 {
+		t.Errorf("it ends only after %s", took)
+	}
+}
+
 // TestAnswersToMembersAreBounded: a member that asks for more watchers than there may be is
 // refused, and one that repeats a request gets the same answer.
 func TestAnswersToMembersAreBounded(t *testing.T) {
@@ -577,17 +627,17 @@ func TestAnswersToMembersAreBounded(t *testing.T) {
 	}
 	name := bus.NewNonce()
 	for range 2 {
-		if p, err := ask(poll{jid, name, 1, ""}); err != nil || len(p.Updates) != 1 || !p.End {
+		if p, err := ask(poll{jid, name, 1, "", false}); err != nil || len(p.Updates) != 1 || !p.End {
 			t.Errorf("%+v, %v", p, err)
 		}
 	}
-	for _, q := range []poll{{jid, name, 3, ""}, {jid, "x", 1, ""}, {jid, bus.NewNonce(), 2, ""}, {"20260101000000000000", bus.NewNonce(), 1, ""}} {
+	for _, q := range []poll{{jid, name, 3, "", false}, {jid, "x", 1, "", false}, {jid, bus.NewNonce(), 2, "", false}, {"20260101000000000000", bus.NewNonce(), 1, "", false}} {
 		if _, err := ask(q); err == nil {
 			t.Errorf("%+v is answered", q)
 		}
 	}
 	one := func(user string) error {
-		_, err := ask(poll{jid, bus.NewNonce(), 1, user})
+		_, err := ask(poll{jid, bus.NewNonce(), 1, user, false})
 		if err != nil && rpc.CodeOf(err) != rpc.Busy {
 			t.Fatal(err)
 		}

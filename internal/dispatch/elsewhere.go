@@ -31,9 +31,11 @@ const (
 	userAudience = 64
 	// pollTime is how long a member waits for an update before it answers that there is none.
 	pollTime = 10 * time.Second
-	// pollEnd is when a watcher is given up whose member does not ask for more.
+	// pollEnd is when a watcher is given up whose member does not ask for more, nor says that it ends.
 	pollEnd  = time.Minute
 	runsTime = 10 * time.Second
+	// closeTime limits how long another member may take to hear that nobody watches a job any more.
+	closeTime = 5 * time.Second
 )
 
 // poll is a request for the next updates of a job.
@@ -43,6 +45,8 @@ type poll struct {
 	N    uint64   `json:"n"`    // the number of the answer, from 1; a repetition gets the same answer
 	// User is who follows the job, as that member knows it; one of an earlier version does not say it.
 	User string `json:"user,omitempty"`
+	// End means that nobody watches any more. A member of an earlier version gives the watcher up after pollEnd.
+	End bool `json:"end,omitempty"`
 }
 
 // polled is the answer.
@@ -73,6 +77,7 @@ type listener struct {
 	last  polled
 	rest  []update // not sent yet
 	timer *time.Timer
+	gone  chan struct{} // closed when it is given up
 }
 
 // errEnded is the answer about a job that has no run here, and about a watcher that was given up.
@@ -102,7 +107,7 @@ func (d relay) listener(from string, q poll) (*listener, error) {
 	if a.all == nil {
 		a.all = map[string]*listener{}
 	}
-	l := &listener{w: run.watchAll(), user: user}
+	l := &listener{w: run.watchAll(), user: user, gone: make(chan struct{})}
 	l.timer = time.AfterFunc(pollEnd, func() { d.dropListener(name) })
 	a.all[name] = l
 	return l, nil
@@ -138,6 +143,7 @@ func (d relay) dropListener(name string) {
 	if l != nil {
 		l.timer.Stop()
 		l.w.close()
+		close(l.gone)
 	}
 }
 
@@ -146,6 +152,10 @@ func (d relay) answerWatch(ctx context.Context, from string, body []byte) (any, 
 	var q poll
 	if err := json.Unmarshal(body, &q); err != nil || bus.CheckNonce(q.Name) != nil {
 		return nil, rpc.Errorf(rpc.Usage, "unreadable request: %v", err)
+	}
+	if q.End {
+		d.dropListener(from + " " + q.Name)
+		return polled{End: true}, nil
 	}
 	l, err := d.listener(from, q)
 	if err != nil {
@@ -190,6 +200,8 @@ func (l *listener) next(ctx context.Context) (p polled, err error) {
 		case <-l.w.wake:
 		case <-late.C:
 			return p, nil
+		case <-l.gone:
+			return p, errEnded
 		case <-ctx.Done():
 			return p, context.Cause(ctx)
 		}
@@ -242,6 +254,9 @@ func (d relay) watchElsewhere(ctx context.Context, user string, jid salt.JID, me
 	}
 	r := &remote{relay: d, member: member, poll: poll{JID: jid, Name: bus.NewNonce(), N: 1, User: user}}
 	err := d.Members.Ask(ctx, member, kindWatch, r.poll, &r.first)
+	if err != nil && ctx.Err() != nil {
+		r.close() // it may have come
+	}
 	switch {
 	case d.isGone(err), rpc.CodeOf(err) == rpc.NotFound:
 		return nil, nil
@@ -251,8 +266,16 @@ func (d relay) watchElsewhere(ctx context.Context, user string, jid salt.JID, me
 	return r, nil
 }
 
-// close implements progress. The other member gives the watcher up when it is not asked any more.
-func (r *remote) close() {}
+// close implements progress. It does not wait for the other member, which may be gone.
+func (r *remote) close() {
+	end := r.poll
+	end.End = true
+	r.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(r.ctx, closeTime)
+		defer cancel()
+		_ = r.Members.Ask(ctx, r.member, kindWatch, end, nil) // otherwise it gives the watcher up after pollEnd
+	})
+}
 
 // batches implements progress.
 func (r *remote) batches(ctx context.Context, f func([]update) error) error {
