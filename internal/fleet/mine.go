@@ -35,7 +35,8 @@ const (
 // encoded, since entries are read far more often than changed.
 type mines struct {
 	table  *journal.Table
-	shared bool // other masters write the table
+	shared bool   // other masters write the table
+	after  uint64 // the revision up to which it was read at the start; then used by follow
 	void   *deletions
 	mu     sync.RWMutex
 	byID   map[salt.MinionID]*mined
@@ -61,12 +62,7 @@ func openMine(ctx context.Context, j *journal.Journal, shared bool) (*mines, err
 	}
 	m := &mines{table: table, shared: shared, void: newDeletions(table), byID: map[salt.MinionID]*mined{}}
 	m.void.reread = m.reread
-	err = table.Each(ctx, func(key string, b []byte) {
-		var entries map[string]mineEntry
-		if id, err := salt.ParseMinionID(key); err == nil && json.Unmarshal(b, &entries) == nil {
-			m.byID[id] = &mined{entries: entries}
-		}
-	})
+	m.after, err = table.Entries(ctx, m.hear)
 	return m, err
 }
 
@@ -88,10 +84,10 @@ const watchPause = time.Second
 
 // follow takes over what other members store and delete, until ctx ends.
 func (m *mines) follow(ctx context.Context, log *slog.Logger) {
-	for after := uint64(0); ctx.Err() == nil; sleep(ctx, watchPause) {
-		err := m.table.Watch(ctx, after, func(e *journal.TableEntry) error {
+	for ; ctx.Err() == nil; sleep(ctx, watchPause) {
+		err := m.table.Watch(ctx, m.after, func(e *journal.TableEntry) error {
 			if e != nil {
-				after = e.Revision
+				m.after = e.Revision
 				m.hear(*e)
 			}
 			return nil
@@ -219,11 +215,11 @@ func (m *mines) update(ctx context.Context, id salt.MinionID, own *mined, q mine
 }
 
 // set takes stored entries into memory, even if the minion was forgotten meanwhile: memory matches the
-// journal. Those of a later revision stay.
+// journal. Those of a later revision stay; that of a write is known only where others write, too.
 func (m *mines) set(id salt.MinionID, own *mined, entries map[string]mineEntry, revision uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if now := m.byID[id]; now != nil && now.revision > revision {
+	if now := m.byID[id]; m.shared && now != nil && now.revision > revision {
 		return
 	}
 	own.entries, own.revision = entries, revision

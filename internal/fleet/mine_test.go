@@ -1,8 +1,12 @@
 package fleet
 
 import (
+	"context"
+	"log/slog"
+	"sync"
 	"testing"
 
+	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/mine"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/value"
@@ -70,4 +74,54 @@ func TestTheMineIsTheSameAtAllMembers(t *testing.T) {
 		t.Errorf("what was stored since is deleted: %v", err)
 	}
 	same("what was stored since is not deleted", "again", "later")
+}
+
+// TestTheMineIsReadOnceAtAStart: what was read is not read once more when other members are followed, and what they store
+// after that is known. What was stored before a start and is changed here by a single master is known, too.
+func TestTheMineIsReadOnceAtAStart(t *testing.T) {
+	t.Parallel()
+	b := bustest.StartStore(t)
+	j, err := journal.Open(t.Context(), b.Conn(), journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	open := func(shared bool) *mines {
+		t.Helper()
+		m, err := openMine(t.Context(), j, shared)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	put := func(m *mines, id salt.MinionID, name string) {
+		t.Helper()
+		if err := m.change(t.Context(), id, mine.Change{Put: map[string]mine.Entry{name: {Data: value.Value{V: name}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	here := open(true)
+	put(here, "web1", "old")
+
+	again := open(true)
+	if len(again.of("web1")) != 1 {
+		t.Fatal("what was stored is not known after a start")
+	}
+	again.byID["web1"] = &mined{} // so that it shows when it is read once more
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { again.follow(ctx, slog.New(slog.DiscardHandler)) })
+	put(here, "web2", "new")
+	bustest.Until(t, "what another member stores is known", func() bool { return len(again.of("web2")) == 1 })
+	cancel()
+	wg.Wait()
+	if len(again.of("web1")) != 0 {
+		t.Error("the table was read twice")
+	}
+
+	single := open(false)
+	put(single, "web1", "newer")
+	if len(single.of("web1")) != 2 {
+		t.Errorf("a single master knows %v after a change", single.of("web1"))
+	}
 }
