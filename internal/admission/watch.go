@@ -201,11 +201,6 @@ func (a *Admission) KeyAction(ctx context.Context, r *rpc.Request) error {
 	return r.Last(ctx, done)
 }
 
-// CutMinion ends the connections of a minion.
-func (a *Admission) CutMinion(id salt.MinionID) {
-	a.Connections.ConnectionsOfMinion(string(id), func(_ bus.Identity, cut func()) { cut() })
-}
-
 // CutOlder ends the older connection of a minion that connects again: either its end was not
 // noticed yet, or another machine has a copy of the key. Both would run every job.
 func (a *Admission) CutOlder(id salt.MinionID, inbox string) {

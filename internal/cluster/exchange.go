@@ -57,6 +57,15 @@ type Minion struct {
 	Source string `json:"source,omitempty"`
 	// NoPillar says that its pillar was forgotten on purpose.
 	NoPillar bool `json:"nopillar,omitempty"`
+	// Since is when it has connected, by the clock of this machine. It is zero if the member does not say, since it is of
+	// an older version.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// is reports whether nothing has changed but perhaps the time.
+func (m Minion) is(other Minion) bool {
+	m.Since = other.Since
+	return m == other
 }
 
 // NoProcess is that of a minion of an older version.

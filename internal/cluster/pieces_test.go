@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -51,5 +52,29 @@ func TestAHeartbeatWithinALongList(t *testing.T) {
 	}
 	if n := len(x.peers["m2"].minions); n != len(full.All) {
 		t.Errorf("%d minions are known of %d", n, len(full.All))
+	}
+}
+
+// TestSinceWhenAMinionIsConnected: what counts is how long ago it has connected, whatever the clock of the other member shows.
+func TestSinceWhenAMinionIsConnected(t *testing.T) {
+	began := time.Now().Add(-time.Hour)
+	said := presence{Came: &Minion{ID: "web1", Since: began}, All: []Minion{{ID: "web2", Since: began}, {ID: "web3"}}}.sent()
+	const wrong = 72 * time.Hour
+	said.At, said.Came.Since, said.All[0].Since = said.At.Add(wrong), said.Came.Since.Add(wrong), said.All[0].Since.Add(wrong)
+	b, err := json.Marshal(said)
+	if err == nil {
+		said = presence{}
+		err = json.Unmarshal(b, &said)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []Minion{*said.Came, said.All[0]} {
+		if off := said.ours(m.Since).Sub(began).Abs(); off > 10*time.Second {
+			t.Errorf("%s: the time is wrong by %s", m.ID, off)
+		}
+	}
+	if since := said.ours(said.All[1].Since); !since.IsZero() {
+		t.Errorf("%s: a member that does not say has said %s", said.All[1].ID, since)
 	}
 }

@@ -41,6 +41,37 @@ type presence struct {
 	Full bool          `json:"full,omitempty"` // All is complete
 	List bool          `json:"list,omitempty"` // it requests the list of the receiver
 	Bye  bool          `json:"bye,omitempty"`  // it stops
+	// At is when it was sent, by the clock of its member, by which are the times in it.
+	At time.Time `json:"at,omitzero"`
+}
+
+// ours returns the time at which a minion has connected by the clock of this machine, sent by one of another one: what
+// counts is how long ago it was. zero is none.
+func (p presence) ours(since time.Time) time.Time {
+	if since.IsZero() || p.At.IsZero() {
+		return time.Time{}
+	}
+	return time.Now().Add(-p.At.Sub(since))
+}
+
+// sent returns it as it is sent now. Times are those that a clock shows now which was set meanwhile.
+func (p presence) sent() presence {
+	p.At = time.Now()
+	now := func(m Minion) Minion {
+		if !m.Since.IsZero() {
+			m.Since = p.At.Add(-p.At.Sub(m.Since))
+		}
+		return m
+	}
+	if p.Came != nil {
+		m := now(*p.Came)
+		p.Came = &m
+	}
+	p.All = slices.Clone(p.All)
+	for i, m := range p.All {
+		p.All[i] = now(m)
+	}
+	return p
 }
 
 // peer is another member.
@@ -71,10 +102,11 @@ type Member struct {
 func (x *Exchange) Joined(m Minion) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.here[m.ID] == m {
+	before, known := x.here[m.ID]
+	x.here[m.ID] = m
+	if known && before.is(m) {
 		return
 	}
-	x.here[m.ID] = m
 	x.n++
 	x.tellPeers(presence{Run: x.run, N: x.n, Came: &m})
 }
@@ -134,7 +166,7 @@ func (x *Exchange) tellPeers(p presence) {
 }
 
 func (x *Exchange) say(to string, p presence) {
-	b, err := json.Marshal(p)
+	b, err := json.Marshal(p.sent())
 	if err != nil {
 		return // texts and numbers can always be marshalled
 	}
@@ -246,6 +278,7 @@ func (x *Exchange) hear(from string, m *nats.Msg) {
 		x.changes.add(from, id, nil)
 	}
 	for _, m := range came {
+		m.Since = said.ours(m.Since)
 		x.changes.add(from, m.ID, &m)
 	}
 }
@@ -331,7 +364,7 @@ func (x *Exchange) learn(from string, p *peer, said presence) (came []Minion, we
 
 // come records a minion of a member, and reports whether that is new. The caller holds mu.
 func (x *Exchange) come(from string, p *peer, m Minion) bool {
-	if _, err := salt.ParseMinionID(string(m.ID)); err != nil || p.minions[m.ID] == m {
+	if _, err := salt.ParseMinionID(string(m.ID)); err != nil || p.minions[m.ID].is(m) {
 		return false
 	}
 	p.minions[m.ID] = m

@@ -74,7 +74,7 @@ func (a *Arrivals) Hello(ctx context.Context, r *rpc.Request) error {
 	}
 	a.CutOlder(id, r.Inbox())
 	a.Fleet.Join(id, r.Inbox(), r.Framed())
-	a.Fleet.tellMembers(id, held{i.Key, cmp.Or(q.Process, cluster.NoProcess), i.Source})
+	a.Fleet.tellMembers(id, held{key: i.Key, process: cmp.Or(q.Process, cluster.NoProcess), source: i.Source, inbox: r.Inbox(), since: time.Now()})
 	if _, alive := a.Connections.Owner(r.Inbox()); !alive {
 		a.Gone(i) // it disconnected meanwhile
 	}

@@ -49,7 +49,7 @@ func TestGrainsAreTheSameAtAllMembers(t *testing.T) {
 		b.tellMembers(id, held{})
 	}
 	b.Join(id, inboxRoot+"1", true)
-	b.tellMembers(id, held{"key", "1", ""})
+	b.tellMembers(id, held{key: "key", process: "1"})
 	tell("front")
 	bustest.Until(t, "all know its grains", knownAs(id, "front", fleets...))
 	bustest.Until(t, "they are stored", func() bool { return inTable(t, b, id) == `{"role":"front"}` })

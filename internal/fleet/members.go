@@ -35,6 +35,8 @@ type held struct {
 	key     string
 	process string // see cluster.Minion
 	source  string // its address, as far as known
+	inbox   string
+	since   time.Time
 }
 
 // tellMembers tells the other members whether a minion is connected here. Several may say so at
@@ -61,7 +63,7 @@ func (f *Fleet) tellMembers(id salt.MinionID, by held) {
 		f.announced.held[id] = by
 	}
 	by = f.announced.held[id]
-	f.Members.Joined(cluster.Minion{ID: id, Key: by.key, Process: by.process, Source: by.source, Grains: f.grains.sum(id), Pillar: f.pillars.sum(id), NoPillar: f.pillars.cleared(id)})
+	f.Members.Joined(cluster.Minion{ID: id, Key: by.key, Process: by.process, Source: by.source, Since: by.since, Grains: f.grains.sum(id), Pillar: f.pillars.sum(id), NoPillar: f.pillars.cleared(id)})
 }
 
 // tellChanged tells the other members of a minion that is connected here what is known of it now.
@@ -174,8 +176,8 @@ type Elsewhere struct {
 	Ask func(ctx context.Context, member, kind string, body, answer any) error
 	// Others returns the other members that run.
 	Others func() []string
-	// Cut ends the connections that a minion has here.
-	Cut func(salt.MinionID)
+	// Cut ends the connection with this inbox.
+	Cut func(inbox string)
 	Log *slog.Logger
 
 	mu     sync.Mutex
@@ -241,15 +243,19 @@ func (e *Elsewhere) Came(member string, m cluster.Minion) {
 
 // cutTwin ends the connection that a minion has here if it has connected to another member since, by another process:
 // either its end was not noticed yet, or another machine has a copy of the key. Both would run jobs. A minion that is
-// connected to several members does that by one process.
+// connected to several members does that by one process. Members say the same of a minion again and again, for example when
+// its grains have changed, or when they were apart: if the connection here is the younger one, the other member cuts its own.
 func (e *Elsewhere) cutTwin(member string, m cluster.Minion) {
 	here := e.Fleet.heldHere(m.ID)
 	if here.process == "" || m.Process == "" || here.process == m.Process {
 		return
 	}
+	if !m.Since.IsZero() && m.Since.Before(here.since) {
+		return
+	}
 	e.warned.LogMarked(e.Log, slog.LevelWarn, "twin "+string(m.ID), maxLines, "minion connected to another member while its older connection, of another process, lasts here; the older one is cut. If this goes on, two machines share its key",
 		append([]any{"minion", m.ID, "member", member}, logging.Remotes(m.Source, here.source)...)...)
-	e.Cut(m.ID)
+	e.Cut(here.inbox)
 }
 
 // dropPillar forgets the pillar of a minion, and that another member was to be asked for it.

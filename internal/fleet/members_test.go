@@ -85,16 +85,17 @@ func TestOneKeyAtTwoMembers(t *testing.T) {
 	a, e := lonelyMember(nothing)
 	log, cut := &lines{}, 0
 	e.Log = slog.New(slog.NewTextHandler(log, nil))
-	e.Cut = func(of salt.MinionID) {
-		if of == id {
-			cut++
+	e.Cut = func(inbox string) {
+		if inbox != a.heldHere(id).inbox {
+			t.Errorf("the connection %s is cut", inbox)
 		}
+		cut++
 	}
 	// connect returns what the other members are told of a connection of this process.
 	connect := func(f *Fleet, process string) (told cluster.Minion) {
 		f.Members = joined(func(m cluster.Minion) { told = m })
 		f.Join(id, inboxRoot+process, true)
-		f.tellMembers(id, held{"key", process, "192.0.2." + process})
+		f.tellMembers(id, held{key: "key", process: process, source: "192.0.2." + process, inbox: inboxRoot + process, since: time.Now()})
 		return told
 	}
 	e.Came("m2", connect(b, "1"))
@@ -120,12 +121,19 @@ func TestOneKeyAtTwoMembers(t *testing.T) {
 	if n := log.count("older_remote=192.0.2.1"); n == 0 {
 		t.Error("the address of the older connection is not logged")
 	}
+	older := connect(b, "4")
+	e.Came("m2", older)
+	connect(a, "1")
+	e.Came("m2", older) // it says so again, of a connection that it cuts itself
+	if cut != 11 {
+		t.Errorf("the younger connection is cut since the other member says again what it has")
+	}
 	e.Came("m2", connect(b, cluster.NoProcess)) // a twin that does not say hides nothing
 	a.Leave(id, inboxRoot+"1", time.Now())
 	a.tellMembers(id, held{})
 	e.Came("m2", connect(b, "3"))
-	if cut != 11 {
-		t.Errorf("%d connections are cut, want 11", cut)
+	if cut != 12 {
+		t.Errorf("%d connections are cut, want 12", cut)
 	}
 }
 
@@ -140,7 +148,7 @@ func TestMembersKnowTheSame(t *testing.T) {
 	b, log := connectedMember(t, s.Members[1])
 	const id = salt.MinionID("web1")
 	a.Join(id, inboxRoot+"1", true)
-	a.tellMembers(id, held{"key", "1", ""})
+	a.tellMembers(id, held{key: "key", process: "1"})
 	bustest.Until(t, "the minion is known", func() bool { ready, _ := b.Connected(id); return ready })
 	for _, c := range []string{"x", "<", ">", "&", "\u2028"} {
 		if err := a.grains.store(t.Context(), id, map[string]any{"motd": repeated(c, 250<<10)}); err != nil {
@@ -373,7 +381,7 @@ func TestAPillarIsForgottenAtAllMembers(t *testing.T) {
 	}
 	for _, id := range []salt.MinionID{"web1", "web2"} {
 		b.Join(id, inboxRoot+string(id), true)
-		b.tellMembers(id, held{"key", "1", ""})
+		b.tellMembers(id, held{key: "key", process: "1"})
 		compiled(id)
 	}
 	b.Leave("web2", inboxRoot+"web2", time.Now())

@@ -51,7 +51,7 @@ func (m *Master) openOthers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return m.member.Attach(ctx, membership.Parts{Fleet: m.services.Fleet, Jobs: m.services.Jobs, Events: m.events, Outboxes: m.services.Outboxes, Audit: audit.Server{Log: m.auditLog}, Own: standing{m}, Cut: m.admission.CutMinion})
+	return m.member.Attach(ctx, membership.Parts{Fleet: m.services.Fleet, Jobs: m.services.Jobs, Events: m.events, Outboxes: m.services.Outboxes, Audit: audit.Server{Log: m.auditLog}, Own: standing{m}, Cut: m.admission.Cut})
 }
 
 // runOthers follows the other masters until this one stops.

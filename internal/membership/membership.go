@@ -20,7 +20,6 @@ import (
 	"github.com/brinebus/brine/internal/lease"
 	"github.com/brinebus/brine/internal/member"
 	"github.com/brinebus/brine/internal/runner"
-	"github.com/brinebus/brine/internal/salt"
 )
 
 // links are the connections of a member with the others, and with the parts of its master.
@@ -256,8 +255,8 @@ type Parts struct {
 	Outboxes Served
 	Audit    Served
 	Own      Own
-	// Cut ends the connections that a minion has to this member.
-	Cut func(salt.MinionID)
+	// Cut ends the connection with this inbox.
+	Cut func(inbox string)
 }
 
 // Served is a part that answers other members: the outboxes for what minions have to store, and the audit log.
