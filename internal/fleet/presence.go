@@ -23,7 +23,7 @@ type Presence struct {
 	framed map[salt.MinionID]string          // the inbox of its connection, if that speaks protocol 1
 	seen   map[salt.MinionID]time.Time       // when a minion's last connection ended
 	at     map[salt.MinionID]string          // of a cluster, at which member that was, as far as it is known
-	erased map[salt.MinionID]bool            // of a cluster, whose times are to be deleted in the table
+	erased map[salt.MinionID]time.Time       // of a cluster, whose times were forgotten here, and when
 	joined map[salt.MinionID]bool            // joined since the last call of changes, if that is used
 	left   map[salt.MinionID]bool
 	due    map[int]bool // the shards of the times that have changed since they were recorded
@@ -32,7 +32,7 @@ type Presence struct {
 
 func newPresence() *Presence {
 	return &Presence{
-		ready: map[salt.MinionID]map[string]bool{}, framed: map[salt.MinionID]string{}, seen: map[salt.MinionID]time.Time{}, at: map[salt.MinionID]string{}, erased: map[salt.MinionID]bool{},
+		ready: map[salt.MinionID]map[string]bool{}, framed: map[salt.MinionID]string{}, seen: map[salt.MinionID]time.Time{}, at: map[salt.MinionID]string{}, erased: map[salt.MinionID]time.Time{},
 		joined: map[salt.MinionID]bool{}, left: map[salt.MinionID]bool{}, due: map[int]bool{},
 	}
 }
@@ -118,7 +118,7 @@ func (p *Presence) forget(id salt.MinionID) {
 		delete(p.at, id)
 		p.due[shardOf(id)] = true
 		if p.self != "" {
-			p.erased[id] = true
+			p.erased[id] = time.Now()
 		}
 	}
 }

@@ -39,7 +39,6 @@ type shard struct {
 	Seen      map[salt.MinionID]time.Time `json:"seen,omitempty"`
 	// Members has, for a cluster, at which member each of them is, or was last.
 	Members map[string][]salt.MinionID `json:"members,omitempty"`
-	erased  []salt.MinionID            // which of its minions were forgotten
 }
 
 // members returns at which member each minion is, or was last.
@@ -224,15 +223,12 @@ func (p *Presence) storeShard(ctx context.Context, n int, s *shard) error {
 			_, err = p.table.Update(ctx, key, b, e.Revision)
 		}
 	}
-	if err == nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for _, id := range s.erased {
-			delete(p.erased, id)
-		}
-	}
 	return err
 }
+
+// erasedTime is for how long times of a minion that was forgotten are not taken from another member: one that was cut off
+// may still write what it knew, and hears of the deletion only then.
+const erasedTime = 10 * time.Minute
 
 // merge takes the times of a shard that another member may have stored into s, and into memory, where they are newer.
 func (p *Presence) merge(n int, s *shard, stored []byte) {
@@ -244,7 +240,7 @@ func (p *Presence) merge(n int, s *shard, stored []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	newer := func(id salt.MinionID, at time.Time) {
-		if p.ready[id] == nil && !p.erased[id] && at.After(p.seen[id]) && shardOf(id) == n {
+		if p.ready[id] == nil && p.erased[id].IsZero() && at.After(p.seen[id]) && shardOf(id) == n {
 			p.set(id, at, members[id])
 			s.unplace(id)
 			s.add(id, at, members[id])
@@ -263,6 +259,7 @@ func (p *Presence) merge(n int, s *shard, stored []byte) {
 func (p *Presence) takeDue(now time.Time) (changed map[int]*shard, connected bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	maps.DeleteFunc(p.erased, func(_ salt.MinionID, at time.Time) bool { return time.Since(at) > erasedTime })
 	changed = map[int]*shard{}
 	for n := range p.due {
 		changed[n] = &shard{At: now, Seen: map[salt.MinionID]time.Time{}}
@@ -280,11 +277,6 @@ func (p *Presence) takeDue(now time.Time) (changed map[int]*shard, connected boo
 		if s := changed[shardOf(id)]; s != nil {
 			s.Connected = append(s.Connected, id)
 			s.place(id, p.member(oneOf(places)))
-		}
-	}
-	for id := range p.erased {
-		if s := changed[shardOf(id)]; s != nil {
-			s.erased = append(s.erased, id)
 		}
 	}
 	return changed, len(p.ready) > 0

@@ -204,6 +204,20 @@ func TestTimesOfMembers(t *testing.T) {
 	b.Join("web2", placeAt("c"), false)
 	store(b, 6)
 	wantSeen(t, "after all were killed", open("a"), map[salt.MinionID]string{"web1": "b " + at(6).String(), "web2": "c " + at(6).String()})
+	b.due[shardOf("web3")] = true // it has not heard of the deletion yet
+	store(b, 7)
+	a.due[shardOf("web3")] = true
+	store(a, 8)
+	b.forget("web3")
+	for n, p := range []*Presence{b, a, b} {
+		p.due[shardOf("web3")] = true
+		store(p, 9+n)
+	}
+	for what, p := range map[string]*Presence{"the member that forgot it first": a, "the other one": b, "a member that starts": open("c")} {
+		wantSeen(t, what, p, map[salt.MinionID]string{"web3": " " + time.Time{}.String()})
+	}
+	a.erased["web3"] = time.Now().Add(-erasedTime)
+	store(a, 12)
 	if len(a.erased) > 0 {
 		t.Errorf("%d are kept that were forgotten", len(a.erased))
 	}
