@@ -3,10 +3,13 @@ package outbox
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
@@ -37,9 +40,8 @@ type Boxes struct {
 	mu    sync.Mutex
 	using []Master // the one that each system's messages are delivered to, by its lead
 
-	order  sync.Mutex // held while a message of several outboxes is begun; guards the rest
-	among  []int      // the outboxes of latest
-	latest number     // of the newest such message
+	order  sync.Mutex        // held while a message of several outboxes is begun; guards the rest
+	latest map[string]number // of the newest message of these outboxes
 }
 
 // plainBox is the name of the outbox of a minion with one connection.
@@ -50,7 +52,7 @@ const plainBox = ""
 // address. Waiting messages in outboxes of other addresses are logged. After an error nothing
 // is left open.
 func Open(ctx context.Context, o Options, addresses []string, links Links) (boxes *Boxes, err error) {
-	boxes = &Boxes{links: links, once: bus.NewNonce(), using: make([]Master, len(addresses))}
+	boxes = &Boxes{links: links, once: bus.NewNonce(), using: make([]Master, len(addresses)), latest: map[string]number{}}
 	defer func() {
 		if err != nil {
 			boxes.Close()
@@ -105,12 +107,20 @@ func (boxes *Boxes) index(name string) int {
 
 // Wake makes Drain look again at the outboxes for the system of a connection.
 func (boxes *Boxes) Wake(i int) {
+	for _, k := range boxes.of(i) {
+		boxes.list[k].Wake()
+	}
+}
+
+// of returns the outboxes for the system of a connection.
+func (boxes *Boxes) of(i int) (list []int) {
 	lead := boxes.links.Lead(i)
-	for k, b := range boxes.list {
+	for k := range boxes.list {
 		if boxes.links.Lead(k) == lead {
-			b.Wake()
+			list = append(list, k)
 		}
 	}
+	return list
 }
 
 // master returns the master that messages for the system of a connection are delivered to, nil for none. It stays
@@ -196,7 +206,7 @@ func (boxes *Boxes) each(ctx context.Context, out Outgoing, watch bool, then fun
 	for k, lead := range leads {
 		sent[k].Number, masters[k] = lead, boxes.list[lead].master()
 	}
-	begun := boxes.begin(leads, out, body, func(k int) bool { return watch && masters[k] != nil })
+	begun := boxes.begin(ctx, leads, out, body, func(k int) bool { return watch && masters[k] != nil })
 	var wg sync.WaitGroup
 	for k, lead := range leads {
 		wg.Go(func() {
@@ -229,35 +239,68 @@ func (boxes *Boxes) leads() (list []int) {
 
 // begin begins to put a message into several outboxes under one number, and in the same order as all others that have
 // such a number: the master takes a lower number after a higher one for a duplicate. For the same reason an epoch has the
-// messages of the same outboxes only. One that has the message already, or has to make space first, is left out: nil.
-func (boxes *Boxes) begin(among []int, out Outgoing, body []byte, watch func(k int) bool) []*putting {
+// messages of the same outboxes only. One that has the message already, or has no space soon, is left out: nil.
+func (boxes *Boxes) begin(ctx context.Context, among []int, out Outgoing, body []byte, watch func(k int) bool) []*putting {
 	begun := make([]*putting, len(among))
 	if len(among) < 2 {
 		return begun
 	}
+	space := boxes.makeSpace(ctx, among, out.ID, int64(len(body)))
 	boxes.order.Lock()
 	defer boxes.order.Unlock()
 	var able []int
-	for _, i := range among {
-		b := boxes.list[i]
-		if _, known := b.requests.find(out.ID); !known && b.over(int64(len(body))) <= 0 {
+	for k, i := range among {
+		if _, known := boxes.list[i].requests.find(out.ID); !known && space[k] {
 			able = append(able, i)
 		}
 	}
 	if len(able) < 2 {
 		return begun
 	}
-	if boxes.latest.epoch == "" || !slices.Equal(able, boxes.among) {
-		boxes.among, boxes.latest = able, number{epoch: bus.NewNonce()}
-	}
-	boxes.latest.n++
-	of := boxes.latest
+	of := boxes.next(able)
 	for k, i := range among {
 		if slices.Contains(able, i) {
 			begun[k] = boxes.list[i].begin(out, body, watch(k), of)
 		}
 	}
 	return begun
+}
+
+// spaceTime is how long the other outboxes wait for one that is full while its oldest messages are on their way.
+const spaceTime = time.Second
+
+// makeSpace makes space for a message in several outboxes, and reports which have it: before the message gets its
+// number, since an outbox that makes space first would put it behind later ones. One without space after spaceTime may
+// still get it: its master is slow, and must not delay the message for the others.
+func (boxes *Boxes) makeSpace(ctx context.Context, among []int, id string, size int64) []bool {
+	space := make([]bool, len(among))
+	var wg sync.WaitGroup
+	for k, i := range among {
+		b := boxes.list[i]
+		if _, known := b.requests.find(id); known {
+			continue
+		}
+		if b.over(size) <= 0 {
+			space[k] = true
+			continue
+		}
+		wg.Go(func() { space[k] = b.makeSpace(context.WithoutCancel(ctx), spaceTime, size) == nil })
+	}
+	wg.Wait()
+	return space
+}
+
+// next returns the next number of messages of these outboxes. The epoch stays the same even if messages of others come
+// between: a master remembers few of them. The caller holds order.
+func (boxes *Boxes) next(able []int) number {
+	key := fmt.Sprint(able)
+	of := boxes.latest[key]
+	if of.epoch == "" {
+		of.epoch = bus.NewNonce()
+	}
+	of.n++
+	boxes.latest[key] = of
+	return of
 }
 
 // ended begins a new epoch after a message that one of its outboxes lacks.
@@ -267,9 +310,7 @@ func (boxes *Boxes) ended(p *putting, err error) {
 	}
 	boxes.order.Lock()
 	defer boxes.order.Unlock()
-	if boxes.latest.epoch == p.kept.Epoch {
-		boxes.latest = number{}
-	}
+	maps.DeleteFunc(boxes.latest, func(_ string, of number) bool { return of.epoch == p.epoch })
 }
 
 // plainWaits reports whether messages wait in the outbox of a single connection although there

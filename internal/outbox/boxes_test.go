@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,12 +18,12 @@ import (
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/test/bustest"
+	"github.com/brinebus/brine/test/deadline"
 )
 
-// system is what members of a cluster have stored: like them, it takes a lower number of an epoch after a
-// higher one for a duplicate.
+// system is what members of a cluster have stored, which recognise a message as they do.
 type system struct {
-	marks map[string]uint64
+	marks sender
 	has   []string
 }
 
@@ -39,10 +40,10 @@ func (m *member) Ask(_ context.Context, _ string, body, answer any) error {
 	}
 	batch := body.(Batch).Messages
 	for _, k := range batch {
-		if k.N <= m.of.marks[k.Epoch] {
+		if m.of.marks.has(k.Epoch, k.N, 0) {
 			continue
 		}
-		m.of.marks[k.Epoch] = k.N
+		m.of.marks.set(Watermark{Epoch: k.Epoch, N: k.N})
 		m.of.has = append(m.of.has, string(k.Body))
 	}
 	answer.(*Delivered).Messages = make([]Delivery, len(batch))
@@ -111,7 +112,7 @@ func putAll(t *testing.T, boxes *Boxes, texts ...string) {
 }
 
 func members() (*system, *member, *member) {
-	s := &system{marks: map[string]uint64{}}
+	s := &system{marks: sender{all: new(watermarks)}}
 	return s, &member{taking: new(taking), of: s}, &member{taking: new(taking), of: s}
 }
 
@@ -185,11 +186,92 @@ func TestAMessageThatOneOutboxLacks(t *testing.T) {
 	putAll(t, boxes, large, "two")
 	drain(t, boxes.At(1))
 	drain(t, boxes.At(0))
-	for _, text := range []string{large, "two"} {
-		if !slices.Contains(s.has, fmt.Sprintf("%q", text)) {
-			t.Errorf("the cluster lacks %.10s", text)
+	s.check(t, large, "two")
+}
+
+// check checks that these messages are stored once.
+func (s *system) check(t *testing.T, texts ...string) {
+	t.Helper()
+	count := map[string]int{}
+	for _, body := range s.has {
+		count[body]++
+	}
+	wrong := map[int]int{}
+	for _, text := range texts {
+		if n := count[fmt.Sprintf("%q", text)]; n != 1 {
+			wrong[n]++
 		}
 	}
+	for _, n := range slices.Sorted(maps.Keys(wrong)) {
+		t.Errorf("%d of %d messages are stored %d times", wrong[n], len(texts), n)
+	}
+}
+
+// TestAFullOutboxOfACluster: while one of several masters is away, its outbox is filled again and again. When they prove
+// to be one cluster, it recognises all that waits there.
+func TestAFullOutboxOfACluster(t *testing.T) {
+	for _, masters := range []int{2, 3} {
+		t.Run(fmt.Sprint(masters), func(t *testing.T) {
+			s, a, away := members()
+			c := &member{taking: new(taking), of: s}
+			boxes, w := openBoxes(t, []Master{a, nil, c}[:masters]...)
+			boxes.At(1).limit = SmallBatch
+			var texts []string
+			for i := range 700 {
+				texts = append(texts, fmt.Sprintf("%04d", i)+strings.Repeat("x", 300))
+				putAll(t, boxes, texts[i])
+				drain(t, boxes.At(0))
+				if masters > 2 {
+					drain(t, boxes.At(2))
+				}
+			}
+			if lost, waiting := boxes.At(1).Lost(), boxes.At(1).Waiting(); lost == 0 || waiting == 0 {
+				t.Errorf("the outbox of the absent master has lost %d messages, and %d wait", lost, waiting)
+			}
+			w.leads, w.masters[1] = []int{0, 0, 0}, away
+			drain(t, boxes.At(1))
+			s.check(t, texts...)
+		})
+	}
+}
+
+// TestAMessageThatOneOutboxCannotStore: the next one for the same outboxes is of another epoch, in which none is lacking.
+func TestAMessageThatOneOutboxCannotStore(t *testing.T) {
+	_, a, b := members()
+	boxes, _ := openBoxes(t, a, b)
+	putAll(t, boxes, "one")
+	boxes.At(1).dir = filepath.Join(t.TempDir(), "missing") // for its large messages
+	if err := boxes.Put(t.Context(), fired(strings.Repeat("x", maxInline+1))); err == nil {
+		t.Fatal("a large message is stored without a directory")
+	}
+	for _, of := range boxes.latest {
+		t.Errorf("the epoch of a message that one outbox lacks goes on after number %d", of.n)
+	}
+	putAll(t, boxes, "two")
+}
+
+// TestMessagesThatOneOutboxHas: however many come that one of the outboxes has already, the others are recognised.
+func TestMessagesThatOneOutboxHas(t *testing.T) {
+	s, a, b := members()
+	boxes, w := openBoxes(t, a, b, &member{taking: new(taking), of: s})
+	var texts []string
+	for i := range 2 * maxMarks {
+		again := fired("again")
+		again.ID = fmt.Sprint(i)
+		if err := boxes.At(1).Put(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
+		if err := boxes.Put(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, fmt.Sprint("text ", i))
+		putAll(t, boxes, texts[i])
+	}
+	w.leads = []int{0, 0, 0}
+	for i := range 3 {
+		drain(t, boxes.At(i))
+	}
+	s.check(t, texts...)
 }
 
 // TestAnyMemberIsDeliveredTo: all outboxes of a system are delivered to one of its masters, and to another one when that
@@ -243,5 +325,30 @@ func TestMembersStoreAMessageOfSeveralOutboxesOnce(t *testing.T) {
 	draining.Wait()
 	if got := all[2].stored(t, "web1"); len(got) != 20 {
 		t.Errorf("20 messages are stored as %v", got)
+	}
+}
+
+// TestASlowMasterDelaysNoOther: while a full outbox waits for the answer to its oldest messages, the others have a message
+// before it has space.
+func TestASlowMasterDelaysNoOther(t *testing.T) {
+	_, a, b := members()
+	boxes, _ := openBoxes(t, a, b)
+	full := boxes.At(1)
+	if err := full.Put(t.Context(), fired(strings.Repeat("x", int(full.limit)-4<<10))); err != nil {
+		t.Fatal(err)
+	}
+	full.head.Lock() // as while it is delivered
+	unlock := sync.OnceFunc(full.head.Unlock)
+	defer unlock()
+	put := make(chan error, 1)
+	go func() { put <- boxes.Put(t.Context(), fired(strings.Repeat("y", 8<<10))) }()
+	begun := time.Now()
+	bustest.Until(t, "the other outbox has it", func() bool { return boxes.At(0).Waiting() > 0 })
+	if took := time.Since(begun); took >= answerTime {
+		t.Errorf("the other outbox has it after %s", took)
+	}
+	unlock()
+	if err := deadline.Receive(t, put, "there is space"); err != nil || full.Waiting() != 1 {
+		t.Errorf("the full outbox has %d messages: %v", full.Waiting(), err)
 	}
 }

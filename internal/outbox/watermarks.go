@@ -66,8 +66,9 @@ type Watermark struct {
 	Item  int    `json:"item"`
 }
 
-// maxMarks is how many epochs of one minion are remembered; each is a start of its daemon. Only
-// stored but unconfirmed messages come again, so it must be more than one request may contain.
+// maxMarks is how many epochs of one minion are remembered; a start of its daemon begins one, and with several outboxes
+// one for those that have the same messages. Only stored but unconfirmed messages come again, and those of the other
+// outboxes, so it must be more than one request may contain.
 const maxMarks = 64
 
 // outboxes is the name of the table of checkpoints.
