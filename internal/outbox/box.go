@@ -60,19 +60,18 @@ type Options struct {
 // through its queue, even while there is a master, to keep their order. It is safe for
 // concurrent use.
 type Box struct {
-	name   string // "", or with several outboxes the address of its master
-	log    *slog.Logger
-	master func() Master // the present one, nil for none
-	failed func(Master)  // is told that one has not stored a request
-	queue  *journal.Queue
-	dir    string // for bodies too large for the queue
-	limit  int64
-	age    time.Duration
-	ran    runtime // its file is written with head held
-	epoch  string
-	begun  uint64 // messages up to this sequence are of earlier runs
-	own    string // the minion's own tag space on the master's bus
-	ready  chan struct{}
+	route
+	name  string // "", or with several outboxes the address of its master
+	log   *slog.Logger
+	queue *journal.Queue
+	dir   string // for bodies too large for the queue
+	limit int64
+	age   time.Duration
+	ran   runtime // its file is written with head held
+	epoch string
+	begun uint64 // messages up to this sequence are of earlier runs
+	own   string // the minion's own tag space on the master's bus
+	ready chan struct{}
 
 	requests *requests
 	// keep is read-locked from when the message of a request with an id is put until the
@@ -94,6 +93,14 @@ type Box struct {
 	lost losses
 
 	recent recent // messages of the queue that are in memory
+}
+
+// route is where the messages of an outbox go.
+type route struct {
+	master func() Master // the present one, nil for none
+	failed func(Master)  // is told that one has not stored a request
+	// enter waits until the outbox may be delivered; leave must follow. It fails only if ctx ends.
+	enter func(ctx context.Context) (leave func(), err error)
 }
 
 // kept is a message as stored.
@@ -125,9 +132,9 @@ const (
 )
 
 // open opens the outbox of this name.
-func open(ctx context.Context, o Options, name string, master func() Master, failed func(Master)) (*Box, error) {
+func open(ctx context.Context, o Options, name string, r route) (*Box, error) {
 	b := &Box{
-		name: name, log: o.Log, master: master, failed: failed, dir: filepath.Join(o.Dir, boxFolder+name), limit: o.MaxBytes, age: o.MaxAge,
+		route: r, name: name, log: o.Log, dir: filepath.Join(o.Dir, boxFolder+name), limit: o.MaxBytes, age: o.MaxAge,
 		epoch: bus.NewNonce(), own: "salt/minion/" + string(o.ID), ready: make(chan struct{}, 1), asks: map[number]chan Delivery{},
 		head: make(headLock, 1), left: make(chan struct{}), recent: newRecent(),
 		ran: openRuntime(filepath.Join(o.Dir, "outbox_ran"+name), o.Log),

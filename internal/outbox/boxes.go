@@ -40,6 +40,8 @@ type Boxes struct {
 	mu    sync.Mutex
 	using []Master // the one that each system's messages are delivered to, by its lead
 
+	turns []headLock // of each outbox: it is held while one for the same system is delivered
+
 	order  sync.Mutex        // held while a message of several outboxes is begun; guards the rest
 	latest map[string]number // of the newest message of these outboxes
 }
@@ -53,6 +55,9 @@ const plainBox = ""
 // is left open.
 func Open(ctx context.Context, o Options, addresses []string, links Links) (boxes *Boxes, err error) {
 	boxes = &Boxes{links: links, once: bus.NewNonce(), using: make([]Master, len(addresses)), latest: map[string]number{}}
+	for range addresses {
+		boxes.turns = append(boxes.turns, make(headLock, 1))
+	}
 	defer func() {
 		if err != nil {
 			boxes.Close()
@@ -68,7 +73,11 @@ func Open(ctx context.Context, o Options, addresses []string, links Links) (boxe
 		if len(addresses) > 1 && !(i == 0 && adopt) {
 			name = "_" + event.Escape(address)
 		}
-		b, err := open(ctx, o, name, func() Master { return boxes.master(i) }, func(m Master) { boxes.failed(i, m) })
+		b, err := open(ctx, o, name, route{
+			master: func() Master { return boxes.master(i) },
+			failed: func(m Master) { boxes.failed(i, m) },
+			enter:  func(ctx context.Context) (func(), error) { return boxes.enter(ctx, i) },
+		})
 		if err != nil {
 			return boxes, err
 		}
@@ -145,6 +154,26 @@ func (boxes *Boxes) failed(i int, m Master) {
 	defer boxes.mu.Unlock()
 	if at := slices.Index(masters, m); at >= 0 && boxes.using[lead] == m {
 		boxes.using[lead] = masters[(at+1)%len(masters)]
+	}
+}
+
+// enter waits until an outbox may be delivered: no other one for the same system is, since a master expects one
+// delivery of a minion at a time, and gives a minion capacity for one. It takes the turns of all of them: another one
+// may be on its way that was begun before it was known that they are for one system.
+func (boxes *Boxes) enter(ctx context.Context, i int) (leave func(), err error) {
+	all := boxes.of(i)
+	for n, k := range all { // those that wait come in order at the first of them
+		if !boxes.turns[k].lockWithin(ctx) {
+			boxes.leave(all[:n])
+			return nil, context.Cause(ctx)
+		}
+	}
+	return func() { boxes.leave(all) }, nil
+}
+
+func (boxes *Boxes) leave(list []int) {
+	for _, k := range list {
+		boxes.turns[k].Unlock()
 	}
 }
 

@@ -76,9 +76,20 @@ func (b *Box) turn(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 	}
+	if b.Waiting() == 0 {
+		master = nil // a message that comes now wakes the next turn
+	}
+	if master != nil {
+		leave, err := b.enter(ctx) // before head is held, which a message that needs space waits for
+		if err != nil {
+			return false, err
+		}
+		defer leave()
+		master = b.master() // by now it may be another one
+	}
 	b.head.Lock()
 	defer b.head.Unlock()
-	if err := b.dropOld(ctx); err != nil || master == nil || b.Waiting() == 0 {
+	if err := b.dropOld(ctx); err != nil || master == nil || b.Waiting() == 0 { // those that were waiting may be dropped
 		return false, err
 	}
 	batch, err := b.batch(ctx)

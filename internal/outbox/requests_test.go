@@ -99,7 +99,9 @@ func openBox(t *testing.T, dir string, m Master) (b *Box, store *failing, stop f
 	stop = sync.OnceFunc(own.Stop)
 	t.Cleanup(stop)
 	store = &failing{Store: own.Store(), failed: make(chan struct{})}
-	b, err = open(t.Context(), Options{ID: "web1", Dir: dir, Conn: own.Conn(), Store: store, MaxBytes: 1 << 20, Log: log}, "", func() Master { return m }, func(Master) {})
+	b, err = open(t.Context(), Options{ID: "web1", Dir: dir, Conn: own.Conn(), Store: store, MaxBytes: 1 << 20, Log: log}, "", route{
+		master: func() Master { return m }, failed: func(Master) {}, enter: func(context.Context) (func(), error) { return func() {}, nil },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
