@@ -26,6 +26,7 @@ type Principal struct {
 	login   *login.Session // of a user of external_auth
 	rules   *acl.Rules     // rules that apply to them instead of those in force; nil for most
 	refused error          // the login is no longer valid
+	limits  string         // whose limits a login of a program such as salt-api counts for, see login.Logins.Quota
 }
 
 // Name is the name in jobs and for people: fred, sudo_fred, minion:web1.
@@ -41,8 +42,9 @@ func (p Principal) Operator() bool { return p.operator }
 // Identity is the identity of the connection, as the broker verified it.
 func (p Principal) Identity() bus.Identity { return p.identity }
 
-// Key is the key for limits: one for each user of the machine and each minion.
-func (p Principal) Key() string { return p.identity.String() }
+// Key is the key for limits: one for each user of the machine, each minion, and each user whom a program like salt-api has
+// logged in.
+func (p Principal) Key() string { return cmp.Or(p.limits, p.identity.String()) }
 
 // Login is that of a user of external_auth, nil for others.
 func (p Principal) Login() *login.Session { return p.login }
@@ -105,11 +107,12 @@ func (a *Authorizer) external(ctx context.Context, i bus.Identity) *Principal {
 	if s == nil {
 		return nil
 	}
+	limits := a.Logins.Quota(i)
 	i.Source = cmp.Or(s.Address, i.Source)
 	if s.Refused != nil {
 		return &Principal{name: s.Name, identity: i, refused: s.Refused}
 	}
-	who := &Principal{name: s.Name, identity: i, login: s, subject: acl.Subject{Kind: acl.External, Name: s.Name, Groups: s.Groups, Backend: s.Backend, Unix: a.unixNames(ctx, i)}}
+	who := &Principal{name: s.Name, identity: i, login: s, limits: limits, subject: acl.Subject{Kind: acl.External, Name: s.Name, Groups: s.Groups, Backend: s.Backend, Unix: a.unixNames(ctx, i)}}
 	if s.Rules != "" {
 		var err error
 		if who.rules, err = a.kept(s.Rules); err != nil {

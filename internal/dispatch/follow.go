@@ -41,9 +41,9 @@ func (a All) watchJob(ctx context.Context, user string, jid salt.JID) (progress,
 }
 
 // follow sends what has happened to a job, then what happens, until no more is expected for
-// now. The caller has decided that the principal may see it.
-func (a All) follow(ctx context.Context, r *rpc.Request, jid salt.JID) error {
-	w, err := a.watchJob(ctx, r.From.String(), jid) // before the journal is read, so that no update is missed
+// now. The caller has decided that the principal may see it; user is the principal's authz.Principal.Key.
+func (a All) follow(ctx context.Context, r *rpc.Request, user string, jid salt.JID) error {
+	w, err := a.watchJob(ctx, user, jid) // before the journal is read, so that no update is missed
 	if err != nil {
 		return err
 	}

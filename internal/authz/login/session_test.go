@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/eauth"
 )
 
@@ -51,5 +52,25 @@ func TestLoginsOfConnections(t *testing.T) {
 	l.drop("a", func(string) bool { return false })
 	if l.of("a") != nil {
 		t.Error("a login outlives its connection")
+	}
+}
+
+// TestWhoseLimitsALoginCountsFor: users whom one program has logged in, each for a client at an address, have limits of their
+// own; a login of the program's own user, and a connection without one, have those of that user.
+func TestWhoseLimitsALoginCountsFor(t *testing.T) {
+	var l Logins
+	of := func(nonce, user, address string) string {
+		i := bus.Identity{Role: bus.RoleUser, Name: "33", Nonce: nonce}
+		if user != "" {
+			l.sessions.set(i.Inbox(), &eauth.Grant{Backend: "pam", Account: eauth.Account{Name: user}}, address)
+		}
+		return l.Quota(i)
+	}
+	fred, ann, again := of("a", "fred", "192.0.2.1"), of("b", "ann", "192.0.2.1"), of("c", "fred", "192.0.2.2")
+	if fred == "" || fred == ann || fred != again {
+		t.Errorf("the limits of fred are those of %q, of ann %q, and of fred at another address %q", fred, ann, again)
+	}
+	if own, none := of("d", "fred", ""), of("e", "", ""); own != "" || none != "" {
+		t.Errorf("a login of the user itself has the limits of %q, and a connection without one of %q", own, none)
 	}
 }
