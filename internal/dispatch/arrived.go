@@ -69,21 +69,22 @@ func (d *Dispatcher) Arrived(ctx context.Context, id salt.MinionID, jids []salt.
 func sayArrived(ctx context.Context, d *Dispatcher, id salt.MinionID, jids []salt.JID) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	running.Go(func() {
-		tick := time.NewTicker(tellArrived)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return
-			}
+	running.Add(1)
+	late := time.AfterFunc(tellArrived, func() { // most are stored by then
+		defer running.Done()
+		for ctx.Err() == nil {
 			for _, jid := range jids {
 				sayOneArrived(ctx, d, id, jid)
 			}
+			backoff.Sleep(ctx, tellArrived)
 		}
 	})
-	return func() { cancel(); running.Wait() }
+	return func() {
+		cancel()
+		if !late.Stop() {
+			running.Wait()
+		}
+	}
 }
 
 // sayOneArrived tells the member that has sent a job, if that is known, that the minion has it. If that does not arrive,
@@ -104,10 +105,11 @@ func sayOneArrived(ctx context.Context, d *Dispatcher, id salt.MinionID, jid sal
 }
 
 // stallTime is how long nothing was stored of what is under way until that counts as an election, and stallLook
-// the pause until that is looked at again.
+// the pause until that is looked at again. After maxStalls of one job a store is slow, and its timeouts count.
 const (
 	stallTime = 500 * time.Millisecond
 	stallLook = 100 * time.Millisecond
+	maxStalls = 5
 )
 
 // stalls reports whether what is written here waits, most likely for an election. It is false once that has taken too long.
@@ -117,11 +119,13 @@ func stalls(d *Dispatcher) bool { return d.Journal.Err() == nil && d.Journal.Wai
 // up while the store waits for an election, and then each has the whole timeout again. The caller holds mu.
 func tick(r *Run, now time.Time) (given []job.Update, next time.Time) {
 	switch {
+	case r.stalls >= maxStalls:
 	case stalls(r.d):
 		r.stalled = true
 		return nil, now.Add(stallLook)
 	case r.stalled:
 		r.stalled = false
+		r.stalls++
 		r.tracker.Restart(now)
 	}
 	return r.tracker.Tick(now)

@@ -94,6 +94,28 @@ func TestAReturnThatWaitsElsewhere(t *testing.T) {
 	}
 }
 
+// TestASlowStoreIsNoElection: a store that is slow all the time does not move the timeouts of a job for ever.
+func TestASlowStoreIsNoElection(t *testing.T) {
+	t.Parallel()
+	d := startNodes(t, 2)[0]
+	web1 := d.arrive(t, "web1")
+	run, _ := d.begin(t, protocol.Publish{Timeout: 60}, "web1")
+	web1.got(t)
+	now := time.Now()
+	for n := range 3 * maxStalls {
+		run.mu.Lock()
+		run.stalled = true
+		now = now.Add(50 * time.Second)
+		given, _ := tick(run, now)
+		run.mu.Unlock()
+		if late := n >= maxStalls+1; (len(given) > 0) != late {
+			t.Fatalf("after %d stalls %d minions are given up", n+1, len(given))
+		} else if late {
+			return
+		}
+	}
+}
+
 // busy is a member that has too many requests under way to take jobs.
 type busy struct {
 	Members

@@ -35,6 +35,7 @@ type Run struct {
 	unread   bool  // returns were stored by other members since the journals were read
 	notice   bool  // another member has said so since that was tried
 	stalled  bool  // the store waits for an election, or has done so since the timeouts were looked at
+	stalls   int   // how often that has moved the timeouts
 	unstored int   // bytes of long returns that were shown and are not in the journal yet
 
 	sealed []byte // the envelope; used by send
