@@ -53,6 +53,8 @@ type entry struct {
 	Dir   string          `json:"dir,omitempty"`   // the key directory with which a member decided, see stamp
 	At    time.Time       `json:"at"`              // when, for people: clocks decide nothing
 	Until time.Time       `json:"until,omitzero"`  // when a token expires
+	Rule  bool            `json:"rule,omitempty"`  // a rule on new keys has decided, and no person
+	Tells string          `json:"tells,omitempty"` // the member whose acceptance it takes back, which tells of it; "" for By
 	size  int             // bytes of the entry as received
 }
 
@@ -97,6 +99,7 @@ type Follower struct {
 	tokens    *Tokens // nil unless Tokens was called
 	wake      chan struct{}
 	most      int       // mostThings
+	made      made      // what rules have decided here and Own does not have yet
 	lifts     allowance // for changes made here for the other master, except refusals
 	failed    []string  // what failed and is tried again; used by Run
 	directory *directory
@@ -152,7 +155,7 @@ func (m *marks) take() (keys map[string]bool, all bool) {
 
 // Open reads the stored decisions.
 func Open(ctx context.Context, o Options) (*Follower, error) {
-	l := &Follower{opts: o, wake: make(chan struct{}, 1), most: mostThings, own: map[string]entry{}, agreed: map[string]agreement{}, todo: map[string]bool{}, due: marks{all: true}}
+	l := &Follower{opts: o, made: made{all: map[string]madeOne{}}, wake: make(chan struct{}, 1), most: mostThings, own: map[string]entry{}, agreed: map[string]agreement{}, todo: map[string]bool{}, due: marks{all: true}}
 	l.clear("")
 	var bad error
 	note := func(key string, err error) {
@@ -340,6 +343,9 @@ func (l *Follower) signal() {
 // Changed is called when keys of minions have changed here, by anybody.
 func (l *Follower) Changed(changes []keyring.Change) {
 	for _, c := range changes {
+		if c.Rule != "" {
+			l.made.changed(c, l.most)
+		}
 		l.due.mark(keyOf(c.Name))
 	}
 	l.signal()
@@ -442,7 +448,7 @@ func (l *Follower) gather() (follow func(context.Context)) {
 		if err != nil {
 			l.complain("list", "the key store cannot be read", err)
 		}
-		keys = append(keys, stored...)
+		keys = slices.AppendSeq(keys, maps.Keys(stored))
 	}
 	for _, key := range keys {
 		l.todo[key] = true
@@ -484,7 +490,7 @@ func (l *Follower) brought() int {
 }
 
 // keys is the key store.
-func (l *Follower) keys() keystore { return keystore{Keyring: l.opts.Keys} }
+func (l *Follower) keys() keystore { return keystore{l.opts.Keys} }
 
 // resolve handles one key or token.
 func (l *Follower) resolve(ctx context.Context, key string) {

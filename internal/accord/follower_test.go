@@ -271,6 +271,30 @@ func TestTwoMastersAgree(t *testing.T) {
 	b.comes("accepted-by-b", key, pki.Rejected)
 }
 
+// TestADecisionOfARuleIsKnownAsThatAtTheOtherMaster: anybody can cause such ones, and they are gathered there, too.
+func TestADecisionOfARuleIsKnownAsThatAtTheOtherMaster(t *testing.T) {
+	a, b := newSide(t, "a"), newSide(t, "b")
+	if err := a.keys.Configure(&config.Master{AutoAccept: true}); err != nil {
+		t.Fatal(err)
+	}
+	key := newKey(t).Public()
+	a.start(true)
+	b.start(true)
+	a.follow(b)
+	b.follow(a)
+	if v, err := a.keys.Admit("ruled", key, "192.0.2.66:1", "192.0.2.66"); err != nil || v.State != pki.Accepted {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	a.follower.Changed(a.keys.Take())
+	a.does(Accept, "chosen", key)
+	for id, want := range map[salt.MinionID]string{"ruled": "a rule of the master a", "chosen": ""} {
+		b.comes(string(id), key, pki.Accepted)
+		if who, rule := b.keys.TakeAction(pki.Name{ID: id, Finger: key.SHA256()}, keyring.Accept); rule != want || who.Source != "the master a" || who.Elsewhere {
+			t.Errorf("%s is by %+v and %q, want %q", id, who, rule, want)
+		}
+	}
+}
+
 // TestRefusalsAlone: a master that does not accept the other one's acceptances applies its
 // refusals, and none of its acceptances, not even of keys that it refused before.
 func TestRefusalsAlone(t *testing.T) {

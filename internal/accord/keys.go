@@ -69,9 +69,9 @@ func (l *Follower) resolveKey(ctx context.Context, key string, name pki.Name) er
 		case counts == Accept:
 			l.keys().EndRefusal(name)
 		case now == Accept:
-			err = errors.Join(err, l.keys().enforce(name, entries, counts.inForce(), l.text(key, their), other.Name))
+			err = errors.Join(err, l.keys().enforce(name, entries, counts.inForce(), l.text(key, their), l.keys().of(other.Name, their)))
 		case counts.weight() > Accept.weight() && other.N != base.Upto:
-			err = errors.Join(err, l.keys().refuseUnread(name, counts, other.Name))
+			err = errors.Join(err, l.keys().refuseUnread(name, counts, l.keys().of(other.Name, their).Who()))
 		}
 		return err
 	}
@@ -106,7 +106,7 @@ func (l *Follower) resolveKey(ctx context.Context, key string, name pki.Name) er
 			next.Next = other.N
 			unrecorded = l.agree(ctx, key, next) // a refusal is applied nevertheless
 		}
-		if err := errors.Join(unrecorded, l.keys().enforce(name, entries, want, l.text(key, their), other.Name)); err != nil {
+		if err := errors.Join(unrecorded, l.keys().enforce(name, entries, want, l.text(key, their), l.keys().of(other.Name, their))); err != nil {
 			return err
 		}
 	}
@@ -132,7 +132,7 @@ func (l *Follower) regain(ctx context.Context, key string, name pki.Name, entrie
 		if !lost { // somebody may have just accepted it, and sees it vanish
 			l.complain("replaced", "a key that another key directory brings back stays refused", errDirectory, "minion", name.ID, "fingerprint", name.Finger)
 		}
-		if err := l.keys().enforce(name, entries, want, text, cmp.Or(other.Name, l.opts.Name)); err != nil {
+		if err := l.keys().enforce(name, entries, want, text, l.keys().of(cmp.Or(other.Name, l.opts.Name), entry{})); err != nil {
 			return err
 		}
 	}
@@ -187,7 +187,7 @@ func (l *Follower) refuse(name pki.Name, entries []pki.Entry, base agreement) er
 	if other.Act == "" || other.N == base.Upto || strictness(want.inForce()) <= strictness(now) {
 		return nil
 	}
-	return l.keys().enforce(name, entries, want.inForce(), l.text(keyOf(name), their), other.Name)
+	return l.keys().enforce(name, entries, want.inForce(), l.text(keyOf(name), their), l.keys().of(other.Name, their))
 }
 
 // notice records that a key has another state than agreed, so somebody has decided here. If it
@@ -209,10 +209,11 @@ func (l *Follower) notice(ctx context.Context, key string, e pki.Entry, base agr
 	} else {
 		d.Key = string(e.Key.PEM())
 	}
-	d.Act = act
+	d.Act, d.Rule = act, l.made.byRule(l.opts.Keys, key, act)
 	if err := l.decide(ctx, key, base, d); err != nil {
 		return err
 	}
+	l.made.forget(key)
 	return l.agree(ctx, key, agreement{Act: act, Of: base.Of, Upto: base.Upto})
 }
 

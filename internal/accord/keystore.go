@@ -11,15 +11,11 @@ import (
 )
 
 // keystore is the key store of this master, as decisions of other masters change it.
-type keystore struct {
-	*keyring.Keyring
-	// shared means that these masters are one system: each of their events is for all.
-	shared bool
-}
+type keystore struct{ *keyring.Keyring }
 
-// who is whoever has decided at another master.
-func (s keystore) who(master string) audit.Who {
-	return audit.Who{Source: "the master " + master, Elsewhere: s.shared}
+// of is the key store for what the other one of two masters has decided: each tells of what changes there.
+func (s keystore) of(master string, e entry) *keyring.Store {
+	return s.By(audit.Who{Source: "the master " + master}).Under(ruleOf(e, master))
 }
 
 func find(entries []pki.Entry, name pki.Name) (found pki.Entry) {
@@ -34,9 +30,8 @@ func find(entries []pki.Entry, name pki.Name) (found pki.Entry) {
 
 // enforce brings a key of the store, which is zero if it is not there, into the state that
 // follows from both decisions. It obeys the rules of the store: another accepted key of the
-// same id stays.
-func (s keystore) enforce(name pki.Name, entries []pki.Entry, want Act, text, master string) error {
-	store := s.By(s.who(master))
+// same id stays. store is that for whoever has decided.
+func (s keystore) enforce(name pki.Name, entries []pki.Entry, want Act, text string, store *keyring.Store) error {
 	e := find(entries, name)
 	if want == "" {
 		return store.Delete(e)
@@ -60,7 +55,7 @@ func (s keystore) enforce(name pki.Name, entries []pki.Entry, want Act, text, ma
 
 // refuseUnread carries out a refusal of a key that may be the accepted one, whose file cannot be read: it counts
 // until the file can be read and changed.
-func (s keystore) refuseUnread(name pki.Name, want Act, master string) error {
+func (s keystore) refuseUnread(name pki.Name, want Act, who audit.Who) error {
 	_, problems := s.Store.OfFiles(name.ID)
 	if !slices.ContainsFunc(problems, func(p pki.Problem) bool { return p.Unread() && p.State == pki.Accepted }) {
 		return nil
@@ -69,7 +64,7 @@ func (s keystore) refuseUnread(name pki.Name, want Act, master string) error {
 	if want == Reject {
 		to = pki.Rejected
 	}
-	return s.Refuse(name, to, s.who(master))
+	return s.Refuse(name, to, who)
 }
 
 // mayAccept returns an error if this master's own rules would not accept a key of this id.
@@ -98,12 +93,13 @@ func (s keystore) bring(name pki.Name, text string) (pki.Entry, error) {
 	return pki.Entry{ID: name.ID, Key: key, State: state}, err
 }
 
-// decided returns the names of the keys with a decision.
-func (s keystore) decided() (keys []string, err error) {
+// decided returns the keys with a decision, by their names. If one is in two directories, the refusal counts, as everywhere.
+func (s keystore) decided() (map[string]Act, error) {
 	entries, _, err := s.Store.List()
+	keys := map[string]Act{}
 	for _, e := range entries {
-		if stateOf(e) != "" {
-			keys = append(keys, keyOf(e.Name()))
+		if act, key := stateOf(e), keyOf(e.Name()); act.weight() > keys[key].weight() {
+			keys[key] = act
 		}
 	}
 	return keys, err

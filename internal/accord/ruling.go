@@ -65,7 +65,7 @@ func (s *Shared) resolveKey(ctx context.Context, key string, name pki.Name) erro
 		case now == Accept:
 			err = errors.Join(err, s.enforce(name, entries, r))
 		default:
-			err = errors.Join(err, s.keys().refuseUnread(name, r.Act, r.By))
+			err = errors.Join(err, s.keys().refuseUnread(name, r.Act, storeFor(s, name, r).Who()))
 		}
 		return err
 	}
@@ -117,6 +117,7 @@ func (s *Shared) decide(ctx context.Context, key string, name pki.Name, entries 
 			s.complain("replaced", "a key that another key directory brings back stays refused", errDirectory, "minion", name.ID, "fingerprint", name.Finger)
 		}
 		if now == Accept {
+			r.here = replaced // it was told that the key is accepted again
 			return s.follow(ctx, key, name, entries, r, base)
 		}
 		if err := s.enforce(name, entries, r); err != nil {
@@ -137,7 +138,14 @@ func (s *Shared) decide(ctx context.Context, key string, name pki.Name, entries 
 
 // publish stores a decision in the table, in place of r.
 func (s *Shared) publish(ctx context.Context, key string, e pki.Entry, act Act, r ruling) error {
-	d := ruling{entry: entry{Decision: Decision{Act: act, N: newN(), Seen: r.N, Of: r.By}, Key: r.Key, By: s.opts.Name, Dir: s.directory.name, At: time.Now().UTC()}}
+	return publishAs(ctx, s, key, e, entry{Decision: Decision{Act: act}, Rule: s.made.byRule(s.opts.Keys, key, act)}, r)
+}
+
+// publishAs stores a decision in the table, of which the act is given and who tells of it, in place of r.
+func publishAs(ctx context.Context, s *Shared, key string, e pki.Entry, as entry, r ruling) error {
+	act := as.Act
+	as.Decision, as.Key, as.By, as.Dir, as.At = Decision{Act: act, N: newN(), Seen: r.N, Of: r.By}, r.Key, s.opts.Name, s.directory.name, time.Now().UTC()
+	d := ruling{entry: as}
 	if !e.Key.IsZero() {
 		d.Key = string(e.Key.PEM())
 	}
@@ -161,6 +169,7 @@ func (s *Shared) publish(ctx context.Context, key string, e pki.Entry, act Act, 
 	if err != nil {
 		return s.unwritten(ctx, key, err)
 	}
+	tellMade(s, key, act)
 	d.size = len(key) + len(value)
 	s.mu.Lock()
 	d.reading = s.view.reading
@@ -270,7 +279,7 @@ func (s *Shared) enforce(name pki.Name, entries []pki.Entry, r ruling) error {
 			return err
 		}
 	}
-	err := s.keys().enforce(name, entries, want, r.Key, r.By)
+	err := s.keys().enforce(name, entries, want, r.Key, storeFor(s, name, r))
 	if err == nil {
 		s.met(keyOf(name))
 		return nil
@@ -278,7 +287,7 @@ func (s *Shared) enforce(name pki.Name, entries []pki.Entry, r ruling) error {
 	if now != Accept || want == Accept || errors.Is(err, pki.ErrGone) {
 		return err
 	}
-	if want == Reject && s.keys().enforce(name, entries, "", "", r.By) == nil {
+	if want == Reject && s.keys().enforce(name, entries, "", "", storeFor(s, name, r)) == nil {
 		s.met(keyOf(name))
 		return err
 	}
@@ -296,7 +305,8 @@ func (s *Shared) met(key string) {
 }
 
 // absent handles a key about which the table says nothing. Entries leave the table only when old
-// deletions are forgotten; a table without any such loss is a new one.
+// deletions are forgotten; a table without any such loss is a new one. The member that has deleted the key, whose name is
+// forgotten, too, has told of that.
 func (s *Shared) absent(ctx context.Context, key string, name pki.Name, entries []pki.Entry, base agreement) error {
 	if base.Upto == 0 {
 		return nil
@@ -331,7 +341,8 @@ func (s *Shared) wait(name pki.Name, e pki.Entry) error {
 	if s.throttle.First("doubtful", time.Now()) {
 		s.opts.Log.Warn("keys that were accepted here before this master joined the others must be accepted again: the others may have deleted them long ago", "minion", name.ID)
 	}
-	if err := s.keys().enforce(name, []pki.Entry{e}, "", "", s.opts.Name); err != nil {
+	r := ruling{entry: entry{By: s.opts.Name}, here: !s.made.untold(keyOf(name))}
+	if err := s.keys().enforce(name, []pki.Entry{e}, "", "", storeFor(s, name, r)); err != nil {
 		return err
 	}
 	_, err := s.keys().bring(name, string(e.Key.PEM()))
@@ -351,7 +362,8 @@ func (s *Shared) otherAccepted(key string, name pki.Name) string {
 }
 
 // yield takes back an acceptance of this member where the table accepts another key of that id. If
-// that one was refused here, too, the refusal is published first; otherwise it counts.
+// that one was refused here, too, the refusal is published first; otherwise it counts. No other member has heard of the
+// acceptance: this one tells that it is taken back.
 func (s *Shared) yield(name pki.Name, entries []pki.Entry, r ruling, other string) error {
 	otherName, _ := nameOf(other)
 	first, base := s.at(other)
@@ -360,7 +372,7 @@ func (s *Shared) yield(name pki.Name, entries []pki.Entry, r ruling, other strin
 		return fmt.Errorf("%w: the refusal of another key of this id comes first", errUnwritten)
 	}
 	s.complain("two keys", "an acceptance does not count: another master has accepted another key for the minion", pki.ErrTaken, "minion", name.ID, "fingerprint", name.Finger, "master", first.By)
-	r.By = first.By
+	r.By, r.here = first.By, !s.made.untold(keyOf(name))
 	return s.enforce(name, entries, r)
 }
 
@@ -377,16 +389,18 @@ func (s *Shared) loses(key string, name pki.Name, r ruling) bool {
 }
 
 // lose deletes the later one of two accepted keys of an id: if either were accepted wherever it came
-// first, the members would never agree.
+// first, the members would never agree. Whichever member does it first, the one that has accepted the key tells of it: the
+// others may never have had it.
 func (s *Shared) lose(ctx context.Context, key string, name pki.Name, entries []pki.Entry, r ruling) error {
 	e := find(entries, name)
 	if stateOf(e) == Accept {
-		if err := s.keys().enforce(name, entries, "", "", r.By); err != nil {
+		lost := ruling{entry: entry{By: r.By, Tells: r.By}}
+		if err := s.keys().enforce(name, entries, "", "", storeFor(s, name, lost)); err != nil {
 			return err
 		}
 	}
 	s.complain("two keys", "two masters have accepted different keys for a minion: the later one is deleted", pki.ErrTaken, "minion", name.ID, "fingerprint", name.Finger, "master", r.By)
-	return s.publish(ctx, key, pki.Entry{}, Delete, r)
+	return publishAs(ctx, s, key, pki.Entry{}, entry{Decision: Decision{Act: Delete}, Tells: r.By}, r)
 }
 
 // agree stores what is in force here.

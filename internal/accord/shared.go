@@ -56,6 +56,7 @@ type Shared struct {
 	agreed    *agreements
 	directory *directory
 	pulse     *heartbeats
+	made      *made
 	waits     *waits
 	most      int // mostThings
 	workers   int // how many keys are handled at once
@@ -101,6 +102,12 @@ func OpenShared(ctx context.Context, o SharedOptions) (*Shared, error) {
 		s.old, err = unpublished(s.keys(), s.agreed)
 	}
 	if err == nil {
+		if s.made, err = openMade(filepath.Join(o.Dir, madeFile), s.keys(), s.agreed, s.directory.fresh); err != nil {
+			s.complain("told", "a restart may have repeated the events about keys that were changed without the quorum", err)
+			err = nil
+		}
+	}
+	if err == nil {
 		err = s.directory.renew(ctx)
 	}
 	return s, err
@@ -110,7 +117,7 @@ func OpenShared(ctx context.Context, o SharedOptions) (*Shared, error) {
 func unpublished(keys keystore, agreed *agreements) (map[string]bool, error) {
 	decided, err := keys.decided()
 	old := map[string]bool{}
-	for _, key := range decided {
+	for key := range decided {
 		if agreed.of(key).Upto == 0 {
 			old[key] = true
 		}
@@ -118,13 +125,17 @@ func unpublished(keys keystore, agreed *agreements) (map[string]bool, error) {
 	return old, err
 }
 
-func (s *Shared) keys() keystore { return keystore{s.opts.Keys, true} }
+func (s *Shared) keys() keystore { return keystore{s.opts.Keys} }
 
 // Changed is called when keys of minions have changed here, by anybody.
 func (s *Shared) Changed(changes []keyring.Change) {
 	s.mu.Lock()
 	for _, c := range changes {
+		if c.Recalled {
+			continue // it is in the table
+		}
 		delete(s.old, keyOf(c.Name))
+		s.made.changed(c, s.most)
 		s.waits.changed(keyOf(c.Name), c)
 		if s.view.complete { // before, nothing is handled, and all is due then: anybody can cause changes
 			s.due.mark(keyOf(c.Name))
@@ -163,6 +174,7 @@ func (s *Shared) Run(ctx context.Context) {
 	})
 	tick := time.NewTicker(retryTime)
 	defer tick.Stop()
+	defer saveMade(s, true)
 	for ticks, old := 1, false; ; {
 		if s.round(ctx, acceptTime) {
 			continue
@@ -174,6 +186,7 @@ func (s *Shared) Run(ctx context.Context) {
 			if old || ticks%int(again/retryTime) == 0 {
 				old = s.forgetOld(ctx, time.Now().Add(acceptTime))
 			}
+			saveMade(s, false)
 			ticks++
 		case <-ctx.Done():
 			return

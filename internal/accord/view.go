@@ -29,6 +29,7 @@ type ruling struct {
 	entry
 	revision uint64
 	reading  uint64 // when it was last heard of
+	here     bool   // this member has concluded it by itself, and tells of it
 }
 
 func (r ruling) valid() bool { return r.Act.weight() > 0 }

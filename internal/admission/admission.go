@@ -112,6 +112,7 @@ type Admission struct {
 	waiting  keyring.Waiters
 	admitted admitted
 	byRules  byRules          // used by Watch
+	byOthers byRules          // of rules of other members, which leave those of this one their events; used by Watch
 	throttle logging.Throttle // of log lines about keys that are not accepted
 	often    logging.Throttle // of log lines that every peer with our protocol can cause
 }

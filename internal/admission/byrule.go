@@ -58,7 +58,8 @@ func (b *byRules) take(now time.Time, end bool) (list []audit.Entry) {
 
 // tellGathered writes what was gathered of decisions by rules.
 func (a *Admission) tellGathered(end bool) {
-	for _, e := range a.byRules.take(time.Now(), end) {
+	now := time.Now()
+	for _, e := range append(a.byRules.take(now, end), a.byOthers.take(now, end)...) {
 		a.Log.Warn("rules have decided about more keys than are written one by one", "act", e.Fun, "rule", e.Rule, "count", e.Count, "first", e.Minions[:min(len(e.Minions), fewIDs)])
 		a.Decided.Tell(e, "", nil)
 	}

@@ -93,6 +93,76 @@ func TestDecisionsOfRulesAreGathered(t *testing.T) {
 	})
 }
 
+// TestDecisionsOfRulesOfOtherMembersAreGathered: they are as many as those of its rules at each member, and leave those of the own
+// rules their events. What people decide at other members has an entry in any case.
+func TestDecisionsOfRulesOfOtherMembersAreGathered(t *testing.T) {
+	w := begin(t)
+	there := w.Keys.By(audit.Who{Source: "the master m2", Elsewhere: true})
+	accept := func(id salt.MinionID, by *keyring.Store) {
+		t.Helper()
+		w.Admit(w.peer(string(id), bustest.Key(t)))
+		if err := by.Accept(w.entry(id)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Keys.Refresh(); err != nil {
+			t.Fatal(err)
+		}
+		w.notes, w.acts = nil, nil
+		w.announceKeys(w.Keys.Take())
+	}
+	rule := "a rule of the master m2"
+	accept("m0", there.Under(rule))
+	if len(w.notes) != 1 || w.notes[0].Rule != rule || w.notes[0].Source != "the master m2" || len(w.acts) > 0 {
+		t.Errorf("one decision is %+v, with %d events", w.notes, len(w.acts))
+	}
+	w.byOthers.n = maxByRules // as if there had been as many
+	for _, id := range []salt.MinionID{"m1", "m2"} {
+		if accept(id, there.Under(rule)); len(w.notes) > 0 {
+			t.Errorf("%s has entries of its own: %+v", id, w.notes)
+		}
+	}
+	if accept("m3", there); len(w.notes) != 1 || w.notes[0].Rule != "" {
+		t.Errorf("what somebody has decided is %+v", w.notes)
+	}
+	if accept("m4", w.Keys.By(audit.Who{}).Under("auto_accept")); len(w.notes) != 1 || len(w.acts) != 1 {
+		t.Errorf("the own rule has the entries %+v and %d events", w.notes, len(w.acts))
+	}
+	w.notes = nil
+	w.tellGathered(true)
+	if len(w.notes) != 1 || w.notes[0].Rule != rule || w.notes[0].Count != 2 || !slices.Equal(w.notes[0].Minions, []salt.MinionID{"m1", "m2"}) {
+		t.Errorf("gathered are %+v", w.notes)
+	}
+}
+
+// TestADeletedKeyThatWaitsAgainWasDeleted: its minion may show it again before the deletion was seen.
+func TestADeletedKeyThatWaitsAgainWasDeleted(t *testing.T) {
+	w := begin(t)
+	peer := w.peer("web1", bustest.Key(t))
+	w.Admit(peer)
+	if err := w.Keys.Store.Accept(w.entry("web1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Keys.Refresh(); err != nil {
+		t.Fatal(err)
+	}
+	w.Keys.Take()
+	if err := w.Keys.By(audit.Who{User: "root"}).Delete(w.entry("web1")); err != nil {
+		t.Fatal(err)
+	}
+	w.Admit(peer)
+	if state := w.entry("web1").State; state != pki.Pending {
+		t.Fatalf("it is %s", state)
+	}
+	if err := w.Keys.Refresh(); err != nil {
+		t.Fatal(err)
+	}
+	w.notes, w.acts = nil, nil
+	w.announceKeys(w.Keys.Take())
+	if len(w.notes) != 1 || w.notes[0].Fun != "key.delete" || w.notes[0].User != "root" || !slices.Equal(w.acts, []any{"delete"}) || !slices.Equal(w.gone, []salt.MinionID{"web1"}) {
+		t.Errorf("entries %+v, events %v, forgotten %v", w.notes, w.acts, w.gone)
+	}
+}
+
 // TestGatheredIDsAreBounded: the ids are listed up to a limit, and counted.
 func TestGatheredIDsAreBounded(t *testing.T) {
 	b, now := byRules{}, time.Now()

@@ -156,11 +156,11 @@ func (a *Admission) announceKeys(changes []keyring.Change) {
 		switch {
 		case c.GaveWay:
 			gaveWay++
-		case c.After == pki.Unknown:
-			a.tellKey(c.Name, keyring.Delete)
+		case c.Act() != "":
+			a.tellKey(c.Name, c.Act())
+		}
+		if !c.GaveWay && !c.Recalled && c.Act() == keyring.Delete { // at the start those without a key were forgotten
 			a.Minions.Forget(c.ID)
-		case c.After == pki.Accepted || c.After == pki.Rejected:
-			a.tellKey(c.Name, keyring.Act(c.After))
 		}
 	}
 	if gaveWay > 0 && a.throttle.First("keys gave way", time.Now()) {
@@ -170,7 +170,11 @@ func (a *Admission) announceKeys(changes []keyring.Change) {
 
 func (a *Admission) tellKey(name pki.Name, act string) {
 	who, rule := a.Keys.TakeAction(name, act)
-	if rule != "" && !a.byRules.own(name, act, rule, time.Now()) {
+	gathered := &a.byRules
+	if who.Elsewhere {
+		gathered = &a.byOthers
+	}
+	if rule != "" && !gathered.own(name, act, rule, time.Now()) {
 		return
 	}
 	a.Log.Info("key "+act, "minion", name.ID, "user", who.User, "source", who.Source, "rule", rule)

@@ -77,7 +77,8 @@ type Who struct {
 	Backend string `json:"eauth,omitempty"`  // that authenticated the user
 	Minion  string `json:"minion,omitempty"` // the minion that sent the request
 	Source  string `json:"source,omitempty"` // an address, or a process on this machine
-	// Elsewhere means that it was done at another master of the same system, whose journal has the event that tells of it.
+	// Elsewhere means that it was done at another master of the same system, whose journal has the event that tells of it. What a
+	// member concludes by itself from decisions of others is not.
 	Elsewhere bool `json:"-"`
 }
 

@@ -55,6 +55,20 @@ func (a *actions) take(name pki.Name, act string) action {
 	return one
 }
 
+// rule returns the rule by which somebody is about to change a key, "" for none. It stays expected.
+func (a *actions) rule(name pki.Name, act string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	one := a.list[actionName{name, act}]
+	if time.Since(one.at) > actionTime {
+		return ""
+	}
+	return one.rule
+}
+
+// RuleOf returns the rule by which a key is being changed, "" if that is no rule, or if TakeAction was called for it.
+func RuleOf(k *Keyring, name pki.Name, act string) string { return k.actions.rule(name, act) }
+
 // Expect records that somebody is about to change a key through the key files.
 func (k *Keyring) Expect(name pki.Name, act string, who audit.Who) {
 	k.actions.expect(name, act, who, "")
@@ -67,16 +81,29 @@ func (k *Keyring) TakeAction(name pki.Name, act string) (who audit.Who, rule str
 }
 
 // By returns the key store as runners use it, for changes by who.
-func (k *Keyring) By(who audit.Who) *Store { return &Store{k.Store, &k.actions, who} }
+func (k *Keyring) By(who audit.Who) *Store {
+	return &Store{Store: k.Store, actions: &k.actions, who: who}
+}
 
 // Store is the key store for one user: changes made through it are attributed to them.
 type Store struct {
 	*pki.Store
 	actions *actions
 	who     audit.Who
+	rule    string
 }
 
-func (h *Store) expect(e pki.Entry, act string) { h.actions.expect(e.Name(), act, h.who, "") }
+// Who returns the user.
+func (h *Store) Who() audit.Who { return h.who }
+
+// Under returns the same store for what a rule has decided, "" for none.
+func (h *Store) Under(rule string) *Store {
+	under := *h
+	under.rule = rule
+	return &under
+}
+
+func (h *Store) expect(e pki.Entry, act string) { h.actions.expect(e.Name(), act, h.who, h.rule) }
 
 // Accept is that of pki.Store.
 func (h *Store) Accept(e pki.Entry) error {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/pki"
@@ -37,6 +38,7 @@ type Keyring struct {
 	holders  map[salt.MinionID]string               // the token of the accepted key, see bus.KeyToken
 	refused  map[pki.Name]pki.State                 // see Refuse
 	changed  map[pki.Name]history                   // keys that changed since Take
+	recalled []Change                               // see Recall
 	gaveWay  map[pki.Name]uint64                    // known keys that were removed to make room for others, and the look then
 	look     uint64                                 // counts how often files are read
 	rules    rules
@@ -262,6 +264,23 @@ type Change struct {
 	pki.Name
 	Before, After pki.State // Unknown if there is none
 	GaveWay       bool      // it was removed to make room
+	Rule          string    // by which it was changed, "" for none
+	Recalled      bool      // it was made before the start, see Recall
+}
+
+// Act returns what was done to the key, as the event salt/key names it: a decided key that waits again was deleted. It is ""
+// for what nobody has decided.
+func (c Change) Act() string {
+	switch c.After {
+	case pki.Accepted, pki.Rejected:
+		return Act(c.After)
+	case pki.Unknown:
+		return Delete
+	}
+	if c.Before == pki.Accepted || c.Before == pki.Rejected {
+		return Delete
+	}
+	return ""
 }
 
 // Take returns what has changed since the previous call. A key that was accepted in between and
@@ -269,6 +288,7 @@ type Change struct {
 func (k *Keyring) Take() (list []Change) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	list, k.recalled = k.recalled, nil
 	for name, h := range k.changed {
 		is := k.known[name.ID][name.Finger]
 		if h.accepted && h.was != pki.Accepted && is != pki.Accepted {
@@ -277,14 +297,28 @@ func (k *Keyring) Take() (list []Change) {
 		}
 		if is != h.was {
 			_, gaveWay := k.gaveWay[name]
-			list = append(list, Change{name, h.was, is, gaveWay && is == pki.Unknown})
+			list = append(list, Change{Name: name, Before: h.was, After: is, GaveWay: gaveWay && is == pki.Unknown})
 		}
 		if is == pki.Unknown {
 			delete(k.gaveWay, name)
 		}
 	}
 	clear(k.changed)
+	for i, c := range list {
+		list[i].Rule = k.actions.rule(c.Name, c.Act())
+	}
 	return list
+}
+
+// Recall makes Take return a change that was made, by who, while the daemon was stopped: the key had the state before. What has
+// changed since is returned after it.
+func Recall(k *Keyring, c Change, who audit.Who) {
+	c.Recalled = true
+	k.actions.expect(c.Name, c.Act(), who, "")
+	k.mu.Lock()
+	k.recalled = append(k.recalled, c)
+	k.mu.Unlock()
+	k.lookAgain(c.ID) // that wakes whoever calls Take
 }
 
 // givesWay records a waiting key that made room for another.

@@ -188,7 +188,7 @@ func TestAcceptedInBetween(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := pki.Name{ID: "web1", Finger: key.SHA256()}
-	want := []Change{{Name: name, Before: pki.Unknown, After: pki.Accepted}, {Name: name, Before: pki.Accepted, After: pki.Unknown}}
+	want := []Change{{Name: name, Before: pki.Unknown, After: pki.Accepted, Rule: "auto_accept"}, {Name: name, Before: pki.Accepted, After: pki.Unknown}}
 	if got := k.Take(); !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
