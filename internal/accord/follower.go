@@ -70,8 +70,9 @@ type agreement struct {
 	Of   string `json:"of,omitempty"`
 	Upto uint64 `json:"upto,omitempty"`
 	// Next is the N of the refusal of the other master that is being applied: if the daemon
-	// stops in between, Next distinguishes that refusal from one that was made here.
+	// stops in between, Next distinguishes that refusal from one that was made here. Then is what it decides.
 	Next  uint64 `json:"next,omitempty"`
+	Then  Act    `json:"then,omitempty"`
 	Until int64  `json:"until,omitempty"` // when a token expires, in seconds
 	// Lost is set if that was in another key directory than the present one, see regain.
 	Lost bool  `json:"lost,omitempty"`

@@ -75,6 +75,12 @@ func (s *Shared) resolveKey(ctx context.Context, key string, name pki.Name) erro
 		}
 		_, base = s.at(key)
 	}
+	if was := unrecorded(s, key, now, base); was.n != 0 {
+		if err := s.agree(ctx, key, agreement{Act: was.act, Of: was.by, Upto: was.n}); err != nil {
+			return err // there is nothing accepted here that could be against a refusal
+		}
+		_, base = s.at(key)
+	}
 	if r.Act == Accept && s.loses(key, name, r) {
 		return s.lose(ctx, key, name, entries, r)
 	}
@@ -88,6 +94,29 @@ func (s *Shared) resolveKey(ctx context.Context, key string, name pki.Name) erro
 	}
 	s.met(key)
 	return nil
+}
+
+// followed is a decision of another member that was applied here.
+type followed struct {
+	act Act
+	n   uint64
+	by  string
+}
+
+// unrecorded returns the refusal of another member from which the state of a key follows, if that is not recorded, since the
+// store did not answer or the daemon ended; zero for none. Meanwhile the table may say something else: without this, it would be
+// taken for a refusal that was decided here, without knowledge of that, and would count more.
+func unrecorded(s *Shared, key string, now Act, base agreement) followed {
+	s.mu.Lock()
+	was := s.done[key]
+	s.mu.Unlock()
+	if was.n == 0 && base.Next != 0 && base.Then != "" {
+		was = followed{act: base.Then, n: base.Next}
+	}
+	if was.n == base.Upto || now == Accept || was.act.inForce() != now || now == base.Act.inForce() {
+		return followed{}
+	}
+	return was
 }
 
 // applied reports whether the state of a key follows from the decision in the table: it was applied,
@@ -249,16 +278,25 @@ func (s *Shared) follow(ctx context.Context, key string, name pki.Name, entries 
 		s.met(key)
 		return s.agree(ctx, key, agreement{Act: r.Act, Of: r.By, Upto: r.N})
 	}
-	var unrecorded error
-	if strictness(want) > strictness(now) {
-		next := base
-		next.Next = r.N
-		unrecorded = s.agree(ctx, key, next) // a refusal is applied nevertheless
-	} else if !s.lift() {
+	stricter := strictness(want) > strictness(now)
+	if !stricter && !s.lift() {
 		return errOften
 	}
-	if err := s.enforce(name, entries, r); err != nil || unrecorded != nil {
-		return errors.Join(unrecorded, err)
+	if want != Accept { // an acceptance counts less than what others have decided meanwhile
+		next := base
+		next.Next, next.Then = r.N, r.Act
+		if err := s.agree(ctx, key, next); err != nil && !stricter {
+			return err
+		} // a refusal is applied nevertheless
+		s.mu.Lock()
+		if len(s.done) >= s.most {
+			clear(s.done)
+		}
+		s.done[key] = followed{r.Act, r.N, r.By}
+		s.mu.Unlock()
+	}
+	if err := s.enforce(name, entries, r); err != nil {
+		return err
 	}
 	return s.agree(ctx, key, agreement{Act: r.Act, Of: r.By, Upto: r.N})
 }
@@ -415,6 +453,9 @@ func (s *Shared) agree(ctx context.Context, key string, a agreement) error {
 	defer s.mu.Unlock()
 	delete(s.said, key)
 	delete(s.passed, key)
+	if a.Next == 0 {
+		delete(s.done, key)
+	}
 	return nil
 }
 

@@ -1041,3 +1041,66 @@ func TestTwoRefusalsAreTwo(t *testing.T) {
 		s.is("web1", key, pki.Accepted)
 	}
 }
+
+// TestARefusalThatWasFollowedIsNotDecidedAgain: a member applies a refusal of another one, and cannot record that, or ends before it
+// has. Meanwhile the key is accepted again. The member does not take the refusal for one of its own, which would count more;
+// one that is made there after that does.
+func TestARefusalThatWasFollowedIsNotDecidedAgain(t *testing.T) {
+	cases := map[string]struct {
+		first     Act
+		how       func(b *seat) // before b hears of the refusal
+		restarted bool
+	}{
+		"deleted, not recorded":   {Accept, func(b *seat) { b.agreed.cut = true }, false},
+		"deleted, killed":         {Accept, func(b *seat) { b.agreed.left = 1 }, true},
+		"no longer rejected":      {Reject, func(b *seat) { b.agreed.left = 1 }, true},
+		"no longer rejected, cut": {Reject, func(b *seat) { b.agreed.cut = true }, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			j := openStore(t)
+			a, b := newSeat(t, j, "a"), newSeat(t, j, "b")
+			key := newKey(t).Public()
+			settled(a, b)
+			a.begin() // with directories that they know
+			b.begin()
+			a.act(Accept, "web1", key)
+			settled(a, b)
+			if c.first == Reject {
+				a.act(Reject, "web1", key)
+				settled(a, b)
+			}
+			a.act(Delete, "web1", key)
+			a.rounds()
+			c.how(b)
+			func() {
+				defer func() {
+					if r := recover(); r != nil && r != errKilled {
+						panic(r)
+					}
+				}()
+				b.hears()
+				b.rounds()
+			}()
+			a.act(Accept, "web1", key)
+			a.rounds()
+			if !c.restarted {
+				b.hears()
+				b.rounds()
+			}
+			b.agreed.cut, b.agreed.left = false, -1
+			if c.restarted {
+				b.begin()
+			}
+			settled(b, a)
+			for _, s := range []*seat{a, b} {
+				s.is("web1", key, pki.Accepted)
+			}
+			b.act(Delete, "web1", key)
+			settled(b, a)
+			for _, s := range []*seat{a, b} {
+				s.is("web1", key, pki.Unknown)
+			}
+		})
+	}
+}
