@@ -31,10 +31,11 @@ type crew struct {
 
 // worker is one of them.
 type worker struct {
-	id     string
-	crew   *crew
-	finish chan struct{}
-	ended  sync.WaitGroup
+	id      string
+	crew    *crew
+	finish  chan struct{}
+	ended   sync.WaitGroup
+	listens sync.WaitGroup
 
 	mu   sync.Mutex
 	at   *minion
@@ -53,6 +54,7 @@ func (c *crew) hire(t *testing.T, n *node, ids ...string) {
 		c.workers[id] = w
 		t.Cleanup(w.ended.Wait)
 		t.Cleanup(func() { close(w.finish) })
+		t.Cleanup(w.listens.Wait) // what it begins would be waited for already
 		w.connect(t, n)
 	}
 }
@@ -72,13 +74,18 @@ func (w *worker) connect(t *testing.T, n *node) {
 			_ = m.says(t, jid, job.Report{State: job.Unknown})
 		}
 	}
-	go func() {
-		for e := range m.jobs { // it ends with the test
-			if !w.again(t, e.JID) {
-				w.begin(t, e.JID)
+	w.listens.Go(func() {
+		for {
+			select {
+			case e := <-m.jobs:
+				if !w.again(t, e.JID) {
+					w.begin(t, e.JID)
+				}
+			case <-t.Context().Done():
+				return
 			}
 		}
-	}()
+	})
 }
 
 // again answers for a job that has come before.
