@@ -608,8 +608,13 @@ func TestWhoEndsFollowsNoMore(t *testing.T) {
 	}
 	w.close()
 	bustest.Until(t, "nobody watches any more", func() bool { here, elsewhere := watchers(); return here == 0 && elsewhere == 0 })
-	next.mu.Lock() // the request has an answer
-	next.mu.Unlock()
+	bustest.Until(t, "the request has an answer", func() bool {
+		answered := next.mu.TryLock()
+		if answered {
+			next.mu.Unlock()
+		}
+		return answered
+	})
 	if took := time.Since(begun); took > pollTime/2 {
 		t.Errorf("it ends only after %s", took)
 	}
