@@ -178,10 +178,13 @@ func (n *names) of(sender string, now time.Time) *senderNames {
 	return s
 }
 
-// recall takes a name from the file: it was stored at that time or before.
+// recall takes a name from the file: it was stored at that time or before. After a start it is remembered for a while in
+// any case: the clock may have been set meanwhile.
 func (n *names) recall(now, then time.Time, one named) {
-	if now.Sub(then) > 2*nameWindow {
-		return
+	if oldest := now.Add(-nameWindow); then.Before(oldest) {
+		then = oldest
+	} else if then.After(now) {
+		then = now
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -338,8 +341,8 @@ type messages interface {
 func toLearn(ctx context.Context, stream messages, delays Delays, from, most uint64, s jetstream.StreamState) (q Query, any bool, err error) {
 	since := time.Now().Add(-nameWindow)
 	switch {
-	case s.Msgs == 0 || s.LastSeq <= from || s.LastTime.Before(since):
-		return q, false, nil
+	case s.Msgs == 0 || s.LastSeq <= from || from == 0 && s.LastTime.Before(since):
+		return q, false, nil // what the file lacks is read whatever its time is: the clock may have been set since
 	case s.LastSeq > most && max(from, s.FirstSeq) < s.LastSeq-most:
 		from = s.LastSeq - most // this may be in the middle of a batch, which is then unknown
 		// The last message says nothing about the age of the others: a start may have stored it itself.

@@ -158,3 +158,24 @@ func TestAStartAsksForNamesAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestAClockThatWasSetHidesNoNames: while a daemon is away its clock is set, by hours. What was stored before is recognised after its
+// start all the same: what the file has, and what it lacks.
+func TestAClockThatWasSetHidesNoNames(t *testing.T) {
+	for _, by := range []time.Duration{-time.Hour, time.Hour} {
+		before := time.Now().Add(by)
+		q, any, err := toLearn(t.Context(), ages{}, sound{}, 50, 1000, jetstream.StreamState{Msgs: 60, FirstSeq: 1, LastSeq: 60, LastTime: before})
+		if err != nil || !any || q.FromSeq != 51 {
+			t.Errorf("set by %s: it reads %+v, %v, %v", by, q, any, err)
+		}
+		n, now := newNames(), time.Now()
+		n.recall(now, before, named{"web1", keyOf("web1/a"), reach{7, 2}})
+		if got := n.find("web1/a"); got.n != 2 || got.end != 7 {
+			t.Errorf("set by %s: it is known as %+v", by, got)
+		}
+		n.sweep(now.Add(3 * nameWindow))
+		if got := n.find("web1/a"); got.n != 0 {
+			t.Errorf("set by %s: it is known for ever", by)
+		}
+	}
+}
