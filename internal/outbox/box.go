@@ -164,7 +164,35 @@ func open(ctx context.Context, o Options, name string, r route) (*Box, error) {
 			b.damaged(l)
 		}
 	}
-	return b, nil
+	return b, recollect(ctx, b)
+}
+
+// maxRecollected is how many of the newest messages recollect looks at. It must be more than come between two calls of clear.
+const maxRecollected = 8192
+
+// recollect records the requests of messages in the queue that the file lacks, since a power cut has taken their records. The
+// store recognises a request that is repeated for two minutes, by the time of its message, and the clock may have been set since.
+func recollect(ctx context.Context, b *Box) error {
+	from := b.span.First
+	if b.span.Last > maxRecollected {
+		from = max(from, b.span.Last-maxRecollected+1)
+	}
+	for from <= b.span.Last {
+		entries, err := b.queue.Read(ctx, from, MaxBatch, readBytes)
+		if err != nil || len(entries) == 0 {
+			return err
+		}
+		for _, e := range entries {
+			from = e.Seq + 1
+			if _, known := b.requests.find(e.ID); e.ID == "" || known {
+				continue
+			}
+			if err := b.record(e.ID, e.Seq); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Name is "", or with several outboxes the address of its master.

@@ -177,6 +177,33 @@ func TestARequestIsOnTheDiskBeforeItsMessageGoes(t *testing.T) {
 	}
 }
 
+// TestARequestWhoseRecordIsLostIsKnown: a power cut has taken the records of requests and left their messages. After the start they are
+// known, also if the clock was set so that the store does not recognise them.
+func TestARequestWhoseRecordIsLostIsKnown(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b, _, stop := openBox(t, dir, nil)
+	for _, id := range []string{"0/x", "", "0/y"} {
+		if err := b.Put(t.Context(), Outgoing{Op: protocol.OpFire, Body: json.RawMessage(`{}`), Events: 1, ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.close()
+	stop()
+	if err := os.Remove(filepath.Join(dir, "outbox_requests")); err != nil {
+		t.Fatal(err)
+	}
+	b, _, _ = openBox(t, dir, nil)
+	for id, want := range map[string]uint64{"0/x": 1, "0/y": 3} {
+		if seq, known := b.requests.find(id); !known || seq != want {
+			t.Errorf("%s is known as %d, %v; want %d", id, seq, known, want)
+		}
+	}
+	if b.Waiting() != 3 {
+		t.Errorf("%d messages wait", b.Waiting())
+	}
+}
+
 // TestAMasterOfProtocolOne: the request had another name.
 func TestAMasterOfProtocolOne(t *testing.T) {
 	t.Parallel()
