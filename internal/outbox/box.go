@@ -167,7 +167,8 @@ func open(ctx context.Context, o Options, name string, r route) (*Box, error) {
 	return b, recollect(ctx, b)
 }
 
-// maxRecollected is how many of the newest messages recollect looks at. It must be more than come between two calls of clear.
+// maxRecollected is how many of the newest messages recollect looks at: more than come in the half minute for which a
+// system may keep what was written to a file from the disk.
 const maxRecollected = 8192
 
 // recollect records the requests of messages in the queue that the file lacks, since a power cut has taken their records. The
