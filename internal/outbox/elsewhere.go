@@ -17,7 +17,7 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// Elsewhere knows what the other members of a cluster have stored of a minion's outbox.
+// Elsewhere knows what the other members of a cluster have stored of a minion's outbox: of each member the latest epochs.
 type Elsewhere interface {
 	Stored(ctx context.Context, id salt.MinionID) ([]Watermark, error)
 }
@@ -128,9 +128,7 @@ func (r *Receiver) learn(id salt.MinionID, over connection, answered uint64, mar
 	if from.answered != answered {
 		return false
 	}
-	for _, m := range marks {
-		from.set(m)
-	}
+	from.learn(marks)
 	from.known = over
 	return true
 }
@@ -195,7 +193,7 @@ type Members struct {
 }
 
 // Stored implements Elsewhere.
-func (m *Members) Stored(ctx context.Context, id salt.MinionID) (all []Watermark, err error) {
+func (m *Members) Stored(ctx context.Context, id salt.MinionID) ([]Watermark, error) {
 	ctx = journal.Starting(ctx) // an election takes some seconds
 	running, journals := m.Exchange.Others(), map[string]*journal.Mirror{}
 	names := slices.Clone(running)
@@ -205,18 +203,36 @@ func (m *Members) Stored(ctx context.Context, id salt.MinionID) (all []Watermark
 			names = append(names, one.Name)
 		}
 	}
-	var mu sync.Mutex
+	all, errs := make([][]Watermark, len(names)), make([]error, len(names))
 	var wg sync.WaitGroup
-	for _, name := range names {
+	for i, name := range names {
 		wg.Go(func() {
-			marks, bad := m.storedAt(ctx, name, slices.Contains(running, name), journals[name], id)
-			mu.Lock()
-			defer mu.Unlock()
-			all, err = append(all, marks...), errors.Join(err, bad)
+			all[i], errs[i] = m.storedAt(ctx, name, slices.Contains(running, name), journals[name], id)
 		})
 	}
 	wg.Wait()
-	return all, err
+	return latest(all), errors.Join(errs...)
+}
+
+// latest returns the watermarks of several members, maxMarks at most: of each the latest, which are the last ones.
+func latest(all [][]Watermark) (marks []Watermark) {
+	for back, more := 1, true; more && len(marks) < maxMarks; back++ {
+		more = false
+		for _, list := range all {
+			if len(list) < back {
+				continue
+			}
+			more = true
+			one := list[len(list)-back]
+			switch i := find(marks, one.Epoch); {
+			case i < 0:
+				marks = append(marks, one)
+			case covers([]Watermark{one}, marks[i]):
+				marks[i] = one
+			}
+		}
+	}
+	return marks[:min(len(marks), maxMarks)]
 }
 
 // storedAt returns what one member has stored.

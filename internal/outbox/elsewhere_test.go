@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -129,9 +130,15 @@ func (k *keeper) connect(t *testing.T, id string, key *pki.PrivateKey) *rpc.Conn
 // deliver sends messages of an outbox.
 func deliver(t *testing.T, over *rpc.Conn, numbers ...uint64) error {
 	t.Helper()
+	return deliverOf(t, "e", over, numbers...)
+}
+
+// deliverOf sends messages of one epoch.
+func deliverOf(t *testing.T, epoch string, over *rpc.Conn, numbers ...uint64) error {
+	t.Helper()
 	var q Batch
 	for _, n := range numbers {
-		q.Messages = append(q.Messages, Message{Epoch: "e", N: n, Op: "ret.20260101000000000000", Body: fmt.Appendf(nil, "%d", n)})
+		q.Messages = append(q.Messages, Message{Epoch: epoch, N: n, Op: "ret.20260101000000000000", Body: fmt.Appendf(nil, "%d", n)})
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -199,6 +206,30 @@ func TestAMessageIsStoredByOneMember(t *testing.T) {
 		}
 	}
 	all[2].check(t, "web1", "1", "2", "3", "4")
+}
+
+// TestTheNewestEpochsAreKnownElsewhere: each start of a minion begins an epoch, and a member knows the newest ones of the
+// others, however many there were, and whoever it was that stored them.
+func TestTheNewestEpochsAreKnownElsewhere(t *testing.T) {
+	all, key := startKeepers(t), bustest.Key(t)
+	for n := range uint64(2*maxMarks + 6) {
+		for range 2 { // the second time as by a minion that had no answer before it was killed
+			over := all[rand.N(len(all))].connect(t, "web1", key)
+			if err := deliverOf(t, fmt.Sprint("e", n), over, n); err != nil {
+				t.Fatal(err)
+			}
+			over.Close()
+		}
+	}
+	seen := map[string]int{}
+	for _, n := range all[0].stored(t, "web1") {
+		if seen[n]++; seen[n] > 1 {
+			t.Errorf("the message of start %s is stored %d times", n, seen[n])
+		}
+	}
+	if len(seen) != 2*maxMarks+6 {
+		t.Errorf("%d messages are stored, want %d", len(seen), 2*maxMarks+6)
+	}
 }
 
 // TestTwoMembersAtOnce: of two members that get the same messages at the same moment, one stores

@@ -44,7 +44,8 @@ type sender struct {
 	answered uint64        // how often another member was answered what is stored here
 	doubt    bool          // something may be stored, or be stored yet, that marks lack
 	since    uint64        // with doubt: it comes after this sequence
-	marks    []Watermark   // the latest last; guarded by all, as are the next fields
+	marks    []Watermark   // what is stored here, the latest last; guarded by all, as are the next fields
+	learned  []Watermark   // what other members have stored, as they said last
 	busy     bool
 	start    uint64 // while busy: what is being stored comes after this sequence
 	dirty    bool
@@ -69,6 +70,9 @@ type Watermark struct {
 // maxMarks is how many epochs of one minion are remembered; a start of its daemon begins one, and with several outboxes
 // one for those that have the same messages. Only stored but unconfirmed messages come again, and those of the other
 // outboxes, so it must be more than one request may contain.
+//
+// What other members have stored is kept apart: only this member knows in which order it has stored its own epochs, and so which
+// are the oldest.
 const maxMarks = 64
 
 // outboxes is the name of the table of checkpoints.
@@ -209,22 +213,28 @@ func (s *sender) end() {
 func (s *sender) has(epoch string, n uint64, item int) bool {
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
-	i := s.find(epoch)
-	return i >= 0 && (n < s.marks[i].N || n == s.marks[i].N && item <= s.marks[i].Item)
+	one := Watermark{epoch, n, item}
+	return covers(s.marks, one) || covers(s.learned, one)
 }
 
-func (s *sender) find(epoch string) int {
-	return slices.IndexFunc(s.marks, func(m Watermark) bool { return m.Epoch == epoch })
+// covers reports whether what one stands for is among what is stored.
+func covers(marks []Watermark, one Watermark) bool {
+	i := find(marks, one.Epoch)
+	return i >= 0 && (one.N < marks[i].N || one.N == marks[i].N && one.Item <= marks[i].Item)
 }
 
-// set records that the events of a message up to that one are stored.
+func find(marks []Watermark, epoch string) int {
+	return slices.IndexFunc(marks, func(m Watermark) bool { return m.Epoch == epoch })
+}
+
+// set records that the events of a message up to that one are stored here.
 func (s *sender) set(m Watermark) {
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
-	if i := s.find(m.Epoch); i >= 0 {
-		if old := s.marks[i]; m.N < old.N || m.N == old.N && m.Item <= old.Item {
-			return
-		}
+	if covers(s.marks, m) {
+		return
+	}
+	if i := find(s.marks, m.Epoch); i >= 0 {
 		s.marks = slices.Delete(s.marks, i, i+1)
 	}
 	s.marks = append(s.marks, m)
@@ -232,7 +242,14 @@ func (s *sender) set(m Watermark) {
 	s.dirty = true
 }
 
-// stored returns how far each epoch is stored.
+// learn records what other members have stored.
+func (s *sender) learn(marks []Watermark) {
+	s.all.mu.Lock()
+	defer s.all.mu.Unlock()
+	s.learned = marks
+}
+
+// stored returns how far each epoch is stored here, the latest last.
 func (s *sender) stored() []Watermark {
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
