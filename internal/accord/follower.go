@@ -105,6 +105,7 @@ type Follower struct {
 	failed    []string  // what failed and is tried again; used by Run
 	directory *directory
 	todo      map[string]bool // what is due and not done yet; used by Run
+	followed  followedLast
 
 	mu     sync.Mutex // guards the next fields; not held over I/O except that of Own, whose order matters
 	own    map[string]entry
@@ -346,6 +347,9 @@ func (l *Follower) Changed(changes []keyring.Change) {
 	for _, c := range changes {
 		if c.Rule != "" {
 			l.made.changed(c, l.most)
+		}
+		if c.After == pki.Accepted {
+			l.followed.drop(keyOf(c.Name))
 		}
 		l.due.mark(keyOf(c.Name))
 	}
@@ -589,6 +593,9 @@ func (l *Follower) agree(ctx context.Context, key string, a agreement) error {
 	}
 	if err == nil {
 		l.agreed[key] = a
+		if a.Next == 0 {
+			l.followed.drop(key)
+		}
 		if _, ours := l.own[key]; !ours && !known {
 			l.n++
 		}

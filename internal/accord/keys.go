@@ -78,6 +78,12 @@ func (l *Follower) resolveKey(ctx context.Context, key string, name pki.Name) er
 	if base.Lost || now == Accept && base.Act.weight() > Accept.weight() && !l.directory.present() { // nobody has accepted it again
 		return l.regain(ctx, key, name, entries)
 	}
+	if was := l.followed.of(key).unrecorded(now, base); was.n != 0 {
+		base = agreement{Act: was.act, Of: cmp.Or(was.by, other.Name), Upto: was.n}
+		if err := l.agree(ctx, key, base); err != nil {
+			return err // there is nothing accepted here that could be against a refusal
+		}
+	}
 	if now != base.Act.inForce() {
 		if err := l.notice(ctx, key, e, base, own, other); err != nil {
 			return errors.Join(err, l.refuse(name, entries, base))
@@ -101,10 +107,13 @@ func (l *Follower) resolveKey(ctx context.Context, key string, name pki.Name) er
 			return err
 		}
 		var unrecorded error
-		if strictness(want) > strictness(now) {
+		if want != Accept {
 			next := base
-			next.Next = other.N
-			unrecorded = l.agree(ctx, key, next) // a refusal is applied nevertheless
+			next.Next, next.Then = other.N, counts.Act
+			if unrecorded = l.agree(ctx, key, next); unrecorded != nil && strictness(want) <= strictness(now) {
+				return unrecorded
+			} // a refusal is applied nevertheless
+			l.followed.add(key, followed{counts.Act, other.N, other.Name}, l.most)
 		}
 		if err := errors.Join(unrecorded, l.keys().enforce(name, entries, want, l.text(key, their), l.keys().of(other.Name, their))); err != nil {
 			return err

@@ -276,3 +276,76 @@ func tryHistories(t *testing.T, from, to uint64) {
 		})
 	}
 }
+
+// cutTable is a table that cannot be written.
+type cutTable struct{ Table }
+
+func (cutTable) Keep(context.Context, string, []byte) error { return errUnwritten }
+
+// TestARefusalOfTheOtherMasterIsNotDecidedAgain: a master applies a refusal of the other one, and cannot record that, or ends before
+// it has. Meanwhile the other one accepts the key again. The refusal is not taken for one of its own, which would count more; one
+// that is made there after that is.
+func TestARefusalOfTheOtherMasterIsNotDecidedAgain(t *testing.T) {
+	cases := map[string]struct {
+		first Act
+		cut   bool // otherwise it ends
+	}{
+		"deleted, not recorded":            {Accept, true},
+		"deleted, killed":                  {Accept, false},
+		"no longer rejected, not recorded": {Reject, true},
+		"no longer rejected, killed":       {Reject, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			h := &history{t: t, random: rand.New(rand.NewPCG(1, 1)), ids: []string{"web1"}, keys: map[string]pki.PublicKey{"web1": newKey(t).Public()}}
+			for i, name := range []string{"a", "b"} {
+				h.halves[i] = &half{newSide(t, name), map[string][]byte{}, map[string]Act{}}
+			}
+			a, b := h.halves[0], h.halves[1]
+			for _, at := range h.halves {
+				h.restart(at, 0)
+			}
+			acts := []Act{Accept, Delete}
+			if c.first == Reject {
+				acts = []Act{Accept, Reject, Delete}
+			}
+			for _, act := range acts[:len(acts)-1] {
+				h.acts(a, act, "web1")
+				h.settle()
+			}
+			h.acts(a, Delete, "web1")
+			h.round(a)
+			before := b.follower.opts.Agreed
+			writes := 1
+			if c.cut {
+				b.follower.opts.Agreed = cutTable{before}
+			} else {
+				b.follower.opts.Agreed = &killing{before, &writes}
+			}
+			h.deliver(b, 1)
+			h.rounds(b, b.killed)
+			h.acts(a, Accept, "web1")
+			h.round(a)
+			h.deliver(b, 1)
+			if c.cut {
+				h.round(b)
+				b.follower.opts.Agreed = before
+				b.follower.retry(false)
+			} else {
+				h.restart(b, 0)
+			}
+			h.settle()
+			for _, act := range []Act{Accept, Delete} {
+				if act == Delete {
+					h.acts(b, Delete, "web1")
+					h.settle()
+				}
+				for _, at := range h.halves {
+					if got := h.state(at, "web1"); got != act.inForce() {
+						h.fail("at %s the state is %q after %s", at.name, got, act)
+					}
+				}
+			}
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/brinebus/brine/internal/journal"
@@ -75,7 +76,7 @@ func (s *Shared) resolveKey(ctx context.Context, key string, name pki.Name) erro
 		}
 		_, base = s.at(key)
 	}
-	if was := unrecorded(s, key, now, base); was.n != 0 {
+	if was := s.done.of(key).unrecorded(now, base); was.n != 0 {
 		if err := s.agree(ctx, key, agreement{Act: was.act, Of: was.by, Upto: was.n}); err != nil {
 			return err // there is nothing accepted here that could be against a refusal
 		}
@@ -96,27 +97,54 @@ func (s *Shared) resolveKey(ctx context.Context, key string, name pki.Name) erro
 	return nil
 }
 
-// followed is a decision of another member that was applied here.
+// followed is a decision of another master that was applied here.
 type followed struct {
 	act Act
 	n   uint64
 	by  string
 }
 
-// unrecorded returns the refusal of another member from which the state of a key follows, if that is not recorded, since the
-// store did not answer or the daemon ended; zero for none. Meanwhile the table may say something else: without this, it would be
-// taken for a refusal that was decided here, without knowledge of that, and would count more.
-func unrecorded(s *Shared, key string, now Act, base agreement) followed {
-	s.mu.Lock()
-	was := s.done[key]
-	s.mu.Unlock()
-	if was.n == 0 && base.Next != 0 && base.Then != "" {
-		was = followed{act: base.Then, n: base.Next}
+// followedLast are the latest ones, by key, that are not recorded yet.
+type followedLast struct {
+	mu    sync.Mutex // not held over I/O
+	byKey map[string]followed
+}
+
+func (f *followedLast) of(key string) followed {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.byKey[key]
+}
+
+// add remembers one, and no more than most.
+func (f *followedLast) add(key string, one followed, most int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.byKey == nil || len(f.byKey) >= most {
+		f.byKey = map[string]followed{}
 	}
-	if was.n == base.Upto || now == Accept || was.act.inForce() != now || now == base.Act.inForce() {
+	f.byKey[key] = one
+}
+
+// drop forgets one: it is recorded, or the key was accepted since, and what refuses it from now on is decided here.
+func (f *followedLast) drop(key string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.byKey, key)
+}
+
+// unrecorded returns the refusal of another master from which the state of a key follows, if that is not recorded, since the
+// store did not answer or the daemon ended; zero for none. f is the latest one that was applied since the start, zero for none.
+// Meanwhile the other master may have decided something else: without this, the refusal would be taken for one that was decided
+// here, without knowledge of that, and would count more.
+func (f followed) unrecorded(now Act, base agreement) followed {
+	if f.n == 0 && base.Next != 0 && base.Then != "" {
+		f = followed{act: base.Then, n: base.Next}
+	}
+	if f.n == base.Upto || now == Accept || f.act.inForce() != now || now == base.Act.inForce() {
 		return followed{}
 	}
-	return was
+	return f
 }
 
 // applied reports whether the state of a key follows from the decision in the table: it was applied,
@@ -288,12 +316,7 @@ func (s *Shared) follow(ctx context.Context, key string, name pki.Name, entries 
 		if err := s.agree(ctx, key, next); err != nil && !stricter {
 			return err
 		} // a refusal is applied nevertheless
-		s.mu.Lock()
-		if len(s.done) >= s.most {
-			clear(s.done)
-		}
-		s.done[key] = followed{r.Act, r.N, r.By}
-		s.mu.Unlock()
+		s.done.add(key, followed{r.Act, r.N, r.By}, s.most)
 	}
 	if err := s.enforce(name, entries, r); err != nil {
 		return err
@@ -449,13 +472,13 @@ func (s *Shared) agree(ctx context.Context, key string, a agreement) error {
 	if err := s.agreed.keep(ctx, key, a); err != nil {
 		return err
 	}
+	if a.Next == 0 {
+		s.done.drop(key)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.said, key)
 	delete(s.passed, key)
-	if a.Next == 0 {
-		delete(s.done, key)
-	}
 	return nil
 }
 

@@ -58,28 +58,28 @@ type Shared struct {
 	pulse     *heartbeats
 	made      *made
 	waits     *waits
+	done      followedLast
 	most      int // mostThings
 	workers   int // how many keys are handled at once
 
 	mu     sync.Mutex // guards the next fields; not held over I/O
 	view   view
-	passed map[string]uint64   // N of deletions of what was never here
-	done   map[string]followed // refusals of others that were applied here, and are not recorded yet
-	said   map[string]uint64   // N of decisions of this member that may be in the table
-	old    map[string]bool     // accepted before this start, and not known to the table then
-	failed map[string]bool     // tried again after a minute
-	soon   map[string]bool     // could not be written, and is tried again after a second
-	muted  bool                // the table cannot be written at the moment
-	unmet  map[string]bool     // refusals that are not in force, see enforce
-	lifts  allowance           // as in Follower
-	reread context.CancelFunc  // makes the watch begin again
+	passed map[string]uint64  // N of deletions of what was never here
+	said   map[string]uint64  // N of decisions of this member that may be in the table
+	old    map[string]bool    // accepted before this start, and not known to the table then
+	failed map[string]bool    // tried again after a minute
+	soon   map[string]bool    // could not be written, and is tried again after a second
+	muted  bool               // the table cannot be written at the moment
+	unmet  map[string]bool    // refusals that are not in force, see enforce
+	lifts  allowance          // as in Follower
+	reread context.CancelFunc // makes the watch begin again
 }
 
 // OpenShared reads what was in force here when the daemon last stopped.
 func OpenShared(ctx context.Context, o SharedOptions) (*Shared, error) {
 	s := &Shared{
 		opts: o, wake: make(chan struct{}, 1), todo: map[string]bool{}, due: marks{all: true},
-		most: mostThings, workers: 8, view: newView(), passed: map[string]uint64{}, done: map[string]followed{}, said: map[string]uint64{},
+		most: mostThings, workers: 8, view: newView(), passed: map[string]uint64{}, said: map[string]uint64{},
 		failed: map[string]bool{}, soon: map[string]bool{}, unmet: map[string]bool{},
 		pulse: &heartbeats{name: o.Name, table: o.Table, tell: o.Tell, log: o.Log, stale: staleAfter, up: uptime.Now},
 	}
@@ -137,7 +137,7 @@ func (s *Shared) Changed(changes []keyring.Change) {
 		}
 		delete(s.old, keyOf(c.Name))
 		if c.After == pki.Accepted { // what refuses it from now on is decided here
-			delete(s.done, keyOf(c.Name))
+			s.done.drop(keyOf(c.Name))
 		}
 		s.made.changed(c, s.most)
 		s.waits.changed(keyOf(c.Name), c)

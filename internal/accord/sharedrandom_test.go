@@ -227,7 +227,9 @@ func (h *sharedHistory) round(at *seat) {
 		}
 	}
 	for _, k := range h.keys {
-		if r, base := at.shared.at(k.name()); at.shared.knows(k.name(), r, base) || at.shared.ours(k.name(), r, base) {
+		r, base := at.shared.at(k.name())
+		followed := at.shared.done.of(k.name()).n == r.N && h.state(at, k) == r.Act.inForce() // the answer to its record was lost
+		if followed || at.shared.knows(k.name(), r, base) || at.shared.ours(k.name(), r, base) {
 			at.known[k.name()] = max(at.known[k.name()], r.revision)
 		}
 	}
@@ -314,11 +316,21 @@ func (h *sharedHistory) settle() {
 				h.round(at)
 			}
 		}
-		if h.end() == before {
+		if h.end() == before && !h.left() {
 			return
 		}
 	}
 	h.fail("the members never come to rest")
+}
+
+// left reports whether a member has something to do that it could not do, since answers were lost.
+func (h *sharedHistory) left() bool {
+	for _, at := range h.seats {
+		if len(at.shared.failed)+len(at.shared.soon) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // end is the newest revision of the table.
