@@ -214,16 +214,14 @@ func (m *Members) Stored(ctx context.Context, id salt.MinionID) ([]Watermark, er
 	return latest(all), errors.Join(errs...)
 }
 
-// latest returns the watermarks of several members, maxMarks at most: of each the latest, which are the last ones.
+// maxLearned is how many epochs of each other member are remembered: twice what one request may contain. The minion repeats what it
+// has sent last.
+const maxLearned = 2 * maxEpochs
+
+// latest returns the watermarks of several members: of each the latest, which are the last ones.
 func latest(all [][]Watermark) (marks []Watermark) {
-	for back, more := 1, true; more && len(marks) < maxMarks; back++ {
-		more = false
-		for _, list := range all {
-			if len(list) < back {
-				continue
-			}
-			more = true
-			one := list[len(list)-back]
+	for _, list := range all {
+		for _, one := range list[max(0, len(list)-maxLearned):] {
 			switch i := find(marks, one.Epoch); {
 			case i < 0:
 				marks = append(marks, one)
@@ -232,7 +230,7 @@ func latest(all [][]Watermark) (marks []Watermark) {
 			}
 		}
 	}
-	return marks[:min(len(marks), maxMarks)]
+	return marks
 }
 
 // storedAt returns what one member has stored.

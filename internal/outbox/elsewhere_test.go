@@ -232,6 +232,28 @@ func TestTheNewestEpochsAreKnownElsewhere(t *testing.T) {
 	}
 }
 
+// TestManyFormerMembers: however many members there were, the latest epochs of each count.
+func TestManyFormerMembers(t *testing.T) {
+	all := make([][]Watermark, 20)
+	for i := range all {
+		for n := range maxMarks {
+			all[i] = append(all[i], Watermark{Epoch: fmt.Sprint(i, " ", n), N: 1})
+		}
+	}
+	all[7] = append(all[7], Watermark{Epoch: "0 63", N: 2})
+	marks := latest(all)
+	for i := range all {
+		for n := maxMarks - maxEpochs; n < maxMarks; n++ {
+			if one := (Watermark{Epoch: fmt.Sprint(i, " ", n), N: 1}); !covers(marks, one) {
+				t.Errorf("%v is not known", one)
+			}
+		}
+	}
+	if !covers(marks, all[7][maxMarks]) {
+		t.Error("of an epoch that two members have stored only the beginning is known")
+	}
+}
+
 // TestTwoMembersAtOnce: of two members that get the same messages at the same moment, one stores
 // them.
 func TestTwoMembersAtOnce(t *testing.T) {
