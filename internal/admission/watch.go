@@ -159,7 +159,7 @@ func (a *Admission) announceKeys(changes []keyring.Change) {
 		case c.Act() != "":
 			a.tellKey(c.Name, c.Act())
 		}
-		if !c.GaveWay && !c.Recalled && c.Act() == keyring.Delete { // at the start those without a key were forgotten
+		if !c.GaveWay && !c.Recalled && c.Act() == keyring.Delete && decided(c.Before) { // at the start those without a key were forgotten
 			a.Minions.Forget(c.ID)
 		}
 	}
@@ -167,6 +167,10 @@ func (a *Admission) announceKeys(changes []keyring.Change) {
 		a.Log.Warn("too many keys wait to be accepted: those that were not seen for the longest time are removed", "limit", pki.MaxWaiting, "limit_of_host", pki.MaxWaitingOfHost, "now", gaveWay)
 	}
 }
+
+// decided reports whether somebody has decided about a key with this state. Of one that has only waited nothing is stored, and
+// anybody can make one wait.
+func decided(s pki.State) bool { return s == pki.Accepted || s == pki.Rejected }
 
 func (a *Admission) tellKey(name pki.Name, act string) {
 	who, rule := a.Keys.TakeAction(name, act)

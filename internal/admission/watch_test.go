@@ -204,3 +204,26 @@ func TestAnOverflowHidesNoDeletion(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// TestAKeyThatWaitedIsNotForgotten: nothing is stored about a minion whose key has only waited, so the end of that causes no
+// work. Anybody can make a key wait.
+func TestAKeyThatWaitedIsNotForgotten(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after pki.State
+		want          bool
+	}{
+		"it waited":              {pki.Pending, pki.Unknown, false},
+		"it was denied":          {pki.Denied, pki.Unknown, false},
+		"it was accepted":        {pki.Accepted, pki.Unknown, true},
+		"it was rejected":        {pki.Rejected, pki.Unknown, true},
+		"it waits again":         {pki.Accepted, pki.Pending, true},
+		"it was rejected before": {pki.Rejected, pki.Pending, true},
+		"it is rejected":         {pki.Accepted, pki.Rejected, false},
+	} {
+		w := begin(t)
+		w.announceKeys([]keyring.Change{{Name: pki.Name{ID: "web1"}, Before: c.before, After: c.after}})
+		if got := slices.Contains(w.gone, "web1"); got != c.want {
+			t.Errorf("%s: it is forgotten: %t", name, got)
+		}
+	}
+}

@@ -108,11 +108,16 @@ func (d *deletions) deleteNow(ctx context.Context, id salt.MinionID) error {
 	return nil
 }
 
+// delete deletes an entry. Where it is not known that there is one, it is looked for first: the mark that a deletion leaves
+// would be one more for each id that anybody makes up.
 func (d *deletions) delete(ctx context.Context, id salt.MinionID, revision uint64) error {
-	if revision == 0 {
-		return d.table.Delete(ctx, string(id))
+	if revision > 0 {
+		return d.table.DeleteAt(ctx, string(id), revision)
 	}
-	return d.table.DeleteAt(ctx, string(id), revision)
+	if e, err := d.table.Entry(ctx, string(id)); err != nil || e.Value == nil {
+		return err
+	}
+	return d.table.Delete(ctx, string(id))
 }
 
 // ids returns whose entries are due.
