@@ -112,6 +112,14 @@ func (s *loopServer) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// SetWriteDeadline implements net.Conn. There is no deadline, as there is no limit of what waits for the daemon (ownPending): when the
+// whole process was stopped for some seconds, or its machine, a write that was under way would have missed it, and the server would
+// cut off its own daemon.
+func (s *loopServer) SetWriteDeadline(time.Time) error { return nil }
+
+// SetDeadline implements net.Conn, as above.
+func (s *loopServer) SetDeadline(t time.Time) error { return s.SetReadDeadline(t) }
+
 // Close implements net.Conn.
 func (s *loopServer) Close() error {
 	s.loop.close()

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -177,6 +178,54 @@ func TestHold(t *testing.T) {
 	if s := deadline.Receive(t, got, "what is written then"); s != "after" {
 		t.Errorf("then comes %q", s)
 	}
+}
+
+// TestTheOwnConnectionSurvivesAPause: a daemon that reads nothing for longer than the server gives others, since the process was
+// stopped, keeps its connection and gets what was under way.
+func TestTheOwnConnectionSurvivesAPause(t *testing.T) {
+	t.Parallel()
+	const limit = 50 * time.Millisecond
+	s, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true, WriteDeadline: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	daemon, end := newLoop().ends()
+	defer daemon.Close()
+	go serveClient(s, end, true)
+	defer time.AfterFunc(deadline.Time, func() { daemon.Close() }).Stop() // ends a read that gets nothing
+	in := bufio.NewReader(daemon)
+	line := func(want string) {
+		t.Helper()
+		if got, err := in.ReadString('\n'); err != nil || !strings.HasPrefix(got, want) {
+			t.Fatalf("instead of %s comes %q, %v", want, got, err)
+		}
+	}
+	line("INFO")
+	if _, err := io.WriteString(daemon, "CONNECT {\"verbose\":false}\r\nSUB a 1\r\nPING\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	line("PONG")
+	var wg sync.WaitGroup
+	var own *loopDaemon
+	other, err := nats.Connect("", nats.InProcessServer(loopMaker{s, &wg, &own}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := errors.Join(other.Publish("a", make([]byte, 64<<10)), other.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(4 * limit) // nothing says that the limit has passed
+	line("MSG a 1 65536")
+	if _, err := io.CopyN(io.Discard, in, 64<<10+2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(daemon, "PING\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	line("PONG")
 }
 
 // When a connection ends, nobody waits for it any longer.

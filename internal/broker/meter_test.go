@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/socket"
 	"github.com/brinebus/brine/test/deadline"
+	"github.com/nats-io/nats.go"
 )
 
 // An identity that has used up its share waits for a probe, and others do not.
@@ -186,9 +188,11 @@ func TestTheDaemonIsNoSlowReaderOfItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	setOptions(s, so)
-	own := unread(t, b)
+	var wg sync.WaitGroup
+	var end *loopDaemon
+	own := unread(t, b, loopMaker{s, &wg, &end})
 	limitReaders(s, so)
-	other := unread(t, b)
+	other := unread(t, b, s)
 	body := make([]byte, maxPayload)
 	for range maxPending/maxPayload + 16 {
 		if err := b.Conn().Publish("flood", body); err != nil {
@@ -209,9 +213,9 @@ func TestTheDaemonIsNoSlowReaderOfItself(t *testing.T) {
 }
 
 // unread is a connection that subscribes to a flood and reads none of it.
-func unread(t *testing.T, b *Broker) net.Conn {
+func unread(t *testing.T, b *Broker, by nats.InProcessConnProvider) net.Conn {
 	t.Helper()
-	c, err := b.server.InProcessConn()
+	c, err := by.InProcessConn()
 	if err != nil {
 		t.Fatal(err)
 	}
