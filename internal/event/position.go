@@ -16,11 +16,16 @@ import (
 // name.
 type Position map[string]uint64
 
-// maxJournals limits the journals in a position.
-const maxJournals = 8
+// MaxPosition is how many bytes the text of a position may have. The journals of former members stay, so their number
+// has no limit that a position could have, too: this is space for 280 with the longest names, and for more than a
+// thousand with usual ones. It also fits into a header of HTTP.
+const MaxPosition = 24 << 10
 
 // ReadPosition parses the text that String returns, such as m1-0a1b2c3d:4711,m2-9f8e7d6c:12.
 func ReadPosition(text string) (Position, error) {
+	if len(text) > MaxPosition {
+		return nil, fmt.Errorf("%.80q is not a position: it has %d bytes, and at most %d are allowed", text, len(text), MaxPosition)
+	}
 	p := Position{}
 	for _, part := range strings.Split(text, ",") {
 		name, number, ok := strings.Cut(part, ":")
@@ -28,12 +33,20 @@ func ReadPosition(text string) (Position, error) {
 		if !ok || name == "" || err != nil {
 			return nil, fmt.Errorf("%.80q is not a position: NAME:SEQUENCE for each journal, with commas between", text)
 		}
-		if _, again := p[name]; again || len(p) == maxJournals {
-			return nil, fmt.Errorf("%.80q is not a position: it names a journal twice, or more than %d", text, maxJournals)
+		if _, again := p[name]; again {
+			return nil, fmt.Errorf("%.80q is not a position: it names the journal %.80q twice", text, name)
 		}
 		p[name] = seq
 	}
 	return p, nil
+}
+
+// ReadPositions is ReadPosition for a text that is empty if there is no journal.
+func ReadPositions(text string) (Position, error) {
+	if text == "" {
+		return Position{}, nil
+	}
+	return ReadPosition(text)
 }
 
 // String returns the position as text, sorted by name.

@@ -2,6 +2,10 @@ package event
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"strings"
 	"testing"
 	"time"
 )
@@ -12,7 +16,7 @@ func TestPositions(t *testing.T) {
 			t.Errorf("%s is read as %s, %v", text, p, err)
 		}
 	}
-	for _, text := range []string{"", "4711", "m1-a", "m1-a:", ":1", "m1-a:-1", "m1-a:1,", "m1-a:1,m1-a:2", "a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1,i:1"} {
+	for _, text := range []string{"", "4711", "m1-a", "m1-a:", ":1", "m1-a:-1", "m1-a:1,", "m1-a:1,m1-a:2"} {
 		if p, err := ReadPosition(text); err == nil {
 			t.Errorf("%q is read as %s", text, p)
 		}
@@ -22,6 +26,29 @@ func TestPositions(t *testing.T) {
 	p.Pass("m1-a", 3)
 	if p["m1-a"] != 5 {
 		t.Errorf("a position went back to %d", p["m1-a"])
+	}
+}
+
+// TestPositionsInManyJournals: the journals of former members stay, so there may be many more than members. What is
+// written is read, whatever their names are; what a stranger sends is bounded.
+func TestPositionsInManyJournals(t *testing.T) {
+	p := Position{}
+	for n := range 250 {
+		p[fmt.Sprintf("%064d", n)] = math.MaxUint64 - uint64(n)
+	}
+	got, err := ReadPosition(p.String())
+	if err != nil || !maps.Equal(got, p) {
+		t.Errorf("%d journals are read as %d: %v", len(p), len(got), err)
+	}
+	if p, err := ReadPosition("a:1" + strings.Repeat(",a:1", MaxPosition/4)); err == nil {
+		t.Errorf("a text of more than %d bytes is read as %s", MaxPosition, p)
+	}
+	long := make([]string, MaxPosition/7+2)
+	for n := range long {
+		long[n] = fmt.Sprintf("%04d:1", n)
+	}
+	if p, err := ReadPosition(strings.Join(long, ",")); err == nil {
+		t.Errorf("a text of more than %d bytes is read: %d journals", MaxPosition, len(p))
 	}
 }
 

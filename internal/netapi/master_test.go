@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -136,6 +137,39 @@ func TestIndentsOfYAMLAreBounded(t *testing.T) {
 	if !s.memory.answers.Take("file:fred", limit) {
 		t.Error("the memory is not free again")
 	}
+}
+
+// TestAPositionInManyJournalsFitsIntoAHeader: a browser sends the id of the last event by itself when it reconnects,
+// also if it names all the journals that it may name.
+func TestAPositionInManyJournalsFitsIntoAHeader(t *testing.T) {
+	s := withMaster(t, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, l, nil) }()
+	last := "a:1," + strings.Repeat("b", event.MaxPosition-len("a:1,:1")) + ":1"
+	if _, err := event.ReadPosition(last); err != nil || len(last) != event.MaxPosition {
+		t.Fatalf("%d bytes are no position: %v", len(last), err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+l.Addr().String()+"/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Auth-Token", strings.Repeat("a", 64))
+	req.Header.Set("Last-Event-ID", last)
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a stranger who continues in many journals gets %s", res.Status)
+	}
+	cancel()
+	deadline.Receive(t, ended, "the server")
 }
 
 // TestStreamsContinueInAllJournals: in a cluster, the id of an event is the position in the journals of

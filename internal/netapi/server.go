@@ -342,5 +342,5 @@ const (
 	headerTime = 10 * time.Second
 	idleTime   = 2 * time.Minute
 	closeTime  = 5 * time.Second
-	maxHeader  = 32 << 10
+	maxHeader  = 32 << 10 // Last-Event-ID may be a position of event.MaxPosition bytes
 )

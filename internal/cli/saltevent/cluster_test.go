@@ -14,10 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/brinebus/brine/internal/authz/eventacl"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/eventbus"
+	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/test/bustest"
 	"github.com/brinebus/brine/test/clustertest"
 	"github.com/brinebus/brine/test/deadline"
@@ -180,5 +183,68 @@ func TestHandlersMoveBetweenMembers(t *testing.T) {
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("stat does not say %q: %v\n%s", want, err, out)
 		}
+	}
+}
+
+// TestFormerMembersStopNoListener: the journals of members that were replaced stay, more of them than a cluster has
+// members. Listeners with a position, handlers and sinks move their positions as before, and a token of all journals is
+// understood.
+func TestFormerMembersStopNoListener(t *testing.T) {
+	const former = 12
+	list := startMembers(t)
+	for n := range former {
+		formerMember(t, list[0].m, fmt.Sprintf("old%02d", n))
+	}
+	for _, w := range list {
+		bustest.Until(t, w.m.Name+" has the journals of all", func() bool { return len(w.events.Mirrors()) == 2+former })
+	}
+	dir := t.TempDir()
+	handled, sunk, rules := filepath.Join(dir, "handled"), filepath.Join(dir, "sunk"), filepath.Join(dir, "sink.yaml")
+	if err := os.WriteFile(rules, []byte("origin: c1\nrules:\n  all: {tag: my/, since: all, to: {file: {path: "+sunk+"}}}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	token, err := list[0].event("token").Output()
+	if journals := strings.Count(string(token), ":"); err != nil || journals != 3+former {
+		t.Fatalf("the token names %d journals: %v: %s", journals, err, token)
+	}
+	exec := []string{"exec", "--durable", "hands", "--since", "1", "--tag", "my/", "--", "sh", "-c", "echo $SALT_EVENT_TAG >>" + handled}
+	for i, w := range list[:2] {
+		fireEach(t, list, i*5+1, i*5+5)
+		listened, err := w.event("listen", "--durable", "ears", "--since", "1", "--tag", "my/", "--until-end").CombinedOutput()
+		if lines := strings.Count(string(listened), "\n"); err != nil || lines != 15+former*(1-i) {
+			t.Errorf("at %s a listener hears %d events, want %d: %v: %s", w.m.Name, lines, 15+former*(1-i), err, listened)
+		}
+		w.until(handled, (i+1)*15+former, exec...)
+		w.until(sunk, (i+1)*15+former, "sink", "--config", rules)
+	}
+	for _, path := range []string{handled, sunk} {
+		if lines := len(readLines(t, path)); lines != 30+former {
+			t.Errorf("%s has %d lines, want %d", path, lines, 30+former)
+		}
+	}
+	out, err := list[2].event("wait", "--since-now", strings.TrimSpace(string(token)), "--tag", "my/m3/10").CombinedOutput()
+	if err != nil {
+		t.Errorf("wait with the token: %v: %s", err, out)
+	}
+}
+
+// formerMember makes the journal of a member that is gone, with one event.
+func formerMember(t *testing.T, m *bustest.Member, name string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	js, err := jetstream.New(m.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: journal.Stream + "_" + name, Subjects: []string{"salt.journal." + name + ".>"}, AllowDirect: true}); err != nil {
+		t.Fatal(err)
+	}
+	e, err := event.New("my/"+name, nil, "", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(ctx, "salt.journal."+name+".event", e.Text(), jetstream.WithRetryAttempts(50)); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -292,9 +292,9 @@ func (g *graveyard) again(ctx context.Context, l brine.DeadLetter) (brine.Listen
 	if err != nil {
 		return brine.ListenOptions{}, err
 	}
-	at, err := event.ReadPosition(text)
+	at, err := event.ReadPositions(text) // "" if this master has no other journal
 	if err != nil {
-		at = event.Position{} // this master has no other journal
+		return brine.ListenOptions{}, err
 	}
 	at[l.Journal] = l.Seq - 1
 	return brine.ListenOptions{Members: true, At: at.String(), UntilEnd: true}, nil

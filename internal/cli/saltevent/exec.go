@@ -220,9 +220,9 @@ func (h *executor) feed(ctx context.Context, src *source, chosen *filter, run *e
 			}
 		}
 		run.Pass(got.own, got.passed)
-		at, err := event.ReadPosition(got.at)
+		at, err := event.ReadPositions(got.at)
 		if err != nil {
-			continue // there is none
+			return err
 		}
 		for journal, seq := range at {
 			run.Pass(journal, seq)

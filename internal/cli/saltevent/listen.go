@@ -170,10 +170,10 @@ type printer struct {
 }
 
 // doneWith returns the position after lines, given the position before them.
-func doneWith(before uint64, beforeAt string, lines [][]byte) (uint64, string) {
-	at, err := event.ReadPosition(beforeAt)
+func doneWith(before uint64, beforeAt string, lines [][]byte) (done uint64, doneAt string, err error) {
+	at, err := event.ReadPositions(beforeAt)
 	if err != nil {
-		at = event.Position{} // there was none
+		return 0, "", err
 	}
 	for _, line := range lines {
 		master, seq := event.MasterOf(line), event.SeqOf(line)
@@ -184,7 +184,7 @@ func doneWith(before uint64, beforeAt string, lines [][]byte) (uint64, string) {
 			at.Pass(master, seq)
 		}
 	}
-	return before, at.String()
+	return before, at.String(), nil
 }
 
 // pump prints the events of src until an error. An event is confirmed after its text was
@@ -203,7 +203,9 @@ func (p *printer) pump(ctx context.Context, src *source, write func([]byte) erro
 				return err
 			}
 			if p.counted && p.left == 0 {
-				done, at = doneWith(p.before, p.beforeAt, got.lines[:i+1])
+				if done, at, err = doneWith(p.before, p.beforeAt, got.lines[:i+1]); err != nil {
+					return err
+				}
 				break
 			}
 		}

@@ -152,9 +152,9 @@ func (s *sinkSource) Next(ctx context.Context) (lines [][]byte, passed event.Pos
 		return err
 	})
 	s.heard = time.Now()
-	passed, bad := event.ReadPosition(got.at)
-	if bad != nil { // there are no other journals
-		passed = event.Position{}
+	passed, bad := event.ReadPositions(got.at)
+	if bad != nil {
+		return nil, nil, errors.Join(err, bad)
 	}
 	passed[got.own] = got.passed
 	if got.own != "" {
@@ -243,8 +243,8 @@ func mayPass(err error) bool {
 // Back makes the source continue after these positions.
 func (s *sinkSource) Back(to event.Position) {
 	s.Pause()
-	at, err := event.ReadPosition(s.src.at)
-	if err != nil { // there are no other journals
+	at, err := event.ReadPositions(s.src.at)
+	if err != nil { // Next returned it when it was read before
 		at = event.Position{}
 	}
 	for journal, seq := range to {

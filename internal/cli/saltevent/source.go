@@ -186,16 +186,22 @@ func (c *confirmer) done(seq uint64, at string) {
 }
 
 func (c *confirmer) run(ctx context.Context) {
-	for {
+	for warned := false; ; {
 		select {
 		case <-c.wake:
 		case <-ctx.Done():
 			return
 		}
-		if c.flush(ctx) == nil {
+		err := c.flush(ctx)
+		if err == nil {
 			continue
 		}
-		// The daemon is away, or the listener has not reconnected yet.
+		// The daemon is away, or the listener has not reconnected yet. The user is warned about anything else at once: a listener
+		// may run for months, and would come back where it has begun.
+		if !warned && ctx.Err() == nil && !mayPass(err) {
+			c.session.env.Warn(fmt.Errorf("the position %q does not move at present, so events may come again: %w", c.name, client.Error(err)))
+			warned = true
+		}
 		if backoff.Sleep(ctx, 200*time.Millisecond) {
 			c.done(0, "")
 		}
