@@ -379,6 +379,81 @@ func TestADeadLetterOfAUserIsTakenAtOneMember(t *testing.T) {
 	bustest.Until(t, "it is gone", func() bool { return !known() })
 }
 
+// TestDeadLettersThatGaveWayStayAway: a member hears late of what it has stored and dropped itself. What it has dropped
+// does not count again, so the limit holds, and each dead letter that gives way is one that is there.
+func TestDeadLettersThatGaveWayStayAway(t *testing.T) {
+	t.Parallel()
+	_, list := startCluster(t)
+	m1, m2 := list[0], list[1]
+	const more = 100
+	for n := range maxOfSender + more {
+		if err := m1.events.dead.Add(m1.bounded(), &protocol.DeadLetter{Name: "deploy", Seq: uint64(n + 1), Journal: "m1", From: "eve"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := m1.events.dead.gaveWay.Load(); got != more {
+		t.Errorf("%d gave way, want %d", got, more)
+	}
+	for _, w := range list {
+		bustest.Until(t, w.m.Name+" knows of all", func() bool {
+			w.events.dead.mu.Lock()
+			defer w.events.dead.mu.Unlock()
+			_, first := w.events.dead.known[letterKey(daemonOwner, "deploy", "m1", more)]
+			_, last := w.events.dead.known[letterKey(daemonOwner, "deploy", "m1", maxOfSender+more)]
+			return !first && last
+		})
+		letters, err := w.events.dead.List(w.bounded(), "deploy", 0)
+		if err != nil || len(letters) != maxOfSender {
+			t.Errorf("%s has %d dead letters, want %d: %v", w.m.Name, len(letters), maxOfSender, err)
+		}
+	}
+	m2.events.dead.mu.Lock()
+	defer m2.events.dead.mu.Unlock()
+	if n := len(m2.events.dead.known); n != maxOfSender {
+		t.Errorf("m2 counts %d dead letters, want %d", n, maxOfSender)
+	}
+}
+
+// TestWhatIsHeardLateOfDeadLetters: what a member hears of a dead letter that it has stored anew or dropped since changes
+// nothing; what others have done after that counts.
+func TestWhatIsHeardLateOfDeadLetters(t *testing.T) {
+	t.Parallel()
+	w := start(t)
+	joined(t, w.events)
+	dead := w.events.dead
+	close(dead.synced) // nobody watches here but this test
+	letter := protocol.DeadLetter{Name: "deploy", Seq: 7, Journal: "m1", From: "eve"}
+	key, value := letterKey(daemonOwner, "deploy", "m1", 7), []byte(`{"name":"deploy","seq":7,"journal":"m1","from":"eve"}`)
+	check := func(when string, want bool, hear journal.TableEntry) {
+		t.Helper()
+		hear.Key = key
+		dead.learn(&hear)
+		if _, known := dead.known[key]; known != want {
+			t.Errorf("%s: known is %t, want %t", when, known, want)
+		}
+	}
+	add := func() uint64 {
+		t.Helper()
+		if err := dead.Add(t.Context(), &letter); err != nil {
+			t.Fatal(err)
+		}
+		return dead.known[key].revision
+	}
+	first := add()
+	if err := dead.forget(t.Context(), daemonOwner, letter); err != nil {
+		t.Fatal(err)
+	}
+	check("stored before it was dropped here", false, journal.TableEntry{Value: value, Revision: first})
+	second := add()
+	check("dropped before it was stored again", true, journal.TableEntry{Revision: second - 1})
+	check("stored by this member", true, journal.TableEntry{Value: value, Revision: second})
+	if len(dead.dropped) > 0 {
+		t.Errorf("%v are remembered as dropped", dead.dropped)
+	}
+	check("dropped by another member", false, journal.TableEntry{Revision: second + 1})
+	check("stored by another member", true, journal.TableEntry{Value: value, Revision: second + 2})
+}
+
 // TestListenersOfAMemberShareAReader: however many listeners a member has, it reads the journal of another
 // one once for all of them. Each hears everything in order, with long events between short ones, and what was
 // stored while it was behind.

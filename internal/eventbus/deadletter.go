@@ -51,8 +51,11 @@ type DeadLetters struct {
 
 	mu    sync.Mutex            // held while dead letters are counted and stored
 	known map[string]letterHead // by key; nil until they were read
-	taken map[string]bool       // those that are handled again here, by key
-	holds map[heldBy]*hold      // those of them that programs handle
+	// dropped are those that were dropped here and of which watch has not heard that yet, with their revisions: what it hears
+	// of them until then is older. Nil for a single master.
+	dropped map[string]uint64
+	taken   map[string]bool  // those that are handled again here, by key
+	holds   map[heldBy]*hold // those of them that programs handle
 }
 
 // DeadLetters returns those of this bus.
@@ -184,6 +187,9 @@ type letterHead struct {
 	journal string // of the event, see protocol.DeadLetter
 	seq     uint64
 	size    int // bytes
+	// revision is that of its entry: the order in which dead letters were stored, whatever the clocks of members say. The
+	// sequences of different journals have no order.
+	revision uint64
 }
 
 func (p letterHead) bytes() int { return p.size }
@@ -191,15 +197,17 @@ func (p letterHead) bytes() int { return p.size }
 func one(letterHead) int { return 1 }
 
 func headOf(owner string, l *protocol.DeadLetter, size int) letterHead {
-	return letterHead{owner, l.Name, event.Head{Tag: l.Tag, From: l.From}.Speaker(), l.Journal, l.Seq, size}
+	return letterHead{owner: owner, name: l.Name, speaker: event.Head{Tag: l.Tag, From: l.From}.Speaker(), journal: l.Journal, seq: l.Seq, size: size}
 }
 
-// of returns the dead letters of an owner, the oldest first. The caller holds mu.
+// of returns the dead letters of an owner, the one that was stored first first. The caller holds mu.
 func (s *DeadLetters) of(ctx context.Context, owner string) ([]letterHead, error) {
 	if s.known == nil {
 		dead := map[string]letterHead{}
 		err := s.scan(ctx, func(string) bool { return true }, func(l owned) {
-			dead[letterKey(l.owner, l.Name, l.Journal, l.Seq)] = headOf(l.owner, &l.DeadLetter, l.size)
+			head := headOf(l.owner, &l.DeadLetter, l.size)
+			head.revision = l.revision
+			dead[letterKey(l.owner, l.Name, l.Journal, l.Seq)] = head
 		})
 		if err != nil {
 			return nil, err
@@ -212,7 +220,9 @@ func (s *DeadLetters) of(ctx context.Context, owner string) ([]letterHead, error
 			list = append(list, p)
 		}
 	}
-	slices.SortFunc(list, func(a, b letterHead) int { return cmp.Compare(a.seq, b.seq) })
+	slices.SortFunc(list, func(a, b letterHead) int {
+		return cmp.Or(cmp.Compare(a.revision, b.revision), cmp.Compare(a.seq, b.seq))
+	})
 	return list, nil
 }
 
@@ -239,11 +249,13 @@ func (s *DeadLetters) keep(ctx context.Context, owner string, l *protocol.DeadLe
 		return full
 	}
 	key := letterKey(owner, l.Name, l.Journal, l.Seq)
-	if err := t.Keep(ctx, key, b); err != nil {
+	revision, err := t.Store(ctx, key, b)
+	if err != nil {
 		return err
 	}
-	if s.known != nil {
-		s.known[key] = headOf(owner, l, len(b))
+	if head := headOf(owner, l, len(b)); s.known != nil {
+		head.revision = revision
+		s.known[key] = head
 	}
 	return nil
 }
@@ -258,8 +270,16 @@ func (s *DeadLetters) drop(ctx context.Context, l letterHead) error {
 	if err := t.Delete(ctx, key); err != nil {
 		return err
 	}
-	delete(s.known, key)
+	s.gone(key, s.known[key].revision)
 	return nil
+}
+
+// gone records that a dead letter was deleted here, at that revision or a newer one. The caller holds mu.
+func (s *DeadLetters) gone(key string, revision uint64) {
+	delete(s.known, key)
+	if s.dropped != nil {
+		s.dropped[key] = max(s.dropped[key], revision)
+	}
 }
 
 // send sends the dead letters that q names, and deletes them if q says so.
@@ -283,8 +303,9 @@ func (s *DeadLetters) forget(ctx context.Context, owner string, l protocol.DeadL
 // owned is a dead letter with its owner and its size in the store, in bytes.
 type owned struct {
 	protocol.DeadLetter
-	owner string
-	size  int
+	owner    string
+	size     int
+	revision uint64
 }
 
 // letters returns the dead letters of who that q names, in the order of the journal. Operators
@@ -351,7 +372,7 @@ func (s *DeadLetters) matching(ctx context.Context, who eventacl.Principal, q pr
 
 // join makes them those of a member of a cluster.
 func (s *DeadLetters) join(m *Member) {
-	s.member, s.synced, s.known = m, make(chan struct{}), map[string]letterHead{}
+	s.member, s.synced, s.known, s.dropped = m, make(chan struct{}), map[string]letterHead{}, map[string]uint64{}
 }
 
 // ready waits until the dead letters are known.
@@ -396,6 +417,10 @@ const rewatch = time.Second
 func (s *DeadLetters) learn(e *journal.TableEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if e.Revision < s.known[e.Key].revision || e.Value != nil && e.Revision <= s.dropped[e.Key] {
+		return // it is late: more has been done with it here since
+	}
+	delete(s.dropped, e.Key)
 	if e.Value == nil {
 		delete(s.known, e.Key)
 		return
@@ -406,7 +431,9 @@ func (s *DeadLetters) learn(e *journal.TableEntry) {
 		return
 	}
 	owner, _, _ := strings.Cut(e.Key, "/")
-	s.known[e.Key] = headOf(owner, &l, len(e.Value))
+	head := headOf(owner, &l, len(e.Value))
+	head.revision = e.Revision
+	s.known[e.Key] = head
 }
 
 // scan reads the dead letters of the matching owners.
@@ -415,17 +442,18 @@ func (s *DeadLetters) scan(ctx context.Context, of func(owner string) bool, f fu
 	if err != nil {
 		return err
 	}
-	return t.Each(ctx, func(key string, b []byte) {
-		l := owned{size: len(b)}
-		if l.owner, _, _ = strings.Cut(key, "/"); !of(l.owner) {
+	_, err = t.Entries(ctx, func(e journal.TableEntry) {
+		l := owned{size: len(e.Value), revision: e.Revision}
+		if l.owner, _, _ = strings.Cut(e.Key, "/"); !of(l.owner) {
 			return
 		}
-		if err := json.Unmarshal(b, &l.DeadLetter); err != nil {
-			s.log.Error("unreadable dead letter skipped", "key", key, "err", err)
+		if err := json.Unmarshal(e.Value, &l.DeadLetter); err != nil {
+			s.log.Error("unreadable dead letter skipped", "key", e.Key, "err", err)
 			return
 		}
 		f(l)
 	})
+	return err
 }
 
 // maxOfSender is how many dead letters the events of one sender may leave behind with the

@@ -1086,6 +1086,63 @@ func TestDeadLettersOfOneSender(t *testing.T) {
 	}
 }
 
+// TestTheOldestDeadLetterIsTheOneStoredFirst: a minion that has moved to a member with a younger journal leaves dead
+// letters with smaller sequences. They do not push each other out, with the daemon's handlers nor with those of a user.
+func TestTheOldestDeadLetterIsTheOneStoredFirst(t *testing.T) {
+	for name, owner := range map[string]string{"of the daemon": daemonOwner, "of a user": "uid1000"} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t)
+			dead := w.events.dead
+			most := maxOfSender
+			add := func(l *protocol.DeadLetter) error { return dead.Add(t.Context(), l) }
+			if owner != daemonOwner {
+				most = maxLetters
+				add = func(l *protocol.DeadLetter) error {
+					return dead.addFor(t.Context(), eventacl.Principal{Owner: owner}, l)
+				}
+			}
+			if _, err := dead.of(t.Context(), owner); err != nil {
+				t.Fatal(err)
+			}
+			dead.mu.Lock()
+			for n := range most - 2 { // only counted, not stored
+				p := letterHead{owner: owner, name: "deploy", speaker: "eve", journal: "m1", seq: uint64(1_000_000 + n)}
+				dead.known[letterKey(p.owner, p.name, p.journal, p.seq)] = p
+			}
+			dead.mu.Unlock()
+			for n := range uint64(20) {
+				if err := add(&protocol.DeadLetter{Name: "deploy", Seq: 20 - n, Journal: "m2", From: "eve", Tag: "t"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			check := func() {
+				t.Helper()
+				list, err := dead.of(t.Context(), owner)
+				if err != nil {
+					t.Fatal(err)
+				}
+				young := 0
+				for _, p := range list {
+					if p.journal == "m2" {
+						young++
+					}
+				}
+				if young != 20 {
+					t.Errorf("%d of the 20 newest dead letters are kept", young)
+				}
+			}
+			check()
+			dead.mu.Lock()
+			dead.known = nil // as after a start
+			dead.mu.Unlock()
+			check()
+			if list, err := dead.of(t.Context(), owner); err != nil || list[0].seq != 20 || list[19].seq != 1 {
+				t.Errorf("after a start the order is another one: %v, %v", list, err)
+			}
+		})
+	}
+}
+
 // TestDeadLettersOfOneSenderDoNotStopAUser: when the events of one sender have filled the space of a
 // user, by number or by bytes, its oldest dead letters give way to those of others. Most of these are
 // only counted here, not stored.

@@ -179,7 +179,9 @@ func (k *Taken) Done(ctx context.Context) error {
 	}
 	k.dead.mu.Lock()
 	defer k.dead.mu.Unlock()
-	delete(k.dead.known, k.key)
+	if _, known := k.dead.known[k.key]; known { // watch may have heard of it already
+		k.dead.gone(k.key, k.revision)
+	}
 	return nil
 }
 

@@ -150,10 +150,16 @@ func (t *Table) write(ctx context.Context, f func(context.Context) error) error 
 // Keep is Put for entries that must survive a power cut like an event: with journal_sync always
 // it returns when the entry is on the disk.
 func (t *Table) Keep(ctx context.Context, key string, value []byte) error {
-	if err := t.Put(ctx, key, value); err != nil {
-		return err
+	_, err := t.Store(ctx, key, value)
+	return err
+}
+
+// Store is Keep, and returns the revision of the entry.
+func (t *Table) Store(ctx context.Context, key string, value []byte) (revision uint64, err error) {
+	if revision, err = t.Set(ctx, key, value); err != nil {
+		return 0, err
 	}
-	return t.store.Sync(t.stream())
+	return revision, t.store.Sync(t.stream())
 }
 
 // Put stores value under key. A kill does not lose it; a power cut within the next second may.
