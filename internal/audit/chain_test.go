@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -409,4 +410,38 @@ func FuzzQuestion(f *testing.F) {
 			}
 		})
 	})
+}
+
+// TestWhatWasSeenFollowsANewName: the audit log of another one is compared with what was seen of it when it has a new name.
+func TestWhatWasSeenFollowsANewName(t *testing.T) {
+	path := filepath.Join(t.TempDir(), SeenName)
+	names := map[string]string{"m2": "m2_old1", "m3": "m3_old1"}
+	read := func() string {
+		text, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		return strings.Join(strings.Fields(string(text)), "")
+	}
+	for before, want := range map[string]string{
+		"":  "",
+		"{": "{",
+		`{"m2":{"n":7,"hash":"h","time":"2026-01-01T00:00:00Z"},"m4":{"n":1,"hash":"i","time":"2026-01-01T00:00:00Z"}}`: `{"m2_old1":{"n":7,"hash":"h","time":"2026-01-01T00:00:00Z"},"m4":{"n":1,"hash":"i","time":"2026-01-01T00:00:00Z"}}`,
+	} {
+		if before != "" {
+			if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // a start that is repeated
+			if err := RenameSeen(path, names); err != nil {
+				t.Fatal(err)
+			}
+			if got := read(); got != want {
+				t.Errorf("%s becomes %s, want %s", before, got, want)
+			}
+		}
+	}
 }

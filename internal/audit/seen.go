@@ -31,6 +31,38 @@ const maxSights = 64
 // errSights is wrapped by the error of readSights.
 var errSights = errors.New("it is not known what was seen here of the audit logs of others")
 
+// SeenName is the name of the file with them, in pki_dir.
+const SeenName = "audit.seen"
+
+// RenameSeen changes the names of others in the file at path: their audit logs have been restored under new ones. What is noted under a
+// new name stays. A file that is missing, or cannot be read, stays as it is: whoever reads it later says so.
+func RenameSeen(path string, names map[string]string) error {
+	text, err := os.ReadFile(path)
+	if err != nil || len(names) == 0 {
+		return nil //nolint:nilerr // see above
+	}
+	seen := map[string]sight{}
+	if json.Unmarshal(text, &seen) != nil {
+		return nil
+	}
+	before := maps.Clone(seen)
+	for from, to := range names {
+		one, is := seen[from]
+		if _, there := seen[to]; !is || there {
+			continue
+		}
+		seen[to] = one
+		delete(seen, from)
+	}
+	if maps.Equal(seen, before) {
+		return nil
+	}
+	if text, err = json.MarshalIndent(seen, "", " "); err != nil {
+		return err
+	}
+	return atomicfile.Write(path, append(text, '\n'), 0o600)
+}
+
 // readSights returns what is in the file, by member. It is read each time, so that an operator can take out what is
 // not to be compared any more. A file that cannot be read is not the same as none: it may know of entries that are gone.
 func readSights(l *Log) (map[string]sight, error) {

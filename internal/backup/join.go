@@ -18,7 +18,7 @@ func CheckJoin(cacheDir string) error {
 	if err != nil {
 		return err
 	}
-	if full {
+	if full || wasMember(store) {
 		return salt.WithHint(fmt.Errorf("the store %s is not empty: this machine was a member before", store), "move it away")
 	}
 	size, err := treeSize(other)
@@ -33,6 +33,12 @@ func CheckJoin(cacheDir string) error {
 		return salt.WithHint(fmt.Errorf("the disk has %d MiB free below %s, and the move takes %d MiB", free>>20, cacheDir, 3*size>>20), "free some space, or keep less: event_retention, keep_jobs_seconds")
 	}
 	return nil
+}
+
+// wasMember reports whether a store has what the server keeps about a cluster: it brings its streams back when most members have it.
+func wasMember(store string) bool {
+	found, err := filepath.Glob(filepath.Join(store, "jetstream", "*", "_js_", "_meta_"))
+	return err == nil && len(found) > 0
 }
 
 // treeSize is the size of all files in a directory, 0 if it is missing. Files that are removed

@@ -294,14 +294,14 @@ func CarryOut(ctx context.Context, nc *nats.Conn, cacheDir string, to Target) (*
 		err = markHosted(cacheDir, to.Member)
 	}
 	if err != nil && o != nil {
-		return nil, o.failed(cacheDir, err)
+		return nil, o.failed(cacheDir, to, err)
 	}
 	return did, err
 }
 
 // failed is the error of a restore that was not carried out. What was refused because of what is
 // there already is withdrawn: another start would be refused, too.
-func (o *order) failed(cacheDir string, err error) error {
+func (o *order) failed(cacheDir string, to Target, err error) error {
 	err = fmt.Errorf("restore %s: %w", o.Dir, err)
 	again := cmp.Or(salt.Hint(err), "correct this") + "; then start the master again. 'salt-master --restore DIR' orders another backup"
 	switch {
@@ -312,6 +312,9 @@ func (o *order) failed(cacheDir string, err error) error {
 	}
 	if gone := o.withdraw(cacheDir); gone != nil {
 		return errors.Join(err, gone)
+	}
+	if o.Move != "" && !to.Hosted { // a start would refuse to choose between both stores
+		return config.Mistake(salt.WithHint(err, fmt.Sprintf("nothing was restored, and the order is withdrawn. To use what the members have, move %s away and start the master again. If that is of a cluster that is no more, stop all members, move %s away on each, start the others again, and repeat --restore and the start here", o.Move, StoreDir(cacheDir, true))))
 	}
 	return config.Mistake(salt.WithHint(err, "nothing was changed, and the order to restore is withdrawn: start the master again to use what is there"))
 }

@@ -303,7 +303,7 @@ func TestARestoreOverAJournalIsRefused(t *testing.T) {
 	to := member(s, m)
 	to.Log = bus.Log
 	_, err := backup.CarryOut(inTime(t), m.Conn(), cache, to)
-	if !errors.Is(err, config.ErrMistake) || !strings.Contains(err.Error(), "AUDIT_"+m.Name+": the stream exists already") || !strings.Contains(salt.Hint(err), "nothing was changed") {
+	if !errors.Is(err, config.ErrMistake) || !strings.Contains(err.Error(), "AUDIT_"+m.Name+": the stream exists already") || !strings.Contains(salt.Hint(err), "nothing was restored") || !strings.Contains(salt.Hint(err), "move "+old+" away") {
 		t.Errorf("the first start: %v, hint %q", err, salt.Hint(err))
 	}
 	for _, name := range []string{"restore.json", "restore"} {
@@ -412,5 +412,19 @@ func TestAStartRemovesTheCopyOfAKilledRestore(t *testing.T) {
 		if err := check(cache); err != nil || there() != 1 {
 			t.Errorf("%s: the copy of an order is gone: %v", name, err)
 		}
+	}
+}
+
+// TestAMemberBeforeIsNotJoined: a store that has only what the server keeps about a cluster is not empty.
+func TestAMemberBeforeIsNotJoined(t *testing.T) {
+	cache := t.TempDir()
+	if err := backup.CheckJoin(cache); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(backup.StoreDir(cache, true), "jetstream", "SYS", "_js_", "_meta_"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := backup.CheckJoin(cache); err == nil || salt.Hint(err) != "move it away" {
+		t.Errorf("%v, %q", err, salt.Hint(err))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -20,13 +21,13 @@ func (m *Manifest) plan(to Target) (moves []move, left []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	taken := map[string]bool{}
+	taken, former := map[string]bool{}, m.former(to)
 	for _, s := range m.Streams {
 		here, err := journal.PlaceOf(s.Name, s.Settings)
 		if err != nil {
 			return nil, nil, err
 		}
-		there, ok := m.place(here, from, to)
+		there, ok := m.place(here, from, to, former)
 		if !ok || taken[there.Stream()] {
 			left = append(left, s.Name)
 			continue
@@ -85,8 +86,9 @@ func (m *Manifest) Members() (names []string) {
 //
 // Alone, the journal of another member is kept like the mirror of another master's journal, and
 // its audit log is kept. Its tables are for itself only. In a cluster, another member restores
-// what belongs to it, and keeper says who keeps what belongs to nobody there.
-func (m *Manifest) place(p journal.Place, from string, to Target) (journal.Place, bool) {
+// what belongs to it, and keeper says who keeps what belongs to nobody there. What a single master has kept of others becomes that
+// of members that are gone, see former.
+func (m *Manifest) place(p journal.Place, from string, to Target, former map[string]string) (journal.Place, bool) {
 	cluster := to.Member != ""
 	switch {
 	case !p.Own:
@@ -97,7 +99,12 @@ func (m *Manifest) place(p journal.Place, from string, to Target) (journal.Place
 	case m.Mode == ModeAlone && !cluster:
 		return p, true
 	case m.Mode == ModeAlone:
-		return p, false
+		keeps := p.Kind == journal.MirrorKind || p.Kind == journal.QueueKind
+		p.Member = former[p.Member]
+		if p.Kind == journal.MirrorKind {
+			p.Kind = journal.EventsKind
+		}
+		return p, keeps && p.Member != ""
 	case cluster:
 		return p, from == to.Member && to.Member == m.keeper(to) && !contains(to.Members, p.Member)
 	case p.Kind == journal.EventsKind:
@@ -105,6 +112,33 @@ func (m *Manifest) place(p journal.Place, from string, to Target) (journal.Place
 		return p, true
 	}
 	return p, p.Kind == journal.QueueKind
+}
+
+// former returns the names in the cluster to of those whose journals or audit logs a single master has kept, by their names in the
+// backup. A member has its own name anew, with a journal of its own. One that gets no name is lacking.
+func (m *Manifest) former(to Target) map[string]string {
+	if m.Mode != ModeAlone || to.Member == "" || to.Hosted {
+		return nil
+	}
+	var names []string
+	for _, s := range m.Streams {
+		if p, err := journal.PlaceOf(s.Name, s.Settings); err == nil && p.Member != "" && !contains(names, p.Member) {
+			names = append(names, p.Member)
+		}
+	}
+	slices.Sort(names)
+	taken, former := slices.Concat(names, to.Members), map[string]string{}
+	for _, name := range names {
+		now := name
+		for n := 1; contains(to.Members, now) || now != name && contains(taken, now); n++ {
+			now = fmt.Sprint(name, "_old", n)
+		}
+		if bus.CheckJournalName(now) == nil {
+			former[name] = now
+			taken = append(taken, now)
+		}
+	}
+	return former
 }
 
 // keeper returns the member of a cluster that keeps what belongs to none of them, such as the journal of one

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -33,6 +34,9 @@ type Target struct {
 	// Entry returns what an entry of a table becomes that is about the journal of the member from,
 	// which becomes that of the member to; "" is that of a single master. nil changes nothing.
 	Entry func(table, key string, value []byte, from, to string) (string, []byte)
+	// Renamed returns what an entry of a table becomes if it says something about the journal of another one, from, which has
+	// the name to from now on; nil changes nothing.
+	Renamed func(table, key string, value []byte, from, to string) (string, []byte)
 	// Outdated reports whether an entry of a table that all members share is older than what is known
 	// elsewhere, and must not come back; nil keeps all.
 	Outdated func(table, key string, value []byte) bool
@@ -44,6 +48,8 @@ type Restored struct {
 	Streams []string // that are as they were, by their new names
 	Merged  []string // shared tables of a cluster: they got what they lacked
 	Left    []string // streams of the backup that belong to nobody here
+	// Renamed are the new names of those whose journals or audit logs are kept, by their names in the backup, where these differ.
+	Renamed map[string]string
 }
 
 // Progress is how far a restore has come, so that it can go on after a kill.
@@ -60,6 +66,8 @@ type restorer struct {
 	to   Target
 	at   *Progress
 	note func() error // stores at
+
+	renamed map[string]string // see Restored
 }
 
 // move is what becomes of a stream.
@@ -77,7 +85,8 @@ func Restore(ctx context.Context, nc *nats.Conn, m *Manifest, dir string, to Tar
 	if err != nil {
 		return nil, err
 	}
-	r := &restorer{nc: nc, dir: dir, from: from, to: to, at: at, note: note}
+	r := &restorer{nc: nc, dir: dir, from: from, to: to, at: at, note: note, renamed: m.former(to)}
+	maps.DeleteFunc(r.renamed, func(from, to string) bool { return from == to })
 	moves, left, err := m.plan(to)
 	if err != nil {
 		return nil, err
@@ -86,7 +95,7 @@ func Restore(ctx context.Context, nc *nats.Conn, m *Manifest, dir string, to Tar
 	if err != nil {
 		return nil, err
 	}
-	did := &Restored{Left: append(left, there...)}
+	did := &Restored{Left: append(left, there...), Renamed: r.renamed}
 	for _, one := range moves {
 		merged, err := r.move(ctx, one)
 		if err != nil {
@@ -251,10 +260,18 @@ func (r *restorer) changed(m move, f io.Reader) (snapshot io.Reader, done func()
 func (r *restorer) change(m move, h *archive.Header, body []byte) []byte {
 	h.Name = m.from.Subject(h.Name, m.to)
 	key, ok := m.to.Entry(h.Name)
-	if !ok || r.to.Entry == nil || h.PayloadSize == 0 { // the mark of a deleted one is empty
+	if !ok || h.PayloadSize == 0 { // the mark of a deleted one is empty
 		return body
 	}
-	key, value := r.to.Entry(m.to.Name, key, body[h.HeaderSize:], r.from, r.to.Member)
+	value := body[h.HeaderSize:]
+	if r.to.Entry != nil {
+		key, value = r.to.Entry(m.to.Name, key, value, r.from, r.to.Member)
+	}
+	if r.to.Renamed != nil {
+		for from, to := range r.renamed {
+			key, value = r.to.Renamed(m.to.Name, key, value, from, to)
+		}
+	}
 	h.Name, h.PayloadSize = m.to.EntrySubject(key), int64(len(value))
 	return append(bytes.Clone(body[:h.HeaderSize]), value...)
 }

@@ -283,6 +283,54 @@ func TestThreeBecomeOne(t *testing.T) {
 	}
 }
 
+// TestOneOfThreeBecomesThreeAgain: what a single master has kept of the other members of its cluster is kept by the next cluster,
+// too. Members of the same names have new journals, and positions name the old ones by their new names.
+func TestOneOfThreeBecomesThreeAgain(t *testing.T) {
+	t.Parallel()
+	s, journals := startMembers(t, 100)
+	events, log := contents(t, journals[1]), func(j *journal.Journal, m *bustest.Member) []string {
+		q, err := j.Queue(inTime(t), "AUDIT", m.Store())
+		if err == nil {
+			_, err = q.Put(inTime(t), []byte("by "+m.Name))
+		}
+		return queued(t, q, err)
+	}
+	audited := log(journals[1], s.Members[1])
+	dir, _ := write(t, s.Members[0].Conn(), "m1")
+	b := bustest.StartStore(t)
+	restore(t, b.Conn(), dir, backup.Target{})
+	dir, _ = write(t, b.Conn(), "")
+
+	s = bustest.StartSystem(t, 3)
+	s.Leader(t)
+	open(t, s.Members[1])
+	m := s.Members[0]
+	to := member(s, m)
+	to.Renamed = func(table, key string, value []byte, from, to string) (string, []byte) {
+		if table == "grains" && key == "web 3" {
+			value = append(value, ", "+from+" is "+to...)
+		}
+		return key, value
+	}
+	did := restore(t, m.Conn(), dir, to)
+	if want := map[string]string{"m2": "m2_old1", "m3": "m3_old1"}; !maps.Equal(did.Renamed, want) || len(did.Left) != 0 {
+		t.Errorf("renamed %v, want %v; left %q", did.Renamed, want, did.Left)
+	}
+	if got := copied(t, m, "m2_old1", len(events)); !slices.Equal(got, events) {
+		t.Errorf("the former journal of m2 is %q, want %q", got, events)
+	}
+	q, err := journal.PeerQueue(journal.Starting(inTime(t)), open(t, m), "AUDIT", "m2_old1")
+	if got := queued(t, q, err); !slices.Equal(got, audited) {
+		t.Errorf("the former audit log of m2 is %q, want %q", got, audited)
+	}
+	shared, err := open(t, m).Table(inTime(t), "grains")
+	for _, name := range []string{"m2 is m2_old1", "m3 is m3_old1"} {
+		if text := strings.Join(entries(t, shared, err), "\n"); !strings.Contains(text, name) {
+			t.Errorf("nothing says that %s: %s", name, text)
+		}
+	}
+}
+
 // TestATableThatOthersHaveAlready: a member brings into a shared table what the others lack;
 // what they have changed or deleted counts, and what is outdated stays out.
 func TestATableThatOthersHaveAlready(t *testing.T) {
@@ -341,6 +389,8 @@ func TestWhoseStreamsAre(t *testing.T) {
 	named := *cluster
 	named.Cluster = "prod"
 	alone := &backup.Manifest{Mode: backup.ModeAlone, Streams: []backup.Stream{stream("AUDIT"), stream("AUDIT_b"), stream("KV_grains"), stream("KV_plans"), stream("EVENTS"), stream("MIRROR_b")}}
+	again := &backup.Manifest{Mode: backup.ModeAlone, Streams: []backup.Stream{stream("EVENTS"), stream("AUDIT_b"), stream("MIRROR_b"), stream("MIRROR_b_old1")}}
+	long := &backup.Manifest{Mode: backup.ModeAlone, Streams: []backup.Stream{stream("EVENTS"), stream("MIRROR_" + strings.Repeat("b", 62))}}
 	for name, c := range map[string]struct {
 		from *backup.Manifest
 		to   backup.Target
@@ -360,7 +410,12 @@ func TestWhoseStreamsAre(t *testing.T) {
 		"unknown":             {cluster, backup.Target{Member: "x", Members: []string{"x"}}, ""},
 		"unknown, alone":      {cluster, backup.Target{From: "x"}, ""},
 		"alone to alone":      {alone, backup.Target{}, "AUDIT AUDIT_b KV_grains KV_plans EVENTS MIRROR_b"},
-		"alone to a member":   {alone, backup.Target{Member: "a", Members: []string{"a", "b"}}, "AUDIT_a KV_grains KV_plans-a EVENTS_a"},
+		"alone to a member":   {alone, backup.Target{Member: "a", Members: []string{"a", "b"}}, "AUDIT_a AUDIT_b_old1 KV_grains KV_plans-a EVENTS_a EVENTS_b_old1"},
+		"alone, others gone":  {alone, backup.Target{Member: "a", Members: []string{"a", "c"}}, "AUDIT_a AUDIT_b KV_grains KV_plans-a EVENTS_a EVENTS_b"},
+		"alone, under b":      {alone, backup.Target{Member: "b", Members: []string{"a", "b"}}, "AUDIT_b AUDIT_b_old1 KV_grains KV_plans-b EVENTS_b EVENTS_b_old1"},
+		"alone, for the 2nd":  {again, backup.Target{Member: "a", Members: []string{"a", "b"}}, "EVENTS_a AUDIT_b_old2 EVENTS_b_old2 EVENTS_b_old1"},
+		"a name too long":     {long, backup.Target{Member: "a", Members: []string{"a", strings.Repeat("b", 62)}}, "EVENTS_a"},
+		"alone to servers":    {alone, backup.Target{Member: "a", Hosted: true}, "AUDIT_a KV_grains KV_plans-a EVENTS_a"},
 		"a member of one":     {alone, backup.Target{From: "a"}, ""},
 	} {
 		got, left, err := backup.Plan(c.from, c.to)

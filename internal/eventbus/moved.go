@@ -72,3 +72,32 @@ func moveLetter(key string, value []byte, from, to string) (string, []byte) {
 	}
 	return letterKey(owner, l.Name, l.Journal, l.Seq), b
 }
+
+// RenameEntry returns what an entry of a table of positions or dead letters becomes when the journal of another one than this
+// master, from, gets the name to. Entries of other tables, and unreadable ones, stay as they are.
+func RenameEntry(table, key string, value []byte, from, to string) (string, []byte) {
+	switch table {
+	case "positions":
+		return renamePosition(key, value, from, to)
+	case "dead":
+		return moveLetter(key, value, from, to)
+	}
+	return key, value
+}
+
+func renamePosition(key string, value []byte, from, to string) (string, []byte) {
+	if rest, is := strings.CutPrefix(key, handlers(from)); is {
+		return handlers(to) + rest, value
+	}
+	var s stored
+	if strings.HasPrefix(key, daemonOwner) || json.Unmarshal(value, &s) != nil || s.At[from] == 0 {
+		return key, value
+	}
+	s.At[to] = s.At[from]
+	delete(s.At, from)
+	b, err := json.Marshal(s)
+	if err != nil {
+		return key, value
+	}
+	return key, b
+}

@@ -48,3 +48,35 @@ func TestPositionsMoveWithTheirJournal(t *testing.T) {
 		t.Errorf("an unreadable one becomes %s %s", key, value)
 	}
 }
+
+// TestPositionsFollowANewName: what is known about the journal of another master is about the same events under its new name.
+func TestPositionsFollowANewName(t *testing.T) {
+	text := func(v any) []byte {
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for name, c := range map[string]struct {
+		table, key string
+		value      any
+		wantKey    string
+		want       any
+	}{
+		"a listener":                {"positions", "0/x", stored{Seq: 7, At: event.Position{"m1": 7, "m2": 3, "m3": 5}}, "0/x", stored{Seq: 7, At: event.Position{"m1": 7, "m2_old1": 3, "m3": 5}}},
+		"one that has no mirrors":   {"positions", "0/x", stored{Seq: 7}, "0/x", stored{Seq: 7}},
+		"a handler":                 {"positions", "reactor@m2/x", stored{Seq: 7}, "reactor@m2_old1/x", stored{Seq: 7}},
+		"a handler of another one":  {"positions", "reactor@m21/x", stored{Seq: 7}, "reactor@m21/x", stored{Seq: 7}},
+		"a dead letter":             {"dead", letterKey("0", "x", "m2", 7), protocol.DeadLetter{Name: "x", Seq: 7, Journal: "m2"}, letterKey("0", "x", "m2_old1", 7), protocol.DeadLetter{Name: "x", Seq: 7, Journal: "m2_old1"}},
+		"an entry of another table": {"grains", "reactor@m2/x", map[string]int{"m2": 7}, "reactor@m2/x", map[string]int{"m2": 7}},
+	} {
+		key, value := RenameEntry(c.table, c.key, text(c.value), "m2", "m2_old1")
+		if want := string(text(c.want)); key != c.wantKey || string(value) != want {
+			t.Errorf("%s: %s %s, want %s %s", name, key, value, c.wantKey, want)
+		}
+	}
+	if key, value := RenameEntry("positions", "0/x", []byte("{"), "m2", "m1"); key != "0/x" || string(value) != "{" {
+		t.Errorf("an unreadable one becomes %s %s", key, value)
+	}
+}

@@ -30,7 +30,7 @@ func (m *Master) openAudit(ctx context.Context) error {
 		File: m.cfg.AuditFile, Values: m.cfg.AuditArgs, MaxAge: m.cfg.AuditRetention, MaxBytes: m.cfg.AuditMaxBytes,
 		Announce: func(tag string, data json.RawMessage) { m.events.Announce(tag, data) },
 		Flush:    func() error { return m.storage().Flush(audit.QueueName) },
-		Spool:    spool, Journal: m.journal, Name: m.member.Name(), SeenFile: filepath.Join(m.cfg.PKIDir, "audit.seen"),
+		Spool:    spool, Journal: m.journal, Name: m.member.Name(), SeenFile: filepath.Join(m.cfg.PKIDir, audit.SeenName),
 		Log: m.log,
 	}
 	if others, ok := membership.AuditorsOf(m.member); ok {

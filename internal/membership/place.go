@@ -58,6 +58,12 @@ func MoveEntry(table, key string, value []byte, from, to string) (string, []byte
 	return eventbus.MoveEntry(table, key, value, unhosted(from), unhosted(to))
 }
 
+// RenameEntry returns what an entry of a table becomes when the journal of another master gets another name, see
+// eventbus.RenameEntry.
+func RenameEntry(table, key string, value []byte, from, to string) (string, []byte) {
+	return eventbus.RenameEntry(table, key, value, from, to)
+}
+
 func unhosted(name string) string {
 	if name == hostedName {
 		return ""

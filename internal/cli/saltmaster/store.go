@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/nats-io/nats.go"
 	urcli "github.com/urfave/cli/v2"
 
+	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/backup"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
@@ -42,8 +44,13 @@ func (s stores) CarryOut(ctx context.Context, nc *nats.Conn, cacheDir string, p 
 	if err != nil {
 		return err
 	}
-	_, err = backup.CarryOut(ctx, nc, cacheDir, backup.Target{Member: p.Name, Cluster: p.Cluster, Members: p.All, Copies: p.Copies, Hosted: p.Hosted, Entry: membership.MoveEntry, Outdated: outdated, Log: s.log})
-	return err
+	did, err := backup.CarryOut(ctx, nc, cacheDir, backup.Target{
+		Member: p.Name, Cluster: p.Cluster, Members: p.All, Copies: p.Copies, Hosted: p.Hosted, Entry: membership.MoveEntry, Renamed: membership.RenameEntry, Outdated: outdated, Log: s.log,
+	})
+	if err != nil || did == nil {
+		return err
+	}
+	return audit.RenameSeen(filepath.Join(s.pkiDir, audit.SeenName), did.Renamed)
 }
 
 // Backup implements master.Stores.
