@@ -28,7 +28,7 @@ const (
 // configHint is what to do about servers that do not know the master. If they know another one, they would not
 // know that any more if they got the configuration of this one.
 func configHint(x *External) string {
-	return fmt.Sprintf("their configuration needs what 'salt-master --nats-config' prints, or, if another master uses these servers, this one needs the same seed: copy the file of that one to %s", x.opts.Credentials.file)
+	return fmt.Sprintf("their configuration needs what 'salt-master --nats-config' prints, and they must be restarted then: a reload is not enough. Or, if another master uses these servers, this one needs the same seed: copy the file of that one to %s", x.opts.Credentials.file)
 }
 
 // systemUser is the name of the user that sees and ends connections.
