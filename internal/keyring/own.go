@@ -45,14 +45,17 @@ func CheckOwn(cfg *config.Master) error {
 	return errors.Join(err, bad)
 }
 
-// MissingSigningPair warns that OpenOwn would make a signing pair for a member of a cluster: with another pair than the other
-// members have, it never joins them. It is "" where none would be made.
+// MissingSigningPair warns that OpenOwn would make a signing pair for a member of a cluster, or one of two masters that mirror each
+// other: with another pair than the others have, it never joins them. It is "" where none would be made.
 func MissingSigningPair(cfg *config.Master) string {
-	if cfg.ClusterID == "" || !cfg.MasterSignPubkey || cfg.MasterUsePubkeySignature {
+	if cfg.ClusterID == "" && cfg.JournalMirror == "" || !cfg.MasterSignPubkey || cfg.MasterUsePubkeySignature {
 		return ""
 	}
 	if _, there, err := pki.CheckPair(cfg.PKIDir, cfg.MasterSignKeyName); there || err != nil {
 		return ""
+	}
+	if cfg.ClusterID == "" {
+		return fmt.Sprintf("there is no signing pair %[1]s in %[2]s: a start makes a new one. Both masters share this pair: if the other one has it, copy %[1]s.pem and %[1]s.pub from there, with owner and mode; with another pair each refuses the links of the other one", cfg.MasterSignKeyName, cfg.PKIDir)
 	}
 	return fmt.Sprintf("there is no signing pair %[1]s in %[2]s: a start makes a new one. All members of a cluster share this pair: if another member has one, copy %[1]s.pem and %[1]s.pub from there, with owner and mode; with another pair this member waits for the others without end", cfg.MasterSignKeyName, cfg.PKIDir)
 }

@@ -97,7 +97,11 @@ func (m *Member) Links(cfg *config.Master) *broker.LinkOptions {
 func refused(log *slog.Logger) func(error) {
 	var throttle logging.Throttle
 	return func(err error) {
-		throttle.Log(log, slog.LevelWarn, "links", maxRefused, "a link was refused", "err", err)
+		args := []any{"err", err}
+		if hint := salt.Hint(err); hint != "" {
+			args = append(args, "hint", hint)
+		}
+		throttle.Log(log, slog.LevelWarn, "links", maxRefused, "a link was refused", args...)
 	}
 }
 

@@ -125,6 +125,9 @@ func TestCheckOfKeysOfACluster(t *testing.T) {
 	if code, said := check(t, threeMembers); code != 0 || !strings.Contains(said, warning) || !strings.Contains(said, "copy master_sign.pem and master_sign.pub") {
 		t.Errorf("a member ends with %d and %q", code, said)
 	}
+	if code, said := check(t, "master_sign_pubkey: True\njournal_mirror: 198.51.100.1:4507\n"); code != 0 || !strings.Contains(said, warning) || !strings.Contains(said, "Both masters share this pair") {
+		t.Errorf("one of two masters ends with %d and %q", code, said)
+	}
 	for _, text := range []string{"master_sign_pubkey: True\n", strings.Replace(threeMembers, "master_sign_pubkey: True\n", "", 1)} {
 		if _, said := check(t, text); strings.Contains(said, warning) {
 			t.Errorf("%q: %q", text, said)
