@@ -135,3 +135,10 @@ func TestWhatIsNotAnsweredIsAskedAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestAMomentWithoutTheStorePasses: whoever is told that something was not stored, when the store can be written again, may try again.
+func TestAMomentWithoutTheStorePasses(t *testing.T) {
+	if err := (&writer{store: sound{}}).broken(); !errors.Is(err, ErrStore) || !Unanswered(err) {
+		t.Errorf("%v does not pass", err)
+	}
+}

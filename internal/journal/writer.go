@@ -259,8 +259,11 @@ func (w *writer) broken() error {
 	if err := w.store.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrStore, err)
 	}
-	return ErrStore // by now it can be written again
+	return fmt.Errorf("%w: %w", ErrStore, errMoment)
 }
+
+// errMoment is why something was not stored if the store can be written again by now.
+const errMoment = salt.Unanswered("that was so for a moment only")
 
 // begin is called before the messages of a batch; the caller holds order.
 func (w *writer) begin() (*Pending, error) {
