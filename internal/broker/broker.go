@@ -247,7 +247,7 @@ func newServer(o Options, g *authenticator, listener net.Listener) (*server.Serv
 		return nil, nil, fmt.Errorf("start the bus: %w", err)
 	}
 	if g.routes != nil {
-		if err := introduceRoutes(s, so, cmp.Or(o.Cluster.Advertise, g.routes.acceptor.listener.Addr().String())); err != nil {
+		if err := introduceRoutes(s, so); err != nil {
 			return nil, nil, fmt.Errorf("start the bus: %w", err)
 		}
 	}

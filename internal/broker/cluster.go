@@ -22,13 +22,12 @@ import (
 )
 
 // ClusterOptions are for a broker that is a member of a cluster: several masters that are one
-// system. All but Advertise are required.
+// system. All are required.
 type ClusterOptions struct {
 	Rule        member.Rule     // who is a member; its Card names this one, and the cluster
 	Certificate tls.Certificate // that this member presents, see Rule.Own
 	Listen      string          // host:port for the routes to the other members
 	Peers       []string        // host:port of all members, this one included
-	Advertise   string          // host:port where the others reach this one, if it is not Listen
 }
 
 // MaxMembers is the largest number of members. Each message is stored by three to five of them,

@@ -79,6 +79,29 @@ func TestAMemberThatComesBackIsLinkedAgain(t *testing.T) {
 	answers(t, s.Members[0].Bus, m.Bus, bus.MembersSubject("again"))
 }
 
+// TestTheServerDialsNobody: a member dials another one to which it has a route, and later that breaks. The server of the other one,
+// which would make such a route again by itself and without end, does not reach the port of the member: only members dial.
+func TestTheServerDialsNobody(t *testing.T) {
+	t.Parallel()
+	s, logs := bustest.NewSystem(t, 2), &lines{}
+	for _, m := range s.Members {
+		m.Change = func(o *broker.Options) { o.Log = slog.New(slog.NewTextHandler(logs, nil)) }
+	}
+	s.Start(t)
+	s.Linked(t)
+	for n := range 6 { // whoever has dialled the route, it is one of them that dials again
+		broker.CutRoutes(s.Members[0].Cluster)
+		<-time.After(300 * time.Millisecond) // nothing says that the server dials nobody
+		s.Linked(t)
+		broker.DialRoute(t.Context(), s.Members[n%2].Cluster, s.Peers[1-n%2])
+	}
+	for _, bad := range []string{"only configured members are dialled", "Error trying to connect to route"} {
+		if n := strings.Count(logs.String(), bad); n > 0 {
+			t.Errorf("the log has %d times %q", n, bad)
+		}
+	}
+}
+
 // TestARemovedMemberIsCut: the members that read the list cut it within a second, both sides
 // log that, and it cannot connect again.
 func TestARemovedMemberIsCut(t *testing.T) {

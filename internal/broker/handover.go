@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"reflect"
 	"runtime"
-	"strconv"
 	"sync"
 	"unsafe"
 
@@ -37,24 +36,21 @@ func serveRoute(s *server.Server, c net.Conn, peer *url.URL, kind server.RouteTy
 // gossipDisabled keeps the server from telling other members of this route: they have a list.
 const gossipDisabled = 1
 
+// nowhere is what a member tells the server of another one as its address: the port 0, to which a connection fails at once. A server makes a
+// route again that another one has dialled, if that has dialled twice, and tries that without end: the connection that it makes is refused
+// in the handshake, see tls. Only members dial, and have a list.
+const nowhere = "127.0.0.1"
+
 // introduceRoutes sets, before the server starts, the INFO that it sends first over routes: the
 // server prepares that only if it has its own listener for them.
-func introduceRoutes(s *server.Server, so *server.Options, advertise string) error {
-	host, text, err := net.SplitHostPort(advertise)
-	if err != nil {
-		return err
-	}
-	port, err := strconv.Atoi(text)
-	if err != nil {
-		return err
-	}
+func introduceRoutes(s *server.Server, so *server.Options) error {
 	f := reflect.ValueOf(s).Elem().FieldByName("routeInfo")
 	if !f.IsValid() || f.Type() != reflect.TypeFor[server.Info]() {
 		return errors.New("this version of the server does not say to routes what it should")
 	}
 	i := server.Info{
 		ID: s.ID(), Name: s.Name(), Version: server.VERSION, GoVersion: runtime.Version(), Proto: server.MsgTraceProto, Cluster: so.Cluster.Name,
-		Host: host, Port: port, IP: "nats-route://" + advertise + "/",
+		Host: nowhere, IP: "nats-route://" + nowhere + ":0/",
 		TLSRequired: true, TLSVerify: true, MaxPayload: maxPayload, Headers: true, JetStream: so.JetStream, LNOC: true, LNOCU: true, LN: true, Compression: server.CompressionOff,
 	}
 	if p := so.Cluster.Permissions; p != nil {

@@ -38,7 +38,7 @@ func (l *serverLog) Errorf(f string, a ...any) {
 	l.health.heard(text)
 	left, tell := l.count(text, time.Now())
 	switch {
-	case l.quiet:
+	case l.quiet, strings.Contains(text, "Error trying to connect to route"): // see nowhere
 		l.log.Debug(text)
 	case tell:
 		l.log.Warn(text, logging.Repeated(left)...)

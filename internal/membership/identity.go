@@ -198,7 +198,7 @@ func New(ctx context.Context, cfg *config.Master, own keyring.Own, version strin
 	m.met = met{path: member.KnownFile(cfg.CacheDir), names: i.place().All, log: log}
 	m.leaving.departed = departed{path: member.LeftFile(cfg.CacheDir), names: i.place().All, log: log}
 	m.cluster = &broker.ClusterOptions{
-		Rule: rule, Certificate: certificate, Listen: net.JoinHostPort(cfg.Interface, strconv.Itoa(cfg.ClusterPort)), Peers: i.peers, Advertise: i.self,
+		Rule: rule, Certificate: certificate, Listen: net.JoinHostPort(cfg.Interface, strconv.Itoa(cfg.ClusterPort)), Peers: i.peers,
 	}
 	return m, nil
 }
