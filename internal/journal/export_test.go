@@ -242,3 +242,6 @@ func (j *Journal) TellNames(path, name string, at uint64) error {
 
 // Clock sets the clock by which the table knows how old an answer is.
 func (t *ConfirmedTable) Clock(up func() uptime.Moment) { t.up = up }
+
+// Miss makes a reader read the table again after this time without an answer.
+func (r *TableReader) Miss(after time.Duration) { r.miss = after }

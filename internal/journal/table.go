@@ -279,9 +279,8 @@ func (t *Table) Each(ctx context.Context, f func(key string, value []byte)) erro
 
 // Entries is Each with the revisions. It returns the newest one, after which Watch goes on: deleted entries count, too.
 func (t *Table) Entries(ctx context.Context, f func(TableEntry)) (last uint64, err error) {
-	err = t.present(ctx, func(m tableMessage) error {
-		last = max(last, m.revision)
-		if key, ok := kvText(m.name); ok && !m.deleted {
+	last, err = t.entries(ctx, func(m tableMessage) error {
+		if key, ok := kvText(m.name); ok {
 			f(entryOf(key, m.value, false, m.revision))
 		}
 		return nil
@@ -300,8 +299,8 @@ func (t *Table) Keys(ctx context.Context) (keys []string, err error) {
 }
 
 func (t *Table) each(ctx context.Context, f func(key string, value []byte), opts ...jetstream.WatchOpt) error {
-	err := t.present(ctx, func(m tableMessage) error {
-		if key, ok := kvText(m.name); ok && !m.deleted {
+	_, err := t.entries(ctx, func(m tableMessage) error {
+		if key, ok := kvText(m.name); ok {
 			f(key, m.value)
 		}
 		return nil

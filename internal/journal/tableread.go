@@ -18,10 +18,12 @@ type tableMessage struct {
 	name     string // of the entry, as it is in the subject
 	value    []byte
 	deleted  bool
+	until    bool // it is a mark that says until when it stays, see DeleteUntil
+	at       time.Time
 	revision uint64
 }
 
-// Limits of what present keeps in memory. A table with more is read one by one, which takes longer.
+// Limits of what read keeps in memory. A table with more is read one by one, which takes longer.
 const (
 	maxKept      = 50_000
 	maxKeptBytes = 64 << 20
@@ -37,11 +39,19 @@ var (
 
 // kept are messages of a table, the newest one of each name.
 type kept struct {
+	marks  bool // marks are kept, too
 	byName map[string]tableMessage
 	bytes  int
 }
 
 func (k *kept) add(m tableMessage) error {
+	if m.deleted && !k.marks {
+		if old, there := k.byName[m.name]; there {
+			k.bytes -= len(old.name) + len(old.value)
+			delete(k.byName, m.name)
+		}
+		return nil
+	}
 	k.bytes += len(m.name) + len(m.value) - len(k.byName[m.name].value)
 	k.byName[m.name] = m
 	if len(k.byName) > maxKept || k.bytes > maxKeptBytes {
@@ -50,25 +60,45 @@ func (k *kept) add(m tableMessage) error {
 	return nil
 }
 
+// entries is present without the marks of deleted entries, of which there may be many. It returns the newest revision,
+// marks included.
+func (t *Table) entries(ctx context.Context, f func(tableMessage) error, opts ...jetstream.WatchOpt) (last uint64, err error) {
+	err = t.read(ctx, false, func(m tableMessage) { last = max(last, m.revision) }, func(m tableMessage) error {
+		if m.deleted {
+			return nil
+		}
+		return f(m)
+	}, opts...)
+	return last, err
+}
+
 // present calls f for all messages of the table, in the order of their revisions.
+func (t *Table) present(ctx context.Context, f func(tableMessage) error) error {
+	return t.read(ctx, true, func(tableMessage) {}, f)
+}
+
+// read calls f for all messages of the table, in the order of their revisions, with marks or without. seen is called with
+// all that come, in any order.
 //
 // A consumer brings them quickly, but as a member has them that may have just returned, and it leaves
 // out what is replaced while it reads. So the leader is asked what there is besides, and what no longer is.
-func (t *Table) present(ctx context.Context, f func(tableMessage) error, opts ...jetstream.WatchOpt) error {
+func (t *Table) read(ctx context.Context, marks bool, seen func(tableMessage), f func(tableMessage) error, opts ...jetstream.WatchOpt) error {
+	tell := func(m tableMessage) error { seen(m); return f(m) }
 	if t.all.CachedInfo().Config.Replicas <= 1 {
-		last, err := t.consumed(ctx, f, opts...)
+		last, err := t.consumed(ctx, tell, opts...)
 		if err != nil {
 			return err
 		}
-		return t.newer(ctx, last, f)
+		return t.newer(ctx, last, tell)
 	}
-	found := kept{byName: map[string]tableMessage{}}
-	last, err := t.consumed(ctx, found.add, opts...)
+	found := kept{marks: marks, byName: map[string]tableMessage{}}
+	add := func(m tableMessage) error { seen(m); return found.add(m) }
+	last, err := t.consumed(ctx, add, opts...)
 	if err == nil {
-		err = t.newer(ctx, last, found.add)
+		err = t.newer(ctx, last, add)
 	}
 	if errors.Is(err, errLarge) {
-		return t.newer(ctx, 0, f)
+		return t.newer(ctx, 0, tell)
 	}
 	if err != nil {
 		return err
@@ -117,7 +147,7 @@ func (t *Table) consumed(ctx context.Context, f func(tableMessage) error, opts .
 				return last, nil
 			}
 			last = e.Revision()
-			if err := f(tableMessage{e.Key(), e.Value(), e.Operation() != jetstream.KeyValuePut, last}); err != nil {
+			if err := f(tableMessage{e.Key(), e.Value(), e.Operation() != jetstream.KeyValuePut, e.Operation() == jetstream.KeyValueDelete, e.Created(), last}); err != nil {
 				return 0, err
 			}
 			late.Reset(lookTime)
@@ -176,5 +206,5 @@ func (t *Table) first(ctx context.Context, after uint64) (*jetstream.RawStreamMs
 
 // message reads a message of the underlying stream.
 func (t *Table) message(m *jetstream.RawStreamMsg) tableMessage {
-	return tableMessage{strings.TrimPrefix(m.Subject, t.root()), m.Data, deletes(m.Header), m.Sequence}
+	return tableMessage{strings.TrimPrefix(m.Subject, t.root()), m.Data, deletes(m.Header), m.Header.Get(operation) == untilMark, m.Time, m.Sequence}
 }

@@ -42,7 +42,12 @@ const (
 // The entries come from the leader of the table. A consumer would be placed at any
 // member, and one whose member is slow or has just returned would not bring the newest entries.
 func (t *Table) Watch(ctx context.Context, after uint64, f func(*TableEntry) error) error {
-	w := &tableWatch{t: t, first: t.first, last: after, f: f, hint: make(chan struct{}, 1)}
+	return t.watchFrom(ctx, after, f, func() error { return nil })
+}
+
+// watchFrom is Watch that calls heard each time before it handles an answer of the leader, and ends with its error.
+func (t *Table) watchFrom(ctx context.Context, after uint64, f func(*TableEntry) error, heard func() error) error {
+	w := &tableWatch{t: t, first: t.first, heard: heard, last: after, f: f, hint: make(chan struct{}, 1)}
 	sub, err := t.conn.Subscribe(t.root()+">", func(*nats.Msg) {
 		select {
 		case w.hint <- struct{}{}:
@@ -65,7 +70,8 @@ func (t *Table) Watch(ctx context.Context, after uint64, f func(*TableEntry) err
 type tableWatch struct {
 	t      *Table
 	first  func(ctx context.Context, after uint64) (*jetstream.RawStreamMsg, error) // of the table
-	last   uint64                                                                   // the newest revision that f was called with
+	heard  func() error
+	last   uint64 // the newest revision that f was called with
 	f      func(*TableEntry) error
 	marked bool          // f was called with nil
 	hint   chan struct{} // something is being stored
@@ -100,6 +106,11 @@ func (w *tableWatch) follow(ctx context.Context) error {
 	var pauses backoff.Pauses
 	for ahead := 1; ; {
 		list, err := w.next(ctx, ahead)
+		if err == nil || errors.Is(err, jetstream.ErrMsgNotFound) {
+			if bad := w.heard(); bad != nil {
+				return bad
+			}
+		}
 		size := 0
 		for _, m := range list {
 			size += len(m.Data)

@@ -26,7 +26,7 @@ func TestAWatchCatchesUp(t *testing.T) {
 		}
 		want = append(want, entries)
 		begun := time.Now()
-		w := &tableWatch{t: &Table{name: "keys"}, hint: make(chan struct{}, 1)}
+		w := &tableWatch{heard: func() error { return nil }, t: &Table{name: "keys"}, hint: make(chan struct{}, 1)}
 		w.first = func(_ context.Context, after uint64) (*jetstream.RawStreamMsg, error) {
 			time.Sleep(each + time.Duration(after%5)*each)   // the answers do not come in the order of the questions
 			stored := uint64(time.Since(begun) / (each / 2)) // so many are there already
