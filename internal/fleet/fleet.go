@@ -78,6 +78,7 @@ type Fleet struct {
 	announced   announced
 	gone        chan struct{} // gets a message when a minion is no longer connected here, in a cluster
 	elsewhere   *Elsewhere    // in a cluster
+	marks       journal.Marks // of deleted entries; without a table
 }
 
 // Open reads the stored data.
@@ -139,6 +140,9 @@ func (f *Fleet) Keep(ctx context.Context, log *slog.Logger) {
 	defer wg.Wait()
 	for _, void := range []*deletions{f.mine.void, f.grains.void} {
 		wg.Go(func() { void.run(ctx, f.due, log) })
+		marks := f.marks
+		marks.Table, marks.Log = void.table, log
+		wg.Go(func() { marks.Keep(ctx) })
 	}
 	if f.mine.shared {
 		wg.Go(func() { f.mine.follow(ctx, log) })

@@ -16,13 +16,7 @@ import (
 // follow takes over what other members store and delete, until ctx ends.
 func (g *grains) follow(ctx context.Context, log *slog.Logger) {
 	for ; ctx.Err() == nil; sleep(ctx, watchPause) {
-		err := g.table.Watch(ctx, g.after, func(e *journal.TableEntry) error {
-			if e != nil {
-				g.after = e.Revision
-				g.hear(*e)
-			}
-			return nil
-		})
+		err := g.reader.Follow(ctx)
 		if ctx.Err() == nil {
 			log.Warn("the grains of the other members are not followed for the moment", "err", err)
 		}

@@ -51,7 +51,7 @@ type grains struct {
 	updates uint64 // counts what minions have told
 
 	// The next ones are for a cluster, see follow.
-	after    uint64                                // the revision up to which the table is known
+	reader   *journal.TableReader
 	deferred map[salt.MinionID]journal.TableEntry  // what was heard while something of the minion was to be written
 	places   func(salt.MinionID) (here, more bool) // whether a minion is connected here, and to other members
 	changed  func(salt.MinionID)                   // called after others have changed or deleted grains
@@ -95,16 +95,29 @@ func openGrains(ctx context.Context, j *journal.Journal) (*grains, error) {
 	}
 	g := &grains{table: table, void: newDeletions(table), byID: map[salt.MinionID]fact{}, deferred: map[salt.MinionID]journal.TableEntry{}}
 	g.void.reread = g.recall
-	g.after, err = table.Entries(ctx, func(e journal.TableEntry) {
-		if id, err := salt.ParseMinionID(e.Key); err == nil {
-			g.read(id, e)
+	g.places, g.changed = func(salt.MinionID) (here, more bool) { return false, false }, func(salt.MinionID) {}
+	g.reader = &journal.TableReader{Table: table, Known: g.stored, Hear: func(e *journal.TableEntry) {
+		if e != nil {
+			g.hear(*e)
 		}
-	})
-	return g, err
+	}}
+	return g, g.reader.Read(ctx)
+}
+
+// stored returns the ids of which entries are known.
+func (g *grains) stored() (ids []string) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	for id, f := range g.byID {
+		if f.revision > 0 {
+			ids = append(ids, string(id))
+		}
+	}
+	return ids
 }
 
 // read takes what is stored of a minion. If that is not readable, the minion gets an error at its next
-// hello. The caller holds mu, or nobody else has g.
+// hello. The caller holds mu.
 func (g *grains) read(id salt.MinionID, e journal.TableEntry) {
 	delete(g.byID, id)
 	if checkGrains(e.Value) != nil {

@@ -35,8 +35,8 @@ const (
 // encoded, since entries are read far more often than changed.
 type mines struct {
 	table  *journal.Table
-	shared bool   // other masters write the table
-	after  uint64 // the revision up to which it was read at the start; then used by follow
+	shared bool // other masters write the table
+	reader *journal.TableReader
 	void   *deletions
 	mu     sync.RWMutex
 	byID   map[salt.MinionID]*mined
@@ -62,8 +62,24 @@ func openMine(ctx context.Context, j *journal.Journal, shared bool) (*mines, err
 	}
 	m := &mines{table: table, shared: shared, void: newDeletions(table), byID: map[salt.MinionID]*mined{}}
 	m.void.reread = m.reread
-	m.after, err = table.Entries(ctx, m.hear)
-	return m, err
+	m.reader = &journal.TableReader{Table: table, Known: m.stored, Hear: func(e *journal.TableEntry) {
+		if e != nil {
+			m.hear(*e)
+		}
+	}}
+	return m, m.reader.Read(ctx)
+}
+
+// stored returns the minions that have entries.
+func (m *mines) stored() (ids []string) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for id, own := range m.byID {
+		if own.entries != nil {
+			ids = append(ids, string(id))
+		}
+	}
+	return ids
 }
 
 // of returns the entries of id. The map must not be changed.
@@ -85,13 +101,7 @@ const watchPause = time.Second
 // follow takes over what other members store and delete, until ctx ends.
 func (m *mines) follow(ctx context.Context, log *slog.Logger) {
 	for ; ctx.Err() == nil; sleep(ctx, watchPause) {
-		err := m.table.Watch(ctx, m.after, func(e *journal.TableEntry) error {
-			if e != nil {
-				m.after = e.Revision
-				m.hear(*e)
-			}
-			return nil
-		})
+		err := m.reader.Follow(ctx)
 		if ctx.Err() == nil {
 			log.Warn("the mine of the other members is not followed for the moment", "err", err)
 		}
