@@ -32,6 +32,7 @@ type TokenStore interface {
 	Put(ctx context.Context, key string, value []byte) error
 	Get(ctx context.Context, key string) ([]byte, error)
 	Delete(ctx context.Context, key string) error
+	DeleteUntil(ctx context.Context, key string, until time.Time) error
 	Each(ctx context.Context, f func(key string, value []byte)) error
 }
 
@@ -80,7 +81,7 @@ func (t *Tokens) Revoke(ctx context.Context, id string) error {
 	if err := t.of.decide(ctx, tokenPrefix+id, agreement{}, entry{Decision: Decision{Act: Revoke}, Until: until}); err != nil {
 		return err
 	}
-	return t.Delete(ctx, id)
+	return t.DeleteUntil(ctx, id, until.Add(clocks))
 }
 
 // resolveToken applies both decisions to a token of the other master. A token is issued once,
@@ -102,7 +103,7 @@ func (l *Follower) resolveToken(ctx context.Context, key, id string) error {
 		case err != nil:
 			return err
 		case value != nil:
-			err = l.tokens.Delete(ctx, id)
+			err = l.tokens.DeleteUntil(ctx, id, their.Until.Add(clocks))
 		case base.Act == "": // it was never here
 			l.done(key, other.N)
 			return nil

@@ -27,6 +27,7 @@ type memory struct {
 	m  map[string][]byte
 	// disk is what a power cut leaves.
 	disk map[string][]byte
+	gone map[string]time.Time // what was deleted, and until when it must not come back
 }
 
 func (s *memory) Keep(ctx context.Context, key string, value []byte) error {
@@ -60,6 +61,16 @@ func (s *memory) Delete(_ context.Context, key string) error {
 	defer s.mu.Unlock()
 	delete(s.m, key)
 	return nil
+}
+
+func (s *memory) DeleteUntil(ctx context.Context, key string, until time.Time) error {
+	s.mu.Lock()
+	if s.gone == nil {
+		s.gone = map[string]time.Time{}
+	}
+	s.gone[key] = until
+	s.mu.Unlock()
+	return s.Delete(ctx, key)
 }
 
 func (s *memory) Each(_ context.Context, f func(string, []byte)) error {

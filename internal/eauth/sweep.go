@@ -22,7 +22,7 @@ func (g *Authenticator) refuse(ctx context.Context, key string, s *stored, reaso
 	log := g.log.With("user", s.User, "eauth", s.Backend, "id", key[:shortest], "reason", reason)
 	if g.member == "" {
 		log.Info("token deleted")
-		return errors.Join(g.store.Delete(ctx, key), g.noteTime(ctx))
+		return errors.Join(g.store.DeleteUntil(ctx, key, s.gone()), g.noteTime(ctx))
 	}
 	g.mu.Lock()
 	known := g.refused[key]
@@ -71,7 +71,8 @@ func (g *Authenticator) Sweep(ctx context.Context) error {
 	}
 	counted, gone := g.sort(all, now)
 	for _, key := range gone {
-		if err := g.store.Delete(ctx, key); err != nil {
+		s := all[key]
+		if err := g.store.DeleteUntil(ctx, key, s.gone()); err != nil {
 			return err
 		}
 	}
@@ -104,7 +105,7 @@ func (g *Authenticator) sort(all map[string]stored, now time.Time) (counted, gon
 		switch lives := s.lives(all, now); {
 		case lives && !refused[key]:
 			counted = append(counted, key)
-		case g.member == "" || s.orphaned(all) || !now.Before(s.Expires.Add(clockSkew)):
+		case g.member == "" || s.orphaned(all) || !now.Before(s.gone()):
 			gone = append(gone, key)
 		default:
 			kept = append(kept, key)

@@ -23,6 +23,8 @@ type Store interface {
 	Put(ctx context.Context, key string, value []byte) error
 	Get(ctx context.Context, key string) ([]byte, error)
 	Delete(ctx context.Context, key string) error
+	// DeleteUntil is Delete for what must not come back before that time, whatever is lost or restored.
+	DeleteUntil(ctx context.Context, key string, until time.Time) error
 	Each(ctx context.Context, f func(key string, value []byte)) error
 }
 
@@ -351,8 +353,19 @@ func (g *Authenticator) Delete(ctx context.Context, key TokenKey) error {
 	}); ok {
 		return s.Revoke(ctx, string(key))
 	}
-	return g.store.Delete(ctx, string(key))
+	b, err := g.store.Get(ctx, string(key))
+	if err != nil {
+		return err
+	}
+	var stored stored
+	if b == nil || json.Unmarshal(b, &stored) != nil {
+		return g.store.Delete(ctx, string(key))
+	}
+	return g.store.DeleteUntil(ctx, string(key), stored.gone())
 }
+
+// gone is when a token is expired by the clocks of all members: until then it must not come back if it is deleted.
+func (s *stored) gone() time.Time { return s.Expires.Add(clockSkew) }
 
 // Foreign restricts a token from another master to what this master would have allowed: its stored
 // rules are dropped, it lives no longer than the usual lifetime here, and each use is checked with

@@ -196,6 +196,11 @@ func TestAReaderThatWasAwayForLong(t *testing.T) {
 	}
 	time.Sleep(miss + time.Second)
 	s.Rejoin(away)
+	sure := tables[2].Confirmed() // as tokens are read
+	bustest.Until(t, "it reads the table again", func() bool { v, err := sure.Get(inTime(t), "new"); return v != nil && err == nil })
+	if v, err := sure.Get(inTime(t), "gone1"); v != nil || err != nil {
+		t.Errorf("what was deleted is %q, %v", v, err)
+	}
 	want := []string{"new", "stays"}
 	bustest.Until(t, "it knows what is there", func() bool { return slices.Equal(keys(), want) })
 	if err := tables[0].Delete(inTime(t), "stays"); err != nil {

@@ -67,6 +67,7 @@ type Master struct {
 	tellLost  eventbus.Found // for losses of the store
 	serving   chan struct{}  // closed when everything is open; connections wait for it
 	authz     *authz.Authorizer
+	marks     journal.Marks // of deleted tokens
 	settings  *settings.Settings
 	start     settings.Compiled // the reloadable settings, as of the start
 	every     time.Duration     // between two self-checks
@@ -342,6 +343,7 @@ func (m *Master) Run(ctx context.Context) error {
 		m.wg.Go(func() { m.services.Fleet.Announce(m.ctx, m.cfg.LoopInterval, m.events, m.member.First()) })
 	}
 	m.wg.Go(func() { m.authz.Logins.Authenticator.Keep(m.ctx) })
+	m.wg.Go(func() { m.marks.Keep(m.ctx) })
 	m.wg.Go(func() { m.admission.WatchExpiry(m.ctx) })
 	m.wg.Go(func() { m.admission.WatchLogins(m.ctx) })
 	m.runOthers()

@@ -17,6 +17,7 @@ func (m *Master) openTokens(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.marks = journal.Marks{Table: tokens, Dated: true, Log: m.log}
 	if m.member != nil {
 		m.admission.Changed, m.admission.Current = m.member.Changed, m.member.Current
 	}
