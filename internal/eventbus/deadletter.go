@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -391,18 +392,12 @@ func (s *DeadLetters) ready(ctx context.Context) error {
 // watch follows what the members of a cluster do with dead letters, until ctx ends.
 func (s *DeadLetters) watch(ctx context.Context) {
 	synced := sync.OnceFunc(func() { close(s.synced) })
-	for after := uint64(0); ctx.Err() == nil; backoff.Sleep(ctx, rewatch) {
+	reader := s.reader(synced)
+	for ; ctx.Err() == nil; backoff.Sleep(ctx, rewatch) {
 		t, err := s.tables.get(ctx, "dead")
 		if err == nil {
-			err = t.Watch(ctx, after, func(e *journal.TableEntry) error {
-				if e == nil {
-					synced()
-					return nil
-				}
-				after = e.Revision
-				s.learn(e)
-				return nil
-			})
+			reader.Table = t
+			err = reader.Follow(ctx)
 		}
 		if ctx.Err() == nil {
 			s.log.Warn("the dead letters of the other members are not followed for the moment", "err", err)
@@ -412,6 +407,24 @@ func (s *DeadLetters) watch(ctx context.Context) {
 
 // rewatch is the pause before the table is watched again.
 const rewatch = time.Second
+
+// reader is what follows the table; synced is called when all that is stored is known.
+func (s *DeadLetters) reader(synced func()) *journal.TableReader {
+	return &journal.TableReader{Known: s.keys, Hear: func(e *journal.TableEntry) {
+		if e == nil {
+			synced()
+			return
+		}
+		s.learn(e)
+	}}
+}
+
+// keys returns the keys of the dead letters that are known.
+func (s *DeadLetters) keys() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.known))
+}
 
 // learn records a dead letter that was stored or deleted, perhaps by another member.
 func (s *DeadLetters) learn(e *journal.TableEntry) {

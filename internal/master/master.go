@@ -344,6 +344,7 @@ func (m *Master) Run(ctx context.Context) error {
 	}
 	m.wg.Go(func() { m.authz.Logins.Authenticator.Keep(m.ctx) })
 	m.wg.Go(func() { m.marks.Keep(m.ctx) })
+	m.wg.Go(func() { eventbus.KeepMarks(m.ctx, m.events, journal.Marks{}) })
 	m.wg.Go(func() { m.admission.WatchExpiry(m.ctx) })
 	m.wg.Go(func() { m.admission.WatchLogins(m.ctx) })
 	m.runOthers()

@@ -239,6 +239,7 @@ func (m *Minion) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.scheduler.Run(m.ctx) })
 	m.wg.Go(func() { m.beacons.Run(m.ctx) })
 	m.wg.Go(func() { m.journal.Tend(m.ctx, m.log) })
+	m.wg.Go(func() { eventbus.KeepMarks(m.ctx, m.events, journal.Marks{}) })
 	remove, err := daemon.PIDFile(m.cfg.PIDFile)
 	if err != nil {
 		return err
