@@ -80,9 +80,11 @@ func TestMarksAreRemoved(t *testing.T) {
 			want++ // the message at the end
 		}
 		bustest.Until(t, "the old marks are removed", func() bool { return messagesOf(t, nc, table.Name()) <= want })
-		time.Sleep(time.Second) // several more rounds
-		if n := messagesOf(t, nc, table.Name()); n != want {
-			t.Errorf("%d messages are left, want %d", n, want)
+		for range 10 { // several more rounds
+			if n := messagesOf(t, nc, table.Name()); n != want {
+				t.Fatalf("%d messages are left, want %d", n, want)
+			}
+			time.Sleep(100 * time.Millisecond)
 		}
 		if keys, err := table.Keys(inTime(t)); err != nil || !slices.Equal(keys, []string{"gone3", "stays"}) {
 			t.Errorf("the table has %q, %v", keys, err)
@@ -128,9 +130,11 @@ func TestMarksOfAnOlderVersionStay(t *testing.T) {
 	}
 	keepMarks(t, journal.Marks{Table: table, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Dated: true, Every: 100 * time.Millisecond, Most: 1})
 	bustest.Until(t, "the others are removed", func() bool { return messagesOf(t, b.Conn(), "tokens") <= each+1 })
-	time.Sleep(500 * time.Millisecond)
-	if n := messagesOf(t, b.Conn(), "tokens"); n != each+1 {
-		t.Errorf("%d marks are left, want %d", n, each+1)
+	for range 5 { // several more rounds
+		if n := messagesOf(t, b.Conn(), "tokens"); n != each+1 {
+			t.Fatalf("%d marks are left, want %d", n, each+1)
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 
@@ -194,7 +198,9 @@ func TestAReaderThatWasAwayForLong(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(miss + time.Second)
+	for begun := time.Now(); time.Since(begun) < miss+time.Second; {
+		time.Sleep(breath)
+	}
 	s.Rejoin(away)
 	sure := tables[2].Confirmed() // as tokens are read
 	bustest.Until(t, "it reads the table again", func() bool { v, err := sure.Get(inTime(t), "new"); return v != nil && err == nil })
