@@ -9,6 +9,12 @@ import (
 	"github.com/brinebus/brine/internal/membership"
 )
 
+// RenameAuditLogs is called when the audit logs of others have been restored under new names, with the keys of the master in pkiDir:
+// what it has noted of them counts under these.
+func RenameAuditLogs(pkiDir string, names map[string]string) error {
+	return audit.RenameSeen(filepath.Join(pkiDir, audit.SeenName), names)
+}
+
 // openAudit opens the audit log. Its head and the key of its digests are stored with the keys
 // of the master: in another place than the journal, and as safe.
 func (m *Master) openAudit(ctx context.Context) error {

@@ -7,17 +7,16 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/nats-io/nats.go"
 	urcli "github.com/urfave/cli/v2"
 
-	"github.com/brinebus/brine/internal/audit"
 	"github.com/brinebus/brine/internal/backup"
 	"github.com/brinebus/brine/internal/cli"
 	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/daemon"
+	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/membership"
 	"github.com/brinebus/brine/internal/runner"
 	"github.com/brinebus/brine/internal/salt"
@@ -50,7 +49,7 @@ func (s stores) CarryOut(ctx context.Context, nc *nats.Conn, cacheDir string, p 
 	if err != nil || did == nil {
 		return err
 	}
-	return audit.RenameSeen(filepath.Join(s.pkiDir, audit.SeenName), did.Renamed)
+	return master.RenameAuditLogs(s.pkiDir, did.Renamed)
 }
 
 // Backup implements master.Stores.
