@@ -139,7 +139,7 @@ func (m Marks) find(ctx context.Context, after, upto uint64) (list []tableMessag
 func (m Marks) removeOne(ctx context.Context, one tableMessage) error {
 	t := m.Table
 	if one.until {
-		until, err := t.until(ctx, one.revision)
+		until, err := m.until(ctx, one.revision)
 		if err != nil || time.Now().Before(until) {
 			return err
 		}
@@ -150,7 +150,8 @@ func (m Marks) removeOne(ctx context.Context, one tableMessage) error {
 }
 
 // until returns until when the mark with this revision stays; the zero time if it says nothing, or is gone.
-func (t *Table) until(ctx context.Context, revision uint64) (until time.Time, err error) {
+func (m Marks) until(ctx context.Context, revision uint64) (until time.Time, err error) {
+	t := m.Table
 	err = insist(ctx, t.store, "read the table "+t.name, func(ctx context.Context) error {
 		m, err := t.all.GetMsg(ctx, revision)
 		if err == nil {
