@@ -313,6 +313,15 @@ func (l *Log) put(e Entry) (*Pending, error) {
 // number is recorded.
 func (l *Log) Decisions() (allowed, refused uint64) { return l.allowances.Load(), l.refusals.Load() }
 
+// Stalled returns why what is under way is not stored, in the chain or in the journal: nothing can be, or the members of a
+// cluster elect a leader; nil otherwise.
+func (l *Log) Stalled() error {
+	if err := l.opts.Queue.Stalled(); err != nil || l.opts.Journal == nil {
+		return err
+	}
+	return l.opts.Journal.Stalled()
+}
+
 // Record calls Begin and Wait.
 func (l *Log) Record(ctx context.Context, e Entry) error {
 	p, err := l.Begin(e)

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/brinebus/brine/internal/atomicfile"
 	"github.com/brinebus/brine/internal/event"
@@ -44,6 +45,9 @@ type SpoolOptions struct {
 	// Lost returns why this member can store nothing, if it runs jobs nevertheless; nil if it can, or
 	// does not run them. A nil function is that of a master that is no member.
 	Lost func() error
+	// Stalled returns why what is under way is not stored yet. After a loss jobs are recorded here as long as it does: the
+	// members have no leader at once when they are back. A nil function means that they have.
+	Stalled func() error
 	// Durable returns when the events that are stored are on the disk.
 	Durable func() error
 	Log     *slog.Logger
@@ -57,6 +61,7 @@ type SpoolOptions struct {
 // A line that a kill has cut is not a record.
 type Spool struct {
 	opts SpoolOptions
+	lost atomic.Bool // this member could store nothing, and what was under way then is not stored yet
 
 	mu     sync.Mutex
 	file   *os.File // nil while there is none
@@ -227,7 +232,12 @@ func (s *Spool) Active() error {
 	if s == nil || s.opts.Lost == nil {
 		return nil
 	}
-	return s.opts.Lost()
+	why := s.opts.Lost()
+	if why == nil && s.lost.Load() && s.opts.Stalled != nil {
+		why = s.opts.Stalled()
+	}
+	s.lost.Store(why != nil)
+	return why
 }
 
 // Has reports whether the file has a job.
@@ -376,11 +386,12 @@ func (s *Spool) begin() error {
 		return err
 	}
 	s.file, s.id, s.size = f, head.ID, int64(len(line))
+	why := s.Active()
 	said := "what has taken effect and cannot be stored is recorded in a file until it can"
-	if s.Active() != nil {
+	if why != nil {
 		said = "without the quorum of the cluster, what is done is recorded in a file until it can be stored"
 	}
-	s.opts.Log.Warn(said, "file", s.opts.Path, "err", s.Active())
+	s.opts.Log.Warn(said, "file", s.opts.Path, "err", why)
 	return nil
 }
 

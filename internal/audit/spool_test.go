@@ -462,6 +462,22 @@ func TestNoMasterAloneSpools(t *testing.T) {
 	}
 }
 
+// TestWhatIsDecidedBeforeThereIsALeaderIsSpooled: when most members are reached again, they have no leader at once. As long as
+// what was under way is not stored, what is done is recorded as before, but not for that alone: an election ends nothing.
+func TestWhatIsDecidedBeforeThereIsALeaderIsSpooled(t *testing.T) {
+	var lost, stalled error
+	leaderless := errors.New("no leader")
+	s := &Spool{opts: SpoolOptions{Lost: func() error { return lost }, Stalled: func() error { return stalled }}}
+	for n, c := range []struct{ lost, stalled, want error }{
+		{nil, leaderless, nil}, {errLost, nil, errLost}, {nil, leaderless, leaderless}, {nil, leaderless, leaderless}, {nil, nil, nil}, {nil, leaderless, nil},
+	} {
+		lost, stalled = c.lost, c.stalled
+		if got := s.Active(); got != c.want {
+			t.Errorf("step %d: %v, want %v", n, got, c.want)
+		}
+	}
+}
+
 // FuzzSpool: whatever a file contains, each of its records reads back as it is written, and what
 // follows the records changes none of them.
 func FuzzSpool(f *testing.F) {

@@ -81,8 +81,9 @@ func (l *Log) keepSpool() {
 		case <-l.stop:
 			return
 		}
+		lost := l.opts.Spool.Active() // also without records: it notices a loss by that
 		upto := l.opts.Spool.pending()
-		if upto == 0 || l.Damaged() || l.opts.Spool.Active() != nil || l.opts.Journal.Err() != nil {
+		if upto == 0 || l.Damaged() || lost != nil || l.opts.Journal.Err() != nil {
 			continue
 		}
 		err := l.unspool(upto)

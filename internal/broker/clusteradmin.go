@@ -249,6 +249,9 @@ func votersOf(g server.RaftzGroup) int {
 	return g.Size
 }
 
+// Leaderless is what Lacking says of a stream that nothing can be stored in at the moment.
+const Leaderless = "it has no leader"
+
 // CopiesOf is what Lacking says of a stream that has fewer copies than it should have, none of which lags.
 func CopiesOf(whole, copies int) string { return fmt.Sprintf("%d of %d copies", whole, copies) }
 
@@ -256,7 +259,7 @@ func CopiesOf(whole, copies int) string { return fmt.Sprintf("%d of %d copies", 
 func (c *Cluster) lacks(i *server.ClusterInfo, copies, voters int, linked func(name string) bool) string {
 	if i.Leader != c.r.opts.Rule.Card.Name {
 		if i.Leader == "" {
-			return "it has no leader"
+			return Leaderless
 		}
 		return ""
 	}

@@ -143,6 +143,8 @@ func (h *Health) majority(err error) {
 		if h.joined {
 			h.log.Error("this member can store nothing", "err", err, "hint", salt.Hint(err))
 		}
+	case err != nil && !h.spoiled:
+		h.cause = err // how many are reached may have changed
 	case err == nil && h.cause != nil && !h.spoiled:
 		h.cause, h.failed = nil, make(chan struct{})
 		if h.joined {

@@ -282,6 +282,28 @@ func (w *writer) overdue(refused bool) (waited time.Duration, due bool) {
 	return waited, refused && since > againTime || waited > lateTime && since > lateTime
 }
 
+// stalled returns why what is under way is not stored: nothing can be, or nothing was for longer than an answer takes, as in
+// an election; nil otherwise.
+func (w *writer) stalled() error {
+	if err := w.store.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrStore, err)
+	}
+	if w.fence == nil {
+		return nil
+	}
+	if waited, _ := w.overdue(false); waited > 2*lateTime {
+		return fmt.Errorf("%w: %w", ErrStore, w.patient.stall(waited))
+	}
+	return nil
+}
+
+// stall is overdue for whoever does not hold the lock.
+func (p *patient) stall(waited time.Duration) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.overdue(waited)
+}
+
 // resend finds out what is stored, and sends the rest again.
 func (w *writer) resend() {
 	f := w.fence
@@ -510,6 +532,8 @@ type patient struct {
 	logged bool
 	over   error // it is for good
 	reason error // the last refusal of the servers
+	// lost is when the store below failed last: nothing could be stored until then, and no election has begun.
+	lost time.Time
 }
 
 func newPatient(s Store) *patient {
@@ -525,7 +549,9 @@ func (p *patient) Clustered() bool { return clustered(p.Store) }
 func (p *patient) Failed() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.fail(p.Store.Err())
+	if err := p.Store.Err(); p.over == nil && (err != nil || !p.isOverdue()) {
+		p.fail(err)
+	}
 	return p.failed
 }
 
@@ -544,17 +570,27 @@ func (p *patient) look(waited time.Duration) {
 	if p.over != nil {
 		return
 	}
-	if err == nil && waited > electionTime {
-		err = p.overdue(waited)
+	if !p.lost.IsZero() {
+		waited = min(waited, time.Since(p.lost))
 	}
-	if err == nil && waited > 0 && (errors.Is(p.cause, errElection) || errors.Is(p.cause, ErrAway)) {
+	switch {
+	case err != nil:
+		p.lost = time.Now()
+	case waited > 0 && p.isOverdue():
 		err = p.cause
+	case waited > electionTime:
+		err = p.overdue(waited)
 	}
 	p.fail(err)
 	if late := waited > 2*lateTime; late && !p.logged {
 		p.logged = true
 		p.Store.Late("store messages: there is no leader now, what is written waits", waited)
 	}
+}
+
+// isOverdue reports whether the cause is that nothing was stored for too long. The caller holds the lock.
+func (p *patient) isOverdue() bool {
+	return errors.Is(p.cause, errElection) || errors.Is(p.cause, ErrAway)
 }
 
 // overdue is the error when nothing was stored for that long. The caller holds the lock.
@@ -595,12 +631,14 @@ func (p *patient) end(err error) {
 	p.over, p.cause = err, err
 }
 
-// fail sets the cause; nil clears it. The caller holds the lock.
+// fail sets the cause, also in the place of another one; nil clears it. The caller holds the lock.
 func (p *patient) fail(err error) {
 	switch {
-	case err != nil && p.cause == nil:
+	case err != nil:
+		if p.cause == nil {
+			close(p.failed)
+		}
 		p.cause = err
-		close(p.failed)
 	case err == nil && p.cause != nil:
 		p.cause, p.failed = nil, make(chan struct{})
 	}

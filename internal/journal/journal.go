@@ -249,6 +249,9 @@ func (j *Journal) Close() {
 // takes too long.
 func (j *Journal) Err() error { return j.writer.store.Err() }
 
+// Stalled returns why what is under way is not stored: nothing can be, or the members elect a leader; nil otherwise.
+func (j *Journal) Stalled() error { return j.writer.stalled() }
+
 // Waited returns for how long nothing was stored of what is under way, as in an election; 0 if nothing is, and for a
 // stream without copies.
 func (j *Journal) Waited() time.Duration {

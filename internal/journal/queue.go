@@ -117,6 +117,9 @@ func (q *Queue) Err() error {
 	return nil
 }
 
+// Stalled returns why what is under way is not put: nothing can be, or the members elect a leader; nil otherwise.
+func (q *Queue) Stalled() error { return q.writer.stalled() }
+
 // Begin starts to put body at the end without waiting. Messages are put in the order of the
 // calls. Once Wait has returned its sequence, the message survives a kill of the process. An id
 // that was used in the last minutes is a duplicate: nothing is put, and the sequence is that of

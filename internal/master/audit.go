@@ -1,6 +1,7 @@
 package master
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"path/filepath"
@@ -26,7 +27,10 @@ func (m *Master) openAudit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	spool, err := audit.OpenSpool(audit.SpoolOptions{Path: filepath.Join(m.cfg.CacheDir, "unstored"), Lost: m.member.WithoutQuorum, Durable: m.durable, Log: m.log})
+	spool, err := audit.OpenSpool(audit.SpoolOptions{
+		Path: filepath.Join(m.cfg.CacheDir, "unstored"), Lost: m.member.WithoutQuorum, Durable: m.durable, Log: m.log,
+		Stalled: func() error { return cmp.Or(queue.Stalled(), m.journal.Stalled()) },
+	})
 	if err != nil {
 		return err
 	}

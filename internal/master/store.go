@@ -1,6 +1,7 @@
 package master
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -64,7 +65,7 @@ func (m *Master) restoreStore(ctx context.Context) error {
 type store struct{ *Master }
 
 // StoreErr implements runner.Journal.
-func (m store) StoreErr() error { return m.storage().Err() }
+func (m store) StoreErr() error { return cmp.Or(m.storage().Err(), m.journal.Err()) }
 
 // Verify implements runner.Journal: it checks all of the store.
 func (m store) Verify(ctx context.Context) (runner.JournalReport, error) {

@@ -3,9 +3,11 @@ package membership
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -199,7 +201,7 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 		linked[p.Address] = p
 	}
 	status := runner.ClusterStatus{Cluster: m.cfg.ClusterID, Member: m.name, Copies: m.copies, Lacking: map[string]string{}, Unstored: m.jobs.Unstored()}
-	if err := m.broker.Store().Err(); err != nil {
+	if err := m.unstorable(own.Lacks); err != nil {
 		status.Fault = err.Error()
 	}
 	all[m.name] = own
@@ -224,6 +226,22 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 		}
 	}
 	return status, nil
+}
+
+// errLeaderless is why a member stores nothing although it reaches most others.
+var errLeaderless = errors.New("the members of the cluster have no leader yet for what this one stores: it waits, or is refused")
+
+// unstorable returns why this member stores nothing at the moment, nil if it does; lacks is what it says of its streams.
+func (m *Membership) unstorable(lacks map[string]string) error {
+	if err := cmp.Or(m.broker.Store().Err(), m.journal.Stalled()); err != nil {
+		return err
+	}
+	for stream, what := range lacks {
+		if what == broker.Leaderless && strings.HasSuffix(stream, "_"+m.name) { // that only this one writes
+			return errLeaderless
+		}
+	}
+	return nil
 }
 
 // members returns what is known of the members in cluster_peers, and of the others that are linked or answer:

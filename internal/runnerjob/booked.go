@@ -29,12 +29,18 @@ type booked struct {
 // its end is stored if its start was, for example when its caller has gone meanwhile: whoever waits
 // for that event would wait for ever.
 func (b *booked) begin(ctx context.Context) (begun bool, err error) {
+	if why := b.stalled(); why != nil && b.needsNoRecord() { // it does not wait until the members have a leader
+		return false, b.unrecorded(ctx, why)
+	}
 	stored, err := b.record(ctx)
 	if err != nil {
 		if stored {
 			b.tellEnd(ctx, function.Result{}, "the runner is not recorded: "+err.Error())
 		}
-		return false, b.unrecorded(ctx, b.r, b.q, b.who, b.jid, err)
+		if why := b.stalled(); why != nil && b.needsNoRecord() {
+			return false, b.unrecorded(ctx, why)
+		}
+		return false, err
 	}
 	if err := b.r.Send(ctx, protocol.RunStart{JID: b.jid, Tag: b.tag}); err != nil {
 		b.tellEnd(ctx, function.Result{}, "the runner was not started, since nobody could be told its job id: "+err.Error())
