@@ -164,8 +164,8 @@ func leaderSays(data []byte) error {
 var lookAgain = []time.Duration{50 * time.Millisecond, 150 * time.Millisecond, 300 * time.Millisecond}
 
 // Lacking returns the streams that do not have all their copies, or have one that is not whole or
-// not counted in elections yet, at each of several looks, as far as this member knows: of those that it leads, and of
-// those that have no leader; with what is wrong. So does the group of all members, under the name of its own,
+// not counted in elections yet, at each of several looks, as far as this member knows: of those that it leads, of
+// those that have no leader, and of those with a copy at a member that is not linked with this one; with what is wrong. So does the group of all members, under the name of its own,
 // if it counts one that does not run. It takes half a second if there are any.
 func (c *Cluster) Lacking() map[string]string {
 	lacking := c.lackingNow()
@@ -213,6 +213,22 @@ func (c *Cluster) lackingNow() map[string]string {
 	return lacking
 }
 
+// At returns the streams with a copy at another member, as far as this one knows.
+func (c *Cluster) At(name string) (streams []string) {
+	info, err := c.b.server.Jsz(&server.JSzOptions{Account: account, Streams: true})
+	if err != nil {
+		return nil // it is stopping
+	}
+	for _, a := range info.AccountDetails {
+		for _, s := range a.Streams {
+			if s.Cluster != nil && slices.ContainsFunc(s.Cluster.Replicas, func(r *server.PeerInfo) bool { return peerName(r) == name }) {
+				streams = append(streams, s.Name)
+			}
+		}
+	}
+	return streams
+}
+
 // metaGroup is the server's name of the group of all members.
 const metaGroup = "_meta_"
 
@@ -258,16 +274,13 @@ func CopiesOf(whole, copies int) string { return fmt.Sprintf("%d of %d copies", 
 // lacks says what a stream lacks, "" for nothing; linked reports whether a member is connected to this one.
 func (c *Cluster) lacks(i *server.ClusterInfo, copies, voters int, linked func(name string) bool) string {
 	if i.Leader != c.r.opts.Rule.Card.Name {
-		if i.Leader == "" {
-			return Leaderless
-		}
-		return ""
+		return lacksLed(i, linked)
 	}
 	whole, behind := 1, []string{}
 	for _, r := range i.Replicas {
 		switch {
-		case r.Offline || !r.Current && !linked(peerName(r)): // the server needs a while to see that one is gone
-			behind = append(behind, peerName(r)+" is not connected")
+		case r.Offline || !linked(peerName(r)): // the server needs a while to see that one is gone
+			behind = append(behind, notConnected(r))
 		case !r.Current && r.Active == 0: // so it is not known what it has, and the server counts all
 			behind = append(behind, peerName(r)+" was not heard since this member leads")
 		case !r.Current:
@@ -286,6 +299,26 @@ func (c *Cluster) lacks(i *server.ClusterInfo, copies, voters int, linked func(n
 	}
 	return ""
 }
+
+// lacksLed is lacks for a stream that this member does not lead. Its leader says more, but there may be none for some
+// seconds after it was lost, nor does one that this member is cut off from say anything to it.
+func lacksLed(i *server.ClusterInfo, linked func(name string) bool) string {
+	switch {
+	case i.Leader == "":
+		return Leaderless
+	case !linked(i.Leader):
+		return i.Leader + ", which leads it, is not connected"
+	}
+	var gone []string
+	for _, r := range i.Replicas {
+		if !linked(peerName(r)) {
+			gone = append(gone, notConnected(r))
+		}
+	}
+	return strings.Join(gone, "; ")
+}
+
+func notConnected(r *server.PeerInfo) string { return peerName(r) + " is not connected" }
 
 // peerName is the name of a member, if this one has seen it since its start: the server writes a sentence of its own
 // in the place of others.

@@ -205,6 +205,9 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 		status.Fault = err.Error()
 	}
 	all[m.name] = own
+	for stream, what := range m.unheard(all) {
+		status.Lacking[stream] = what
+	}
 	status.Members = members(m.identity, all, m.broker.Cluster.Members())
 	removed := m.removals.newest()
 	ever, err := m.met.ever(removed)
@@ -226,6 +229,21 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 		}
 	}
 	return status, nil
+}
+
+// unheard returns the streams with a copy at a member that is linked and does not answer, with what is wrong: it may have stopped
+// without a word. all has those that answer.
+func (m *Membership) unheard(all map[string]said) map[string]string {
+	streams := map[string]string{}
+	for _, one := range m.broker.Cluster.Members() {
+		if _, answers := all[one.Name]; answers {
+			continue
+		}
+		for _, stream := range m.broker.Cluster.At(one.Name) {
+			streams[stream] = one.Name + " does not answer"
+		}
+	}
+	return streams
 }
 
 // errLeaderless is why a member stores nothing although it reaches most others.
