@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -136,6 +137,17 @@ func TestBackupWhileTheMasterServes(t *testing.T) {
 	for _, path := range []string{dir, "relative", "/", filepath.Join(t.TempDir(), "missing", "x")} {
 		if _, err := backup.Write(inTime(t), b.Conn(), backup.Options{Dir: path, Log: b.Log}); err == nil || salt.Hint(err) == "" {
 			t.Errorf("into %q: %v, hint %q", path, err, salt.Hint(err))
+		}
+	}
+}
+
+// TestNoDirectory: whoever mistypes the directory of a backup is told that it is not there, and not how a backup is made.
+func TestNoDirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, want := range map[string]string{dir: "is not a backup: it has no manifest.json", filepath.Join(dir, "none"): "there is no directory " + filepath.Join(dir, "none")} {
+		if _, err := backup.Open(name); err == nil || !strings.Contains(err.Error(), want) || salt.Hint(err) == "" {
+			t.Errorf("%s: %v (%s), want %q", name, err, salt.Hint(err), want)
 		}
 	}
 }

@@ -88,7 +88,10 @@ func Open(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, manifestFile)
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, salt.WithHint(fmt.Errorf("%s is not a backup: it has no %s", dir, manifestFile), "salt-run journal.backup writes one")
+		if _, none := os.Stat(dir); errors.Is(none, fs.ErrNotExist) {
+			return nil, salt.WithHint(fmt.Errorf("there is no directory %s", dir), "name the directory of a backup, on the machine of the master that is asked")
+		}
+		return nil, salt.WithHint(fmt.Errorf("%s is not a backup: it has no %s", dir, manifestFile), "salt-run journal.backup writes one, in a cluster salt-run cluster.backup")
 	}
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -28,7 +29,7 @@ func (m *Membership) RemoveMember(ctx context.Context, who string) (removed stri
 	if m == nil {
 		return "", nil, runner.ErrAlone
 	}
-	r, err := m.find(who)
+	r, err := m.find(nameFor(who))
 	if err != nil {
 		return "", nil, err
 	}
@@ -107,7 +108,15 @@ func (m *Membership) find(who string) (member.Removal, error) {
 		return member.Removal{}, err
 	}
 	return member.Removal{}, salt.WithHint(fmt.Errorf("no member %.80q was linked with this one", who),
-		"'salt-run cluster.status' lists the names; of one that was never linked add a line 'FINGERPRINT member=NAME' to "+m.removals.path+" on each member, then run this again")
+		"'salt-run cluster.status' lists the names and addresses; of one that was never linked add a line 'FINGERPRINT member=NAME' to "+m.removals.path+" on each member, then run this again")
+}
+
+// nameFor returns the name of the member with this address, as cluster.status shows both, or who.
+func nameFor(who string) string {
+	if _, _, err := net.SplitHostPort(who); err != nil {
+		return who
+	}
+	return nameOf(who)
 }
 
 // known returns the members that were linked since the start.

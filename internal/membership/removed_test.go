@@ -250,6 +250,18 @@ func TestAMemberThatWasLostBeforeTheStartIsRemoved(t *testing.T) {
 	}
 }
 
+// TestAMemberIsNamedByItsAddress: what cluster.status shows as the address of a member stands for its name; a name and a
+// fingerprint stay as they are.
+func TestAMemberIsNamedByItsAddress(t *testing.T) {
+	t.Parallel()
+	finger := bustest.Key(t).Public().SHA256()
+	for who, want := range map[string]string{"172.16.0.12:4520": "172_16_0_12_4520", "[2001:db8::10]:4520": "ip_2001_db8__10__4520", "172_16_0_12_4520": "172_16_0_12_4520", finger: finger, "": ""} {
+		if got := nameFor(who); got != want {
+			t.Errorf("%q is taken for %q, want %q", who, got, want)
+		}
+	}
+}
+
 // TestWhatIsLearned: what a member adds to its list of what another one tells.
 func TestWhatIsLearned(t *testing.T) {
 	t.Parallel()
