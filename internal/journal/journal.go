@@ -249,8 +249,14 @@ func (j *Journal) Close() {
 // takes too long.
 func (j *Journal) Err() error { return j.writer.store.Err() }
 
-// Stalled returns why what is under way is not stored: nothing can be, or the members elect a leader; nil otherwise.
-func (j *Journal) Stalled() error { return j.writer.stalled() }
+// Stalled returns why what is under way is not stored: nothing can be, or the members elect a leader; nil otherwise, and for a
+// journal that is not open.
+func (j *Journal) Stalled() error {
+	if j.writer == nil {
+		return nil
+	}
+	return j.writer.stalled()
+}
 
 // Waited returns for how long nothing was stored of what is under way, as in an election; 0 if nothing is, and for a
 // stream without copies.

@@ -32,11 +32,12 @@ type Figures struct {
 	Jobs, Waiting    int // unfinished jobs, and those of them that may wait for minions that are away
 	Allowed, Refused uint64
 	Members          map[string]membership.Comparison // the other members of a cluster that answer
+	Cluster          *membership.Counts               // nil for a single master
 }
 
 // Figures returns the metrics.
 func (w *Monitor) Figures(ctx context.Context) Figures {
-	f := Figures{Broker: w.m.connections().figures(), Bus: w.m.events.Figures(ctx), Keys: w.m.keys.Count(), Connected: w.m.services.Fleet.Presence.Count(), Members: w.m.member.Compared()}
+	f := Figures{Broker: w.m.connections().figures(), Bus: w.m.events.Figures(ctx), Keys: w.m.keys.Count(), Connected: w.m.services.Fleet.Presence.Count(), Members: w.m.member.Compared(), Cluster: membership.CountsOf(w.m.member)}
 	f.Jobs, f.Waiting = w.m.services.Jobs.UnderWay()
 	f.Allowed, f.Refused = w.m.auditLog.Decisions()
 	return f

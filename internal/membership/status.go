@@ -56,6 +56,26 @@ type heard struct {
 	of map[string]said
 	// last is the same, also of members that do not run any more.
 	last map[string]said
+	// counts are of the state of the cluster then; nil before the first look.
+	counts *Counts
+}
+
+// Counts are of what monitoring watches in a cluster.
+type Counts struct{ Members, Running, Lacking int }
+
+func (h *heard) seen(s runner.ClusterStatus) {
+	c := &Counts{Lacking: len(s.Lacking)}
+	for _, one := range s.Members {
+		if one.Counts() {
+			c.Members++
+			if one.Running {
+				c.Running++
+			}
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counts = c
 }
 
 func (h *heard) set(name string, s said) (before said, known bool) {
@@ -163,6 +183,7 @@ func (m *Membership) compare(ctx context.Context) {
 	m.clocks.compare(all, m.log)
 	m.shapes.compare(own.shape, all, m.log)
 	m.heard.keep(names)
+	m.heard.seen(state(m, own, all))
 	m.leaving.departed.back(names, asked)
 }
 
@@ -186,6 +207,16 @@ func (m *Membership) Compared() map[string]Comparison {
 	return all
 }
 
+// CountsOf returns the counts of the last look, some seconds ago; nil before the first one, and for a single master.
+func CountsOf(m *Membership) *Counts {
+	if m == nil {
+		return nil
+	}
+	m.heard.mu.Lock()
+	defer m.heard.mu.Unlock()
+	return m.heard.counts
+}
+
 // ClusterStatus implements runner.Cluster.
 func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, error) {
 	if m == nil {
@@ -196,16 +227,22 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 	looks.Go(func() { own = m.say() }) // it may look several times
 	all := m.ask(ctx)
 	looks.Wait()
+	return state(m, own, all), nil
+}
+
+// state is the status of the cluster, of what this member says of itself and the others that answer.
+func state(m *Membership, own said, all map[string]said) runner.ClusterStatus {
 	linked := map[string]broker.PeerState{}
 	for _, p := range m.broker.Cluster.Peers() {
 		linked[p.Address] = p
 	}
 	status := runner.ClusterStatus{Cluster: m.cfg.ClusterID, Member: m.name, Copies: m.copies, Lacking: map[string]string{}, Unstored: m.jobs.Unstored()}
-	if err := m.unstorable(own.Lacks); err != nil {
+	if err := unstorable(m, own.Lacks); err != nil {
 		status.Fault = err.Error()
 	}
+	all = maps.Clone(all)
 	all[m.name] = own
-	for stream, what := range m.unheard(all) {
+	for stream, what := range unheard(m, all) {
 		status.Lacking[stream] = what
 	}
 	status.Members = members(m.identity, all, m.broker.Cluster.Members())
@@ -228,12 +265,12 @@ func (m *Membership) ClusterStatus(ctx context.Context) (runner.ClusterStatus, e
 			one.Fault = p.Err.Error()
 		}
 	}
-	return status, nil
+	return status
 }
 
 // unheard returns the streams with a copy at a member that is linked and does not answer, with what is wrong: it may have stopped
 // without a word. all has those that answer.
-func (m *Membership) unheard(all map[string]said) map[string]string {
+func unheard(m *Membership, all map[string]said) map[string]string {
 	streams := map[string]string{}
 	for _, one := range m.broker.Cluster.Members() {
 		if _, answers := all[one.Name]; answers {
@@ -250,7 +287,7 @@ func (m *Membership) unheard(all map[string]said) map[string]string {
 var errLeaderless = errors.New("the members of the cluster have no leader yet for what this one stores: it waits, or is refused")
 
 // unstorable returns why this member stores nothing at the moment, nil if it does; lacks is what it says of its streams.
-func (m *Membership) unstorable(lacks map[string]string) error {
+func unstorable(m *Membership, lacks map[string]string) error {
 	if err := cmp.Or(m.broker.Store().Err(), m.journal.Stalled()); err != nil {
 		return err
 	}

@@ -33,6 +33,9 @@ func (m *Metric) Is(value float64, labels ...string) Sample { return Sample{m, v
 var (
 	BuildInfo         = gauge("build_info", "Always 1; the labels say which daemon of which version this is.", "daemon", "version")
 	ClusterClock      = gauge("cluster_clock_ahead_seconds", "By how much the clock of another member of the cluster is at least ahead of that of this one; negative if it is behind.", "member")
+	ClusterLacking    = gauge("cluster_lacking", "Streams of the cluster that do not have all their copies, as far as this member knows.")
+	ClusterMembers    = gauge("cluster_members", "Members of the cluster that should run: those in cluster_peers that were not removed and have not left in good order.")
+	ClusterRunning    = gauge("cluster_members_running", "Those of them that run, this one included.")
 	ClusterRules      = gauge("cluster_rules_differ", "1 if the access rules of another member of the cluster, or settings that guard them, differ from those of this one.", "member")
 	Connections       = gauge("connections", "Connections to the bus of the daemon, by the role of who is connected.", "role")
 	DeadDropped       = counter("dead_letters_dropped_total", "Dead letters of the reactor that gave way to newer ones.")
@@ -60,7 +63,7 @@ var (
 
 // table lists all metrics, sorted by name.
 var table = []*Metric{
-	BuildInfo, ClusterClock, ClusterRules, Connections, DeadDropped, Decisions, Events, Jobs, JournalBytes, JournalDropped, JournalLimit, JournalMessages, JournalMirrorLag, JournalMirrorLink, Keys, ListenerLag, Listeners,
+	BuildInfo, ClusterClock, ClusterLacking, ClusterMembers, ClusterRunning, ClusterRules, Connections, DeadDropped, Decisions, Events, Jobs, JournalBytes, JournalDropped, JournalLimit, JournalMessages, JournalMirrorLag, JournalMirrorLink, Keys, ListenerLag, Listeners,
 	MasterConnected, MinionsConnected, OutboxMessages, Reconnects, SlowConsumers, StoreFailed,
 }
 

@@ -54,6 +54,9 @@ type MemberStatus struct {
 	ClockAhead *time.Duration
 }
 
+// Counts reports whether the member should run: it was not removed, and has not left in good order.
+func (m MemberStatus) Counts() bool { return !m.Removed && m.Left.IsZero() }
+
 // clusterModule is about the masters that are one system.
 func clusterModule(h *Host) *function.Module {
 	return &function.Module{Name: "cluster", Doc: "The members of a cluster: several masters that work as one system.", Functions: []function.Function{

@@ -193,7 +193,7 @@ func TestHealth(t *testing.T) {
 		{"a journal that cannot be written", 0, nil, "", "no space", healthCritical, "no space"},
 	} {
 		h := &Host{
-			Accepted: accepted{"m0", "m1", "m2"}, Presence: away(test.away), Settings: settings{unread: test.unread}, Journal: store{why: test.store},
+			Cluster: ofCluster{err: ErrAlone}, Accepted: accepted{"m0", "m1", "m2"}, Presence: away(test.away), Settings: settings{unread: test.unread}, Journal: store{why: test.store},
 		}
 		res := Table(h).Run(context.Background(), function.Call{Function: "status.health", Kwargs: test.kwargs, Reach: salt.Reach{Free: true}})
 		if text := fmt.Sprint(res.Return); res.Retcode != test.want || !strings.Contains(text, test.says) || strings.Contains(text, "\n") {
@@ -203,6 +203,38 @@ func TestHealth(t *testing.T) {
 	for _, kwargs := range []map[string]any{{"warning": 0}, {"critical": 0}} {
 		if res := call(t, Table(&Host{Accepted: accepted{}}), "status.health", nil, kwargs); res.Err == nil {
 			t.Errorf("%v is taken: %v", kwargs, res.Return)
+		}
+	}
+}
+
+// ofCluster is a cluster with this state.
+type ofCluster struct {
+	Cluster
+	status ClusterStatus
+	err    error
+}
+
+func (c ofCluster) ClusterStatus(context.Context) (ClusterStatus, error) { return c.status, c.err }
+
+// TestHealthOfACluster: a member that should run and does not, and copies that lack, are a warning.
+func TestHealthOfACluster(t *testing.T) {
+	runs := func(name string) MemberStatus { return MemberStatus{Name: name, Running: true} }
+	for name, c := range map[string]struct {
+		status ClusterStatus
+		err    error
+		want   int
+		says   string
+	}{
+		"all run":            {ClusterStatus{Members: []MemberStatus{runs("a"), runs("b")}}, nil, healthOK, "OK: 1 of 1 accepted minions are connected"},
+		"removed and left":   {ClusterStatus{Members: []MemberStatus{runs("a"), {Name: "b", Removed: true}, {Name: "c", Left: time.Now()}}}, nil, healthOK, "OK: 1 of 1 accepted minions are connected"},
+		"one does not run":   {ClusterStatus{Members: []MemberStatus{runs("a"), {Name: "b"}, {Name: "c", Removed: true}}}, nil, healthWarning, "1 of 2 members of the cluster run; not running: b"},
+		"copies lack":        {ClusterStatus{Members: []MemberStatus{runs("a")}, Lacking: map[string]string{"x": "", "y": ""}}, nil, healthWarning, "2 streams without all copies"},
+		"it cannot be asked": {ClusterStatus{}, errors.New("no route"), healthWarning, "no route"},
+	} {
+		h := &Host{Cluster: ofCluster{status: c.status, err: c.err}, Accepted: accepted{"m0"}, Presence: away(0), Settings: settings{}, Journal: store{}}
+		res := Table(h).Run(context.Background(), function.Call{Function: "status.health", Reach: salt.Reach{Free: true}})
+		if text := fmt.Sprint(res.Return); res.Retcode != c.want || !strings.HasSuffix(text, c.says) {
+			t.Errorf("%s: %d %q, want %d with %q", name, res.Retcode, text, c.want, c.says)
 		}
 	}
 }

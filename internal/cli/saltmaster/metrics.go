@@ -26,6 +26,9 @@ func (w watched) Samples(ctx context.Context) []metrics.Sample {
 	for state, n := range f.Keys {
 		list = append(list, metrics.Keys.Is(float64(n), keyStates[state]))
 	}
+	if c := f.Cluster; c != nil {
+		list = append(list, metrics.ClusterMembers.Is(float64(c.Members)), metrics.ClusterRunning.Is(float64(c.Running)), metrics.ClusterLacking.Is(float64(c.Lacking)))
+	}
 	for name, c := range f.Members {
 		list = append(list, metrics.ClusterRules.Is(monitor.Truth(c.RulesDiffer), name))
 		if c.ClockAhead != nil {
