@@ -319,7 +319,7 @@ func (l *Log) Stalled() error {
 	if err := l.opts.Queue.Stalled(); err != nil || l.opts.Journal == nil {
 		return err
 	}
-	return l.opts.Journal.Stalled()
+	return journal.Stalled(l.opts.Journal)
 }
 
 // Record calls Begin and Wait.

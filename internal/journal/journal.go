@@ -249,9 +249,9 @@ func (j *Journal) Close() {
 // takes too long.
 func (j *Journal) Err() error { return j.writer.store.Err() }
 
-// Stalled returns why what is under way is not stored: nothing can be, or the members elect a leader; nil otherwise, and for a
-// journal that is not open.
-func (j *Journal) Stalled() error {
+// Stalled returns why what is under way in a journal is not stored: nothing can be, or the members elect a leader; nil otherwise,
+// and for a journal that is not open.
+func Stalled(j *Journal) error {
 	if j.writer == nil {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/brinebus/brine/internal/audit"
+	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/membership"
 )
 
@@ -29,7 +30,7 @@ func (m *Master) openAudit(ctx context.Context) error {
 	}
 	spool, err := audit.OpenSpool(audit.SpoolOptions{
 		Path: filepath.Join(m.cfg.CacheDir, "unstored"), Lost: m.member.WithoutQuorum, Durable: m.durable, Log: m.log,
-		Stalled: func() error { return cmp.Or(queue.Stalled(), m.journal.Stalled()) },
+		Stalled: func() error { return cmp.Or(queue.Stalled(), journal.Stalled(m.journal)) },
 	})
 	if err != nil {
 		return err

@@ -288,7 +288,7 @@ var errLeaderless = errors.New("the members of the cluster have no leader yet fo
 
 // unstorable returns why this member stores nothing at the moment, nil if it does; lacks is what it says of its streams.
 func unstorable(m *Membership, lacks map[string]string) error {
-	if err := cmp.Or(m.broker.Store().Err(), m.journal.Stalled()); err != nil {
+	if err := cmp.Or(m.broker.Store().Err(), journal.Stalled(m.journal)); err != nil {
 		return err
 	}
 	for stream, what := range lacks {
