@@ -161,12 +161,13 @@ func (c *Conn) Preview(ctx context.Context, t Target, cmds []Command, opts ...Ru
 
 // Follow returns a job that was started before, with its returns and updates from the
 // beginning.
-func (c *Conn) Follow(ctx context.Context, jid string) (*Job, error) {
+func (c *Conn) Follow(ctx context.Context, jid string, opts ...RunOptions) (*Job, error) {
 	id, err := salt.ParseJID(jid)
 	if err != nil {
 		return nil, failure{err, ErrUsage}
 	}
-	return c.job(ctx, protocol.OpFollow, protocol.Follow{JID: id}, nil)
+	waiting := last(opts).Waiting
+	return c.job(ctx, protocol.OpFollow, protocol.Follow{JID: id, Waiting: waiting != nil}, waiting)
 }
 
 func (c *Conn) publish(ctx context.Context, t Target, cmds []Command, opts []RunOptions, also func(*protocol.Publish)) (*Job, error) {

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -343,9 +344,17 @@ func (r *remote) ask(ctx context.Context) (p polled, err error) {
 // errLeft is the error for those who follow a job whose member is gone, or has lost it to another
 // one.
 func errLeft(member string, jid salt.JID) error {
-	return rpc.Errorf(rpc.Unavailable, "member %s, which had the job, is gone", member).
-		WithHint("another member carries it on within some seconds: 'salt-run jobs.follow %s' follows it there", jid)
+	return moved{rpc.Errorf(rpc.Unavailable, "member %s, which had the job, is gone", member).
+		WithHint("another member carries it on within some seconds: 'salt-run jobs.follow %s' follows it there", jid)}
 }
+
+// moved is wrapped around the error of a job that another member carries on, or will.
+type moved struct{ err *rpc.Error }
+
+func (m moved) Error() string { return m.err.Error() }
+func (m moved) Unwrap() error { return m.err }
+
+func hasMoved(err error) bool { return errors.As(err, new(moved)) }
 
 // active is an unfinished job as a member tells others of it.
 type active struct {

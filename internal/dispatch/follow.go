@@ -1,14 +1,18 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/brinebus/brine/internal/backoff"
 	"github.com/brinebus/brine/internal/event"
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
+	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/internal/rpc"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -41,35 +45,84 @@ func (a All) watchJob(ctx context.Context, user string, jid salt.JID) (progress,
 }
 
 // follow sends what has happened to a job, then what happens, until no more is expected for
-// now. The caller has decided that the principal may see it; user is the principal's authz.Principal.Key.
-func (a All) follow(ctx context.Context, r *rpc.Request, user string, jid salt.JID) error {
+// now. If its member is gone, it waits until another one carries the job on, and goes on there; with tells the caller is told so. The
+// caller of follow has decided that the principal may see it; user is the principal's authz.Principal.Key.
+func (a All) follow(ctx context.Context, r *rpc.Request, user string, jid salt.JID, tells bool) error {
+	shown := map[salt.MinionID]bool{}    // the minions whose returns were sent
 	w, err := a.watchJob(ctx, user, jid) // before the journal is read, so that no update is missed
-	if err != nil {
-		return err
+	for first := true; ; first = false {
+		if err == nil || hasMoved(err) && first {
+			err = a.followOnce(ctx, r, jid, w, err, shown, first)
+		}
+		if w != nil {
+			w.close()
+		}
+		if !hasMoved(err) {
+			return err
+		}
+		if tells {
+			if b, bad := (job.Update{Waiting: protocol.TakingOver}).Append(nil); bad != nil || r.SendRaw(ctx, b) != nil {
+				return err // nobody is there any more
+			}
+		}
+		if w, err = a.watchTaken(ctx, user, jid, err); hasMoved(err) {
+			return err
+		}
 	}
-	if w != nil {
-		defer w.close()
-	}
+}
+
+// followOnce is follow as long as the job is where it is: w is its progress, nil where it has ended or, with the error gone, where
+// nobody has it now.
+func (a All) followOnce(ctx context.Context, r *rpc.Request, jid salt.JID, w progress, gone error, shown map[salt.MinionID]bool, first bool) error {
 	h, err := a.history(ctx, jid)
 	if err != nil {
 		return err
 	}
-	start := job.Start{JID: jid, Minions: h.load.Minions, Missing: h.load.Missing}
-	if err := r.Send(ctx, start); err != nil {
-		return err
+	if first {
+		if err := r.Send(ctx, job.Start{JID: jid, Minions: h.load.Minions, Missing: h.load.Missing}); err != nil {
+			return err
+		}
 	}
-	if err := a.replayReturns(ctx, r, jid); err != nil {
-		return err
+	if err := a.replayReturns(ctx, r, jid, shown); err != nil || gone != nil {
+		return cmp.Or(err, gone)
 	}
 	if w == nil {
 		return a.sendStates(ctx, r, h)
 	}
 	return w.batches(ctx, func(list []update) error {
 		list = slices.DeleteFunc(list, func(t update) bool {
-			return t.ID != "" && h.returned[t.ID] != "" && (t.State.Returned() || !t.State.Final())
+			return t.ID != "" && shown[t.ID] && (t.State.Returned() || !t.State.Final())
 		})
+		for _, t := range list {
+			if t.ID != "" && t.State.Returned() {
+				shown[t.ID] = true
+			}
+		}
 		return a.send(ctx, r, true, list)
 	})
+}
+
+// takenTime is how long another member may take to carry a job on: the claims of one that is gone end after about 15 seconds.
+const takenTime = 30 * time.Second
+
+// watchTaken is watchJob for a job whose member is gone; why is the error of that. It waits until another one carries the job on, or
+// it has ended.
+func (a All) watchTaken(ctx context.Context, user string, jid salt.JID, why error) (progress, error) {
+	for end := time.Now().Add(takenTime); time.Now().Before(end); {
+		if !backoff.Sleep(ctx, 2*pollPause) {
+			return nil, context.Cause(ctx)
+		}
+		w, err := a.watchJob(ctx, user, jid)
+		if w != nil {
+			return w, nil
+		}
+		if err == nil { // it has ended, or whoever has just taken it does not follow it yet
+			if member, bad := relay(a).holder(ctx, jid); bad == nil && member == "" {
+				return nil, nil
+			}
+		}
+	}
+	return nil, why
 }
 
 // sendStates sends the recorded states of the minions that have not returned.
@@ -84,9 +137,13 @@ func (a All) sendStates(ctx context.Context, r *rpc.Request, h *history) error {
 	return nil
 }
 
-// replayReturns sends the stored returns.
-func (a All) replayReturns(ctx context.Context, r *rpc.Request, jid salt.JID) error {
+// replayReturns sends the stored returns, but those of the minions in shown, and adds theirs.
+func (a All) replayReturns(ctx context.Context, r *rpc.Request, jid salt.JID, shown map[salt.MinionID]bool) error {
 	return relay(a).stored(ctx, jid, func(u job.Update) error {
+		if shown[u.ID] {
+			return nil
+		}
+		shown[u.ID] = true
 		b, err := u.Append(nil)
 		if err != nil {
 			return err

@@ -253,8 +253,8 @@ func errTaken(member string, jid salt.JID) error {
 	if member == "" {
 		member = anotherMember
 	}
-	return rpc.Errorf(rpc.Unavailable, "%s carries the job on, since this member could not renew its lease", member).
-		WithHint("'salt-run jobs.follow %s' follows it", jid)
+	return moved{rpc.Errorf(rpc.Unavailable, "%s carries the job on, since this member could not renew its lease", member).
+		WithHint("'salt-run jobs.follow %s' follows it", jid)}
 }
 
 // errRan is the error for the caller of a job that a member has begun, and may have finished, although its start has

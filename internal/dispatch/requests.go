@@ -77,7 +77,7 @@ func (s *Requests) Follow(ctx context.Context, r *rpc.Request) error {
 	if k == nil {
 		return rpc.Errorf(rpc.NotFound, "the journal has no job %s", jid).WithHint("'salt-run jobs.list_jobs' lists those that it has")
 	}
-	return s.authz.Logins.While(ctx, who, func(ctx context.Context) error { return All{s.jobs}.follow(ctx, r, who.Key(), jid) })
+	return s.authz.Logins.While(ctx, who, func(ctx context.Context) error { return All{s.jobs}.follow(ctx, r, who.Key(), jid, q.Waiting) })
 }
 
 // maxUnwatched is how many jobs of a minion may be running when it starts one without waiting

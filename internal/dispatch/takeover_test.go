@@ -261,10 +261,25 @@ func TestABatchGoesOnAtAnotherMember(t *testing.T) {
 	if list := (All{all[2].Dispatcher}).Runs(within(t), "", func(*Job) bool { return true }); len(list) != 2 || list[0].JID != jid || list[0].Standings["w3"].State != job.Running {
 		t.Errorf("the jobs of the killed member are listed as %+v", list)
 	}
-	if _, err := (All{all[2].Dispatcher}).watchJob(within(t), "user:0", jid); rpc.CodeOf(err) != rpc.Unavailable {
-		t.Errorf("a job that nobody carries on is followed: %v", err)
+	_, gone := (All{all[2].Dispatcher}).watchJob(within(t), "user:0", jid)
+	if rpc.CodeOf(gone) != rpc.Unavailable || !hasMoved(gone) {
+		t.Errorf("a job that nobody carries on is followed: %v", gone)
 	}
+	taken := make(chan error, 1)
+	go func() { // whoever follows it waits for that
+		w, err := (All{all[2].Dispatcher}).watchTaken(within(t), "user:0", jid, gone)
+		if err == nil && w == nil {
+			err = errors.New("it is taken for finished")
+		}
+		if w != nil {
+			w.close()
+		}
+		taken <- err
+	}()
 	c.await(t, "w3", "w4")
+	if err := <-taken; err != nil {
+		t.Errorf("who followed it before another member carried it on: %v", err)
+	}
 	if all[1].jobs.running(jid) == nil || all[2].jobs.running(jid) != nil {
 		t.Error("it is not the first member that carries the job on")
 	}

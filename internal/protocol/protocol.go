@@ -496,7 +496,12 @@ type Publish struct {
 // have several updates, one a line.
 type Follow struct {
 	JID salt.JID `json:"jid"`
+	// Waiting asks for a message when the progress waits for something, as with Publish.
+	Waiting bool `json:"waiting,omitempty"`
 }
+
+// TakingOver is what the progress of a job waits for whose member is gone, see Electing.
+const TakingOver = "another member of the cluster to carry the job on"
 
 // Run asks the master to run a runner, or a wheel function.
 type Run struct {

@@ -168,7 +168,9 @@ func follow(ctx, wait context.Context, env *cli.Env, opts *urcli.Context, cfg *c
 		return err
 	}
 	defer conn.Close()
-	err = show.Follow(wait, func(ctx context.Context) (*brine.Job, error) { return conn.Follow(ctx, string(jid)) }, jobview.Whole)
+	err = show.Follow(wait, func(ctx context.Context) (*brine.Job, error) {
+		return conn.Follow(ctx, string(jid), brine.RunOptions{Waiting: show.Waits})
+	}, jobview.Whole)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return cli.Fail(cli.NoReturn, salt.WithHint(errors.New("the job did not end in time"), "it goes on; salt-run jobs.follow "+string(jid)))
 	}
