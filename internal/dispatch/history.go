@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,6 +94,29 @@ func (h *history) standings(ids []salt.MinionID) map[salt.MinionID]job.State {
 		all[id] = h.standing(id).State
 	}
 	return all
+}
+
+// guess returns what became of a job, whose start is gone, on the minion with that number, of which the journals have nothing
+// either. It is not sent to one that has had its turn in a batch, as the first ones have, nor to one that it never was for.
+func guess(p *plan, number, reached int, now time.Time) job.Standing {
+	switch ids := p.Start.Minions; {
+	case number >= len(ids):
+		return job.Standing{State: job.NotConnected, Text: noKey}
+	case number < reached && !p.waits(ids[number], now):
+		return job.Standing{State: job.Silent, Text: "its turn in the batch has been, and what became of it is not in the journal any more"}
+	}
+	return job.Standing{}
+}
+
+// reached returns how many minions of a batch, whose turns come in their order, have had their turn at least: up to the last
+// one of which the journals have something. What they have of the ones before may have been removed.
+func (h *history) reached(p *plan) int {
+	for i, id := range slices.Backward(p.Start.Minions) {
+		if s := h.standing(id).State; s != job.Sent && s != job.Queued {
+			return i
+		}
+	}
+	return 0
 }
 
 // history reads what the journals of all members contain about a job. For an unknown job the

@@ -25,6 +25,7 @@ type plan struct {
 	Internal bool                     `json:"internal,omitempty"`
 	Backend  string                   `json:"backend,omitempty"` // that authenticated the user
 	Holder   lease.Holder             `json:"holder,omitzero"`   // the member that carries the job on; nobody for a single master
+	Started  bool                     `json:"started,omitempty"` // the start of the job was stored, see noteStarted
 	Metadata any                      `json:"-"`
 
 	spooled bool // the job was started while nothing could be stored; then this is never stored

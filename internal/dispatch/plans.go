@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -167,6 +168,22 @@ func (p *plans) update(ctx context.Context, table string, jid salt.JID, b []byte
 		return 0, err
 	}
 	return t.Update(ctx, string(jid), b, revision)
+}
+
+// replace stores the plan of a single master again, in its table.
+func (p *plans) replace(ctx context.Context, of *plan, batch *job.Batch) error {
+	b, err := of.encode(batch)
+	if err != nil {
+		return err
+	}
+	t, err := p.table(ctx, of.table)
+	if err == nil && t == nil {
+		err = fmt.Errorf("there is no table %s", of.table)
+	}
+	if err != nil {
+		return err
+	}
+	return t.Put(ctx, string(of.Start.JID), b)
 }
 
 // remove removes a plan, unless there is a newer one than that of the given revision; 0 is a

@@ -179,6 +179,7 @@ func (p *plan) start(ctx context.Context, d *Dispatcher, batch *job.Batch, now t
 	if err != nil {
 		return nil, p.undo(d, begun, stored, err)
 	}
+	p.noteStarted(ctx, d, batch)
 	r := newRun(d, *p, batch, now)
 	d.jobs.add(r)
 	d.jobs.setStarting(jid, false)

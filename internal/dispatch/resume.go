@@ -168,6 +168,47 @@ func (d *Dispatcher) Resume(ctx context.Context) error {
 	return nil
 }
 
+// noteStarted records in the plan of a job that lasts that its start is stored. Such a job may take longer than the journal
+// keeps its start: without this record it would then be taken for one that was never begun. If this fails, carryOn does
+// it again.
+func (p *plan) noteStarted(ctx context.Context, d *Dispatcher, batch *job.Batch) {
+	if p.Started || !p.lasts(batch) || p.spooled {
+		return
+	}
+	p.Started = true
+	if p.term != nil && p.term.Err() != nil {
+		return // what is written with the next lease has it
+	}
+	once, cancel := context.WithTimeout(ctx, noteTime)
+	defer cancel()
+	var err error
+	if d.Leases != nil {
+		err = relay{d}.hold(once, p, batch)
+	} else {
+		err = d.plans.replace(once, p, batch)
+	}
+	if err == nil {
+		return
+	}
+	d.Log.Warn("that a job was begun is not recorded in its plan yet", "jid", p.Start.JID, "err", err)
+	if d.Leases != nil { // it may be stored, without an answer
+		again, cancel := context.WithTimeout(ctx, noteTime)
+		defer cancel()
+		if revision, bad := (relay{d}).alreadyHeld(again, p, p.Holder); bad == nil {
+			p.revision = revision
+		}
+	}
+}
+
+// noteTime is how long the caller of a new job waits for that.
+const noteTime = 2 * time.Second
+
+// wasBegun reports whether a job whose start is not in the journals was begun: its plan says so, or the journals have more
+// of it.
+func (h *history) wasBegun(p *plan) bool {
+	return p.Started || len(h.states)+len(h.returned) > 0
+}
+
 // mayStart reports whether the start of a job may be under way still at the member that has accepted it.
 func mayStart(jid salt.JID) bool {
 	began, err := jid.Time()
@@ -177,24 +218,36 @@ func mayStart(jid salt.JID) bool {
 // carryOn makes the run of a job from its plan and what the journal contains about it.
 func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 	h, err := d.history(ctx, p.Start.JID)
-	if rpc.CodeOf(err) == rpc.NotFound { // nobody was told about it
-		if d.Leases != nil && mayStart(p.Start.JID) {
-			return err // unless a server was asked that led before, and lacks the newest events
-		}
+	gone := rpc.CodeOf(err) == rpc.NotFound // its start
+	if gone && d.Leases != nil && mayStart(p.Start.JID) {
+		return err // a server may have been asked that led before, and lacks the newest events
+	}
+	if gone && !h.wasBegun(&p) { // nobody was told about it
+		d.Log.Warn("a job is not carried on: it was never begun, or the journal has nothing of it any more", "jid", p.Start.JID, "user", p.Envelope.User)
 		d.dropPlan(p.stale())
 		return nil
 	}
-	if err != nil {
+	if err != nil && !gone {
 		return err
 	}
 	p.Metadata = h.load.Metadata.V
 	now := time.Now()
 	r := newRun(d, p, nil, now)
+	r.lacking = gone
 	h.noteReturned(r.job)
-	h.describe(r)
+	if !gone {
+		h.describe(r)
+	}
+	reached := 0 // how many have had their turn at least, if the start is gone
+	if gone && p.Start.Batch {
+		reached = h.reached(&p)
+	}
 	var rest []salt.MinionID // minions that it was not sent to
-	for _, id := range slices.Concat(p.Start.Minions, p.Start.Missing) {
+	for i, id := range slices.Concat(p.Start.Minions, p.Start.Missing) {
 		s := h.standing(id)
+		if gone && s.State == job.Sent {
+			s = guess(&p, i, reached, now)
+		}
 		if s.State == job.Sent || s.State == job.Queued && s.Until.IsZero() {
 			rest = append(rest, id)
 		}
@@ -207,6 +260,7 @@ func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 	if r.batch, err = job.NewBatch(p.Batch, p.Start.Minions); err != nil {
 		return err
 	}
+	r.plan.noteStarted(ctx, d, r.batch)
 	if r.batch != nil {
 		r.batch.Resume(rest, h.standings(p.Start.Minions))
 		for _, id := range rest {
@@ -220,6 +274,9 @@ func (d *Dispatcher) carryOn(ctx context.Context, p plan) error {
 	// The others are asked when they reconnect, and those that are connected to another member
 	// at once.
 	r.doubt(now)
+	if gone {
+		d.Log.Warn("the journal has no longer the start of a job: it is carried on from its plan", "jid", p.Start.JID)
+	}
 	d.Log.Info("job resumed", "jid", p.Start.JID, "minions", len(rest))
 	d.jobs.add(r)
 	d.wg.Go(func() {

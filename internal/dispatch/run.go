@@ -32,6 +32,7 @@ type Run struct {
 	watchers map[*watcher]bool
 	settled  bool
 	left     error // another member has taken the job over
+	lacking  bool  // the journals have no longer all that became of the job, but not its start
 	unread   bool  // returns were stored by other members since the journals were read
 	notice   bool  // another member has said so since that was tried
 	stalled  bool  // the store waits for an election, or has done so since the timeouts were looked at
@@ -52,11 +53,14 @@ func newRun(d *Dispatcher, p plan, batch *job.Batch, now time.Time) *Run {
 	return r
 }
 
+// noKey is why a job is not sent to a minion that was named.
+const noKey = "no accepted key has this id"
+
 // Begin sends the job to the minions whose turn it is, and carries it on from then on.
 func (r *Run) Begin() {
 	r.mu.Lock()
 	for _, id := range r.plan.Start.Missing {
-		text := "no accepted key has this id"
+		text := noKey
 		if !r.plan.Until.IsZero() {
 			text += "; the job does not wait for it"
 		}
@@ -364,7 +368,11 @@ func (r *Run) show(t update) {
 		r.dirty[t.ID] = true
 	}
 	if r.batch != nil && (t.State.Final() || t.State == job.Queued) {
-		r.batch.Ended(t.ID, t.State, time.Now())
+		state := t.State
+		if r.lacking && state == job.Silent {
+			state = job.NotConnected // no failure: it may have returned long ago
+		}
+		r.batch.Ended(t.ID, state, time.Now())
 		r.stopBatch()
 		r.stir()
 	}
