@@ -50,8 +50,8 @@ type Uploads struct {
 	dir   string
 	limit int64 // maximum size of one file, in bytes
 	mu    sync.Mutex
-	busy  map[salt.MinionID]*sync.Mutex
-	made  map[salt.MinionID]uint64 // see Made
+	busy  map[salt.MinionID]*turn  // of minions whose files somebody works on, or waits to
+	made  map[salt.MinionID]uint64 // see Made; of minions with a directory
 }
 
 // Shared keeps files where all masters of a system find them.
@@ -66,7 +66,7 @@ type Shared interface {
 // NewUploads returns the uploads below dir, which is created with the first file: that of web1 is
 // DIR/web1/files. A file can have at most limit bytes.
 func NewUploads(dir string, limit int64) *Uploads {
-	return &Uploads{dir: dir, limit: limit, busy: map[salt.MinionID]*sync.Mutex{}, made: map[salt.MinionID]uint64{}}
+	return &Uploads{dir: dir, limit: limit, busy: map[salt.MinionID]*turn{}, made: map[salt.MinionID]uint64{}}
 }
 
 // Piece is a part of a file.
@@ -113,31 +113,54 @@ func checkUpload(name string) error {
 	return nil
 }
 
+// turn is a lock that is dropped when nobody has it or waits for it.
+type turn struct {
+	sync.Mutex
+	users int
+}
+
 // lock serialises what is done with the files of one minion.
 func (u *Uploads) lock(id salt.MinionID) (unlock func()) {
 	m := u.lockOf(id)
 	m.Lock()
-	return m.Unlock
+	return func() {
+		m.Unlock()
+		u.drop(id, m)
+	}
 }
 
 // tryLock is lock for a caller that does not wait; nil means ErrBusy.
 func (u *Uploads) tryLock(id salt.MinionID) (unlock func()) {
 	m := u.lockOf(id)
 	if !m.TryLock() {
+		u.drop(id, m)
 		return nil
 	}
-	return m.Unlock
+	return func() {
+		m.Unlock()
+		u.drop(id, m)
+	}
 }
 
-func (u *Uploads) lockOf(id salt.MinionID) *sync.Mutex {
+// lockOf returns the lock of a minion; drop gives it back.
+func (u *Uploads) lockOf(id salt.MinionID) *turn {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	m := u.busy[id]
 	if m == nil {
-		m = new(sync.Mutex)
+		m = new(turn)
 		u.busy[id] = m
 	}
+	m.users++
 	return m
+}
+
+func (u *Uploads) drop(id salt.MinionID, m *turn) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if m.users--; m.users == 0 {
+		delete(u.busy, id)
+	}
 }
 
 // open opens the directory of a minion.

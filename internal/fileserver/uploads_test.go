@@ -279,9 +279,19 @@ func TestABusyMinionDelaysNobody(t *testing.T) {
 	if err := place("web2"); err != nil {
 		t.Errorf("a file of another one: %v", err)
 	}
+	waits := make(chan func())
+	go func() { waits <- d.lock("web1") }()
+	unlock()
+	unlock = <-waits // also if it came only now
+	if err := place("web1"); !errors.Is(err, ErrBusy) {
+		t.Errorf("while the next one uploads: %v", err)
+	}
 	unlock()
 	if err := place("web1"); err != nil {
 		t.Errorf("when it has ended: %v", err)
+	}
+	if len(d.busy) > 0 {
+		t.Errorf("%d minions count as busy for ever", len(d.busy))
 	}
 }
 

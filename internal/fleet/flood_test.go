@@ -24,6 +24,7 @@ func TestReconnectsAreRateLimited(t *testing.T) {
 	var said bytes.Buffer
 	jobs := &nobodysJobs{}
 	a := &Arrivals{Fleet: &Fleet{Options: Options{Keys: noKeys{}}, Presence: newPresence()}, Jobs: jobs, Log: slog.New(slog.NewTextHandler(&said, nil))}
+	defer a.Fleet.announces()()
 	const times = 1000
 	i := bus.Identity{Role: bus.RoleMinion, Name: "web1", Nonce: "n"}
 	for range times {

@@ -24,7 +24,7 @@ type Presence struct {
 	seen   map[salt.MinionID]time.Time       // when a minion's last connection ended
 	at     map[salt.MinionID]string          // of a cluster, at which member that was, as far as it is known
 	erased map[salt.MinionID]time.Time       // of a cluster, whose times were forgotten here, and when
-	joined map[salt.MinionID]bool            // joined since the last call of changes, if that is used
+	joined map[salt.MinionID]bool            // joined since the last call of changes; nil while nobody announces
 	left   map[salt.MinionID]bool
 	due    map[int]bool // the shards of the times that have changed since they were recorded
 	single bool         // the times are still stored as earlier versions stored them
@@ -33,7 +33,7 @@ type Presence struct {
 func newPresence() *Presence {
 	return &Presence{
 		ready: map[salt.MinionID]map[string]bool{}, framed: map[salt.MinionID]string{}, seen: map[salt.MinionID]time.Time{}, at: map[salt.MinionID]string{}, erased: map[salt.MinionID]time.Time{},
-		joined: map[salt.MinionID]bool{}, left: map[salt.MinionID]bool{}, due: map[int]bool{},
+		due: map[int]bool{},
 	}
 }
 
@@ -50,7 +50,8 @@ func (p *Presence) Join(id salt.MinionID, inbox string, framed bool) {
 	}
 	if p.ready[id] == nil {
 		p.ready[id] = map[string]bool{}
-		p.joined[id], p.due[shardOf(id)] = true, true
+		p.due[shardOf(id)] = true
+		note(p.joined, id)
 		delete(p.erased, id)
 	}
 	p.ready[id][inbox] = true
@@ -72,8 +73,31 @@ func (p *Presence) Leave(id salt.MinionID, inbox string, now time.Time) bool {
 	}
 	delete(p.ready, id)
 	p.set(id, now, p.member(inbox))
-	p.left[id], p.due[shardOf(id)] = true, true
+	p.due[shardOf(id)] = true
+	note(p.left, id)
 	return true
+}
+
+// note adds a minion to those that have joined or left, if somebody announces that: otherwise they would add up.
+func note(of map[salt.MinionID]bool, id salt.MinionID) {
+	if of != nil {
+		of[id] = true
+	}
+}
+
+// announces begins to note who joins and leaves, beginning with those that are there; the end stops that.
+func (p *Presence) announces() (end func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.joined, p.left = make(map[salt.MinionID]bool, len(p.ready)), map[salt.MinionID]bool{}
+	for id := range p.ready {
+		p.joined[id] = true
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.joined, p.left = nil, nil
+	}
 }
 
 // Connected reports whether id is connected, and if not, when it last was; zero for never.
@@ -213,6 +237,7 @@ const firstAgain = time.Second
 // at after first, which may take seconds: a member that was cut off meanwhile sees the minions of the
 // others again. While first has an error they are kept: nobody else fires them.
 func (p *Presence) Announce(ctx context.Context, every time.Duration, events Events, first func(context.Context) (bool, error)) {
+	defer p.announces()()
 	tick := time.NewTicker(max(every, time.Second))
 	defer tick.Stop()
 	known, fires := first == nil, false

@@ -128,3 +128,30 @@ func TestOneMemberAnnouncesPresence(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// TestNobodyIsNotedForNobody: who has joined and left is noted only while somebody announces it; otherwise each id that was ever
+// connected would stay in memory.
+func TestNobodyIsNotedForNobody(t *testing.T) {
+	p := newPresence()
+	visit := func(id salt.MinionID) {
+		p.Join(id, "_INBOX."+string(id), false)
+		p.Leave(id, "_INBOX."+string(id), time.Now())
+		p.forget(id)
+	}
+	for n := range 100 {
+		visit(salt.MinionID(fmt.Sprint("web", n)))
+	}
+	if len(p.joined)+len(p.left)+len(p.seen) > 0 {
+		t.Errorf("%d have joined, %d have left", len(p.joined), len(p.left))
+	}
+	p.Join("stays", "_INBOX.stays", false)
+	end := p.announces()
+	visit("web1")
+	if joined, left := p.changes(); !slices.Equal(joined, []salt.MinionID{"stays", "web1"}) || !slices.Equal(left, []salt.MinionID{"web1"}) {
+		t.Errorf("announced are %q and %q", joined, left)
+	}
+	end()
+	if visit("web2"); len(p.joined)+len(p.left) > 0 {
+		t.Errorf("%d have joined, %d have left, at the end", len(p.joined), len(p.left))
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -57,15 +58,27 @@ func OpenSeen(path string, always bool) (*Seen, error) {
 func (s *Seen) First(jid salt.JID) (bool, error) {
 	first, err := s.write(jid)
 	if first && err == nil && s.always {
-		err = s.group.Do(s.sync)
+		if err = s.group.Do(s.sync); err != nil {
+			s.forget(jid)
+		}
 	}
 	if err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.jids, jid)
 		return false, fmt.Errorf("record job %s: %w", jid, err)
 	}
 	return first, nil
+}
+
+// forget drops a job whose record could not be synced: it is not begun, and is new when it comes again.
+func (s *Seen) forget(jid salt.JID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.jids, jid)
+	for i, one := range slices.Backward(s.order) {
+		if one == jid {
+			s.order = slices.Delete(s.order, i, i+1)
+			return
+		}
+	}
 }
 
 func (s *Seen) write(jid salt.JID) (first bool, err error) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -177,6 +178,37 @@ func TestSeenIsSynced(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestAJobThatWasNotRecordedIsSeenOnce: a job that comes again after its record could not be synced is there once, so that the
+// newest half of the set is not forgotten with the oldest.
+func TestAJobThatWasNotRecordedIsSeenOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "seen")
+	s, err := OpenSeen(path, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first(t, s, jidAt(1), true)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	s.file.Close()
+	s.file = w
+	if ok, err := s.First(jidAt(2)); ok || err == nil {
+		t.Errorf("a job that is not on the disk is begun: %v, %v", ok, err)
+	}
+	first(t, s, jidAt(3), true)
+	first(t, s, jidAt(2), true)
+	if want := []salt.JID{jidAt(1), jidAt(3), jidAt(2)}; !slices.Equal(s.order, want) || len(s.jids) != 3 {
+		t.Errorf("seen are %v, want %v", s.order, want)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	s = openSeen(t, path)
+	first(t, s, jidAt(2), false)
 }
 
 // What could not be synced is written again when the set is closed, or that is told.

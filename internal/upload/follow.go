@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/brinebus/brine/internal/backoff"
@@ -114,6 +115,7 @@ func (f *Files) follow(ctx context.Context) {
 			f.publish(ctx)
 			f.removeMissing(ctx, f.index.placed(""))
 			f.forgetOld(ctx)
+			prune(f, time.Now())
 		case <-f.wake:
 		case <-ctx.Done():
 			return
@@ -269,6 +271,14 @@ func (f *Files) look(ctx context.Context, id salt.MinionID, all []*file) {
 		}
 		f.again()
 	}
+}
+
+// prune drops what need not be known any more: of minions that have no files, and that looks are long ago.
+func prune(f *Files, at time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.looked, func(_ salt.MinionID, looked time.Time) bool { return at.Sub(looked) >= soon })
+	maps.DeleteFunc(f.whole, func(id salt.MinionID, _ uint64) bool { return !f.index.has(id) })
 }
 
 func (f *Files) setWhole(id salt.MinionID, made uint64) {

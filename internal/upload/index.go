@@ -247,6 +247,13 @@ func (x *index) placed(id salt.MinionID) (list []*file) {
 	return list
 }
 
+// has reports whether a minion has files.
+func (x *index) has(id salt.MinionID) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.of[id] != nil
+}
+
 // seen returns the newest revision that has come.
 func (x *index) seen() uint64 {
 	x.mu.Lock()

@@ -105,3 +105,23 @@ func TestAFullMinionIsLookedAfterSeldom(t *testing.T) {
 		t.Error("those of another one are not")
 	}
 }
+
+// TestOfMinionsWithoutFilesNothingIsKept in memory.
+func TestOfMinionsWithoutFilesNothingIsKept(t *testing.T) {
+	f := &Files{looked: map[salt.MinionID]time.Time{}, whole: map[salt.MinionID]uint64{}, index: newIndex()}
+	now := time.Now()
+	f.index.addOne("web1", "a", 1, false)
+	for n := range 100 {
+		id := salt.MinionID(fmt.Sprint("gone", n))
+		f.index.addOne(id, "a", uint64(2*n+2), false)
+		f.mayLook(id, now.Add(-soon))
+		f.setWhole(id, 1)
+		f.index.addOne(id, "a", uint64(2*n+3), true)
+	}
+	f.setWhole("web1", 1)
+	f.mayLook("web1", now)
+	prune(f, now)
+	if len(f.whole) != 1 || len(f.looked) != 1 || f.mayLook("web1", now) {
+		t.Errorf("%d counted as whole, and %d looks are known, want those of web1", len(f.whole), len(f.looked))
+	}
+}
