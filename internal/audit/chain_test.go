@@ -445,3 +445,52 @@ func TestWhatWasSeenFollowsANewName(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatWasSeenOfManyFormerMembers: the end of the log of a new member is noted however many there were before it: nothing is
+// known any more of logs of which only the entry about the pruning is left. A log that is left out is named in the daemon's log.
+func TestWhatWasSeenOfManyFormerMembers(t *testing.T) {
+	w, others := startMember(t)
+	seen := map[string]sight{}
+	for n := range maxSights - 1 {
+		seen[fmt.Sprintf("former%d", n)] = sight{N: 1, Hash: "a"}
+	}
+	text, err := json.Marshal(seen)
+	if err == nil {
+		err = os.WriteFile(w.l.opts.SeenFile, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, young := w.another("m2", t.TempDir()), w.another("m3", t.TempDir())
+	w.fill(old, 3)
+	old.Close()
+	w.look()
+	w.fill(young, 2)
+	noted := func(name string) uint64 {
+		t.Helper()
+		now, err := readSights(w.l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now[name].N
+	}
+	keepOthersOnce(t.Context(), w.l, nil)
+	if noted("m2") != 3 || noted("m3") != 0 || !strings.Contains(others.said(), "member=m3") {
+		t.Errorf("noted of m2 is %d, of m3 %d; the log says %q", noted("m2"), noted("m3"), others.said())
+	}
+	others.former["m2"] = true
+	hour := Options{MaxAge: time.Hour}
+	if err := pruneFormer(t.Context(), w.chain("m2"), hour.limits(time.Now().Add(2*time.Hour))); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		w.look()
+	}
+	if noted("m2") != 0 || noted("m3") != 2 {
+		t.Errorf("after m2 was pruned, noted of it is %d, and of m3 %d", noted("m2"), noted("m3"))
+	}
+	w.check("m2")
+	young.Close()
+	w.cut("m3", 2)
+	w.check("m3", "entry 2 is missing at the end")
+}

@@ -26,7 +26,8 @@ func (s sight) String() string {
 }
 
 // maxSights limits how many are kept: there are few members, but whoever has the key of one can store anything.
-const maxSights = 64
+// Those of former members stay until their logs are pruned.
+const maxSights = 1024
 
 // errSights is wrapped by the error of readSights.
 var errSights = errors.New("it is not known what was seen here of the audit logs of others")
@@ -107,13 +108,13 @@ func look(ctx context.Context, l *Log, all []*Chain) (wrong map[string]string, e
 			continue
 		}
 		at, what, err := follows(ctx, c.queue, seen[c.Name])
-		switch known := next[c.Name]; {
+		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("the audit log of %s: %w", c.Name, err))
 		case what != "":
 			wrong[c.Name] = what
-		case at.n > known.N && (known.N > 0 || len(next) < maxSights):
-			next[c.Name] = sight{N: at.n, Hash: at.hash, Time: time.Now().UTC().Truncate(time.Second)}
+		default:
+			errs = append(errs, note(ctx, l, next, c, at))
 		}
 	}
 	if !maps.Equal(seen, next) {
@@ -124,6 +125,52 @@ func look(ctx context.Context, l *Log, all []*Chain) (wrong map[string]string, e
 		errs = append(errs, err)
 	}
 	return wrong, errors.Join(errs...)
+}
+
+// note notes the end of the log of another one in next, unless only what tells of the pruning of that is left: there is nothing to
+// compare any more.
+func note(ctx context.Context, l *Log, next map[string]sight, c *Chain, at position) error {
+	spent, err := isSpent(ctx, c.queue)
+	known := next[c.Name].N
+	switch {
+	case err != nil:
+		return fmt.Errorf("the audit log of %s: %w", c.Name, err)
+	case spent:
+		delete(next, c.Name)
+	case at.n <= known:
+	case known == 0 && len(next) >= maxSights:
+		l.opts.Log.Error("the end of the audit log of another master is not noted here: what is cut off from it would not be found out", "member", c.Name, "limit", maxSights,
+			"hint", "take former members out of "+l.opts.SeenFile)
+	default:
+		next[c.Name] = sight{N: at.n, Hash: at.hash, Time: time.Now().UTC().Truncate(time.Second)}
+	}
+	return nil
+}
+
+// isSpent reports whether everything that a former member has written was removed from its log, see pruneFormer.
+func isSpent(ctx context.Context, q *journal.Queue) (spent bool, err error) {
+	newest, any, err := q.Newest(ctx)
+	if err != nil || !any {
+		return false, err
+	}
+	if e, bad := parse(newest.Body); bad != nil || !byAnother(&e) {
+		return false, nil
+	}
+	span, err := q.Span(ctx)
+	if err != nil {
+		return false, err
+	}
+	err = each(ctx, q, span.First, span.Last, func(m journal.Entry) error {
+		e, bad := parse(m.Body)
+		if spent = bad == nil && byAnother(&e); !spent {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return spent, err
 }
 
 // follows returns the last entry of a queue, and what is wrong if that does not follow the one that was seen.
