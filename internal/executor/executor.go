@@ -47,9 +47,11 @@ type Boxes interface {
 	// Count is how many there are: none without masters.
 	Count() int
 	// For returns the one for the master of an uplink, and for others of the same system.
-	For(uplink int) *outbox.Box
-	// Named returns the one for the system that the box of this name is for.
-	Named(name string) *outbox.Box
+	For(uplink int) outbox.Destination
+	// Since returns the one for the system that the uplink was of in a generation.
+	Since(uplink int, generation string) outbox.Destination
+	// Named returns the one for the system that the destination of this name was for.
+	Named(name string) outbox.Destination
 }
 
 // Options are the settings of an Executor. All but Always and Most are required.
@@ -113,7 +115,7 @@ func (x *Executor) Jobs() *Table { return x.jobs }
 func (x *Executor) Stop(wait time.Duration) int { return x.jobs.stop(ErrStopping, wait) }
 
 // box returns the outbox for the masters of an uplink, and for others of the same system.
-func (x *Executor) box(u *upstream.Uplink) *outbox.Box { return x.Boxes.For(u.Number) }
+func (x *Executor) box(u *upstream.Uplink) outbox.Destination { return x.Boxes.For(u.Number) }
 
 // Take handles a message on the job subject. It does not block, since the next job waits for
 // it.

@@ -70,9 +70,9 @@ func (m *Mine) Keep(ctx context.Context) {
 		if s == nil {
 			continue // the next connection wakes this
 		}
-		if of := m.x.Masters.System(m.u.Number); len(of) > 0 && of[0] != s {
+		if of := m.x.Masters.System(m.u.Number); len(of) == 0 || of[0] != s {
 			timer.Reset(m.Interval)
-			continue // all members of a cluster have what the first one gets
+			continue // all members of a cluster have what the first one gets, and one that was removed gets nothing
 		}
 		wait := m.Interval - time.Since(updated[s.Name])
 		if wait <= 0 {

@@ -39,9 +39,10 @@ func uplink(t *testing.T) *upstream.Uplink {
 // oneBox implements Boxes.
 type oneBox struct{}
 
-func (oneBox) Count() int               { return 1 }
-func (oneBox) For(int) *outbox.Box      { return new(outbox.Box) }
-func (oneBox) Named(string) *outbox.Box { return new(outbox.Box) }
+func (oneBox) Count() int                           { return 1 }
+func (oneBox) For(int) outbox.Destination           { return outbox.Destination{Box: new(outbox.Box)} }
+func (oneBox) Since(int, string) outbox.Destination { return outbox.Destination{Box: new(outbox.Box)} }
+func (oneBox) Named(string) outbox.Destination      { return outbox.Destination{Box: new(outbox.Box)} }
 
 // waiting is an executor that syncs at once, a session with a master, and a job of it.
 func waiting(t *testing.T) (x *Executor, s *upstream.Session, body []byte) {

@@ -82,9 +82,9 @@ func (x *Executor) asReturn(e *job.Envelope, r job.Report) returner.Return {
 func (x *Executor) finish(e *job.Envelope, r job.Report) (delivered <-chan struct{}) {
 	var wg sync.WaitGroup
 	var left atomic.Bool
-	got := map[*outbox.Box]bool{}
+	got := map[outbox.Destination]bool{}
 	for _, w := range x.origins.End(e.JID) {
-		box := x.box(w.Up)
+		box := x.Boxes.Since(w.Up.Number, w.Generation)
 		first := !got[box] // a job that was taken over was sent by two members of a cluster
 		got[box] = true
 		wg.Go(func() {
@@ -116,7 +116,7 @@ func (x *Executor) finish(e *job.Envelope, r job.Report) (delivered <-chan struc
 // master gets it, together with what the minion ran. While the outbox cannot
 // store it, it stays in its reserved space; false means that it still does when the daemon
 // ends.
-func (x *Executor) deliver(box *outbox.Box, e *job.Envelope, r job.Report) bool {
+func (x *Executor) deliver(box outbox.Destination, e *job.Envelope, r job.Report) bool {
 	ctx := context.WithoutCancel(x.ctx)
 	ret := asSent(e.Commands, r)
 	out := outbox.Outgoing{Op: "ret." + string(e.JID), Body: ret, ID: returnName(e.JID)}

@@ -28,12 +28,13 @@ func (m *Minion) openBoxes(ctx context.Context) (err error) {
 // links implements outbox.Links.
 type links struct{ *upstream.Uplinks }
 
-// System implements outbox.Links.
-func (l links) System(i int) (masters []outbox.Master) {
-	for _, s := range l.Uplinks.System(i) {
+// Heirs implements outbox.Links.
+func (l links) Heirs(i int, generation string) (lead int, now string, masters []outbox.Master) {
+	lead, now, sessions := l.Uplinks.Heirs(i, generation)
+	for _, s := range sessions {
 		masters = append(masters, s)
 	}
-	return masters
+	return lead, now, masters
 }
 
 // attendant implements upstream.Daemon.
@@ -52,7 +53,7 @@ func (a *attendant) Job(s *upstream.Session, body []byte) { a.m.executor.Take(s,
 // Attend implements upstream.Daemon: messages waiting for this master are delivered, and it is
 // told what it does not know.
 func (a *attendant) Attend(ctx context.Context, s *upstream.Session) {
-	a.m.boxes.Wake(s.Up.Number)
+	a.m.boxes.Wake()
 	a.m.mines[s.Up.Number].Linked()
 	if a.first(s.Up) {
 		a.m.forwarder.FireStart(ctx, s.Up, a.m.cfg.EnableLegacyStartupEvents)

@@ -84,6 +84,7 @@ type Box struct {
 	uncleared int       // messages that were delivered and are still in the store
 	files     []string  // their files
 	cleared   time.Time
+	mixed     bool // there are messages of several generations; only turn uses it
 
 	mu   sync.Mutex // guards the rest, and keeps numbers and sequences in the same order
 	n    uint64     // number of the newest message of the own epoch
@@ -97,10 +98,11 @@ type Box struct {
 
 // route is where the messages of an outbox go.
 type route struct {
-	master func() Master // the present one, nil for none
-	failed func(Master)  // is told that one has not stored a request
-	// enter waits until the outbox may be delivered; leave must follow. It fails only if ctx ends.
-	enter func(ctx context.Context) (leave func(), err error)
+	generation func() string                          // the present one of its connection
+	master     func(generation string) Master         // the present one for messages of a generation, nil for none
+	failed     func(generation string, master Master) // is told that one has not stored a request
+	// enter waits until messages of a generation may be delivered; leave must follow. It fails only if ctx ends.
+	enter func(ctx context.Context, generation string) (leave func(), err error)
 }
 
 // kept is a message as stored.
@@ -109,6 +111,8 @@ type kept struct {
 	File   string `json:"file,omitempty"`   // file of a large body, in the outbox's directory
 	Size   int64  `json:"size,omitempty"`   // of that file
 	Events int    `json:"events,omitempty"` // number of events; 0 for a return
+	// Generation is that of the connection for which it was put, see Links; "" is the first one.
+	Generation string `json:"generation,omitempty"`
 	// Put is the runtime of the outbox when it was put; an older minion stored none.
 	Put time.Duration `json:"put,omitempty"`
 }
@@ -223,6 +227,8 @@ type Outgoing struct {
 	Body   any
 	Events int    // number of events in the body; 0 for a return
 	ID     string // the caller's id against duplicates; "" is never a duplicate
+
+	generation string // of the connection for which it is
 }
 
 // Send puts a message for the master into the outbox, and waits a short time for its answer. It
@@ -243,7 +249,7 @@ func (b *Box) SendWhole(ctx context.Context, out Outgoing) (protocol.Fired, erro
 
 // handOver puts a message and waits for the master's answer as long as patience returns.
 func (b *Box) handOver(ctx context.Context, out Outgoing, patience func(placed) time.Duration) (protocol.Fired, error) {
-	master := b.master()
+	master := b.master(out.generation)
 	p, err := b.put(ctx, out, master != nil)
 	if err != nil {
 		return protocol.Fired{}, err

@@ -22,8 +22,12 @@ type Links interface {
 	// Lead returns the number of the first connection to the same system as this one: to the same
 	// master, or to members of the same cluster.
 	Lead(i int) int
-	// System returns the masters of that system that are connected at present.
-	System(i int) []Master
+	// Generation returns the present generation of a connection. Another one begins when the master shows that it is not
+	// of the system that the one before it was of.
+	Generation(i int) string
+	// Heirs returns the masters that get what was for a connection in a generation, as far as they are connected: those of the
+	// system that it was of then. lead is the first connection to that system, and now its present generation.
+	Heirs(i int, generation string) (lead int, now string, masters []Master)
 }
 
 // Boxes are the outboxes of a minion: one, or one for each of the masters that it is connected
@@ -74,9 +78,10 @@ func Open(ctx context.Context, o Options, addresses []string, links Links) (boxe
 			name = "_" + event.Escape(address)
 		}
 		b, err := open(ctx, o, name, route{
-			master: func() Master { return boxes.master(i) },
-			failed: func(m Master) { boxes.failed(i, m) },
-			enter:  func(ctx context.Context) (func(), error) { return boxes.enter(ctx, i) },
+			generation: func() string { return links.Generation(i) },
+			master:     func(generation string) Master { return boxes.master(i, generation) },
+			failed:     func(generation string, m Master) { boxes.failed(i, generation, m) },
+			enter:      func(ctx context.Context, generation string) (func(), error) { return boxes.enter(ctx, i, generation) },
 		})
 		if err != nil {
 			return boxes, err
@@ -105,38 +110,49 @@ func (boxes *Boxes) Count() int {
 func (boxes *Boxes) At(i int) *Box { return boxes.list[i] }
 
 // For returns the outbox for the system of a connection.
-func (boxes *Boxes) For(i int) *Box { return boxes.list[boxes.links.Lead(i)] }
+func (boxes *Boxes) For(i int) Destination { return boxes.Since(i, boxes.links.Generation(i)) }
 
-// Named returns the outbox for the system of the one with that name, or else of the first.
-func (boxes *Boxes) Named(name string) *Box { return boxes.For(max(0, boxes.index(name))) }
+// Since returns the outbox for the system that a connection was of in a generation.
+func (boxes *Boxes) Since(i int, generation string) Destination {
+	lead, now, _ := boxes.links.Heirs(i, generation)
+	return Destination{boxes.list[lead], now}
+}
+
+// Named returns the outbox for the system of a destination with that name, or else of the first outbox.
+func (boxes *Boxes) Named(name string) Destination {
+	name, generation, _ := strings.Cut(name, " ")
+	if i := boxes.index(name); i >= 0 {
+		return boxes.Since(i, generation)
+	}
+	return boxes.For(0)
+}
 
 func (boxes *Boxes) index(name string) int {
 	return slices.IndexFunc(boxes.list, func(b *Box) bool { return b.name == name })
 }
 
-// Wake makes Drain look again at the outboxes for the system of a connection.
-func (boxes *Boxes) Wake(i int) {
-	for _, k := range boxes.of(i) {
-		boxes.list[k].Wake()
+// Wake makes Drain look again at the outboxes: another master is connected.
+func (boxes *Boxes) Wake() {
+	for _, b := range boxes.list {
+		b.Wake()
 	}
 }
 
-// of returns the outboxes for the system of a connection.
-func (boxes *Boxes) of(i int) (list []int) {
-	lead := boxes.links.Lead(i)
+// of returns the outboxes for the system with this lead, and the outbox i.
+func (boxes *Boxes) of(lead, i int) (list []int) {
 	for k := range boxes.list {
-		if boxes.links.Lead(k) == lead {
+		if k == i || boxes.links.Lead(k) == lead {
 			list = append(list, k)
 		}
 	}
 	return list
 }
 
-// master returns the master that messages for the system of a connection are delivered to, nil for none. It stays
+// master returns the master that messages for a connection in a generation are delivered to, nil for none. It stays
 // the same, as long as it is connected and stores them: another member of a cluster has to ask first what
 // that one has stored.
-func (boxes *Boxes) master(i int) Master {
-	lead, masters := boxes.links.Lead(i), boxes.links.System(i)
+func (boxes *Boxes) master(i int, generation string) Master {
+	lead, _, masters := boxes.links.Heirs(i, generation)
 	boxes.mu.Lock()
 	defer boxes.mu.Unlock()
 	if len(masters) == 0 {
@@ -148,8 +164,8 @@ func (boxes *Boxes) master(i int) Master {
 }
 
 // failed has another master used than the one that has not stored a request.
-func (boxes *Boxes) failed(i int, m Master) {
-	lead, masters := boxes.links.Lead(i), boxes.links.System(i)
+func (boxes *Boxes) failed(i int, generation string, m Master) {
+	lead, _, masters := boxes.links.Heirs(i, generation)
 	boxes.mu.Lock()
 	defer boxes.mu.Unlock()
 	if at := slices.Index(masters, m); at >= 0 && boxes.using[lead] == m {
@@ -157,11 +173,12 @@ func (boxes *Boxes) failed(i int, m Master) {
 	}
 }
 
-// enter waits until an outbox may be delivered: no other one for the same system is, since a master expects one
+// enter waits until messages of an outbox in a generation may be delivered: no other one for the same system is, since a master expects one
 // delivery of a minion at a time, and gives a minion capacity for one. It takes the turns of all of them: another one
 // may be on its way that was begun before it was known that they are for one system.
-func (boxes *Boxes) enter(ctx context.Context, i int) (leave func(), err error) {
-	all := boxes.of(i)
+func (boxes *Boxes) enter(ctx context.Context, i int, generation string) (leave func(), err error) {
+	lead, _, _ := boxes.links.Heirs(i, generation)
+	all := boxes.of(lead, i)
 	for n, k := range all { // those that wait come in order at the first of them
 		if !boxes.turns[k].lockWithin(ctx) {
 			boxes.leave(all[:n])
@@ -190,13 +207,14 @@ func (boxes *Boxes) Put(ctx context.Context, out Outgoing) error {
 // connections in this order are one message to the members of a cluster: whether or not it is known that they
 // are, they store it once.
 func (boxes *Boxes) PutOnce(ctx context.Context, i, n int, out Outgoing) error {
-	b := boxes.For(i)
+	to := boxes.For(i)
+	b := to.Box
 	body, err := protocol.Encode(out.Body)
 	if err == nil {
 		err = b.makeSpace(context.WithoutCancel(ctx), putTime(body), int64(len(body)))
 	}
 	if err == nil {
-		_, err = b.begin(out, body, false, number{boxes.once, uint64(n)}).wait(ctx)
+		_, err = b.begin(to.of(out), body, false, number{boxes.once, uint64(n)}).wait(ctx)
 	}
 	return err
 }
@@ -229,13 +247,13 @@ func (boxes *Boxes) each(ctx context.Context, out Outgoing, watch bool, then fun
 	if err != nil {
 		return nil, err
 	}
-	leads := boxes.leads()
+	leads, to := boxes.leads()
 	sent := make([]Sent, len(leads))
 	masters := make([]Master, len(leads))
 	for k, lead := range leads {
-		sent[k].Number, masters[k] = lead, boxes.list[lead].master()
+		sent[k].Number, masters[k] = lead, boxes.master(lead, to[k].generation)
 	}
-	begun := boxes.begin(ctx, leads, out, body, func(k int) bool { return watch && masters[k] != nil })
+	begun := boxes.begin(ctx, leads, to, out, body, func(k int) bool { return watch && masters[k] != nil })
 	var wg sync.WaitGroup
 	for k, lead := range leads {
 		wg.Go(func() {
@@ -245,7 +263,7 @@ func (boxes *Boxes) each(ctx context.Context, out Outgoing, watch bool, then fun
 				p, one.Err = begun[k].wait(ctx)
 				boxes.ended(begun[k], one.Err)
 			} else {
-				p, one.Err = b.putBody(ctx, out, body, watch && masters[k] != nil)
+				p, one.Err = b.putBody(ctx, to[k].of(out), body, watch && masters[k] != nil)
 			}
 			if one.Err == nil {
 				one.Fired, one.Err = then(ctx, b, masters[k], p)
@@ -257,19 +275,19 @@ func (boxes *Boxes) each(ctx context.Context, out Outgoing, watch bool, then fun
 }
 
 // leads are the outboxes of the systems.
-func (boxes *Boxes) leads() (list []int) {
-	for i := range boxes.list {
-		if boxes.links.Lead(i) == i {
-			list = append(list, i)
+func (boxes *Boxes) leads() (list []int, to []Destination) {
+	for i, b := range boxes.list {
+		if one := boxes.For(i); one.Box == b {
+			list, to = append(list, i), append(to, one)
 		}
 	}
-	return list
+	return list, to
 }
 
 // begin begins to put a message into several outboxes under one number, and in the same order as all others that have
 // such a number: the master takes a lower number after a higher one for a duplicate. For the same reason an epoch has the
 // messages of the same outboxes only. One that has the message already, or has no space soon, is left out: nil.
-func (boxes *Boxes) begin(ctx context.Context, among []int, out Outgoing, body []byte, watch func(k int) bool) []*putting {
+func (boxes *Boxes) begin(ctx context.Context, among []int, to []Destination, out Outgoing, body []byte, watch func(k int) bool) []*putting {
 	begun := make([]*putting, len(among))
 	if len(among) < 2 {
 		return begun
@@ -289,7 +307,7 @@ func (boxes *Boxes) begin(ctx context.Context, among []int, out Outgoing, body [
 	of := boxes.next(able)
 	for k, i := range among {
 		if slices.Contains(able, i) {
-			begun[k] = boxes.list[i].begin(out, body, watch(k), of)
+			begun[k] = boxes.list[i].begin(to[k].of(out), body, watch(k), of)
 		}
 	}
 	return begun

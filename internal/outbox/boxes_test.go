@@ -52,18 +52,31 @@ func (m *member) Ask(_ context.Context, _ string, body, answer any) error {
 
 // wired implements Links.
 type wired struct {
-	leads   []int
-	masters []Master
+	leads       []int
+	masters     []Master
+	generations []string
+	left        map[int]bool // whose masters have left their system
+	heir        int          // who gets what was put in earlier generations
 }
 
 func (w *wired) Lead(i int) int { return w.leads[i] }
-func (w *wired) System(i int) (list []Master) {
+func (w *wired) Generation(i int) string {
+	if w.generations == nil {
+		return ""
+	}
+	return w.generations[i]
+}
+func (w *wired) Heirs(i int, generation string) (lead int, now string, list []Master) {
+	lead = w.leads[i]
+	if generation != w.Generation(i) {
+		lead = w.heir
+	}
 	for k, m := range w.masters {
-		if w.leads[k] == w.leads[i] && m != nil {
+		if w.leads[k] == lead && m != nil && !w.left[k] {
 			list = append(list, m)
 		}
 	}
-	return list
+	return lead, w.Generation(lead), list
 }
 
 // openBoxes opens an outbox for each of these, for masters that are not known to be of one system.
@@ -156,7 +169,7 @@ func TestAClusterRecognisesAMessageOfSeveralOutboxes(t *testing.T) {
 	putAll(t, boxes, "three")
 	w.leads = []int{0, 0, 2}
 	putAll(t, boxes, "known")
-	if n, lead := boxes.At(1).Waiting(), boxes.For(1); n != 4 || lead != boxes.At(0) {
+	if n, lead := boxes.At(1).Waiting(), boxes.For(1); n != 4 || lead.Box != boxes.At(0) {
 		t.Errorf("%d messages wait in the second outbox, want those that were put before the cluster was known", n)
 	}
 	w.leads = []int{0, 1, 2} // its key has changed, and the others do not know that yet
@@ -280,11 +293,11 @@ func TestAnyMemberIsDeliveredTo(t *testing.T) {
 	s, a, b := members()
 	boxes, w := openBoxes(t, nil, b)
 	w.leads = []int{0, 0}
-	if got := boxes.At(0).master(); got != Master(b) {
+	if got := boxes.At(0).master(""); got != Master(b) {
 		t.Errorf("while the first one is away the messages for it go to %v", got)
 	}
 	w.masters[0] = a
-	if got := boxes.At(1).master(); got != Master(b) {
+	if got := boxes.At(1).master(""); got != Master(b) {
 		t.Errorf("another one is used although that one is still connected: %v", got)
 	}
 	putAll(t, boxes, "one")
@@ -293,11 +306,11 @@ func TestAnyMemberIsDeliveredTo(t *testing.T) {
 		t.Fatal("nothing has failed")
 	}
 	drain(t, boxes.At(0))
-	if got := strings.Join(s.has, " "); got != `"one"` || boxes.At(1).master() != Master(a) {
+	if got := strings.Join(s.has, " "); got != `"one"` || boxes.At(1).master("") != Master(a) {
 		t.Errorf("the cluster has %s", got)
 	}
 	w.masters[0], w.masters[1] = nil, nil
-	if got := boxes.At(0).master(); got != nil {
+	if got := boxes.At(0).master(""); got != nil {
 		t.Errorf("nobody is connected, and %v is used", got)
 	}
 }
@@ -351,4 +364,69 @@ func TestASlowMasterDelaysNoOther(t *testing.T) {
 	if err := deadline.Receive(t, put, "there is space"); err != nil || full.Waiting() != 1 {
 		t.Errorf("the full outbox has %d messages: %v", full.Waiting(), err)
 	}
+}
+
+// TestTheOthersGetWhatWaitsForAFormerMember: one that has left its system gets nothing of what is in its outbox, also not what is put there
+// later for the system; the others do.
+func TestTheOthersGetWhatWaitsForAFormerMember(t *testing.T) {
+	s, b, c := members()
+	former, a, _ := members()
+	boxes, w := openBoxes(t, a, nil, nil)
+	w.leads, w.masters[0] = []int{0, 0, 0}, nil
+	putAll(t, boxes, "one")
+	w.left, w.masters = map[int]bool{0: true}, []Master{a, b, c} // it is connected nevertheless
+	putAll(t, boxes, "two")
+	if err := boxes.For(0).Put(t.Context(), fired("return")); err != nil {
+		t.Fatal(err)
+	}
+	drain(t, boxes.At(0))
+	if got := strings.Join(s.has, " "); got != `"one" "two" "return"` || len(former.has) > 0 {
+		t.Errorf("the cluster has %s, the former member %s", got, former.has)
+	}
+}
+
+// TestAMasterInPlaceOfAFormerMember: another master at the address of a member gets what is put for it, and nothing of what was put
+// before for the cluster, nor a return that was to be put then.
+func TestAMasterInPlaceOfAFormerMember(t *testing.T) {
+	s, b, _ := members()
+	alone, a, _ := members()
+	boxes, w := openBoxes(t, nil, nil, nil)
+	w.leads = []int{0, 0, 0}
+	putAll(t, boxes, "one")
+	before := boxes.For(0)
+	w.leads, w.generations, w.heir, w.masters[0] = []int{0, 1, 1}, []string{"second", "", ""}, 1, a
+	putAll(t, boxes, "two")
+	if err := before.Put(t.Context(), fired("return")); err != nil {
+		t.Fatal(err)
+	}
+	if err := boxes.Since(0, "").Put(t.Context(), fired("later")); err != nil {
+		t.Fatal(err)
+	}
+	if named := boxes.Named(boxes.For(0).Name()); named != boxes.For(0) || boxes.Named(before.Name()) != boxes.For(1) {
+		t.Errorf("the destinations are %q and %q", named.Name(), boxes.Named(before.Name()).Name())
+	}
+	if more, err := boxes.At(0).turn(t.Context()); more || err != nil || len(alone.has) > 0 {
+		t.Errorf("what is for the cluster goes to another master: %s, %v", alone.has, err)
+	}
+	w.masters[1] = b
+	drain(t, boxes.At(0))
+	drain(t, boxes.At(1))
+	if got := strings.Join(alone.has, " "); got != `"two"` {
+		t.Errorf("the new master has %s", got)
+	}
+	s.check(t, "one", "two", "return", "later")
+	if len(s.has) != 4 {
+		t.Errorf("the cluster has %s", s.has)
+	}
+}
+
+// TestNothingIsKnownOfAGeneration: if the file with it is lost, what was put in it is for whoever is at that address now.
+func TestNothingIsKnownOfAGeneration(t *testing.T) {
+	alone, a, _ := members()
+	boxes, w := openBoxes(t, a, nil)
+	w.generations = []string{"second", ""}
+	putAll(t, boxes, "one")
+	w.generations = nil
+	drain(t, boxes.At(0))
+	alone.check(t, "one")
 }

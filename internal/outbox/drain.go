@@ -70,22 +70,26 @@ func (b *Box) Drain(ctx context.Context) {
 
 // turn makes one request of waiting messages. It reports whether to call it again at once.
 func (b *Box) turn(ctx context.Context) (more bool, err error) {
-	master := b.master()
-	if master != nil {
+	if b.master(b.generation()) != nil {
 		if err := b.tellLosses(ctx); err != nil {
 			return false, err
 		}
 	}
-	if b.Waiting() == 0 {
-		master = nil // a message that comes now wakes the next turn
+	var master Master
+	generation := ""
+	if b.Waiting() > 0 { // a message that comes now wakes the next turn
+		if generation, err = b.headGeneration(ctx); err != nil {
+			return false, err
+		}
+		master = b.master(generation)
 	}
 	if master != nil {
-		leave, err := b.enter(ctx) // before head is held, which a message that needs space waits for
+		leave, err := b.enter(ctx, generation) // before head is held, which a message that needs space waits for
 		if err != nil {
 			return false, err
 		}
 		defer leave()
-		master = b.master() // by now it may be another one
+		master = b.master(generation) // by now it may be another one
 	}
 	b.head.Lock()
 	defer b.head.Unlock()
@@ -101,9 +105,13 @@ func (b *Box) turn(ctx context.Context) (more bool, err error) {
 		b.dropUnreadable(ctx, batch)
 		return true, nil
 	}
+	if batch = ofOne(batch); batch[0].Generation != generation { // those before it were dropped meanwhile, or nothing is known of another one
+		b.mixed = true
+		return true, nil
+	}
 	deliveries, err := b.deliver(ctx, master, batch)
 	if err != nil {
-		b.failed(master)
+		b.failed(generation, master)
 		return false, err
 	}
 	b.delivered(batch[:len(deliveries)], deliveries)
@@ -125,6 +133,38 @@ func firstRun(batch []queued) (run []queued, readable bool) {
 		end = len(batch)
 	}
 	return batch[:end], readable
+}
+
+// ofOne returns the messages at the head of one generation: the others may be for another system.
+func ofOne(batch []queued) []queued {
+	for i, m := range batch {
+		if m.Generation != batch[0].Generation {
+			return batch[:i]
+		}
+	}
+	return batch
+}
+
+// headGeneration is that of the message at the head.
+func (b *Box) headGeneration(ctx context.Context) (string, error) {
+	if b.generation() == "" && !b.mixed { // there was no other one
+		return "", nil
+	}
+	b.mu.Lock()
+	m, here := b.recent.fresh[b.span.First]
+	b.mu.Unlock()
+	if here {
+		return m.Generation, nil
+	}
+	entries, err := b.queue.Read(ctx, b.first(), 1, readBytes)
+	if err != nil || len(entries) == 0 {
+		return "", err
+	}
+	k, err := unpack(entries[0])
+	if err != nil {
+		return b.generation(), nil // it is dropped when there is a master
+	}
+	return k.Generation, nil
 }
 
 // takes returns how many bytes of the outbox it takes.

@@ -185,7 +185,8 @@ func (e *early) inTurn() []queued {
 func (e *early) returns() []queued {
 	e.box.mu.Lock()
 	defer e.box.mu.Unlock()
-	return e.box.recent.returns(e.batch)
+	list := e.box.recent.returns(e.batch)
+	return slices.DeleteFunc(list, func(m queued) bool { return m.Generation != e.batch[0].Generation }) // for another system
 }
 
 // done records that a message need not be sent early any more.

@@ -107,7 +107,7 @@ func (b *Box) tellLosses(ctx context.Context) error {
 		return err
 	}
 	f := protocol.Fire{Form: protocol.FormSingle, Events: []event.Item{{Tag: b.own + lostTag, Data: data}}}
-	if _, err := b.put(ctx, Outgoing{Op: protocol.OpFire, Body: f, Events: 1}, false); err != nil {
+	if _, err := b.put(ctx, Outgoing{Op: protocol.OpFire, Body: f, Events: 1, generation: b.generation()}, false); err != nil {
 		return err
 	}
 	b.change(func(now *losses) {

@@ -62,7 +62,7 @@ type putting struct {
 // begin begins to put a message; wait must follow. It has this number, or with the zero one the next one of the
 // outbox. The caller has made space.
 func (b *Box) begin(out Outgoing, body []byte, watch bool, of number) *putting {
-	p := &putting{box: b, placed: placed{number: of}, id: out.ID, limit: putTime(body), kept: kept{Message: Message{Op: out.Op, Body: body}, Events: out.Events, Put: b.ran.now()}}
+	p := &putting{box: b, placed: placed{number: of}, id: out.ID, limit: putTime(body), kept: kept{Message: Message{Op: out.Op, Body: body}, Events: out.Events, Generation: out.generation, Put: b.ran.now()}}
 	p.size = len(body)
 	b.keep.RLock()
 	if len(body) > maxInline {

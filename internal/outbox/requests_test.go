@@ -100,7 +100,8 @@ func openBox(t *testing.T, dir string, m Master) (b *Box, store *failing, stop f
 	t.Cleanup(stop)
 	store = &failing{Store: own.Store(), failed: make(chan struct{})}
 	b, err = open(t.Context(), Options{ID: "web1", Dir: dir, Conn: own.Conn(), Store: store, MaxBytes: 1 << 20, Log: log}, "", route{
-		master: func() Master { return m }, failed: func(Master) {}, enter: func(context.Context) (func(), error) { return func() {}, nil },
+		generation: func() string { return "" }, master: func(string) Master { return m }, failed: func(string, Master) {},
+		enter: func(context.Context, string) (func(), error) { return func() {}, nil },
 	})
 	if err != nil {
 		t.Fatal(err)

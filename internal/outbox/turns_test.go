@@ -116,9 +116,9 @@ func TestOneDeliveryToASystemAtATime(t *testing.T) {
 		t.Fatalf("the other outbox of the system ends with %v", err)
 	}
 	entering, enter := make(chan struct{}), boxes.At(0).enter
-	boxes.At(0).enter = func(ctx context.Context) (func(), error) {
+	boxes.At(0).enter = func(ctx context.Context, generation string) (func(), error) {
 		close(entering)
-		return enter(ctx)
+		return enter(ctx, generation)
 	}
 	go turn(0)
 	deadline.Receive(t, entering, "the other outbox waits for its turn")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/brinebus/brine/internal/backoff"
@@ -35,7 +36,8 @@ func (s *Session) learn(cluster *protocol.Cluster) {
 	if s.basis != onSign { // its key is not signed
 		cluster = nil
 	}
-	s.Up.all.systems.learn(s.Up.Number, s.Master.SHA256(), cluster)
+	s.Up.all.systems.learn(s.Up.Number, s.Master.SHA256(), cluster, !s.learned)
+	s.learned = true
 }
 
 // welcomed learns from the answer to hello, unless the members have changed meanwhile: what the
@@ -77,7 +79,7 @@ func (u *Uplink) watchLeave(ctx context.Context, current *Session, back chan<- *
 	u.log.Info("the master stops; the minion uses another member of its cluster", "master", current.Name)
 	var pauses backoff.Pauses
 	for {
-		if len(u.all.System(u.Number)) > 1 {
+		if slices.ContainsFunc(u.all.System(u.Number), func(s *Session) bool { return s != current }) {
 			backoff.Sleep(ctx, lingerTime)
 			current.Close()
 			return

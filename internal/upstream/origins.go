@@ -25,8 +25,9 @@ type origin struct {
 
 // Sender is one master that has sent a job.
 type Sender struct {
-	Up  *Uplink
-	key pki.PublicKey
+	Up         *Uplink
+	Generation string // of the uplink, in which it has sent the job
+	key        pki.PublicKey
 }
 
 // Session is the present session with the master that has sent the job, or with another member
@@ -34,7 +35,11 @@ type Sender struct {
 // another master is in use.
 func (s Sender) Session() *Session {
 	all := s.Up.all
-	if now := s.Up.Session(); now != nil && (now.Master.Equal(s.key) || all.cluster.fellows(now.Master, s.key)) {
+	if s.Generation != all.Generation(s.Up.Number) { // another master is there by now
+		_, _, list := all.Heirs(s.Up.Number, s.Generation)
+		return first(list)
+	}
+	if now := s.Up.Session(); now != nil && !all.systems.hasLeft(s.Up.Number) && (now.Master.Equal(s.key) || all.cluster.fellows(now.Master, s.key)) {
 		return now
 	}
 	if !all.systems.isWith(s.Up.Number, s.key) {
@@ -62,7 +67,7 @@ func (o *Origins) Claim(e *job.Envelope, s *Session) Claimed {
 		if o.jobs == nil {
 			o.jobs = map[salt.JID]*origin{}
 		}
-		o.jobs[e.JID] = &origin{job: e, senders: []Sender{{s.Up, s.Master}}}
+		o.jobs[e.JID] = &origin{job: e, senders: []Sender{s.asSender()}}
 		return Fresh
 	}
 	if !reflect.DeepEqual(at.job.Commands, e.Commands) {
@@ -70,12 +75,16 @@ func (o *Origins) Claim(e *job.Envelope, s *Session) Claimed {
 	}
 	for i := range at.senders {
 		if w := &at.senders[i]; w.Up == s.Up {
-			w.key = s.Master // another master of the same system may have replaced it
+			*w = s.asSender() // another master of the same system may have replaced it
 			return Again
 		}
 	}
-	at.senders = append(at.senders, Sender{s.Up, s.Master})
+	at.senders = append(at.senders, s.asSender())
 	return Shared
+}
+
+func (s *Session) asSender() Sender {
+	return Sender{s.Up, s.Up.all.Generation(s.Up.Number), s.Master}
 }
 
 // Of returns which masters have sent a running job.

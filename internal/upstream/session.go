@@ -33,8 +33,9 @@ type Session struct {
 	asked sync.Once     // closes it
 	early bool          // of protocol.Welcome
 
-	naming sync.Mutex // held while the master's list of members is learned
-	named  bool       // the master has named them anew since the session was made
+	naming  sync.Mutex // held while the master's list of members is learned
+	named   bool       // the master has named them anew since the session was made
+	learned bool       // something was learned from the master
 }
 
 // TakesEarly implements outbox.Master.

@@ -1,11 +1,14 @@
 package upstream
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/brinebus/brine/internal/config"
@@ -69,7 +72,7 @@ func TestMastersOfOneSystem(t *testing.T) {
 	} {
 		up := uplinksOf(allAtOnce(t, "A, B, C", ""))
 		for i, list := range []*protocol.Cluster{test.a, test.b, test.c} {
-			up.systems.learn(i, finger(string("ABC"[i])), list)
+			up.systems.learn(i, finger(string("ABC"[i])), list, true)
 		}
 		if got := leads(up); got != test.want {
 			t.Errorf("%s: %s, want %s", what, got, test.want)
@@ -83,15 +86,15 @@ func TestSystemsAreKept(t *testing.T) {
 	cfg := allAtOnce(t, "A, B", "")
 	both := named("A", "B")
 	up := uplinksOf(cfg)
-	up.systems.learn(0, finger("A"), both)
-	up.systems.learn(1, finger("B"), both)
+	up.systems.learn(0, finger("A"), both, true)
+	up.systems.learn(1, finger("B"), both, true)
 	again := uplinksOf(cfg)
 	if got := leads(again); got != "[0 0]" {
 		t.Errorf("after a restart: %s", got)
 	}
 	started := cluster("A", "B") // it has not met the other one since its start
 	started.Members[0].Key = finger("A")
-	again.systems.learn(0, finger("A"), started)
+	again.systems.learn(0, finger("A"), started, true)
 	if got := leads(again); got != "[0 0]" {
 		t.Errorf("a key that a member does not know any more is forgotten: %s", got)
 	}
@@ -100,12 +103,12 @@ func TestSystemsAreKept(t *testing.T) {
 	if got := leads(uplinksOf(&moved)); got != "[0 1 1]" {
 		t.Errorf("in another order, and with another master: %s", got)
 	}
-	again.systems.learn(1, finger("X"), both)
+	again.systems.learn(1, finger("X"), both, true)
 	if got := leads(again); got != "[0 1]" {
 		t.Errorf("with a key that the others do not name: %s", got)
 	}
-	again.systems.learn(1, finger("B"), both)
-	again.systems.learn(0, finger("A"), nil)
+	again.systems.learn(1, finger("B"), both, true)
+	again.systems.learn(0, finger("A"), nil, true)
 	if got := leads(uplinksOf(cfg)); got != "[0 1]" {
 		t.Errorf("a master that has left the cluster: %s", got)
 	}
@@ -183,5 +186,138 @@ func TestAnotherMemberGetsTheReportsOfAJob(t *testing.T) {
 	up.All()[0].session.Store(nil)
 	if got := (Sender{Up: up.All()[0], key: sessions[0].Master}).Session(); got != nil {
 		t.Error("nobody is connected")
+	}
+}
+
+// said has masters say who is a member, in this order; one that is named with "!" is connected to anew.
+func (y *systems) said(t *testing.T, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		who, names, is := strings.Cut(word, ":")
+		anew := strings.HasPrefix(who, "!")
+		uplink := slices.IndexFunc(y.met, func(m met) bool {
+			return m.Address == WithPort(string(strings.ToUpper(strings.Trim(who, "!"))[0]), 4506)
+		})
+		var list *protocol.Cluster
+		if is {
+			list = cluster(strings.Split(names, "")...)
+			for i := range list.Members {
+				list.Members[i].Key = keyOf(names[i : i+1]).SHA256()
+			}
+		}
+		y.learn(uplink, keyOf(strings.Trim(who, "!")).SHA256(), list, anew)
+	}
+}
+
+// keyOf is always the same key of a name.
+func keyOf(name string) pki.PublicKey {
+	key, _ := keysOf.LoadOrStore(name, sync.OnceValue(func() pki.PublicKey {
+		key, err := pki.Generate(pki.Ed25519, 0)
+		if err != nil {
+			panic(err)
+		}
+		return key.Public()
+	}))
+	return key.(func() pki.PublicKey)()
+}
+
+var keysOf sync.Map
+
+// got is who gets what was put for each uplink in a generation, and "-" for nobody.
+func got(all *Uplinks, generations []string) string {
+	var words []string
+	for i := range all.All() {
+		_, _, list := all.Heirs(i, generations[i])
+		word := ""
+		for _, s := range list {
+			word += s.Name
+		}
+		words = append(words, cmp.Or(word, "-"))
+	}
+	return strings.Join(words, " ")
+}
+
+func nameOf(s *Session) string {
+	if s == nil {
+		return ""
+	}
+	return s.Name
+}
+
+func generations(all *Uplinks) (list []string) {
+	for i := range all.All() {
+		list = append(list, all.Generation(i))
+	}
+	return list
+}
+
+// TestFormerMembers: an uplink whose master was of a system stays with it when the others do not name that any more, so that
+// they get what waits there. What is put for another master there is for that, and nothing that was put before.
+//
+// The second and third masters are connected, and the first one is where it says hello at the end; its key is that of its name.
+func TestFormerMembers(t *testing.T) {
+	for what, test := range map[string]struct {
+		said      []string // after all have named each other
+		connected string   // keys of those that are
+		leads     string
+		before    string // who gets what was put before for each
+		now       string // and what is put now
+		sender    string // who is told of a job that the first one has sent before; "" if it does not matter
+	}{
+		"nothing has happened":                   {nil, "ABC", "[0 0 0]", "ABC ABC ABC", "ABC ABC ABC", "A"},
+		"removed":                                {[]string{"B:BC", "C:BC"}, " BC", "[0 0 0]", "BC BC BC", "BC BC BC", "B"},
+		"removed, and connected":                 {[]string{"B:BC", "C:BC"}, "ABC", "[0 0 0]", "BC BC BC", "BC BC BC", "B"},
+		"removed, and one does not say so yet":   {[]string{"B:BC"}, "AB ", "[0 0 0]", "B B B", "B B B", ""},
+		"removed, and it says it was the others": {[]string{"B:BC", "C:BC", "A:A"}, "ABC", "[0 1 1]", "BC BC BC", "A BC BC", ""},
+		"its key is used once more":              {[]string{"B:BC", "C:BC", "!A:ABC"}, "ABC", "[0 1 1]", "BC BC BC", "A BC BC", "B"},
+		"so, as a single master":                 {[]string{"B:BC", "C:BC", "!A"}, "ABC", "[0 1 1]", "BC BC BC", "A BC BC", ""},
+		"so, while the others are away":          {[]string{"B:BC", "C:BC", "!A"}, "A  ", "[0 1 1]", "- - -", "A - -", "-"},
+		"it becomes a single master":             {[]string{"!A"}, "ABC", "[0 1 1]", "BC BC BC", "A BC BC", "B"},
+		"it does, and the others are lost":       {[]string{"!A"}, "A  ", "[0 1 1]", "A - -", "A - -", "A"},
+		"another master is there":                {[]string{"B:BC", "C:BC", "!a"}, "aBC", "[0 1 1]", "BC BC BC", "a BC BC", "B"},
+		"so, while the others are away for now":  {[]string{"!a"}, "a  ", "[0 1 1]", "- - -", "a - -", "-"},
+		"a new member is there":                  {[]string{"B:BC", "C:BC", "!a:aBC", "B:aBC", "C:aBC"}, "aBC", "[0 0 0]", "aBC aBC aBC", "aBC aBC aBC", ""},
+		"a new member that is known already":     {[]string{"B:aBC", "C:aBC", "!a:aBC"}, "aBC", "[0 0 0]", "aBC aBC aBC", "aBC aBC aBC", ""},
+		"it repeats what it has said":            {[]string{"B:BC", "C:BC", "A:ABC"}, "ABC", "[0 0 0]", "BC BC BC", "BC BC BC", ""},
+		"it has put the others out before":       {[]string{"A:A", "B:BC", "C:BC"}, "ABC", "[0 1 1]", "A A A", "A BC BC", ""},
+		"it is let in again":                     {[]string{"B:BC", "C:BC", "B:ABC", "C:ABC"}, "ABC", "[0 0 0]", "ABC ABC ABC", "ABC ABC ABC", ""},
+		"two are removed":                        {[]string{"C:C"}, "A C", "[0 0 0]", "C C C", "C C C", ""},
+		"two, and the last one gets a new key":   {[]string{"C:C", "!c:c"}, "A c", "[0 0 0]", "c c c", "c c c", ""},
+		"two, and the last one is alone":         {[]string{"C:C", "!C"}, " BC", "[0 0 0]", "C C C", "C C C", ""},
+		"two, one key is at the last address":    {[]string{"B:BC", "C:C"}, "  A", "[0 0 0]", "- - -", "- - -", ""},
+		"the others get new keys in turn":        {[]string{"B:BC", "C:BC", "!b:bC", "C:bC", "!c:bc", "b:bc"}, " bc", "[0 0 0]", "bc bc bc", "bc bc bc", ""},
+		"they get new keys together":             {[]string{"B:BC", "C:BC", "!b:bc", "!c:bc"}, " bc", "[0 0 0]", "bc bc bc", "bc bc bc", ""},
+		"all get new keys together":              {[]string{"!a:abc", "!b:abc", "!c:abc"}, "abc", "[0 0 0]", "abc abc abc", "abc abc abc", ""},
+		"it leaves, one by one":                  {[]string{"!A", "B:BC"}, "A  ", "[0 1 1]", "- - -", "A - -", ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			cfg := allAtOnce(t, "A, B, C", "")
+			up := uplinksOf(cfg)
+			up.systems.said(t, "!A:ABC", "!B:ABC", "!C:ABC")
+			first := generations(up)
+			up.systems.said(t, test.said...)
+			for _, after := range []string{"", " after a restart"} {
+				if after != "" {
+					up = uplinksOf(cfg)
+				}
+				for i, u := range up.All() {
+					if key := test.connected[i : i+1]; key != " " {
+						u.session.Store(&Session{Connection: &Connection{Master: keyOf(key)}, Up: u, Name: key})
+					}
+				}
+				if is := leads(up); is != test.leads {
+					t.Errorf("leads%s: %s, want %s", after, is, test.leads)
+				}
+				if is := cmp.Or(nameOf((Sender{Up: up.All()[0], key: keyOf("A")}).Session()), "-"); test.sender != "" && is != test.sender {
+					t.Errorf("reports of a job that the first one has sent before%s go to %s, want %s", after, is, test.sender)
+				}
+				if is := got(up, first); is != test.before {
+					t.Errorf("what was put before%s is for %s, want %s", after, is, test.before)
+				}
+				if is := got(up, generations(up)); is != test.now {
+					t.Errorf("what is put now%s is for %s, want %s", after, is, test.now)
+				}
+			}
+		})
 	}
 }
