@@ -245,3 +245,6 @@ func (t *ConfirmedTable) Clock(up func() uptime.Moment) { t.up = up }
 
 // Miss makes a reader read the table again after this time without an answer.
 func (r *TableReader) Miss(after time.Duration) { r.miss = after }
+
+// UnderWay returns about how many bytes were sent and are not known to be stored.
+func (j *Journal) UnderWay() int64 { return j.writer.underWay() }

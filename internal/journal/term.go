@@ -219,7 +219,9 @@ func (w *writer) enter(prefix string) {
 		for p := m.p; p != nil; p = p.of {
 			p.err = errTerm
 		}
-		f.window[i].Msg = &nats.Msg{Reply: m.Reply, Data: []byte{partMark}, Header: nats.Header{partHeader: {voidLabel}}}
+		void := &nats.Msg{Reply: m.Reply, Data: []byte{partMark}, Header: nats.Header{partHeader: {voidLabel}}}
+		w.done.bytes += uint64(len(m.Data) - len(void.Data)) // otherwise what is less would count as under way for ever
+		f.window[i].Msg = void
 		w.tap.flight[i] = inFlight{part: voidLabel}
 		w.doubts = true
 	}

@@ -119,6 +119,9 @@ func TestWhatIsBoundToATerm(t *testing.T) {
 	if refused == 0 {
 		t.Error("no term ended while something was under way")
 	}
+	if n := j.UnderWay(); n != 0 { // what counts for ever would at last leave no room for anything
+		t.Errorf("%d bytes are under way, after everything was stored or refused", n)
+	}
 	t.Logf("%d stored, %d refused", len(acked)-refused, refused)
 }
 
