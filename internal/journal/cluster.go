@@ -30,7 +30,9 @@ func newFence(s jetstream.Stream, js jetstream.JetStream, root string, turn *Tur
 	}
 	return &fence{
 		prefix: prefix(s.CachedInfo().Config), turn: turn,
-		mark: func(ctx context.Context, prefix string) (uint64, error) { return mark(ctx, js.Conn(), prefix) },
+		mark: func(ctx context.Context, prefix string) (uint64, error) {
+			return mark(ctx, js.Conn(), prefix, behindNewest(ctx, s))
+		},
 		last: func(ctx context.Context) (end uint64, now string, err error) {
 			info, err := leaderInfo(ctx, s)
 			if err != nil {
@@ -39,7 +41,7 @@ func newFence(s jetstream.Stream, js jetstream.JetStream, root string, turn *Tur
 			return info.State.LastSeq, prefix(info.Config), nil
 		},
 		begin: func(ctx context.Context) (string, uint64, error) {
-			return change(ctx, js, s.CachedInfo().Config, root, openTerm)
+			return change(ctx, js, s.CachedInfo().Config, root, openTerm, behindNewest(ctx, s))
 		},
 		read: func(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) { return s.GetMsg(ctx, seq) },
 	}

@@ -246,5 +246,26 @@ func (t *ConfirmedTable) Clock(up func() uptime.Moment) { t.up = up }
 // Miss makes a reader read the table again after this time without an answer.
 func (r *TableReader) Miss(after time.Duration) { r.miss = after }
 
+// Follow stores a message behind the newest one of the own journal, or does nothing while something is being stored;
+// FollowPeer stores one in that of another member.
+func (j *Journal) Follow(ctx context.Context) error {
+	return j.followNow(ctx, j.name, newestKeeper{j}.follow)
+}
+
+func (j *Journal) FollowPeer(ctx context.Context, member string) error {
+	return j.followNow(ctx, memberPrefix+member, newestKeeper{j}.followPeer)
+}
+
+func (j *Journal) followNow(ctx context.Context, stream string, follow func(context.Context, jetstream.Stream) error) error {
+	s, err := j.js.Stream(ctx, stream)
+	if err != nil {
+		return err
+	}
+	if !byLeader(s.CachedInfo().Cluster) {
+		return errNoLeader
+	}
+	return follow(ctx, s)
+}
+
 // UnderWay returns about how many bytes were sent and are not known to be stored.
 func (j *Journal) UnderWay() int64 { return j.writer.underWay() }

@@ -309,12 +309,13 @@ func (j *source) Extent(ctx context.Context) (event.Extent, error) {
 		First: s.FirstSeq, Last: s.LastSeq, Count: s.Msgs, Bytes: s.Bytes, Readers: s.Consumers,
 		MaxAge: info.Config.MaxAge.Seconds(),
 	}
-	if s.Msgs > 0 {
-		e.Oldest, e.Newest = s.FirstTime, s.LastTime
-	} else {
+	if s.Msgs == 0 {
 		e.First = s.LastSeq + 1
+		return e, nil
 	}
-	return e, nil
+	e.Oldest, e.Newest = s.FirstTime, s.LastTime
+	e.First, err = j.firstEvent(ctx, info)
+	return e, err
 }
 
 // SequenceAt returns the sequence of the first event from the time t on; if there is none, the

@@ -179,6 +179,9 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Journal, error) {
 	if j.log != nil {
 		j.wg.Go(j.keepNames)
 	}
+	if o.Copies > 0 {
+		j.wg.Go(newestKeeper{j}.run)
+	}
 	if o.Copies > 0 && o.Server != "" {
 		j.wg.Go(func() { j.keepLead(o.Server, o.Current) })
 	}

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,14 +69,23 @@ func cutPowerOfAll(t *testing.T, stream string, begin, change func(*bustest.Memb
 	}
 	start()
 	begin(s.Members[0])
-	for _, m := range s.Members {
-		m.Stop() // with a snapshot
+	stop := func() bool {
+		for _, m := range s.Members {
+			m.Stop() // with a snapshot, unless a member has stopped before it had all that the others have
+		}
+		return !slices.ContainsFunc(s.Members, func(m *bustest.Member) bool {
+			found, err := filepath.Glob(filepath.Join(m.Dir, "jetstream", "*", "_js_", "*", "snapshots", "snap.*"))
+			return len(found) < 2 || err != nil
+		})
+	}
+	for n := 1; !stop(); n++ {
+		if n == 4 {
+			t.Fatalf("a member has left no snapshot, %d times", n)
+		}
+		start()
 	}
 	synced, begun := map[string]sizes{}, time.Now()
 	for _, m := range s.Members {
-		if found, err := filepath.Glob(filepath.Join(m.Dir, "jetstream", "*", "_js_", "*", "snapshots", "snap.*")); len(found) < 2 || err != nil {
-			t.Fatalf("%s has left the snapshots %q, %v", m.Name, found, err)
-		}
 		if synced[m.Name] = blocksOf(t, m.Dir, stream); len(synced[m.Name]) == 0 {
 			t.Fatalf("%s has no stream %s", m.Name, stream)
 		}
@@ -164,6 +174,47 @@ func TestAPowerCutOfAllMembersAfterAJournalWasPurged(t *testing.T) {
 			if _, seq := appendOne(first, "new"); seq <= last {
 				t.Errorf("an event has the number %d, after %d", seq, last)
 			}
+		})
+	}
+}
+
+// TestAPowerCutOfAllMembersAfterTheLastEventOfAJournalWasTooOld: the same for a journal in which nothing is stored for so
+// long that its newest event is removed by its age, whether its member runs or not.
+func TestAPowerCutOfAllMembersAfterTheLastEventOfAJournalWasTooOld(t *testing.T) {
+	t.Parallel()
+	const age = 30 * time.Second
+	aging := func(o *journal.Options) { o.MaxAge = age }
+	for runs, keeper := range map[string]int{"its member runs": 0, "another member runs": 1} {
+		t.Run(runs, func(t *testing.T) {
+			t.Parallel()
+			last, stored := uint64(0), time.Time{}
+			appendOne := func(m *bustest.Member) {
+				t.Helper()
+				seq, err := openMember(t, m, aging).Append(inTime(t), filled("event", "x", 10), "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if seq <= last {
+					t.Errorf("an event has the number %d, after %d", seq, last)
+				}
+				last, stored = seq, time.Now()
+			}
+			first := cutPowerOfAll(t, "EVENTS_m1", appendOne, func(m *bustest.Member) {
+				openMember(t, m.System.Members[keeper], aging)
+				if took := time.Since(stored); took > age/2 {
+					t.Skipf("this machine is too slow: the start took %s", took)
+				}
+				list, err := journal.Peers(inTime(t), m.Conn(), "m2", m.Store())
+				if err != nil || len(list) != 1 {
+					t.Fatalf("there are the journals %v, %v", list, err)
+				}
+				opened := time.Now() // the start of its own member has stored a message before
+				bustest.Until(t, "the newest message of then is too old", func() bool {
+					e, err := list[0].Extent(inTime(t))
+					return err == nil && (e.Count == 0 || e.Oldest.After(opened))
+				})
+			})
+			appendOne(first)
 		})
 	}
 }

@@ -15,7 +15,8 @@ import (
 // still be on its way. A mark is stored only behind the message that the server says is the last one, so that is
 // the last one, and nothing is stored any more that was to follow it. No reader sees marks.
 
-// entryHeader has the sequence of the newest message before a mark that is not a mark; 0 if that is not known.
+// entryHeader has the sequence of the newest message before a mark that is not a mark; 0 if that is not known. In a journal,
+// not every mark has it.
 const entryHeader = "Salt-Newest"
 
 // isMark reports whether the message with this header is a mark.

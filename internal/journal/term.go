@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -94,21 +95,25 @@ func renewTerm(c *jetstream.StreamConfig) {
 }
 
 // change begins a term or ends the current one: the stream gets subjects with a new name of that
-// kind, and a mark. root begins all subjects of this journal.
-func change(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig, root, kind string) (prefix string, at uint64, err error) {
+// kind, and a mark. root begins all subjects of this journal; more are headers of the mark.
+func change(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig, root, kind string, more nats.Header) (prefix string, at uint64, err error) {
 	prefix = root + kind + bus.NewNonce() + "."
 	setTerm(&c, prefix)
 	if _, err := js.UpdateStream(ctx, c); err != nil {
 		return "", 0, err
 	}
-	at, err = mark(ctx, js.Conn(), prefix)
+	at, err = mark(ctx, js.Conn(), prefix, more)
 	return prefix, at, err
 }
 
+// markSubject is the subject of marks, without a term.
+const markSubject = event.Root + ".salt.journal.term"
+
 // mark stores a mark and returns its sequence. It fails if the term with this prefix is not the
 // current one.
-func mark(ctx context.Context, nc *nats.Conn, prefix string) (uint64, error) {
-	m := &nats.Msg{Subject: prefix + strings.TrimPrefix(event.Root, plainPrefix) + ".salt.journal.term", Data: []byte{partMark}, Header: nats.Header{partHeader: {markLabel}, termHeader: {prefix}}}
+func mark(ctx context.Context, nc *nats.Conn, prefix string, more nats.Header) (uint64, error) {
+	m := &nats.Msg{Subject: prefix + strings.TrimPrefix(markSubject, plainPrefix), Data: []byte{partMark}, Header: nats.Header{partHeader: {markLabel}, termHeader: {prefix}}}
+	maps.Copy(m.Header, more)
 	answer, err := nc.RequestMsgWithContext(ctx, m)
 	if err != nil {
 		return 0, err
@@ -144,9 +149,9 @@ func (m *Mirror) EndTerm(ctx context.Context, before Ended) (e Ended, err error)
 			e = before
 			return nil
 		case hasEnded(e.prefix):
-			e.Mark, err = mark(ctx, m.js.Conn(), e.prefix)
+			e.Mark, err = mark(ctx, m.js.Conn(), e.prefix, nil)
 		default:
-			e.prefix, e.Mark, err = change(ctx, m.js, info.Config, Options{Name: m.Name}.root(), endedTerm)
+			e.prefix, e.Mark, err = change(ctx, m.js, info.Config, Options{Name: m.Name}.root(), endedTerm, nil)
 		}
 		e.at = begun
 		return err

@@ -91,7 +91,7 @@ func (t *Turn) take(ctx context.Context, w *writer, s jetstream.Stream, js jetst
 				return err
 			}
 			var at uint64
-			if prefix, at, err = change(ctx, js, info.Config, o.root(), openTerm); err != nil {
+			if prefix, at, err = change(ctx, js, info.Config, o.root(), openTerm, nil); err != nil {
 				return err
 			}
 			m := &nats.Msg{Subject: prefix + strings.TrimPrefix(event.Subject(openedTag), plainPrefix), Data: e.Text(), Header: nats.Header{
