@@ -27,7 +27,7 @@ func (r *round) judgeHistory(past []*round) {
 			r.judgeHeard(p, l)
 		}
 	}
-	r.judgeKnown(past)
+	r.judgeKnown(past, damaged)
 	r.judgeEffects()
 	r.judgeTokens()
 	r.judgeDeletedTokens()
@@ -111,8 +111,8 @@ func (r *round) judgeCopies() {
 	}
 }
 
-// judgeKnown looks whether each master knows all jobs, and still says the same of the latest.
-func (r *round) judgeKnown(past []*round) {
+// judgeKnown looks whether each master knows all jobs, and still says the same of the latest. Of what is damaged, a return may be lost.
+func (r *round) judgeKnown(past []*round, damaged bool) {
 	for _, m := range r.w.masters {
 		var known map[string]any
 		res := m.tool("", "salt-run", "jobs.list_jobs", "--out", "json")
@@ -127,6 +127,9 @@ func (r *round) judgeKnown(past []*round) {
 				}
 			}
 		}
+	}
+	if damaged {
+		return
 	}
 	left := lastJobs
 	for i := len(past) - 1; i >= 0 && left > 0; i-- {
