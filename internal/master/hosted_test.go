@@ -116,6 +116,10 @@ func TestAnEmptyMasterGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait(t, "web2 to be out", func() bool { return !a.pinged("web2") })
+	user := a.user()
+	wait(t, "the deletion to be stored", func() bool {
+		return slices.ContainsFunc(listenSince(t, user, "salt/key"), func(e event.Event) bool { return strings.Contains(string(e.Data), `"delete"`) })
+	})
 	a.stop()
 	b := a.replacement("")
 	b.run()
