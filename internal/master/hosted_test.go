@@ -1,6 +1,7 @@
 package master_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -116,10 +117,7 @@ func TestAnEmptyMasterGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait(t, "web2 to be out", func() bool { return !a.pinged("web2") })
-	user := a.user()
-	wait(t, "the deletion to be stored", func() bool {
-		return slices.ContainsFunc(listenSince(t, user, "salt/key"), func(e event.Event) bool { return strings.Contains(string(e.Data), `"delete"`) })
-	})
+	a.tells("salt/key", `"delete"`) // when the deletion is stored
 	a.stop()
 	b := a.replacement("")
 	b.run()
@@ -136,6 +134,27 @@ func TestAnEmptyMasterGoesOn(t *testing.T) {
 	}
 	if listed, err := os.ReadDir(filepath.Join(b.cfg.PKIDir, "minions")); err != nil || !slices.ContainsFunc(listed, func(e fs.DirEntry) bool { return e.Name() == "web1" }) {
 		t.Errorf("its key directory has %v, %v", listed, err)
+	}
+}
+
+// tells waits until the journal has an event with this tag whose data contains text.
+func (a *abroad) tells(tag, text string) {
+	a.t.Helper()
+	ctx, cancel := context.WithTimeout(a.t.Context(), deadline.Time)
+	defer cancel()
+	s, err := a.user().Call(protocol.OpListen, protocol.Listen{Tags: []string{tag}, Since: time.Now().Add(-time.Hour)})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer s.Close()
+	var ready protocol.Ready
+	err = s.Decode(ctx, &ready)
+	for e := (event.Event{}); err == nil && !strings.Contains(string(e.Data), text); {
+		e = event.Event{}
+		err = s.Decode(ctx, &e)
+	}
+	if err != nil {
+		a.t.Fatalf("no event %s has %s: %v", tag, text, err)
 	}
 }
 
