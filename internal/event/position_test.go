@@ -30,7 +30,7 @@ func TestPositions(t *testing.T) {
 }
 
 // TestPositionsInManyJournals: the journals of former members stay, so there may be many more than members. What is
-// written is read, whatever their names are; what a stranger sends is bounded.
+// written is read, whatever their names are; what is read from the network is bounded.
 func TestPositionsInManyJournals(t *testing.T) {
 	p := Position{}
 	for n := range 250 {

@@ -7,30 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/protocol"
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// storedIn returns how many messages a table has, marks included.
-func storedIn(t *testing.T, nc *nats.Conn, table string) uint64 {
-	t.Helper()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := js.Stream(t.Context(), "KV_"+table)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.CachedInfo().State.Msgs
-}
-
 // TestDroppedLettersAndPositionsLeaveLittle: marks of dead letters that gave way, and of positions that were forgotten,
-// do not add up.
+// do not accumulate.
 func TestDroppedLettersAndPositionsLeaveLittle(t *testing.T) {
 	t.Parallel()
 	const most, more = 3, 40
@@ -53,15 +36,15 @@ func TestDroppedLettersAndPositionsLeaveLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if dead, positions := storedIn(t, w.bus.Conn(), "dead"), storedIn(t, w.bus.Conn(), "positions"); dead != maxOfSender+more || positions != more {
+	if dead, positions := bustest.StoredIn(t, w.bus.Conn(), "dead"), bustest.StoredIn(t, w.bus.Conn(), "positions"); dead != maxOfSender+more || positions != more {
 		t.Fatalf("%d and %d messages are stored", dead, positions)
 	}
 	ctx, end := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { KeepMarks(ctx, w.events, journal.Marks{Every: 100 * time.Millisecond, Most: most}) })
 	t.Cleanup(func() { end(); wg.Wait() })
-	bustest.Until(t, "the marks of dead letters are removed", func() bool { return storedIn(t, w.bus.Conn(), "dead") == maxOfSender+most })
-	bustest.Until(t, "the marks of positions are removed", func() bool { return storedIn(t, w.bus.Conn(), "positions") == most })
+	bustest.Until(t, "the marks of dead letters are removed", func() bool { return bustest.StoredIn(t, w.bus.Conn(), "dead") == maxOfSender+most })
+	bustest.Until(t, "the marks of positions are removed", func() bool { return bustest.StoredIn(t, w.bus.Conn(), "positions") == most })
 	if list, err := w.events.dead.List(t.Context(), "deploy", 0); err != nil || len(list) != maxOfSender || list[0].Seq != more+1 {
 		t.Errorf("%d dead letters are left, %v", len(list), err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// TestWhatIsForgottenLeavesLittle: marks of minions that were forgotten do not add up in the tables of grains and of the mine.
+// TestWhatIsForgottenLeavesLittle: marks of minions that were forgotten do not accumulate in the tables of grains and of the mine.
 func TestWhatIsForgottenLeavesLittle(t *testing.T) {
 	t.Parallel()
 	const minions, most = 30, 3
@@ -43,12 +43,12 @@ func TestWhatIsForgottenLeavesLittle(t *testing.T) {
 			wg.Go(func() { f.Keep(ctx, f.Log) })
 		}
 		t.Cleanup(func() { stop(); wg.Wait() })
-		bustest.Until(t, "all is stored", func() bool { return storedIn(t, nc, "grains") >= minions })
+		bustest.Until(t, "all is stored", func() bool { return bustest.StoredIn(t, nc, "grains") >= minions })
 		for n := range minions {
 			f.Forget(salt.MinionID(fmt.Sprint("web", n)))
 		}
 		for _, table := range []string{"grains", "mine"} {
-			bustest.Until(t, "the marks are removed from "+table, func() bool { return storedIn(t, nc, table) == most+end })
+			bustest.Until(t, "the marks are removed from "+table, func() bool { return bustest.StoredIn(t, nc, table) == most+end })
 		}
 		for _, f := range fleets {
 			bustest.Until(t, "nothing is known of them", func() bool { return len(f.grains.ids()) == 0 && len(f.mine.of("web1")) == 0 })

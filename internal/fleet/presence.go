@@ -78,7 +78,7 @@ func (p *Presence) Leave(id salt.MinionID, inbox string, now time.Time) bool {
 	return true
 }
 
-// note adds a minion to those that have joined or left, if somebody announces that: otherwise they would add up.
+// note adds a minion to those that have joined or left, if somebody announces that: otherwise they would accumulate.
 func note(of map[salt.MinionID]bool, id salt.MinionID) {
 	if of != nil {
 		of[id] = true

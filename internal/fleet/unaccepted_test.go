@@ -4,27 +4,10 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/test/bustest"
 )
-
-// storedIn returns how many messages a table has, marks included.
-func storedIn(t *testing.T, nc *nats.Conn, table string) uint64 {
-	t.Helper()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := js.Stream(t.Context(), "KV_"+table)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.CachedInfo().State.Msgs
-}
 
 // TestUnacceptedKeysLeaveNothing: of an id about which nothing is stored, forgetting stores nothing. Anybody can make a key
 // wait, and give way again. What is stored and not known here is deleted all the same.
@@ -64,13 +47,13 @@ func TestUnacceptedKeysLeaveNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		flood(t, f, func() uint64 { return storedIn(t, b.Conn(), "grains") })
+		flood(t, f, func() uint64 { return bustest.StoredIn(t, b.Conn(), "grains") })
 	})
 	t.Run("a member", func(t *testing.T) {
 		t.Parallel()
 		s := bustest.StartSystem(t, 3)
 		s.Leader(t)
 		m := s.Members[0]
-		flood(t, openFleet(t, m), func() uint64 { return storedIn(t, m.Conn(), "grains") })
+		flood(t, openFleet(t, m), func() uint64 { return bustest.StoredIn(t, m.Conn(), "grains") })
 	})
 }

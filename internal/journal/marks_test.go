@@ -39,7 +39,7 @@ func keepMarks(t *testing.T, m journal.Marks) {
 	t.Cleanup(func() { end(); wg.Wait() })
 }
 
-// TestMarksAreRemoved: the marks of deleted entries do not add up. The newest ones stay, and one that says until when it
+// TestMarksAreRemoved: the marks of deleted entries do not accumulate. The newest ones stay, and one that says until when it
 // stays does so. What is stored, again or for the first time, is not touched.
 func TestMarksAreRemoved(t *testing.T) {
 	t.Parallel()

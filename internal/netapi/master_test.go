@@ -166,7 +166,7 @@ func TestAPositionInManyJournalsFitsIntoAHeader(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusUnauthorized {
-		t.Errorf("a stranger who continues in many journals gets %s", res.Status)
+		t.Errorf("who has no token and names many journals gets %s", res.Status)
 	}
 	cancel()
 	deadline.Receive(t, ended, "the server")
