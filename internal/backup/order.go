@@ -350,6 +350,11 @@ func (o *order) carryOut(ctx context.Context, nc *nats.Conn, cacheDir string, to
 	if err != nil {
 		return nil, err
 	}
+	if to.Follow != nil {
+		if err := to.Follow(did); err != nil {
+			return nil, err
+		}
+	}
 	moved, err := o.finish(cacheDir)
 	to.Log.Info("the store was restored", "from", o.Dir, "streams", len(did.Streams), "merged", did.Merged, "left", did.Left, "moved", moved)
 	return did, err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -278,6 +279,44 @@ func TestARestoreGoesOnAfterAKill(t *testing.T) {
 	}
 	if err := backup.CheckStore(cache, "m3"); !errors.Is(err, config.ErrMistake) {
 		t.Errorf("a member opens the store of another: %v", err)
+	}
+}
+
+// TestWhatFollowsARestoreIsDoneAgainAfterAKill: what a master keeps elsewhere of those that have new names is changed before the order
+// is removed. A start that is killed meanwhile, or fails, is followed by one that does it.
+func TestWhatFollowsARestoreIsDoneAgainAfterAKill(t *testing.T) {
+	t.Parallel()
+	three, _ := startMembers(t, 10)
+	of, _ := write(t, three.Members[0].Conn(), "m1")
+	cache := t.TempDir()
+	old := backup.StoreDir(cache, false)
+	b := openStore(t, old)
+	restore(t, b.Conn(), of, backup.Target{})
+	b.Stop()
+	if _, err := (backup.Request{CacheDir: cache, Source: old, Member: "m1", Version: "1", Log: bustest.Log(t)}).Carry(inTime(t)); err != nil {
+		t.Fatal(err)
+	}
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	to := member(s, s.Members[0])
+	to.Log = bustest.Log(t)
+	killed := errors.New("killed")
+	var told []map[string]string
+	to.Follow = func(did *backup.Restored) error {
+		told = append(told, did.Renamed)
+		if len(told) == 1 {
+			return killed
+		}
+		return nil
+	}
+	for _, want := range []error{killed, nil, nil} {
+		if _, err := backup.CarryOut(inTime(t), s.Members[0].Conn(), cache, to); !errors.Is(err, want) {
+			t.Errorf("a start ends with %v, want %v", err, want)
+		}
+	}
+	names := map[string]string{"m2": "m2_old1", "m3": "m3_old1"}
+	if len(told) != 2 || !maps.Equal(told[0], names) || !maps.Equal(told[1], names) {
+		t.Errorf("told %v, want %v, and again after the kill", told, names)
 	}
 }
 

@@ -40,7 +40,10 @@ type Target struct {
 	// Outdated reports whether an entry of a table that all members share is older than what is known
 	// elsewhere, and must not come back; nil keeps all.
 	Outdated func(table, key string, value []byte) bool
-	Log      *slog.Logger
+	// Follow changes what the master keeps elsewhere of what was restored; nil changes nothing. CarryOut calls it before the order is
+	// removed, and again at the next start where this one is killed meanwhile: it must be able to find its work done already.
+	Follow func(*Restored) error
+	Log    *slog.Logger
 }
 
 // Restored is what Restore has done.

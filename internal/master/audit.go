@@ -12,7 +12,7 @@ import (
 )
 
 // RenameAuditLogs is called when the audit logs of others have been restored under new names, with the keys of the master in pkiDir:
-// what it has noted of them counts under these.
+// what it has noted of them counts under these. Once that is done, doing it again changes nothing.
 func RenameAuditLogs(pkiDir string, names map[string]string) error {
 	return audit.RenameSeen(filepath.Join(pkiDir, audit.SeenName), names)
 }

@@ -43,13 +43,12 @@ func (s stores) CarryOut(ctx context.Context, nc *nats.Conn, cacheDir string, p 
 	if err != nil {
 		return err
 	}
-	did, err := backup.CarryOut(ctx, nc, cacheDir, backup.Target{
-		Member: p.Name, Cluster: p.Cluster, Members: p.All, Copies: p.Copies, Hosted: p.Hosted, Entry: membership.MoveEntry, Renamed: membership.RenameEntry, Outdated: outdated, Log: s.log,
+	_, err = backup.CarryOut(ctx, nc, cacheDir, backup.Target{
+		Member: p.Name, Cluster: p.Cluster, Members: p.All, Copies: p.Copies, Hosted: p.Hosted, Entry: membership.MoveEntry, Renamed: membership.RenameEntry, Outdated: outdated,
+		Follow: func(did *backup.Restored) error { return master.RenameAuditLogs(s.pkiDir, did.Renamed) },
+		Log:    s.log,
 	})
-	if err != nil || did == nil {
-		return err
-	}
-	return master.RenameAuditLogs(s.pkiDir, did.Renamed)
+	return err
 }
 
 // Backup implements master.Stores.
