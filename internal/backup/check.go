@@ -17,12 +17,26 @@ import (
 // cluster that this master is, "" for one alone. It is called before the broker opens the
 // store; its errors are mistakes in the configuration, which a restart does not mend.
 func CheckStore(cacheDir, member string) error {
+	if err := clearBefore(cacheDir); err != nil {
+		return err
+	}
+	return LookAtStore(cacheDir, member)
+}
+
+// clearBefore removes what a restore has left that was killed.
+func clearBefore(cacheDir string) error {
 	o, err := readOrder(cacheDir)
 	if err != nil {
 		return config.Mistake(err)
 	}
-	if err := clearKilled(cacheDir, o); err != nil {
-		return err
+	return clearKilled(cacheDir, o)
+}
+
+// LookAtStore is CheckStore without a start: it changes nothing, and a master may run.
+func LookAtStore(cacheDir, member string) error {
+	o, err := readOrder(cacheDir)
+	if err != nil {
+		return config.Mistake(err)
 	}
 	if moved, err := isHosted(cacheDir); err != nil || moved && o == nil {
 		return errors.Join(err, config.Mistake(salt.WithHint(fmt.Errorf("the data of this master is in the JetStream of its nats_servers, as %s says, and by its configuration it has a store of its own", hostedPath(cacheDir)),
@@ -77,12 +91,20 @@ func isHosted(cacheDir string) (bool, error) {
 // CheckHosted is CheckStore for a master whose store is in the JetStream of NATS servers that others
 // run: it refuses to start beside a store of its own that has data.
 func CheckHosted(cacheDir string) error {
+	if err := clearBefore(cacheDir); err != nil {
+		return err
+	}
+	return LookAtHosted(cacheDir)
+}
+
+// LookAtHosted is CheckHosted without a start, as LookAtStore.
+func LookAtHosted(cacheDir string) error {
 	o, err := readOrder(cacheDir)
 	if err != nil {
 		return config.Mistake(err)
 	}
-	if err := clearKilled(cacheDir, o); err != nil || o != nil {
-		return err
+	if o != nil {
+		return nil
 	}
 	for _, cluster := range []bool{false, true} {
 		dir := StoreDir(cacheDir, cluster)

@@ -41,8 +41,14 @@ func streamDirs(store string) ([]string, error) {
 	return metas, err
 }
 
-// hasData reports whether a store has streams.
+// hasData reports whether a store has streams. One that may not be read is not one without.
 func hasData(store string) (bool, error) {
+	if _, err := os.ReadDir(filepath.Join(store, "jetstream")); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return false, err
+	}
 	dirs, err := streamDirs(store)
 	return len(dirs) > 0, err
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"os/user"
+	"slices"
 
 	urcli "github.com/urfave/cli/v2"
 
@@ -54,8 +55,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if opts.Bool("check") {
 		here, mistake := here(ctx, cfg)
 		strange := append(lint(ctx, cfg), here...)
-		unseen, bad := keys(cfg) // the last, since it switches to the user of the daemon
-		return serve.Check(env, serve.Checked{Err: config.Mistake(config.Join(err, mistake, bad)), Notices: notices, Warnings: append(strange, unseen...)})
+		unseen, bad := keys(cfg) // from here on as the user of the daemon
+		unread, refused := store(ctx, cfg)
+		return serve.Check(env, serve.Checked{Err: config.Mistake(config.Join(err, mistake, bad, refused)), Notices: notices, Warnings: slices.Concat(strange, unseen, unread)})
 	}
 	if err != nil {
 		return serve.Failed(err)
@@ -154,7 +156,21 @@ func keys(cfg *config.Master) (strange []config.Place, mistake error) {
 	return strange, config.Mistake(errors.Join(bad...))
 }
 
-// readable divides what is wrong with the keys: a file that another user than the daemon's cannot read may be right.
+// store is why a start would refuse the data that this master has. A daemon may run, and nothing is opened for writing. Where
+// the settings do not say which member this is, a start ends or waits before it looks.
+func store(ctx context.Context, cfg *config.Master) (unseen []config.Place, mistake error) {
+	if cfg == nil || membership.Check(cfg) != nil {
+		return nil, nil
+	}
+	p, err := membership.PlaceIn(ctx, cfg)
+	if err != nil {
+		return nil, nil //nolint:nilerr // here tells it
+	}
+	unseen, bad := readable(config.Mistakes(lookAt(cfg.CacheDir, p)), cfg.User != "" || os.Geteuid() == 0)
+	return unseen, config.Mistake(errors.Join(bad...))
+}
+
+// readable divides what is wrong with the keys or the store: a file that another user than the daemon's cannot read may be right.
 func readable(found []error, asDaemon bool) (unseen []config.Place, bad []error) {
 	for _, err := range found {
 		if !asDaemon && errors.Is(err, fs.ErrPermission) {

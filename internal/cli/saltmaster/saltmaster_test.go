@@ -135,6 +135,91 @@ func TestCheckOfKeysOfACluster(t *testing.T) {
 	}
 }
 
+// TestCheckOfTheStore: data in the store of another mode, for which a start would refuse, is a mistake in the words of the start and with
+// its exit code. Nothing is touched, also not what a start would remove.
+func TestCheckOfTheStore(t *testing.T) {
+	hosted := "nats_servers: ['127.0.0.1:1']\nnats_jetstream: True\nnats_finger: [" + strings.Repeat("ab", 32) + "]\n"
+	own, cluster := "journal/jetstream/$G/streams/EVENTS/meta.inf", "cluster/jetstream/$G/streams/EVENTS_127_0_0_2_4520/meta.inf"
+	for name, c := range map[string]struct {
+		text  string
+		files []string // below cachedir
+		says  string   // "" is nothing
+	}{
+		"alone":                                {"", []string{own}, ""},
+		"alone, empty":                         {"", nil, ""},
+		"alone, remains of a restore":          {"", []string{own, "restore/store/part"}, ""},
+		"alone, with that of a member":         {"", []string{cluster, "restore/store/part"}, "cache/cluster, the store of a master that is a member of a cluster; by its configuration it is alone"},
+		"alone, with both":                     {"", []string{own, cluster}, "have data, and only one of them can be used"},
+		"alone, with an order":                 {"", []string{"restore.json"}, "orders a restore for a member of a cluster"},
+		"alone, its data at NATS servers":      {"", []string{"hosted"}, "is in the JetStream of its nats_servers"},
+		"a member":                             {threeMembers, []string{cluster}, ""},
+		"a member, with that of one alone":     {threeMembers, []string{own}, "cache/journal, the store of a master that is alone; by its configuration it is a member of a cluster"},
+		"a member, told to restore it":         {threeMembers, []string{own, "restore.json"}, ""},
+		"a member, with the store of another":  {threeMembers, []string{cluster, "cluster/member"}, "is the store of the member {}, and this master is 127_0_0_2_4520"},
+		"at NATS servers":                      {hosted, nil, ""},
+		"at NATS servers, with that of before": {hosted, []string{own}, "by its configuration it is in the JetStream of nats_servers"},
+	} {
+		dir := t.TempDir()
+		for _, file := range append(c.files, "../pki/x") {
+			path := filepath.Join(dir, "root/cache", file)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("{}"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, "master"), []byte("root_dir: "+dir+"/root\ncachedir: cache\npki_dir: pki\nsock_dir: sock\n"+c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run := func(more ...string) (int, string) {
+			var said strings.Builder
+			env := &cli.Env{Name: "salt-master", Args: append([]string{"-c", dir}, more...), Stdout: &said, Stderr: &said, Getenv: func(string) string { return "" }}
+			return Run(t.Context(), env), said.String()
+		}
+		before := tree(t, dir)
+		code, said := run("--check")
+		if after := tree(t, dir); after != before {
+			t.Errorf("%s: --check has made %s of %s", name, after, before)
+		}
+		if c.says == "" {
+			if code != 0 || strings.Contains(said, "error") {
+				t.Errorf("%s: --check ends with %d and %q", name, code, said)
+			}
+			continue
+		}
+		if code != cli.Usage || !strings.Contains(said, "error: ") || !strings.Contains(said, c.says) {
+			t.Errorf("%s: --check ends with %d and %q, want %d and %q", name, code, said, cli.Usage, c.says)
+		}
+		started, refused := run()
+		for line := range strings.Lines(said) {
+			if text := strings.TrimSpace(line); !strings.HasPrefix(text, "warning: ") && !strings.Contains(refused, text) {
+				t.Errorf("%s: a start says %q, and not what --check says: %q", name, refused, text)
+			}
+		}
+		if started != code {
+			t.Errorf("%s: a start ends with %d, and --check with %d", name, started, code)
+		}
+	}
+}
+
+// tree is what is in a directory, with the times of the last changes.
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	var text strings.Builder
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil {
+			fmt.Fprintln(&text, path, info.Mode(), info.ModTime().UnixNano())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text.String()
+}
+
 // TestCheckAsTheDaemon: what the daemon's user may not read, and a user that is not known, ends the check as a start.
 func TestCheckAsTheDaemon(t *testing.T) {
 	if code, said := check(t, "user: nosuch-user\n"); code != cli.NoPermission || !strings.Contains(said, "error: configured to run as user \"nosuch-user\"") || !strings.Contains(said, "hint: create the user") {
