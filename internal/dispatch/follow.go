@@ -242,7 +242,7 @@ func (a All) Await(ctx context.Context, user string, jid salt.JID) error {
 	return w.batches(ctx, func([]update) error { return nil })
 }
 
-// Revoke withdraws jobs that wait for keys that are no longer accepted.
+// Revoke ends jobs at minions that are away and whose keys are no longer accepted.
 func (d *Dispatcher) Revoke() {
 	for _, r := range d.jobs.all() {
 		r.revoke(d.Keys.Accepts)

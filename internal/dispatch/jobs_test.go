@@ -37,7 +37,7 @@ func heap() int {
 // TestAMinionComesAndGoesAmongManyJobs: what that takes does not grow with the jobs of others, and its own
 // jobs hear of it, also those that were taken over or have ended since.
 func TestAMinionComesAndGoesAmongManyJobs(t *testing.T) { // not parallel: it measures
-	d := &Dispatcher{}
+	d := &Dispatcher{Options: Options{Keys: anyKeys{}}}
 	d.jobs = newJobs(func(salt.JID) bool { return false })
 	begin := func(until time.Time, ids ...salt.MinionID) *Run {
 		p := plan{Start: job.Start{JID: d.NextJID(), Minions: ids}, Until: until, Timeout: 3600, Keys: map[salt.MinionID]string{"web1": "a key"}}

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -425,9 +426,11 @@ func (r *Run) lost(id salt.MinionID) {
 	defer r.mu.Unlock()
 	if r.plan.waits(id, time.Now()) && r.tracker.Unheard(id) {
 		r.away(id, "the connection was lost as the job was sent")
+		r.notify(revokedAt(r, id, r.d.Keys.Accepts))
 		return
 	}
-	r.notify(r.tracker.Lost(id, time.Now()))
+	u := r.tracker.Lost(id, time.Now())
+	r.notify(cmp.Or(revokedAt(r, id, r.d.Keys.Accepts), u)) // that may be why, and revoke may have been called before
 }
 
 // back handles that a minion is connected again, with this key.
@@ -474,15 +477,21 @@ func (r *Run) missed(id salt.MinionID, key string) {
 	}
 }
 
-// revoke withdraws the job from the waiting minions whose key is no longer accepted.
+// revoke ends the job at the minions that are away and whose key is no longer accepted.
 func (r *Run) revoke(accepted func(id salt.MinionID, key string) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for id, key := range r.plan.Keys {
-		if r.tracker.Parked(id) && !accepted(id, key) {
-			r.notify(r.tracker.Cancel(id, "its key is no longer accepted"))
-		}
+	for id := range r.plan.Keys {
+		r.notify(revokedAt(r, id, accepted))
 	}
+}
+
+// revokedAt is revoke for one minion, if its key is known. The caller holds mu.
+func revokedAt(r *Run, id salt.MinionID, accepted func(id salt.MinionID, key string) bool) *job.Update {
+	if key := r.plan.Keys[id]; key != "" && !accepted(id, key) {
+		return r.tracker.Revoked(id, "its key is no longer accepted")
+	}
+	return nil
 }
 
 // cancel withdraws the job from all minions that it was not sent to, and returns them, sorted.

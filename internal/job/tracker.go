@@ -143,6 +143,20 @@ func (t *Tracker) Cancel(id salt.MinionID, text string) *Update {
 	return t.set(id, m, Report{State: Cancelled, Text: text})
 }
 
+// Revoked records that id cannot come back as who was meant: if it is away, the job does not reach it, or its return does not
+// come.
+func (t *Tracker) Revoked(id salt.MinionID, text string) *Update {
+	m := t.minions[id]
+	switch {
+	case m == nil:
+	case m.isParked():
+		return t.Cancel(id, text)
+	case m.state == Disconnected:
+		return t.Away(id, text)
+	}
+	return nil
+}
+
 // Report handles a minion's message. It returns nil for what changes nothing: a second return,
 // a receipt after the return, a message of a minion that is not in the job, a state that
 // minions may not report.
