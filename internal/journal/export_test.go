@@ -2,8 +2,9 @@ package journal
 
 import (
 	"context"
-	"github.com/brinebus/brine/internal/uptime"
 	"time"
+
+	"github.com/brinebus/brine/internal/uptime"
 
 	"github.com/nats-io/nats.go/jetstream"
 )

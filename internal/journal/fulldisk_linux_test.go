@@ -189,7 +189,8 @@ func TestRemovalsOnAFullDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 			for n := 0; n == 0 || !splits(t, disk, "KV_things", 30); n++ {
-				if err := table.Put(t.Context(), strconv.Itoa(n), []byte(strings.Repeat("x", n%97))); err != nil {
+				// Not with Put, which reserves room.
+				if _, err := b.Conn().RequestWithContext(soon(t), "$KV.things."+strconv.Itoa(n), []byte(strings.Repeat("x", n%97))); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -199,6 +200,12 @@ func TestRemovalsOnAFullDisk(t *testing.T) {
 		}
 		if err := table.Delete(soon(t), "0"); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("a deletion without room for it: %v", err)
+		}
+		if err := table.Put(soon(t), "0", nil); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("an entry without room for the record of what it replaces: %v", err)
+		}
+		if _, err := table.Update(soon(t), "0", nil, 1); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("an update without room for the record of what it replaces: %v", err)
 		}
 		free()
 		if err := table.Remove(soon(t), "0"); err != nil {

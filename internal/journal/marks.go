@@ -16,10 +16,10 @@ import (
 )
 
 // A deleted entry leaves a mark in its table, from which those learn of the deletion who have the entries in memory. Marks
-// would be read by each start for ever, so Marks removes them after some time. It never removes the newest ones: they
-// also keep what they have replaced from coming back. The server writes no record of what is replaced, and where it has to read
-// all blocks, as after a kill, an entry that was replaced by a mark that is gone may be there again until its block is
-// written anew. So what must not come back is deleted with DeleteUntil.
+// would be read by each start for ever, so Marks removes them after some time. It never removes the newest ones: an
+// older version has replaced entries without a record of that (see rollup), and where the server has to read all blocks, such an
+// entry may be there again once the mark that has replaced it is gone, until its block is written anew. So what must not come
+// back is deleted with DeleteUntil.
 
 const (
 	// markTime is how long a mark stays at least. A reader that has heard nothing for missTime, which is less, reads
@@ -45,10 +45,10 @@ const (
 // is not removed before.
 func (t *Table) DeleteUntil(ctx context.Context, key string, until time.Time) error {
 	err := t.write(ctx, func(ctx context.Context) error {
-		if err := t.room(); err != nil {
+		if err := t.room(nil); err != nil {
 			return err
 		}
-		answer, err := t.conn.RequestMsgWithContext(ctx, &nats.Msg{Subject: t.subject(key), Header: nats.Header{operation: {untilMark}, untilHeader: {until.UTC().Format(time.RFC3339)}}})
+		answer, err := t.conn.RequestMsgWithContext(ctx, &nats.Msg{Subject: t.subject(key), Header: nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}, operation: {untilMark}, untilHeader: {until.UTC().Format(time.RFC3339)}}})
 		if err == nil {
 			_, err = acknowledged(answer)
 		}

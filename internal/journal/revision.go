@@ -84,6 +84,9 @@ func (t *Table) Update(ctx context.Context, key string, value []byte, revision u
 	}
 	var now uint64
 	err := t.write(ctx, func(ctx context.Context) (err error) {
+		if err := t.room(value); err != nil {
+			return err
+		}
 		now, err = t.kv.Update(ctx, kvKey(key), value, revision)
 		t.gave(now)
 		if isMoved(err) {
@@ -135,7 +138,7 @@ func (t *Table) missing(ctx context.Context, key string, expected uint64) error 
 // it is deleted already. Like Delete, it leaves a mark, which Watch reports.
 func (t *Table) DeleteAt(ctx context.Context, key string, revision uint64) error {
 	err := t.write(ctx, func(ctx context.Context) error {
-		if err := t.room(); err != nil {
+		if err := t.room(nil); err != nil {
 			return err
 		}
 		err := t.kv.Purge(ctx, kvKey(key), jetstream.LastRevision(revision))

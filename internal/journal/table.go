@@ -57,7 +57,7 @@ func (j *Journal) Table(ctx context.Context, name string) (*Table, error) {
 
 // configureTable makes the settings of the stream of a table.
 func configureTable(c *jetstream.StreamConfig, name string, copies int) {
-	c.Subjects, c.MaxMsgsPerSubject, c.Storage, c.Replicas, c.Duplicates = []string{"$KV." + name + ".>"}, 1, jetstream.FileStorage, 1, tableWindow
+	c.Subjects, c.MaxMsgsPerSubject, c.Storage, c.Replicas, c.Duplicates = []string{tableRoot(name) + ">"}, perSubject, jetstream.FileStorage, 1, tableWindow
 	c.MaxMsgs, c.MaxBytes, c.MaxMsgSize, c.MaxConsumers, c.Discard = -1, -1, -1, -1, jetstream.DiscardNew
 	c.AllowRollup, c.DenyDelete, c.AllowDirect = true, true, true
 	if copies > 0 {
@@ -75,9 +75,9 @@ func (j *Journal) openTable(ctx context.Context, name string, configure func(*je
 		return nil, fmt.Errorf("open the table %s: %w", name, err)
 	}
 	err = insist(ctx, t.store, "open the table "+name, func(ctx context.Context) (err error) {
-		t.kv, err = j.js.KeyValue(ctx, name)
+		t.kv, err = openBucket(ctx, j.js, name)
 		for errors.Is(err, jetstream.ErrBucketNotFound) && backoff.Sleep(ctx, bucketPause) { // it exists, but a member that has just begun to lead may not know that yet
-			t.kv, err = j.js.KeyValue(ctx, name)
+			t.kv, err = openBucket(ctx, j.js, name)
 		}
 		return err
 	})
@@ -109,7 +109,7 @@ func (j *Journal) PeerTable(ctx context.Context, name, member string) (*Table, e
 	t := &Table{name: name + "-" + member, store: j.writer.store, conn: j.js.Conn()}
 	err := insist(ctx, t.store, "open the table "+t.name, func(ctx context.Context) (err error) {
 		if t.all, err = j.js.Stream(ctx, t.stream()); err == nil {
-			t.kv, err = j.js.KeyValue(ctx, t.name)
+			t.kv, err = openBucket(ctx, j.js, t.name)
 		}
 		return err
 	})
@@ -174,6 +174,9 @@ func (t *Table) Set(ctx context.Context, key string, value []byte) (revision uin
 		return 0, err
 	}
 	err = t.write(ctx, func(ctx context.Context) (err error) {
+		if err := t.room(value); err != nil {
+			return err
+		}
 		revision, err = t.kv.Put(ctx, kvKey(key), value)
 		t.gave(revision)
 		return err
@@ -232,7 +235,7 @@ func (t *Table) get(ctx context.Context, key string, read func(ctx context.Conte
 // Delete removes key, if it exists, as durably as Keep: what was revoked does not come back.
 func (t *Table) Delete(ctx context.Context, key string) error {
 	err := t.write(ctx, func(ctx context.Context) error {
-		if err := t.room(); err != nil {
+		if err := t.room(nil); err != nil {
 			return err
 		}
 		return t.kv.Purge(ctx, kvKey(key))
@@ -243,9 +246,10 @@ func (t *Table) Delete(ctx context.Context, key string) error {
 	return t.store.Sync(t.stream())
 }
 
-// room makes sure that the disk has room for the record of what a delete marker removes.
-func (t *Table) room() error {
-	if err := t.store.Room(t.stream(), 1); err != nil {
+// room makes sure that the disk has room for a message with this value and for the record of what it replaces: without
+// it, the server would never answer again.
+func (t *Table) room(value []byte) error {
+	if err := t.store.Room(t.stream(), 1+uint64(len(value)/recordBytes)); err != nil {
 		return fmt.Errorf("%w: %w", ErrStore, err)
 	}
 	return nil

@@ -117,7 +117,9 @@ func (t *Table) read(ctx context.Context, marks bool, seen func(tableMessage), f
 }
 
 // root begins the subjects of the table.
-func (t *Table) root() string { return "$KV." + t.name + "." }
+func (t *Table) root() string { return tableRoot(t.name) }
+
+func tableRoot(name string) string { return "$KV." + name + "." }
 
 // consumed calls f for the messages that a consumer brings, and returns the last revision. It ends if
 // nothing comes any more: the last one may have been removed, or the member is not reached.
