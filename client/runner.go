@@ -176,8 +176,8 @@ func (c *Conn) result(ctx context.Context, cmd Command, q protocol.Run, opts []R
 }
 
 // RunnerError is the error of a runner or wheel function that has failed. For errors.Is it is
-// [ErrFailed], [ErrDenied] if the function itself was refused something, or [ErrUnavailable] if the store of the
-// masters cannot be asked now.
+// [ErrFailed], [ErrDenied] if the function itself was refused something, [ErrUnavailable] if the store of the
+// masters cannot be asked now, or [ErrUsage] if its arguments are wrong.
 type RunnerError struct {
 	Function string
 	Reason   string // "" if the function has returned a result with success false
@@ -198,6 +198,8 @@ func runError(function string, res protocol.RunResult) error {
 		kind = ErrDenied
 	case res.Retcode == protocol.RunUnavailable && res.Error != "":
 		kind = ErrUnavailable
+	case res.Retcode == protocol.RunUsage && res.Error != "":
+		kind = ErrUsage
 	}
 	switch {
 	case res.Error != "":

@@ -106,9 +106,9 @@ func TestACallerLearnsWhatEventsWaitFor(t *testing.T) {
 	}
 }
 
-// TestKindsOfRunnerErrors: a program can tell a refusal, and a store that cannot be asked now, from a failure.
+// TestKindsOfRunnerErrors: a program can tell a refusal, a store that cannot be asked now, and wrong arguments from a failure.
 func TestKindsOfRunnerErrors(t *testing.T) {
-	for code, want := range map[int]error{1: ErrFailed, protocol.RunRefused: ErrDenied, protocol.RunUnavailable: ErrUnavailable} {
+	for code, want := range map[int]error{1: ErrFailed, protocol.RunRefused: ErrDenied, protocol.RunUnavailable: ErrUnavailable, protocol.RunUsage: ErrUsage} {
 		if err := runError("cluster.backup", protocol.RunResult{Error: "it has no leader", Retcode: code}); !errors.Is(err, want) || err.Error() != "it has no leader" {
 			t.Errorf("code %d: %v, want %v", code, err, want)
 		}

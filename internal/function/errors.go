@@ -75,6 +75,13 @@ func Invalid(format string, args ...any) error {
 	return invocationError{fmt.Errorf(format, args...)}
 }
 
+// IsUsage reports whether a call has failed since its arguments do not match the signature or each other.
+func IsUsage(err error) bool {
+	var arguments *ArgumentError
+	var invocation invocationError
+	return errors.As(err, &arguments) || errors.As(err, &invocation)
+}
+
 // Unavailable is the error for a missing service of this minion; what is a noun.
 func Unavailable(what string) error {
 	return fmt.Errorf("%s: %w", what, ErrUnavailable)

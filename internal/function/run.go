@@ -56,6 +56,19 @@ func (t Table) Missing(ctx context.Context, c Call) error {
 	return err
 }
 
+// Unfit returns why Run would not begin a call: there is no such function, or the arguments do not match its signature.
+func (t Table) Unfit(ctx context.Context, c Call) error {
+	if c.Host == nil {
+		c.Host = &Host{}
+	}
+	c.table = t
+	f, err := c.find(ctx)
+	if err == nil {
+		_, err = f.bind(salt.Command{Function: c.Function, Args: c.Args, Kwargs: c.Kwargs})
+	}
+	return err
+}
+
 // find returns the function of the call: a built-in one, otherwise one of the site's own
 // programs.
 func (c *Call) find(ctx context.Context) (*Function, error) {

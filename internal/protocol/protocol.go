@@ -525,6 +525,9 @@ const RunRefused = 77
 // RunUnavailable is that of one that has failed because the store cannot be asked now: the exit code for it.
 const RunUnavailable = 69
 
+// RunUsage is that of one whose arguments are wrong: the exit code for a wrong command line.
+const RunUsage = 64
+
 // RunResult is the last answer.
 type RunResult struct {
 	Return  value.Value `json:"return"`

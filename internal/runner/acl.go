@@ -130,7 +130,7 @@ func commands(c *function.Call, kind string) ([]salt.Command, error) {
 		list = append(list, salt.Command{Function: f, Args: args, Kwargs: kwargs})
 	}
 	if len(list) == 0 {
-		return nil, salt.WithHint(fmt.Errorf("no function is asked for"), "name a fun=")
+		return nil, salt.WithHint(function.Invalid("no function is asked for"), "name a fun=")
 	}
 	return list, nil
 }

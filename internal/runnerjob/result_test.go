@@ -11,8 +11,8 @@ import (
 	"github.com/brinebus/brine/internal/salt"
 )
 
-// TestCodesOfFailedRunners: a runner that was refused something, or whose store cannot be asked now, is told from one that has
-// failed.
+// TestCodesOfFailedRunners: a runner that was refused something, or whose store cannot be asked now, or whose arguments
+// are wrong, is told from one that has failed.
 func TestCodesOfFailedRunners(t *testing.T) {
 	const leaderless = salt.Unanswered("it has no leader")
 	for _, c := range []struct {
@@ -21,6 +21,9 @@ func TestCodesOfFailedRunners(t *testing.T) {
 	}{
 		{rpc.Errorf(rpc.Denied, "no rule allows it"), protocol.RunRefused},
 		{salt.WithHint(fmt.Errorf("the stream EVENTS_a: %w", leaderless), "ask again"), protocol.RunUnavailable},
+		{&function.ArgumentError{Function: "jobs.lookup_jid", Problem: "missing"}, protocol.RunUsage},
+		{salt.WithHint(function.Invalid("which entry is meant?"), "say which"), protocol.RunUsage},
+		{&function.UnknownError{Function: "nosuch.fun"}, 1},
 		{errors.New("the disk is full"), 1},
 	} {
 		got := runResult(function.Result{Err: c.err, Retcode: 1}, false)

@@ -42,7 +42,7 @@ func (s *Server) runFor(ctx context.Context, r *rpc.Request, q protocol.Run, who
 	ended := func() {}
 	defer func() { ended() }()
 	if q.Async {
-		if err := s.checkThere(ctx, who, q); err != nil {
+		if err := s.checkCall(ctx, who, q); err != nil {
 			return err
 		}
 		var err error
@@ -88,11 +88,15 @@ func (s *Server) call(who authz.Principal, q protocol.Run, long *longRead) (func
 	return table, function.Call{Function: c.Function, Args: c.Args, Kwargs: c.Kwargs, Host: machine}
 }
 
-// checkThere returns an error for an unknown runner when nobody would see its failure.
-func (s *Server) checkThere(ctx context.Context, who authz.Principal, q protocol.Run) error {
+// checkCall returns an error for an unknown runner, or for wrong arguments, when nobody would see the failure.
+func (s *Server) checkCall(ctx context.Context, who authz.Principal, q protocol.Run) error {
 	table, call := s.call(who, q, s.longRead(who))
-	if err := table.Missing(ctx, call); err != nil {
-		return rpc.Errorf(rpc.NotFound, "%w", err).WithHint("%s", runner.Hint(err, q.Wheel, module.Builtin()))
+	if err := table.Unfit(ctx, call); err != nil {
+		code := rpc.NotFound
+		if function.IsUsage(err) {
+			code = rpc.Usage
+		}
+		return rpc.Errorf(code, "%w", err).WithHint("%s", runner.Hint(err, q.Wheel, module.Builtin()))
 	}
 	return nil
 }
@@ -107,6 +111,8 @@ func runResult(res function.Result, wheel bool) protocol.RunResult {
 			res.Retcode = protocol.RunRefused
 		case errors.As(res.Err, new(salt.Unanswered)):
 			res.Retcode = protocol.RunUnavailable
+		case function.IsUsage(res.Err):
+			res.Retcode = protocol.RunUsage
 		}
 	}
 	return protocol.RunResult{Error: text, Hint: hint, Return: value.Value{V: res.Return}, Success: res.Success, Retcode: res.Retcode, Out: res.Out}
