@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/brinebus/brine/internal/uptime"
-
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/brinebus/brine/internal/uptime"
 )
 
 // PeersBy is Peers with this JetStream, at a store without delays.
