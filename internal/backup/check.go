@@ -146,3 +146,22 @@ func sameMember(store, member string) error {
 	}
 	return nil
 }
+
+// CheckCluster refuses to open the store of a member of another cluster. What the members of that had agreed on would be mixed with
+// what those of this one have: its streams stay without a leader, and no error names the reason. An earlier version has not written
+// down whose store it is. It changes nothing; its errors are mistakes in the configuration.
+func CheckCluster(cacheDir, cluster string) error {
+	store := StoreDir(cacheDir, true)
+	text, err := os.ReadFile(filepath.Join(store, clusterFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if was := strings.TrimSpace(string(text)); was != cluster {
+		return config.Mistake(salt.WithHint(fmt.Errorf("%s is the store of a member of the cluster %s, and this master is a member of %s", store, was, cluster),
+			fmt.Sprintf("set cluster_id again, or move the store away; 'salt-master --restore' with its new place takes over what is in it. If the same members only give their cluster another name, remove %s on each", filepath.Join(store, clusterFile))))
+	}
+	return nil
+}

@@ -278,7 +278,7 @@ func (o *order) finish(cacheDir string) (moved string, err error) {
 // killed. Without an order it returns nil. nc is a connection of the daemon.
 func CarryOut(ctx context.Context, nc *nats.Conn, cacheDir string, to Target) (*Restored, error) {
 	if !to.Hosted {
-		if err := markMember(cacheDir, to.Member); err != nil {
+		if err := markMember(cacheDir, to); err != nil {
 			return nil, err
 		}
 	}
@@ -365,14 +365,21 @@ func markHosted(cacheDir, name string) error {
 	return atomicfile.Write(hostedPath(cacheDir), []byte(name+"\n"), 0o600)
 }
 
-// markMember writes down whose store the store of a member is.
-func markMember(cacheDir, member string) error {
-	path := filepath.Join(StoreDir(cacheDir, true), memberFile)
-	if _, err := os.Lstat(path); err == nil {
-		return nil // CheckStore has compared it
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+// markMember writes down whose store the store of a member is. What is written down already stays: CheckStore and CheckCluster have
+// compared it.
+func markMember(cacheDir string, to Target) error {
+	store := StoreDir(cacheDir, true)
+	if err := os.MkdirAll(store, 0o700); err != nil {
 		return err
 	}
-	return atomicfile.Write(path, []byte(member+"\n"), 0o600)
+	for file, text := range map[string]string{memberFile: to.Member, clusterFile: to.Cluster} {
+		path := filepath.Join(store, file)
+		if _, err := os.Lstat(path); err == nil || text == "" {
+			continue
+		}
+		if err := atomicfile.Write(path, []byte(text+"\n"), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }

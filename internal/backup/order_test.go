@@ -467,3 +467,36 @@ func TestAMemberBeforeIsNotJoined(t *testing.T) {
 		t.Errorf("%v, %q", err, salt.Hint(err))
 	}
 }
+
+// TestAMemberDoesNotOpenTheStoreOfAnotherCluster: the member of the same address in another cluster has the same name, and streams of the same
+// names. A store that does not say its cluster, since an earlier version has made it, says it from the next start on.
+func TestAMemberDoesNotOpenTheStoreOfAnotherCluster(t *testing.T) {
+	cache := t.TempDir()
+	start := func(cluster string) error {
+		t.Helper()
+		if err := errors.Join(backup.CheckStore(cache, "m1"), backup.CheckCluster(cache, cluster)); err != nil {
+			return err
+		}
+		_, err := backup.CarryOut(inTime(t), nil, cache, backup.Target{Member: "m1", Cluster: cluster, Log: bustest.Log(t)})
+		return err
+	}
+	for range 2 {
+		if err := start("old"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := backup.StoreDir(cache, true)
+	err := start("new")
+	if !errors.Is(err, config.ErrMistake) || !strings.Contains(err.Error(), store+" is the store of a member of the cluster old") || !strings.Contains(salt.Hint(err), "salt-master --restore") {
+		t.Errorf("a member of another cluster: %v, hint %q", err, salt.Hint(err))
+	}
+	if err := os.Remove(filepath.Join(store, "cluster_id")); err != nil {
+		t.Fatal(err)
+	}
+	if err := start("new"); err != nil {
+		t.Error(err)
+	}
+	if err := start("old"); !errors.Is(err, config.ErrMistake) {
+		t.Errorf("an earlier store does not say its cluster after a start: %v", err)
+	}
+}

@@ -53,8 +53,11 @@ func hasData(store string) (bool, error) {
 	return len(dirs) > 0, err
 }
 
-// memberFile is the file in the store of a member with its name, see MarkMember.
-const memberFile = "member"
+// Files in the store of a member with its name and its cluster_id, see markMember.
+const (
+	memberFile  = "member"
+	clusterFile = "cluster_id"
+)
 
 // memberOf returns the member whose store this is, "" for a single master. If the store does not
 // say whose it is, named does.

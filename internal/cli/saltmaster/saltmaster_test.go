@@ -156,6 +156,7 @@ func TestCheckOfTheStore(t *testing.T) {
 		"a member, with that of one alone":     {threeMembers, []string{own}, "cache/journal, the store of a master that is alone; by its configuration it is a member of a cluster"},
 		"a member, told to restore it":         {threeMembers, []string{own, "restore.json"}, ""},
 		"a member, with the store of another":  {threeMembers, []string{cluster, "cluster/member"}, "is the store of the member {}, and this master is 127_0_0_2_4520"},
+		"a member, with that of another id":    {threeMembers, []string{cluster, "cluster/cluster_id"}, "is the store of a member of the cluster {}, and this master is a member of prod"},
 		"at NATS servers":                      {hosted, nil, ""},
 		"at NATS servers, with that of before": {hosted, []string{own}, "by its configuration it is in the JetStream of nats_servers"},
 	} {

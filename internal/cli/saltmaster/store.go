@@ -34,7 +34,7 @@ func (stores) Check(cacheDir string, p membership.Place) error {
 	if p.Hosted {
 		return backup.CheckHosted(cacheDir)
 	}
-	return backup.CheckStore(cacheDir, p.Name)
+	return ofCluster(cacheDir, p, backup.CheckStore(cacheDir, p.Name))
 }
 
 // lookAt is Check without a start: it changes nothing.
@@ -42,7 +42,15 @@ func lookAt(cacheDir string, p membership.Place) error {
 	if p.Hosted {
 		return backup.LookAtHosted(cacheDir)
 	}
-	return backup.LookAtStore(cacheDir, p.Name)
+	return ofCluster(cacheDir, p, backup.LookAtStore(cacheDir, p.Name))
+}
+
+// ofCluster checks, after another check that has ended with err, that the store of a member is of its cluster.
+func ofCluster(cacheDir string, p membership.Place, err error) error {
+	if err != nil || p.Cluster == "" {
+		return err
+	}
+	return backup.CheckCluster(cacheDir, p.Cluster)
 }
 
 // CarryOut implements master.Stores.
