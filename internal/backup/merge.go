@@ -65,7 +65,14 @@ func (r *restorer) add(ctx context.Context, m move) error {
 		return err
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // it ends with the connection at the latest
-	underway := 0
+	underway, there := 0, 0
+	count := func() error {
+		is, err := added(ctx, sub)
+		if is {
+			there++
+		}
+		return err
+	}
 	err = eachEntry(f, func(h *archive.Header, body []byte) error {
 		if h.Sequence == 0 {
 			return nil
@@ -80,7 +87,7 @@ func (r *restorer) add(ctx context.Context, m move) error {
 		}
 		entry.Subject, entry.Reply = h.Name, inbox
 		for most := max(1, min(mergeWindow, mergeBytes/(len(body)+1))); underway >= most; underway-- {
-			if err := added(ctx, sub); err != nil {
+			if err := count(); err != nil {
 				return err
 			}
 		}
@@ -91,7 +98,10 @@ func (r *restorer) add(ctx context.Context, m move) error {
 		return nil
 	})
 	for ; err == nil && underway > 0; underway-- {
-		err = added(ctx, sub)
+		err = count()
+	}
+	if there > 0 {
+		r.there[m.to.Stream()] = there
 	}
 	return err
 }
@@ -125,16 +135,16 @@ func entryOf(h *archive.Header, body []byte) (*nats.Msg, error) {
 	return entry, nil
 }
 
-// added waits for the answer about one entry.
-func added(ctx context.Context, sub *nats.Subscription) error {
+// added waits for the answer about one entry: there says that it was not added, since there is one, or was.
+func added(ctx context.Context, sub *nats.Subscription) (there bool, err error) {
 	m, err := next(ctx, sub, chunkTime)
 	if err != nil {
-		return err
+		return false, err
 	}
 	err = answered(m.Data, nil)
 	var f *fault
 	if errors.As(err, &f) && f.Code == codeWrongLast {
-		return nil // it is there already
+		return true, nil
 	}
-	return err
+	return false, err
 }

@@ -356,7 +356,7 @@ func (o *order) carryOut(ctx context.Context, nc *nats.Conn, cacheDir string, to
 		}
 	}
 	moved, err := o.finish(cacheDir)
-	to.Log.Info("the store was restored", "from", o.Dir, "streams", len(did.Streams), "merged", did.Merged, "left", did.Left, "moved", moved)
+	to.Log.Info("the store was restored", "from", o.Dir, "streams", len(did.Streams), "merged", did.Merged, "left", did.Left, "not_replaced", did.There, "moved", moved)
 	return did, err
 }
 

@@ -51,6 +51,9 @@ type Restored struct {
 	Streams []string // that are as they were, by their new names
 	Merged  []string // shared tables of a cluster: they got what they lacked
 	Left    []string // streams of the backup that belong to nobody here
+	// There is how many entries of the backup are not in a shared table, since the members had such an entry or had deleted it, by the name
+	// of the stream. What an attempt that failed has added counts, too.
+	There map[string]int
 	// Renamed are the new names of those whose journals or audit logs are kept, by their names in the backup, where these differ.
 	Renamed map[string]string
 }
@@ -71,6 +74,7 @@ type restorer struct {
 	note func() error // stores at
 
 	renamed map[string]string // see Restored
+	there   map[string]int    // see Restored
 }
 
 // move is what becomes of a stream.
@@ -88,7 +92,7 @@ func Restore(ctx context.Context, nc *nats.Conn, m *Manifest, dir string, to Tar
 	if err != nil {
 		return nil, err
 	}
-	r := &restorer{nc: nc, dir: dir, from: from, to: to, at: at, note: note, renamed: m.former(to)}
+	r := &restorer{nc: nc, dir: dir, from: from, to: to, at: at, note: note, renamed: m.former(to), there: map[string]int{}}
 	maps.DeleteFunc(r.renamed, func(from, to string) bool { return from == to })
 	moves, left, err := m.plan(to)
 	if err != nil {
@@ -98,7 +102,7 @@ func Restore(ctx context.Context, nc *nats.Conn, m *Manifest, dir string, to Tar
 	if err != nil {
 		return nil, err
 	}
-	did := &Restored{Left: append(left, there...), Renamed: r.renamed}
+	did := &Restored{Left: append(left, there...), Renamed: r.renamed, There: r.there}
 	for _, one := range moves {
 		merged, err := r.move(ctx, one)
 		if err != nil {

@@ -361,6 +361,9 @@ func TestATableThatOthersHaveAlready(t *testing.T) {
 	if !slices.Equal(did.Merged, []string{"KV_grains"}) || len(did.Streams) != 3 {
 		t.Errorf("merged %q, restored %q", did.Merged, did.Streams)
 	}
+	if want := map[string]int{"KV_grains": 2}; !maps.Equal(did.There, want) { // web 1, and web 2 that was deleted
+		t.Errorf("it says that %v were there, want %v", did.There, want)
+	}
 	var want []string
 	for n := range 50 {
 		if n != 1 && n != 2 && n != 3 && n != 7 { // 3 is outdated, 7 was deleted before
