@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -121,16 +122,54 @@ func (c *Cluster) admin(ctx context.Context, subject string, body any) error {
 	}
 	defer nc.Close()
 	for {
-		once, cancel := context.WithTimeout(ctx, adminTime)
-		m, err := nc.RequestWithContext(once, subject, b)
-		cancel()
-		if err == nil {
+		m, lost, err := c.askLeader(ctx, nc, subject, b)
+		why := c.r.minority()
+		switch {
+		case err == nil && why == nil:
 			return leaderSays(m.Data)
+		case err == nil: // it may be this member, which does not know yet that it no longer leads
+			if err := leaderSays(m.Data); err != nil {
+				return fmt.Errorf("%w; %w", err, why)
+			}
+			return nil
+		case lost && why != nil:
+			return fmt.Errorf("ask the leader of the members: %w", why)
 		}
-		if !backoff.Sleep(ctx, leaderPause) { // nobody answers during an election
-			return salt.WithHint(fmt.Errorf("ask the leader of the members: %w", err), "as long as most members are not reached they have no leader: salt-run cluster.status")
+		if backoff.Sleep(ctx, leaderPause) { // nobody answers during an election
+			continue
+		}
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = c.leaderless()
+		}
+		return salt.WithHint(fmt.Errorf("ask the leader of the members: %w", err), "as long as most members are not reached they have no leader: salt-run cluster.status")
+	}
+}
+
+// askLeader is one try of admin. It ends early, and lost is true, when most members are not reached.
+func (c *Cluster) askLeader(ctx context.Context, nc *nats.Conn, subject string, body []byte) (m *nats.Msg, lost bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, adminTime)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		lost = c.loses(ctx)
+		cancel()
+	})
+	m, err = nc.RequestWithContext(ctx, subject, body)
+	cancel()
+	watch.Wait()
+	return m, lost, err
+}
+
+// loses waits until most members have not been reached for a moment; it reports false if ctx ends first.
+func (c *Cluster) loses(ctx context.Context) bool {
+	for since := time.Now(); time.Since(since) < leaderAsk; {
+		if c.r.minority() == nil {
+			since = time.Now()
+		}
+		if !backoff.Sleep(ctx, leaderPause) {
+			return false
 		}
 	}
+	return true
 }
 
 func (c *Cluster) connectAdmin() (*nats.Conn, error) {

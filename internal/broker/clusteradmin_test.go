@@ -168,3 +168,24 @@ func TestAMemberThatWasForgottenMakesNoMinority(t *testing.T) {
 	s.Isolate(t, s.Members[1])
 	bustest.Until(t, "one of three is too few", func() bool { return errors.Is(m.Minority(), broker.ErrMinority) })
 }
+
+// TestNobodyIsForgottenWithoutTheQuorum: whoever asks for that is told what is missing, within a second, also if the others are
+// lost while they wait for the leader.
+func TestNobodyIsForgottenWithoutTheQuorum(t *testing.T) {
+	t.Parallel()
+	s := bustest.StartSystem(t, 3)
+	s.Leader(t)
+	m := s.Members[0]
+	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second) // as long as it may take where most are reached
+	defer cancel()
+	s.Members[1].Kill(t)
+	s.Members[2].Kill(t)
+	for _, seen := range []bool{false, true} {
+		begun := time.Now()
+		err := m.Cluster.Forget(ctx, s.Members[1].Name)
+		if !errors.Is(err, broker.ErrMinority) || !strings.Contains(err.Error(), "reaches 0 of the 2 others") || time.Since(begun) > 5*time.Second {
+			t.Errorf("the loss was seen before: %v: after %s: %v", seen, time.Since(begun), err)
+		}
+		bustest.Until(t, "it has no route", func() bool { return m.Cluster.Routes() == 0 })
+	}
+}

@@ -46,7 +46,7 @@ func (m *Membership) RemoveMember(ctx context.Context, who string) (removed stri
 		if len(unaware) > 0 { // the caller gets the error alone
 			missing = fmt.Sprintf(" (not told: %s)", strings.Join(unaware, ", "))
 		}
-		return r.Fingerprint, unaware, salt.WithHint(fmt.Errorf("the key of %s is refused from now on%s, but it still counts for elections: %w", r.Name, missing, err), votersHint(m))
+		return r.Fingerprint, unaware, salt.WithHint(fmt.Errorf("the key of %s is refused from now on%s, but it still counts for elections: %w", r.Name, missing, err), votersHint(m, err))
 	}
 	m.log.Warn("a member was removed from the cluster", "member", r.Name, "fingerprint", r.Fingerprint)
 	if err := m.own.Forget(ctx, r.Name); err != nil {

@@ -3,6 +3,7 @@ package membership
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -164,8 +165,11 @@ func membersOf(m *Membership) (names []string, sure bool) {
 	return slices.Compact(names), sure
 }
 
-// votersHint is what to do when one that was removed is not forgotten.
-func votersHint(m *Membership) string {
+// votersHint is what to do when one that was removed is not forgotten, with err.
+func votersHint(m *Membership, err error) string {
+	if errors.Is(err, broker.ErrMinority) {
+		return "run this again when most members are reached: 'salt-run cluster.status' shows why they are not"
+	}
 	names, _ := membersOf(m)
 	if v := m.broker.Cluster.Voters(names); !v.Leader && len(v.Unknown) > 0 {
 		return fmt.Sprintf("%s that are of no member count for elections, too. They are forgotten within a minute or two: run this again then", salt.Count(len(v.Unknown), "identifier"))

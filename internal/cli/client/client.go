@@ -152,7 +152,7 @@ func Error(err error) error {
 		return cli.Fail(cli.Usage, err)
 	case code == rpc.NoMatch:
 		return cli.Fail(cli.NoMatch, err)
-	case code == rpc.Unavailable, code == rpc.Busy:
+	case code == rpc.Unavailable, code == rpc.Busy, errors.Is(err, brine.ErrUnavailable): // also of a runner
 		return cli.Fail(cli.Unavailable, err)
 	}
 	return cli.Fail(cli.Failed, err)
