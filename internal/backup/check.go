@@ -133,18 +133,12 @@ func sameMember(store, member string) error {
 	if member == "" {
 		return nil
 	}
-	text, err := os.ReadFile(filepath.Join(store, memberFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if was := strings.TrimSpace(string(text)); was != member {
+	was, err := note(store, memberFile)
+	if err == nil && was != "" && was != member {
 		return config.Mistake(salt.WithHint(fmt.Errorf("%s is the store of the member %s, and this master is %s", store, was, member),
 			"the name comes from the own address in cluster_peers. Set the old address again, or move the store away: the other members have copies of what is in it"))
 	}
-	return nil
+	return err
 }
 
 // CheckCluster refuses to open the store of a member of another cluster. What the members of that had agreed on would be mixed with
@@ -152,16 +146,19 @@ func sameMember(store, member string) error {
 // down whose store it is. It changes nothing; its errors are mistakes in the configuration.
 func CheckCluster(cacheDir, cluster string) error {
 	store := StoreDir(cacheDir, true)
-	text, err := os.ReadFile(filepath.Join(store, clusterFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if was := strings.TrimSpace(string(text)); was != cluster {
+	was, err := note(store, clusterFile)
+	if err == nil && was != "" && was != cluster {
 		return config.Mistake(salt.WithHint(fmt.Errorf("%s is the store of a member of the cluster %s, and this master is a member of %s", store, was, cluster),
 			fmt.Sprintf("set cluster_id again, or move the store away; 'salt-master --restore' with its new place takes over what is in it. If the same members only give their cluster another name, remove %s on each", filepath.Join(store, clusterFile))))
 	}
-	return nil
+	return err
+}
+
+// note returns what a file of a store says of its owner, "" if there is none.
+func note(store, file string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(store, file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(text)), err
 }

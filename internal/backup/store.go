@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -75,12 +76,11 @@ func memberOf(store, named string) (string, error) {
 			members = append(members, strings.TrimPrefix(name, journal.Stream+"_"))
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(store, memberFile))
-	if err == nil {
-		named = strings.TrimSpace(string(text))
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	own, err := note(store, memberFile)
+	if err != nil {
 		return "", err
 	}
+	named = cmp.Or(own, named)
 	switch {
 	case contains(members, named):
 		return named, nil

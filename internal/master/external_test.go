@@ -28,14 +28,20 @@ import (
 // abroad is a master that is reached through real NATS servers.
 type abroad struct {
 	*world
-	lab *natslab.Cluster
+	lab     *natslab.Cluster
+	servers []string // that minions use
 }
 
 func goAbroad(t *testing.T, servers int, settings string) *abroad {
 	t.Helper()
 	lab := natslab.New(t, servers)
-	w := start(t, lab.Settings()+settings)
-	a := &abroad{w, lab}
+	return meet(t, lab, lab.Settings()+settings)
+}
+
+// meet starts a master with these settings, and then the servers.
+func meet(t *testing.T, lab *natslab.Cluster, settings string) *abroad {
+	t.Helper()
+	a := &abroad{start(t, settings), lab, lab.Addresses()}
 	lab.Start(a.config())
 	a.atWork(1)
 	return a
@@ -76,7 +82,7 @@ func (a *abroad) options(id salt.MinionID, key *pki.PrivateKey) upstream.Options
 	return upstream.Options{
 		Address: "salt:4506", ID: id, Key: key, PinFile: filepath.Join(a.t.TempDir(), "minion_master.pub"), Version: "test",
 		Timeout: 10 * time.Second, PingInterval: 10 * time.Second, Log: logger(a.t),
-		Servers: upstream.Servers{Addresses: a.lab.Addresses(), Trust: pki.ServerPins{Fingers: []string{a.lab.Finger}}},
+		Servers: upstream.Servers{Addresses: a.servers, Trust: pki.ServerPins{Fingers: []string{a.lab.Finger}}},
 	}
 }
 
@@ -217,6 +223,58 @@ func TestMinionsThroughNATSServers(t *testing.T) {
 	}
 }
 
+// TestMinionsOfOtherSites: each site has a server of its own, and gateways link them. The master uses that of its site, and minions
+// that of theirs: they get their jobs, a key that is deleted cuts its minion there, and a site that was away is back with its server.
+func TestMinionsOfOtherSites(t *testing.T) {
+	lab := natslab.New(t, 3)
+	lab.Sites = true
+	a := meet(t, lab, lab.Servers[0].Settings())
+	at := func(site int) *abroad { return &abroad{a.world, lab, []string{lab.Servers[site].Address}} }
+	answered := func(ids ...string) func() bool {
+		return func() bool {
+			_, got, err := publish(t, a.user(), ping(strings.Join(ids, ","), "list"))
+			for _, id := range ids {
+				if got[salt.MinionID(id)].State != job.Done {
+					return false
+				}
+			}
+			return err == nil
+		}
+	}
+	k := key(t)
+	a.accepted("here", key(t))
+	at(1).accepted("there", k)
+	at(2).accepted("farther", key(t))
+	wait(t, "the minions of all sites", answered("here", "there", "farther"))
+
+	one, err := upstream.Connect(t.Context(), at(1).options("there", k))
+	if err != nil || !one.Ready() {
+		t.Fatalf("a second connection: %v", err)
+	}
+	defer one.Close()
+	began := time.Now()
+	if err := os.Remove(filepath.Join(a.cfg.PKIDir, "minions", "there")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-one.Closed:
+		t.Logf("cut %s after its key was deleted", time.Since(began))
+	case <-time.After(10 * time.Second):
+		t.Error("the connection lasts without its key")
+	}
+	if again, err := upstream.Connect(t.Context(), at(2).options("there", k)); err == nil {
+		if again.Ready() {
+			t.Error("the deleted key gets in at another site")
+		}
+		again.Close()
+	}
+
+	lab.Servers[2].Kill()
+	wait(t, "the minion of another site", answered("here"))
+	lab.Servers[2].Start()
+	wait(t, "the minion of the site that was away", answered("here", "farther"))
+}
+
 // accepted brings a minion, whose key is put among the accepted ones.
 func (a *abroad) accepted(id salt.MinionID, k *pki.PrivateKey) {
 	a.t.Helper()
@@ -285,7 +343,7 @@ func TestASecondMasterTakesOver(t *testing.T) {
 	if _, got, err := publish(t, a.user(), ping("*", "glob")); err != nil || got["web1"].State != job.Done {
 		t.Fatalf("ping: %+v, %v", got, err)
 	}
-	b := &abroad{&world{t: t, dir: t.TempDir()}, a.lab}
+	b := &abroad{&world{t: t, dir: t.TempDir()}, a.lab, a.servers}
 	b.write("master", "root_dir: "+b.dir+"\ninterface: 127.0.0.1\nauto_accept: True\n"+a.lab.Settings())
 	cfg, err := b.load()
 	if err != nil {

@@ -49,7 +49,7 @@ func goHosted(t *testing.T, servers int, settings string) *abroad {
 // newHosted prepares a master with an empty directory, which does not run yet.
 func newHosted(t *testing.T, lab *natslab.Cluster, settings string) *abroad {
 	t.Helper()
-	a := &abroad{&world{t: t, dir: t.TempDir()}, lab}
+	a := &abroad{&world{t: t, dir: t.TempDir()}, lab, lab.Addresses()}
 	a.write("master", fmt.Sprintf("root_dir: %s\ninterface: 127.0.0.1\nnats_jetstream: True\nnats_copies: %d\n%s%s", a.dir, min(3, len(lab.Servers)), lab.Settings(), settings))
 	var err error
 	if a.cfg, err = a.load(); err != nil {

@@ -79,6 +79,7 @@ type Cluster struct {
 	Finger    string // SHA-256 of their certificate
 	CA        string // file with it, as its own authority
 	JetStream bool   // they have it, if this is set before Start
+	Sites     bool   // each is a cluster of its own, and gateways link them, if this is set before Start
 
 	t   testing.TB
 	dir string
@@ -118,9 +119,14 @@ func (c *Cluster) Addresses() (list []string) {
 	return list
 }
 
-// Settings are those of a daemon that uses the servers.
-func (c *Cluster) Settings() string {
-	return fmt.Sprintf("nats_servers: [%s]\nnats_finger: [%q]\n", strings.Join(c.Addresses(), ", "), c.Finger)
+// Settings are those of a daemon that uses all servers.
+func (c *Cluster) Settings() string { return c.settings(c.Addresses()...) }
+
+// Settings are those of a daemon that uses this server.
+func (s *Server) Settings() string { return s.of.settings(s.Address) }
+
+func (c *Cluster) settings(addresses ...string) string {
+	return fmt.Sprintf("nats_servers: [%s]\nnats_finger: [%q]\n", strings.Join(addresses, ", "), c.Finger)
 }
 
 func (c *Cluster) certificate() {
@@ -160,13 +166,17 @@ func (c *Cluster) write(name, text string) {
 func (c *Cluster) Start(config string) {
 	c.t.Helper()
 	c.write("brine.conf", config)
-	var routes []string
+	var routes, gateways []string
 	for _, s := range c.Servers {
 		routes = append(routes, "nats://"+s.route)
+		gateways = append(gateways, fmt.Sprintf("{name: site%d, url: %q}", s.n, "nats://"+s.route))
 	}
 	for _, s := range c.Servers {
 		text := fmt.Sprintf("server_name: n%d\nlisten: %q\ntls {cert_file: %q, key_file: %q}\ninclude \"brine.conf\"\n", s.n, s.Address, c.CA, filepath.Join(c.dir, "key.pem"))
-		if len(c.Servers) > 1 {
+		switch {
+		case c.Sites:
+			text += fmt.Sprintf("gateway {name: site%d, listen: %q, gateways: [%s]}\n", s.n, s.route, strings.Join(gateways, ", "))
+		case len(c.Servers) > 1:
 			text += fmt.Sprintf("cluster {name: lab, listen: %q, routes: [%s]}\n", s.route, strings.Join(routes, ", "))
 		}
 		if c.JetStream {
