@@ -73,8 +73,12 @@ func (r *restorer) add(ctx context.Context, m move) error {
 		}
 		return err
 	}
+	newest, err := r.newest(m)
+	if err != nil {
+		return err
+	}
 	err = eachEntry(f, func(h *archive.Header, body []byte) error {
-		if h.Sequence == 0 {
+		if h.Sequence == 0 || h.Sequence < newest[h.Name] {
 			return nil
 		}
 		body = r.change(m, h, body)
@@ -104,6 +108,21 @@ func (r *restorer) add(ctx context.Context, m move) error {
 		r.there[m.to.Stream()] = there
 	}
 	return err
+}
+
+// newest returns the sequence of the newest entry of each subject: a kill may have left older ones beside it.
+func (r *restorer) newest(m move) (map[string]uint64, error) {
+	f, err := m.open(r.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	newest := map[string]uint64{}
+	err = eachEntry(f, func(h *archive.Header, _ []byte) error {
+		newest[h.Name] = h.Sequence
+		return nil
+	})
+	return newest, err
 }
 
 // isOutdated reports whether an entry stays out.

@@ -338,6 +338,15 @@ func TestATableThatOthersHaveAlready(t *testing.T) {
 	b := bustest.StartStore(t)
 	j := alone(t, b)
 	fill(t, j, b, 10)
+	deleted := nats.Header{"KV-Operation": {"DEL"}}
+	for _, m := range []*nats.Msg{ // as a kill leaves them, before the older ones were removed
+		{Subject: "$KV.grains.twice", Data: []byte("older")}, {Subject: "$KV.grains.twice", Data: []byte("newer")},
+		{Subject: "$KV.grains.gone", Data: []byte("older")}, {Subject: "$KV.grains.gone", Header: deleted},
+	} {
+		if _, err := b.Conn().RequestMsgWithContext(inTime(t), m); err != nil {
+			t.Fatal(err)
+		}
+	}
 	dir, _ := write(t, b.Conn(), "")
 	s := bustest.StartSystem(t, 3)
 	s.Leader(t)
@@ -370,7 +379,7 @@ func TestATableThatOthersHaveAlready(t *testing.T) {
 			want = append(want, fmt.Sprintf("web %d: grains of web %d", n, n))
 		}
 	}
-	want = append(want, "web 1: newer", "db: other")
+	want = append(want, "web 1: newer", "db: other", "twice: newer")
 	slices.Sort(want)
 	if got := entries(t, other, nil); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

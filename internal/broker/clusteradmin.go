@@ -127,7 +127,7 @@ func (c *Cluster) admin(ctx context.Context, subject string, body any) error {
 		switch {
 		case err == nil && why == nil:
 			return leaderSays(m.Data)
-		case err == nil: // it may be this member, which does not know yet that it no longer leads
+		case err == nil: // it may be this member, which does not know yet that it no longer leads; or the one that was removed is what is missing
 			if err := leaderSays(m.Data); err != nil {
 				return fmt.Errorf("%w; %w", err, why)
 			}

@@ -9,26 +9,31 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// rollup is a bucket whose entries replace older ones by a rollup of their subject.
+// rollup is a bucket without copies, whose entries replace older ones by a rollup of their subject.
 //
 // What the limit of messages for each subject removes is nowhere recorded by the server (nats-server 2.15.2): after a kill, when
 // it reads all blocks, it finds the replaced entry and removes it again since there is a newer one. If the newer one has
-// been removed meanwhile, the older one would be back. For what a rollup removes there is a record. So a table has
-// room for the entry and its predecessor, and the limit removes nothing.
+// been removed meanwhile, the older one would be back. For what a rollup removes there is a record. So the limit leaves
+// room for more, and removes nothing.
+//
+// A table with copies has none of this: on a full disk the server would wait forever for its own lock, since it writes the entry, too,
+// only with that record, and no member can reserve space on the disks of the others. There an older entry may come back at
+// a member that was killed, until its block is written anew.
 type rollup struct {
 	jetstream.KeyValue
 	js   jetstream.JetStream
 	root string // of the subjects
 }
 
-// perSubject is the limit that leaves the predecessor to the rollup.
-const perSubject = 2
+// perSubject is the limit of a table without copies. An entry and its predecessor may both be left of a kill between the
+// two steps, until the next entry replaces both.
+const perSubject = 64
 
 // openBucket opens the bucket of this name; the error is jetstream.ErrBucketNotFound if there is none.
-func openBucket(ctx context.Context, js jetstream.JetStream, name string) (jetstream.KeyValue, error) {
+func openBucket(ctx context.Context, js jetstream.JetStream, name string, copies int) (jetstream.KeyValue, error) {
 	kv, err := js.KeyValue(ctx, name)
-	if err != nil {
-		return nil, err
+	if err != nil || copies > 0 {
+		return kv, err
 	}
 	return &rollup{kv, js, tableRoot(name)}, nil
 }
