@@ -419,7 +419,7 @@ func (l *Log) finishOne(p *Pending) bool {
 		l.broken.Store(true)
 		p.err = fmt.Errorf("%w: %w", ErrUnwritten, err)
 		close(p.done)
-		l.opts.Log.Error("audit entry not written", "kind", p.entry.Kind, "user", p.entry.User, "fun", p.entry.Fun, "err", err)
+		l.opts.Log.Error("audit entry not stored by the journal", "kind", p.entry.Kind, "user", p.entry.User, "fun", p.entry.Fun, "err", err)
 		return false
 	}
 	close(p.done)

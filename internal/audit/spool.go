@@ -386,12 +386,11 @@ func (s *Spool) begin() error {
 		return err
 	}
 	s.file, s.id, s.size = f, head.ID, int64(len(line))
-	why := s.Active()
-	said := "what has taken effect and cannot be stored is recorded in a file until it can"
-	if why != nil {
-		said = "without the quorum of the cluster, what is done is recorded in a file until it can be stored"
+	if why := s.Active(); why != nil {
+		s.opts.Log.Warn("without the quorum of the cluster, what is done is recorded in a file until it can be stored", "file", s.opts.Path, "err", why)
+	} else {
+		s.opts.Log.Warn("what has taken effect and cannot be stored is recorded in a file until it can", "file", s.opts.Path)
 	}
-	s.opts.Log.Warn(said, "file", s.opts.Path, "err", why)
 	return nil
 }
 

@@ -52,7 +52,9 @@ const storeConfig = `  # The journal. Each server needs 'jetstream {store_dir: .
 
 const externalConfig = `# For the configuration of every NATS server of the system, as 'include "brine.conf"'.
 # Beside it, each server needs its own: server_name, listen, tls with its certificate (TLS is
-# required: minions without it are refused), and with several servers cluster.
+# required: minions without it are refused), and with several servers cluster, in which
+# 'tls {cert_file: ..., key_file: ..., ca_file: ..., verify: true}' keeps out servers of
+# others: one that is linked sees, and can send, everything.
 accounts {
   %s {
     users: [

@@ -171,13 +171,15 @@ func (c *Cluster) Start(config string) {
 		routes = append(routes, "nats://"+s.route)
 		gateways = append(gateways, fmt.Sprintf("{name: site%d, url: %q}", s.n, "nats://"+s.route))
 	}
+	pair := fmt.Sprintf("cert_file: %q, key_file: %q", c.CA, filepath.Join(c.dir, "key.pem"))
+	linkTLS := fmt.Sprintf("tls {%s, ca_file: %q, verify: true}", pair, c.CA) // as doc/nats.md has it
 	for _, s := range c.Servers {
-		text := fmt.Sprintf("server_name: n%d\nlisten: %q\ntls {cert_file: %q, key_file: %q}\ninclude \"brine.conf\"\n", s.n, s.Address, c.CA, filepath.Join(c.dir, "key.pem"))
+		text := fmt.Sprintf("server_name: n%d\nlisten: %q\ntls {%s}\ninclude \"brine.conf\"\n", s.n, s.Address, pair)
 		switch {
 		case c.Sites:
-			text += fmt.Sprintf("gateway {name: site%d, listen: %q, gateways: [%s]}\n", s.n, s.route, strings.Join(gateways, ", "))
+			text += fmt.Sprintf("gateway {name: site%d, listen: %q, %s, gateways: [%s]}\n", s.n, s.route, linkTLS, strings.Join(gateways, ", "))
 		case len(c.Servers) > 1:
-			text += fmt.Sprintf("cluster {name: lab, listen: %q, routes: [%s]}\n", s.route, strings.Join(routes, ", "))
+			text += fmt.Sprintf("cluster {name: lab, listen: %q, %s, routes: [%s]}\n", s.route, linkTLS, strings.Join(routes, ", "))
 		}
 		if c.JetStream {
 			text += fmt.Sprintf("http: %q\njetstream {store_dir: %q}\n", s.monitor, filepath.Join(c.dir, fmt.Sprintf("n%d", s.n)))
@@ -188,6 +190,21 @@ func (c *Cluster) Start(config string) {
 	for _, s := range c.Servers {
 		s.await()
 	}
+}
+
+// Foreign starts a server that knows everything but the certificates, and has routes to all others, with further lines of
+// configuration about them. It returns where it says how it is.
+func (c *Cluster) Foreign(tls string) (monitor string) {
+	c.t.Helper()
+	var routes []string
+	for _, s := range c.Servers {
+		routes = append(routes, "nats://"+s.route)
+	}
+	s := &Server{of: c, n: len(c.Servers), monitor: fmt.Sprintf("127.0.0.1:%d", port.Free(c.t))}
+	c.write(fmt.Sprintf("n%d.conf", s.n), fmt.Sprintf("server_name: foreign\nlisten: \"127.0.0.1:%d\"\nhttp: %q\ninclude \"brine.conf\"\ncluster {name: lab, listen: \"127.0.0.1:%d\", %s routes: [%s]}\n",
+		port.Free(c.t), s.monitor, port.Free(c.t), tls, strings.Join(routes, ", ")))
+	s.Start()
+	return s.monitor
 }
 
 // Reload has all servers read another configuration while they run, with further lines of it.
