@@ -36,6 +36,8 @@ type Credentials struct {
 func FindCredentials(file string, named bool, made func(file string)) (*Credentials, error) {
 	c, err := ReadCredentials(file)
 	switch {
+	case named && errors.Is(err, errNoSeed):
+		return nil, salt.WithHint(err, "copy the file of another master of the system, or leave nats_creds out: a new one is made in pki_dir then, which the servers must be told")
 	case !errors.Is(err, fs.ErrNotExist):
 		return c, err
 	case named:
@@ -71,21 +73,31 @@ func EnsureCredentials(file string) (*Credentials, error) {
 	return ReadCredentials(file)
 }
 
-// CheckExternal returns an error if one of these files cannot be used. An empty caFile, and a
-// missing file of credentials, which would be made unless it is named, are no mistakes.
-func CheckExternal(caFile, credentials string, named bool) error {
-	var errs []error
-	if caFile != "" {
-		_, err := pki.ServerPins{CAFile: caFile}.TLS()
-		errs = append(errs, err)
+// CheckAuthorities returns an error if the file with authorities cannot be used; an empty name is no mistake.
+func CheckAuthorities(file string) error {
+	if file == "" {
+		return nil
 	}
-	_, err := os.Lstat(credentials)
-	if missing := errors.Is(err, fs.ErrNotExist); !missing || named {
-		_, err = FindCredentials(credentials, true, nil)
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	_, err := pki.ServerPins{CAFile: file}.TLS()
+	return err
 }
+
+// CheckCredentials returns an error if the file with the seed cannot be used. One that is missing would be made, and is a
+// mistake only if it is named.
+func CheckCredentials(file string, named bool) error {
+	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) && !named {
+		return nil
+	}
+	find := ReadCredentials
+	if named {
+		find = func(file string) (*Credentials, error) { return FindCredentials(file, true, nil) }
+	}
+	_, err := find(file)
+	return err
+}
+
+// errNoSeed is wrapped by the error about a file without the seed that it should have.
+var errNoSeed = errors.New("there is no seed of a user")
 
 // ReadCredentials reads the file with the seed. One of another user, or that others may read, is refused.
 func ReadCredentials(file string) (*Credentials, error) {
@@ -98,7 +110,7 @@ func ReadCredentials(file string) (*Credentials, error) {
 	}
 	prefix, raw, err := nkeys.DecodeSeed([]byte(strings.TrimSpace(string(text))))
 	if err != nil || prefix != nkeys.PrefixByteUser {
-		return nil, salt.WithHint(fmt.Errorf("nats_creds: there is no seed of a user in %s", file), "copy the file of another master of the system, or remove it: a new one is made then, which the servers must be told")
+		return nil, salt.WithHint(fmt.Errorf("nats_creds: %w in %s", errNoSeed, file), "copy the file of another master of the system, or remove it: a new one is made then, which the servers must be told")
 	}
 	c, err := deriveCredentials(raw)
 	if err == nil {

@@ -61,10 +61,10 @@ func TestASeedIsMadeOnlyWhereNoneIsNamed(t *testing.T) {
 	if err := find(true); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "nats_creds") || !strings.Contains(salt.Hint(err), "check the path") {
 		t.Errorf("a file that is named and not there: %v, hint %q", err, salt.Hint(err))
 	}
-	if err := broker.CheckExternal("", file, true); !errors.Is(err, fs.ErrNotExist) {
+	if err := broker.CheckCredentials(file, true); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("check: %v", err)
 	}
-	if err := broker.CheckExternal("", file, false); err != nil {
+	if err := broker.CheckCredentials(file, false); err != nil {
 		t.Errorf("check of one that is made: %v", err)
 	}
 	if _, err := os.Stat(file); len(made) > 0 || !errors.Is(err, fs.ErrNotExist) {
@@ -73,7 +73,24 @@ func TestASeedIsMadeOnlyWhereNoneIsNamed(t *testing.T) {
 	if err := find(false); err != nil || len(made) != 1 || made[0] != file {
 		t.Errorf("%v; %q were made", err, made)
 	}
-	if err := errors.Join(find(true), find(false), broker.CheckExternal("", file, true)); err != nil || len(made) != 1 {
+	if err := errors.Join(find(true), find(false), broker.CheckCredentials(file, true)); err != nil || len(made) != 1 {
 		t.Errorf("the second time: %v; %q were made", err, made)
+	}
+}
+
+// TestWhatToDoAboutAFileWithoutASeed: one that is named is not made again if it is removed.
+func TestWhatToDoAboutAFileWithoutASeed(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "seed")
+	if err := os.WriteFile(file, []byte("no seed\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for named, want := range map[bool]string{true: "or leave nats_creds out", false: "or remove it"} {
+		_, err := broker.FindCredentials(file, named, nil)
+		for what, err := range map[string]error{"start": err, "check": broker.CheckCredentials(file, named)} {
+			if err == nil || !strings.Contains(err.Error(), "there is no seed of a user in "+file) || !strings.Contains(salt.Hint(err), want) {
+				t.Errorf("%s, named %v: %v, hint %q, want %q", what, named, err, salt.Hint(err), want)
+			}
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +21,9 @@ type Common struct {
 	// present names of the keys: what config.get shows. It includes unknown keys and no
 	// defaults.
 	Raw map[string]any `yaml:"-"`
+	// Strange are settings that may be meant as they are, and probably are not. A check of the
+	// configuration tells them, a start does not.
+	Strange []Place `yaml:"-"`
 
 	// The command-line tools use colours on a terminal.
 	Color bool `yaml:"color" default:"true"`
@@ -112,8 +116,9 @@ type Common struct {
 	// The user as which the daemon runs; empty means the user who starts it.
 	User string `yaml:"user"`
 
-	settings []setting // bound to the fields, for Lookup
-	daemon   string    // master or minion
+	settings []setting         // bound to the fields, for Lookup
+	daemon   string            // master or minion
+	places   map[string]*Error // of the settings that the files have, by key; without Err
 }
 
 // bind binds the keys to the fields of c and of own, the struct of the daemon (master or
@@ -136,6 +141,23 @@ func (c *Common) Lookup(key string) (any, bool) {
 	}
 	v, ok := c.Raw[key]
 	return v, ok
+}
+
+// At puts the place of a setting in front of err, which names the setting itself. A setting that no
+// file has is in no place: err is returned as it is.
+func (c *Common) At(key string, err error) error {
+	place, ok := c.places[key]
+	if !ok || err == nil {
+		return err
+	}
+	return &Error{File: place.File, Line: place.Line, Column: place.Column, Err: err}
+}
+
+// strange adds to Strange.
+func (c *Common) strange(key, text string) {
+	p := PlaceOf(c.At(key, errors.New(text)))
+	p.Key = key
+	c.Strange = append(c.Strange, p)
 }
 
 // Keys returns the keys of all settings: first those of both daemons, then those of this one,

@@ -73,6 +73,8 @@ func (o Options) InspectMaster() (*Master, []Notice, error) {
 	if err := m.checkNATS(); err != nil {
 		l.wrong(l.placed(err))
 	}
+	m.strangeServers()
+	l.idleNATS(m.idleNATS())
 	return m, l.notices, Join(l.errs...)
 }
 
@@ -107,6 +109,8 @@ func (o Options) InspectMinion() (*Minion, []Notice, error) {
 			l.wrong(l.placed(err))
 		}
 	}
+	m.strangeServers()
+	l.idleNATS(m.idleNATS())
 	return m, slices.Concat(l.notices, m.noticeCommas()), Join(l.errs...)
 }
 

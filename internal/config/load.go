@@ -46,6 +46,7 @@ func (l *loader) load() error {
 	l.override(doc)
 	l.doc = doc
 	c.Raw = doc.plain()
+	c.places = doc.places()
 	l.apply(doc)
 	return nil
 }

@@ -143,6 +143,15 @@ func (d *document) located(e entry) Located {
 	return Located{File: e.file, Node: e.value, key: cmp.Or(e.written, e.key.Value), origin: d.origin}
 }
 
+// places returns where the settings are.
+func (d *document) places() map[string]*Error {
+	m := make(map[string]*Error, len(d.entries))
+	for _, e := range d.entries {
+		m[e.key.Value] = d.located(e).At(nil, nil)
+	}
+	return m
+}
+
 // plain returns all settings as data.
 func (d *document) plain() map[string]any {
 	m := make(map[string]any, len(d.entries))

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/brinebus/brine/internal/salt"
+	"github.com/brinebus/brine/internal/yamlfile"
 )
 
 // checkNATS checks the settings of NATS servers that others run.
@@ -105,4 +106,75 @@ func (m *Minion) checkNATS() error {
 			"name one master; masters that take over from each other share master_sign")
 	}
 	return nil
+}
+
+// idle is a setting that has no effect, and why.
+type idle struct{ key, why string }
+
+// idleNATS are the settings of NATS servers that have no effect.
+func (c *Common) idleNATS() (list []idle) {
+	const why = "without nats_servers"
+	if len(c.NATSServers) > 0 {
+		return nil
+	}
+	if len(c.NATSFinger) > 0 {
+		list = append(list, idle{"nats_finger", why})
+	}
+	if c.NATSCA != "" {
+		list = append(list, idle{"nats_ca", why})
+	}
+	return list
+}
+
+// idleNATS adds those that only a master has. Without servers, nats_jetstream is a mistake.
+func (m *Master) idleNATS() []idle {
+	list := m.Common.idleNATS()
+	if m.NATSCreds != "" && len(m.NATSServers) == 0 {
+		list = append(list, idle{"nats_creds", "without nats_servers"})
+	}
+	if !m.NATSJetStream && m.NATSCopies != 3 { // a file may have all defaults
+		list = append(list, idle{"nats_copies", "without nats_jetstream"})
+	}
+	return list
+}
+
+// idleNATS adds those that only a minion has: they are about how it chooses among masters and reaches one directly.
+func (m *Minion) idleNATS() []idle {
+	list := m.Common.idleNATS()
+	if len(m.NATSServers) == 0 {
+		return list
+	}
+	if m.MasterType == "failover" || m.MasterType == "distributed" {
+		list = append(list, idle{"master_type", "with nats_servers"})
+	}
+	if m.MasterPort != 4506 {
+		list = append(list, idle{"master_port", "with nats_servers"})
+	}
+	return list
+}
+
+// idleNATS reports those that are set.
+func (l *loader) idleNATS(list []idle) {
+	for _, i := range list {
+		if e, ok := l.doc.get(i.key); ok && !yamlfile.IsNull(e.value) {
+			l.notice(e.file, e.key, "it has no effect "+i.why)
+		}
+	}
+}
+
+// strangeServers finds what is seldom meant: a server that is named twice, and fewer fingerprints than servers.
+func (c *Common) strangeServers() {
+	servers, fingers := map[string]bool{}, map[string]bool{}
+	for _, s := range c.NATSServers {
+		if servers[strings.ToLower(s)] {
+			c.strange("nats_servers", s+" is there twice")
+		}
+		servers[strings.ToLower(s)] = true
+	}
+	for _, f := range c.NATSFinger {
+		fingers[strings.ToLower(strings.ReplaceAll(f, ":", ""))] = true
+	}
+	if n, m := len(servers), len(fingers); m > 0 && m < n && c.NATSCA == "" {
+		c.strange("nats_finger", fmt.Sprintf("%d servers, and fewer fingerprints (%d): this is right only if servers share a certificate", n, m))
+	}
 }

@@ -222,5 +222,7 @@ func CheckNATS(cfg *config.Master) error {
 	if len(cfg.NATSServers) == 0 {
 		return nil
 	}
-	return broker.CheckExternal(cfg.NATSCA, cfg.NATSSeed(), cfg.NATSCreds != "")
+	ca := broker.CheckAuthorities(cfg.NATSCA)
+	seed := broker.CheckCredentials(cfg.NATSSeed(), cfg.NATSCreds != "")
+	return config.Join(cfg.At("nats_ca", ca), cfg.At("nats_creds", seed))
 }

@@ -9,8 +9,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	randv2 "math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
@@ -34,26 +37,60 @@ func (s Servers) used() bool { return len(s.Addresses) > 0 }
 
 // CheckServers finds mistakes in the settings of NATS servers that take more than a look at them.
 func CheckServers(cfg *config.Minion) error {
-	if len(cfg.NATSServers) == 0 || cfg.NATSCA == "" {
+	if len(cfg.NATSServers) == 0 {
 		return nil
 	}
-	_, err := pki.ServerPins{CAFile: cfg.NATSCA}.TLS()
-	return err
+	var errs []error
+	if cfg.NATSCA != "" {
+		_, err := pki.ServerPins{CAFile: cfg.NATSCA}.TLS()
+		errs = append(errs, cfg.At("nats_ca", err))
+	}
+	if _, err := os.Lstat(keyFile(cfg)); pki.KeyType(cfg.KeyType) != pki.Ed25519 && errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, cfg.At("key_type", salt.WithHint(fmt.Errorf("key_type: %w; the one that a start makes would be %s", errKeyType, cfg.KeyType), "set key_type: ed25519, or leave it out")))
+	}
+	return errors.Join(errs...)
 }
+
+// CheckKey finds a key that exists and is of no use at NATS servers: a minion with it runs, and reaches no master.
+// What else is wrong with the key is not looked for; without the right to read it the error is fs.ErrPermission.
+func CheckKey(cfg *config.Minion) error {
+	if len(cfg.NATSServers) == 0 {
+		return nil
+	}
+	text, err := os.ReadFile(keyFile(cfg))
+	if errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	key, bad := pki.ParsePrivate(text)
+	if err != nil || bad != nil {
+		return nil //nolint:nilerr // the start makes one, or says what is wrong with it
+	}
+	return cfg.At("nats_servers", usable(key))
+}
+
+func keyFile(cfg *config.Minion) string { return filepath.Join(cfg.PKIDir, "minion.pem") }
 
 // errKeyType is about a minion with a key that is of no use at NATS servers.
 var errKeyType = errors.New("through nats_servers a minion is known by an Ed25519 key")
+
+// usable returns an error for a key that is of no use at NATS servers.
+func usable(key *pki.PrivateKey) error {
+	if t := key.Type(); t != pki.Ed25519 {
+		return salt.WithHint(fmt.Errorf("%w; the key of this one is %s", errKeyType, t),
+			"stop the minion, remove minion.pem and minion.pub from its pki_dir, set key_type: ed25519 or leave it out, start the minion, and accept its new key")
+	}
+	return nil
+}
 
 // lasting reports whether no attempt can succeed before somebody changes a setting, a key or a certificate.
 func lasting(err error) bool { return errors.Is(err, errKeyType) || pki.Untrusted(err) }
 
 // throughServers makes one attempt at the master, through each of the servers in random order.
 func throughServers(ctx context.Context, o Options) (*Connection, error) {
-	if t := o.Key.Type(); t != pki.Ed25519 {
-		return nil, salt.WithHint(fmt.Errorf("%w; the key of this one is %s", errKeyType, t),
-			"stop the minion, remove minion.pem and minion.pub from its pki_dir, set key_type: ed25519 or leave it out, start the minion, and accept its new key")
+	err := usable(o.Key)
+	if err != nil {
+		return nil, err
 	}
-	var err error
 	if o.Servers.tls, err = o.Servers.Trust.TLS(); err != nil {
 		return nil, err
 	}

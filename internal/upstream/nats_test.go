@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 	"github.com/brinebus/brine/internal/upstream"
@@ -149,4 +150,44 @@ func hearConnect(l net.Listener, nonce string, required, speaks bool, certificat
 	}
 	line, _ := bufio.NewReader(conn).ReadString('\n')
 	return line
+}
+
+// TestTheCheckOfAKeyAtServers: one that exists decides, whatever type a start would make; one that is of no use keeps
+// nothing from starting.
+func TestTheCheckOfAKeyAtServers(t *testing.T) {
+	const servers = "nats_servers: ['nats1:4222']\nnats_finger: ['" + "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff" + "']\n"
+	for name, c := range map[string]struct {
+		settings, has string // of the key; "" for none
+		start, check  string // words of the mistake
+	}{
+		"no key":                  {servers, "", "", ""},
+		"no key and another type": {servers + "key_type: rsa\n", "", "would be rsa", ""},
+		"an RSA key":              {servers, "rsa", "", "the key of this one is rsa"},
+		"an Ed25519 key":          {servers + "key_type: rsa\n", "ed25519", "", ""},
+		"no servers":              {"key_type: rsa\n", "rsa", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "minion"), []byte("root_dir: "+dir+"\nid: web1\n"+c.settings), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cfg, _, err := config.LoadMinion(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.has != "" {
+				if _, _, err := pki.EnsurePair(cfg.PKIDir, "minion", pki.KeyType(c.has), 2048); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for what, m := range map[string]struct {
+				err  error
+				want string
+			}{"start": {upstream.CheckServers(cfg), c.start}, "check": {upstream.CheckKey(cfg), c.check}} {
+				if m.want == "" && m.err != nil || m.want != "" && (m.err == nil || !strings.Contains(m.err.Error(), m.want) || config.PlaceOf(m.err).Where == "" || salt.Hint(m.err) == "") {
+					t.Errorf("%s: %v, want %q with a place and a hint", what, m.err, m.want)
+				}
+			}
+		})
+	}
 }

@@ -55,6 +55,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	if opts.Bool("check") {
 		here, mistake := here(ctx, cfg)
 		strange := append(lint(ctx, cfg), here...)
+		if cfg != nil {
+			strange = append(strange, cfg.Strange...)
+		}
 		unseen, bad := keys(cfg) // from here on as the user of the daemon
 		unread, refused := store(ctx, cfg)
 		return serve.Check(env, serve.Checked{Err: config.Mistake(config.Join(err, mistake, bad, refused)), Notices: notices, Warnings: slices.Concat(strange, unseen, unread)})

@@ -5,6 +5,8 @@ package saltminion
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 
 	urcli "github.com/urfave/cli/v2"
 
@@ -43,7 +45,8 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	}
 	if opts.Bool("check") {
 		cfg, notices, err := inspect()
-		return serve.Check(env, serve.Checked{Err: err, Notices: notices, Warnings: lint(cfg)})
+		strange, bad := more(cfg)
+		return serve.Check(env, serve.Checked{Err: config.Mistake(config.Join(err, bad)), Notices: notices, Warnings: append(lint(cfg), strange...)})
 	}
 	if opts.IsSet("profile") {
 		cfg, _, err := inspect()
@@ -104,6 +107,19 @@ func lint(cfg *config.Minion) []config.Place {
 		return nil
 	}
 	return minion.Lint(cfg)
+}
+
+// more is what only a check tells: settings that are probably not meant as they are, and a key with which the minion
+// would run and reach no master.
+func more(cfg *config.Minion) (strange []config.Place, mistake error) {
+	if cfg == nil {
+		return nil, nil
+	}
+	bad := upstream.CheckKey(cfg)
+	if errors.Is(bad, fs.ErrPermission) {
+		return append(cfg.Strange, config.Place{Text: fmt.Sprintf("not examined: %v", bad)}), nil
+	}
+	return cfg.Strange, config.Mistake(bad)
 }
 
 // refusal says in Salt's words, and in ours, why the minion ends.
