@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -66,6 +67,7 @@ type External struct {
 
 	throttle logging.Throttle
 	reaching reaching
+	other    atomic.Bool   // another master has said that it is at work, as of the last question
 	met      chan struct{} // the user of the system account is connected to a server
 	callouts *calloutQueue // questions of the servers
 	look     chan struct{} // connections are to be compared with those of the servers

@@ -89,6 +89,7 @@ func (x *vacancy) await(ctx context.Context) bool {
 // free reports whether no other master is at work; other is true if one is, both are false if it
 // is not known.
 func (x *vacancy) free(ctx context.Context) (free, other bool) {
+	defer func() { x.other.Store(other) }()
 	if !x.watcher.IsConnected() || !x.traffic.IsConnected() || x.reaching.isBlind() {
 		return false, false
 	}
@@ -100,6 +101,9 @@ func (x *vacancy) free(ctx context.Context) (free, other bool) {
 	}
 	return errors.Is(err, nats.ErrNoResponders), err == nil
 }
+
+// OtherAtWork reports whether this master waits for the end of another one.
+func OtherAtWork(x *External) bool { return x.other.Load() }
 
 // pause waits until it is asked again; false is the end.
 func (x *vacancy) pause(ctx context.Context) bool {

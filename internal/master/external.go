@@ -100,6 +100,18 @@ func (m *Master) runExternal() {
 	})
 }
 
+// starting returns what a start with the journal at the NATS servers waits for, nil for the end of another master: this one
+// is a standby then, and ready.
+func (x *external) starting() error {
+	if err := broker.Unreached(x.External); err != nil {
+		return fmt.Errorf("the master is starting: %w", err)
+	}
+	if broker.OtherAtWork(x.External) {
+		return nil
+	}
+	return errStarting
+}
+
 // stop ends the answers under way.
 func (x *external) stop() {
 	if x != nil && x.server != nil {

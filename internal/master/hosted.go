@@ -46,6 +46,9 @@ func (m *Master) place() membership.Place {
 // nats_jetstream until no other master is at work.
 func (m *Master) joinOthers(ctx context.Context) error {
 	if m.hosted != nil {
+		if m.starting != nil {
+			m.starting(m.external.starting)
+		}
 		return m.hosted.Join(ctx, m.external.External, m.waits)
 	}
 	return m.member.Join(ctx, m.broker, m.waits)

@@ -200,6 +200,33 @@ func TestADeletionAtAWaitingMaster(t *testing.T) {
 	}
 }
 
+// TestAWaitingMasterIsReady: a start that waits for the end of another master is ready to take over, and is not while it
+// waits for anything else.
+func TestAWaitingMasterIsReady(t *testing.T) {
+	a := goHosted(t, 1, "")
+	b := a.replacement("")
+	ready := make(chan func() error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := master.New(ctx, master.Options{Config: b.cfg, Version: "test", Log: logger(t), Starting: func(f func() error) { ready <- f }})
+		ended <- err
+	}()
+	waits := deadline.Receive(t, ready, "the start")
+	wait(t, "the second master to be ready", func() bool { return waits() == nil })
+	a.lab.Servers[0].Kill()
+	wait(t, "the reason", func() bool {
+		err := waits()
+		return err != nil && strings.Contains(err.Error(), "the master is starting: the master is not connected to the NATS servers")
+	})
+	a.lab.Servers[0].Start()
+	wait(t, "the second master to be ready again", func() bool { return waits() == nil })
+	stop()
+	if err := deadline.Receive(t, ended, "the end of the start"); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
 // fireUntil fires events until stop is closed, and returns those that were acknowledged. An event that
 // was refused is not fired again.
 func (a *abroad) fireUntil(name string, stop <-chan struct{}) (acked []string, refused int) {

@@ -45,6 +45,9 @@ type Options struct {
 	Latency interface{ Observe(seconds float64) }
 	// Stores moves the store as a whole; nil only where that is not needed.
 	Stores Stores
+	// Starting gets, for a start that may wait without a limit, what returns nil while another master is at work and this one
+	// is connected to take over, otherwise what the start waits for. It may be nil.
+	Starting func(ready func() error)
 	// SelfCheck is the pause between two checks whether the daemon serves; 0 is the default.
 	SelfCheck time.Duration
 }
@@ -73,6 +76,7 @@ type Master struct {
 	every     time.Duration     // between two self-checks
 	latency   interface{ Observe(seconds float64) }
 	stores    Stores
+	starting  func(ready func() error)
 	mirror    *membership.Mirror     // nil without journal_mirror
 	member    *membership.Membership // nil without a cluster
 	hosted    *membership.Hosted     // nil without nats_jetstream
@@ -88,7 +92,7 @@ type Master struct {
 // After an error nothing is left open. The master serves once Run is called; until then minions
 // and tools wait.
 func New(ctx context.Context, o Options) (*Master, error) {
-	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, every: o.SelfCheck, latency: o.Latency, stores: o.Stores, serving: make(chan struct{})}
+	m := &Master{cfg: o.Config, version: o.Version, log: o.Log, every: o.SelfCheck, latency: o.Latency, stores: o.Stores, starting: o.Starting, serving: make(chan struct{})}
 	m.host.Custom = settings.Runners(o.Config, o.Log)
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.undo = append(m.undo, m.cancel)

@@ -43,13 +43,15 @@ func (w *Monitor) Figures(ctx context.Context) Figures {
 	return f
 }
 
+var errStarting = errors.New("the master is starting")
+
 // Ready returns an error while the master does not serve yet, and while minions cannot reach it
 // since it is not connected to the NATS servers.
 func (w *Monitor) Ready() error {
 	select {
 	case <-w.m.serving:
 	default:
-		return errors.New("the master is starting")
+		return errStarting
 	}
 	if w.m.external != nil {
 		return broker.Unreached(w.m.external.External)

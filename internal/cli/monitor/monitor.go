@@ -60,7 +60,8 @@ func (d *Listener) Close() {
 	}
 }
 
-// Serve serves the metrics of a daemon until stop, which waits until everything has ended.
+// Serve serves the metrics of a daemon until stop, which waits until everything has ended and may be called again. from
+// may be a Start, so that a daemon is served from the beginning of its start on.
 func (d *Listener) Serve(ctx context.Context, from metrics.Source, latency metrics.Latency, log *slog.Logger) (stop func()) {
 	if d == nil {
 		return func() {}

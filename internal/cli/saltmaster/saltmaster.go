@@ -97,9 +97,11 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return serve.Failed(err)
 	}
 	defer listener.Close()
-	latency := metrics.NewReturnLatency()
+	latency, start := metrics.NewReturnLatency(), monitor.NewStart("master", version.Version())
+	stop := listener.Serve(ctx, start, latency, log.Logger)
+	defer stop()
 	m, err := master.New(ctx, master.Options{
-		Config: cfg, Version: version.Version(), Log: log.Logger, Latency: latency, Stores: stores{cfg.PKIDir, log.Logger},
+		Config: cfg, Version: version.Version(), Log: log.Logger, Latency: latency, Stores: stores{cfg.PKIDir, log.Logger}, Starting: start.Waits,
 		Reload: func() (*config.Master, error) {
 			cfg, notices, err := load()
 			serve.Tell(log.Logger, notices)
@@ -121,7 +123,8 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	}
 	watch := watched{master.NewMonitor(m)}
 	defer watch.Close()
-	defer listener.Serve(ctx, watch, latency, log.Logger)()
+	defer stop() // before watch is closed
+	start.End(watch)
 	return serve.Run(ctx, m)
 }
 

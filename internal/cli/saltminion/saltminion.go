@@ -81,6 +81,9 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 		return serve.Failed(err)
 	}
 	defer listener.Close()
+	start := monitor.NewStart("minion", version.Version())
+	stop := listener.Serve(ctx, start, nil, log.Logger)
+	defer stop()
 	m, err := minion.New(ctx, minion.Options{
 		Config: cfg, Version: version.Version(), Log: log.Logger, Service: daemon.Supervised(),
 		Reload: func() (*config.Minion, error) {
@@ -97,7 +100,8 @@ func run(ctx context.Context, env *cli.Env, opts *urcli.Context) error {
 	}
 	watch := watched{minion.NewMonitor(m)}
 	defer watch.Close()
-	defer listener.Serve(ctx, watch, nil, log.Logger)()
+	defer stop() // before watch is closed
+	start.End(watch)
 	return refusal(ctx, log, serve.Run(ctx, m))
 }
 
