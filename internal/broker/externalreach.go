@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -147,10 +148,6 @@ func (r *reaching) failed(a *attempt, why error) {
 	a.err = explained(why)
 }
 
-// undecided is in the text of the error of the client library, which has no other sign, about a server that
-// sends its first ping before it has let the client in.
-const undecided = "expected 'PONG', got 'PING'"
-
 // explained says what an error of the client library means here, and has a hint if that differs from configHint.
 func explained(err error) error {
 	switch {
@@ -158,8 +155,8 @@ func explained(err error) error {
 		return nil
 	case errors.Is(err, nats.ErrSecureConnWanted), errors.Is(err, nats.ErrSecureConnRequired):
 		return salt.WithHint(fmt.Errorf("the server does not offer TLS: %w", err), "set tls with cert_file and key_file in the server's own configuration: what 'salt-master --nats-config' prints does not have it")
-	case strings.Contains(err.Error(), undecided):
-		return fmt.Errorf("this user is not in the configuration of the server, which asks a master about it and gets no answer: %w", err)
+	case bus.Undecided(err):
+		return errors.New("this user is not in the configuration of the server, which asks a master about it and gets no answer")
 	}
 	return pki.UntrustedHint(err)
 }

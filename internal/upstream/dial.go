@@ -14,6 +14,20 @@ import (
 // none that the resolver returns in time.
 var ErrNoAddress = errors.New("the name of the master has no address")
 
+// nameless is an ErrNoAddress about a NATS server.
+type nameless struct{}
+
+func (nameless) Error() string        { return "the name of the server has no address" }
+func (nameless) Is(target error) bool { return target == ErrNoAddress }
+
+// noAddress is ErrNoAddress about what is dialed.
+func noAddress(o Options) error {
+	if o.Servers.used() {
+		return nameless{}
+	}
+	return ErrNoAddress
+}
+
 // resolve returns the addresses of the master, the best first. It asks the resolver at each
 // attempt. A name without an address never means this machine.
 func resolve(ctx context.Context, o Options) ([]string, error) {
@@ -22,7 +36,7 @@ func resolve(ctx context.Context, o Options) ([]string, error) {
 		return nil, err
 	}
 	if host == "" {
-		return nil, ErrNoAddress // the system would connect to this machine
+		return nil, noAddress(o) // the system would connect to this machine
 	}
 	network := "ip"
 	if o.OnlyIPv4 {
@@ -35,7 +49,7 @@ func resolve(ctx context.Context, o Options) ([]string, error) {
 		return nil, context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNoAddress, err)
+		return nil, fmt.Errorf("%w: %w", noAddress(o), err)
 	}
 	addresses := make([]string, len(ips))
 	for i, ip := range ips {

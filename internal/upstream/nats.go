@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -14,6 +15,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
@@ -94,7 +97,8 @@ func throughServers(ctx context.Context, o Options) (*Connection, error) {
 	if o.Servers.tls, err = o.Servers.Trust.TLS(); err != nil {
 		return nil, err
 	}
-	var refused, failed error
+	var refused error
+	var failed attempts
 	list := o.Servers.Addresses
 	for _, n := range randv2.Perm(len(list)) {
 		l, err := throughServer(ctx, o, list[n])
@@ -106,18 +110,58 @@ func throughServers(ctx context.Context, o Options) (*Connection, error) {
 		case isRefusal(err):
 			refused = err
 		default:
-			err = fmt.Errorf("connect to the master %s through %s: %w", o.Name, list[n], err)
-			if lasting(err) { // its hint helps more than that of another server
-				failed = errors.Join(err, failed)
-			} else {
-				failed = errors.Join(failed, err)
-			}
+			failed = append(failed, serverAttempt{list[n], err})
 		}
 	}
-	if failed == nil {
+	if len(failed) == 0 {
 		return nil, refused
 	}
-	return nil, failed
+	return nil, failed.join(o.Name)
+}
+
+// serverAttempt is why the master was not reached through one server.
+type serverAttempt struct {
+	server string
+	err    error
+}
+
+type attempts []serverAttempt
+
+// unreached is why the master was not reached through any server. It has the hint of what cannot end by waiting, if
+// there is one: that helps more than that of another server.
+type unreached struct {
+	text    string
+	reasons []error
+}
+
+func (u *unreached) Error() string   { return u.text }
+func (u *unreached) Unwrap() []error { return u.reasons }
+
+// join makes one line of all attempts. Servers with the same reason share it.
+func (list attempts) join(master string) error {
+	u := new(unreached)
+	servers := map[string][]string{} // by the reason
+	var order []string
+	slices.SortFunc(list, func(a, b serverAttempt) int {
+		if one := lasting(a.err); one != lasting(b.err) {
+			return map[bool]int{true: -1, false: 1}[one]
+		}
+		return cmp.Compare(a.server, b.server) // they were tried in random order
+	})
+	for _, a := range list {
+		text := strings.ReplaceAll(a.err.Error(), "\n", ", ") // of several addresses of a name
+		text = strings.ReplaceAll(text, "dial tcp "+a.server+": ", "")
+		if servers[text] == nil {
+			order = append(order, text)
+		}
+		servers[text] = append(servers[text], a.server)
+		u.reasons = append(u.reasons, a.err)
+	}
+	for i, text := range order {
+		order[i] = "through " + strings.Join(servers[text], ", ") + ": " + text
+	}
+	u.text = "connect to the master " + master + " " + strings.Join(order, "; ")
+	return u
 }
 
 func throughServer(ctx context.Context, o Options, server string) (*Connection, error) {
@@ -224,6 +268,10 @@ var errUnanswered = errors.New("the NATS server does not let this minion in: no 
 // serverError finds the cause of a failed connection through a server.
 func (h *handshake) serverError(err error) error {
 	switch {
+	case errors.Is(err, nats.ErrNkeysNotSupported):
+		return salt.WithHint(err, "the server has not the configuration of the master: give it what 'salt-master --nats-config' prints, and restart it")
+	case h.server && bus.Undecided(err):
+		return salt.WithHint(errUnanswered, "see the log of the master")
 	case h.server:
 		return salt.WithHint(fmt.Errorf("%w: %w", errUnanswered, err), "see the log of the master")
 	case errors.Is(err, nats.ErrSecureConnWanted), errors.Is(err, nats.ErrSecureConnRequired):

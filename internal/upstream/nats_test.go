@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -133,8 +134,8 @@ func authority(t *testing.T) string {
 	return file
 }
 
-// hearConnect plays a server up to the first line of one client, and returns that.
-func hearConnect(l net.Listener, nonce string, required, speaks bool, certificate tls.Certificate) string {
+// hearConnect plays a server up to the first line of one client, which it answers, and returns that.
+func hearConnect(l net.Listener, nonce string, required, speaks bool, certificate tls.Certificate, answer ...string) string {
 	conn, err := l.Accept()
 	if err != nil {
 		return ""
@@ -149,6 +150,9 @@ func hearConnect(l net.Listener, nonce string, required, speaks bool, certificat
 		conn = tls.Server(conn, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}})
 	}
 	line, _ := bufio.NewReader(conn).ReadString('\n')
+	for _, text := range answer {
+		_, _ = io.WriteString(conn, text) // the client may be gone
+	}
 	return line
 }
 
@@ -187,6 +191,74 @@ func TestTheCheckOfAKeyAtServers(t *testing.T) {
 				if m.want == "" && m.err != nil || m.want != "" && (m.err == nil || !strings.Contains(m.err.Error(), m.want) || config.PlaceOf(m.err).Where == "" || salt.Hint(m.err) == "") {
 					t.Errorf("%s: %v, want %q with a place and a hint", what, m.err, m.want)
 				}
+			}
+		})
+	}
+}
+
+// TestWhatIsSaidOfServersThatFail: one line for all of them, each reason once, and no word that names something else.
+func TestWhatIsSaidOfServersThatFail(t *testing.T) {
+	certificate, err := bustest.Key(t).Certificate("nats")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(certificate.Certificate[0])
+	pin := pki.ServerPins{Fingers: []string{hex.EncodeToString(sum[:])}}
+	serve := func(nonce string, after string) string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() { defer close(ended); hearConnect(l, nonce, true, true, certificate, after) }()
+		t.Cleanup(func() { l.Close(); <-ended })
+		return l.Addr().String()
+	}
+	closed := func() string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+		return l.Addr().String()
+	}
+	const nonce, unnamed = "Zl4hmVzzQdV-_0A", "server.invalid:4222"
+	one, other := closed(), closed()
+	if one > other {
+		one, other = other, one
+	}
+	for name, c := range map[string]struct {
+		servers []string
+		want    []string
+		never   string
+		hint    string
+	}{
+		"no nkeys":        {[]string{serve("", "")}, []string{"nkeys not supported"}, "no master is at work", "salt-master --nats-config"},
+		"nobody answers":  {[]string{serve(nonce, "PING\r\n")}, []string{"no master is at work there, or it does not take this connection"}, "PONG", "see the log of the master"},
+		"no address":      {[]string{unnamed}, []string{"through " + unnamed + ": the name of the server has no address"}, "name of the master", ""},
+		"the same reason": {[]string{other, one}, []string{"connect to the master salt through " + one + ", " + other + ": connect: connection refused"}, ";", ""},
+		"two reasons":     {[]string{one, unnamed}, []string{"through " + one + ": connect: connection refused; through " + unnamed}, "\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := upstream.Connect(ctx, upstream.Options{
+				Address: "salt:4506", Name: "salt", ID: "web1", Key: bustest.Key(t), PinFile: filepath.Join(t.TempDir(), "pin"), Timeout: 5 * time.Second, PingInterval: time.Minute, Log: bustest.Log(t),
+				Servers: upstream.Servers{Addresses: c.servers, Trust: pin},
+			})
+			if err == nil {
+				t.Fatal("it has connected")
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q, want %q", err, want)
+				}
+			}
+			if strings.Contains(err.Error(), c.never) || !strings.Contains(salt.Hint(err), c.hint) {
+				t.Errorf("%q, hint %q; want %q, and never %q", err, salt.Hint(err), c.hint, c.never)
+			}
+			if strings.HasPrefix(name, "no address") && !errors.Is(err, upstream.ErrNoAddress) {
+				t.Errorf("%v is no ErrNoAddress", err)
 			}
 		})
 	}
