@@ -94,11 +94,13 @@ type Admission struct {
 	Decided     Decided
 	// Unwritable returns why nothing can be stored at the moment, nil if it can.
 	Unwritable func() error
-	Minions    Minions
-	Jobs       Jobs
-	Local      func(context.Context, bus.Identity) audit.Who // a user of this machine, for the audit log
-	Logins     Logins
-	Changed    func([]keyring.Change) // called with changes of the key store; may be nil
+	// DecidedElsewhere reports whether another master admits the minions now, which does not hear of decisions made here.
+	DecidedElsewhere func() bool
+	Minions          Minions
+	Jobs             Jobs
+	Local            func(context.Context, bus.Identity) audit.Who // a user of this machine, for the audit log
+	Logins           Logins
+	Changed          func([]keyring.Change) // called with changes of the key store; may be nil
 	// Current reports whether this master knows what other masters have decided about keys; nil
 	// means that there are none. See WatchCurrent.
 	Current func() bool

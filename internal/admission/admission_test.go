@@ -161,6 +161,7 @@ func begin(t *testing.T) *world {
 	w.Admission = New(t.Context(), Options{Keys: keys, Users: w, Version: "test", Log: log})
 	w.Admission.Audit, w.Decided, w.Events, w.Minions, w.Jobs, w.Connections = w, w, w, w, w, w
 	w.Unwritable = func() error { return nil }
+	w.DecidedElsewhere = func() bool { return false }
 	return w
 }
 

@@ -202,7 +202,7 @@ func (a *Admission) KeyAction(ctx context.Context, r *rpc.Request) error {
 	for _, k := range q.Keys {
 		a.Keys.Expect(k, q.Act, who)
 	}
-	var done protocol.KeyActed
+	done := protocol.KeyActed{Elsewhere: a.DecidedElsewhere()}
 	if err := a.Unwritable(); err != nil {
 		done.Unstored = err.Error()
 	}

@@ -97,6 +97,8 @@ type Options struct {
 	Leases Leases
 	Spool  Spool  // for jobs that are started while nothing can be stored; nil if none are
 	Name   string // of this member, as the others and its lease have it
+	// Standby reports whether no minion is connected since another master is at work; nil is never.
+	Standby func() bool
 	// Number is this member's among at most MaxMembers, from 0: no two have the same.
 	Number int
 }

@@ -583,6 +583,9 @@ func lastSeen(seen time.Time, self, at string) string {
 
 // away records that a minion is not connected: the job waits for it, if it may.
 func (r *Run) away(id salt.MinionID, text string) {
+	if r.d.Standby != nil && r.d.Standby() {
+		text += "; another master is at work on the NATS servers"
+	}
 	if until := r.plan.Until; r.plan.waits(id, time.Now()) {
 		r.notify(r.tracker.Park(id, text+"; "+job.WaitsUntil(until), until))
 		return

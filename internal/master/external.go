@@ -106,11 +106,14 @@ func (x *external) starting() error {
 	if err := broker.Unreached(x.External); err != nil {
 		return fmt.Errorf("the master is starting: %w", err)
 	}
-	if broker.OtherAtWork(x.External) {
+	if x.otherAtWork() {
 		return nil
 	}
 	return errStarting
 }
+
+// otherAtWork reports whether this master is a standby: it waits for the end of another one, and has no minions meanwhile.
+func (x *external) otherAtWork() bool { return x != nil && broker.OtherAtWork(x.External) }
 
 // stop ends the answers under way.
 func (x *external) stop() {

@@ -14,6 +14,7 @@ import (
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/bus"
 	"github.com/brinebus/brine/internal/job"
+	"github.com/brinebus/brine/internal/keyring"
 	"github.com/brinebus/brine/internal/master"
 	"github.com/brinebus/brine/internal/pki"
 	"github.com/brinebus/brine/internal/protocol"
@@ -362,8 +363,18 @@ func TestASecondMasterTakesOver(t *testing.T) {
 	if _, got, err := publish(t, a.user(), ping("*", "glob")); err != nil || got["web1"].State != job.Done {
 		t.Errorf("ping by the first while the second waits: %+v, %v", got, err)
 	}
-	if _, got, _ := publish(t, b.user(), ping("*", "glob")); got["web1"].State == job.Done {
-		t.Error("both are at work")
+	if _, got, err := publish(t, b.user(), ping("*", "glob")); got["web1"].State != job.NotConnected || !strings.HasSuffix(got["web1"].Text, "; another master is at work on the NATS servers") {
+		t.Errorf("whoever asks the one that waits is told %+v, %v", got, err)
+	}
+	elsewhere := func(m *abroad) bool {
+		var done protocol.KeyActed
+		if err := m.user().Ask(t.Context(), protocol.OpKeyAction, protocol.KeyAction{Act: keyring.Delete}, &done); err != nil {
+			t.Fatal(err)
+		}
+		return done.Elsewhere
+	}
+	if elsewhere(a) || !elsewhere(b) {
+		t.Errorf("whoever decides about keys is told that another master is at work: %t at the one at work, %t at the one that waits", elsewhere(a), elsewhere(b))
 	}
 	began := time.Now()
 	a.stop()
@@ -372,6 +383,9 @@ func TestASecondMasterTakesOver(t *testing.T) {
 		_, got, err := publish(t, b.user(), ping("*", "glob"))
 		return err == nil && got["web1"].State == job.Done
 	})
+	if elsewhere(b) {
+		t.Error("the master at work says that another one is")
+	}
 	t.Logf("the second master had an answer %s after the first one ended", time.Since(began))
 }
 

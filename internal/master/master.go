@@ -259,7 +259,7 @@ func (m *Master) openServices(ctx context.Context) (err error) {
 	m.services, err = service.Open(ctx, service.Options{
 		Context: m.ctx, Config: m.cfg, InForce: m.settings.InForce, Version: m.version, Key: m.key, Keys: m.keys, Log: m.log,
 		Journal: m.journal, Retention: m.retention(), Durable: m.durable, Events: m.events, Authz: m.authz, AuditLog: m.auditLog,
-		Connections: m.connections(), CutOlder: m.admission.CutOlder, Runners: m.host, Latency: m.latency,
+		Connections: m.connections(), Standby: m.external.otherAtWork, CutOlder: m.admission.CutOlder, Runners: m.host, Latency: m.latency,
 		Cluster: service.Cluster{
 			Fleet: m.member.Fleet(), Jobs: m.member.Jobs(), Leases: m.member.Leases(), Name: m.member.Name(), Number: m.member.Number(),
 			Guide:     m.member.Guide(func() int { return len(m.keys.IDs()) }),
@@ -283,6 +283,7 @@ func (m *Master) openServer() error {
 	a := m.admission
 	a.Connections, a.Audit, a.Events, a.Minions, a.Jobs = m.connections(), m.auditLog, m.events, m.services.Fleet, m.services.Jobs
 	a.Logins = m.authz.Logins
+	a.DecidedElsewhere = func() bool { return m.mirror == nil && m.external.otherAtWork() } // a mirror brings decisions to the other one
 	m.authz.Logins.Came = func(inbox string) bool { _, here := m.broker.Owner(inbox); return here }
 	a.Local = func(ctx context.Context, i bus.Identity) audit.Who { return m.authz.Local(ctx, i).Who() }
 	m.undo = append(m.undo, a.Wait)

@@ -132,6 +132,8 @@ type KeyAction struct {
 // KeyActed is the answer to KeyAction. Masters of earlier versions give none.
 type KeyActed struct {
 	Unstored string `json:"unstored,omitempty"` // why the master can store nothing at the moment; "" if it can
+	// Elsewhere is true while another master is at work on the NATS servers, which does not hear of the decision.
+	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
 // AskAnswer is the state of the key, sent at once and again when it changes.

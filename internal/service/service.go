@@ -52,10 +52,12 @@ type Options struct {
 	// Connections are those of minions. CutOlder cuts all connections of a minion except one.
 	Connections Connections
 	CutOlder    func(id salt.MinionID, inbox string)
-	Cluster     Cluster
-	Runners     runner.Host      // what runners can use beside these parts
-	Latency     dispatch.Latency // of returns; may be nil
-	Log         *slog.Logger
+	// Standby reports whether this master waits for the end of another one, which has the minions.
+	Standby func() bool
+	Cluster Cluster
+	Runners runner.Host      // what runners can use beside these parts
+	Latency dispatch.Latency // of returns; may be nil
+	Log     *slog.Logger
 }
 
 // Cluster is this master as one of several; zero for a single master.
@@ -132,7 +134,7 @@ func (s *Services) openJobs() (err error) {
 	s.Jobs, err = dispatch.Open(s.Context, dispatch.Options{
 		Journal: s.Journal, Fleet: s.Fleet, Keys: s.Keys, Events: s.Events, Audit: s.Authz, Conn: s.Connections, Key: s.Key.PrivateKey,
 		Known: s.Authz.Tables.Known, Retention: s.Retention, Durable: s.Durable, Log: s.Log, Latency: s.Latency,
-		Members: s.Cluster.Jobs, Number: s.Cluster.Number, Name: s.Cluster.Name, Leases: s.Cluster.Leases, Journals: s.journals(), Spool: s.AuditLog.Spool(),
+		Members: s.Cluster.Jobs, Number: s.Cluster.Number, Name: s.Cluster.Name, Leases: s.Cluster.Leases, Journals: s.journals(), Spool: s.AuditLog.Spool(), Standby: s.Standby,
 	})
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package saltkey
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -27,7 +28,7 @@ func (t *tool) introduce() {
 }
 
 // announce tells the master what is about to happen to keys. A failure does not prevent it; the
-// audit log then names the directory only. If the master can store nothing at the moment, the user is told what
+// audit log then names the directory only. If another master is at work, or this one can store nothing at the moment, the user is told what
 // that means.
 func (t *tool) announce(ctx context.Context, act string, entries []pki.Entry) {
 	if t.master == nil || len(entries) == 0 {
@@ -40,7 +41,13 @@ func (t *tool) announce(ctx context.Context, act string, entries []pki.Entry) {
 	ctx, cancel := context.WithTimeout(ctx, announceTime)
 	defer cancel()
 	var done protocol.KeyActed
-	if err := t.master.Ask(ctx, protocol.OpKeyAction, q, &done); err == nil && done.Unstored != "" {
+	if err := t.master.Ask(ctx, protocol.OpKeyAction, q, &done); err != nil {
+		return
+	}
+	if done.Elsewhere {
+		t.env.Warn(salt.WithHint(errors.New("another master is at work on the NATS servers, which does not hear of this decision"), "decide there, too"))
+	}
+	if done.Unstored != "" {
 		t.env.Warn(salt.WithHint(fmt.Errorf("this counts at this master at once, but cannot be stored at the moment: %s", done.Unstored), "it is stored, and counts at other masters, as soon as that is possible"))
 	}
 }
