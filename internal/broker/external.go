@@ -65,16 +65,17 @@ type External struct {
 	page        int           // connzPage
 	held        string        // the claim of Claim, "" without one
 
-	throttle logging.Throttle
-	reaching reaching
-	other    atomic.Bool   // another master has said that it is at work, as of the last question
-	met      chan struct{} // the user of the system account is connected to a server
-	callouts *calloutQueue // questions of the servers
-	look     chan struct{} // connections are to be compared with those of the servers
-	gone     chan struct{} // signals that ended is not empty
-	stop     chan struct{}
-	stopping sync.Once
-	wg       sync.WaitGroup
+	throttle   logging.Throttle
+	distrusted pki.Refused // certificates of servers
+	reaching   reaching
+	other      atomic.Bool   // another master has said that it is at work, as of the last question
+	met        chan struct{} // the user of the system account is connected to a server
+	callouts   *calloutQueue // questions of the servers
+	look       chan struct{} // connections are to be compared with those of the servers
+	gone       chan struct{} // signals that ended is not empty
+	stop       chan struct{}
+	stopping   sync.Once
+	wg         sync.WaitGroup
 
 	mu      sync.Mutex
 	serving bool
@@ -178,7 +179,12 @@ func (x *External) connect(what string, key nkeys.KeyPair, more ...nats.Option) 
 			x.reaching.connected(a)
 		}
 	}
-	nc, err := nats.Connect(urls, append(more, nats.Secure(x.tls), nats.Nkey(public(key), key.Sign), nats.Name(x.opts.Name+" "+what),
+	if len(more) == 0 {
+		more = trusting(x)
+	} else { // a dialer of its own
+		more = append(more, nats.Secure(x.tls))
+	}
+	nc, err := nats.Connect(urls, append(more, nats.Nkey(public(key), key.Sign), nats.Name(x.opts.Name+" "+what),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(externalWait), nats.ReconnectJitter(externalWait, externalWait), nats.ReconnectBufSize(-1),
 		nats.IgnoreAuthErrorAbort(), nats.IgnoreDiscoveredServers(), nats.Timeout(externalTimeout), nats.PingInterval(externalPing), nats.MaxPingsOutstanding(1),
 		nats.CustomInboxPrefix("_INBOX.master"),

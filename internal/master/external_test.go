@@ -1,15 +1,20 @@
 package master_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nkeys"
 
 	"github.com/brinebus/brine/internal/broker"
 	"github.com/brinebus/brine/internal/bus"
@@ -469,6 +474,39 @@ func TestOnlyMinionsThroughNATSServers(t *testing.T) {
 	for _, s := range append(append(requests, windows...), acks...) {
 		if !strings.HasPrefix(s, "salt.minion.") && !strings.HasPrefix(s, "salt.key.") {
 			t.Errorf("the master hears %s", s)
+		}
+	}
+}
+
+// TestAMinionTellsOnceOfARefusedServer: it uses another one, so nothing else would tell of it.
+func TestAMinionTellsOnceOfARefusedServer(t *testing.T) {
+	a := goAbroad(t, 1, "auto_accept: True\n")
+	bad := natslab.New(t, 1)
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := pair.PublicKey() // without a user with a key, the server has no nonce, and there is no TLS
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad.Start("authorization {users: [{nkey: " + other + "}]}\n")
+	var said bytes.Buffer
+	o := a.options("web1", key(t))
+	o.Log = slog.New(slog.NewTextHandler(&said, nil))
+	o.Servers.Addresses = append(slices.Clone(o.Servers.Addresses), bad.Servers[0].Address)
+	for fingers, trust := range map[string]pki.ServerPins{"add it to nats_finger": o.Servers.Trust, "nats_ca must have": {CAFile: a.lab.CA}} {
+		said.Reset()
+		o.Servers.Trust, o.Servers.Refused = trust, new(pki.Refused)
+		for range 16 { // in random order
+			l, err := upstream.Connect(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Close()
+		}
+		if line := said.String(); strings.Count(line, "is not trusted") != 1 || !strings.Contains(line, "level=WARN") || !strings.Contains(line, "server="+bad.Servers[0].Address) || !strings.Contains(line, fingers) {
+			t.Errorf("it logs %q, want one line with %q", line, fingers)
 		}
 	}
 }

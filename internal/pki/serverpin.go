@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/brinebus/brine/internal/salt"
 )
@@ -36,6 +37,37 @@ func UntrustedHint(err error) error {
 		return err
 	}
 	return salt.WithHint(err, "nats_ca must have the authority of the server's certificate, and the certificate the name or address that nats_servers has")
+}
+
+// Refused remembers which certificates of which servers were refused. The zero value is ready, and may be used
+// concurrently; nil is never told anything.
+type Refused struct {
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+// maxRefused is how many certificates are remembered. A server that shows a new one each time is not told of any more.
+const maxRefused = 256
+
+// First reports whether err is the first one that says that this certificate of this server is not trusted.
+func (r *Refused) First(server string, err error) bool {
+	if r == nil || !Untrusted(err) {
+		return false
+	}
+	which := server + " " + err.Error()
+	if ca, ok := errors.AsType[*tls.CertificateVerificationError](err); ok && len(ca.UnverifiedCertificates) > 0 { // the text has the time
+		which = fmt.Sprintf("%s %x", server, sha256.Sum256(ca.UnverifiedCertificates[0].Raw))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen[which] || len(r.seen) >= maxRefused {
+		return false
+	}
+	if r.seen == nil {
+		r.seen = map[string]bool{}
+	}
+	r.seen[which] = true
+	return true
 }
 
 // TLS returns the client's side of TLS. If both fingerprints and authorities are given, a

@@ -33,7 +33,9 @@ import (
 type Servers struct {
 	Addresses []string // host:port
 	Trust     pki.ServerPins
-	tls       *tls.Config
+	// Refused has the log tell, once, of a server that is not trusted while another one is in use; nil never does.
+	Refused *pki.Refused
+	tls     *tls.Config
 }
 
 func (s Servers) used() bool { return len(s.Addresses) > 0 }
@@ -104,6 +106,7 @@ func throughServers(ctx context.Context, o Options) (*Connection, error) {
 		l, err := throughServer(ctx, o, list[n])
 		switch {
 		case err == nil:
+			failed.tellRefused(o)
 			return l, nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
@@ -126,6 +129,15 @@ type serverAttempt struct {
 }
 
 type attempts []serverAttempt
+
+// tellRefused logs which servers were not trusted, where nothing else would: the master was reached through another one.
+func (list attempts) tellRefused(o Options) {
+	for _, a := range list {
+		if o.Servers.Refused.First(a.server, a.err) {
+			o.Log.Warn("the certificate of a NATS server is not trusted: the minion uses another server", "server", a.server, "err", a.err, "hint", salt.Hint(a.err))
+		}
+	}
+}
 
 // unreached is why the master was not reached through any server. It has the hint of what cannot end by waiting, if
 // there is one: that helps more than that of another server.

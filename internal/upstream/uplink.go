@@ -301,7 +301,7 @@ func (u *Uplink) dialMaster(ctx context.Context, name string) (*Connection, erro
 	u.log.Debug("Attempting to authenticate with the Salt Master at " + name)
 	o := FromConfig(u.all.Config, u.all.Key, name, u.log)
 	u.log.Debug("Loaded minion key: " + filepath.Join(u.all.Config.PKIDir, "minion.pem"))
-	o.Version, o.AutosignGrains = u.all.Version, u.autosignGrains(ctx)
+	o.Version, o.AutosignGrains, o.Servers.Refused = u.all.Version, u.autosignGrains(ctx), &u.all.refused
 	u.all.cluster.Trust(&o)
 	return Connect(ctx, o)
 }

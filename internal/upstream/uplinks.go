@@ -46,9 +46,10 @@ type Uplinks struct {
 	Setup
 	list     []*Uplink
 	verdicts verdicts
-	process  string   // see protocol.Hello
-	cluster  *Cluster // of its masters; nil if only those of the configuration are used
-	systems  *systems // that several uplinks are connected to; nil if each has one of its own
+	process  string      // see protocol.Hello
+	cluster  *Cluster    // of its masters; nil if only those of the configuration are used
+	refused  pki.Refused // certificates of NATS servers
+	systems  *systems    // that several uplinks are connected to; nil if each has one of its own
 }
 
 // New makes the configured uplinks. Keep connects each.
