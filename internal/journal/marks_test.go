@@ -198,6 +198,13 @@ func TestAReaderThatWasAwayForLong(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// If it led the table, it is heard by its own reader until it has noticed that it is cut off.
+	bustest.Until(t, "the one that is away has no leader", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := tables[2].Entry(ctx, "stays")
+		return err != nil
+	})
 	for begun := time.Now(); time.Since(begun) < miss+time.Second; {
 		time.Sleep(breath)
 	}
