@@ -17,8 +17,8 @@ import (
 // room for more, and removes nothing.
 //
 // A table with copies has none of this: on a full disk the server would wait forever for its own lock, since it writes the entry, too,
-// only with that record, and no member can reserve space on the disks of the others. There an older entry may come back at
-// a member that was killed, until its block is written anew.
+// only with that record, and no member can reserve space on the disks of the others. It needs none either: the latest snapshot of
+// its Raft group says what was gone then, and the log of the group has each removal since, which the server does again.
 type rollup struct {
 	jetstream.KeyValue
 	js   jetstream.JetStream
