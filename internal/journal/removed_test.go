@@ -97,7 +97,9 @@ func TestWhatIsRemovedStaysSoInACluster(t *testing.T) {
 	want := []string{"$KV.facts.=last", "$KV.facts.latest", "$KV.facts.stays"}
 	ctx, end := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { journal.Marks{Table: table, Log: bustest.Log(t), Every: 200 * time.Millisecond, Most: 1}.Keep(ctx) })
+	wg.Go(func() {
+		journal.Marks{Table: table, Log: bustest.Log(t), Every: 200 * time.Millisecond, Most: 1}.Keep(ctx)
+	})
 	bustest.Until(t, "the marks are removed", func() bool { return messagesOf(t, s.Members[0].Conn(), "facts") <= uint64(len(want)) })
 	end()
 	wg.Wait()
