@@ -17,6 +17,7 @@ import (
 //
 // With all members running none of this matters: the latest snapshot of the Raft group says what was gone then, and its log has
 // each removal since, which the server does again. It is for a store that is opened without the group, as one that is left of a cluster.
+// There a member may still lack the record of what was removed while it was away: of what a snapshot of the leader says, the server makes none.
 type trimmed struct {
 	jetstream.KeyValue
 	stream jetstream.Stream
