@@ -37,7 +37,7 @@ const (
 func (k *trimmed) Put(ctx context.Context, key string, value []byte) (uint64, error) {
 	revision, err := k.KeyValue.Put(ctx, key, value)
 	if err == nil {
-		k.trim(ctx, key)
+		k.trim(ctx, key, revision)
 	}
 	return revision, err
 }
@@ -46,17 +46,20 @@ func (k *trimmed) Put(ctx context.Context, key string, value []byte) (uint64, er
 func (k *trimmed) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
 	now, err := k.KeyValue.Update(ctx, key, value, revision)
 	if err == nil && revision > 0 {
-		k.trim(ctx, key)
+		k.trim(ctx, key, now)
 	}
 	return now, err
 }
 
-// trim removes the older values of an entry, now and then. Those of one that is never removed may stay.
-func (k *trimmed) trim(ctx context.Context, key string) {
+// trim removes the values of an entry that are older than this revision, now and then. Those of one that is never removed may stay.
+//
+// The purge names the revision, not how many values are kept: so a server that reads it again in the log of the Raft group, when
+// it has newer values, removes the same ones.
+func (k *trimmed) trim(ctx context.Context, key string, revision uint64) {
 	if key == lastName || rand.N(trimOneIn) > 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, trimTime)
 	defer cancel()
-	_ = k.stream.Purge(ctx, jetstream.WithPurgeSubject(k.root+key), jetstream.WithPurgeKeep(1)) // the entry is stored
+	_ = k.stream.Purge(ctx, jetstream.WithPurgeSubject(k.root+key), jetstream.WithPurgeSequence(revision)) // the entry is stored
 }
