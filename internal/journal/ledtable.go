@@ -34,7 +34,7 @@ func FindTable(ctx context.Context, j *Journal, name string) (*Table, error) {
 	t := &Table{name: name, store: j.writer.store, conn: j.js.Conn()}
 	err := insist(ctx, t.store, "open the table "+name, func(ctx context.Context) (err error) {
 		if t.all, err = j.js.Stream(ctx, tablePrefix+name); err == nil {
-			t.kv, err = openBucket(ctx, j.js, t.all, name, j.copies)
+			t.kv, err = openBucket(ctx, j.js, name, j.copies)
 		}
 		return err
 	})

@@ -18,8 +18,8 @@ import (
 // A deleted entry leaves a mark in its table, from which those learn of the deletion who have the entries in memory. Marks
 // would be read by each start for ever, so Marks removes them after some time. It never removes the newest ones: where the
 // server has to read all blocks, as after a kill, an entry that was replaced without a record of that (see rollup), by an
-// older version or at a member that has learned of it from a snapshot, may be there again in a store that is opened alone once
-// the mark that has replaced it is gone, until its block is written anew. So what must not come back is deleted with DeleteUntil.
+// older version or in a store of a cluster that is opened alone, may be there again once the mark that has replaced it is
+// gone, until its block is written anew. So what must not come back is deleted with DeleteUntil.
 
 const (
 	// markTime is how long a mark stays at least. A reader that has heard nothing for missTime, which is less, reads

@@ -16,8 +16,8 @@ import (
 	"github.com/brinebus/brine/test/bustest"
 )
 
-// stateOf is what the leader of a table says of it.
-func stateOf(t *testing.T, nc *nats.Conn, table string) jetstream.StreamState {
+// messagesOf counts the messages of a table, marks included, as its leader has them.
+func messagesOf(t *testing.T, nc *nats.Conn, table string) uint64 {
 	t.Helper()
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -27,19 +27,7 @@ func stateOf(t *testing.T, nc *nats.Conn, table string) jetstream.StreamState {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.CachedInfo().State
-}
-
-// messagesOf counts the messages of a table, marks and older values included.
-func messagesOf(t *testing.T, nc *nats.Conn, table string) uint64 {
-	t.Helper()
-	return stateOf(t, nc, table).Msgs
-}
-
-// entriesOf counts the entries of a table, marks included.
-func entriesOf(t *testing.T, nc *nats.Conn, table string) uint64 {
-	t.Helper()
-	return stateOf(t, nc, table).NumSubjects
+	return s.CachedInfo().State.Msgs
 }
 
 // keepMarks removes marks until the test ends.
@@ -91,9 +79,9 @@ func TestMarksAreRemoved(t *testing.T) {
 		if len(tables) > 1 {
 			want++ // the message at the end
 		}
-		bustest.Until(t, "the old marks are removed", func() bool { return entriesOf(t, nc, table.Name()) <= want })
+		bustest.Until(t, "the old marks are removed", func() bool { return messagesOf(t, nc, table.Name()) <= want })
 		for range 10 { // several more rounds
-			if n := entriesOf(t, nc, table.Name()); n != want {
+			if n := messagesOf(t, nc, table.Name()); n != want {
 				t.Fatalf("%d messages are left, want %d", n, want)
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -141,9 +129,9 @@ func TestMarksOfAnOlderVersionStay(t *testing.T) {
 		}
 	}
 	keepMarks(t, journal.Marks{Table: table, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Dated: true, Every: 100 * time.Millisecond, Most: 1})
-	bustest.Until(t, "the others are removed", func() bool { return entriesOf(t, b.Conn(), "tokens") <= each+1 })
+	bustest.Until(t, "the others are removed", func() bool { return messagesOf(t, b.Conn(), "tokens") <= each+1 })
 	for range 5 { // several more rounds
-		if n := entriesOf(t, b.Conn(), "tokens"); n != each+1 {
+		if n := messagesOf(t, b.Conn(), "tokens"); n != each+1 {
 			t.Fatalf("%d marks are left, want %d", n, each+1)
 		}
 		time.Sleep(100 * time.Millisecond)

@@ -100,7 +100,7 @@ func TestWhatIsRemovedStaysSoInACluster(t *testing.T) {
 	wg.Go(func() {
 		journal.Marks{Table: table, Log: bustest.Log(t), Every: 200 * time.Millisecond, Most: 1}.Keep(ctx)
 	})
-	bustest.Until(t, "the marks are removed", func() bool { return entriesOf(t, s.Members[0].Conn(), "facts") <= uint64(len(want)) })
+	bustest.Until(t, "the marks are removed", func() bool { return messagesOf(t, s.Members[0].Conn(), "facts") <= uint64(len(want)) })
 	end()
 	wg.Wait()
 	for _, m := range s.Members {

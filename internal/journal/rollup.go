@@ -14,7 +14,11 @@ import (
 // What the limit of messages for each subject removes is nowhere recorded by the server (nats-server 2.15.2): after a kill, when
 // it reads all blocks, it finds the replaced entry and removes it again since there is a newer one. If the newer one has
 // been removed meanwhile, the older one would be back. For what a rollup removes there is a record. So the limit leaves
-// room for more, and removes nothing. A table with copies is trimmed instead.
+// room for more, and removes nothing.
+//
+// A table with copies has none of this: on a full disk the server would wait forever for its own lock, since it writes the entry, too,
+// only with that record, and no member can reserve space on the disks of the others. It needs none either: the latest snapshot of
+// its Raft group says what was gone then, and the log of the group has each removal since, which the server does again.
 type rollup struct {
 	jetstream.KeyValue
 	js   jetstream.JetStream
@@ -25,14 +29,11 @@ type rollup struct {
 // two steps, until the next entry replaces both.
 const perSubject = 64
 
-// openBucket opens the bucket of this name, whose stream is known; the error is jetstream.ErrBucketNotFound if there is none.
-func openBucket(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, name string, copies int) (jetstream.KeyValue, error) {
+// openBucket opens the bucket of this name; the error is jetstream.ErrBucketNotFound if there is none.
+func openBucket(ctx context.Context, js jetstream.JetStream, name string, copies int) (jetstream.KeyValue, error) {
 	kv, err := js.KeyValue(ctx, name)
-	switch {
-	case err != nil:
-		return nil, err
-	case copies > 0:
-		return &trimmed{kv, stream, tableRoot(name)}, nil
+	if err != nil || copies > 0 {
+		return kv, err
 	}
 	return &rollup{kv, js, tableRoot(name)}, nil
 }

@@ -63,7 +63,8 @@ func configureTable(c *jetstream.StreamConfig, name string, copies int) {
 	if copies > 0 {
 		// Only the leader answers: a copy elsewhere may lack what was just written, a
 		// refusal for example.
-		c.Replicas, c.AllowDirect, c.MaxMsgsPerSubject = copies, false, perTrimmed
+		c.Replicas, c.AllowDirect = copies, false
+		c.MaxMsgsPerSubject = 1
 	}
 }
 
@@ -75,9 +76,9 @@ func (j *Journal) openTable(ctx context.Context, name string, configure func(*je
 		return nil, fmt.Errorf("open the table %s: %w", name, err)
 	}
 	err = insist(ctx, t.store, "open the table "+name, func(ctx context.Context) (err error) {
-		t.kv, err = openBucket(ctx, j.js, t.all, name, j.copies)
+		t.kv, err = openBucket(ctx, j.js, name, j.copies)
 		for errors.Is(err, jetstream.ErrBucketNotFound) && backoff.Sleep(ctx, bucketPause) { // it exists, but a member that has just begun to lead may not know that yet
-			t.kv, err = openBucket(ctx, j.js, t.all, name, j.copies)
+			t.kv, err = openBucket(ctx, j.js, name, j.copies)
 		}
 		return err
 	})
@@ -109,7 +110,7 @@ func (j *Journal) PeerTable(ctx context.Context, name, member string) (*Table, e
 	t := &Table{name: name + "-" + member, store: j.writer.store, conn: j.js.Conn()}
 	err := insist(ctx, t.store, "open the table "+t.name, func(ctx context.Context) (err error) {
 		if t.all, err = j.js.Stream(ctx, t.stream()); err == nil {
-			t.kv, err = openBucket(ctx, j.js, t.all, t.name, j.copies)
+			t.kv, err = openBucket(ctx, j.js, t.name, j.copies)
 		}
 		return err
 	})

@@ -32,7 +32,7 @@ const (
 
 // Watch calls f for each entry that is newer than the given revision, in their order, deleted ones
 // included: first for the present ones, then with nil, since all that were stored when it began have
-// come, and then for each new one. An entry that is replaced before it is read may be left out, as is
+// come, and then for each new one. An entry that is replaced before it is read is left out, as is
 // what is removed without a mark. After 0, that is everything.
 //
 // Elections and lost connections only delay it. It returns when ctx ends, f returns an error, the

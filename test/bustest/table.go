@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// StoredIn returns how many entries a table has, the marks of deleted ones included.
+// StoredIn returns how many messages a table has, the marks of deleted entries included.
 func StoredIn(t testing.TB, nc *nats.Conn, table string) uint64 {
 	t.Helper()
 	m, err := nc.Request("$JS.API.STREAM.INFO.KV_"+table, nil, 10*time.Second)
@@ -17,12 +17,10 @@ func StoredIn(t testing.TB, nc *nats.Conn, table string) uint64 {
 	}
 	var info struct {
 		Error any
-		State struct {
-			Entries uint64 `json:"num_subjects"`
-		}
+		State struct{ Messages uint64 }
 	}
 	if err := json.Unmarshal(m.Data, &info); err != nil || info.Error != nil {
 		t.Fatalf("the table %s: %v, %v", table, err, info.Error)
 	}
-	return info.State.Entries
+	return info.State.Messages
 }
