@@ -63,7 +63,7 @@ func Write(ctx context.Context, nc *nats.Conn, o Options) (*Manifest, error) {
 		return nil, fmt.Errorf("back up into %s: %w", o.Dir, err)
 	}
 	defer u.remove()
-	m := &Manifest{Format: format, Version: o.Version, Time: time.Now().UTC(), Mode: modeOf(o.Member), Member: o.Member, Cluster: o.Cluster}
+	m := &Manifest{Format: format, Version: o.Version, Time: time.Now().UTC(), Mode: modeOf(o.Member), Member: o.Member, Cluster: o.Cluster, Unconfirmed: o.Closed && o.Member != ""}
 	for _, name := range inOrder(names) {
 		s, err := writeStream(ctx, nc, u.dir, name)
 		if err != nil {

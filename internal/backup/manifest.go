@@ -48,6 +48,9 @@ type Manifest struct {
 	Cluster string    `json:"cluster,omitempty"` // its cluster_id, if that is known
 	Member  string    `json:"member,omitempty"`  // of the cluster, which wrote it
 	Streams []Stream  `json:"streams"`           // in the order in which they were written
+	// Unconfirmed says that it was made of a store of a cluster that was opened without the other members. If its member was
+	// killed, entries may be in it that had been removed.
+	Unconfirmed bool `json:"unconfirmed,omitempty"`
 }
 
 // Stream is a stream in a backup.

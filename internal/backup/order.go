@@ -32,7 +32,9 @@ type Request struct {
 	Hosted   bool   // its store is in the JetStream of NATS servers that others run
 	Version  string
 	Entry    func(table, key string, value []byte, from, to string) (string, []byte) // see Target
-	Log      *slog.Logger
+	// Unconfirmed is the one of Target.
+	Unconfirmed func(table string, value []byte) []byte
+	Log         *slog.Logger
 }
 
 // Result is what became of a Request.
@@ -179,7 +181,7 @@ func (r Request) carry(ctx context.Context, store string, o, before *order) (*Re
 	if err := m.Verify(ctx, o.Dir); err != nil {
 		return nil, err
 	}
-	to := Target{Member: r.Member, Cluster: r.Cluster, Members: []string{r.Member}, From: o.From, Entry: r.Entry, Log: r.Log}
+	to := Target{Member: r.Member, Cluster: r.Cluster, Members: []string{r.Member}, From: o.From, Entry: r.Entry, Unconfirmed: r.Unconfirmed, Log: r.Log}
 	if _, _, err := m.plan(to); err != nil {
 		return nil, err
 	}

@@ -99,12 +99,20 @@ func TestTheLastOfThree(t *testing.T) {
 		t.Errorf("it takes one of three journals by chance: %v", err)
 	}
 	r.From = "m1"
+	unconfirmed := map[string]int{}
+	r.Unconfirmed = func(table string, value []byte) []byte {
+		unconfirmed[table]++
+		return value
+	}
 	did, err := r.Carry(inTime(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if age := killed.Sub(did.Manifest.Time); age < 0 || age > 5*time.Minute {
 		t.Errorf("the store was written to until %s, and it is said to be of %s", killed, did.Manifest.Time)
+	}
+	if unconfirmed["plans"] == 0 || unconfirmed["grains"] == 0 {
+		t.Errorf("entries that may have been removed are taken as they are: %v", unconfirmed)
 	}
 	b := openStore(t, own)
 	j, err := journal.Open(inTime(t), b.Conn(), journal.Options{Store: b.Store(), Reserve: b.Reserve})

@@ -37,6 +37,8 @@ type Target struct {
 	// Renamed returns what an entry of a table becomes if it says something about the journal of another one, from, which has
 	// the name to from now on; nil changes nothing.
 	Renamed func(table, key string, value []byte, from, to string) (string, []byte)
+	// Unconfirmed returns what an entry of a table becomes that may have been removed before the backup, see Manifest; nil changes nothing.
+	Unconfirmed func(table string, value []byte) []byte
 	// Outdated reports whether an entry of a table that all members share is older than what is known
 	// elsewhere, and must not come back; nil keeps all.
 	Outdated func(table, key string, value []byte) bool
@@ -66,12 +68,13 @@ type Progress struct {
 
 // restorer restores one backup.
 type restorer struct {
-	nc   *nats.Conn
-	dir  string
-	from string // the member of the backup whose place to takes
-	to   Target
-	at   *Progress
-	note func() error // stores at
+	nc          *nats.Conn
+	dir         string
+	from        string // the member of the backup whose place to takes
+	unconfirmed bool   // see Manifest
+	to          Target
+	at          *Progress
+	note        func() error // stores at
 
 	renamed map[string]string // see Restored
 	there   map[string]int    // see Restored
@@ -92,7 +95,7 @@ func Restore(ctx context.Context, nc *nats.Conn, m *Manifest, dir string, to Tar
 	if err != nil {
 		return nil, err
 	}
-	r := &restorer{nc: nc, dir: dir, from: from, to: to, at: at, note: note, renamed: m.former(to), there: map[string]int{}}
+	r := &restorer{nc: nc, dir: dir, from: from, unconfirmed: m.Unconfirmed, to: to, at: at, note: note, renamed: m.former(to), there: map[string]int{}}
 	maps.DeleteFunc(r.renamed, func(from, to string) bool { return from == to })
 	moves, left, err := m.plan(to)
 	if err != nil {
@@ -271,6 +274,9 @@ func (r *restorer) change(m move, h *archive.Header, body []byte) []byte {
 		return body
 	}
 	value := body[h.HeaderSize:]
+	if r.unconfirmed && r.to.Unconfirmed != nil {
+		value = r.to.Unconfirmed(m.to.Name, value)
+	}
 	if r.to.Entry != nil {
 		key, value = r.to.Entry(m.to.Name, key, value, r.from, r.to.Member)
 	}

@@ -257,7 +257,10 @@ func TestThreeBecomeOne(t *testing.T) {
 	want, others := holds(t, journals[0], s.Members[0].Store()), contents(t, journals[1])
 	dir, _ := write(t, s.Members[0].Conn(), "m1")
 	b := bustest.StartStore(t)
-	restore(t, b.Conn(), dir, backup.Target{Entry: func(table, key string, value []byte, from, to string) (string, []byte) {
+	restore(t, b.Conn(), dir, backup.Target{Unconfirmed: func(table string, value []byte) []byte {
+		t.Errorf("an entry of %s is unconfirmed, in a backup of members that ran: %s", table, value)
+		return value
+	}, Entry: func(table, key string, value []byte, from, to string) (string, []byte) {
 		if table == "grains" && key == "web 3" && from == "m1" && to == "" {
 			return "moved 3", []byte("moved")
 		}

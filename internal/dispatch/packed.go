@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/brinebus/brine/internal/job"
 	"github.com/brinebus/brine/internal/lease"
@@ -51,6 +52,25 @@ func (p *plan) encode(batch *job.Batch) ([]byte, error) {
 		return nil, p.tooLarge(batch)
 	}
 	return b, err
+}
+
+// UnconfirmedEntry returns what an entry of a table becomes that may be that of a plan whose job has ended, since it comes from a store in
+// which removed entries may be there again: the plan no longer says that the job was begun. So the job is carried on only if the
+// journals have something of it, and they then say which minions have had their turn. Entries of other tables stay as they are, and
+// unreadable ones, which are carried on by nobody.
+func UnconfirmedEntry(table string, value []byte) []byte {
+	if table != plansTable && !strings.HasPrefix(table, plansTable+"_") {
+		return value
+	}
+	p, err := readPlan(value)
+	if err != nil || !p.Started {
+		return value
+	}
+	p.Started = false
+	if b, err := p.pack(); err == nil {
+		return b
+	}
+	return value
 }
 
 // tooLarge is the error for a plan that cannot be stored.

@@ -12,6 +12,7 @@ import (
 	"github.com/brinebus/brine/internal/journal"
 	"github.com/brinebus/brine/internal/membership"
 	"github.com/brinebus/brine/internal/runner"
+	"github.com/brinebus/brine/internal/service"
 )
 
 // Stores moves stores as a whole.
@@ -26,6 +27,12 @@ type Stores interface {
 	CheckBackup(ctx context.Context, dir string) (runner.BackupReport, error)
 	// CheckJoin checks what a single master needs to take its store into a cluster.
 	CheckJoin(cacheDir string) error
+}
+
+// UnconfirmedEntry returns what an entry of a table becomes that comes from a store in which removed entries may be there again,
+// see dispatch.UnconfirmedEntry.
+func UnconfirmedEntry(table string, value []byte) []byte {
+	return service.UnconfirmedEntry(table, value)
 }
 
 // storeDir is the directory of the journal. Each mode of the journal has its own directory: a

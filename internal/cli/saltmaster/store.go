@@ -60,7 +60,7 @@ func (s stores) CarryOut(ctx context.Context, nc *nats.Conn, cacheDir string, p 
 		return err
 	}
 	_, err = backup.CarryOut(ctx, nc, cacheDir, backup.Target{
-		Member: p.Name, Cluster: p.Cluster, Members: p.All, Copies: p.Copies, Hosted: p.Hosted, Entry: membership.MoveEntry, Renamed: membership.RenameEntry, Outdated: outdated,
+		Member: p.Name, Cluster: p.Cluster, Members: p.All, Copies: p.Copies, Hosted: p.Hosted, Entry: membership.MoveEntry, Renamed: membership.RenameEntry, Unconfirmed: master.UnconfirmedEntry, Outdated: outdated,
 		Follow: func(did *backup.Restored) error { return master.RenameAuditLogs(s.pkiDir, did.Renamed) },
 		Log:    s.log,
 	})
@@ -148,7 +148,7 @@ func restore(ctx context.Context, env *cli.Env, opts *urcli.Context, cfg *config
 
 func request(opts *urcli.Context, cfg *config.Master, source, member string, log *slog.Logger) backup.Request {
 	return backup.Request{
-		CacheDir: cfg.CacheDir, Source: source, From: opts.String("restore-as"), Member: member, Version: version.Version(), Entry: membership.MoveEntry, Log: log,
+		CacheDir: cfg.CacheDir, Source: source, From: opts.String("restore-as"), Member: member, Version: version.Version(), Entry: membership.MoveEntry, Unconfirmed: master.UnconfirmedEntry, Log: log,
 	}
 }
 
