@@ -120,6 +120,8 @@ type Options struct {
 	// Cluster makes it a member of a cluster, with a store that the members have in common; nil
 	// for one alone.
 	Cluster *ClusterOptions
+	// Stuck is how long the store of a member may give no answer at all before the daemon ends; 0 is a minute.
+	Stuck time.Duration
 	// Endpoints are the requests that the daemon answers: connections may send these and no
 	// others.
 	Endpoints bus.Endpoints
@@ -374,8 +376,12 @@ func (b *Broker) open(so *server.Options, fatal <-chan string) error {
 	}
 	b.wg.Go(b.heal)
 	b.wg.Go(b.keepSynced)
-	if b.opts.StoreDir != "" && b.opts.Cluster == nil {
+	switch {
+	case b.opts.StoreDir == "":
+	case b.opts.Cluster == nil:
 		b.wg.Go(b.learnStore)
+	default:
+		b.wg.Go(b.watchStreams)
 	}
 	limitReaders(b.server, so)
 	b.wg.Go(b.tellGone)
@@ -573,12 +579,7 @@ func (b *Broker) Stop() {
 	if b.nc != nil {
 		b.nc.Close()
 	}
-	b.server.Shutdown()
-	b.server.WaitForShutdown()
-	if b.auth.routes != nil {
-		b.auth.routes.stop()
-	}
-	b.wg.Wait()
+	b.shutDown()
 	b.leaveStore()
 }
 
