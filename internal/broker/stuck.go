@@ -50,18 +50,18 @@ func (b *Broker) watchStreams() {
 	b.health.spoil(fmt.Errorf("the store of this member does not answer for %s", limit))
 }
 
-// Spoiled reports whether the store of a member has failed for good: then its server may not end.
-func (b *Broker) Spoiled() bool {
-	b.health.mu.Lock()
-	defer b.health.mu.Unlock()
-	return b.health.spoiled
+// isSpoiled reports whether the store of a member has failed for good: then its server may not end.
+func (h *Health) isSpoiled() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.spoiled
 }
 
 // shutDown ends the server, and waits for everything that runs in the broker. If the store of a member has failed it does not wait for
 // ever: the end of the process ends what is left.
 func (b *Broker) shutDown() {
 	ctx, cancel := context.WithCancel(context.Background())
-	if b.Spoiled() {
+	if b.health.isSpoiled() {
 		ctx, cancel = context.WithTimeout(ctx, shutTime)
 	}
 	defer cancel()

@@ -379,30 +379,8 @@ func (m *Master) Run(ctx context.Context) error {
 	return err
 }
 
-// closeTime is how long the close of a master may take whose store has failed for good: the server may wait for a lock that
-// nobody gives back, and with it whoever asks for the state of its streams. It is less than the service manager gives it.
-const closeTime = 25 * time.Second
-
-// close closes what New has opened. If the store has failed for good, it does not wait for ever: the process ends.
+// close closes what New has opened, the latest first.
 func (m *Master) close() {
-	closed := make(chan struct{})
-	go func() {
-		m.closeAll()
-		close(closed)
-	}()
-	var late <-chan time.Time // never
-	if m.broker != nil && m.broker.Spoiled() {
-		late = time.After(closeTime)
-	}
-	select {
-	case <-closed:
-	case <-late:
-		m.log.Error("the master does not end, since its store has failed: its process ends without that")
-	}
-}
-
-// closeAll closes what New has opened, the latest first.
-func (m *Master) closeAll() {
 	m.cancel()
 	if m.server != nil {
 		m.server.Stop()
