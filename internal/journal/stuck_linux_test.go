@@ -31,7 +31,7 @@ func logHasRoom(t *testing.T, disk string) bool {
 }
 
 // TestAMemberThatIsStuckEnds: the disk of a member becomes full in the middle of the record of a removal, and has space again soon
-// after. Its server waits for its own lock then, and no write may fail. The member ends, and the others store on.
+// after. Its server waits for its own lock then, and perhaps no write fails. The member ends, and the others store on.
 func TestAMemberThatIsStuckEnds(t *testing.T) {
 	t.Parallel()
 	disk := smallDisk(t)

@@ -2,10 +2,14 @@ package saltmaster
 
 import (
 	"encoding/json"
+	"flag"
 	"strings"
 	"testing"
 
+	urcli "github.com/urfave/cli/v2"
+
 	"github.com/brinebus/brine/internal/backup"
+	"github.com/brinebus/brine/internal/config"
 	"github.com/brinebus/brine/internal/membership"
 )
 
@@ -35,5 +39,15 @@ func TestARestoreTellsOfTheAddressesOfMinions(t *testing.T) {
 	}
 	if said := describe(&backup.Result{Manifest: cluster}, membership.Place{Cluster: "prod", Name: "m1"}); !strings.Contains(said, "systemctl start --no-block salt-master") {
 		t.Errorf("members wait for each other: %q", said)
+	}
+}
+
+// TestARepairDoubtsPlans: what --repair and --restore ask for leaves no plan of a store that was opened alone certain.
+func TestARepairDoubtsPlans(t *testing.T) {
+	opts := urcli.NewContext(urcli.NewApp(), flag.NewFlagSet("salt-master", flag.ContinueOnError), nil)
+	r := request(opts, new(config.Master), "/store", "", nil)
+	got := r.Unconfirmed("plans_m2", []byte(`{"start":{"jid":"20260101000000000001","minions":["web1"]},"started":true}`))
+	if !strings.Contains(string(got), "20260101000000000001") || strings.Contains(string(got), "started") {
+		t.Errorf("a plan becomes %s", got)
 	}
 }
